@@ -1,6 +1,7 @@
 -module(erlmcp).
 -moduledoc """
-Model Context Protocol for Erlang/OTP: the functions a user meets first.
+Model Context Protocol for Erlang/OTP: starts servers, changes them while they run, and reports from
+their handlers.
 
 ```erlang
 {ok, Server} = erlmcp:start_server(#{
@@ -13,46 +14,542 @@ Model Context Protocol for Erlang/OTP: the functions a user meets first.
 ```
 
 A server speaks all five revisions of the protocol at once, to each client the one it asks for.
+
+To write a server:
+
+- `t:options/0`: its options.
+- `t:tool/0`, `t:resource/0`, `t:resource_template/0`, `t:prompt/0`, `t:skill/0`: its definitions.
+- `t:context/0`: what its handlers are given.
+- `c:erlmcp_server:call_tool/3`, `m:erlmcp_content`: what they return.
+- `m:erlmcp_input`: what they ask a client.
+- `m:erlmcp_listen`: where it listens, and how it identifies clients.
+- `m:erlmcp_server`: a module that is a server.
+
+The client is `m:erlmcp_client`.
 """.
 
 -export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
 -export([add/3, remove/3, resource_updated/2, info/1]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
+-export([refusal/2, refusal/3, insufficient_scope/1]).
 
--export_type([server/0, info/0, level/0]).
+-export_type([server/0, options/0, limits/0, bound/0, mount/0, key_ring/0]).
+-export_type([kind/0, definition/0, tool/0, resource/0, resource_template/0, prompt/0, skill/0]).
+-export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
+-export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
+-export_type([refusal/0, refusal_name/0, refusal_details/0]).
+-export_type([address/0, info/0, cache_info/0, error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
--doc "What `info/1` says of a server.".
--type info() :: #{
-    state := open | erlmcp_refusal:name(),
-    connections := non_neg_integer(), sessions := non_neg_integer(),
-    in_flight := non_neg_integer(), places := pos_integer(), waiting := non_neg_integer(),
-    cache := erlmcp_result_cache:info(), error_budget := erlmcp_error_budget:report(),
-    mounts := [#{prefix := binary(), server := server(), running := boolean()}]
-}.
--doc "How grave a log message is, as of RFC 5424; the last one is the gravest.".
--type level() :: debug | info | notice | warning | error | critical | alert | emergency.
 
 -doc """
-Starts a server, linked to the caller: a supervisor with its listeners, for the caller's own tree.
-See `t:erlmcp_server_options:options/0`.
+The options of `start_server/1`.
+
+- `name`, `version`: the server's name and version, required here or in `server/0` of the `handler`.
+- `title`, `description`, `website_url`, `icons`: shown to clients of revisions that have them.
+- `instructions`: what the client's model is told about the server as a whole.
+- `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists. See
+  `t:tool/0`, `t:resource/0`, `t:resource_template/0` and `t:prompt/0`.
+- `skills`: the skills that the server has for as long as it runs, see `t:skill/0`.
+- `handler`: a module with `-behaviour(erlmcp_server)`. The options given here win over those of its
+  `server/0`; its definitions come before those given here.
+- `middleware`: funs around every handler, the first outermost, see `t:middleware/0`.
+- `breakers`, `workers`: circuit breakers and pools of workers that definitions use by name. See
+  `t:breaker/0` and `t:workers/0`.
+- `mounts`: other servers, whose definitions are offered under a prefix, see `t:mount/0`.
+- `page_size`: definitions in one page of a list (100).
+- `list_ttl_ms`: milliseconds that a client may keep a list (60,000). A client that subscribes to
+  changes is told of them before that.
+- `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
+  Supervisors log a list, and no fun. The default is one key of the server's own.
+- `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
+  `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
+- `on_event`: a fun that is called with each event, one after the other, in a process of its own.
+  See `t:event/0`.
+- `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
+- `envelope`: a set of limits by its name. `measured`, the default, is computed from the memory,
+  descriptors, ports and processes that the machine has.
+- `limits`: single limits, see `t:limits/0`. They win over those of the envelope.
+- `id`: a term that names the server for the functions of this module, in addition to its pid.
+""".
+-type options() :: #{
+    id => term(),
+    name => binary(),
+    version => binary(),
+    title => binary(),
+    description => binary(),
+    website_url => binary(),
+    icons => [map()],
+    instructions => binary(),
+    handler => module(),
+    tools => [tool()],
+    resources => [resource()],
+    resource_templates => [resource_template()],
+    prompts => [prompt()],
+    middleware => [middleware()],
+    breakers => #{atom() => breaker()},
+    workers => #{atom() => workers()},
+    mounts => [mount()],
+    skills => [skill()],
+    page_size => pos_integer(),
+    list_ttl_ms => non_neg_integer(),
+    keys => key_ring() | fun(() -> key_ring()),
+    task_store => {module(), map()},
+    on_event => fun((event()) -> term()),
+    listen => [erlmcp_listen:listener()],
+    envelope => measured | team | enterprise | gov,
+    limits => limits()
+}.
+
+-doc """
+The limits of a server, each of which has a default. The page "Options and limits" says what each
+bounds.
+""".
+-type limits() :: #{
+    message_bytes => pos_integer(), depth => pos_integer(), members => pos_integer(),
+    calls_per_connection => pos_integer(), queue_per_connection => non_neg_integer(),
+    queue_bytes_per_connection => pos_integer(),
+    sessions => pos_integer(), subscriptions => pos_integer(), session_idle_ms => pos_integer(),
+    subscriptions_per_principal => pos_integer(),
+    sessions_per_principal => pos_integer(), unused_session_ms => pos_integer(),
+    stored_events => pos_integer(), stored_bytes => pos_integer(), stored_ms => pos_integer(),
+    retry_ms => pos_integer(), reconnect_ms => pos_integer(),
+    rate_retry_ms => pos_integer(), queue_retry_ms => pos_integer(),
+    call_timeout_ms => pos_integer(), input_timeout_ms => pos_integer(),
+    used_states => pos_integer(), used_states_per_principal => pos_integer(),
+    call_heap_bytes => pos_integer(), reply_bytes => pos_integer(),
+    unread_bytes => pos_integer(), unread_messages => pos_integer(),
+    cache_entries => pos_integer(), cache_bytes => pos_integer(),
+    skills_bytes => pos_integer(),
+    tasks => pos_integer(), tasks_per_principal => pos_integer(), task_bytes => pos_integer(),
+    task_bytes_per_principal => pos_integer(),
+    task_ttl_ms => pos_integer(), task_timeout_ms => pos_integer(),
+    authenticate_timeout_ms => pos_integer(),
+    receive_timeout_ms => pos_integer(), send_timeout_ms => pos_integer(),
+    keep_alive_ms => pos_integer(), error_budget_requests => pos_integer(),
+    connections => bound(), connections_per_address => bound(),
+    connections_per_principal => bound(), in_flight => bound(),
+    in_flight_per_principal => bound(), queue => non_neg_integer(),
+    queue_bytes => pos_integer(), queue_per_principal => pos_integer(), queue_ms => pos_integer(),
+    messages_per_second => bound(), messages_per_minute => bound(), messages_per_day => bound(),
+    principal_messages_per_second => bound(), principal_messages_per_minute => bound(),
+    principal_messages_per_day => bound(), principals => pos_integer()
+}.
+
+-doc "A limit, or `infinity` for none.".
+-type bound() :: pos_integer() | infinity.
+
+-doc """
+A server in another one, under a prefix. The prefix is 1 to 64 characters of `a-z`, `0-9`, `_` and
+`-`, the first of them a letter or a digit.
+
+The server is given by its pid or `id` on this node, by the options of one, or as a module with
+`-behaviour(erlmcp_server)`. A server from options or a module runs inside the one that mounts it.
+""".
+-type mount() :: {Prefix :: binary(), server() | options() | module()}.
+
+-doc """
+Keys that seal cursors and state. The first key seals and all keys open, so a key is replaced by a
+new one in front of it. Nodes that share keys share cursors and state.
+""".
+-type key_ring() :: [<<_:256>>, ...].
+
+-doc "The kinds of definitions.".
+-type kind() :: tool | resource | resource_template | prompt.
+
+-doc """
+A definition: a tool, resource, resource template or prompt of a server. An unknown field, or one
+of the wrong type, is refused by its name. Definitions of every kind have these fields:
+
+- `handler`: answers the requests, see `t:handler/0`. A definition of a module with
+  `-behaviour(erlmcp_server)` may leave it to the module.
+- `title`, `description`, `icons`, `meta`: shown to clients; `meta` becomes `_meta`.
+- `visible`: a fun that returns whether a principal may see and use the definition.
+- `scopes`: the scopes that a request needs to use it.
+- `quick`: `true` if the handler neither waits nor changes its process (`false`).
+- `middleware`: funs around the handler, see `t:middleware/0`.
+- `cache`: keeps results for `ttl_ms` milliseconds, for their principal or, with the `scope`
+  `public`, for everybody.
+- `max_calls`, `rates`: calls that run at once, and calls in a `second`, `minute` or `day`.
+- `breaker`: a circuit breaker, or the name of one among the server's.
+- `workers`: the name of a pool of workers. The handler finds its worker in the context.
+""".
+-type definition() :: tool() | resource() | resource_template() | prompt().
+
+-doc """
+A tool. Its fields in addition to those of every `t:definition/0`:
+
+- `name`: the tool's name, unlike that of any other tool of the server; required.
+- `input_schema`, `output_schema`: schemas of the arguments and of the structured content.
+- `annotations`: hints such as `readOnlyHint`, by their names on the wire.
+- `timeout_ms`: milliseconds that a call may run, in place of the limit `call_timeout_ms`.
+- `task`: `optional` or `required` lets calls become tasks (`forbidden`).
+- `task_starts`: a call becomes a task `at_once`, or `on_return` of `{task, Fun}` (`at_once`).
+- `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
+- `ui`: the view that shows the results (MCP Apps).
+""".
+-type tool() :: #{
+    name := binary(),
+    handler => handler(),
+    input_schema => erlmcp_schema:shorthand(),
+    output_schema => erlmcp_schema:shorthand(),
+    annotations => map(),
+    timeout_ms => non_neg_integer(),
+    task => forbidden | optional | required,
+    task_starts => at_once | on_return,
+    task_timeout_ms => non_neg_integer(),
+    ui => map(),
+    title => binary(), description => binary(), icons => [map()], meta => map(),
+    visible => fun((principal()) -> boolean()),
+    scopes => [scope()],
+    quick => boolean(),
+    middleware => [middleware()],
+    cache => #{ttl_ms := pos_integer(), scope => public | private},
+    max_calls => pos_integer(),
+    rates => #{second | minute | day => pos_integer()},
+    breaker => atom() | breaker(),
+    workers => atom()
+}.
+
+-doc """
+A resource. Its fields in addition to those of every `t:definition/0`:
+
+- `uri`: the URI, unlike that of any other resource of the server; required.
+- `name`: a name for programs; required.
+- `mime_type`, `size`, `annotations`: what a client is told about the contents.
+- `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
+  them to others (`private`).
+- `ui`: what a view asks of its sandbox (MCP Apps).
+""".
+-type resource() :: #{
+    uri := binary(),
+    name := binary(),
+    handler => handler(),
+    size => non_neg_integer(),
+    mime_type => binary(),
+    annotations => map(),
+    ttl_ms => non_neg_integer(),
+    cache_scope => public | private,
+    ui => map(),
+    title => binary(), description => binary(), icons => [map()], meta => map(),
+    visible => fun((principal()) -> boolean()),
+    scopes => [scope()],
+    quick => boolean(),
+    middleware => [middleware()],
+    cache => #{ttl_ms := pos_integer(), scope => public | private},
+    max_calls => pos_integer(),
+    rates => #{second | minute | day => pos_integer()},
+    breaker => atom() | breaker(),
+    workers => atom()
+}.
+
+-doc """
+A resource template. Its fields are those of a resource (`t:resource/0`) except `uri` and `size`,
+and these:
+
+- `uri_template`: an RFC 6570 template; required.
+- `complete`: values of the variables, by their names: a list, or a fun of what has been typed and
+  the context.
+""".
+-type resource_template() :: #{
+    uri_template := binary(),
+    name := binary(),
+    handler => handler(),
+    complete => #{atom() | binary() => [binary()] | fun((binary(), context()) -> term())},
+    mime_type => binary(),
+    annotations => map(),
+    ttl_ms => non_neg_integer(),
+    cache_scope => public | private,
+    ui => map(),
+    title => binary(), description => binary(), icons => [map()], meta => map(),
+    visible => fun((principal()) -> boolean()),
+    scopes => [scope()],
+    quick => boolean(),
+    middleware => [middleware()],
+    cache => #{ttl_ms := pos_integer(), scope => public | private},
+    max_calls => pos_integer(),
+    rates => #{second | minute | day => pos_integer()},
+    breaker => atom() | breaker(),
+    workers => atom()
+}.
+
+-doc """
+A prompt. Its fields in addition to those of every `t:definition/0`:
+
+- `name`: the prompt's name, unlike that of any other prompt of the server; required.
+- `arguments`: maps with `name` and, perhaps, `title`, `description` and `required`.
+- `complete`: values of the arguments, as for `t:resource_template/0`.
+""".
+-type prompt() :: #{
+    name := binary(),
+    handler => handler(),
+    arguments => [map()],
+    complete => #{atom() | binary() => [binary()] | fun((binary(), context()) -> term())},
+    title => binary(), description => binary(), icons => [map()], meta => map(),
+    visible => fun((principal()) -> boolean()),
+    scopes => [scope()],
+    quick => boolean(),
+    middleware => [middleware()],
+    cache => #{ttl_ms := pos_integer(), scope => public | private},
+    max_calls => pos_integer(),
+    rates => #{second | minute | day => pos_integer()},
+    breaker => atom() | breaker(),
+    workers => atom()
+}.
+
+-doc """
+A skill: instructions for agents, with their files. Files are named by their paths in the skill,
+with `/` between folders. One of these is given:
+
+- `files` alone, with a `SKILL.md` among them;
+- `name`, `description` and `body` in place of `SKILL.md`, with other fields of its frontmatter;
+- `path`, the folder that has the files.
+
+`prefix` stands before the name in the skill's URIs, such as `~"acme/billing"`.
+""".
+-type skill() :: #{
+    path => file:name_all(),
+    files => #{Path :: binary() => Bytes :: binary()},
+    name => binary(), description => binary(), body => binary(), license => binary(),
+    compatibility => binary(), metadata => #{binary() => binary()}, allowed_tools => [binary()],
+    prefix => binary()
+}.
+
+-doc """
+Answers a request. The callbacks `c:erlmcp_server:call_tool/3`, `c:erlmcp_server:read_resource/3`
+and `c:erlmcp_server:get_prompt/3` say what may be returned.
+""".
+-type handler() :: fun((arguments(), context()) -> term()).
+
+-doc """
+The first argument of a handler: the arguments of a tool or prompt, the variables of a resource
+template, or the text to complete. `method` in the context tells them apart.
+""".
+-type arguments() :: map() | binary().
+
+-doc """
+A fun around handlers. `Next` is the next middleware or the handler, and returns what that returned.
+
+```erlang
+fun(Arguments, Context, Next) -> Next(Arguments, Context) end
+```
+
+A middleware may call `Next` with other arguments or another context, several times or not at all,
+and may return something else.
+""".
+-type middleware() :: fun((arguments(), context(), next()) -> term()).
+-doc "The next middleware, or the handler.".
+-type next() :: fun((arguments(), context()) -> term()).
+
+-doc """
+A circuit breaker, which keeps calls away from what has failed.
+
+- `failures`: calls that fail in a row until it opens (5).
+- `open_ms`: milliseconds that it is open first (1,000), and twice as many after each new failure.
+- `longest_open_ms`: the most milliseconds that it is open (30,000).
+""".
+-type breaker() :: #{
+    failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
+}.
+
+-doc """
+A pool of workers, each of which serves one call at a time.
+
+- `size`: workers in the pool; required.
+- `start`: starts a worker, which is a process or any term; required. It runs in a process that the
+  worker may be linked to. `{error, Reason}` or a crash is tried again after a growing pause.
+- `stop`: ends a worker. By default a process is sent `shutdown`, and other terms need no end.
+- `queue`: calls that may wait for a worker (100).
+""".
+-type workers() :: #{
+    size := pos_integer(),
+    start := fun(() -> {ok, Worker :: term()} | {error, Reason :: term()}),
+    stop => fun((Worker :: term()) -> term()),
+    queue => non_neg_integer()
+}.
+
+-doc """
+The client of a request: any term that is the same, by `=:=`, each time the same client asks. It is
+`anonymous` where nobody is asked. A token or its expiry is no principal, since it changes.
+""".
+-type principal() :: term().
+-doc "A scope: printable ASCII without a space, a quotation mark or a backslash.".
+-type scope() :: binary().
+-doc "The scopes of a request; `all` where nothing limits what its principal may do.".
+-type scopes() :: all | [scope()].
+-doc "A revision of the protocol.".
+-type revision() :: '2024-11-05' | '2025-03-26' | '2025-06-18' | '2025-11-25' | '2026-07-28'.
+
+-doc """
+The context of a call: the second argument of its handler, and the first of `progress/3`, `log/3`
+and other functions here.
+
+- `method`: the method of the request.
+- `name`, `uri`: the tool or prompt, or the resource, that was asked for.
+- `principal`: the client, see `t:principal/0`. `scopes`: the scopes of the request. `claims`: the
+  claims of its token, if it has one.
+- `revision`: the client's revision of the protocol.
+- `client_info`, `client_capabilities`: what the client says about itself.
+- `meta`: the `_meta` of the request.
+- `progress_token`: the client's token for progress; `undefined` if it did not ask for progress.
+- `log_level`: the lowest level of log messages that the client wants, from 7 (`debug`) to 0
+  (`emergency`); `undefined` if it wants none.
+- `deadline`: when the call will be ended, in `erlang:monotonic_time(millisecond)`.
+- `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
+  input.
+- `arguments`: the arguments that are already chosen, when another one is completed.
+- `task`: the id of the task that the call runs as, if it runs as one.
+- `worker`: the worker of the call, if its definition has `workers`.
+- `call`: a reference to the call, for the functions here.
+
+Middleware may add keys of its own.
+""".
+-type context() :: #{
+    principal := principal(),
+    scopes := scopes(),
+    claims => map(),
+    revision := revision(),
+    method := binary(),
+    name => binary(),
+    uri => binary(),
+    meta := map(),
+    client_info := map() | undefined,
+    client_capabilities := map(),
+    progress_token := binary() | integer() | undefined,
+    log_level := 0..7 | undefined,
+    deadline => integer(),
+    input => #{binary() => map()},
+    state => term(),
+    arguments => map(),
+    task => binary(),
+    worker => term(),
+    call := call_reference(),
+    atom() => term()
+}.
+-doc "A reference to a call. Its form is erlmcp's own.".
+-type call_reference() :: term().
+-doc "The level of a log message, as in RFC 5424. The last one is the gravest.".
+-type level() :: debug | info | notice | warning | error | critical | alert | emergency.
+
+-doc "A refusal that a handler returns as `{refuse, Refusal}`. `refusal/3` makes it.".
+-type refusal() :: tuple().
+-doc """
+The name of a refusal, such as `dependency_unavailable`. The page "Errors and refusals" has all
+names, with the number and the HTTP status of each.
+""".
+-type refusal_name() :: atom().
+-doc """
+Details of a refusal.
+
+- `code`, `status`: the JSON-RPC code and the HTTP status, in place of those of the name.
+- `retry_after_ms`: milliseconds after which the client may try again.
+- `limit`, `observed`: a bound, and the value that exceeded it.
+- `incident`: the id under which the log has the cause.
+- `scopes`: the scopes that the request needs.
+- `fault`: `false` for a refusal that does not count against the error budget.
+- `data`: other members of the error's `data`.
+""".
+-type refusal_details() :: #{
+    code => integer(),
+    status => 200..599,
+    retry_after_ms => non_neg_integer(),
+    limit => number(),
+    observed => number(),
+    incident => binary(),
+    scopes => [scope(), ...],
+    fault => false,
+    data => #{binary() => term()}
+}.
+
+-doc """
+The address of a listener, as `listeners/1` returns it. `http` and `tcp` have `ip`, `port` and
+`url`. A listener with HTTP+SSE has `sse_url` too.
+""".
+-type address() :: #{
+    transport := http | tcp | stdio,
+    ip => inet:ip_address(),
+    port => inet:port_number(),
+    url => binary(),
+    sse_url => binary()
+}.
+
+-doc """
+The state and the counts of a server, as `info/1` returns them.
+
+- `state`: `open`, or the name of the refusal of new requests: `server_shutting_down`,
+  `resource_exhausted` or `service_unavailable`.
+- `connections`: open connections of the listeners.
+- `sessions`: open sessions on HTTP and HTTP+SSE.
+- `in_flight`: requests that run. `places`: how many the machine carries. `waiting`: requests that
+  wait for a place.
+- `cache`: results that the server keeps, see `t:cache_info/0`.
+- `error_budget`: see `t:error_budget/0`.
+- `mounts`: the mounted servers, and whether each runs.
+""".
+-type info() :: #{
+    state := open | refusal_name(),
+    connections := non_neg_integer(), sessions := non_neg_integer(),
+    in_flight := non_neg_integer(), places := pos_integer(), waiting := non_neg_integer(),
+    cache := cache_info(), error_budget := error_budget(),
+    mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
+-doc """
+The results that a server keeps, their size, and how many calls got one (`hits`) or ran (`misses`)
+since the server started.
+""".
+-type cache_info() :: #{
+    entries := non_neg_integer(), bytes := non_neg_integer(),
+    hits := non_neg_integer(), misses := non_neg_integer()
+}.
+-doc """
+How many answers of a server were its own faults: since it started, and in sliding windows. `window`
+is the length of a window in seconds.
+""".
+-type error_budget() :: #{
+    zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
+    windows := [#{window := pos_integer(), zone := zone(), requests := non_neg_integer(),
+                  faults := non_neg_integer()}]
+}.
+-doc "The zones of an error budget, the best first.".
+-type zone() :: green | yellow | orange | red.
+-doc """
+An event, for the option `on_event`.
+
+- `event`: the event's name.
+- `server`: the `id` of the server's options.
+- `at`: the system time in milliseconds.
+- `dropped`: how many events were lost before this one, if any were. At most 1,000 wait.
+
+The page "Events" has the other fields of each.
+""".
+-type event() :: #{
+    event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
+        | incident | not_quick | slow_consumer | breaker_opened | breaker_closed | draining | drained,
+    server := term(),
+    at := integer(),
+    dropped => pos_integer(),
+    atom() => term()
+}.
+
+-doc """
+Starts a server, linked to the caller. The server is a supervisor with its listeners, for the
+caller's own tree.
 
 ## Errors
 
 - `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
-- `{bad_definition, Kind, Name, Field, Expected}`: so is a field of a definition.
+- `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is.
+- `{bad_skill, Skill, Place, Expected}`: a file of a skill is, or a field of its frontmatter.
 - `{duplicate, Kind, Name}`: two definitions have one name.
-- `{bad_skill, Skill, Place, Expected}`: so is a file of a skill, or a field of its frontmatter.
-- `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`, or what
-  `m:ssl` says of its options, or `{file, Name, Reason}` where a file that `tls` names cannot be
-  read or is not what it should be.
+- `{listen, Transport, Reason}`: the server cannot listen there. `Reason` is an `t:inet:posix/0`, or
+  an error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
-- `{mount, Prefix, Reason}`: the server to mount there cannot be. `Reason` is one of these, or
-  `not_found`, or `{mount_loop, Servers}`: it would be mounted in itself.
+- `{mount, Prefix, Reason}`: the server cannot be mounted there. `Reason` is one of these errors,
+  `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
 
-With `listen`, `already_started` and `not_started` the caller is sent an exit signal too, as by any
+With `listen`, `already_started` and `not_started` the caller is also sent an exit signal, as by any
 `start_link`.
 
 ## Examples
@@ -67,7 +564,7 @@ ok
 {error, {bad_definition, tool, ~"greet", handler, ~"a fun of two arguments"}}
 ```
 """.
--spec start_server(erlmcp_server_options:options()) -> {ok, pid()} | {error, term()}.
+-spec start_server(options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
     maybe
         {ok, Settings, Catalog} ?= erlmcp_mounts:compose(Options),
@@ -92,8 +589,8 @@ start_server(Options) ->
     end.
 
 -doc """
-The child specification of a server, for a supervisor of the user's. The options are those of
-`start_server/1`, and so are the errors, which the supervisor is told when it starts the server.
+Returns the child specification of a server, for a supervisor of the caller's. Errors are those of
+`start_server/1`, and the supervisor gets them when it starts the server.
 
 ## Examples
 
@@ -103,7 +600,7 @@ The child specification of a server, for a supervisor of the user's. The options
   start => {erlmcp, start_server, [#{id => mine, handler => my_server}]}}
 ```
 """.
--spec child_spec(erlmcp_server_options:options()) -> supervisor:child_spec().
+-spec child_spec(options()) -> supervisor:child_spec().
 child_spec(Options) ->
     %% The first that is there tells servers of one supervisor apart.
     [Id | _] = [Value || Key <- [id, name, handler], {ok, Value} <- [maps:find(Key, Options)]]
@@ -113,8 +610,8 @@ child_spec(Options) ->
       type => supervisor}.
 
 -doc """
-Stops a server that `start_server/1` started outside of a supervisor, and waits for its end: its
-processes have their bounds for that.
+Stops a server that was started outside a supervisor, and waits for its end. Each process of the
+server has a bounded time for that.
 """.
 -spec stop_server(server()) -> ok | {error, not_found}.
 stop_server(Server) ->
@@ -124,13 +621,13 @@ stop_server(Server) ->
     end).
 
 -doc """
-Takes a server out of service before it is stopped: it takes no more connections and refuses new
-requests with 1077, ends its open subscriptions, and waits for the calls and tasks that run, so many
-milliseconds at most. Calls that have not answered then are ended, and their clients told so
-(1077); `calls` says how many, `tasks` how many tasks run still. Returns as soon as nothing runs.
+Takes a server out of service before it is stopped. The server accepts no connections, refuses new
+requests with 1077 and ends its open subscriptions. Calls and tasks that run have `Milliseconds` to
+end, and `drain/2` returns as soon as none is left.
 
-The server stays there and refuses: stop it, or let its supervisor do so. `not_found` is also what
-is said of a server that was stopped meanwhile.
+A call that has not answered by then is ended, and its client is told so (1077). `calls` is the
+number of those, and `tasks` that of the tasks which still run. The drained server stays and refuses
+until it is stopped. `not_found` is also returned for a server that was stopped meanwhile.
 
 ## Examples
 
@@ -151,8 +648,7 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
     end.
 
 -doc """
-Where a server listens: `transport` (`http`, `tcp`, `stdio`) and, but for stdio, `ip`, `port`
-and `url`; and `sse_url` where HTTP+SSE is served too.
+Returns the addresses of a server's listeners.
 
 ## Examples
 
@@ -166,17 +662,17 @@ ok
 ok
 ```
 """.
--spec listeners(server()) -> [map()] | {error, not_found}.
+-spec listeners(server()) -> [address()] | {error, not_found}.
 listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 
 -doc """
-Adds a definition to a running server. Its list has it at once, at the end; clients that want to
-know are told.
+Adds a definition to a running server, at the end of its list. Clients that subscribe to changes are
+told.
 
 ## Errors
 
-`{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as of
+`{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as in
 `start_server/1`, and `not_found` for no such server.
 
 ## Examples
@@ -196,31 +692,33 @@ ok
 ok
 ```
 """.
--spec add(server(), erlmcp_definition:kind(), erlmcp_definition:source()) -> ok | {error, term()}.
+-spec add(server(), kind(), definition()) -> ok | {error, term()}.
 add(Server, Kind, Definition) when
     Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
 ->
     change(Server, {add, Kind, Definition}).
 
 -doc """
-Removes a definition from a running server, by its name, URI or URI template. Calls of it that run
-already end in their own time. What is mounted, the mounted server alone removes; what a mounted
-server has under this name, and was left out, comes in its place. A view that a tool shows its
-results in, and a file of a skill, stay: `{in_use, Kind, Key}` says what needs it.
-`not_found` is for no such server and for no such definition.
+Removes a definition from a running server. `Key` is its name, URI or URI template. Calls of it that
+already run end in their own time. A definition that a mounted server has under this name, and that
+was hidden by the removed one, takes its place.
+
+## Errors
+
+- `not_found`: there is no such server, or no such definition.
+- `{mounted, Prefix}`: the definition is a mounted server's, which alone can remove it.
+- `{in_use, Kind, Key}`: that definition needs it: a tool its view, or a skill its file.
 """.
--spec remove(server(), erlmcp_definition:kind(), Key :: binary()) ->
-    ok | {error, not_found | {mounted, erlmcp_mount:prefix()}
-                 | {in_use, erlmcp_definition:kind(), binary()}}.
+-spec remove(server(), kind(), Key :: binary()) ->
+    ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
 remove(Server, Kind, Key) when
     Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
 ->
     change(Server, {remove, Kind, Key}).
 
 -doc """
-Tells the clients that watch this resource that it changed, also those of the servers that mount
-this one; contents of it that were kept are forgotten. Whether there is a
-resource of that URI is not looked up.
+Tells the clients that watch a resource that it has changed, also those of servers that mount this
+one. Kept contents of the resource are deleted. The URI need not be that of a definition.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
@@ -229,15 +727,7 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
         error -> {error, not_found}
     end.
 
--doc """
-How a server does. What there is of it now: `connections` of its listeners; `sessions` on HTTP and
-HTTP+SSE; requests `in_flight`, how many of those the machine carries (`places`), and how many wait
-for a place (`waiting`). `state` is `open`, or the name of the refusal that a request would get:
-`server_shutting_down`, `resource_exhausted`, `service_unavailable`. What its `cache` holds, see
-`t:erlmcp_result_cache:info/0`; the zone of its `error_budget`, see
-`t:erlmcp_error_budget:report/0`; and of each of its `mounts` the prefix and the server, and whether
-that runs. No process is asked.
-""".
+-doc "Returns the state and the counts of a server. Asks no process.".
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
     case erlmcp_registry:whereis(Server) of
@@ -252,15 +742,15 @@ info(Server) ->
             {error, not_found}
     end.
 
-seen(#{gate := Gate, mounts := Mounts, zones := Zones} = Instance) ->
+seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
-      sessions => erlmcp_instance:count_sessions(Instance),
+      sessions => erlmcp_session_table:count(Instance),
       in_flight => erlmcp_gate:held(Gate, in_flight),
       places => erlmcp_gate:limit(Gate),
       waiting => erlmcp_gate:held(Gate, waiting),
       cache => erlmcp_result_cache:info(Instance),
-      error_budget => erlmcp_error_budget:report(Zones),
+      error_budget => erlmcp_error_budget:report(Budget),
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.
@@ -294,15 +784,17 @@ with_server(Server, Do) ->
     end.
 
 -doc """
-Reports the progress of a call from its handler, if the client asked for it. `Progress` is in any
-unit and must grow from report to report; one that does not is not sent. `total` is in the same
-unit. Where the client reads more slowly than the handler speaks it waits, as `log/3` does: see
-`unread_messages` in the limits. Source: specification, "Progress".
+Reports the progress of a call from its handler. A client that did not ask for progress is sent
+nothing. `Progress` is in any unit, and `total` in the same one. A report that is not greater than
+the one before is not sent. If the client reads more slowly than the handler reports, the handler
+waits (limit `unread_messages`).
+
+Source: specification, "Progress".
 
 ## Errors
 
-This function and those after it raise `{bad_argument, Name, Expected}` for an argument that is
-wrong; `context` is the first of them.
+`progress/3` and the functions after it raise `{bad_argument, Name, Expected}` for a wrong argument.
+`context` is checked first.
 
 ## Examples
 
@@ -311,25 +803,27 @@ wrong; `context` is the first of them.
 {'EXIT', {{bad_argument, context, ~"the map that a handler is given as its second argument"}, _}}
 ```
 """.
--spec progress(erlmcp_engine:context(), Progress :: number(),
+-spec progress(context(), Progress :: number(),
                #{total => number(), message => binary()}) -> ok.
-progress(#{owner := _} = Context, Progress, Details) when is_number(Progress), is_map(Details) ->
+progress(#{call := _} = Context, Progress, Details) when is_number(Progress), is_map(Details) ->
     erlmcp_call_report:progress(Context, Progress, Details);
 progress(Context, Progress, Details) ->
     Wrong = [{progress, ~"a number"} || not is_number(Progress)] ++ [{details, ~"a map"}],
     error(wrong(Context, Wrong), [Context, Progress, Details]).
 
 -doc """
-Sends the client a log message from a handler, if its level is one that the client wants. `Data` is
-any value that `erlmcp_json:encode/1` takes. Source: specification, "Logging".
+Sends the client a log message from a handler, if the client wants messages of this level. `Data` is
+any value that `json:encode/1` takes, and Elixir's `nil`, dates and times.
+
+Source: specification, "Logging".
 """.
--spec log(erlmcp_engine:context(), level(), Data :: term()) -> ok.
+-spec log(context(), level(), Data :: term()) -> ok.
 log(Context, Level, Data) ->
     log(Context, Level, Data, #{}).
 
--doc "The same with the name of what logs: a part of the server.".
--spec log(erlmcp_engine:context(), level(), Data :: term(), #{logger => binary()}) -> ok.
-log(#{owner := _} = Context, Level, Data, Details) when is_atom(Level), is_map(Details) ->
+-doc "Sends a log message as `log/3` does. `logger` names the part of the server that logs.".
+-spec log(context(), level(), Data :: term(), #{logger => binary()}) -> ok.
+log(#{call := _} = Context, Level, Data, Details) when is_atom(Level), is_map(Details) ->
     Name = atom_to_binary(Level),
     case erlmcp_meta:level(Name) of
         {ok, _} ->
@@ -342,42 +836,80 @@ log(Context, Level, Data, Details) ->
     error(wrong(Context, Wrong), [Context, Level, Data, Details]).
 
 -doc """
-Tells the client, from the handler that asked for it, that what the user went to the URL for is
-done; `Id` is that of `erlmcp_input:elicit_url/3`. The client's answer says only that the user
-agreed to go. 2025-11-25 alone has this; clients of other revisions are sent nothing.
+Tells the client that the user has finished what `erlmcp_input:elicit_url/3` asked for under `Id`.
+The client's own answer says only that the user agreed to go to the URL. Only 2025-11-25 has this
+notification, and clients of other revisions are sent nothing.
 """.
--spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
-elicitation_complete(#{owner := _} = Context, Id) when is_binary(Id) ->
+-spec elicitation_complete(context(), Id :: binary()) -> ok.
+elicitation_complete(#{call := _} = Context, Id) when is_binary(Id) ->
     erlmcp_call_report:elicitation_complete(Context, Id);
 elicitation_complete(Context, Id) ->
     error(wrong(Context, [{id, ~"a binary"}]), [Context, Id]).
 
 -doc """
-Whether the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP Apps): for
-that one, whether it shows the views that there are.
+Returns `true` if the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP
+Apps). For MCP Apps the client must also show the kind of views that servers have.
 """.
--spec client_has(erlmcp_engine:context(), Extension :: binary()) -> boolean().
+-spec client_has(context(), Extension :: binary()) -> boolean().
 client_has(#{client_capabilities := Capabilities}, Extension) ->
     erlmcp_extension:client_has(Extension, Capabilities);
 client_has(Context, Extension) ->
     error(wrong(Context, []), [Context, Extension]).
 
 -doc """
-Ends the HTTP connection that a call's client waits on, from its handler, so that a long call need
-not hold one: the client comes back for what the call still sends, and for its answer. It is told
-when by the limit `retry_ms`. Of no effect for a client that would not know to come back: the
-revision is 2025-11-25, and the transport Streamable HTTP.
+Ends the HTTP connection on which the client waits for a call, from the call's handler, so that a
+long call holds no connection. The client reconnects for the rest of the call and for its answer,
+after the limit `retry_ms`. Has an effect only on Streamable HTTP in 2025-11-25, whose clients
+reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.
--spec close_connection(erlmcp_engine:context()) -> ok.
-close_connection(#{owner := _} = Context) ->
+-spec close_connection(context()) -> ok.
+close_connection(#{call := _} = Context) ->
     erlmcp_call_report:close_connection(Context);
 close_connection(Context) ->
     error(wrong(Context, []), [Context]).
 
 %% Which argument is wrong: the context before all others.
-wrong(#{owner := _}, [{Name, Expected} | _]) ->
+wrong(#{call := _}, [{Name, Expected} | _]) ->
     {bad_argument, Name, Expected};
 wrong(_, _) ->
     {bad_argument, context, ~"the map that a handler is given as its second argument"}.
+
+-doc """
+Returns a refusal for a handler to return as `{refuse, Refusal}`, when no result will do. The client
+gets an error with the number of `Name` and with `Message`, a sentence for whoever can mend it.
+
+## Examples
+
+```erlang
+1> fun(_, _) -> {refuse, erlmcp:refusal(dependency_unavailable, ~"the printer is off")} end, ok.
+ok
+```
+""".
+-spec refusal(refusal_name(), Message :: iodata()) -> refusal().
+refusal(Name, Message) ->
+    erlmcp_refusal:new(Name, Message).
+
+-doc """
+Returns a refusal with details, as `refusal/2` does.
+
+## Examples
+
+```erlang
+1> _ = erlmcp:refusal(dependency_unavailable, ~"there is no paper", #{retry_after_ms => 30_000}),
+   ok.
+ok
+```
+""".
+-spec refusal(refusal_name(), Message :: iodata(), refusal_details()) -> refusal().
+refusal(Name, Message, Details) ->
+    erlmcp_refusal:new(Name, Message, Details).
+
+-doc """
+Returns the refusal of a request that lacks scopes (403 on HTTP), for a handler that only finds out
+while it runs. `Scopes` are all that the request needs, so that the client can ask for them at once.
+""".
+-spec insufficient_scope(Scopes :: [scope(), ...]) -> refusal().
+insufficient_scope(Scopes) ->
+    erlmcp_scope:insufficient(Scopes).

@@ -1,5 +1,5 @@
 -module(erlmcp_app).
--moduledoc "The OTP application. Starting it listens nowhere.".
+-moduledoc "The OTP application. Starting it listens nowhere. Internal.".
 
 -behaviour(application).
 

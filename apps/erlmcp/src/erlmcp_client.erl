@@ -1,6 +1,6 @@
 -module(erlmcp_client).
 -moduledoc """
-An MCP client: a process under your supervisor that knows one server, and functions that call it.
+An MCP client: a process under your supervisor for one server, and functions that call that server.
 
 ```erlang
 {ok, Client} = erlmcp_client:start_link({http, ~"http://127.0.0.1:8080/mcp", #{}}),
@@ -8,15 +8,23 @@ An MCP client: a process under your supervisor that knows one server, and functi
 {ok, #{~"content" := Content}} = erlmcp_client:call_tool(Client, ~"echo", #{text => ~"hello"}).
 ```
 
-It finds out which of the five revisions the server speaks, opens a session where the server has
-sessions, and opens it again when the server forgets it. A server that is not there yet, or is gone,
-costs each call `{error, {connect, Why}}` and the client nothing: it tries again at the next call.
+A client finds out which of the five revisions its server speaks. It opens a session if the server
+has sessions, and opens another one if the server forgets it. While the server cannot be reached
+each call fails with `{connect, Why}`; the client stays, and tries again at the next call.
 
-Every call has a deadline of its own (`timeout`, which the server's progress extends up to
-`max_timeout`), and all come back as `{ok, Result}`, with the JSON that came as maps with binary
-keys, or as `{error, Reason}`, see `t:reason/0`. A tool that failed is a result, with `isError`.
+Every call has a deadline of its own: `timeout`, which progress of the server's extends up to
+`max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
+`t:reason/0`. A tool that failed returns a result with `isError`.
 
-A call is a process: it ends with the process that waits for it, and the server is told.
+A call is a process. It ends with the process that waits for it, and the server is told.
+
+To write a client:
+
+- `t:target/0`: where the server is.
+- `t:options/0`, `t:call_options/0`: options of the client, and of one call.
+- `m:erlmcp_oauth`: logins.
+- `m:erlmcp_pool`: several clients as one.
+- `m:erlmcp_skills`: skills.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1]).
@@ -32,31 +40,269 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([subscribe/2, unsubscribe/2]).
 -export([format_error/1]).
 
--export_type([client/0, target/0, reason/0]).
+-export_type([client/0, target/0, options/0, http_options/0, stdio_options/0, server_options/0]).
+-export_type([inputs/0, info/0, call_options/0, operation/0, list_kind/0, reason/0]).
+-export_type([result/0, items/0, filter/0, event/0]).
 
 -doc "A client, or a pool of them (`m:erlmcp_pool`): its pid, or the name it was started with.".
 -type client() :: pid() | atom().
--doc "Where the server is, and the client's options.".
--type target() :: erlmcp_client_target:target().
--type reason() :: erlmcp_client_call:reason().
--type outcome() :: {ok, map()} | {error, reason()}.
--type items() :: {ok, [map()]} | {error, reason()}.
--type options() :: erlmcp_client_call:options().
 
 -doc """
-Starts a client, linked to the calling process. It reaches for the server at once, and does not wait
-for it.
+Where the server is, with the client's options.
+
+- `http`: a URL. Its own options are `t:http_options/0`.
+- `stdio`: a program to start, as a path or a name, or a list with its first arguments. Its own
+  options are `t:stdio_options/0`.
+- `tcp`: a host and a port. It has no options of its own.
+- `server`: a server of this node, without a socket. Its own options are `t:server_options/0`.
+
+Options of a transport stand in the same map as those of every client, `t:options/0`.
+""".
+-type target() ::
+    {http, Url :: binary(), options()}
+    | {stdio, Command :: binary() | [binary(), ...], options()}
+    | {tcp, Host :: binary() | inet:ip_address(), inet:port_number(), options()}
+    | {server, erlmcp:server(), options()}.
+
+-doc """
+The options of every client.
+
+- `name`, `version`, `title`: what the client calls itself (`erlmcp`, and its version).
+- `era`: `auto` finds out what the server speaks. `stateless` speaks 2026-07-28 only, `session` the
+  newest revision before it, and a revision only that one.
+- `inputs`: funs that answer what servers ask, see `t:inputs/0`.
+- `capabilities`: further capabilities of the client, such as `extensions`, as they are on the wire.
+- `tasks`: `true` if calls of tools may become tasks, which the call then waits for (`false`).
+- `log_level`: the lowest level of log messages that the server is asked for.
+- `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
+- `timeout`: milliseconds until the answer to a call, or its next progress (60,000).
+- `max_timeout`: milliseconds of a call, however much progress it makes (600,000).
+- `connect_timeout`: milliseconds until a connection is open (10,000).
+- `input_timeout`: milliseconds until a question of the server's is answered (600,000).
+- `calls`, `subscriptions`: how many there are at once (1,000 and 100).
+- `limits`: of what comes from a server: `message_bytes` (4,194,304), `depth` (64), `members`
+  (100,000), `pages` of a list (1,000), `list_bytes` (16,777,216) and `call_heap_bytes`
+  (50,331,648).
+""".
+-type options() :: #{
+    name => binary(), version => binary(), title => binary(),
+    era => auto | stateless | session | erlmcp:revision(),
+    inputs => inputs(),
+    capabilities => map(),
+    tasks => boolean(),
+    log_level => erlmcp:level(),
+    cache => false | #{entries => pos_integer(), bytes => pos_integer()},
+    timeout => pos_integer(), max_timeout => pos_integer(), connect_timeout => pos_integer(),
+    input_timeout => pos_integer(), calls => pos_integer(), subscriptions => pos_integer(),
+    limits => #{message_bytes | depth | members | pages | list_bytes | call_heap_bytes =>
+                    pos_integer()},
+    atom() => term()
+}.
+
+-doc """
+A client's own options on HTTP.
+
+- `headers`: names and values that every request has, except those that the client sets itself.
+- `token`: the token of `Authorization: Bearer`, or a fun that returns it when the client starts.
+- `auth`: OAuth, see `t:erlmcp_oauth:options/0`. A client has at most one of `auth`, `token` and an
+  `authorization` header.
+- `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default that is found
+  out.
+- `connections`: connections for calls (8). `streams`: long streams of subscriptions and sessions
+  (100).
+- `idle_ms`: milliseconds until an unused connection is closed (30,000).
+- `tls`: options of `ssl:connect/3`, which take the place of the client's own.
+- `protocols`: what is offered over TLS (`[http2, http]`). In the clear it is HTTP/1.1, unless this
+  is `[http2]`.
+""".
+-type http_options() :: #{
+    headers => [{binary(), binary()}],
+    token => binary() | fun(() -> binary()),
+    auth => erlmcp_oauth:options(),
+    transport => sse,
+    connections => pos_integer(), streams => pos_integer(), idle_ms => pos_integer(),
+    tls => [ssl:tls_client_option()],
+    protocols => [http2 | http]
+}.
+
+-doc """
+A client's own options on stdio.
+
+- `args`: further arguments of the program.
+- `env`: environment variables of the program; `false` removes one.
+- `inherit`: what else the program gets of the node's environment: `safe`, which is a few
+  variables, or `all`.
+- `cd`: the folder that the program runs in.
+- `stop_ms`: milliseconds that the program has to end after its input is closed, and again after
+  SIGTERM (2,000).
+""".
+-type stdio_options() :: #{
+    args => [binary()],
+    env => #{binary() => binary() | false},
+    inherit => safe | all,
+    cd => binary(),
+    stop_ms => pos_integer()
+}.
+
+-doc """
+A client's own option for a server of the same node: the principal that the server takes it for
+(`anonymous`).
+""".
+-type server_options() :: #{principal => erlmcp:principal()}.
+
+-doc """
+Funs that answer what servers ask. The client offers the capabilities of those that are given.
+
+- `elicit` gets the parameters of a form. Members that the answer leaves out get their defaults, and
+  the form's schema is checked.
+- `elicit_url` gets the parameters of a URL to visit.
+- `sample` gets the parameters of `sampling/createMessage`, and returns its result.
+- `roots` is the list of the roots, or a fun that returns it.
+""".
+-type inputs() :: #{
+    elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
+    elicit_url => fun((map()) -> accept | decline | cancel),
+    sample => fun((map()) -> {ok, map()} | {error, binary()}),
+    roots => [map()] | fun(() -> [map()])
+}.
+
+-doc """
+The state and the counts of a client, as `info/1` returns them.
+
+- `revision`: the revision that was agreed on, and `session`: whether a session is open on HTTP.
+  Neither is there before the server was reached.
+- `calls`: calls that run.
+- `dropped_notifications`: notifications lost because they came faster than they could be handed on.
+- `cache`: what the client's cache holds.
+""".
+-type info() :: #{
+    revision => erlmcp:revision(), session => boolean(),
+    calls := non_neg_integer(), dropped_notifications := non_neg_integer(), cache := map()
+}.
+
+-doc """
+The options of one call.
+
+- `timeout`: milliseconds until the answer, or until the next progress if `progress` is given.
+- `max_timeout`: milliseconds of the whole call.
+- `progress`, `log`: funs that get the parameters of such notifications, in the call's process.
+- `log_level`: asks for log messages in 2026-07-28.
+- `meta`: a map for the request's `_meta`.
+- `fresh`: `true` does not take the result from the cache.
+- `task`: `handle` returns a task in place of its result; `await`, the default, waits for it.
+- `key`, `repeatable`: how a pool routes and repeats the call, see `m:erlmcp_pool`.
+""".
+-type call_options() :: #{
+    timeout => pos_integer(), max_timeout => pos_integer(),
+    progress => fun((map()) -> term()), log => fun((map()) -> term()),
+    log_level => erlmcp:level(), meta => map(), fresh => boolean(),
+    task => await | handle, key => term(), repeatable => boolean()
+}.
+
+-doc "An operation of `async/3`. Each has a function of the same name.".
+-type operation() ::
+    ping
+    | {list, list_kind()}
+    | {call_tool, Name :: binary(), Arguments :: map()}
+    | {read_resource, Uri :: binary()}
+    | {get_prompt, Name :: binary(), Arguments :: map()}
+    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()}, Known :: map()}
+    | {request, Method :: binary(), Params :: map()}
+    | {task, get | await | cancel, Task :: map()}.
+-doc "The kinds of lists.".
+-type list_kind() :: tools | resources | resource_templates | prompts | skills.
+
+-doc """
+Why a call failed; `format_error/1` makes a sentence of it.
+
+- `{connect, Why}`: the server could not be reached; nothing was sent.
+- `{closed, Why}`: the connection ended before the answer. Unless `Why` is `unprocessed`, the server
+  may have done the work.
+- `{http, Status, Headers, Body}`: an HTTP error without a JSON-RPC message. `Body` has at most its
+  first 4,096 bytes.
+- `session_lost`: the server does not know the session any more; nothing was done.
+- `{redirect, Location}`: the server redirects to another origin, which is not followed.
+- `{unauthorized, Why}`: authorization failed, or there is none to try.
+- `{protocol, What}`: the answer is not MCP. `What` names the place, what was expected and what
+  came.
+- `{rpc, Error}`: the server answered with this error.
+- `timeout`, `{timeout, Milliseconds}`: the server did not answer in time, and was told that the
+  call is cancelled.
+- `{too_large, Limit}`: a message is larger than `message_bytes`. `{too_large, heap}`: the answer
+  takes more memory than a call may use.
+- `{overload, Limit}`: a bound of the client's; nothing was sent.
+- `{unsupported_version, Theirs}`: the client and the server have no revision in common.
+- `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list does not end.
+- `{too_many_rounds, Limit}`: the server asks for input again and again.
+- `{input, Name, Why}`: what the server asked for under `Name` could not be answered.
+- `{unavailable, Milliseconds}`: no member of the pool works; one may after `Milliseconds`.
+- `cancelled`, `stopped`: the call was cancelled, or the client stopped.
+- `{crashed, Reason}`: a fun of the call's crashed.
+- `{bad_option, Key, Expected}`: an option of the call is unknown or of the wrong type.
+""".
+-type reason() ::
+    {connect, term()}
+    | {closed, term()}
+    | {http, Status :: pos_integer(), #{binary() => binary()}, Body :: binary()}
+    | session_lost
+    | {redirect, Location :: binary()}
+    | {unauthorized, term()}
+    | {protocol, What :: binary()}
+    | {too_large, Limit :: pos_integer() | heap}
+    | {overload, Limit :: pos_integer()}
+    | {rpc, #{code := integer(), message := binary(), data => term()}}
+    | timeout
+    | {timeout, Milliseconds :: pos_integer()}
+    | {unsupported_version, Theirs :: [binary()]}
+    | {cursor_loop, Cursor :: binary()}
+    | {too_many_pages, pos_integer()}
+    | {too_many_rounds, pos_integer()}
+    | {input, Name :: binary(), Why :: term()}
+    | {unavailable, Milliseconds :: non_neg_integer()}
+    | {crashed, term()}
+    | {bad_option, Key :: term(), Expected :: binary()}
+    | cancelled
+    | stopped.
+
+-doc "The outcome of an operation: the result's JSON as a map with binary keys, or the reason.".
+-type result() :: {ok, map()} | {error, reason()}.
+-doc "The outcome of a list: its items as maps with binary keys, or the reason.".
+-type items() :: {ok, [map()]} | {error, reason()}.
+
+-doc """
+The changes that a subscription is for: of the lists of tools, prompts and resources, and of the
+contents of `resources`, by their URIs. A session also has `logs`, messages that belong to no call,
+and `elicitations`, which tell that a user is done at a URL.
+""".
+-type filter() :: #{
+    tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
+    resources => [binary()],
+    logs => boolean(),
+    elicitations => boolean()
+}.
+-doc """
+An event of a subscription, sent as `{erlmcp, Reference, Event}`. `subscribed` comes first, and no
+later change is missed. When `subscribed` comes again the connection was lost, and changes may have
+been missed meanwhile. `{ended, Reason}` comes last.
+""".
+-type event() ::
+    subscribed | tools_changed | prompts_changed | resources_changed
+    | {resource_updated, Uri :: binary()} | {log, map()}
+    | {elicitation_complete, Id :: binary()} | {ended, Reason :: term()}.
+
+-doc """
+Starts a client, linked to the calling process. The client connects to the server in the background.
 
 ## Errors
 
-`{bad_option, Key, Expected}`: an option is unknown or of the wrong type. The caller is sent an exit
-signal too where the transport finds it, as by any `start_link`.
+`{bad_option, Key, Expected}`: an option is unknown or of the wrong type. If it is one of the
+transport's, the caller may also be sent an exit signal, as by any `start_link`.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->
     start(none, Target).
 
--doc "The same with a name to register it by: `{local, Name}`.".
+-doc "Starts a client as `start_link/1` does, and registers it by a name.".
 -spec start_link({local, atom()}, target()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Target) ->
     start(Name, Target).
@@ -72,8 +318,8 @@ start(Name, Target) ->
     end.
 
 -doc """
-The child specification of a client. It is told apart by its name, if it is given one, and by its
-target else.
+Returns the child specification of a client. Its id has the client's name, or else its target
+without the options.
 
 ## Examples
 
@@ -91,7 +337,7 @@ child_spec(Target) ->
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """
-Stops a client, or a pool: its calls and subscriptions end with `stopped`, its session and its
+Stops a client or a pool. Calls and subscriptions end with `stopped`, and the session and the
 connections are closed.
 """.
 -spec stop(client()) -> ok.
@@ -103,14 +349,14 @@ stop(Client) ->
     end.
 
 -doc """
-What the server says of itself: the `revision` that was agreed on, its `server_info`,
-`capabilities` and, if it has any, `instructions`. Waits until that is known.
+Returns what the server says about itself: the `revision` that was agreed on, `server_info`,
+`capabilities` and, if there are any, `instructions`. Waits until the server was reached.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
     server(Client, #{}).
 
--doc "The same with a `timeout`.".
+-doc "Returns what `server/1` does, within a `timeout`.".
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
     case erlmcp_client_call:check(Options) of
@@ -120,103 +366,102 @@ server(Client, Options) ->
 
 known(#{settings := #{timeout := Default}} = Client, Options) ->
     Timeout = maps:get(timeout, Options, Default),
-    case erlmcp_client_connection:live(Client, erlang:monotonic_time(millisecond) + Timeout) of
+    case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
         {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
         {error, timeout} -> {error, {timeout, Timeout}};
         {error, _} = Error -> Error
     end.
 
--doc """
-How a client does, without asking its server: the `revision` and whether there is a `session`, as
-far as they are known, its running `calls`, how many notifications it has dropped because they came
-faster than it could hand them on, and what its cache holds.
-""".
--spec info(client()) -> map() | {error, stopped}.
+-doc "Returns the state and the counts of a client, without asking its server.".
+-spec info(client()) -> info() | {error, stopped}.
 info(Client) ->
     with_client(Client, fun erlmcp_client_connection:info/1).
 
--doc "All tools of the server; all pages of the list, up to the limit `pages`.".
+-doc "Returns all tools of the server: all pages of the list, up to the limit `pages`.".
 -spec list_tools(client()) -> items().
 list_tools(Client) -> list_tools(Client, #{}).
 
--doc "The same with options.".
--spec list_tools(client(), options()) -> items().
+-doc "Returns the tools as `list_tools/1` does, with options.".
+-spec list_tools(client(), call_options()) -> items().
 list_tools(Client, Options) -> run({list, tools}, Client, Options).
 
 -doc """
-Calls a tool. Its structured content is held against its output schema if the tool was listed
+Calls a tool. Structured content is checked against the tool's output schema if the tool was listed
 before.
 """.
--spec call_tool(client(), Name :: binary(), Arguments :: map()) -> outcome().
+-spec call_tool(client(), Name :: binary(), Arguments :: map()) -> result().
 call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
 
--doc "The same with options.".
--spec call_tool(client(), Name :: binary(), Arguments :: map(), options()) -> outcome().
+-doc "Calls a tool as `call_tool/3` does, with options.".
+-spec call_tool(client(), Name :: binary(), Arguments :: map(), call_options()) -> result().
 call_tool(Client, Name, Arguments, Options) ->
     run({call_tool, Name, Arguments}, Client, Options).
 
--doc "All resources of the server.".
+-doc "Returns all resources of the server.".
 -spec list_resources(client()) -> items().
 list_resources(Client) -> list_resources(Client, #{}).
 
--doc "The same with options.".
--spec list_resources(client(), options()) -> items().
+-doc "Returns the resources as `list_resources/1` does, with options.".
+-spec list_resources(client(), call_options()) -> items().
 list_resources(Client, Options) -> run({list, resources}, Client, Options).
 
--doc "All resource templates of the server.".
+-doc "Returns all resource templates of the server.".
 -spec list_resource_templates(client()) -> items().
 list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 
--doc "The same with options.".
--spec list_resource_templates(client(), options()) -> items().
+-doc "Returns the resource templates as `list_resource_templates/1` does, with options.".
+-spec list_resource_templates(client(), call_options()) -> items().
 list_resource_templates(Client, Options) -> run({list, resource_templates}, Client, Options).
 
 -doc "Reads a resource.".
--spec read_resource(client(), Uri :: binary()) -> outcome().
+-spec read_resource(client(), Uri :: binary()) -> result().
 read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
 
--doc "The same with options.".
--spec read_resource(client(), Uri :: binary(), options()) -> outcome().
+-doc "Reads a resource as `read_resource/2` does, with options.".
+-spec read_resource(client(), Uri :: binary(), call_options()) -> result().
 read_resource(Client, Uri, Options) -> run({read_resource, Uri}, Client, Options).
 
--doc "All prompts of the server.".
+-doc "Returns all prompts of the server.".
 -spec list_prompts(client()) -> items().
 list_prompts(Client) -> list_prompts(Client, #{}).
 
--doc "The same with options.".
--spec list_prompts(client(), options()) -> items().
+-doc "Returns the prompts as `list_prompts/1` does, with options.".
+-spec list_prompts(client(), call_options()) -> items().
 list_prompts(Client, Options) -> run({list, prompts}, Client, Options).
 
--doc "The entries of all skills of the server, whose files `m:erlmcp_skills` reads.".
+-doc "Returns the entries of all skills of the server. `m:erlmcp_skills` reads their files.".
 -spec list_skills(client()) -> items().
 list_skills(Client) -> list_skills(Client, #{}).
 
--doc "The same with options.".
--spec list_skills(client(), options()) -> items().
+-doc "Returns the skills as `list_skills/1` does, with options.".
+-spec list_skills(client(), call_options()) -> items().
 list_skills(Client, Options) -> run({list, skills}, Client, Options).
 
--doc "Gets a prompt; its arguments are strings.".
+-doc "Returns a prompt. Its arguments are strings.".
 -spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()}) ->
-    outcome().
+    result().
 get_prompt(Client, Name, Arguments) -> get_prompt(Client, Name, Arguments, #{}).
 
--doc "The same with options.".
+-doc "Returns a prompt as `get_prompt/3` does, with options.".
 -spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()},
-                 options()) -> outcome().
+                 call_options()) -> result().
 get_prompt(Client, Name, Arguments, Options) ->
     run({get_prompt, Name, Arguments}, Client, Options).
 
 -doc """
-Completions of an argument of a prompt, or of a variable of a resource template, from what has been
-typed so far.
+Returns completions of an argument of a prompt, or of a variable of a resource template. `Value` is
+what has been typed so far.
 """.
 -spec complete(client(), {prompt | resource, binary()},
-               {Argument :: binary(), Value :: binary()}) -> outcome().
+               {Argument :: binary(), Value :: binary()}) -> result().
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
--doc "The same with options; `known` has other arguments' values, for servers since 2025-06-18.".
+-doc """
+Returns completions as `complete/3` does, with options. `known` has the values of other arguments,
+for servers since 2025-06-18.
+""".
 -spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
-               options() | #{known => #{binary() => binary()}}) -> outcome().
+               call_options() | #{known => #{binary() => binary()}}) -> result().
 complete(Client, Of, Argument, Options) ->
     Reference = case Of of
         {prompt, Name} -> #{type => ~"ref/prompt", name => Name};
@@ -225,25 +470,27 @@ complete(Client, Of, Argument, Options) ->
     run({complete, Reference, Argument, maps:get(known, Options, #{})}, Client,
         maps:remove(known, Options)).
 
--doc "Whether the server answers. 2026-07-28 has no ping: there it is asked what it is.".
+-doc """
+Checks that the server answers. In 2026-07-28, which has no ping, `server/discover` is sent.
+""".
 -spec ping(client()) -> {ok, pong} | {error, reason()}.
 ping(Client) -> ping(Client, #{}).
 
--doc "The same with options.".
--spec ping(client(), options()) -> {ok, pong} | {error, reason()}.
+-doc "Pings the server as `ping/1` does, with options.".
+-spec ping(client(), call_options()) -> {ok, pong} | {error, reason()}.
 ping(Client, Options) -> run(ping, Client, Options).
 
--doc "Any request, such as those of extensions.".
--spec request(client(), Method :: binary(), Params :: map()) -> outcome().
+-doc "Sends any request, such as one of an extension.".
+-spec request(client(), Method :: binary(), Params :: map()) -> result().
 request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 
--doc "The same with options.".
--spec request(client(), Method :: binary(), Params :: map(), options()) -> outcome().
+-doc "Sends a request as `request/3` does, with options.".
+-spec request(client(), Method :: binary(), Params :: map(), call_options()) -> result().
 request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
 
 -doc """
 Sends a notification, such as `notifications/roots/list_changed` in a session, and waits until the
-server has taken it. In a pool one member does.
+server has taken it. In a pool one member sends it.
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
@@ -274,17 +521,16 @@ with_client(Client, Do) ->
     end.
 
 -doc """
-Starts an operation and does not wait: `{list, tools}`, `{call_tool, Name, Arguments}`,
-`{read_resource, Uri}` and the like, see `t:erlmcp_client_operation:operation/0`. The calling
-process is sent `{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end,
-`{erlmcp, Reference, {ok, Result} | {error, Reason}}`.
+Starts an operation and does not wait for it, such as `{call_tool, Name, Arguments}`. The calling
+process is sent `{erlmcp, Reference, {progress | log, Params}}` while the operation runs. At the end
+it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}`, once.
 """.
--spec async(client(), erlmcp_client_operation:operation()) -> {ok, reference()} | {error, reason()}.
+-spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
     async(Client, Operation, #{}).
 
--doc "The same with options.".
--spec async(client(), erlmcp_client_operation:operation(), options()) ->
+-doc "Starts an operation as `async/2` does, with options.".
+-spec async(client(), operation(), call_options()) ->
     {ok, reference()} | {error, reason()}.
 async(Client, Operation, Options) ->
     maybe
@@ -297,8 +543,8 @@ async(Client, Operation, Options) ->
     end.
 
 -doc """
-Cancels what `async/3` started: the server is told, and the outcome is `{error, cancelled}`, unless
-it is on its way already. Of no effect afterwards.
+Cancels an operation of `async/3` and tells the server. The outcome is `{error, cancelled}`, unless
+another one is already on its way. Has no effect on an operation that has ended.
 """.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->
@@ -309,47 +555,46 @@ cancel(Client, Reference) ->
     end.
 
 -doc """
-A task of the server's as it is now. The task is the map that a call with the option `task =>
-handle` gave, or `#{~"taskId" => Id}` for one whose id was kept.
+Returns a task of the server's as it is now. `Task` is the map that a call with the option
+`task => handle` returned, or `#{~"taskId" => Id}`.
 """.
--spec task(client(), Task :: map()) -> outcome().
+-spec task(client(), Task :: map()) -> result().
 task(Client, Task) -> task(Client, Task, #{}).
 
--doc "The same with options.".
--spec task(client(), Task :: map(), options()) -> outcome().
+-doc "Returns a task as `task/2` does, with options.".
+-spec task(client(), Task :: map(), call_options()) -> result().
 task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 
 -doc """
-Waits for the result of a task, answers what it asks, and gives what the call would have given. A
-task that was cancelled is `{error, cancelled}`. When the wait ends before the task, the task is
+Waits for the result of a task, answers its questions, and returns what the call would have
+returned. A cancelled task is `{error, cancelled}`. If the wait ends before the task, the task is
 cancelled.
 """.
--spec await_task(client(), Task :: map()) -> outcome().
+-spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
 
--doc "The same with options; `max_timeout` bounds the wait.".
--spec await_task(client(), Task :: map(), options()) -> outcome().
+-doc "Waits for a task as `await_task/2` does, with options. `max_timeout` bounds the wait.".
+-spec await_task(client(), Task :: map(), call_options()) -> result().
 await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
 
 -doc "Cancels a task.".
--spec cancel_task(client(), Task :: map()) -> outcome().
+-spec cancel_task(client(), Task :: map()) -> result().
 cancel_task(Client, Task) -> cancel_task(Client, Task, #{}).
 
--doc "The same with options.".
--spec cancel_task(client(), Task :: map(), options()) -> outcome().
+-doc "Cancels a task as `cancel_task/2` does, with options.".
+-spec cancel_task(client(), Task :: map(), call_options()) -> result().
 cancel_task(Client, Task, Options) -> run({task, cancel, Task}, Client, Options).
 
 -doc """
-Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:filter/0`. It is sent
-`{erlmcp, Reference, Event}`, see `t:erlmcp_client_subscriptions:event/0`: the first one is
-`subscribed`, and from then on no change is missed until that comes again.
+Subscribes the calling process to changes, see `t:filter/0`. The process is sent
+`{erlmcp, Reference, Event}`, see `t:event/0`.
 
 ## Errors
 
-`{overload, Limit}`: the client has as many as its option `subscriptions` allows.
-`{bad_option, Key, Expected}`: there is nothing of that name to subscribe to.
+- `{overload, Limit}`: the client has as many subscriptions as its option `subscriptions` allows.
+- `{bad_option, Key, Expected}`: the filter has a key that does not exist, or a wrong value.
 """.
--spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
+-spec subscribe(client(), filter()) ->
     {ok, reference()} | {error, reason()}.
 subscribe(Client, Filter) ->
     case erlmcp_client_subscriptions:check(Filter) of
@@ -360,7 +605,7 @@ subscribe(Client, Filter) ->
         {error, _} = Error -> Error
     end.
 
--doc "Ends a subscription; what was sent before may still come.".
+-doc "Ends a subscription. Events that were sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(Client, Reference) ->
     case erlmcp_client_table:find(Client) of
@@ -374,7 +619,7 @@ unsubscribe(Client, Reference) ->
     end.
 
 -doc """
-A reason as a sentence.
+Returns a reason as a sentence.
 
 ## Examples
 

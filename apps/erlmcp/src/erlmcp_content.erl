@@ -1,23 +1,25 @@
 -module(erlmcp_content).
 -moduledoc """
-The content that tools and prompts return, as maps. Pure. Raw bytes go in; base64 is made here.
+Makes the content that tools and prompts return, and the contents of resources: maps. Pure. Bytes
+are given as they are, and become base64 here.
 
-Every function takes, as its last argument, an optional map of further fields by their names on the
-wire (`annotations`, `_meta`, ...).
+The last argument of a function may be a map of further fields by their names on the wire, such as
+`annotations` and `_meta`.
 
 Source: specification, "Server features / Tools / Tool result".
 """.
 
 -export([text/1, text/2, image/2, image/3, audio/2, audio/3]).
 -export([resource_link/2, resource_link/3, embedded/3, embedded/4]).
--export([text_contents/3, blob_contents/3, is_contents/1, known/2]).
+-export([text_contents/3, blob_contents/3]).
 
 -export_type([content/0]).
 
+-doc "An item of content, by its names on the wire.".
 -type content() :: #{type := binary(), atom() => term()}.
 
 -doc """
-Text, which must be UTF-8.
+Returns text. It must be UTF-8.
 
 ## Examples
 
@@ -31,12 +33,12 @@ Text, which must be UTF-8.
 -spec text(binary()) -> content().
 text(Text) -> text(Text, #{}).
 
--doc "Text with further fields.".
+-doc "Returns text with further fields.".
 -spec text(binary(), map()) -> content().
 text(Text, Fields) -> Fields#{type => ~"text", text => Text}.
 
 -doc """
-An image from its bytes.
+Returns an image, given as its bytes.
 
 ## Examples
 
@@ -48,23 +50,23 @@ An image from its bytes.
 -spec image(Bytes :: binary(), MimeType :: binary()) -> content().
 image(Bytes, MimeType) -> image(Bytes, MimeType, #{}).
 
--doc "An image with further fields.".
+-doc "Returns an image with further fields.".
 -spec image(Bytes :: binary(), MimeType :: binary(), map()) -> content().
 image(Bytes, MimeType, Fields) ->
     Fields#{type => ~"image", data => base64:encode(Bytes), mimeType => MimeType}.
 
--doc "Sound from its bytes. Clients of 2024-11-05 do not know it, and get a text that says so.".
+-doc "Returns sound, given as its bytes. Clients of 2024-11-05 get a text that names it instead.".
 -spec audio(Bytes :: binary(), MimeType :: binary()) -> content().
 audio(Bytes, MimeType) -> audio(Bytes, MimeType, #{}).
 
--doc "Sound with further fields.".
+-doc "Returns sound with further fields.".
 -spec audio(Bytes :: binary(), MimeType :: binary(), map()) -> content().
 audio(Bytes, MimeType, Fields) ->
     Fields#{type => ~"audio", data => base64:encode(Bytes), mimeType => MimeType}.
 
 -doc """
-A link to a resource that the client may read. Clients of revisions before 2025-06-18 get its name
-and URI as text.
+Returns a link to a resource that the client may read. Clients of revisions before 2025-06-18 get
+its name and URI as text.
 
 ## Examples
 
@@ -76,13 +78,13 @@ and URI as text.
 -spec resource_link(Uri :: binary(), Name :: binary()) -> content().
 resource_link(Uri, Name) -> resource_link(Uri, Name, #{}).
 
--doc "A resource link with further fields (`mimeType`, `description`, `title`, ...).".
+-doc "Returns a resource link with further fields (`mimeType`, `description`, `title`, ...).".
 -spec resource_link(Uri :: binary(), Name :: binary(), map()) -> content().
 resource_link(Uri, Name, Fields) ->
     Fields#{type => ~"resource_link", uri => Uri, name => Name}.
 
 -doc """
-A resource with its contents: text, or `{blob, Bytes}`.
+Returns a resource with its contents: text, or `{blob, Bytes}`.
 
 ## Examples
 
@@ -95,7 +97,7 @@ A resource with its contents: text, or `{blob, Bytes}`.
 -spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}) -> content().
 embedded(Uri, MimeType, Contents) -> embedded(Uri, MimeType, Contents, #{}).
 
--doc "An embedded resource with further fields.".
+-doc "Returns an embedded resource with further fields.".
 -spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}, map()) ->
     content().
 embedded(Uri, MimeType, {blob, Bytes}, Fields) ->
@@ -104,8 +106,8 @@ embedded(Uri, MimeType, Text, Fields) ->
     Fields#{type => ~"resource", resource => text_contents(Uri, MimeType, Text)}.
 
 -doc """
-One item of a resource's `contents`: text. A handler returns a list of them; `undefined` is no MIME
-type.
+Returns one item of a resource's contents: text. A handler returns an item or a list of them. The
+MIME type `undefined` is left out.
 
 ## Examples
 
@@ -118,7 +120,7 @@ type.
 text_contents(Uri, MimeType, Text) -> with_mime_type(#{uri => Uri, text => Text}, MimeType).
 
 -doc """
-One item of a resource's `contents`: bytes.
+Returns one item of a resource's contents: bytes.
 
 ## Examples
 
@@ -131,27 +133,5 @@ One item of a resource's `contents`: bytes.
 blob_contents(Uri, MimeType, Bytes) ->
     with_mime_type(#{uri => Uri, blob => base64:encode(Bytes)}, MimeType).
 
--doc "Returns `true` if a map is an item of a resource's `contents`, as these functions make it.".
--spec is_contents(map()) -> boolean().
-is_contents(#{uri := _, text := _}) -> true;
-is_contents(#{uri := _, blob := _}) -> true;
-is_contents(#{}) -> false.
-
 with_mime_type(Contents, undefined) -> Contents;
 with_mime_type(Contents, MimeType) -> Contents#{mimeType => MimeType}.
-
--doc """
-The content that a client of a revision knows. What it does not know becomes text that says so, so
-that nothing is lost without a word.
-""".
--spec known(content(), erlmcp_revision:revision()) -> content().
-known(#{type := Type} = Content, Revision) ->
-    case lists:member(Type, erlmcp_revision:content_types(Revision)) of
-        true -> Content;
-        false -> substitute(Content)
-    end.
-
-substitute(#{type := ~"resource_link", uri := Uri, name := Name}) ->
-    text(<<Name/binary, ": ", Uri/binary>>);
-substitute(#{type := Type}) ->
-    text(<<"[", Type/binary, " content, which this protocol version does not have]">>).

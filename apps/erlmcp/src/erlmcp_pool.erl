@@ -1,7 +1,7 @@
 -module(erlmcp_pool).
 -moduledoc """
-Several clients as one: of one server, for more connections than one client has, or of several
-servers that do the same. A supervisor for your own tree. What it gives is a
+Several clients as one: clients of one server, for more connections than one client has, or of
+several servers that do the same. A pool is a supervisor for your own tree, and a
 `t:erlmcp_client:client/0` like any other:
 
 ```erlang
@@ -10,13 +10,14 @@ servers that do the same. A supervisor for your own tree. What it gives is a
 {ok, _} = erlmcp_client:call_tool(Pool, ~"echo", #{text => ~"hello"}).
 ```
 
-A call goes to the member with the fewest running calls or, with the call option `key`, to the one
-that has that key, as long as that member works (rendezvous hashing: of the other keys none moves
-when a member goes or comes back).
+A call goes to the member with the fewest running calls. Calls with the same call option `key` go to
+one member as long as that member works (rendezvous hashing: no other key moves when a member goes
+or comes back).
 
-A member whose calls fail in a row is left out for a while (a circuit breaker: closed, open, and
-half-open when one call may try it again). What failed without having been done is tried at another
-member; what may have been done only if it reads, or the call option `repeatable` is true.
+A member whose calls fail in a row gets no calls for a while. This is a circuit breaker, which is
+half-open while one call tries the member again. A failed call that no server has run is tried at
+another member. A call that a server may have run is tried again only if it just reads, or if its
+option `repeatable` is `true`.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -24,12 +25,14 @@ member; what may have been done only if it reads, or the call option `repeatable
 -export_type([options/0]).
 
 -doc """
-- `targets`: the servers, see `t:erlmcp_client:target/0`; required.
-- `size`: clients of each, 1.
-- `retries`: how often a call is tried again, 2.
-- `failures`: calls that fail in a row until a member is left out, 5.
-- `open_ms`: milliseconds that it is left out first, 1,000; twice as long each time that it fails
-  again, up to `longest_open_ms`, 30,000.
+The options of a pool.
+
+- `targets`: the servers; required.
+- `size`: clients of each server (1).
+- `retries`: how often a call is tried again (2).
+- `failures`: calls that fail in a row until a member gets no calls (5).
+- `open_ms`: milliseconds that a member gets no calls at first (1,000), and twice as many after each
+  new failure, up to `longest_open_ms` (30,000).
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],
@@ -45,13 +48,13 @@ Starts a pool, linked to the calling process.
 
 ## Errors
 
-`{bad_option, Key, Expected}`, also those of the targets.
+`{bad_option, Key, Expected}`: an option is unknown or of the wrong type, here or in a target.
 """.
 -spec start_link(options()) -> {ok, pid()} | {error, term()}.
 start_link(Options) ->
     start(none, Options).
 
--doc "The same with a name to register it by: `{local, Name}`.".
+-doc "Starts a pool as `start_link/1` does, and registers it by a name.".
 -spec start_link({local, atom()}, options()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Options) ->
     start(Name, Options).
@@ -95,7 +98,7 @@ settings([Target | Targets], Settings) ->
         {error, _} = Error -> Error
     end.
 
--doc "The child specification of a pool, with a name to tell it by.".
+-doc "Returns the child specification of a pool. Its id has the name.".
 -spec child_spec({{local, atom()}, options()}) -> supervisor:child_spec().
 child_spec({{local, Name}, Options}) ->
     #{id => {?MODULE, Name}, type => supervisor,
@@ -107,8 +110,8 @@ stop(Pool) ->
     erlmcp_pool_sup:stop(Pool).
 
 -doc """
-How the members do: their `target` without its options, the `state` of their breaker, their running
-`calls`, and how many calls have `failed` in a row.
+Returns the state of each member: its `target` without the options, the `state` of its breaker, its
+running `calls`, and how many calls have `failed` in a row.
 """.
 -spec info(erlmcp_client:client()) ->
     [#{target := term(), state := closed | open | half_open, calls := non_neg_integer(),

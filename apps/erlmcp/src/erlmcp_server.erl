@@ -1,10 +1,11 @@
 -module(erlmcp_server).
 -moduledoc """
-The behaviour of a module that is a server: `server/0` says who it is, the other callbacks what it
-offers. Give the module as `handler` to `erlmcp:start_server/1`.
+The behaviour of a module that is a server: `server/0` returns its name and version, the other
+callbacks what it offers. Give the module as `handler` to `erlmcp:start_server/1`.
 
-A definition may leave `handler` out; the module's `call_tool/3`, `read_resource/3` or
-`get_prompt/3` is called for it then.
+A definition may leave `handler` out. The module's `call_tool/3`, `read_resource/3` or
+`get_prompt/3` is called for it then. In place of any result these may return `{ok, Result}`,
+`{refuse, Refusal}` (`erlmcp:refusal/3`), or what asks for input (`m:erlmcp_input`).
 
 ```erlang
 -module(calculator).
@@ -19,80 +20,35 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 ```
 """.
 
--export([options/1]).
-
--doc "The server's options: at least `name` and `version`. Those given beside `handler` win.".
--callback server() -> erlmcp_server_options:options().
--doc "The definitions of its tools, in the order of the list, before those given beside `handler`.".
--callback tools() -> [erlmcp_definition:source()].
--doc "The same of its resources.".
--callback resources() -> [erlmcp_definition:source()].
--doc "The same of its resource templates.".
--callback resource_templates() -> [erlmcp_definition:source()].
--doc "The same of its prompts.".
--callback prompts() -> [erlmcp_definition:source()].
--doc "Its skills.".
--callback skills() -> [erlmcp_skill:source()].
+-doc "Returns the options, at least `name` and `version`. Options given next to `handler` win.".
+-callback server() -> erlmcp:options().
+-doc "Returns the tools, in the order of their list. Tools given next to `handler` follow them.".
+-callback tools() -> [erlmcp:tool()].
+-doc "Returns the resources, as `c:tools/0` does the tools.".
+-callback resources() -> [erlmcp:resource()].
+-doc "Returns the resource templates, as `c:tools/0` does the tools.".
+-callback resource_templates() -> [erlmcp:resource_template()].
+-doc "Returns the prompts, as `c:tools/0` does the tools.".
+-callback prompts() -> [erlmcp:prompt()].
+-doc "Returns the skills.".
+-callback skills() -> [erlmcp:skill()].
 -doc """
-Runs the tool of this name. It returns text, a list of contents (`m:erlmcp_content`), a map or
-`{structured, Value}`, `{error, Text | Contents}`, or `{input_required, Requests, State}` and its
-other forms (`m:erlmcp_input`). As of every callback that is asked for a result, `{ok, Result}` is
-`Result`.
+Runs the tool of this name. Returns text, a list of contents (`m:erlmcp_content`), a map or
+`{structured, Value}` as structured content, or `{error, Text | Contents}`, which the model sees.
 """.
--callback call_tool(Name :: binary(), Arguments :: map(), erlmcp_engine:context()) -> term().
+-callback call_tool(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 -doc """
-Reads the resource of this URI; `Variables` are its template's, empty for a plain one. It returns
-text, `{blob, Bytes}`, a map as JSON, contents (`erlmcp_content:text_contents/3`) or a list of them,
-`{error, not_found | Text}`, or what asks for input.
+Reads the resource of this URI. `Variables` are those of its template, and empty for a resource
+without one. Returns text, `{blob, Bytes}`, a map as JSON, contents
+(`erlmcp_content:text_contents/3`) or a list of them, or `{error, not_found | Text}`.
 """.
--callback read_resource(Uri :: binary(), Variables :: map(), erlmcp_engine:context()) -> term().
+-callback read_resource(Uri :: binary(), Variables :: map(), erlmcp:context()) -> term().
 -doc """
-Gives the prompt of this name. It returns text, a list of messages `#{role => user | assistant,
-content => Content}`, `#{messages => Messages, description => Text}`, `{error, Text}`, or what asks
-for input.
+Returns the prompt of this name: text, a list of messages
+`#{role => user | assistant, content => Content}`, a map with `messages` and `description`, or
+`{error, Text}`.
 """.
--callback get_prompt(Name :: binary(), Arguments :: map(), erlmcp_engine:context()) -> term().
+-callback get_prompt(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 
 -optional_callbacks([tools/0, resources/0, resource_templates/0, prompts/0, skills/0]).
 -optional_callbacks([call_tool/3, read_resource/3, get_prompt/3]).
-
--doc "The options that a handler module amounts to, its definitions with their funs filled in.".
--spec options(module()) -> erlmcp_server_options:options().
-options(Module) ->
-    Options = Module:server(),
-    lists:foldl(
-        fun({Key, Handler}, Known) ->
-            case erlang:function_exported(Module, Key, 0) of
-                true ->
-                    Sources = [with_handler(Source, Handler) || Source <- Module:Key()],
-                    Known#{Key => maps:get(Key, Known, []) ++ Sources};
-                false ->
-                    Known
-            end
-        end, Options, [{skills, none} | handlers(Module)]).
-
-handlers(Module) ->
-    Reader = exported(Module, read_resource,
-        fun(Variables, #{uri := Uri} = Context) ->
-            Module:read_resource(Uri, Variables, Context)
-        end),
-    [{tools, exported(Module, call_tool, fun(Arguments, #{name := Name} = Context) ->
-        Module:call_tool(Name, Arguments, Context)
-     end)},
-     {resources, Reader},
-     {resource_templates, Reader},
-     {prompts, exported(Module, get_prompt, fun(Arguments, #{name := Name} = Context) ->
-        Module:get_prompt(Name, Arguments, Context)
-     end)}].
-
-%% A definition that nobody serves is to be refused now, not to crash when it is called.
-exported(Module, Callback, Handler) ->
-    case erlang:function_exported(Module, Callback, 3) of
-        true -> Handler;
-        false -> none
-    end.
-
-with_handler(Source, none) -> Source;
-with_handler(#{handler := _} = Source, _) -> Source;
-with_handler(Source, Handler) when is_map(Source) -> Source#{handler => Handler};
-with_handler(Source, _) -> Source.

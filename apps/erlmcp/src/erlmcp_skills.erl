@@ -1,7 +1,7 @@
 -module(erlmcp_skills).
 -moduledoc """
-Skills of a server, read by a client (`m:erlmcp_client`): files that are what their skill's entry
-said when the user saw it. Nothing is read before it is asked for.
+Reads the skills of a server with a client (`m:erlmcp_client`), and checks that each file is the one
+that the skill's entry describes. No file is read before it is asked for.
 
 ```erlang
 {ok, [#{~"frontmatter" := #{~"description" := _}} = Skill | _]} = erlmcp_client:list_skills(Client),
@@ -16,13 +16,13 @@ Source: the extension `io.modelcontextprotocol/skills`.
 -export_type([skill/0, reason/0]).
 
 -doc """
-An entry as it came: `uri`, that of its `SKILL.md`, the `frontmatter` of that, and `resources`,
-every file with its `uri`, `size` in bytes and `digest` (`sha256:` and hexadecimal digits).
+An entry of `erlmcp_client:list_skills/1`. `uri` is that of its `SKILL.md`, and `frontmatter` the
+head of that file. `resources` has every file with its `uri`, `size` in bytes and `digest`.
 """.
 -type skill() :: #{binary() => term()}.
 -doc """
-What `t:erlmcp_client:reason/0` says, or: the skill has no file of that URI, or what came is not the
-file that the entry tells of.
+Why a file could not be read. `not_in_skill`: the skill has no file with that URI. `unverified`: the
+file that came is not the one that the entry describes.
 """.
 -type reason() ::
     erlmcp_client:reason()
@@ -30,15 +30,15 @@ file that the entry tells of.
     | {unverified, size | digest | frontmatter, Uri :: binary()}.
 
 -doc """
-The `SKILL.md` of a skill, whose size, digest and frontmatter are those of the entry. Whoever gets
-an error must not use the skill, nor read its other files.
+Returns the `SKILL.md` of a skill, after a check of its size, digest and frontmatter. A caller that
+gets an error must not use the skill, nor read its other files.
 """.
 -spec load(erlmcp_client:client(), skill()) -> {ok, binary()} | {error, reason()}.
 load(Client, Skill) ->
     load(Client, Skill, #{}).
 
--doc "The same with options.".
--spec load(erlmcp_client:client(), skill(), erlmcp_client_call:options()) ->
+-doc "Returns the `SKILL.md` as `load/2` does, with options.".
+-spec load(erlmcp_client:client(), skill(), erlmcp_client:call_options()) ->
     {ok, binary()} | {error, reason()}.
 load(Client, #{~"uri" := Uri, ~"frontmatter" := Frontmatter} = Skill, Options) ->
     case read(Client, Skill, Uri, Options) of
@@ -51,13 +51,13 @@ load(Client, #{~"uri" := Uri, ~"frontmatter" := Frontmatter} = Skill, Options) -
             Error
     end.
 
--doc "A file of a skill, whose size and digest are those of the entry.".
+-doc "Returns a file of a skill, after a check of its size and digest.".
 -spec read(erlmcp_client:client(), skill(), Uri :: binary()) -> {ok, binary()} | {error, reason()}.
 read(Client, Skill, Uri) ->
     read(Client, Skill, Uri, #{}).
 
--doc "The same with options.".
--spec read(erlmcp_client:client(), skill(), Uri :: binary(), erlmcp_client_call:options()) ->
+-doc "Returns a file as `read/3` does, with options.".
+-spec read(erlmcp_client:client(), skill(), Uri :: binary(), erlmcp_client:call_options()) ->
     {ok, binary()} | {error, reason()}.
 read(Client, #{~"resources" := Files}, Uri, Options) ->
     case [File || #{~"uri" := One} = File <- Files, One =:= Uri] of

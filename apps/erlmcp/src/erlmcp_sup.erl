@@ -1,9 +1,13 @@
 -module(erlmcp_sup).
 -moduledoc """
-The application's own supervisor. Servers and clients do not live here but in their users' trees;
-the guards of the node's memory and of its processor time do, who watches quick calls, and who makes
-room among unfinished messages. The tables of the node's servers, of who is told of events, of what
-waits for the log, of who is in a quick call and of unfinished messages are its own.
+The application's own supervisor, with what all servers and clients of the node share. Servers and
+clients themselves are in their users' trees.
+
+Its children are the registry of servers, the table of clients and the watchdog of calls inside a
+connection's process. There is a guard for unfinished messages, for memory and for processor time
+each. The supervisor owns their tables, and those of events and of incidents.
+
+Internal.
 """.
 
 -behaviour(supervisor).
@@ -25,7 +29,7 @@ init([]) ->
     ok = erlmcp_unfinished_messages:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
-           #{id => quick_watch, start => {erlmcp_inline_call_watchdog, start_link, []}},
+           #{id => inline_call_watchdog, start => {erlmcp_inline_call_watchdog, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
            #{id => unfinished, start => {erlmcp_unfinished_messages, start_link, []}},
            #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},

@@ -1,23 +1,25 @@
 -module(erlmcp_token_store).
 -moduledoc """
-The behaviour of what keeps tokens, and what a client registered, between its logins.
-`m:erlmcp_token_store_ets` keeps them in memory, `m:erlmcp_token_store_file` in a folder.
+The behaviour of a store for tokens, and for registrations of a client, between logins. A client
+keeps them in memory unless its option `store`
+(`t:erlmcp_oauth:options/0`) names another store, such as `m:erlmcp_token_store_file`.
 
-A value is a JSON object (binary keys), and what is in it is secret. One key has one writer at a
-time, or the last one counts; values of different keys never disturb each other. The callbacks may
-wait for a disk, not longer.
+A value is a JSON object with binary keys, and has secrets in it. Of two writers of one key the last
+one counts; values of different keys never disturb each other. The callbacks may wait for a disk,
+and for nothing slower.
 """.
 
 -export_type([key/0, reason/0]).
 
--doc "What a value is kept under, such as the issuer and the server's URL.".
+-doc "The key of a value, such as the issuer and the server's URL.".
 -type key() :: binary() | atom() | integer() | tuple() | [key()].
 -doc """
+Why a store failed.
+
 - `closed`: the process that opened the store has ended.
 - `{full, Max}`, `{too_large, Max}`: more values, or more bytes of one, than the store keeps.
-- `malformed`: what is kept under the key was not written by the store.
-- `{unsafe, What, Why}`: others than the owner of this process could read the folder or the file, or
-  put another in its place.
+- `malformed`: the value was not written by the store.
+- `{unsafe, What, Why}`: other users could read the folder or the file, or replace it.
 - `{file, Why}`: the file system's error.
 """.
 -type reason() ::
@@ -31,13 +33,14 @@ wait for a disk, not longer.
     | term().
 
 -doc """
-Opens the store. What belongs to the calling process ends with it; every process may use the store.
+Opens the store, for every process to use. What belongs to the calling process ends with it.
 """.
 -callback open(Options :: map()) -> {ok, Store :: term()} | {error, reason()}.
+-doc "Returns the value of a key.".
 -callback get(key(), Store :: term()) ->
     {ok, #{binary() => json:encode_value()}} | none | {error, reason()}.
--doc "Keeps a value, in place of the one of this key.".
+-doc "Stores a value, in place of the one that the key has.".
 -callback put(key(), #{binary() => json:encode_value()}, Store :: term()) ->
     ok | {error, reason()}.
--doc "Deletes what is kept under a key, if there is anything.".
+-doc "Deletes the value of a key, if there is one.".
 -callback delete(key(), Store :: term()) -> ok | {error, reason()}.

@@ -1,12 +1,15 @@
 -module(erlmcp_token_store_file).
 -moduledoc """
-Tokens in a folder of a POSIX file system, which `open/1` makes: one JSON file for each key, of mode
-0600, in the folder, of mode 0700. A file is written aside and renamed, so that a reader sees the
-whole value or the one before it, and writers of different keys, in this node or another, have
-nothing in common.
+A token store
+(`m:erlmcp_token_store`) in a folder of a POSIX file system: `{erlmcp_token_store_file,
+#{folder => Path}}` as the option `store` of `t:erlmcp_oauth:options/0`.
 
-The option `folder` is its path. At most 1000 values of at most 64 KiB are kept. A folder or a file
-that others can read or write, that is a symbolic link or that is another user's is refused.
+The store makes the folder, of mode 0700, with a JSON file of mode 0600 for each key. A file is
+written aside and renamed, so a reader sees a whole value. Writers of different keys, on this node
+or another, have nothing in common.
+
+At most 1000 values of at most 64 KiB are kept. A folder or file is refused if it is a symbolic
+link, belongs to another user, or can be read or written by others.
 """.
 
 -behaviour(erlmcp_token_store).

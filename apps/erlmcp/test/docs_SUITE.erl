@@ -9,24 +9,20 @@ how it is run `m:erlmcp_test_script`.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([shows_what_is_served/1, links_lead_somewhere/1, tables_are_the_codes/1]).
 -export([what_users_write_is_on_a_page/1]).
--export([every_page_is_in_the_index/1, examples_are_what_happens/1, the_face_is_documented/1]).
+-export([every_page_is_in_the_index/1, examples_are_what_happens/1]).
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
 %% Pages that have nothing to run here: maps, lists, and the command's, which its own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "interop.md", "performance.md", "scenarios.md"]).
-%% What users call.
--define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
-               erlmcp_listen_options, erlmcp_server_options, erlmcp_pool, erlmcp_server,
-               erlmcp_skills, erlmcp_token_store]).
+                       "interop.md", "performance.md", "scenarios.md", "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
-     what_users_write_is_on_a_page, every_page_is_in_the_index, examples_are_what_happens,
-     the_face_is_documented | [{group, Group} || {Group, _, _} <- groups()]].
+     what_users_write_is_on_a_page, every_page_is_in_the_index, examples_are_what_happens
+     | [{group, Group} || {Group, _, _} <- groups()]].
 
 %% A group is a page: its name is what the log shows, and what `rebar3 ct --group` takes.
 groups() ->
@@ -120,7 +116,7 @@ tables_are_the_codes(_) ->
 compared(~"limits", Rows) ->
     numbers(erlmcp_server_options:limits(), Rows);
 compared(~"options", Rows) ->
-    {codes(fields(erlmcp_server_options, options)), named(Rows)};
+    {codes(fields(erlmcp, options)), named(Rows)};
 compared(~"refusals", Rows) ->
     %% Those that the code can give.
     Atoms = lists:usort(lists:append([atoms(forms(Module)) || Module <- modules()])),
@@ -156,9 +152,9 @@ compared(~"client limits", Rows) ->
     numbers(erlmcp_client_options:limits(), Rows);
 compared(~"client options", Rows) ->
     Numbers = [Name || {Name, _, _} <- erlmcp_client_options:defaults()],
-    {codes(fields(erlmcp_client_options, options) -- Numbers), named(Rows)};
+    {codes(fields(erlmcp_client, options) -- Numbers), named(Rows)};
 compared(~"options of a call", Rows) ->
-    {codes(fields(erlmcp_client_call, options)), named(Rows)};
+    {codes(fields(erlmcp_client, call_options)), named(Rows)};
 compared(~"options of a client on http", Rows) ->
     Url = ~"http://localhost/",
     Takes = fun(Key) ->
@@ -174,9 +170,9 @@ compared(~"options of a client on stdio", Rows) ->
     end,
     {taken(Takes, erlmcp_stdio_channel), named(Rows)};
 compared(~"options of auth", Rows) ->
-    {codes(fields(erlmcp_oauth_options, options)), named(Rows)};
+    {codes(fields(erlmcp_oauth, options)), named(Rows)};
 compared(~"options of bearer", Rows) ->
-    {codes(fields(erlmcp_bearer_options, options)), named(Rows)};
+    {codes(fields(erlmcp_listen, bearer)), named(Rows)};
 compared(~"options of a pool", Rows) ->
     {codes(fields(erlmcp_pool, options)), named(Rows)};
 compared(~"reasons", Rows) ->
@@ -253,9 +249,8 @@ what_users_write_is_on_a_page(_) ->
     Called = [<<(atom_to_binary(Face))/binary, $:, (atom_to_binary(Name))/binary>>
               || Face <- [erlmcp, erlmcp_client, erlmcp_pool, erlmcp_skills],
                  {Name, _} <- exported(Face) -- [{settings, 1}]],
-    Names = fields(erlmcp_listen_options, listener)
-        ++ fields(erlmcp_engine, context) -- [log_level, progress_token, progressed, unread,
-                                               server_meta, owner],
+    Names = lists:append([fields(erlmcp_listen, Type) || Type <- [http, tcp, stdio]])
+        ++ fields(erlmcp, context),
     Text = iolist_to_binary([begin
                                  {ok, Page} = file:read_file(filename:join(docs(), File)),
                                  Page
@@ -295,23 +290,8 @@ examples_are_what_happens(_) ->
         {error, _} -> {skip, "no ct_doctest before OTP 29"}
     end.
 
-%% Everything that a user calls has a spec and says what it is.
-the_face_is_documented(_) ->
-    [] = [{Module, Name}
-          || Module <- ?FACE,
-             {{function, _, _} = Name, _, _, none, _} <- documented(Module)],
-    [] = [Module || Module <- ?FACE, Function <- exported(Module),
-                    not lists:member(Function, specified(Module))].
-
-documented(Module) ->
-    {ok, {docs_v1, _, _, _, #{~"en" := _}, _, Entries}} = code:get_doc(Module),
-    Entries.
-
 exported(Module) ->
     Module:module_info(exports) -- [{module_info, 0}, {module_info, 1}, {behaviour_info, 1}].
-
-specified(Module) ->
-    [Function || {attribute, _, spec, {Function, _}} <- forms(Module)].
 
 %% That this suite can fail.
 

@@ -24,14 +24,13 @@ pure.
 -define(PURE, ["text", "schema", "wire", "protocol"]).
 
 %% Public modules that stand in `src` for their readers, and in a room for their callers.
--define(PUBLIC, #{erlmcp_content => "wire", erlmcp_input => "protocol",
+-define(PUBLIC, #{erlmcp_uri_template => "text", erlmcp_schema => "schema",
+                  erlmcp_content => "wire", erlmcp_input => "protocol",
                   erlmcp_server => "server", erlmcp_task_store => "server",
                   erlmcp_token_store => "client", erlmcp_token_store_file => "client"}).
 
 %% The one door between the towers: a client of a server of its own node needs no socket.
--define(DOOR, [{erlmcp_memory_channel, erlmcp_memory}, {erlmcp_memory_channel, erlmcp_registry},
-               %% It authenticates as a client of OAuth.
-               {erlmcp_introspection, erlmcp_oauth_token}]).
+-define(DOOR, [{erlmcp_memory_channel, erlmcp_memory}, {erlmcp_memory_channel, erlmcp_registry}]).
 
 %% What a pure room may call outside of the pure rooms. Of `erlang`, all but what IMPURE names.
 -define(PURE_MODULES, [erlang, lists, maps, binary, string, unicode, json, base64, re, math,

@@ -17,7 +17,7 @@ start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 Starts a server with the options of `erlmcp:start_server/1`. The errors are those of that function;
 they are not logged.
 """.
--spec start_server(erlmcp_server_options:options()) -> {ok, pid()} | {error, term()}.
+-spec start_server(erlmcp:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
     start(erlmcp:child_spec(Options)).
 

@@ -33,7 +33,7 @@ resources() ->
        ui => #{prefers_border => true, csp => #{connect_domains => []}}}].
 
 -doc "Runs a tool. Whether the client shows views is said beside the time.".
--spec call(Name :: binary(), erlmcp_engine:context()) -> map().
+-spec call(Name :: binary(), erlmcp:context()) -> map().
 call(_, Context) ->
     Time = calendar:system_time_to_rfc3339(erlang:system_time(second), [{offset, "Z"}]),
     #{time => list_to_binary(Time),

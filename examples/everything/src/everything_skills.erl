@@ -4,7 +4,7 @@
 -export([sources/0]).
 
 -doc "The skills.".
--spec sources() -> [erlmcp_skill:source()].
+-spec sources() -> [erlmcp:skill()].
 sources() ->
     [#{path => filename:join([code:priv_dir(everything), "skills", "pdf-processing"])},
      #{name => ~"try-everything",

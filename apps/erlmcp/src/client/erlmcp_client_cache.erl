@@ -7,6 +7,8 @@ tells of is forgotten.
 A client acts for one principal, so that results of either `cacheScope` may be kept here.
 
 Source: specification 2026-07-28, "Caching".
+
+Internal.
 """.
 
 -export([new/1, find/2, changes/1, keep/4, changed/3, info/1]).

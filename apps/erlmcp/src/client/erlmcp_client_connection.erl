@@ -5,6 +5,8 @@ the session where there are sessions, and puts what it knows where every call re
 asking. Calls come here only when that is not known yet, or has turned out to be wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
+
+Internal.
 """.
 
 -behaviour(gen_statem).
@@ -49,10 +51,6 @@ out. `session` is the id of an HTTP session.
 %% Milliseconds that a session's stream may take to open before calls go without it.
 -define(STREAM, 2000).
 
-%% Milliseconds until a server that was not found is looked for again, if there are subscribers;
-%% growing from the one to the other.
--define(PAUSE, 500).
--define(LONGEST_PAUSE, 30_000).
 %% Requests of a server's that wait until the session is open.
 -define(EARLY, 16).
 
@@ -140,7 +138,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     end.
 
 -doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
--spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
+-spec subscribe(client(), pid(), erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
     ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).
@@ -169,6 +167,7 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([erlmcp_client | erlmcp_client_target:label(Transport, Target)]),
     case erlmcp_client_table:join() of
         {ok, Table} -> opened(Transport, Target, Settings, Table);
         {error, Reason} -> {stop, {shutdown, Reason}}
@@ -326,7 +325,7 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
     %% Subscribers wait without asking.
-    Pause = min(?LONGEST_PAUSE, ?PAUSE bsl min(Failures, 16)),
+    Pause = erlmcp_client_backoff:after_failures_ms(Failures),
     {keep_state, Peer#peer{waiting = [], early = [], failures = Failures + 1},
      {{timeout, again}, Pause div 2 + rand:uniform(Pause div 2), look}}.
 

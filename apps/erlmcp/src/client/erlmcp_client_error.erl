@@ -1,10 +1,10 @@
 -module(erlmcp_client_error).
--moduledoc "Why a call failed, in words. Pure.".
+-moduledoc "Why a call failed, in words. Pure. Internal.".
 
 -export([text/1]).
 
 -doc "A sentence without its full stop.".
--spec text(erlmcp_client_call:reason()) -> binary().
+-spec text(erlmcp_client:reason()) -> binary().
 text(Reason) ->
     %% What a server has in it may be no text at all.
     case unicode:characters_to_binary(sentence(Reason)) of

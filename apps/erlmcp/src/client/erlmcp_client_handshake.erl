@@ -9,6 +9,8 @@ other one first.
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
 Compatibility".
+
+Internal.
 """.
 
 -export([run/2]).
@@ -72,7 +74,7 @@ probe(#{settings := #{rules := Rules}} = Client, Epoch) ->
     %% On HTTP silence says nothing; on a pair of pipes it is how some older servers answer.
     Deadline = case Rules of
         http -> deadline(Client);
-        line -> min(deadline(Client), now_ms() + ?PROBE)
+        line -> min(deadline(Client), erlmcp_clock:now_ms() + ?PROBE)
     end,
     discovered(discover(Client, Epoch, Deadline), Client, Epoch, fall_back).
 
@@ -215,7 +217,7 @@ log_level(_, _, _) ->
 
 request(Request, Client, Live, Deadline) ->
     Watch = #{deadline => Deadline, last_deadline => Deadline,
-              timeout => max(1, Deadline - now_ms())},
+              timeout => max(1, Deadline - erlmcp_clock:now_ms())},
     erlmcp_client_exchange:run(Request, #{}, {Client, Live}, Watch).
 
 unknown(Revision, {Epoch, Generation}) ->
@@ -245,7 +247,4 @@ remember(_, _, _) ->
     ok.
 
 deadline(#{settings := #{timeout := Timeout}}) ->
-    now_ms() + Timeout.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).
+    erlmcp_clock:now_ms() + Timeout.

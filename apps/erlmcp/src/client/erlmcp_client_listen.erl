@@ -4,13 +4,12 @@ The process of one subscription of 2026-07-28: it keeps its stream open, and ope
 growing pause, when that ends. The subscriber is told of changes from here.
 
 Source: specification 2026-07-28, "Subscriptions".
+
+Internal.
 """.
 
 -export([run/5]).
 
-%% Milliseconds until the next attempt, growing from the one to the other.
--define(PAUSE, 500).
--define(LONGEST_PAUSE, 30_000).
 %% Milliseconds until the server must have acknowledged.
 -define(ACKNOWLEDGE, 30_000).
 
@@ -22,14 +21,14 @@ Source: specification 2026-07-28, "Subscriptions".
     live :: erlmcp_client_connection:live(),
     id :: undefined | integer(),
     acknowledged = false :: boolean(),
-    pause = ?PAUSE :: pos_integer()
+    pause = erlmcp_client_backoff:first_ms() :: pos_integer()
 }).
 
 -doc """
 Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
 process, whose exit signal ends it, and then the server is told.
 """.
--spec run(reference(), pid(), erlmcp_client_subscriptions:filter(),
+-spec run(reference(), pid(), erlmcp_client:filter(),
           erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Reference, Subscriber, Filter, Client, Live) ->
     process_flag(trap_exit, true),
@@ -93,7 +92,8 @@ events([], Exchange, Listen) ->
     receiving(Exchange, Listen);
 events([{message, {notification, ~"notifications/subscriptions/acknowledged", _}} | Events],
        Exchange, Listen) ->
-    next(subscribed, Events, Exchange, Listen#listen{acknowledged = true, pause = ?PAUSE});
+    Begun = Listen#listen{acknowledged = true, pause = erlmcp_client_backoff:first_ms()},
+    next(subscribed, Events, Exchange, Begun);
 events([{message, {notification, Method, Params}} | Events], Exchange, Listen) ->
     #listen{client = #{cache := Cache}} = Listen,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
@@ -132,5 +132,5 @@ again(_, #listen{pause = Pause} = Listen) ->
     receive
         {'EXIT', _, _} -> ok
     after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
-        listen(Listen#listen{pause = min(?LONGEST_PAUSE, Pause * 2)})
+        listen(Listen#listen{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

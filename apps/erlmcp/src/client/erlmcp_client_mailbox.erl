@@ -2,6 +2,8 @@
 -moduledoc """
 Messages for processes that may not read them, such as those of a client's user: how many may wait,
 and how large they may be together.
+
+Internal.
 """.
 
 -export([offer/2, own/1]).

@@ -2,37 +2,14 @@
 -moduledoc """
 The options of a client as data: what each may be, and what holds where one is left out. What a
 transport wants beside them it checks itself.
+
+Internal.
 """.
 
 -export([check/4, defaults/0, limits/0]).
 
--export_type([options/0, settings/0, rules/0, limits/0]).
+-export_type([settings/0, rules/0, limits/0]).
 
--doc """
-The options that all transports have; those of the transport stand in the same map.
-
-- `name`, `version`, `title`: how the client calls itself.
-- `era`: `auto` finds out; `stateless`, `session` or a revision takes that one alone.
-- `inputs`: the funs that answer what servers ask, see `t:erlmcp_client_inputs:inputs/0`.
-- `capabilities`: others that the client has, such as `extensions`, as they are on the wire.
-- `tasks`: whether calls of tools may become tasks; they are waited for, see `m:erlmcp_client_task`.
-- `log_level`: of the log messages that the server is asked for.
-- `cache`: `false` keeps no results; a map bounds their `entries` and `bytes`.
-- the numbers of `defaults/0`, and `limits`, those of `limits/0`.
-""".
--type options() :: #{
-    name => binary(), version => binary(), title => binary(),
-    era => auto | erlmcp_revision:era() | erlmcp_revision:revision(),
-    inputs => erlmcp_client_inputs:inputs(),
-    capabilities => map(),
-    tasks => boolean(),
-    log_level => erlmcp:level(),
-    cache => false | #{entries => pos_integer(), bytes => pos_integer()},
-    timeout => pos_integer(), max_timeout => pos_integer(), connect_timeout => pos_integer(),
-    input_timeout => pos_integer(), calls => pos_integer(), subscriptions => pos_integer(),
-    limits => #{atom() => pos_integer()},
-    atom() => term()
-}.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
@@ -47,7 +24,7 @@ by its URL. `line`: a connection is a session, and an older server may not answe
 -type settings() :: #{
     rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
-    inputs := erlmcp_client_inputs:inputs(), capabilities := map(), tasks := boolean(),
+    inputs := erlmcp_client:inputs(), capabilities := map(), tasks := boolean(),
     log_level => binary(), cache := erlmcp_client_cache:options() | none,
     timeout := pos_integer(), max_timeout := pos_integer(), connect_timeout := pos_integer(),
     input_timeout := pos_integer(), calls := pos_integer(), subscriptions := pos_integer(),
@@ -77,7 +54,7 @@ limits() ->
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
 -doc "The settings that the options of a transport amount to, or the first option that is wrong.".
--spec check(rules(), Transport :: module(), Target :: term(), options()) ->
+-spec check(rules(), Transport :: module(), Target :: term(), erlmcp_client:options()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(Rules, Transport, Target, Options) when is_map(Options) ->
     Own = [name, version, title, era, inputs, capabilities, tasks, log_level, cache, limits

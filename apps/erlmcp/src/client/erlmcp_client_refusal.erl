@@ -4,6 +4,8 @@ What a server says of a request that it refused for want of authorization: in `W
 and in its body, which may be a JSON-RPC error or one of OAuth. Pure.
 
 Sources: RFC 6750, section 3; RFC 9728, section 5.1.
+
+Internal.
 """.
 
 -export([read/1, words/1]).
@@ -28,7 +30,7 @@ the body. Texts of headers are cut, and are ASCII.
 -define(LIMITS, #{message_bytes => 4096, depth => 16, members => 200}).
 
 -doc "Reads what is said with a reason that a call failed for; `none` where that is another one.".
--spec read(erlmcp_client_call:reason() | tuple()) -> {ok, refusal()} | none.
+-spec read(erlmcp_client:reason() | tuple()) -> {ok, refusal()} | none.
 read({unauthorized, {http, _, _, _} = Response}) ->
     read(Response);
 read({unauthorized, {insufficient_scope, Scopes}}) ->

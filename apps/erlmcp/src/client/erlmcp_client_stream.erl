@@ -5,12 +5,12 @@ notifications go to the client's own process, requests are answered from here. S
 one.
 
 Source: specification 2025-11-25, "Transports / Listening for Messages from the Server".
+
+Internal.
 """.
 
 -export([run/2]).
 
--define(PAUSE, 500).
--define(LONGEST_PAUSE, 30_000).
 %% Milliseconds until the server must have begun to answer.
 -define(OPEN, 30_000).
 
@@ -18,7 +18,7 @@ Source: specification 2025-11-25, "Transports / Listening for Messages from the 
     client :: erlmcp_client_connection:client(),
     live :: erlmcp_client_connection:live(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
-    pause = ?PAUSE :: pos_integer()
+    pause = erlmcp_client_backoff:first_ms() :: pos_integer()
 }).
 
 -doc """
@@ -64,7 +64,7 @@ events([], Exchange, Stream) ->
     receiving(Exchange, Stream);
 events([{headers, _} | Events], Exchange, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
-    events(Events, Exchange, Stream#stream{pause = ?PAUSE});
+    events(Events, Exchange, Stream#stream{pause = erlmcp_client_backoff:first_ms()});
 events([{message, {notification, Method, Params}} | Events], Exchange, Stream) ->
     ok = erlmcp_client_connection:notify(Stream#stream.client, Method, Params),
     events(Events, Exchange, Stream);
@@ -99,5 +99,5 @@ failed(_, #stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
     after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
-        open(Stream#stream{pause = min(?LONGEST_PAUSE, Pause * 2)})
+        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

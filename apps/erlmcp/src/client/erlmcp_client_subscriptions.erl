@@ -6,38 +6,19 @@ share what the server sends, and the resources that they watch are counted, so t
 asked for each of them once.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
+
+Internal.
 """.
 
 -export([check/1, new/0, is_empty/1, add/4, remove/3, ended/2, renewed/2]).
 -export([end_all/2, heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
--export_type([subscriptions/0, filter/0, event/0]).
-
--doc """
-What to hear of: changes of the lists of tools, prompts and resources, of the contents of resources
-by their URIs, and, in a session, log messages that belong to no call and the end of what a user did
-at a URL.
-""".
--type filter() :: #{
-    tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
-    resources => [binary()],
-    logs => boolean(),
-    elicitations => boolean()
-}.
--doc """
-What a subscriber is told in `{erlmcp, Reference, Event}`. `subscribed` says that changes are heard
-of from now on; when it comes again the way there was lost, and changes may have been missed. After
-`{ended, Reason}` nothing comes.
-""".
--type event() ::
-    subscribed | tools_changed | prompts_changed | resources_changed
-    | {resource_updated, Uri :: binary()} | {log, map()}
-    | {elicitation_complete, Id :: binary()} | {ended, Reason :: term()}.
+-export_type([subscriptions/0]).
 
 -record(subscription, {
     pid :: pid(),
-    filter :: filter(),
+    filter :: erlmcp_client:filter(),
     %% What makes it heard: a stream of its own, or a process that asks for resources.
     worker :: undefined | pid(),
     asked = false :: boolean()
@@ -53,7 +34,8 @@ of from now on; when it comes again the way there was lost, and changes may have
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
 -doc "Whether a filter is one.".
--spec check(filter() | term()) -> ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+-spec check(erlmcp_client:filter() | term()) ->
+    ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->
     case [{Key, Expected} || Key := Value <- Filter,
                              Expected <- [filter(Key, Value)], Expected =/= true] of
@@ -84,7 +66,7 @@ is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
 -doc "One more, for a process that is monitored from now on.".
--spec add(pid(), filter(), server(), subscriptions()) ->
+-spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
     #subscriptions{all = All} = Subscriptions,
@@ -107,7 +89,10 @@ begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
-            spawn_link(fun() -> erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live) end);
+            spawn_link(fun() ->
+                ok = erlmcp_label:set([erlmcp_client_listen, Pid]),
+                erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live)
+            end);
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
             spawn_link(fun() ->
@@ -200,7 +185,10 @@ renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
 opened({#{settings := #{rules := http}} = Client,
         #{revision := Revision, generation := 0} = Live}) ->
     case erlmcp_revision:era(Revision) of
-        session -> {opening, spawn_link(fun() -> erlmcp_client_stream:run(Client, Live) end)};
+        session -> {opening, spawn_link(fun() ->
+            ok = erlmcp_label:set([erlmcp_client_stream]),
+            erlmcp_client_stream:run(Client, Live)
+        end)};
         stateless -> none
     end;
 opened(_) ->
@@ -269,7 +257,7 @@ heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
     end.
 
 -doc "The event that a notification is; `none` for one that no subscriber is told of.".
--spec event(Method :: binary(), Params :: map()) -> event() | none.
+-spec event(Method :: binary(), Params :: map()) -> erlmcp_client:event() | none.
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
@@ -285,7 +273,7 @@ wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
 -doc "Sends a subscriber an event, or cuts it off if it does not read.".
--spec deliver(pid(), reference(), event()) -> ok | cut.
+-spec deliver(pid(), reference(), erlmcp_client:event()) -> ok | cut.
 deliver(Pid, Reference, Event) ->
     case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
         ok ->

@@ -2,6 +2,8 @@
 -moduledoc """
 The table of the node's clients and pools: every call reads there what its client is, and what is
 known of its server. And the process that has it, and forgets those that ended without a word.
+
+Internal.
 """.
 
 -behaviour(gen_server).

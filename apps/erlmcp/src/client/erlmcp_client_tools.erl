@@ -5,6 +5,8 @@ and what their structured results must fit. Learned from the lists as they come.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
 Output Schema".
+
+Internal.
 """.
 
 -export([new/0, learn/3, declarations/2, is_task/2, check_result/3]).

@@ -6,6 +6,8 @@ here, and what else the node has open. Files are no ports; some descriptors are 
 
 Few left, a connection is refused and told so; fewer left, it is closed untold. What is left then is
 for whatever must be opened, and for connections that the acceptors have at that moment.
+
+Internal.
 """.
 
 -export([spare/1, acceptors/1, measure/1, state/0, refusal/1, closed/0, report/0]).
@@ -42,12 +44,12 @@ descriptors: each may have one that nobody has counted yet.
 """.
 -spec acceptors(Number :: pos_integer()) -> pos_integer().
 acceptors(Number) ->
-    max(1, min(?ACCEPTORS, untold(Number) div ?LISTENERS)).
+    max(1, min(?ACCEPTORS, closing_begins_at(Number) div ?LISTENERS)).
 
 %% What is left when connections are closed untold, and when they are told.
-untold(Number) -> spare(Number) div 2.
+closing_begins_at(Number) -> spare(Number) div 2.
 
-told(Number) -> spare(Number) * 3 div 4.
+refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
 -doc "Keeps how many descriptors and ports the node may have, and returns the less of both.".
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
@@ -58,8 +60,8 @@ measure(#{ports := Ports} = Facts) ->
         none -> words()
     end,
     persistent_term:put(?MODULE, #{number => Number, words => Words,
-                                   scarce => Number - told(Number),
-                                   spent => Number - untold(Number)}),
+                                   scarce => Number - refusing_begins_at(Number),
+                                   spent => Number - closing_begins_at(Number)}),
     Number.
 
 words() ->

@@ -1,7 +1,9 @@
 -module(erlmcp_drop_counter).
 -moduledoc """
-What waits to be told to somebody who may be slow, and is dropped over a bound: how much of it
-waits, and how much was dropped since. Who tells never waits itself.
+Counts the messages that wait for a receiver that may be slow, and those that were dropped over a
+bound. The sender never waits itself.
+
+Internal.
 """.
 
 -export([new/0, enter/1, leave/1, with_dropped/2]).
@@ -15,12 +17,12 @@ waits, and how much was dropped since. Who tells never waits itself.
 -define(WAITING, 1).
 -define(DROPPED, 2).
 
--doc "A backlog in which nothing waits.".
+-doc "Makes a counter of which nothing waits.".
 -spec new() -> backlog().
 new() ->
     atomics:new(2, []).
 
--doc "Whether one more may wait: 1,000 at most. One that may not is counted as dropped.".
+-doc "Returns `true` if one more may wait: 1,000 at most. One that may not is counted as dropped.".
 -spec enter(backlog()) -> boolean().
 enter(Backlog) ->
     case atomics:add_get(Backlog, ?WAITING, 1) of
@@ -32,12 +34,12 @@ enter(Backlog) ->
             true
     end.
 
--doc "One that entered waits no longer.".
+-doc "Takes away one that waits no longer.".
 -spec leave(backlog()) -> ok.
 leave(Backlog) ->
     atomics:sub(Backlog, ?WAITING, 1).
 
--doc "What is told next, with how many were dropped before it, as `dropped`, if any were.".
+-doc "Returns what is told next, with how many were dropped before it, as `dropped`, if any were.".
 -spec with_dropped(#{atom() => term()}, backlog()) -> #{atom() => term()}.
 with_dropped(Told, Backlog) ->
     case atomics:exchange(Backlog, ?DROPPED, 0) of

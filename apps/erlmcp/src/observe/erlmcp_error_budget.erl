@@ -1,29 +1,26 @@
 -module(erlmcp_error_budget).
 -moduledoc """
-The error budget of a server: what it answers is counted by who answers, and a process looks at the
-counts once a second, keeps what the windows are (`m:erlmcp_error_budget_window`), and tells the
-changes as events. Counting and reading wait for nobody.
+The error budget of a server: each request is counted once, where its answer is known, and a process
+looks at the counts once a second, keeps what the windows are (`m:erlmcp_error_budget_window`), and
+emits their changes as events. Counting and reading wait for nobody.
+
+A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
+is no fault, nor is an error that a tool returns.
+
+Internal.
 """.
 
 -behaviour(gen_server).
 
--export([new/0, count/3, report/1, start_link/3]).
+-export([new/0, count_effects/2, count_answer/2, count_refusal/2, report/1, start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([zones/0, report/0]).
+-export_type([budget/0, counting/0]).
 
--doc "What is counted, and for each window three words: its zone's place, its requests and faults.".
--opaque zones() :: {counters:counters_ref(), atomics:atomics_ref()}.
--doc """
-`requests` and `faults` are those since the server's start, those of a window are of its seconds.
-""".
--type report() :: #{
-    zone := erlmcp_error_budget_window:zone(), requests := non_neg_integer(),
-    faults := non_neg_integer(),
-    windows := [#{window := erlmcp_error_budget_window:window(),
-                  zone := erlmcp_error_budget_window:zone(),
-                  requests := non_neg_integer(), faults := non_neg_integer()}]
-}.
+-doc "The counts, and for each window three words: its zone's place, its requests and faults.".
+-opaque budget() :: {counters:counters_ref(), atomics:atomics_ref()}.
+-doc "The part of a server's state that counting needs.".
+-type counting() :: #{error_budget := budget(), atom() => term()}.
 
 %% Of the counters.
 -define(REQUESTS, 1).
@@ -33,19 +30,69 @@ changes as events. Counting and reading wait for nobody.
 
 -record(state, {
     key :: reference(),
-    zones :: zones(),
+    budget :: budget(),
     windows :: erlmcp_error_budget_window:windows(),
     due :: integer()
 }).
 
--doc "Nothing counted yet, and all green.".
--spec new() -> zones().
+-doc "Returns a budget of which nothing is spent.".
+-spec new() -> budget().
 new() ->
     {counters:new(2, [write_concurrency]),
      atomics:new(3 * length(erlmcp_error_budget_window:windows()), [])}.
 
--doc "So many requests were answered, and with so many of them the server failed.".
--spec count(Requests :: non_neg_integer(), Faults :: non_neg_integer(), zones()) -> ok.
+-doc "Counts the requests that the engine answered itself: all effects except calls.".
+-spec count_effects([Effect :: term()], counting()) -> ok.
+count_effects([{call, _}], _) ->
+    ok;
+count_effects(Effects, #{error_budget := Budget}) ->
+    case answers(Effects, 0) of
+        0 -> ok;
+        Answers -> count(Answers, 0, Budget)
+    end.
+
+answers([], Answers) -> Answers;
+answers([{reply, _, _} | Effects], Answers) -> answers(Effects, Answers + 1);
+answers([{Subscribing, _, _} | Effects], Answers) when
+    Subscribing =:= subscribe; Subscribing =:= unsubscribe
+->
+    answers(Effects, Answers + 1);
+answers([{listen, _} | Effects], Answers) -> answers(Effects, Answers + 1);
+answers([{batch, Items} | Effects], Answers) -> answers(Effects, answers(Items, Answers));
+answers([_ | Effects], Answers) -> answers(Effects, Answers).
+
+-doc "Counts the outcome of a call, and returns it.".
+-spec count_answer(Outcome, counting()) -> Outcome when
+    Outcome :: {ok, term()} | {error, erlmcp_refusal:refusal()}.
+count_answer({ok, _} = Outcome, #{error_budget := Budget}) ->
+    ok = count(1, 0, Budget),
+    Outcome;
+count_answer({error, Refusal} = Outcome, #{error_budget := Budget}) ->
+    Faults = case erlmcp_refusal:is_fault(Refusal) of
+        true -> 1;
+        false -> 0
+    end,
+    ok = count(1, Faults, Budget),
+    Outcome.
+
+-doc """
+Counts a refusal of the gate, and returns it as its client is sent it: with a `Retry-After` of at
+least the limit `rate_retry_ms` or `queue_retry_ms`.
+""".
+-spec count_refusal(erlmcp_refusal:refusal(), counting()) -> erlmcp_refusal:refusal().
+count_refusal(Refusal, #{limits := Limits} = Server) ->
+    {error, _} = count_answer({error, Refusal}, Server),
+    #{rate_retry_ms := RateMs, queue_retry_ms := QueueMs} = Limits,
+    case erlmcp_refusal:name(Refusal) of
+        Rate when
+            Rate =:= rate_limit_exceeded; Rate =:= rate_limit_per_second;
+            Rate =:= rate_limit_per_minute; Rate =:= quota_exceeded
+        ->
+            erlmcp_refusal:not_before(RateMs, Refusal);
+        _ ->
+            erlmcp_refusal:not_before(QueueMs, Refusal)
+    end.
+
 count(Requests, 0, {Counts, _}) ->
     counters:add(Counts, ?REQUESTS, Requests);
 count(Requests, Faults, {Counts, _}) ->
@@ -53,12 +100,12 @@ count(Requests, Faults, {Counts, _}) ->
     counters:add(Counts, ?FAULTS, Faults).
 
 -doc """
-The windows as they were at the last look, at most a second ago, and the zone of the server: the
-worst of theirs; and what was counted until now.
+Returns the windows as they were at the last look, at most a second ago, the worst of their zones,
+and the counts until now.
 """.
--spec report(zones()) -> report().
-report({_, Seen} = Zones) ->
-    {Requests, Faults} = totals(Zones),
+-spec report(budget()) -> erlmcp:error_budget().
+report({_, Seen} = Budget) ->
+    {Requests, Faults} = totals(Budget),
     Windows = [#{window => Window, zone => named(atomics:get(Seen, At)),
                  requests => atomics:get(Seen, At + 1), faults => atomics:get(Seen, At + 2)}
                || {At, Window} <- places()],
@@ -80,14 +127,15 @@ place(Zone) ->
 Starts the process of the server with this key. A window with fewer than `Least` requests stays in
 its zone.
 """.
--spec start_link(Key :: reference(), zones(), Least :: pos_integer()) -> gen_server:start_ret().
-start_link(Key, Zones, Least) ->
-    gen_server:start_link(?MODULE, {Key, Zones, Least}, []).
+-spec start_link(Key :: reference(), budget(), Least :: pos_integer()) -> gen_server:start_ret().
+start_link(Key, Budget, Least) ->
+    gen_server:start_link(?MODULE, {Key, Budget, Least}, []).
 
 -doc false.
-init({Key, Zones, Least}) ->
-    {Requests, Faults} = totals(Zones),
-    {ok, waiting(#state{key = Key, zones = Zones, due = erlang:monotonic_time(millisecond),
+init({Key, Budget, Least}) ->
+    ok = erlmcp_label:set([?MODULE], Key),
+    {Requests, Faults} = totals(Budget),
+    {ok, waiting(#state{key = Key, budget = Budget, due = erlmcp_clock:now_ms(),
                         windows = erlmcp_error_budget_window:new(Least, Requests, Faults)})}.
 
 waiting(#state{due = Due} = State) ->
@@ -109,11 +157,13 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info(look, #state{key = Key, zones = Zones, windows = Windows} = State) ->
-    {Requests, Faults} = totals(Zones),
+handle_info(look, #state{key = Key, budget = Budget, windows = Windows} = State) ->
+    {Requests, Faults} = totals(Budget),
     {Changes, Next} = erlmcp_error_budget_window:tick(Requests, Faults, Windows),
-    ok = keep(erlmcp_error_budget_window:report(Next), Zones),
-    lists:foreach(fun(Change) -> ok = erlmcp_event:emit(Key, zone_changed, Change) end, Changes),
+    ok = keep(erlmcp_error_budget_window:report(Next), Budget),
+    lists:foreach(fun(Change) ->
+        ok = erlmcp_event:emit(Key, error_budget_changed, Change)
+    end, Changes),
     {noreply, waiting(State#state{windows = Next})};
 handle_info(_, State) ->
     {noreply, State}.

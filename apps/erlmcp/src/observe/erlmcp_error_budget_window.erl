@@ -2,13 +2,15 @@
 -moduledoc """
 The zones of an error budget: what share of a server's answers were its own faults, over sliding
 windows, and which zone that is. A value that is given the totals once a second. Pure.
+
+Internal.
 """.
 
 -export([zones/0, zone/2, windows/0, new/3, tick/3, report/1]).
 
 -export_type([zone/0, window/0, windows/0, change/0]).
 
--type zone() :: green | yellow | orange | red.
+-type zone() :: erlmcp:zone().
 -doc "The length of a window in seconds.".
 -type window() :: pos_integer().
 -type totals() :: {Requests :: non_neg_integer(), Faults :: non_neg_integer()}.
@@ -23,12 +25,12 @@ windows, and which zone that is. A value that is given the totals once a second.
     zones := #{window() => zone()}
 }.
 
--doc "The zones, best first, and the share of faults in percent that each begins with.".
+-doc "Returns the zones, best first, and the share of faults in percent that each begins with.".
 -spec zones() -> [{zone(), Percent :: number()}].
 zones() ->
     [{green, 0}, {yellow, 0.05}, {orange, 0.1}, {red, 1}].
 
--doc "The zone that so many faults among so many requests are in.".
+-doc "Returns the zone of `Faults` faults among `Requests` requests.".
 -spec zone(Requests :: non_neg_integer(), Faults :: non_neg_integer()) -> zone().
 zone(_, 0) ->
     green;
@@ -37,14 +39,14 @@ zone(Requests, Faults) ->
     {Zone, _} = lists:last([Row || {_, From} = Row <- zones(), Percent >= From]),
     Zone.
 
--doc "The windows.".
+-doc "Returns the lengths of the windows.".
 -spec windows() -> [window()].
 windows() ->
     [10, 60, 300].
 
 -doc """
-All green, with the totals that it begins with. A window with fewer than `Least` requests stays in
-its zone, unless it has no fault at all.
+Returns windows that are all green, with the totals that they begin with. A window with fewer than
+`Least` requests stays in its zone, unless it has no fault at all.
 """.
 -spec new(Least :: pos_integer(), Requests :: non_neg_integer(), Faults :: non_neg_integer()) ->
     windows().
@@ -52,7 +54,7 @@ new(Least, Requests, Faults) ->
     #{least => Least, totals => [{Requests, Faults}],
       zones => #{Window => green || Window <- windows()}}.
 
--doc "Another second has passed, with these totals since the beginning at its end.".
+-doc "Adds a second that has passed, with these totals since the beginning at its end.".
 -spec tick(Requests :: non_neg_integer(), Faults :: non_neg_integer(), windows()) ->
     {[change()], windows()}.
 tick(Requests, Faults, #{totals := Former, zones := Zones} = Known) ->
@@ -75,7 +77,7 @@ zone(Requests, Faults, Zone, #{least := Least}) when Requests < Least, Faults > 
 zone(Requests, Faults, _, _) ->
     zone(Requests, Faults).
 
--doc "Each window as it is now, the shortest first.".
+-doc "Returns each window as it is now, the shortest first.".
 -spec report(windows()) ->
     [#{window := window(), zone := zone(), requests := non_neg_integer(),
        faults := non_neg_integer()}].

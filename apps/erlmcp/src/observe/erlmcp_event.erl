@@ -1,11 +1,14 @@
 -module(erlmcp_event).
 -moduledoc """
-What happens to a server that its operator may want to know at once: `on_event` of its options is
-called with each event, in one process for each server that has it. Who tells an event never waits:
-at most 1,000 wait for the fun, what is over that is dropped, counted, and told with the next one.
+Events of a server that its operator may want to know at once. `on_event` of the server's options is
+called with each event, in one process for each server that has it. The process that emits an event
+never waits: at most 1,000 events wait for the fun. Events over that are dropped, counted, and told
+with the next one.
 
-The processes stand in one table of the node, by the key of their server. `table/0` is all events
+The processes stand in one table of the node, by the key of their server. `table/0` has all events
 that there are.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -13,17 +16,9 @@ that there are.
 -export([open/0, start_link/3, emit/3, broadcast/2, table/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([event/0, handler/0, name/0]).
+-export_type([handler/0, name/0]).
 
--doc """
-`event` is its name, `server` the `id` of the server's options, `at` the system time in
-milliseconds; `dropped`, if it is there, says how many events before this one were not told. The
-other fields are those of `table/0`.
-""".
--type event() :: #{
-    event := name(), server := term(), at := integer(), dropped => pos_integer(), atom() => term()
-}.
--type handler() :: fun((event()) -> term()).
+-type handler() :: fun((erlmcp:event()) -> term()).
 -type name() :: atom().
 
 -record(state, {
@@ -37,7 +32,7 @@ other fields are those of `table/0`.
 -doc "Every event, its fields beside those that all have, and when it is told.".
 -spec table() -> [{name(), [atom()], When :: binary()}].
 table() ->
-    [{zone_changed, [window, from, to, requests, faults],
+    [{error_budget_changed, [window, from, to, requests, faults],
       ~"the error budget of a window, `window` seconds long, is in another zone"},
      {memory_full, [source, used, limit],
       ~"the memory passed its bound: new work is refused with 1089"},
@@ -102,6 +97,7 @@ send(Pid, Backlog, Event) ->
 -doc false.
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE], Key),
     %% A new one: what waited for a process that ended is gone with it.
     Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),
@@ -117,12 +113,12 @@ handle_cast(_, State) ->
 
 -doc false.
 handle_info({?MODULE, Event}, State) ->
-    ok = told(Event, State),
+    ok = handle_event(Event, State),
     {noreply, State};
 handle_info(_, State) ->
     {noreply, State}.
 
-told(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
+handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
     ok = erlmcp_drop_counter:leave(Backlog),
     Whole = erlmcp_drop_counter:with_dropped(Event#{server => Server}, Backlog),
     try
@@ -144,7 +140,7 @@ terminate(_, #state{key = Key} = State) ->
 rest(State) ->
     receive
         {?MODULE, Event} ->
-            ok = told(Event, State),
+            ok = handle_event(Event, State),
             rest(State)
     after 0 ->
         ok

@@ -1,11 +1,14 @@
 -module(erlmcp_incident).
 -moduledoc """
-What went wrong inside, for the log alone: it is written under an id, and the peer is told the id.
+Incidents: errors inside, for the log alone. A report is written under an id, and the peer is told
+the id.
 
-`log/1` and `log/2` wait as long as the handlers of the log block, which is what the process that
-went wrong can do. For one that others wait for there is `log_apart/2`: at most 1,000 reports of the
-node wait in processes of their own; what is over that is left out, and the next report says how
-many were, as `dropped`.
+`log/1` and `log/2` wait as long as the handlers of the log block, which the process that went wrong
+can afford. A process that others wait for calls `log_apart/2`: at most 1,000 reports of the node
+wait in processes of their own. Reports over that are left out, and the next report says how many
+were, as `dropped`.
+
+Internal.
 """.
 
 -export([open/0, log/1, log/2, log_apart/2]).
@@ -17,21 +20,21 @@ open() ->
     true = ets:insert(?MODULE, {backlog, erlmcp_drop_counter:new()}),
     ok.
 
--doc "Logs a report of an error, and gives the id that finds it.".
+-doc "Logs a report of an error, and returns the id that finds it.".
 -spec log(#{what := atom(), atom() => term()}) -> Id :: binary().
 log(Report) ->
     Id = id(),
     ok = erlmcp_log:report(error, Report#{incident => Id}),
     Id.
 
--doc "The same of the server with this key.".
+-doc "Logs a report of an error of the server with this key.".
 -spec log(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log(Report, Key) ->
     Id = id(),
     ok = erlmcp_log:report(error, Report#{incident => Id}, Key),
     Id.
 
--doc "The same, and does not wait.".
+-doc "Logs a report of an error of a server in another process, and does not wait.".
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->
     Id = id(),

@@ -4,18 +4,28 @@ The log reports of the library: each has `library => erlmcp` in its metadata, an
 which server it is of, where it is of one: the `id` of its options, as in its events.
 
 They have no `domain`: the handler that OTP sets up leaves out what has one that is not OTP's.
+
+Internal.
 """.
 
--export([name/2, forget/1, report/2, report/3, text/3]).
+-export([name/2, server/1, forget/1, report/2, report/3, text/3]).
 
 -define(METADATA, #{library => erlmcp}).
 
--doc "What the server with this key is called from now on.".
+-doc "Names the server with this key.".
 -spec name(Key :: reference(), Server :: term()) -> ok.
 name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).
 
--doc "It has ended.".
+-doc "Returns what the server with this key is called; its key while it has no name.".
+-spec server(Key :: reference()) -> term().
+server(Key) ->
+    case persistent_term:get({?MODULE, Key}, none) of
+        {Server} -> Server;
+        none -> Key
+    end.
+
+-doc "Forgets the name of a server that has ended.".
 -spec forget(Key :: term()) -> ok.
 forget(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),

@@ -1,12 +1,14 @@
 -module(erlmcp_machine).
 -moduledoc """
-What the machine, the control group and the node have: memory, descriptors, ports, processes, cores,
-and what the kernel allows sockets. Read from `/proc` and `/sys/fs/cgroup` under a root, which is
-`/` but in tests; what is not there is left out.
+Facts about the machine, the control group and the node: memory, descriptors, ports, processes,
+cores, and what the kernel allows sockets. They are read from `/proc` and `/sys/fs/cgroup` under a
+root, which is `/` except in tests; what is not there is left out.
 
-Of a control group what it may have and what it holds is known from version 1 and 2 of their files,
-for each group above that has a bound of its own. Pages of files that nobody uses do not count as
-held: the kernel takes them back before it ends a process.
+The bounds of a control group, and what it holds, are known from version 1 and 2 of its files, for
+each group above that has a bound of its own. Pages of files that nobody uses do not count as held:
+the kernel takes them back before it ends a process.
+
+Internal.
 """.
 
 -export([facts/1, places/1, memory/1]).
@@ -25,7 +27,9 @@ connections that the machine opens itself.
     cores => pos_integer(), memory => pos_integer(), group_memory => pos_integer(),
     backlog => pos_integer(), local_ports => pos_integer()
 }.
--doc "Where memory is looked at: the machine's, or that of a group that has files for it.".
+-doc """
+The place where memory is looked at: the machine's, or that of a group that has files for it.
+""".
 -opaque place() ::
     {machine, file:filename()}
     | {group, Limit :: file:filename(), Held :: file:filename(), Stat :: file:filename(),
@@ -72,7 +76,7 @@ memories(Root) ->
         Totals -> Machine#{group_memory => lists:min(Totals)}
     end.
 
--doc "Where the memory that the node may have is looked at.".
+-doc "Returns the place where the memory that the node may have is looked at.".
 -spec places(Root :: file:filename()) -> [place()].
 places(Root) ->
     Groups = binary:split(text(filename:join(Root, "proc/self/cgroup")), ~"\n", [global, trim_all]),
@@ -103,7 +107,7 @@ folders(Base, Path) ->
                                   end, Base, binary:split(Path, ~"/", [global, trim_all])),
     [Base | Folders].
 
--doc "How much of it is used; `none` where there is no bound.".
+-doc "Returns how much of the memory is used; `none` where there is no bound.".
 -spec memory(place()) -> {ok, memory()} | none.
 memory({machine, File}) ->
     Text = text(File),

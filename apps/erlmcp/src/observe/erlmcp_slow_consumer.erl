@@ -1,5 +1,9 @@
 -module(erlmcp_slow_consumer).
--moduledoc "A client that was cut since it does not read: for the log and the operator, 1055.".
+-moduledoc """
+A client that was cut since it does not read: for the log and the operator, 1055.
+
+Internal.
+""".
 
 -export([cut/2]).
 

@@ -6,27 +6,21 @@ It is closed; after `failures` in a row it opens, and no call may go there; when
 it is half-open: one call may try, and closes it again or opens it for twice as long.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
+
+Internal.
 """.
 
 -export([new/1, is_options/1, enter/1, leave/2]).
 -export([works/1, opens_in/1, spare/1, state/1, failed/1]).
 
--export_type([breaker/0, options/0, state/0]).
+-export_type([breaker/0, state/0]).
 
--doc """
-- `failures`: calls that fail in a row until it opens, 5.
-- `open_ms`: milliseconds that it is open first, 1,000; twice as many each time that it fails again,
-  up to `longest_open_ms`, 30,000.
-""".
--type options() :: #{
-    failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
-}.
 -type state() :: closed | open | half_open.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
 
-%% Failures in a row, milliseconds of `now_ms/0` until which it is open (0: closed), how often it
-%% has opened in a row, and until when a call that tries it keeps others away.
+%% Failures in a row, milliseconds of `since_start_ms/0` until which it is open (0: closed), how
+%% often it has opened in a row, and until when a call that tries it keeps others away.
 -define(FAILED, 1).
 -define(UNTIL, 2).
 -define(OPENED, 3).
@@ -44,7 +38,7 @@ is_options(_) ->
     false.
 
 -doc "A breaker that is closed.".
--spec new(options()) -> breaker().
+-spec new(erlmcp:breaker()) -> breaker().
 new(Options) ->
     #{failures := Failures, open_ms := First, longest_open_ms := Longest} =
         maps:merge(?DEFAULTS, Options),
@@ -61,7 +55,7 @@ enter({Numbers, _, _, Longest} = Breaker) ->
         0 ->
             ok;
         Until ->
-            Now = now_ms(),
+            Now = since_start_ms(),
             Before = atomics:get(Numbers, ?TRYING),
             case Until =< Now andalso Before =< Now
                  andalso atomics:compare_exchange(Numbers, ?TRYING, Before, Now + Longest) of
@@ -88,7 +82,7 @@ leave({Numbers, Most, _, _} = Breaker, failed) ->
 
 %% Those that fail together open it once.
 open({Numbers, _, First, Longest}) ->
-    Now = now_ms(),
+    Now = since_start_ms(),
     Before = atomics:get(Numbers, ?UNTIL),
     Opened = atomics:get(Numbers, ?OPENED),
     Milliseconds = min(Longest, First bsl min(Opened, 20)),
@@ -110,14 +104,14 @@ works({Numbers, _, _, _}) ->
         0 ->
             true;
         Until ->
-            Now = now_ms(),
+            Now = since_start_ms(),
             Until =< Now andalso atomics:get(Numbers, ?TRYING) =< Now
     end.
 
 -doc "Milliseconds until it is half-open, 1 at least.".
 -spec opens_in(breaker()) -> pos_integer().
 opens_in({Numbers, _, _, _}) ->
-    max(1, atomics:get(Numbers, ?UNTIL) - now_ms()).
+    max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc "Who might enter did not go there: another may try.".
 -spec spare(breaker()) -> ok.
@@ -130,7 +124,7 @@ state({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
         0 -> closed;
         Until ->
-            case Until > now_ms() of
+            case Until > since_start_ms() of
                 true -> open;
                 false -> half_open
             end
@@ -142,5 +136,5 @@ failed({Numbers, _, _, _}) ->
     atomics:get(Numbers, ?FAILED).
 
 %% Monotonic time may be negative, and 0 is a breaker that is closed.
-now_ms() ->
+since_start_ms() ->
     erlang:monotonic_time(millisecond) - erlang:system_info(start_time) div 1_000_000 + 1.

@@ -7,6 +7,8 @@ A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address tha
 `m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
 GET alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document
 only under a JSON media type.
+
+Internal.
 """.
 
 -export([get_json/2, post_form/4, post_json/3]).
@@ -105,7 +107,7 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
         true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
         {ok, Addresses} ?= erlmcp_outbound_hosts:addresses(Url, maps:get(hosts, Settings, any)),
         {ok, Origin} = erlmcp_oauth_url:origin(Url),
-        Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
+        Own = min(Deadline, erlmcp_clock:now_ms() + ?REQUEST_MS),
         exchanged(Addresses, Origin, {Method, target(Url), [host(Origin) | Headers], Body},
                   Settings#{deadline := Own})
     end.
@@ -264,4 +266,4 @@ outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1,
 outline(_) -> other.
 
 left(Deadline) ->
-    max(0, Deadline - erlang:monotonic_time(millisecond)).
+    max(0, Deadline - erlmcp_clock:now_ms()).

@@ -8,6 +8,8 @@ secret is a key only where its owner gives it as one (`secret/1`), and then for 
 and its like, which no public key serves: so nobody signs with what everybody knows.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
+
+Internal.
 """.
 
 -export([algorithms/0, secret_algorithms/0, fits/2, set/1, public/1, problem/1]).

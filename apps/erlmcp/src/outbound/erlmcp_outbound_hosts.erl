@@ -10,27 +10,22 @@ is not on it. All else is followed. A server of a name is as far outside as the 
 addresses that it was reached at, or that its name meant in the login: a name that means a private
 address later makes no public server private. A connection goes to an address that was looked at, so
 a name that means another address a moment later leads nowhere else.
+
+Internal.
 """.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).
 
--export_type([hosts/0, depth/0, allow/0, question/0, why/0, consent/0, reason/0]).
+-export_type([hosts/0, depth/0, why/0, consent/0, reason/0]).
 
 -doc "Hosts that a login may lead to.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
-    allow := allow(),
+    allow := erlmcp_oauth:allow_hosts(),
     %% and `{outermost, depth() | none}`, of the addresses of the MCP server's name
     consents := ets:table(),
     learned := fun((consent()) -> ok)
 }.
--doc """
-The hosts that are allowed, or a fun that is asked about each: once for a client, unless the answer
-is no. The fun runs in the process of the login, which waits for it.
-""".
--type allow() :: [binary()] | fun((question()) -> boolean()).
--doc "The host, the URL that leads there, and why that is not simply followed.".
--type question() :: #{host := binary(), url := binary(), why := why()}.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
 -doc "A host that was allowed, and for what: an inner address is more than another origin.".

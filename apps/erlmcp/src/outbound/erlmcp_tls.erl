@@ -2,6 +2,8 @@
 -moduledoc """
 What a client of TLS asks of its server: a certificate that a root it trusts has signed, for the
 host that was meant. The roots are the system's, unless the user names others.
+
+Internal.
 """.
 
 -export([client_options/2]).

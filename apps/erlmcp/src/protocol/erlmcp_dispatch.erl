@@ -2,6 +2,8 @@
 -moduledoc """
 What each request method does, for all revisions and both eras: an answer that is known, or a call
 of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
+
+Internal.
 """.
 
 -export([request/5]).
@@ -11,7 +13,7 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
 -doc "Who asks, however his era says it.".
 -type client() :: #{
     principal := erlmcp_auth:principal(),
-    scopes := erlmcp_scope:scopes(),
+    scopes := erlmcp:scopes(),
     claims => map(),
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
@@ -53,7 +55,7 @@ effect(~"resources/read", Id, Params, Client, Catalog) ->
         case Definition of
             #{contents := Contents} ->
                 #{revision := Revision} = Client,
-                erlmcp_skill_dispatch:file(Id, Contents, Revision, Catalog);
+                skill_file(Id, Contents, Revision, Catalog);
             #{} ->
                 Target = #{method => ~"resources/read", uri => Uri},
                 call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
@@ -75,9 +77,9 @@ effect(~"resources/unsubscribe", Id, Params, _, _) ->
 effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
     erlmcp_subscription:listen(Id, Params, Client, Catalog);
 effect(~"skills/get", Id, Params, #{revision := Revision}, Catalog) ->
-    erlmcp_skill_dispatch:skill(Id, Params, Revision, Catalog);
+    skill(Id, Params, Revision, Catalog);
 effect(~"resources/directory/read", Id, Params, #{revision := Revision}, Catalog) ->
-    erlmcp_skill_dispatch:directory(Id, Params, Revision, Catalog);
+    skill_directory(Id, Params, Revision, Catalog);
 effect(<<"tasks/", _/binary>> = Method, Id, Params, Client, Catalog) ->
     maybe
         {ok, Operation, Arguments} ?=
@@ -198,12 +200,12 @@ context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog
     #{method => Method, name => Name, principal => Principal, scopes => Scopes,
       revision => Revision, meta => Meta, client_info => Info,
       client_capabilities => Capabilities, log_level => Level, progress_token => Token,
-      server_meta => erlmcp_catalog:server_meta(Catalog)};
+      call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}};
 context(Target, Meta, Token, Client, Catalog) ->
     Who = maps:with([principal, scopes, claims, revision, client_info, client_capabilities,
                      log_level], Client),
     maps:merge(Target, Who#{meta => Meta, progress_token => Token,
-                            server_meta => erlmcp_catalog:server_meta(Catalog)}).
+                            call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}}).
 
 %% What a stateless client brings back from an earlier round; the call opens the state.
 input(Params, '2026-07-28') when
@@ -280,6 +282,43 @@ reference(Ref, _, _) ->
                                    maps:get(~"type", Ref, undefined))}.
 
 completed(Id, Values, Revision, Catalog) ->
-    Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Call = #{server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Context = #{revision => Revision, call => Call},
     {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
     erlmcp_reply:result(Id, Result).
+
+%% The requests of the Skills extension that are about one thing: a skill, a folder, a file. All are
+%% answered from the catalog. (`skills/list` is a list like the others.)
+
+skill(Id, Params, Revision, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, #{encoded := Skill}} ?=
+            found_skill(erlmcp_catalog:definition(skill, Uri, Catalog), Uri, ~"skill"),
+        of_catalog(Id, {~"skill", Skill}, Revision, Catalog)
+    end.
+
+skill_directory(Id, Params, Revision, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Cursor} ?= erlmcp_params:cursor(Params),
+        {ok, Page} ?= found_skill(erlmcp_catalog:directory(Uri, Cursor, Revision, Catalog), Uri,
+                                  ~"directory"),
+        erlmcp_reply:result(Id, Page)
+    else
+        bad_cursor -> {error, erlmcp_params:bad_cursor()};
+        {error, _} = Error -> Error
+    end.
+
+found_skill({ok, _} = Found, _, _) -> Found;
+found_skill(bad_cursor, _, _) -> bad_cursor;
+found_skill(error, Uri, What) ->
+    Message = [~"no ", What, ~" has the URI ", Uri],
+    {error, erlmcp_refusal:new(resource_not_found, Message,
+                               #{code => -32602, status => 400, data => #{~"uri" => Uri}})}.
+
+skill_file(Id, Contents, Revision, Catalog) ->
+    of_catalog(Id, {~"contents", Contents}, Revision, Catalog).
+
+of_catalog(Id, {Member, Encoded}, Revision, Catalog) ->
+    erlmcp_reply:result(Id, erlmcp_catalog:result(Member, Encoded, Revision, Catalog)).

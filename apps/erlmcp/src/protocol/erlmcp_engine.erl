@@ -9,11 +9,14 @@ happens then differs between the eras only in what stands around the one dispatc
 
 Each request gives exactly one effect: its answer, or what will answer it. A notification or a
 response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
+
+Internal.
 """.
 
 -export([handle/4, request/3, envelope/2, era/2, max_batch/0]).
 
--export_type([effect/0, call/0, listen/0, envelope/0, request/0, session/0, context/0, topic/0]).
+-export_type([effect/0, call/0, listen/0, envelope/0, request/0, session/0, topic/0]).
+-export_type([context/0, call_reference/0]).
 
 -doc """
 What a transport knows beside the body: who asks, with which scopes (all, unless it says so), and
@@ -28,7 +31,7 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
     %% what the message's `_meta` comes to, where somebody knows it
     meta => erlmcp_meta:known() | none,
     principal := erlmcp_auth:principal(),
-    scopes => erlmcp_scope:scopes(),
+    scopes => erlmcp:scopes(),
     claims => map(),
     expires_at => integer()
 }.
@@ -45,35 +48,17 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
     log_level := erlmcp_meta:level(),
     initialized := boolean()
 }.
+-type context() :: erlmcp:context().
 -doc """
-What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:log/3` take it.
-`scopes` are those that the request has, and `claims` what its token says beside, where it has one;
-`deadline` is in `erlang:monotonic_time(millisecond)`; `input` and `state` are there when the
-handler asked for input before; `arguments` are those that are known when one is completed; `task`
-is the id of the task that the call runs as.
+The `call` of a context. `server_meta` is the server's identity as every result has it, encoded;
+`owner` is the process that the call reports to, `progressed` its last progress, and `window` the
+bound of its notifications.
 """.
--type context() :: #{
-    principal := erlmcp_auth:principal(),
-    scopes := erlmcp_scope:scopes(),
-    claims => map(),
-    revision := erlmcp_revision:revision(),
-    method := binary(),
-    name => binary(),
-    uri => binary(),
-    meta := map(),
-    client_info := map() | undefined,
-    client_capabilities := map(),
-    log_level := erlmcp_meta:level() | undefined,
-    progress_token := binary() | integer() | undefined,
+-type call_reference() :: #{
+    server_meta := iodata(),
+    owner => {pid(), Tag :: term()},
     progressed => atomics:atomics_ref(),
-    unread => term(),
-    arguments => map(),
-    input => #{binary() => map()},
-    state => term(),
-    task => binary(),
-    server_meta := binary(),
-    deadline => integer(),
-    owner => {pid(), term()}
+    window => term()
 }.
 -type call() :: #{
     id := erlmcp_message:id() | task,
@@ -82,7 +67,7 @@ is the id of the task that the call runs as.
     arguments := map(),
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
-    keys := erlmcp_sealed_state:key_ring(),
+    keys := erlmcp:key_ring(),
     %% its place at the server's gate, and for whom the bounds of one are, which the shell that
     %% performs the effect has for it
     ticket => term(),
@@ -133,7 +118,7 @@ handle(Json, Envelope, Catalog, Session) ->
 message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
     case era(Method, Params, Envelope) of
         stateless ->
-            {[request({Id, Method, Params, known(Envelope)}, Envelope, Catalog)], Session};
+            {[request({Id, Method, Params, known_meta(Envelope)}, Envelope, Catalog)], Session};
         session ->
             {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
             {[Effect], Next}
@@ -207,7 +192,7 @@ header_era(_) ->
 -spec request(request(), envelope(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, Envelope, Catalog) ->
     #{headers := Headers, principal := Principal} = Envelope,
-    Said = said(Envelope),
+    Said = headers_of(Envelope),
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Said), Known),
         ok ?= mirrored(Method, Params, Said),
@@ -230,12 +215,12 @@ asking(Envelope, Known) ->
 scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
 scoped(_, Known) -> Known#{scopes => all}.
 
-known(#{meta := Known}) -> Known;
-known(_) -> none.
+known_meta(#{meta := Known}) -> Known;
+known_meta(_) -> none.
 
-said(#{said := Said}) -> Said;
-said(#{headers := none}) -> none;
-said(#{headers := Headers}) -> erlmcp_header:said(Headers).
+headers_of(#{said := Said}) -> Said;
+headers_of(#{headers := none}) -> none;
+headers_of(#{headers := Headers}) -> erlmcp_header:said(Headers).
 
 version(none) -> none;
 version(#{version := Version}) -> Version.
@@ -295,7 +280,7 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
     maybe
         ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
         ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
-        {ok, {OwnIdentity, OwnCapabilities}} ?= kept({Identity, Capabilities}),
+        {ok, {OwnIdentity, OwnCapabilities}} ?= own_declaration({Identity, Capabilities}),
         %% Often a part of a header: what is kept of it keeps no request.
         OwnPrincipal = binary_to_term(term_to_binary(Principal)),
         {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
@@ -308,7 +293,7 @@ initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 
 %% As long as the session: bounded, and apart from the message it came in.
-kept(Declared) ->
+own_declaration(Declared) ->
     case term_to_binary(Declared) of
         Kept when byte_size(Kept) > ?MAX_KEPT ->
             {error, erlmcp_refusal:new(invalid_params, ~"clientInfo and capabilities: too large",

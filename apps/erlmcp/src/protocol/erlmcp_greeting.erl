@@ -2,6 +2,8 @@
 -moduledoc """
 The answers that say who the server is and what it can: the result of `initialize` in the revisions
 with sessions, and of `server/discover`. Pure.
+
+Internal.
 """.
 
 -export([implementation/1, encode/1]).

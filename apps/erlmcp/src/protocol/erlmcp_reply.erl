@@ -1,5 +1,5 @@
 -module(erlmcp_reply).
--moduledoc "Answers to requests, as the effects that they are. Pure.".
+-moduledoc "Answers to requests, as the effects that they are. Pure. Internal.".
 
 -export([result/2, bounded/2, too_large/3, refuse/2, refuse/3]).
 
@@ -10,7 +10,7 @@ An HTTP status, with the seconds of `Retry-After` where waiting helps, or the sc
 request must have.
 """.
 -type status() ::
-    200..599 | {200..599, RetryAfter :: pos_integer()} | {403, [erlmcp_scope:scope(), ...]}.
+    200..599 | {200..599, RetryAfter :: pos_integer()} | {403, [erlmcp:scope(), ...]}.
 -type reply() :: {reply, status(), iodata()}.
 
 -doc "The answer with this result, given encoded.".
@@ -27,7 +27,7 @@ bounded(Bytes, Max) ->
     end.
 
 -doc "The refusal of one that has more.".
--spec too_large(Observed :: pos_integer(), Max :: pos_integer(), erlmcp_refusal:details()) ->
+-spec too_large(Observed :: pos_integer(), Max :: pos_integer(), erlmcp:refusal_details()) ->
     erlmcp_refusal:refusal().
 too_large(Observed, Max, Details) ->
     erlmcp_refusal:new(buffer_overflow, ~"the result is too large",

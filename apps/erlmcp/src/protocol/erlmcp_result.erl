@@ -4,9 +4,11 @@ What a handler returned, as the result or the error that goes on the wire. Pure.
 
 A value that is none of the documented ones is `error({bad_return, Kind, Value, Expected})`: the
 fault is the handler's, and its caller treats it like a crash.
+
+Internal.
 """.
 
--export([from/4, object/3, object/4, caching/3, missing_resource/2]).
+-export([from/4, object/3, object/4, caching/3, missing_resource/2, is_contents/1]).
 
 %% What every result is made of.
 -compile({inline, [complete/2, object/3, object/4]}).
@@ -15,7 +17,7 @@ fault is the handler's, and its caller treats it like a crash.
 
 -type context() :: #{
     revision := erlmcp_revision:revision(),
-    server_meta := iodata(),
+    call := erlmcp_engine:call_reference(),
     uri => binary(),
     atom() => term()
 }.
@@ -59,7 +61,7 @@ returned(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) -
     Caching = caching(maps:get(ttl_ms, Definition, 0), Scope, Revision),
     complete([{~"contents", Contents} | Caching], Context).
 
-complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
+complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
@@ -169,8 +171,21 @@ content(Items, #{revision := Revision}) ->
     [item(Item, Revision) || Item <- Items].
 
 item(Text, _) when is_binary(Text) -> erlmcp_content:text(Text);
-item(#{type := _} = Content, Revision) -> erlmcp_content:known(Content, Revision);
+item(#{type := _} = Content, Revision) -> in_revision(Content, Revision);
 item(Other, _) -> bad_return(content, Other).
+
+%% Content of a type that the revision does not have becomes text, so that no content is lost
+%% without a word.
+in_revision(#{type := Type} = Content, Revision) ->
+    case lists:member(Type, erlmcp_revision:content_types(Revision)) of
+        true -> Content;
+        false -> erlmcp_content:text(substitute(Content))
+    end.
+
+substitute(#{type := ~"resource_link", uri := Uri, name := Name}) ->
+    <<Name/binary, ": ", Uri/binary>>;
+substitute(#{type := Type}) ->
+    <<"[", Type/binary, " content, which this protocol version does not have]">>.
 
 prompt(#{messages := Messages} = Prompt, Definition, Context) ->
     Description = maps:get(description, Prompt, maps:get(description, Definition, undefined)),
@@ -226,7 +241,7 @@ contents([_ | _] = Chardata, Uri, Definition, Context) ->
         error:badarg -> bad_return(resource, Chardata)
     end;
 contents(#{} = Map, Uri, Definition, Context) ->
-    case erlmcp_content:is_contents(Map) of
+    case is_contents(Map) of
         true ->
             [Map];
         false ->
@@ -264,8 +279,14 @@ expected(message) -> ~"a map with role, user or assistant, and content";
 expected(completion) -> ~"a list of binaries, or a map with values, which are that";
 expected(resource) ->
     ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
-expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp_refusal:new/2".
+expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp:refusal/2".
 
 %% The handler ran and answered; HTTP did its part.
 failed(Text) ->
     erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200}).
+
+-doc "Returns `true` if a map is an item of a resource's `contents` (`m:erlmcp_content`).".
+-spec is_contents(map()) -> boolean().
+is_contents(#{uri := _, text := _}) -> true;
+is_contents(#{uri := _, blob := _}) -> true;
+is_contents(#{}) -> false.

@@ -2,6 +2,8 @@
 -moduledoc """
 What clients ask to be told of: the URI of `resources/subscribe`, and the filter of
 `subscriptions/listen` with what is agreed to of it. Pure.
+
+Internal.
 """.
 
 -export([uri/1, listen/4, closed/1]).

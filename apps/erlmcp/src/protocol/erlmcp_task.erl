@@ -4,6 +4,8 @@ When the call of a tool becomes a task, and what the requests about tasks ask fo
 `io.modelcontextprotocol/tasks` of 2026-07-28, and the tasks that 2025-11-25 has of its own. Pure.
 
 Sources: the extension's specification (SEP-2663); specification 2025-11-25, "Tasks".
+
+Internal.
 """.
 
 -export([mode/4, operation/4, topics/3]).
@@ -40,7 +42,7 @@ all; one that has none does not know what a `task` parameter is.
 mode(#{task := Support} = Tool, Params, #{revision := Revision} = Client, _) when
     Support =/= forbidden
 ->
-    case asked(Revision, Params, Client) of
+    case requested_ttl(Revision, Params, Client) of
         {ok, Ttl} -> {ok, #{starts => starts(Tool, Revision), ttl => Ttl}};
         no when Support =:= optional -> {ok, none};
         no -> {error, required(Revision)};
@@ -55,20 +57,20 @@ mode(_, _, _, _) ->
 starts(_, '2025-11-25') -> at_once;
 starts(Tool, _) -> maps:get(task_starts, Tool, at_once).
 
-asked('2026-07-28', _, Client) ->
+requested_ttl('2026-07-28', _, Client) ->
     case declares(Client) of
         true -> {ok, undefined};
         false -> no
     end;
-asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) when is_number(Ttl), Ttl >= 0 ->
+requested_ttl('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) when is_number(Ttl), Ttl >= 0 ->
     {ok, trunc(Ttl)};
-asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) ->
+requested_ttl('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) ->
     {error, erlmcp_params:mistyped(~"task.ttl", ~"milliseconds, 0 or more", Ttl)};
-asked('2025-11-25', #{~"task" := #{}}, _) ->
+requested_ttl('2025-11-25', #{~"task" := #{}}, _) ->
     {ok, undefined};
-asked('2025-11-25', #{~"task" := Task}, _) ->
+requested_ttl('2025-11-25', #{~"task" := Task}, _) ->
     {error, erlmcp_params:mistyped(~"task", ~"an object", Task)};
-asked(_, _, _) ->
+requested_ttl(_, _, _) ->
     no.
 
 declares(#{client_capabilities := Capabilities}) ->

@@ -5,7 +5,7 @@
 -record(place, {
     uri :: binary(),
     pointer = [] :: [binary()],
-    schema :: erlmcp_json:json_term(),
+    schema :: erlmcp_schema:json(),
     dialect :: erlmcp_schema_dialect:dialect(),
     scope = #{} :: #{binary() | recursive => {Uri :: binary(), Pointer :: [binary()]}}
 }).

@@ -6,6 +6,8 @@ inside it. Pure.
 What has a number is called through the table and never held, and what a fun holds it holds once:
 so the whole grows with the schema and not faster when it is copied, as by a persistent term, and a
 schema may refer to itself.
+
+Internal.
 """.
 
 -include("erlmcp_schema.hrl").

@@ -2,6 +2,8 @@
 -moduledoc """
 Which keywords a schema has, by the dialect that its `$schema` names: JSON Schema 2020-12, 2019-09,
 draft-07, or one of a meta-schema that is given and made of their vocabularies. Pure.
+
+Internal.
 """.
 
 -export([named/2, uris/0, uri/1, draft/1, formats/1, has/2]).
@@ -20,7 +22,7 @@ draft-07, or one of a meta-schema that is given and made of their vocabularies. 
 -type draft() :: draft_07 | draft_2019_09 | draft_2020_12.
 
 %% `here` is applied to the instance itself, `inside` to a part of it, `stored` to nothing.
--type child() :: {here | inside | stored, Tokens :: [binary()], erlmcp_json:json_term()}.
+-type child() :: {here | inside | stored, Tokens :: [binary()], erlmcp_schema:json()}.
 
 -define(URI_2020, "https://json-schema.org/draft/2020-12/").
 -define(URI_2019, "https://json-schema.org/draft/2019-09/").
@@ -30,7 +32,7 @@ draft-07, or one of a meta-schema that is given and made of their vocabularies. 
 The dialect that `$schema` names. `Documents` are the schemas given beside it, by their address.
 Throws `{unsupported_dialect, Uri}` or `{unsupported_vocabulary, Uri}`.
 """.
--spec named(binary(), #{binary() => erlmcp_json:json_term()}) -> dialect().
+-spec named(binary(), #{binary() => erlmcp_schema:json()}) -> dialect().
 named(Uri, Documents) ->
     named(Uri, Documents, []).
 
@@ -151,7 +153,7 @@ formats(#dialect{formats = Formats}) -> Formats.
 has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
 
 -doc "The published document under an address, without its fragment.".
--spec document(binary()) -> {ok, erlmcp_json:json_term()} | error.
+-spec document(binary()) -> {ok, erlmcp_schema:json()} | error.
 document(Uri) ->
     Documents = case Uri of
         <<?URI_2020, _/binary>> -> erlmcp_schema_meta_2020_12:documents();

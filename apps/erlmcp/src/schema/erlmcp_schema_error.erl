@@ -1,11 +1,13 @@
 -module(erlmcp_schema_error).
 -moduledoc """
 What a validation found wrong: a small term while it validates, told when somebody reads it. Pure.
+
+Internal.
 """.
 
 -export([detail/1, sentence/1]).
 
--export_type([error/0, kind/0, detail/0]).
+-export_type([error/0, kind/0]).
 
 -import(erlmcp_value_text, [value/1, literal/1, count/2]).
 
@@ -17,14 +19,9 @@ The keyword; or that the schema is `false`, that the object is `closed` to a mem
 `halted`.
 """.
 -type kind() :: binary() | false | closed | halted.
--type detail() :: #{
-    instance_path := binary(),
-    schema_path := binary(),
-    message := binary()
-}.
 
 -doc "Both places, as JSON pointers, and the sentence.".
--spec detail(error()) -> detail().
+-spec detail(error()) -> erlmcp_schema:detail().
 detail({_, _, _, Instance, Schema} = Error) ->
     #{
         instance_path => erlmcp_schema_place:pointer(Instance),

@@ -4,6 +4,8 @@ The places of a schema that have a number: those that references lead to, so tha
 can be compiled, and those that stand apart. Whatever leads to one calls it by its number. Refuses a
 reference that comes back to itself without going deeper into the instance, since no validation of
 it would end. Pure.
+
+Internal.
 """.
 
 -include("erlmcp_schema.hrl").

@@ -3,6 +3,8 @@
 The resources of a schema: what its `$id`s, `$anchor`s and `$dynamicAnchor`s name, in it, in the
 schemas given beside it, and in the published meta-schemas that one of them refers to. Nothing is
 ever fetched. Pure.
+
+Internal.
 """.
 
 -export([new/2, root/1, dynamic/2]).
@@ -21,14 +23,14 @@ ever fetched. Pure.
 
 -opaque index() :: #index{}.
 -type resource() :: #{
-    schema := erlmcp_json:json_term(),
+    schema := erlmcp_schema:json(),
     dialect := erlmcp_schema_dialect:dialect(),
     anchors := #{binary() => [binary()]},
     dynamic := #{binary() | recursive => [binary()]}
 }.
 -type limits() :: #{
     dialect := binary(),
-    schemas := #{binary() => erlmcp_json:json_term()},
+    schemas := #{binary() => erlmcp_schema:json()},
     max_depth := pos_integer(),
     _ => _
 }.
@@ -39,7 +41,7 @@ ever fetched. Pure.
 -doc """
 The index of a schema. Throws a reason of `t:erlmcp_schema:reason/0`.
 """.
--spec new(erlmcp_json:json_term(), limits()) -> index().
+-spec new(erlmcp_schema:json(), limits()) -> index().
 new(Schema, #{schemas := Documents, dialect := Default} = Limits) ->
     Own = dialect(Schema, erlmcp_schema_dialect:named(Default, Documents), Documents),
     Index = add_document(Schema, ?NOWHERE, Own, Limits, #index{root = ?NOWHERE}),

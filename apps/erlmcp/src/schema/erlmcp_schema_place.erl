@@ -3,6 +3,8 @@
 Subschemas where they stand: the root, one inside another, and what a reference leads to. A dynamic
 reference is resolved here too, while compiling: what it means depends on the way that leads to it,
 so a place on two ways with different meanings is two places. Pure.
+
+Internal.
 """.
 
 -include("erlmcp_schema.hrl").
@@ -22,7 +24,7 @@ root(Index) ->
     Place.
 
 -doc "The subschema that stands under these tokens of another.".
--spec child([binary()], erlmcp_json:json_term(), place(), erlmcp_schema_index:index()) -> place().
+-spec child([binary()], erlmcp_schema:json(), place(), erlmcp_schema_index:index()) -> place().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
     case crossing(Schema, Uri, Index) of
         {Other, #{dialect := Dialect}} ->

@@ -6,6 +6,8 @@ A schema is compiled twice. A check says only whether the value is valid, as fas
 takes what is left of the budget and returns what is left then, or `bnot` of that where the value is
 not valid. A finder is called when the check said no: it collects errors, and which properties or
 items were evaluated.
+
+Internal.
 """.
 
 -include("erlmcp_schema.hrl").

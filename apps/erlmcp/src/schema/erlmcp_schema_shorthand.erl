@@ -1,74 +1,21 @@
 -module(erlmcp_schema_shorthand).
 -moduledoc """
-A short way to write the schemas that most tools have, and which terms are that. Pure.
+The shorthand of schemas (`t:erlmcp_schema:shorthand/0`), expanded, and which maps are JSON Schema
+already. Pure.
 
-| shorthand | what it is |
-| --- | --- |
-| `string`, `integer`, `number`, `boolean`, `null` | a value of that type |
-| `any`, `object`, `array` | any value, object, array |
-| `{enum, [a, ~"b", 3]}`, `{const, 1}` | one of these values; this value |
-| `[Type]` | an array of such items |
-| `#{name => Type}`, `{fields, #{name => Type}}` | an object with these members and no others |
-| `{any_of, [Type, ...]}` | what one of these is |
-| `{optional, Type}` | of a member: it may be absent |
-| `{Type, #{minimum => 1, ...}}` | the same, with more keywords of JSON Schema |
-| `{Type, ~"..."}` | the same, with a description |
-| `{schema, Map}` | JSON Schema as it is |
-
-A map is JSON Schema as it is where it has a `type` that is the name of a JSON Schema type or a list
-of them, one of `properties`, `anyOf`, `oneOf`, `allOf` and `additionalProperties`, or a key that
-begins with `$`. An empty map is any object. Every other map is a shorthand, and so is
-`{fields, Map}`, for members that have such names themselves.
-
-Names and keywords may be atoms or binaries; an atom that stands for a value is a string, except
-`true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` has the type that all of its
-values have, if they have one.
+Internal.
 """.
 
 -export([expand/1, is_json_schema/1, reason/1]).
 
--export_type([shorthand/0, fields/0]).
-
--type fields() :: #{atom() | binary() => shorthand() | {optional, shorthand()}}.
--type shorthand() ::
-    string | integer | number | boolean | null | any | object | array
-    | {enum, [term(), ...]}
-    | {const, term()}
-    | [shorthand()]
-    | fields()
-    | {fields, fields()}
-    | {any_of, [shorthand(), ...]}
-    | {schema, map()}
-    | JsonSchema :: map()
-    | {shorthand(), Keywords :: #{atom() | binary() => term()} | Description :: binary()}.
-
 -type reason() :: {bad_shorthand, [binary()], term()}.
 
 -doc """
-The JSON Schema, with binaries as its keys.
-
-The reason of an error has the names that lead to the part that is neither a shorthand nor JSON.
-
-## Examples
-
-```erlang
-1> {ok, Schema} = erlmcp_schema_shorthand:expand(#{
-       city => {string, ~"Where"},
-       days => {optional, {integer, #{minimum => 1}}}
-   }).
-2> Schema.
-#{~"type" => ~"object",
-  ~"properties" => #{
-      ~"city" => #{~"type" => ~"string", ~"description" => ~"Where"},
-      ~"days" => #{~"type" => ~"integer", ~"minimum" => 1}
-  },
-  ~"required" => [~"city"],
-  ~"additionalProperties" => false}
-3> erlmcp_schema_shorthand:expand(#{size => #{width => int}}).
-{error, {bad_shorthand, [~"size", ~"width"], int}}
-```
+Returns the JSON Schema, with binaries as its keys. The reason of an error has the names that lead
+to the part that is neither a shorthand nor JSON.
 """.
--spec expand(shorthand()) -> {ok, #{binary() => erlmcp_json:json_term()}} | {error, reason()}.
+-spec expand(erlmcp_schema:shorthand()) ->
+    {ok, #{binary() => erlmcp_schema:json()}} | {error, reason()}.
 expand(Shorthand) ->
     try
         {ok, schema(Shorthand, [])}
@@ -161,7 +108,7 @@ name(Name, _) when is_atom(Name) -> atom_to_binary(Name);
 name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
--doc "Whether a map is JSON Schema as it is.".
+-doc "Returns `true` if a map is JSON Schema as it is.".
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->
     lists:any(fun says_so/1, maps:to_list(Map)).
@@ -183,7 +130,7 @@ is_keyword(<<"$", _/binary>>) -> true;
 is_keyword(Name) ->
     lists:member(Name, [~"properties", ~"anyOf", ~"oneOf", ~"allOf", ~"additionalProperties"]).
 
--doc "Why a term is no schema, in a sentence.".
+-doc "Returns in a sentence why a term is no schema.".
 -spec reason(reason()) -> binary().
 reason({bad_shorthand, Path, Term}) ->
     Where = [[$/, Name] || Name <- Path],

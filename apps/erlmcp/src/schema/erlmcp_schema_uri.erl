@@ -2,6 +2,8 @@
 -moduledoc """
 The grammars of addresses: URIs (RFC 3986), IP addresses, mailboxes (RFC 5321). Each reads its text
 once. Pure.
+
+Internal.
 """.
 
 -export([is_uri/1, is_reference/1, is_ipv4/1, is_ipv6/1, is_email/1]).

@@ -4,6 +4,8 @@ Takes a server out of service without losing what it has accepted. Its listeners
 connections, and new requests are refused with 1077; open subscriptions end with their result; calls
 and tasks that run are waited for. Calls that are still there when the time is over are ended, and
 their clients told so. At last the sessions end, and with them their streams.
+
+Internal.
 """.
 
 -export([drain/3]).
@@ -33,9 +35,9 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
         timeout -> end_calls(erlmcp_gate:calls(Gate))
     end,
     _ = await(fun() -> erlmcp_gate:held(Gate, in_flight) =:= 0 end, ?LAST_WORDS),
-    ok = erlmcp_instance:delete_unattended(Instance),
-    ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_instance:session_pids(Instance)),
-    _ = await(fun() -> erlmcp_instance:session_pids(Instance) =:= [] end, ?LAST_WORDS),
+    ok = erlmcp_session_table:delete_unattended(Instance),
+    ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_session_table:pids(Instance)),
+    _ = await(fun() -> erlmcp_session_table:pids(Instance) =:= [] end, ?LAST_WORDS),
     Left = #{calls => Ended, tasks => erlmcp_task_sup:count(Instance)},
     ok = erlmcp_event:emit(Key, drained, Left),
     Left.
@@ -54,14 +56,14 @@ end_calls(Calls) ->
     length(Calls).
 
 await(Holds, Milliseconds) ->
-    until(Holds, erlang:monotonic_time(millisecond) + Milliseconds).
+    until(Holds, erlmcp_clock:now_ms() + Milliseconds).
 
 until(Holds, End) ->
     case Holds() of
         true ->
             ok;
         false ->
-            case erlang:monotonic_time(millisecond) < End of
+            case erlmcp_clock:now_ms() < End of
                 true ->
                     receive
                     after ?LOOK -> until(Holds, End)

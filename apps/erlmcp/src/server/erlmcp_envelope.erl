@@ -3,6 +3,8 @@
 Named sets of limits: what a server of that plan carries. `team`, `enterprise` and `gov` are data
 (`plans/0`); `measured`, which a server has unless its options say otherwise, comes out of what its
 machine has (`measured/0`). Limits that an envelope does not name have their defaults. Pure.
+
+Internal.
 """.
 
 -export([limits/2, names/0, plans/0, measured/0, carried/1]).
@@ -72,7 +74,7 @@ measured() ->
 connections(Facts) ->
     lists:min([?MOST | maps:values(carried(Facts))]).
 
--doc "How many connections each thing that a machine has would carry.".
+-doc "Returns how many connections each thing that a machine has would carry.".
 -spec carried(erlmcp_machine:facts()) ->
     #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
 carried(Facts) ->

@@ -1,5 +1,5 @@
 -module(erlmcp_heap).
--moduledoc "How much memory the processes of a server start with, and may have.".
+-moduledoc "The memory that the processes of a server start with, and may have. Internal.".
 
 -export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1,
          slow_connection/1]).
@@ -12,12 +12,15 @@
 %% Bytes of a connection's memory beside several messages.
 -define(SPARE, 16_000_000).
 
--doc "Words of heap that a process that serves a request starts with.".
+-doc "Returns with how many words of heap a process that serves a request starts.".
 -spec first_words() -> pos_integer().
 first_words() ->
     ?FIRST.
 
--doc "The bound of a process that runs user code, or holds what it gives. It dies quietly.".
+-doc """
+Returns the memory bound of a process that runs user code, or holds what it gives. The process dies
+quietly.
+""".
 -spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
@@ -31,17 +34,17 @@ however often it is called.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
                    queue_bytes_per_connection := Queued}) ->
-    case put(erlmcp_bounded, true) of
-        true ->
+    case erlmcp_connection_cache:bound_once() of
+        false ->
             ok;
-        undefined ->
+        true ->
             _ = process_flag(min_heap_size, ?FIRST),
             Bytes = max(8 * Max, Reply + Unread) + Queued + ?SPARE,
             _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
             ok
     end.
 
--doc "Whether the calling process, a connection's, has so much to do that a larger heap pays.".
+-doc "Sets whether the calling process, a connection's, has so much to do that a larger heap pays.".
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->
     _ = process_flag(min_heap_size, case Busy of
@@ -51,7 +54,7 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Whether the calling process, a connection's, is asked so seldom that it may collect all of its
+Sets whether the calling process, a connection's, is asked so seldom that it may collect all of its
 garbage each time: its heap is less than half as large then.
 """.
 -spec slow_connection(boolean()) -> ok.

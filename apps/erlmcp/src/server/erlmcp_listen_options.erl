@@ -1,55 +1,9 @@
 -module(erlmcp_listen_options).
--moduledoc """
-The option `listen`: the listeners of a server and their options. Pure.
-""".
+-moduledoc "The option `listen`: the listeners of a server and their options. Pure. Internal.".
 
 -export([check/1, sse/1]).
 
--export_type([listener/0, protected_resource/0, sse/0]).
-
--doc """
-A listener. `ip` is the loopback address unless given; `port` 0 takes a free one.
-
-- `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
-  `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
-  or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
-  and whose pages may read what is answered, `m:erlmcp_httpd_cors`; or `any` is accepted, and told
-  nothing), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`; or
-  `{bearer, Options}`, access tokens, see `t:erlmcp_bearer_options:options/0`. Without it all are
-  `anonymous`), `scopes` (that every request must have), `implied_scopes` (what the broader ones
-  have in them), `protected_resource` (what the listener's metadata says, by the names of RFC 9728
-  as atoms; served where it has `authorization_servers`, or `authenticate` has), `sse` (serves
-  HTTP+SSE of 2024-11-05 too: its `path`, `/sse`, and its `message_path`, `/messages`, are those
-  unless given), `trusted_proxies` (addresses and networks, like `~"10.0.0.0/8"`, of proxies: what
-  comes from one of them is of the client that it names in `Forwarded` or `X-Forwarded-For`), and
-  `proxy_protocol` (`true` where those begin each connection with the header of the PROXY protocol).
-- `tcp`: newline-framed JSON-RPC. All its clients are the `principal` (`anonymous`).
-  `trusted_proxies` and `proxy_protocol` as with `http`, both or neither.
-- `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
-  the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
-""".
--type listener() ::
-    {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
-             tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
-             allowed_origins => any | [binary()],
-             authenticate => erlmcp_auth:authenticate()
-                 | {bearer, erlmcp_bearer_options:options()},
-             scopes => [erlmcp_scope:scope()], implied_scopes => erlmcp_scope:implied(),
-             protected_resource => protected_resource(), sse => sse(),
-             trusted_proxies => [binary(), ...], proxy_protocol => boolean()}}
-    | {tcp, #{ip => inet:ip_address(), port => inet:port_number(),
-              principal => erlmcp_auth:principal(),
-              trusted_proxies => [binary(), ...], proxy_protocol => boolean()}}
-    | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
--type protected_resource() :: #{
-    resource => binary(), authorization_servers => [binary(), ...],
-    scopes_supported => [erlmcp_scope:scope()], resource_name => binary(),
-    resource_documentation => binary(), resource_policy_uri => binary(),
-    resource_tos_uri => binary()
-}.
--type sse() :: #{path => binary(), message_path => binary()}.
-
--doc "Whether these are listeners, or the option that is wrong and what it must be.".
+-doc "Checks the listeners. Returns the option that is wrong and what it must be.".
 -spec check(term()) ->
     ok | {expected, binary()} | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check([]) ->

@@ -1,11 +1,13 @@
 -module(erlmcp_registry).
 -moduledoc """
 The node's running servers, by pid and by the `id` of their options: a table that everybody reads,
-so that who looks a server up waits for nobody. What a server is stands in `m:erlmcp_shared`; the
-table has its key.
+so that a look-up waits for no process. The table has a server's key, under which its instance is
+found (`m:erlmcp_instance`).
 
-The process writes who starts and forgets who ends. The table is the application's supervisor's:
-when the process begins anew, the servers that run are known as before.
+The process adds servers that start and removes servers that end. The table is the application's
+supervisor's: when the process begins anew, the servers that run are known as before.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -43,14 +45,14 @@ register(Id, Key) ->
         Pid -> gen_server:call(Pid, {register, Id, Key})
     end.
 
--doc "The supervisor and the instance of a server, by its id or pid.".
+-doc "Returns the supervisor and the instance of a server, by its id or pid.".
 -spec whereis(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 whereis(Server) ->
     maybe
         {Pid, Key} ?= found(Server),
         %% One that was killed is in the table until that is heard.
         true ?= is_process_alive(Pid),
-        {ok, Instance} ?= erlmcp_shared:find(Key),
+        {ok, Instance} ?= erlmcp_instance:find(Key),
         {ok, Pid, Instance}
     else
         _ -> error
@@ -69,8 +71,9 @@ row(Key) ->
     ets:lookup_element(?MODULE, Key, ?SERVER, none).
 
 -doc """
-The same, and from now on the calling process is sent `{erlmcp_ready, Server}` whenever a server
-with this id or pid is ready: it runs again, or its publisher does.
+Returns the supervisor and the instance of a server. From now on the calling process is sent
+`{erlmcp_ready, Server}` whenever a server with this id or pid is ready: it runs again, or its
+publisher does.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -78,7 +81,7 @@ watch(Server) ->
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
--doc "The server of this instance has published its catalog.".
+-doc "Tells those that watch it that the server of this instance has published its catalog.".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
     Ready = lists:append(ets:select(?MODULE, [{{{pid, '$1'}, {'_', Key}, '$2'}, [],

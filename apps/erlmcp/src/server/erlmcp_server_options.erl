@@ -3,113 +3,26 @@
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
 loading the handler module, reading the folders of skills and what the machine has, and making a
 key. The limits are data (`limits/0`); code, documents and tests read them there.
+
+Internal.
 """.
 
 -export([check/1, limits/0, gate_limits/0]).
 
--export_type([options/0, limits/0, settings/0]).
+-export_type([limits/0, settings/0]).
 
--doc """
-The options of `erlmcp:start_server/1`.
-
-- `name`, `version`: who the server is; `title`, `description`, `website_url`, `icons` and
-  `instructions` are shown to clients that know them.
-- `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists.
-- `skills`: the skills that it serves, see `t:erlmcp_skill:source/0`; they stay as they are when it
-  starts.
-- `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
-  not given here, and whose definitions come before those given here.
-- `middleware`: funs around every handler, the first outermost; see `m:erlmcp_middleware`.
-- `breakers`, `workers`: circuit breakers, and pools of workers, that definitions use by their
-  names; see `t:erlmcp_breaker:options/0` and `t:erlmcp_workers:options/0`.
-- `mounts`: other servers, whose definitions are offered under a prefix; see
-  `t:erlmcp_mounts:server/0`.
-- `page_size`: definitions in one page of a list (100).
-- `list_ttl_ms`: milliseconds that a client may keep a list for (60,000); it is told of changes if
-  it subscribes to them.
-- `keys`: 32-byte keys that seal cursors and state, the first for new ones. By default one of
-  the server's own, so that cursors and states end with it; nodes that share them share those.
-  They may come in a fun, called when the server starts, so that no supervisor logs them.
-- `task_store`: what keeps the records of tasks, `{Module, Options}` with a module of
-  `-behaviour(erlmcp_task_store)`; by default `{erlmcp_task_store_ets, #{}}`, in memory.
-- `on_event`: called with what an operator may want to know at once, see `t:erlmcp_event:event/0`;
-  in a process of its own, one event after the other.
-- `listen`: where to listen, see `t:erlmcp_listen_options:listener/0`; nowhere by default.
-- `envelope`: the set of limits that it has, `measured` unless given; see `m:erlmcp_envelope`.
-- `limits`: single limits, see `limits/0`; they win over those of the envelope.
-- `id`: a term to call the server by, beside its pid.
-""".
--type options() :: #{
-    id => term(),
-    name => binary(),
-    version => binary(),
-    title => binary(),
-    description => binary(),
-    website_url => binary(),
-    icons => [map()],
-    instructions => binary(),
-    handler => module(),
-    tools => [erlmcp_definition:source()],
-    resources => [erlmcp_definition:source()],
-    resource_templates => [erlmcp_definition:source()],
-    prompts => [erlmcp_definition:source()],
-    middleware => [erlmcp_middleware:middleware()],
-    breakers => #{atom() => erlmcp_breaker:options()},
-    workers => #{atom() => erlmcp_workers:options()},
-    mounts => [{erlmcp_mount:prefix(), erlmcp_mounts:server()}],
-    skills => [erlmcp_skill:source()],
-    page_size => pos_integer(),
-    list_ttl_ms => non_neg_integer(),
-    keys => erlmcp_sealed_state:key_ring() | fun(() -> erlmcp_sealed_state:key_ring()),
-    task_store => {module(), map()},
-    on_event => erlmcp_event:handler(),
-    listen => [erlmcp_listen_options:listener()],
-    envelope => erlmcp_envelope:name(),
-    limits => #{atom() => non_neg_integer() | infinity}
-}.
--type limits() :: #{
-    message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
-    calls_per_connection := pos_integer(), queue_per_connection := non_neg_integer(),
-    queue_bytes_per_connection := pos_integer(),
-    sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
-    subscriptions_per_principal := pos_integer(),
-    sessions_per_principal := pos_integer(), unused_session_ms := pos_integer(),
-    stored_events := pos_integer(), stored_bytes := pos_integer(), stored_ms := pos_integer(),
-    retry_ms := pos_integer(), reconnect_ms := pos_integer(),
-    rate_retry_ms := pos_integer(), queue_retry_ms := pos_integer(),
-    call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(),
-    used_states := pos_integer(), used_states_per_principal := pos_integer(),
-    call_heap_bytes := pos_integer(), reply_bytes := pos_integer(),
-    unread_bytes := pos_integer(), unread_messages := pos_integer(),
-    cache_entries := pos_integer(), cache_bytes := pos_integer(),
-    skills_bytes := pos_integer(),
-    tasks := pos_integer(), tasks_per_principal := pos_integer(), task_bytes := pos_integer(),
-    task_bytes_per_principal := pos_integer(),
-    task_ttl_ms := pos_integer(), task_timeout_ms := pos_integer(),
-    authenticate_timeout_ms := pos_integer(),
-    receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
-    keep_alive_ms := pos_integer(), zone_requests := pos_integer(),
-    %% those of the gate
-    connections := bound(), connections_per_address := bound(),
-    connections_per_principal := bound(), in_flight := bound(),
-    in_flight_per_principal := bound(), queue := non_neg_integer(),
-    queue_bytes := pos_integer(), queue_per_principal := pos_integer(), queue_ms := pos_integer(),
-    messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
-    principal_messages_per_second := bound(), principal_messages_per_minute := bound(),
-    principal_messages_per_day := bound(), principals := pos_integer()
-}.
--type bound() :: pos_integer() | infinity.
+-type limits() :: erlmcp:limits().
 -type settings() :: #{
     id := term(),
     key := reference(),
     identity := erlmcp_greeting:identity(),
-    sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp_skill:source()}],
+    sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp:skill()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
-    workers := #{atom() => erlmcp_workers:options()},
+    workers := #{atom() => erlmcp:workers()},
     on_event := erlmcp_event:handler() | none,
-    listen := [erlmcp_listen_options:listener()],
+    listen := [erlmcp_listen:listener()],
     limits := limits()
 }.
 
@@ -159,10 +72,11 @@ limits() ->
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
-     {zone_requests, 200, ~"answers in a window of the error budget before its zone changes"}]
+     {error_budget_requests, 200,
+      ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
+-doc "Returns the limits that are the bounds of a server's gate, see `m:erlmcp_gate`.".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},
@@ -195,7 +109,7 @@ The settings that the options amount to, or the first option that is wrong.
 {error, {bad_option, {limits, depth}, ~"a positive integer"}}
 ```
 """.
--spec check(options()) ->
+-spec check(erlmcp:options()) ->
     {ok, settings()}
     | {error, {bad_option, Key :: term(), Expected :: binary()} | {duplicate, mount, binary()}
               | erlmcp_skill:error()}.
@@ -203,7 +117,7 @@ check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
         Options = with_keys(maps:merge(Defined, Given)),
-        ok ?= known(Options),
+        ok ?= check_names(Options),
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
@@ -225,7 +139,7 @@ check(Given) when is_map(Given) ->
                           middleware => maps:get(middleware, Options, []),
                           cached => erlmcp_result_cache:around(Key),
                           guarded => erlmcp_definition_guard:around(Key, Guards),
-                          quick => fun erlmcp_inline_call:mark/0},
+                          quick => fun erlmcp_inline_call_watchdog:mark/0},
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                workers => Workers,
@@ -258,7 +172,7 @@ default_limits(Options) ->
                                       erlmcp_machine:facts("/")),
     maps:merge(#{Name => Default || {Name, Default, _} <- limits()}, Envelope).
 
-known(Options) ->
+check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
             task_store, breakers, workers, on_event, envelope],
@@ -299,7 +213,7 @@ option(breakers, Value) ->
 option(workers, Value) ->
     named(fun erlmcp_workers:is_options/1, Value,
           ~"a map of names, atoms, to maps with size and start, and stop and queue where wanted");
-option(mounts, Value) -> erlmcp_mounts:check(Value);
+option(mounts, Value) -> erlmcp_mount:check(Value);
 option(skills, Skills) when length(Skills) >= 0 -> ok;
 option(skills, _) -> {expected, ~"a list of skills"};
 option(page_size, Size) when is_integer(Size), Size > 0 -> ok;
@@ -378,7 +292,7 @@ handler(#{handler := Module}) when is_atom(Module) ->
     maybe
         {module, Module} ?= code:ensure_loaded(Module),
         true ?= erlang:function_exported(Module, server, 0),
-        {ok, maps:remove(handler, erlmcp_server:options(Module))}
+        {ok, maps:remove(handler, erlmcp_handler_module:options(Module))}
     else
         _ -> {error, {bad_option, handler, ~"a module with -behaviour(erlmcp_server)"}}
     end;

@@ -1,8 +1,11 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree: what tells its events, its error budget, what
-keeps its gate, the servers that it starts to mount them, the results that it keeps, the publisher
-of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
+The supervisor of one server, in its user's tree. Its children start in this order, and end in the
+opposite one: what they share, events, the error budget, servers that are mounted, the gate, kept
+results, guards of definitions, pools of workers, the catalog's publisher, HTTP sessions, tasks,
+listeners, and sessions of HTTP+SSE.
+
+Internal.
 """.
 
 -behaviour(supervisor).
@@ -12,6 +15,8 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 
 %% Milliseconds between two sweeps of the tasks. An expired one is not found before either.
 -define(TASKS, 10_000).
+%% Of the subscriptions, whose processes may have been killed.
+-define(SUBSCRIPTIONS, 60_000).
 %% Of the sessions, at least and at most; otherwise a part of the time that one may be unused.
 -define(LEAST, 10).
 -define(MOST, 30_000).
@@ -33,14 +38,14 @@ start_link(#{key := Key} = Settings, Catalog) ->
             NotStarted
     end.
 
--doc "The process that changes the server's catalog.".
+-doc "Returns the process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
     {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
     true = is_pid(Pid),
     Pid.
 
--doc "Where a server listens.".
+-doc "Returns where a server listens.".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
     lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).
@@ -86,23 +91,25 @@ init(Given) ->
         {error, Reason} -> exit({shutdown, Reason})
     end,
     ok = erlmcp_log:name(Key, Id),
-    #{zones := Zones, gate := Gate} = Instance =
-        erlmcp_shared:put(Key, erlmcp_instance:new(Key, Limits, Mounts, TaskStore)),
-    #{zone_requests := Least} = Limits,
+    ok = erlmcp_label:set([erlmcp_server], Key),
+    #{error_budget := Budget, gate := Gate} = Instance =
+        erlmcp_instance:share(Key, instance(Key, Limits, Mounts, TaskStore)),
+    #{error_budget_requests := Least} = Limits,
     Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),
     Shared = [ListenerId || #{id := {listener, ListenerId}} <- Listeners]
-        ++ erlmcp_instance:pools(Key, maps:keys(Workers)),
+        ++ [erlmcp_workers:shared_name(Name, Key) || Name := _ <- Workers],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           %% First: it ends last.
-          [#{id => shared, start => {erlmcp_shared, start_link, [Key, Shared]}}]
+          [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
           %% So does what tells what the others have to tell until then.
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
            || OnEvent =/= none]
           ++
-          [#{id => zones, start => {erlmcp_error_budget, start_link, [Key, Zones, Least]}}]
+          [#{id => error_budget,
+             start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}}]
           ++
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
@@ -119,16 +126,39 @@ init(Given) ->
           [#{id => publisher, start => {erlmcp_catalog_publisher, start_link, [Instance]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
-           sweeper(session_keeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
+           sweeper(session_sweeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
            #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
              type => supervisor},
            sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
-          ++ [#{id => keeper, start => {erlmcp_subscription_sweeper, start_link, [Instance]}}]}}.
+          ++ [subscription_sweeper(Instance)]}}.
 
-sweeper(Id, Milliseconds, Sweep, Instance) ->
-    #{id => Id, start => {erlmcp_sweeper, start_link, [Milliseconds, Sweep, Instance]}}.
+%% Its tables belong to the calling process.
+instance(Key, Limits, Mounts, TaskStore) ->
+    GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
+    erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
+                          mounts => Mounts, sessions => erlmcp_session_table:new(),
+                          subscriptions => erlmcp_subscriptions:new(),
+                          tasks => erlmcp_tasks:open(TaskStore, Limits),
+                          used_states => erlmcp_used_states:new(),
+                          error_budget => erlmcp_error_budget:new()}).
+
+sweeper(Name, Milliseconds, Sweep, Instance) ->
+    sweeper(Name, Milliseconds, Sweep, fun(_) -> ok end, Instance).
+
+sweeper(Name, Milliseconds, Sweep, Last, Instance) ->
+    #{id => Name,
+      start => {erlmcp_sweeper, start_link, [Name, Milliseconds, {Sweep, Last}, Instance]}}.
+
+%% The process of a server that ends first. It closes the open subscriptions while their connections
+%% are still there: a stream that ends with its result was closed, and one that does not was lost
+%% (specification 2026-07-28, "Subscriptions / Graceful Closure").
+subscription_sweeper(Instance) ->
+    Table = erlmcp_instance:subscriptions(Instance),
+    sweeper(subscription_sweeper, ?SUBSCRIPTIONS,
+            fun(_) -> erlmcp_subscriptions:sweep(Table) end,
+            fun(_) -> erlmcp_subscriptions:close(Table) end, Instance).
 
 %% A session that is over is not found; when it is swept, another has its place.
 session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->

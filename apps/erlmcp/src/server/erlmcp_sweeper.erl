@@ -1,25 +1,34 @@
 -module(erlmcp_sweeper).
 -moduledoc """
-A process of a server that takes away, every so many milliseconds, what is over and could not, or
-did not, go by itself: sessions, tasks. It sleeps meanwhile.
+A process of a server that removes at an interval what is over and could not, or did not, go by
+itself: sessions, tasks, subscriptions. It sleeps meanwhile. Where it ends before other processes of
+the server it may have something to do at its end.
+
+Internal.
 """.
 
 -behaviour(gen_server).
 
--export([start_link/3]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+-export([start_link/4]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--doc "Starts it: so many milliseconds between two sweeps, and what sweeps an instance.".
--spec start_link(Milliseconds :: pos_integer(), Sweep, erlmcp_instance:instance()) ->
-    gen_server:start_ret()
-    when Sweep :: fun((erlmcp_instance:instance()) -> ok).
-start_link(Milliseconds, Sweep, Instance) ->
-    gen_server:start_link(?MODULE, {Milliseconds, Sweep, Instance}, [{hibernate_after, 0}]).
+-type work() :: fun((erlmcp_instance:instance()) -> ok).
+
+-doc """
+Starts a sweeper that is shown by this name. `Sweep` is called every `Milliseconds`, and `Last` when
+the sweeper is stopped.
+""".
+-spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
+                 erlmcp_instance:instance()) -> gen_server:start_ret().
+start_link(Name, Milliseconds, Work, Instance) ->
+    gen_server:start_link(?MODULE, {Name, Milliseconds, Work, Instance}, [{hibernate_after, 0}]).
 
 -doc false.
-init({Milliseconds, Sweep, Instance}) ->
+init({Name, Milliseconds, Work, #{key := Key} = Instance}) ->
+    process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE, Name], Key),
     {ok, _} = timer:send_interval(Milliseconds, sweep),
-    {ok, {Sweep, Instance}}.
+    {ok, {Work, Instance}}.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -30,6 +39,12 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info(sweep, {Sweep, Instance} = State) ->
+handle_info(sweep, {{Sweep, _}, Instance} = State) ->
     ok = Sweep(Instance),
+    {noreply, State};
+handle_info(_, State) ->
     {noreply, State}.
+
+-doc false.
+terminate(_, {{_, Last}, Instance}) ->
+    Last(Instance).

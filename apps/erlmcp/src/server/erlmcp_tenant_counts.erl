@@ -3,6 +3,8 @@
 Counts of what is kept, in all and of each tenant, in a table that all processes change themselves.
 A tenant (`t:erlmcp_gate:flow/0`) is a principal, or the address of an anonymous client. A count of
 zero has no row, and so there are no more rows than things that are kept.
+
+Internal.
 """.
 
 -export([new/0, take/4, give_back/3]).

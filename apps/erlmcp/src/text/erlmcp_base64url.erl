@@ -2,6 +2,8 @@
 -moduledoc """
 Base64 for URLs, without padding (RFC 4648, section 5): how what is sealed, signed, hashed or random
 is written. Pure.
+
+Internal.
 """.
 
 -export([encode/1, decode/1]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Terms of Elixir that JSON has its own word for: dates and times are ISO 8601 strings. Pure; nothing
 of Elixir has to be there, since its structs are maps with the key `'__struct__'`.
+
+Internal.
 """.
 
 -export([iso8601/1, name/1]).

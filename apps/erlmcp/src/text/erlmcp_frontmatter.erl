@@ -6,7 +6,13 @@ It is a subset of YAML, the part that every YAML reader reads alike; the rest is
 line and what to write instead. There are
 
 - mappings of plain keys (letters, digits, `_`, `-`, `.`, `/`), nested by indentation with spaces;
-- values of one line: see `m:erlmcp_frontmatter_scalar`;
+- values of one line:
+  - a text without quotes, where no YAML reader takes it for anything else: not `yes`, `1_000`,
+    `0x1f`, `12:30` or `2026-07-28`, which some read as a boolean, a number or a date. Those are
+    quoted;
+  - `"a text"` with the escapes of JSON, `'a text'` with `''` for a quote;
+  - `true`, `false`, `null`, and decimal numbers of at most 15 characters;
+  - `[one, "two"]`, a list of texts, and `{}`, an empty mapping;
 - block scalars: `|`, `|-`, `>` and `>-`, the folded ones without lines that are indented more;
 - lists of one-line values, below their key with `- ` or as `[one, "two"]`;
 - whole lines that are comments.
@@ -14,6 +20,8 @@ line and what to write instead. There are
 There are no anchors, aliases, tags, values that go on in the next line, or comments after a value.
 
 Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification>.
+
+Internal.
 """.
 
 -export([parse/1, compose/1]).
@@ -28,6 +36,14 @@ Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification
 %% Bytes of the frontmatter, and mappings within each other.
 -define(MAX_BYTES, 65_536).
 -define(MAX_DEPTH, 8).
+
+%% What YAML 1.1 or 1.2 makes something else of than a text.
+-define(WORDS, "|~|=|<<|y|n|yes|no|on|off|true|false|null").
+-define(INTEGERS, "|[-+]?0[xob][0-9a-f_]*|[-+]?[0-9][0-9_,]*(:[0-9_]+)*(\\.[0-9_]*)?").
+-define(FLOATS, "|[-+]?([0-9][0-9_]*\\.?[0-9_]*)?(e[-+]?[0-9]*)?|"
+                "[-+]?\\.([0-9][0-9_]*(e[-+]?[0-9]*)?|inf|nan)?").
+-define(DATES, "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*").
+-define(OTHER, "^(" ?WORDS ?INTEGERS ?FLOATS ?DATES ")$").
 
 -doc """
 The frontmatter at the head of a Markdown text: what stands between a first line `---` and the next.
@@ -127,7 +143,7 @@ entry(Number, Text) ->
     case re:run(Text, "^([A-Za-z_][A-Za-z0-9_./-]*):(?: +(.*))?$",
                 [{capture, all_but_first, binary}, dollar_endonly]) of
         {match, [Key | Inline]} ->
-            case erlmcp_frontmatter_scalar:is_plain(Key) of
+            case is_plain(Key) of
                 true -> {Key, trimmed(iolist_to_binary(Inline))};
                 false -> throw({Number, ~"a key that no YAML reader takes for something else"})
             end;
@@ -146,7 +162,7 @@ value(Inline, Number, Rest, _, _) ->
     {inline(Inline, Number), Rest}.
 
 inline(Text, Number) ->
-    case erlmcp_frontmatter_scalar:parse(Text) of
+    case scalar(Text) of
         {ok, Value} -> Value;
         {error, Expected} -> throw({Number, Expected})
     end.
@@ -230,6 +246,120 @@ folded([{_, Line} | Rest]) ->
         {Empty, More} -> [Line, [$\n || _ <- Empty] | folded(More)]
     end.
 
+%% The value of a text of one line that has no space around it, or what was expected.
+-spec scalar(binary()) -> {ok, value()} | {error, Expected :: binary()}.
+scalar(<<$", Rest/binary>>) ->
+    whole(double(Rest, <<>>));
+scalar(<<$', Rest/binary>>) ->
+    whole(single(Rest, <<>>));
+scalar(<<$[, Rest/binary>>) ->
+    whole(items(spaces(Rest), []));
+scalar(~"{}") ->
+    {ok, #{}};
+scalar(~"true") ->
+    {ok, true};
+scalar(~"false") ->
+    {ok, false};
+scalar(~"null") ->
+    {ok, null};
+scalar(Text) ->
+    case number(Text) of
+        {ok, _} = Number ->
+            Number;
+        error ->
+            case is_plain(Text) of
+                true -> {ok, Text};
+                false -> {error, ~"a text that can stand without quotes; quote it"}
+            end
+    end.
+
+whole({ok, Value, ~""}) -> {ok, Value};
+whole({ok, _, _}) -> {error, ~"nothing after the value, not even a comment"};
+whole({error, _} = Error) -> Error.
+
+%% No more digits than a double has, and no -0: one number to every reader.
+number(Text) when byte_size(Text) =< 15 ->
+    case re:run(Text, "^(-(?=.*[1-9]))?(0|[1-9][0-9]*)(\\.[0-9]+)?$",
+                [{capture, [3], binary}, dollar_endonly]) of
+        {match, [~""]} -> {ok, binary_to_integer(Text)};
+        {match, [_]} -> {ok, binary_to_float(Text)};
+        nomatch -> error
+    end;
+number(_) ->
+    error.
+
+%% Whether a text can stand without quotes and is a text to every reader.
+is_plain(Text) ->
+    re:run(Text, "^[^-?:,\\[\\]{}#&*!|>'\"%@`\\s]", [{capture, none}, unicode]) =:= match
+        andalso re:run(Text, ":(\\s|$)|\\s#|\\t", [{capture, none}, dollar_endonly]) =:= nomatch
+        andalso not is_other(Text).
+
+is_other(Text) ->
+    re:run(Text, ?OTHER, [{capture, none}, caseless, dollar_endonly]) =:= match.
+
+double(<<$", Rest/binary>>, Text) ->
+    {ok, Text, Rest};
+double(<<$\\, C, Rest/binary>>, Text) ->
+    case C of
+        $u -> code_point(Rest, Text);
+        $n -> double(Rest, <<Text/binary, $\n>>);
+        $t -> double(Rest, <<Text/binary, $\t>>);
+        $r -> double(Rest, <<Text/binary, $\r>>);
+        $b -> double(Rest, <<Text/binary, $\b>>);
+        $f -> double(Rest, <<Text/binary, $\f>>);
+        _ when C =:= $"; C =:= $\\; C =:= $/ -> double(Rest, <<Text/binary, C>>);
+        _ -> {error, ~"an escape that JSON has"}
+    end;
+double(<<C, Rest/binary>>, Text) ->
+    double(Rest, <<Text/binary, C>>);
+double(<<>>, _) ->
+    {error, ~"a closing quote in the same line"}.
+
+code_point(<<Hex:4/binary, Rest/binary>>, Text) ->
+    try binary:decode_hex(Hex) of
+        <<C:16>> when C < 16#d800; C > 16#dfff -> double(Rest, <<Text/binary, C/utf8>>);
+        _ -> {error, ~"\\u with four hexadecimal digits that are a character"}
+    catch
+        error:badarg -> {error, ~"\\u with four hexadecimal digits that are a character"}
+    end;
+code_point(_, _) ->
+    {error, ~"\\u with four hexadecimal digits that are a character"}.
+
+single(<<"''", Rest/binary>>, Text) -> single(Rest, <<Text/binary, $'>>);
+single(<<$', Rest/binary>>, Text) -> {ok, Text, Rest};
+single(<<C, Rest/binary>>, Text) -> single(Rest, <<Text/binary, C>>);
+single(<<>>, _) -> {error, ~"a closing quote in the same line"}.
+
+items(<<$], Rest/binary>>, []) ->
+    {ok, [], Rest};
+items(Rest, Items) ->
+    maybe
+        {ok, Item, After} ?= item(Rest),
+        case spaces(After) of
+            <<$], End/binary>> -> {ok, lists:reverse(Items, [Item]), End};
+            <<$,, More/binary>> -> items(spaces(More), [Item | Items]);
+            _ -> {error, ~"a comma or ] after an item"}
+        end
+    end.
+
+item(<<$", Rest/binary>>) -> double(Rest, <<>>);
+item(<<$', Rest/binary>>) -> single(Rest, <<>>);
+item(Text) ->
+    case re:run(Text, "^[A-Za-z][A-Za-z0-9_.()*/ -]*", [{capture, all, binary}]) of
+        {match, [Item]} ->
+            Trimmed = string:trim(Item, trailing),
+            case is_other(Trimmed) of
+                true -> {error, ~"a text that can stand without quotes; quote it"};
+                false -> {ok, Trimmed, binary:part(Text, byte_size(Item),
+                                                   byte_size(Text) - byte_size(Item))}
+            end;
+        nomatch ->
+            {error, ~"an item of letters, digits and _ . ( ) * / -; quote others"}
+    end.
+
+spaces(<<" ", Rest/binary>>) -> spaces(Rest);
+spaces(Rest) -> Rest.
+
 -doc """
 A frontmatter with these fields, as text with its lines `---`. Keys must be plain; `parse/1` gives
 the fields back.
@@ -239,12 +369,25 @@ compose(Fields) ->
     iolist_to_binary([~"---\n", [field(Key, Value) || {Key, Value} <- Fields], ~"---\n"]).
 
 field(Key, Value) when is_binary(Value) ->
-    [Key, ~": ", erlmcp_frontmatter_scalar:quoted(Value), $\n];
+    [Key, ~": ", quoted(Value), $\n];
 field(Key, Values) when is_list(Values) ->
-    Quoted = [erlmcp_frontmatter_scalar:quoted(Value) || Value <- Values],
+    Quoted = [quoted(Value) || Value <- Values],
     [Key, ~": [", lists:join(~", ", Quoted), ~"]\n"];
 field(Key, Values) when map_size(Values) =:= 0 ->
     [Key, ~": {}\n"];
 field(Key, Values) ->
     [Key, ~":\n", [[~"  ", field(Inner, Value)]
                    || Inner := Value <- maps:iterator(Values, ordered)]].
+
+%% A text in double quotes that every reader reads as this text.
+quoted(Text) ->
+    [$", [escaped(C) || <<C/utf8>> <= Text], $"].
+
+escaped($") -> ~"\\\"";
+escaped($\\) -> ~"\\\\";
+escaped($\n) -> ~"\\n";
+escaped(C) when C >= $\s, C < 16#7f; C >= 16#a0, C < 16#2028; C > 16#2029, C < 16#feff;
+                C > 16#feff, C < 16#fffe; C > 16#ffff ->
+    <<C/utf8>>;
+escaped(C) ->
+    io_lib:format("\\u~4.16.0b", [C]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Bytes of a peer's as a sentence shows them: what came may be long, no text, or made to disturb who
 reads it. Pure. What has been decoded from JSON is told by `erlmcp_value_text:value/1`.
+
+Internal.
 """.
 
 -export([quoted/1, part/2, text/1, is_visible/1]).

@@ -1,7 +1,5 @@
 -module(erlmcp_value_text).
--moduledoc """
-The sentences of errors: which field, what was expected, what came. Pure.
-""".
+-moduledoc "The sentences of errors: which field, what was expected, what came. Pure. Internal.".
 
 -export([field/1, name/1, value/1, literal/1, type/1, list/2, count/2]).
 -export([reason/1]).

@@ -7,6 +7,8 @@ Each revision has its own shapes: a member that a revision does not have passes 
 do the values inside an object whose members the schema leaves open.
 
 Sources: `Implementation` and `ClientCapabilities` in `schema.json` of each revision.
+
+Internal.
 """.
 
 -export([identity/3, capabilities/3]).

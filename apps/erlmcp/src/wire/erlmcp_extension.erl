@@ -4,6 +4,8 @@ Extensions of the protocol as data: their identifiers, the methods that each add
 revision that has them. Pure.
 
 Source: specification 2026-07-28, "Extensions", and the pages of each extension.
+
+Internal.
 """.
 
 -export([skills/0, tasks/0, ui/0, view_type/0]).

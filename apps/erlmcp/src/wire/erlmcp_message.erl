@@ -5,6 +5,8 @@ response is a result or an error. Pure. Decoded JSON in, a tagged tuple out, and
 as iodata ready for the wire.
 
 Source: specification, "Base protocol / Messages", of each revision.
+
+Internal.
 """.
 
 -export([parse/1, is_message/1, first_id/1]).

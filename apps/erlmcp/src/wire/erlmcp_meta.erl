@@ -4,6 +4,8 @@ The `_meta` member of a request: the per-request protocol fields of 2026-07-28, 
 token that every revision has. Pure.
 
 Source: specification 2026-07-28, "Base protocol / General fields / _meta".
+
+Internal.
 """.
 
 -export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).

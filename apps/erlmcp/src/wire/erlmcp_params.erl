@@ -1,5 +1,9 @@
 -module(erlmcp_params).
--moduledoc "Members of parameters, by name and type, and the refusals that name them. Pure.".
+-moduledoc """
+Members of parameters, by name and type, and the refusals that name them. Pure.
+
+Internal.
+""".
 
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
 -export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).

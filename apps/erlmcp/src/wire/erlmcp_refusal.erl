@@ -8,6 +8,8 @@ that code is the JSON-RPC `code` and the number rides in `data.refusal`; where M
 it (overload, size, shutdown, ...) the number is the code. `data` also carries `name`,
 `retryAfterMs`, `limit`, `observed`, `incident` and `scopes` where they apply. Never a stack, a pid
 or a path.
+
+Internal.
 """.
 
 -export([new/2, new/3]).
@@ -15,28 +17,17 @@ or a path.
          not_before/2, scopes/1, name/1, message/1]).
 -export([table/0]).
 
--export_type([refusal/0, name/0, details/0, row/0]).
+-export_type([refusal/0, row/0]).
 
--type name() :: atom().
 -type row() :: #{
-    name := name(),
+    name := erlmcp:refusal_name(),
     number := 1001..1089,
     status := 400..599,
     severity := warning | error | critical,
     retry := delay | fix | never
 }.
--type details() :: #{
-    code => integer(),
-    status => 200..599,
-    retry_after_ms => non_neg_integer(),
-    limit => number(),
-    observed => number(),
-    incident => binary(),
-    scopes => [binary(), ...],
-    fault => false,
-    data => #{binary() => term()}
-}.
--opaque refusal() :: {name(), row_values(), Message :: binary(), details()}.
+-type refusal() ::
+    {erlmcp:refusal_name(), row_values(), Message :: binary(), erlmcp:refusal_details()}.
 -type row_values() :: {1001..1089, 400..599, warning | error | critical, delay | fix | never}.
 
 %% name => {number, HTTP status, severity, when a retry may help}
@@ -96,7 +87,7 @@ or a path.
 }).
 
 -doc "A refusal by its name in the table, with a sentence for the one who can mend it.".
--spec new(name(), iodata()) -> refusal().
+-spec new(erlmcp:refusal_name(), iodata()) -> refusal().
 new(Name, Message) ->
     new(Name, Message, #{}).
 
@@ -106,7 +97,7 @@ The same with details: `code` and `status` where the MCP revision fixes them, `r
 `fault` for what is no fault of the server's although the table says so, `data` for members that the
 specification asks for.
 """.
--spec new(name(), iodata(), details()) -> refusal().
+-spec new(erlmcp:refusal_name(), iodata(), erlmcp:refusal_details()) -> refusal().
 new(Name, Message, Details) ->
     {Name, maps:get(Name, ?TABLE), unicode:characters_to_binary(Message), Details}.
 
@@ -164,7 +155,7 @@ scopes({_, _, _, Details}) ->
     maps:get(scopes, Details, undefined).
 
 -doc "Its name in the table.".
--spec name(refusal()) -> name().
+-spec name(refusal()) -> erlmcp:refusal_name().
 name({Name, _, _, _}) -> Name.
 
 -doc "Its sentence.".

@@ -5,6 +5,8 @@ definition fields it has. Pure. Everything that differs between revisions asks h
 is one dispatcher and one encoder for all of them.
 
 Sources: `schema.json` and the changelog page of each revision.
+
+Internal.
 """.
 
 -export([all/0, latest/1, supported/1, parse/1, name/1, era/1]).
@@ -13,7 +15,7 @@ Sources: `schema.json` and the changelog page of each revision.
 
 -export_type([revision/0, era/0, definition_kind/0]).
 
--type revision() :: '2024-11-05' | '2025-03-26' | '2025-06-18' | '2025-11-25' | '2026-07-28'.
+-type revision() :: erlmcp:revision().
 -type era() :: session | stateless.
 -type definition_kind() ::
     implementation | tool | resource | resource_template | prompt | argument.

@@ -137,7 +137,7 @@ elsewhere() ->
           {spec_2026_07_28_authorization_server_side_SUITE, nobody_says_in_time},
       receive_timeout_ms => {slow_senders_SUITE, body_of_http1_has_a_deadline},
       send_timeout_ms => {tcp_SUITE, unread_answers_are_bounded_in_time},
-      zone_requests => {events_SUITE, few_requests_change_no_zone},
+      error_budget_requests => {events_SUITE, few_requests_change_no_zone},
       keep_alive_ms => {proxies_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
 
 every_limit_has_its_test(_) ->

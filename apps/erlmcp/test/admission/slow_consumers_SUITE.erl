@@ -59,7 +59,7 @@ start(Limits, Listen) ->
         binary:copy(~"x", Size)
     end},
     %% Logs as often as it is told to, and says whose messages those are.
-    Logs = #{name => ~"logs", handler => fun(_, #{owner := {Owner, _}} = Context) ->
+    Logs = #{name => ~"logs", handler => fun(_, #{call := #{owner := {Owner, _}}} = Context) ->
         Test ! {running, self(), Owner},
         logs(Test, Context)
     end},

@@ -47,7 +47,7 @@ borrow(Instance) ->
     erlmcp_workers:borrow(db, erlang:monotonic_time(millisecond) + ?LONG_MS, Instance).
 
 process(Instance) ->
-    {ok, {Pid, _}} = erlmcp_instance:pool(db, Instance),
+    {ok, {Pid, _}} = erlmcp_workers:pool(db, Instance),
     Pid.
 
 %% A process that borrows a worker, tells so, and gives it back when it is told.
@@ -97,7 +97,7 @@ no_worker_is_had_by_two(_) ->
     Size = 3,
     Instance = pool(Size),
     Self = self(),
-    {ok, {_, Seats}} = erlmcp_instance:pool(db, Instance),
+    {ok, {_, Seats}} = erlmcp_workers:pool(db, Instance),
     %% As the pool does now and then, between any two steps of the others.
     Mending = spawn_link(fun() -> mends(Seats) end),
     Borrowers = [spawn_monitor(fun() -> used(200, Instance) end) || _ <- lists:seq(1, 8)],
@@ -164,7 +164,7 @@ who_waits_no_more_has_no_place(_) ->
     Killed = waiting(Instance),
     {error, _} = borrow(Instance),
     ok = is_killed(Killed),
-    {ok, {_, Seats}} = erlmcp_instance:pool(db, Instance),
+    {ok, {_, Seats}} = erlmcp_workers:pool(db, Instance),
     await(fun() -> not erlmcp_worker_table:awaited(Seats) end),
     Waiting = waiting(Instance),
     ok = gives_back(Before),

@@ -127,7 +127,8 @@ answers({call, #{id := Id, kind := Kind, arguments := Arguments,
                  definition := #{handler := Handler},
                  context := #{revision := Revision, method := _, meta := Meta, client_info := _,
                               client_capabilities := Capabilities, log_level := _,
-                              progress_token := _, server_meta := ServerMeta} = Context}}, Id) ->
+                              progress_token := _,
+                              call := #{server_meta := ServerMeta}} = Context}}, Id) ->
     is_function(Handler, 2) andalso is_map(Arguments) andalso is_map(Meta)
         andalso is_map(Capabilities) andalso is_binary(ServerMeta)
         andalso lists:member(Revision, ?REVISIONS)

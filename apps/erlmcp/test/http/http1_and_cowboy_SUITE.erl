@@ -36,8 +36,8 @@ init_per_suite(Config) ->
         #{pid := Pid, port := Port} = erlmcp_test_http:start(#{}),
         %% What its connections have in common, with this module in place of ours.
         [Ref] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Pid)],
-        {ok, {Ref, Options}} = erlmcp_shared:find(Ref),
-        _ = erlmcp_shared:put(Ref, {Ref, maps:merge(Options, Handlers)}),
+        {ok, {Ref, Options}} = erlmcp_instance:find(Ref),
+        _ = erlmcp_instance:share(Ref, {Ref, maps:merge(Options, Handlers)}),
         Test ! {self(), Port},
         receive stop -> erlmcp_test_http:stop(#{pid => Pid}) end
     end),

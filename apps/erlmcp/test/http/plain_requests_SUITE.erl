@@ -250,7 +250,7 @@ what_rests_keeps_nothing_of_its_requests(Config) ->
     {Pid, Keys} = called_lately(Socket, Supervisor),
     ok = hibernated(Pid),
     Left = keys(Pid),
-    [erlmcp_gate_seat, erlmcp_inline_call_watchdog, erlmcp_meta_cache] = lists:sort(Keys -- Left),
+    [erlmcp_connection_cache, erlmcp_gate_seat] = lists:sort(Keys -- Left),
     {binary, []} = process_info(Pid, binary),
     called(Socket),
     close(Socket),

@@ -30,6 +30,6 @@ each_has_192_bits_of_its_own(_) ->
 %% As another process was given them.
 ids(Count) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
-        exit([erlmcp_session_id:new() || _ <- lists:seq(1, Count)])
+        exit([erlmcp_session_table:new_id() || _ <- lists:seq(1, Count)])
     end),
     receive {'DOWN', Monitor, process, Pid, Ids} -> Ids end.

@@ -372,7 +372,7 @@ faults_change_the_zone(_) ->
     _ = [echo(Server, Options) || Options <- eras(Server), _ <- lists:seq(1, 10)],
     _ = [crash(Server, Options) || Options <- eras(Server)],
     %% All three windows have the same in them.
-    Events = [told(zone_changed) || _ <- erlmcp_error_budget_window:windows()],
+    Events = [told(error_budget_changed) || _ <- erlmcp_error_budget_window:windows()],
     [ok = as_in_the_table(Event) || Event <- Events],
     [10, 60, 300] = lists:sort([Window || #{window := Window, to := red} <- Events]),
     await(fun() -> map_get(zone, budget(Server)) =:= red andalso faults(Server) =:= 2 end),
@@ -471,7 +471,8 @@ with_zones(Least, Options) ->
     Fails = #{name => ~"fails", handler => fun(_, _) -> {error, ~"no"} end},
     #{tools := Tools} = Definitions = definitions(self()),
     maps:merge(Definitions#{tools => [Fails | Tools], 
-                           limits => #{zone_requests => Least, call_heap_bytes => 4_000_000}},
+                           limits => #{error_budget_requests => Least,
+                                       call_heap_bytes => 4_000_000}},
                Options).
 
 eras(Server) ->

@@ -328,9 +328,9 @@ forgotten(Server, Tries) when Tries > 0 ->
 -spec counts(erlmcp_test_http:server()) -> #{atom() => non_neg_integer()}.
 counts(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
-    #{Key => ets:info(Table, size) || Key := Table <- Instance, is_table(Key)}.
-
-is_table(Key) -> lists:member(Key, [sessions, subscriptions, supervisors]).
+    Sizes = #{Key => ets:info(Table, size)
+              || Key := Table <- maps:with([subscriptions, supervisors], Instance)},
+    Sizes#{sessions => erlmcp_session_table:count(Instance)}.
 
 -doc "Cancels a request.".
 -spec cancel(client(), Id :: term()) -> ok.

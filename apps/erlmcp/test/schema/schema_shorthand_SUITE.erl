@@ -1,5 +1,5 @@
 -module(schema_shorthand_SUITE).
--moduledoc "The notation of `m:erlmcp_schema_shorthand`, each form of it, and what is none.".
+-moduledoc "The notation of `t:erlmcp_schema:shorthand/0`, each form of it, and what is none.".
 
 -compile(nowarn_missing_spec_documented).
 

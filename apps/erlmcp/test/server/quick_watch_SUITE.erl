@@ -99,7 +99,7 @@ the_latest_definition_is_named(_) ->
     {Second, _} = Latest = a_definition(),
     Quick = atomics:get(First, 1),
     {Hangs, Monitor} = spawn_monitor(fun() ->
-        [ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched))
+        [ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, Watched))
          || _ <- [1, 2], Watched <- [Before, Latest]],
         _ = may_last(1, Latest),
         receive after infinity -> ok end
@@ -114,7 +114,7 @@ where_nobody_watches_no_call_is_quick(_) ->
     Watched = a_definition(),
     Test = self(),
     {Hangs, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched)),
+        ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, Watched)),
         Test ! {over, self()},
         receive go_on -> ok end,
         _ = may_last(6_000, Watched),
@@ -140,7 +140,7 @@ one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         InCall = may_last(1, Watched),
         {ok, _} = file:open(Pipe, [read, raw, device]),
-        ok = erlmcp_inline_call_watchdog:over(InCall)
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall)
     end),
     ok = paused(Mark, Quick),
     {status, running} = process_info(Pid, status),
@@ -218,10 +218,10 @@ another_watch_finds_all_calls(_) ->
     Hanging = [hangs(Late), hangs(a_definition(), 300)],
     {Done, Monitor} = done(),
     ok = paused(Mark, Quick),
-    ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
+    ok = supervisor:terminate_child(erlmcp_sup, inline_call_watchdog),
     %% Nobody hears that a look is wanted.
     Hung = [hangs(a_definition()) | Hanging],
-    {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
+    {ok, _} = supervisor:restart_child(erlmcp_sup, inline_call_watchdog),
     [ok = ended(Pid, Other) || {Pid, Other} <- Hung],
     receive {'DOWN', Monitor, process, Done, _} -> error(ended) after 0 -> ok end,
     true = exit(Done, kill),
@@ -238,7 +238,7 @@ one_that_is_over_says_so_to_another_watch(_) ->
         ok = paused(Mark, Quick),
         Self ! {late, self()},
         receive go -> ok end,
-        ok = erlmcp_inline_call_watchdog:over(InCall),
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
         receive after infinity -> ok end
     end),
     receive {late, Done} -> ok after ?PATIENCE -> error(not_late) end,
@@ -246,8 +246,8 @@ one_that_is_over_says_so_to_another_watch(_) ->
     Done ! go,
     ok = asks(Done),
     true = erlang:suspend_process(Done),
-    ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
-    {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
+    ok = supervisor:terminate_child(erlmcp_sup, inline_call_watchdog),
+    {ok, _} = supervisor:restart_child(erlmcp_sup, inline_call_watchdog),
     false = erlmcp_inline_call_watchdog:has_ended(Done),
     true = erlang:resume_process(Done),
     {Hangs, Other} = hangs(a_definition()),
@@ -283,7 +283,7 @@ at_random(N, In, Definitions) ->
          true = ets:insert(In, {self(), erlang:monotonic_time(millisecond)}),
          InCall = may_last(rand:uniform(20), Watched),
          receive after lists:nth(rand:uniform(4), [0, 0, 5, 40]) -> ok end,
-         ok = erlmcp_inline_call_watchdog:over(InCall),
+         ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
          true = ets:insert(In, {self(), none}),
          receive after rand:uniform(20) -> ok end
      end || _ <- lists:seq(1, 100)],
@@ -304,9 +304,9 @@ restarted(0) ->
     ok;
 restarted(Times) ->
     receive after rand:uniform(100) -> ok end,
-    ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
+    ok = supervisor:terminate_child(erlmcp_sup, inline_call_watchdog),
     receive after rand:uniform(20) - 1 -> ok end,
-    {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
+    {ok, _} = supervisor:restart_child(erlmcp_sup, inline_call_watchdog),
     restarted(Times - 1).
 
 all_ended(Callers, _) when map_size(Callers) =:= 0 ->
@@ -330,7 +330,7 @@ may_end(_, _) -> false.
 asked(Watched) ->
     receive
         {ask, From} ->
-            ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched)),
+            ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, Watched)),
             From ! {asked, self()},
             asked(Watched);
         hang ->
@@ -354,7 +354,7 @@ received(Watch) ->
 forgotten(Watch) ->
     1 = erlang:trace(Watch, true, ['receive']),
     {Last, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_inline_call_watchdog:over(may_last(1_000, a_definition()))
+        ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, a_definition()))
     end),
     receive {'DOWN', Monitor, process, Last, normal} -> ok end,
     ok = no_rows(Watch),
@@ -420,7 +420,7 @@ done() ->
         Until = atomics:get(Mark, 1),
         InCall = watched(Watched),
         ok = paused(Mark, Until),
-        ok = erlmcp_inline_call_watchdog:over(InCall),
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
         Self ! {done, self()},
         receive again -> ok end,
         _ = watched(Watched),
@@ -435,7 +435,7 @@ done() ->
     end.
 
 a_definition() ->
-    {erlmcp_inline_call:mark(), {make_ref(), ~"tools/call", ~"late"}}.
+    {erlmcp_inline_call_watchdog:mark(), {make_ref(), ~"tools/call", ~"late"}}.
 
 watched(Watched) ->
     may_last(1, Watched).
@@ -445,7 +445,7 @@ may_last(Ms, Watched) ->
 
 %% One after the other until then: who looks finds calls that may last longer, and none.
 calls(Until, Watched) ->
-    ok = erlmcp_inline_call_watchdog:over(watched(Watched)),
+    ok = erlmcp_inline_call_watchdog:end_of_call(watched(Watched)),
     _ = erlang:yield(),
     case erlang:monotonic_time(millisecond) < Until of
         true -> calls(Until, Watched);

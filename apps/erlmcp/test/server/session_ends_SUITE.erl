@@ -127,7 +127,7 @@ used(Left, Instance, Used) ->
     {From, Id} = receive {_, _} = Opened -> Opened end,
     From ! {self(), ready},
     ok = until_taken(Instance),
-    case erlmcp_instance:find_session(Id, anonymous, Instance) of
+    case erlmcp_session_table:find(Id, anonymous, Instance) of
         {ok, none, _} ->
             From ! {self(), used},
             used(Left - 1, Instance, Used + 1);
@@ -137,7 +137,7 @@ used(Left, Instance, Used) ->
     end.
 
 until_taken(Instance) ->
-    case erlmcp_instance:oldest_unused(all, Instance) of
+    case erlmcp_session_table:oldest_unused(all, Instance) of
         none ->
             ok;
         {ok, _} ->
@@ -149,12 +149,12 @@ given_up(0, _, _) ->
     ok;
 given_up(Left, User, Instance) ->
     Id = opened(Instance),
-    {ok, Unused} = erlmcp_instance:oldest_unused(all, Instance),
+    {ok, Unused} = erlmcp_session_table:oldest_unused(all, Instance),
     User ! {self(), Id},
     receive {User, ready} -> ok end,
     true = erlang:yield(),
     true = erlang:bump_reductions(?TURN - Left rem ?LAST),
-    GivenUp = erlmcp_instance:end_unused(Unused, Instance),
+    GivenUp = erlmcp_session_table:end_unused(Unused, Instance),
     case {receive {User, Found} -> Found end, GivenUp} of
         {ended, {ended, none}} -> ok;
         {used, used} -> ok = erlmcp_session:delete(Id, Instance)
@@ -176,7 +176,7 @@ opened(Instance) ->
 
 %% Neither a row nor a process, when those that were told have ended.
 nobody_is_left(Instance) ->
-    0 = erlmcp_instance:count_sessions(Instance),
+    0 = erlmcp_session_table:count(Instance),
     Supervisor = erlmcp_instance:supervisor(sessions, Instance),
     erlmcp_test_servers:await(fun() ->
         case proplists:get_value(active, supervisor:count_children(Supervisor)) of

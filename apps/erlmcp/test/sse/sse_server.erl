@@ -100,7 +100,7 @@ sessions(Server) ->
 -doc "How many sessions are open.".
 -spec count(erlmcp_test_http:server()) -> non_neg_integer().
 count(Server) ->
-    erlmcp_instance:count_sessions(instance(Server)).
+    erlmcp_session_table:count(instance(Server)).
 
 -doc "Until so many are open.".
 -spec settled(erlmcp_test_http:server(), Count :: non_neg_integer()) -> ok.
@@ -124,8 +124,11 @@ stream(Session) ->
 -spec untaken(non_neg_integer(), Endpoint :: binary(), erlmcp_test_http:server(),
               Tries :: integer()) -> ok.
 untaken(Count, <<"/messages?sessionId=", Id/binary>> = Endpoint, Server, Tries) when Tries > 0 ->
-    #{sessions := Sessions} = instance(Server),
-    case ets:lookup_element(Sessions, {sse, Id}, 5) of
-        Count -> ok;
-        _ -> receive after 10 -> untaken(Count, Endpoint, Server, Tries - 1) end
+    %% More than one below it, and no more than it.
+    AtMost = fun(Max) ->
+        erlmcp_session_table:take_calls({sse, Id}, 0, Max, instance(Server)) =:= ok
+    end,
+    case AtMost(Count) andalso not AtMost(Count - 1) of
+        true -> ok;
+        false -> receive after 10 -> untaken(Count, Endpoint, Server, Tries - 1) end
     end.

@@ -196,7 +196,7 @@ counts(Server) ->
 -doc "The process that keeps a task.".
 -spec keeper(erlmcp_test_http:server(), Id :: binary()) -> pid().
 keeper(Server, Id) ->
-    {ok, Keeper} = erlmcp_tasks:keeper(Id, instance(Server)),
+    {ok, Keeper} = erlmcp_tasks:process(Id, instance(Server)),
     Keeper.
 
 -doc "Awaits that so many requests wait for the result of a task.".

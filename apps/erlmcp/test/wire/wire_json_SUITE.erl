@@ -282,7 +282,7 @@ answers(_Config) ->
     Texts = [~"", ~"plain", ~"\"quoted\"\n", ~"\x{20ac}", binary:copy(~"a", 1_024),
              binary:copy(~"a", 1_025)],
     [begin
-         Context = #{revision => Revision, server_meta => Meta},
+         Context = #{revision => Revision, call => #{server_meta => Meta}},
          {ok, Result} = erlmcp_result:from(tool, Text, #{}, Context),
          Answer = iolist_to_binary(erlmcp_message:result(Id, Result)),
          ?assertMatch({ok, #{~"id" := Id,

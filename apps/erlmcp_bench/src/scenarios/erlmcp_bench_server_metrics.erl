@@ -8,7 +8,7 @@ its gate holds, and how long its handlers take, which a middleware measures.
 -export([timed/3]).
 
 -doc "The options of a server, with the middleware that measures.".
--spec options(erlmcp_server_options:options()) -> erlmcp_server_options:options().
+-spec options(erlmcp:options()) -> erlmcp:options().
 options(Options) ->
     Options#{middleware => [fun ?MODULE:timed/3 | maps:get(middleware, Options, [])]}.
 

@@ -50,7 +50,7 @@ stages() ->
      {encode, ~"the result, the message and the response",
       [{erlmcp_result, from, 4}, {erlmcp_message, result, 2}, {erlmcp_httpd_response, answer, 5}]},
      {count, ~"what the operator is told: answers and faults",
-      [{erlmcp_error_budget_answers, known, 2}, {erlmcp_error_budget_answers, answered, 2}]},
+      [{erlmcp_error_budget, count_effects, 2}, {erlmcp_error_budget, count_answer, 2}]},
      {write, ~"the answer to the socket, and the system's call",
       [{erlmcp_httpd_socket, send, 3}, {erlmcp_tcp, write, 2}]},
      {collect, ~"garbage", []}].

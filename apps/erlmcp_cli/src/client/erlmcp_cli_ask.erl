@@ -9,7 +9,7 @@ against the rules is a question of the same kind.
 -export([inputs/1, allows/1]).
 
 -doc "Returns the option `inputs` of the client.".
--spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client_inputs:inputs().
+-spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client:inputs().
 inputs(Parsed) ->
     Asked = #{elicit => fun form/1, elicit_url => fun url/1},
     case Parsed of
@@ -110,7 +110,7 @@ asked(Params, Fun) ->
 -doc """
 Returns `true` if the user allows a login to lead to a host; without a terminal it returns `false`.
 """.
--spec allows(erlmcp_outbound_hosts:question()) -> boolean().
+-spec allows(erlmcp_oauth:host_question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->
     erlmcp_cli_terminal:can_ask() andalso erlmcp_cli_terminal:converse(fun() ->
         ok = erlmcp_cli_output:note([erlmcp_cli_text:leads_to(Host, Why), $\n,

@@ -255,5 +255,5 @@ warn(Ip, Listeners) ->
 announce(_, _, #{stdio := true}) ->
     ok;
 announce(Module, Server, _) ->
-    erlmcp_cli_output:print(erlmcp_cli_welcome:text(erlmcp_server:options(Module),
+    erlmcp_cli_output:print(erlmcp_cli_welcome:text(erlmcp_handler_module:options(Module),
                                                     erlmcp:listeners(Server))).

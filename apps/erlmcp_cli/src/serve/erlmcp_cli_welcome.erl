@@ -45,7 +45,7 @@ curl(Url, Method, Headers, Parameters) ->
      " \\\n    -d ", quoted(Body), "\n"].
 
 arguments(#{input_schema := Schema}) ->
-    case erlmcp_schema_shorthand:expand(Schema) of
+    case erlmcp_schema:expand(Schema) of
         {ok, #{~"properties" := Properties}} -> json:encode(maps:map(fun sample/2, Properties));
         {ok, _} -> ~"{}"
     end;

@@ -3,62 +3,18 @@
 The process of one call of a client's, which ends with the outcome of its operation
 (`m:erlmcp_client_requests`). Its deadline, its heap and the number of its like are bounded; when
 its caller ends, so does it, and the server is told.
+
+Internal.
 """.
 
 -export([check/1, run/3, start/4, cancel/2]).
 -export([sweep/1, stop_all/1]).
 
--export_type([options/0, reason/0]).
-
--doc """
-What one call may have of its own: `timeout` in milliseconds until the answer, or until the next
-progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
-`log` are funs that get the parameters of such notifications, in the call's process; `log_level`
-asks for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what
-is cached; `task` says whether a call that becomes a task is waited for, or its task the result.
-`key` and `repeatable` are for pools, see `m:erlmcp_pool`.
-""".
--type options() :: #{
-    timeout => pos_integer(), max_timeout => pos_integer(),
-    progress => fun((map()) -> term()), log => fun((map()) -> term()),
-    log_level => erlmcp:level(), meta => map(), fresh => boolean(),
-    task => await | handle, key => term(), repeatable => boolean()
-}.
--doc """
-Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
-
-- `{rpc, Error}`: the server answered with that error.
-- `{timeout, Milliseconds}`: it did not answer within them; it has been told that the call is
-  cancelled.
-- `{unsupported_version, Theirs}`: there is no revision that both speak.
-- `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list that does not end.
-- `{too_many_rounds, Limit}`: a server that asks for input again and again.
-- `{input, Name, Why}`: what the server asked for under that name could not be answered.
-- `{unavailable, Milliseconds}`: no member of the pool works; one may in so many milliseconds.
-- `{too_large, heap}`: what came takes more memory than a call may use.
-- `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the
-  call's.
-- `{bad_option, Key, Expected}`: the call has no such option, or it is of the wrong type.
-""".
--type reason() ::
-    erlmcp_channel:reason()
-    | {too_large, heap}
-    | {rpc, #{code := integer(), message := binary(), data => term()}}
-    | {timeout, Milliseconds :: pos_integer()}
-    | {unsupported_version, Theirs :: [binary()]}
-    | {cursor_loop, Cursor :: binary()} | {too_many_pages, pos_integer()}
-    | {too_many_rounds, pos_integer()}
-    | {input, Name :: binary(), Why :: term()}
-    | {unavailable, Milliseconds :: non_neg_integer()}
-    | {crashed, term()}
-    | {bad_option, Key :: term(), Expected :: binary()}
-    | cancelled | stopped.
-
 %% Words of a call's heap at its beginning.
 -define(HEAP_WORDS, 2048).
 
 -doc "Whether the options of a call are some.".
--spec check(options() | term()) ->
+-spec check(erlmcp_client:call_options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
     case [{Key, Expected} || Key := Value <- Options,
@@ -88,8 +44,9 @@ option(_, _) ->
     ~"no such option of a call".
 
 -doc "Runs an operation and waits for its outcome.".
--spec run(erlmcp_client_operation:operation(), erlmcp_client_connection:client(), options()) ->
-    {ok, term()} | {error, reason()}.
+-spec run(erlmcp_client:operation(), erlmcp_client_connection:client(),
+          erlmcp_client:call_options()) ->
+    {ok, term()} | {error, erlmcp_client:reason()}.
 run(Operation, #{calls := Calls} = Client, Options) ->
     Caller = self(),
     {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
@@ -107,8 +64,8 @@ run(Operation, #{calls := Calls} = Client, Options) ->
 Runs an operation whose outcome is sent to the calling process, as `{erlmcp, Reference, Outcome}`,
 and before it `{erlmcp, Reference, {progress | log, Params}}`.
 """.
--spec start(erlmcp_client_operation:operation(), erlmcp_client_connection:client(), options(),
-            pid()) -> reference().
+-spec start(erlmcp_client:operation(), erlmcp_client_connection:client(),
+            erlmcp_client:call_options(), pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
     Tell = fun(Kind) ->

@@ -4,6 +4,8 @@ One request on its way: sent on the client's channel, waited for until its deadl
 before its response dealt with. Runs in the process of the call, whose mailbox it owns meanwhile.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
+
+Internal.
 """.
 
 -export([watch/2, run/4, request/3, notify/3, tell/4, answer/4]).
@@ -97,7 +99,7 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
                watch = #{deadline := Deadline} = Watch} = Attempt) ->
     Caller = maps:get(caller, Watch, none),
     Cancel = maps:get(cancel, Watch, none),
-    Left = Deadline - now_ms(),
+    Left = Deadline - erlmcp_clock:now_ms(),
     receive
         _ when Left < -?LATE ->
             timed_out(Attempt);
@@ -202,7 +204,7 @@ batch([Message | Messages], Attempt) ->
 
 %% While the user thinks it is not the server's time that passes.
 paused(#attempt{client = Client, watch = #{deadline := Deadline} = Watch} = Attempt) ->
-    Now = now_ms(),
+    Now = erlmcp_clock:now_ms(),
     Paused = case Attempt#attempt.paused of
         none -> {Now, Deadline};
         Already -> Already
@@ -215,7 +217,7 @@ answered(Monitor, #attempt{questions = Open, watch = Watch, paused = Paused} = A
         [] ->
             {Since, Deadline} = Paused,
             #{last_deadline := Last} = Watch,
-            Thought = now_ms() - Since,
+            Thought = erlmcp_clock:now_ms() - Since,
             Attempt#attempt{questions = [], paused = none,
                             watch = Watch#{deadline := Deadline + Thought,
                                            last_deadline := Last + Thought}};
@@ -233,7 +235,7 @@ told(Kind, Params, Watch) ->
     end.
 
 extended(#{timeout := Timeout, deadline := Deadline, last_deadline := Last} = Watch) ->
-    Watch#{deadline := max(Deadline, min(now_ms() + Timeout, Last))}.
+    Watch#{deadline := max(Deadline, min(erlmcp_clock:now_ms() + Timeout, Last))}.
 
 %% Where the end of the exchange does not tell the server, a notification does. Nobody waits for it.
 give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Why) ->
@@ -253,7 +255,7 @@ give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Wh
     ok | {error, term()}.
 notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
     {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
-        case erlmcp_client_connection:live(Client, now_ms() + Timeout) of
+        case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
             {ok, Live} -> tell(Method, Params, Client, Live);
             {error, _} = Error -> Error
         end
@@ -280,7 +282,7 @@ answer(Id, Answer, Client, #{revision := Revision} = Live) ->
 
 post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
     #{session := Session, generation := Generation} = Live,
-    Deadline = now_ms() + ?TELL,
+    Deadline = erlmcp_clock:now_ms() + ?TELL,
     Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
                  session => Session, generation => Generation, deadline => Deadline},
     case Transport:send(Outgoing, Handle) of
@@ -295,7 +297,7 @@ taken(Transport, Exchange, Deadline) ->
                 other -> taken(Transport, Exchange, Deadline);
                 {Events, Next} -> taken(Events, Transport, Next, Deadline)
             end
-    after max(0, Deadline - now_ms()) ->
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
         _ = Transport:abort(Exchange),
         {error, timeout}
     end.
@@ -304,6 +306,3 @@ taken([sent | _], _, _, _) -> ok;
 taken([{failed, Reason} | _], _, _, _) -> {error, Reason};
 taken([_ | Events], Transport, Exchange, Deadline) -> taken(Events, Transport, Exchange, Deadline);
 taken([], Transport, Exchange, Deadline) -> taken(Transport, Exchange, Deadline).
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -7,30 +7,17 @@ An answer to a form has the defaults of its schema where the fun left members ou
 against the schema before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
+
+Internal.
 """.
 
 -export([capabilities/1, timeout/1, is_asked/2, gather/3, respond/2]).
-
--export_type([inputs/0]).
-
--doc """
-The funs that answer. What is there is what the client says it can do. `elicit` gets the parameters
-of a form and answers `{accept, Content}`, `decline` or `cancel`; `elicit_url` gets those of a URL
-and answers `accept`, `decline` or `cancel`; `sample` gets those of `sampling/createMessage` and
-answers its result, or `{error, Why}`; `roots` is the list of the roots, or a fun that gives it.
-""".
--type inputs() :: #{
-    elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
-    elicit_url => fun((map()) -> accept | decline | cancel),
-    sample => fun((map()) -> {ok, map()} | {error, binary()}),
-    roots => [map()] | fun(() -> [map()])
-}.
 
 %% Processes that answer a client's server at once.
 -define(AT_ONCE, 16).
 
 -doc "The capabilities that these funs come to.".
--spec capabilities(inputs()) -> map().
+-spec capabilities(erlmcp_client:inputs()) -> map().
 capabilities(Inputs) ->
     Modes = #{Mode => #{} || {Key, Mode} <- [{elicit, ~"form"}, {elicit_url, ~"url"}],
                              is_map_key(Key, Inputs)},
@@ -110,7 +97,7 @@ end_all(Asked, Outcome) ->
     Outcome.
 
 -doc "The answer to one request, in a process of its own: a fun may take its time, and may crash.".
--spec respond(Request :: map() | term(), inputs()) ->
+-spec respond(Request :: map() | term(), erlmcp_client:inputs()) ->
     {ok, map()} | {error, integer(), binary()}.
 respond(#{~"method" := Method} = Request, Inputs) ->
     Params = maps:get(~"params", Request, #{}),

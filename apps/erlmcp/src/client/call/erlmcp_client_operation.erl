@@ -4,26 +4,14 @@ What a client can ask of a server, as data: the request that each operation is, 
 sent a second time, and what its result must look like. Pure.
 
 Source: `schema.json` of each revision.
+
+Internal.
 """.
 
 -export([request/1, pages/1, is_safe/1, is_cacheable/1, check/2]).
 
--export_type([operation/0, list_kind/0]).
-
--type list_kind() :: tools | resources | resource_templates | prompts | skills.
--doc "An operation, for `erlmcp_client:async/3` and the functions that are named after them.".
--type operation() ::
-    ping
-    | {list, list_kind()}
-    | {call_tool, Name :: binary(), Arguments :: map()}
-    | {read_resource, Uri :: binary()}
-    | {get_prompt, Name :: binary(), Arguments :: map()}
-    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()}, Known :: map()}
-    | {request, Method :: binary(), Params :: map()}
-    | {task, get | await | cancel, Task :: map()}.
-
 -doc "The method and the parameters of an operation; of a list, those of its first page.".
--spec request(operation()) -> {Method :: binary(), Params :: map()}.
+-spec request(erlmcp_client:operation()) -> {Method :: binary(), Params :: map()}.
 request(ping) ->
     {~"ping", #{}};
 request({list, List}) ->
@@ -56,7 +44,7 @@ name(Key) when is_atom(Key) -> atom_to_binary(Key);
 name(Key) -> Key.
 
 -doc "The method of a list, and the member of its results that has the items.".
--spec pages(list_kind()) -> {Method :: binary(), Items :: binary()}.
+-spec pages(erlmcp_client:list_kind()) -> {Method :: binary(), Items :: binary()}.
 pages(tools) -> {~"tools/list", ~"tools"};
 pages(resources) -> {~"resources/list", ~"resources"};
 pages(resource_templates) -> {~"resources/templates/list", ~"resourceTemplates"};

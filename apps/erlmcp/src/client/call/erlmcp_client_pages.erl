@@ -3,6 +3,8 @@
 The items of a list that comes in pages: all of them, within the limits. Runs in the call's process.
 
 Source: specification 2026-07-28, "Pagination", "Caching / Interaction with Pagination".
+
+Internal.
 """.
 
 -export([collect/3]).

@@ -5,6 +5,8 @@ one, sends it, and ends when that was taken. When the server takes the request b
 process that read it ends, nobody is asked any more, and there is no answer.
 
 Source: specification 2025-11-25, "Cancellation".
+
+Internal.
 """.
 
 -export([table/0, start/3, wait/3, go/1, take_back/2]).

@@ -6,6 +6,8 @@ part of the process that reads them.
 
 What nobody is asked about (`ping`, an unknown method, a refusal) is answered when it comes. Only to
 a server that has a hundred such answers under way, and does not take them, no more are sent.
+
+Internal.
 """.
 
 -export([new/0, ask/3, ended/2]).

@@ -5,6 +5,8 @@ HTTP. Pure.
 
 Sources: specification 2026-07-28, "Base protocol / _meta" and "Streamable HTTP / Request Metadata";
 2025-11-25, "Transports / Protocol Version Header".
+
+Internal.
 """.
 
 -export([request/4, notification/3, response/3, initialize/2]).

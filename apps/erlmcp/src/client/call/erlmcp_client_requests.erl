@@ -4,6 +4,8 @@ The requests that an operation takes: the pages of a list, the rounds that the s
 looks at a task, and once more what may be repeated. Runs in the process of the call.
 
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
+
+Internal.
 """.
 
 -export([outcome/4]).
@@ -17,7 +19,7 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "H
 
 -record(call, {
     client :: erlmcp_client_connection:client(),
-    options :: erlmcp_client_call:options(),
+    options :: erlmcp_client:call_options(),
     watch :: erlmcp_client_exchange:watch(),
     %% What has been tried once and is not tried again.
     tried = [] :: [session | version | headers | again],
@@ -27,9 +29,9 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "H
 }).
 
 -doc "Sends what the operation takes. Throws `cancelled` as `erlmcp_client_exchange:run/4` does.".
--spec outcome(erlmcp_client_operation:operation(), erlmcp_client_connection:client(),
-              erlmcp_client_call:options(), erlmcp_client_exchange:watch()) ->
-    {ok, term()} | {error, erlmcp_client_call:reason()}.
+-spec outcome(erlmcp_client:operation(), erlmcp_client_connection:client(),
+              erlmcp_client:call_options(), erlmcp_client_exchange:watch()) ->
+    {ok, term()} | {error, erlmcp_client:reason()}.
 outcome(Operation, Client, Options, Watch) ->
     perform(Operation, #call{client = Client, options = Options, watch = Watch}).
 

@@ -6,6 +6,8 @@ of a call, all of them together the longest that a call may take. Runs in the ca
 the call ends before the task, the task is cancelled.
 
 Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25, "Tasks".
+
+Internal.
 """.
 
 -export([run/5]).
@@ -67,12 +69,12 @@ went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, 
      Client) ->
     #{~"taskId" := Id} = Task,
     #{last_deadline := Last} = Watch,
-    Asked = now_ms(),
+    Asked = erlmcp_clock:now_ms(),
     maybe
         New = maps:without(maps:keys(Answered), Requests),
         {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
         %% The time of the user's answers is not the server's.
-        Renewed = Watch#{last_deadline := Last + now_ms() - Asked},
+        Renewed = Watch#{last_deadline := Last + erlmcp_clock:now_ms() - Asked},
         {ok, _} ?= updated(Id, Answers, Send, Renewed),
         look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
     end;
@@ -100,7 +102,7 @@ updated(Id, Answers, Send, Watch) ->
     in_time({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}, Send, Watch).
 
 in_time(Request, Send, #{timeout := Timeout, last_deadline := Last, max_timeout := Most} = Watch) ->
-    case now_ms() of
+    case erlmcp_clock:now_ms() of
         Now when Now < Last -> Send(Request, Watch#{deadline := min(Now + Timeout, Last)});
         _ -> {error, {timeout, Most}}
     end.
@@ -115,8 +117,5 @@ pause(Milliseconds, #{last_deadline := Last} = Watch) ->
     receive
         {'DOWN', Caller, process, _, _} -> throw(cancelled);
         {erlmcp_cancel, Cancel} -> throw(cancelled)
-    after max(0, min(Milliseconds, Last - now_ms())) -> ok
+    after max(0, min(Milliseconds, Last - erlmcp_clock:now_ms())) -> ok
     end.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -2,6 +2,8 @@
 -moduledoc """
 A process that works out one thing and ends with it: who started it hears once, of the outcome or of
 its death, in the message of its monitor: `{'DOWN', Monitor, process, Pid, {outcome, Outcome}}`.
+
+Internal.
 """.
 
 -export([start/2]).

@@ -9,6 +9,8 @@ it, a call's, is told what came of it: each message in its mailbox is shown to `
 
 A channel carries bytes and headers. It decodes JSON within the limits, knows which message is the
 response to which exchange, and knows nothing of methods, eras or results.
+
+Internal.
 """.
 
 -export_type([channel/0, handle/0, exchange/0, settings/0, outgoing/0, event/0, reason/0]).

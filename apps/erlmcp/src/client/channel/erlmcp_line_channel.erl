@@ -13,6 +13,8 @@ What is sent while a connection is being made waits for it. In the pause after a
 once with `{connect, Why}`. When a connection ends, what was written fails with `{closed, Why}`, and
 what was not with `{closed, unprocessed}`. The owner is told `{down, {connect, Why}}` of each
 attempt that failed, too.
+
+Internal.
 """.
 
 -export([open/3, send/2, received/2, abort/1, leave/4, close/1]).

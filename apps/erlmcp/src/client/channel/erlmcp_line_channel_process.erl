@@ -2,6 +2,8 @@
 -moduledoc """
 The process of a line channel (`m:erlmcp_line_channel` says what it does): it connects, reads, tells
 exchanges what came of them, and hands what waits to be written to its writer, a piece at a time.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -63,6 +65,7 @@ init({Owner, Given}) ->
     process_flag(trap_exit, true),
     true = link(Owner),
     {Module, Target, Settings, Unsent} = Given(),
+    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_target:label(Module, Target)]),
     Most = maps:get(calls, Settings, ?DEFAULT_CALLS)
         + maps:get(subscriptions, Settings, ?DEFAULT_SUBSCRIPTIONS),
     {ok, connect(#state{module = Module, target = Target, settings = Settings, owner = Owner,
@@ -142,7 +145,10 @@ up(Way, #state{module = Module, target = Target, settings = #{limits := Limits}}
     #state{owner = Owner, generation = Before} = State,
     Channel = self(),
     Generation = Before + 1,
-    Writer = spawn_link(fun() -> writer(Module, Way, Channel) end),
+    Writer = spawn_link(fun() ->
+        ok = erlmcp_label:set([erlmcp_channel_writer, Channel]),
+        writer(Module, Way, Channel)
+    end),
     Owner ! {erlmcp_channel, self(), {up, Generation}},
     write_next(State#state{
         phase = up, way = Way, writer = Writer, generation = Generation,

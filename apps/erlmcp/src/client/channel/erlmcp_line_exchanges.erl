@@ -3,6 +3,8 @@
 The exchanges of a line channel that are not over: who waits for which id, and for the notifications
 of which progress token or subscription. A value of the channel's process, whose monitors it has: an
 exchange whose process ended is found by `ended/2`.
+
+Internal.
 """.
 
 -export([new/0, count/1, add/3, find/2, remove/2, ended/2, all/1]).

@@ -12,6 +12,8 @@ invalid response with an id that waits ends its exchange as `protocol`.
 Whoever is sent notifications faster than it takes them does not get all: while more than 1000
 messages are in its mailbox, or as many of its size would have 8 MiB, they are left out, and
 requests of the server's to the owner are answered with an error.
+
+Internal.
 """.
 
 -export([new/3, push/3, take/3]).

@@ -3,6 +3,8 @@
 A channel to a server of this node, without a socket (`m:erlmcp_memory`). `Target` is
 `{server, Server}`. Of the options it reads `principal`, who the server takes the client for.
 While there is no such server, `Why` of `{connect, Why}` is `no_server`.
+
+Internal.
 """.
 
 -behaviour(erlmcp_channel).

@@ -2,6 +2,8 @@
 -moduledoc """
 What a peer does wrong, for the log: of each kind one warning in ten seconds, with the number of
 those that were left out since the last. A value of the process that complains.
+
+Internal.
 """.
 
 -export([new/1, add/3]).

@@ -21,6 +21,8 @@ without a bound, so what feeds them copies a portion of the pipe and waits to be
 is told so before a portion is used up, and says when one is.
 
 Source: specification 2026-07-28, "Transports / stdio".
+
+Internal.
 """.
 
 -behaviour(erlmcp_channel).

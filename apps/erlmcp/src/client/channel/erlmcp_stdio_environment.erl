@@ -3,6 +3,8 @@
 The environment of a server that the client starts. A node's own has secrets in it, its cookie and
 the keys of its services, that are no concern of a program which somebody else wrote. So a server
 gets the few variables that say who the user is and how things are done here, and what it is given.
+
+Internal.
 """.
 
 -export([changes/2, is_inherit/1, is_env/1]).

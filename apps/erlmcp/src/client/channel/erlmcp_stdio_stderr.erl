@@ -3,6 +3,8 @@
 What a child writes on standard error, for the log: each line is a notice with the domain
 `[erlmcp, client, stderr]`, up to a length and a number a second. A value of the process that reads.
 It says nothing of how the child does: programs write there whatever they like.
+
+Internal.
 """.
 
 -export([new/2, push/2]).

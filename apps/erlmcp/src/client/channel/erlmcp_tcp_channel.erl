@@ -3,6 +3,8 @@
 A channel to a server over TCP: the framing of stdio on a socket. `Target` is `{tcp, Host, Port}`.
 
 Source: specification 2026-07-28, "Transports / Custom Transports".
+
+Internal.
 """.
 
 -behaviour(erlmcp_channel).

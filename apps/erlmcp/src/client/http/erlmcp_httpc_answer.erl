@@ -2,6 +2,8 @@
 -moduledoc """
 What an HTTP response means to the client that sent a message: which kind it is, and the messages in
 its bytes. No process.
+
+Internal.
 """.
 
 -export([fields/1, closes/1, kind/3, whole/3, event/3]).

@@ -3,6 +3,8 @@
 How the requests of a channel on HTTP are authorized: what their headers say, and whether one that
 was refused is worth sending again. It asks the channel's `m:erlmcp_authorizer`, if there is one, in
 the process that has the request.
+
+Internal.
 """.
 
 -export([start_link/2, headers/4, refused/4, noticed/2]).
@@ -15,7 +17,7 @@ the process that has the request.
 -define(CHALLENGES, 3).
 
 -doc "Starts an authorizer; its options come in a fun, for they have secrets and it is a child.".
--spec start_link(fun(() -> erlmcp_oauth_options:options()), Url :: binary()) ->
+-spec start_link(fun(() -> erlmcp_oauth:options()), Url :: binary()) ->
     {ok, pid()} | {error, term()}.
 start_link(Options, Url) ->
     erlmcp_authorizer:start_link(Options(), Url).

@@ -3,6 +3,8 @@
 How long to leave a server alone that cannot be reached: twice as long after each failure, up to a
 bound, with jitter, so that the clients of a server that comes back do not all come at once. Pure
 but for the dice.
+
+Internal.
 """.
 
 -export([after_failures/1]).

@@ -3,6 +3,8 @@
 The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs,
 and each message is an `m:erlmcp_httpc_exchange` in the process that sends it. Where the server
 turns out to be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_httpc_sse_exchange`.
+
+Internal.
 """.
 
 -behaviour(erlmcp_channel).
@@ -66,7 +68,8 @@ stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
 -spec init(fun(() -> {map(), Url :: binary(), none | fun(() -> map())})) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init(Given) ->
-    {Pool, Url, Auth} = Given(),
+    {#{origin := {Scheme, Host, Port}} = Pool, Url, Auth} = Given(),
+    ok = erlmcp_label:set([erlmcp_channel, Scheme, {Host, Port}]),
     %% Handles are out among the calls, so nothing here can begin anew.
     {ok, {#{strategy => one_for_all, intensity => 0},
           [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}

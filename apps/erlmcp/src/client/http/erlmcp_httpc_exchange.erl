@@ -5,6 +5,8 @@ it. No process stands between that one and gun's connection.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
 the response is taken up again where it ended.
+
+Internal.
 """.
 
 -export([start/2, received/2, abort/1, delete/4]).

@@ -1,5 +1,5 @@
 -module(erlmcp_httpc_options).
--moduledoc "What a channel on HTTP is opened with: its URL and options, checked. Pure.".
+-moduledoc "What a channel on HTTP is opened with: its URL and options, checked. Pure. Internal.".
 
 -export([check/2, is_value/1]).
 

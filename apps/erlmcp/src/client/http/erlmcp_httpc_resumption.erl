@@ -4,6 +4,8 @@ Where a stream of a session that ended too early is taken up again, and when. Pu
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery": "The client MUST
 respect the retry field".
+
+Internal.
 """.
 
 -export([new/0, came_to/2, begun/1, is_placed/1, has_failed/1, may_resume/2, headers/1, delay/1]).

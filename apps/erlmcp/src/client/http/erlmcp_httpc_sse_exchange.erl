@@ -3,6 +3,8 @@
 One message sent by HTTP+SSE: a POST request of the process that sends it, and what the stream's
 process (`m:erlmcp_httpc_sse_process`) tells that one of. No process stands between it and the
 connection that takes the message.
+
+Internal.
 """.
 
 -export([start/2, received/2, abort/1]).

@@ -10,6 +10,8 @@ and `down` of those that were not opened by `open/2`.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE"; 2025-11-25, "Transports / Backwards
 Compatibility".
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -60,6 +62,7 @@ open(Pid, Deadline) ->
 
 -doc false.
 init({{Owner, Channel}, Route, {ConnectTimeout, Most}}) ->
+    ok = erlmcp_label:set([?MODULE, Owner]),
     {ok, #state{owner = Owner, channel = Channel, route = Route(), most = Most,
                 connect_timeout = ConnectTimeout}, hibernate}.
 

@@ -1,5 +1,9 @@
 -module(erlmcp_httpc_target).
--moduledoc "The URL of a server: what of it a connection needs, and what else is of its origin.".
+-moduledoc """
+The URL of a server: what of it a connection needs, and what else is of its origin.
+
+Internal.
+""".
 
 -export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
 

@@ -4,6 +4,8 @@ The authorization of one client at one MCP server: the headers of its requests, 
 the server refuses them. What a request asks is read from a table in its own process; the process
 behind it (`m:erlmcp_oauth_tokens`), which belongs to the client's, is asked only where a token is
 missing or ends.
+
+Internal.
 """.
 
 -export([start_link/2, handle/1, headers/4, challenged/5, noticed/2]).
@@ -34,7 +36,7 @@ Why there is no authorization, beside what a flow may fail with.
 Starts it, linked to the calling process. `ServerUrl` is the MCP server's; nothing is asked of
 anybody before that refuses a request.
 """.
--spec start_link(erlmcp_oauth_options:options(), ServerUrl :: binary()) ->
+-spec start_link(erlmcp_oauth:options(), ServerUrl :: binary()) ->
     {ok, pid()} | {error, {bad_option, term(), binary()} | {store, erlmcp_token_store:reason()}}.
 start_link(Options, ServerUrl) ->
     maybe

@@ -4,6 +4,8 @@ The challenges of a `WWW-Authenticate` field. Pure. What servers get wrong is re
 is plain (a URL without quotes, a missing comma), and left out where it is not.
 
 Source: RFC 9110, section 11.6.1.
+
+Internal.
 """.
 
 -export([parse/1]).

@@ -4,6 +4,8 @@ Proofs of possession: a JWT for each request, signed with a key that the token i
 is P-256, the algorithm ES256.
 
 Source: RFC 9449; RFC 7638 for the thumbprint.
+
+Internal.
 """.
 
 -export([new/0, proof/4, thumbprint/1, to_map/1, from_map/1]).

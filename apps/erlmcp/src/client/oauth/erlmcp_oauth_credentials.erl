@@ -2,6 +2,8 @@
 -moduledoc """
 What outlives a login, in a store: tokens by the server they are for and the client that has them,
 registrations by issuer. What is kept is read back only if it is whole.
+
+Internal.
 """.
 
 -export([open/3, client/2, learn/2, forget/2, tokens/1, keep/3, drop/1]).

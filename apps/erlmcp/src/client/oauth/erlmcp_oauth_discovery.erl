@@ -8,6 +8,8 @@ its metadata is at its origin, or else its endpoints have the names that revisio
 the client was told the issuer, that is asked instead.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
+
+Internal.
 """.
 
 -export([locate/3]).

@@ -4,6 +4,8 @@ A flow in a process of its own, linked to the one that starts it, which is told 
 `{learned, Pid, {issuer, Issuer} | {host, Consent} | login}` while it goes on and
 `{landed, Pid, Result}` at its end. Tokens are in a fun, so that no message prints them, and a crash
 is a result like others.
+
+Internal.
 """.
 
 -export([start/3]).

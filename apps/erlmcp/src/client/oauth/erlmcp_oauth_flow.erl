@@ -5,6 +5,8 @@ ask for. It runs in the process that asks, which may take as long as a user does
 
 The metadata of the resource is read at each challenge, since its authorization server may be
 another one now; what belonged to the one before is not shown to it.
+
+Internal.
 """.
 
 -export([run/2]).

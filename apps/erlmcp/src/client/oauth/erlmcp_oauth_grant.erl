@@ -5,6 +5,8 @@ that asks. None of them is tried in place of another.
 
 Sources: specification 2026-07-28, "Authorization"; the extensions OAuth Client Credentials,
 Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC 8693.
+
+Internal.
 """.
 
 -export([tokens/3]).

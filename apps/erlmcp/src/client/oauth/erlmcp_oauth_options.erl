@@ -1,77 +1,18 @@
 -module(erlmcp_oauth_options).
 -moduledoc """
 The option `auth` of a client: one map, checked once, when the client starts. Pure.
+
+Internal.
 """.
 
 -export([check/1]).
 
--export_type([options/0, settings/0, grant/0, secret/0]).
+-export_type([settings/0]).
 
--doc """
-How a token is come by.
-
-- `authorization_code`: a user logs in with a browser (the default).
-- `client_credentials`: the client's own, by `client_secret` or `key`.
-- `enterprise`: the user's identity token is exchanged at the `idp` of his organisation.
-- `jwt_bearer`: the `assertion` of a workload's identity.
-""".
--type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
--doc "A secret, or a fun that has it: that is called anew whenever the secret is sent.".
--type secret() :: binary() | fun(() -> {ok, binary()} | {error, term()}).
--doc """
-- `grant`: see `t:grant/0`.
-- `client_id`, `client_secret`: of a client that is registered already. `issuer` is where: the
-  credentials go nowhere else. Without it, that is the first issuer that the MCP server names.
-- `key`, `algorithm`: a private key (PEM) and its JWS algorithm (`ES256`), in place of a secret.
-- `client_metadata_url`: the https URL of the client's metadata document, which is its id wherever
-  the authorization server reads such documents.
-- `client_name`: what a client that has to register itself is called.
-- `browser`: sends the user to a URL; by default with the machine's own browser. A listener on the
-  loopback waits for the answer: `loopback` has its options, see `m:erlmcp_loopback`. With `none`
-  nobody is sent: tokens of before serve and are renewed, and a login fails.
-- `redirect_uri`: where the browser is sent back to, if somebody else waits there. `browser` is
-  needed then, and returns `{ok, Url}`, the URL that the browser came back to.
-- `scope`: what is asked for beside the scopes that a challenge names, and in place of those that
-  the metadata names.
-- `assertion`: the JWT of `jwt_bearer`; a fun is given the issuer that it is for.
-- `idp`: for `enterprise`, the identity provider's `token_endpoint`, the `client_id` there, its
-  `client_secret` if it has one, and the user's `id_token`.
-- `dpop`: whether tokens are bound to a key of this client's (RFC 9449).
-- `store`: where registrations and tokens are kept, a module with
-  `-behaviour(erlmcp_token_store)`; by default in memory, as long as the client lives.
-- `allow_hosts`: hosts that the servers of a login may lead to although they lie outside of the
-  issuer's origin, or further inside than the MCP server; or a fun that is asked, see
-  `t:erlmcp_outbound_hosts:allow/0`. By default there are none.
-- `tls`: options of TLS with the authorization server.
-- `login_timeout`: milliseconds that a user has for a login (300,000).
-""".
--type options() :: #{
-    grant => grant(),
-    client_id => binary(),
-    client_secret => secret(),
-    issuer => binary(),
-    key => secret(),
-    algorithm => binary(),
-    client_metadata_url => binary(),
-    client_name => binary(),
-    redirect_uri => binary(),
-    loopback => #{port => inet:port_number(), path => binary(), host => binary(),
-                  say => fun((Url :: binary()) -> term())},
-    browser => none | fun((Url :: binary()) -> ok | {ok, binary()} | {error, term()}),
-    scope => binary(),
-    assertion => binary() | fun((Issuer :: binary()) -> {ok, binary()} | {error, term()}),
-    idp => #{token_endpoint := binary(), client_id := binary(), client_secret => secret(),
-             id_token := secret()},
-    dpop => boolean(),
-    store => {module(), term()},
-    allow_hosts => erlmcp_outbound_hosts:allow(),
-    tls => [ssl:tls_client_option()],
-    login_timeout => pos_integer()
-}.
 -doc "The options with the defaults of those that have one.".
 -type settings() :: #{
-    grant := grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
-    store := {module(), term()}, allow_hosts := erlmcp_outbound_hosts:allow(), tls := list(),
+    grant := erlmcp_oauth:grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
+    store := {module(), term()}, allow_hosts := erlmcp_oauth:allow_hosts(), tls := list(),
     login_timeout := pos_integer(), algorithm := binary(), atom() => term()
 }.
 
@@ -82,7 +23,7 @@ How a token is come by.
 }).
 
 -doc "Checks the options. An error says which one is not what was expected, and never its value.".
--spec check(options() | term()) ->
+-spec check(erlmcp_oauth:options() | term()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
     maybe

@@ -6,6 +6,8 @@ by dynamic registration, in this order. It runs in the process that asks.
 What one authorization server issued is used with that issuer alone.
 
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
+
+Internal.
 """.
 
 -export([client/3, configured/2, redirect_uri/2]).
@@ -19,7 +21,7 @@ A client of one authorization server. `auth` is how it says so at the token endp
 -type client() :: #{
     client_id := binary(),
     auth := none | client_secret_basic | client_secret_post | private_key_jwt,
-    client_secret => erlmcp_oauth_options:secret(),
+    client_secret => erlmcp_oauth:secret(),
     redirect_uri => binary(),
     expires_at => integer()
 }.

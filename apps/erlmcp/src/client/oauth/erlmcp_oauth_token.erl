@@ -4,10 +4,12 @@ The token endpoint: a grant goes there with what says who the client is, and a t
 runs in the process that asks. A token is taken only if it can stand in a header, and is of the kind
 that was asked for.
 
-Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 7523; RFC 9449, sections 5 and 8.
+Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 9449, sections 5 and 8.
+
+Internal.
 """.
 
--export([request/5, exchange/4, refresh/3, post/4, said/2]).
+-export([request/5, exchange/4, refresh/3, said/2]).
 
 -export_type([tokens/0, reason/0]).
 
@@ -33,11 +35,10 @@ that is text; `token` what is wrong with its answer.
 """.
 -type reason() ::
     erlmcp_fetch:reason()
+    | erlmcp_oauth_client_authentication:reason()
     | {token_refused, Status :: pos_integer(), Error :: binary() | none,
        Description :: binary() | none}
-    | {token, access_token | token_type | issued_token_type}
-    | {assertion, term()}
-    | {secret, term()}.
+    | {token, access_token | token_type | issued_token_type}.
 
 -define(TOKEN_BYTES, 16_384).
 -define(SAID_BYTES, 256).
@@ -84,7 +85,7 @@ Exchanges a token at an identity provider for the assertion that another authori
 exchange(Url, Form, Client, Context) ->
     {_, Kind} = lists:keyfind(~"requested_token_type", 1, Form),
     maybe
-        {ok, Answer} ?= post(Url, Form, Client, Context),
+        {ok, Answer} ?= erlmcp_oauth_client_authentication:post(Url, Form, Client, Context),
         {ok, Document} ?= accepted(Answer),
         #{~"access_token" := Assertion} ?= Document,
         true ?= is_binary(Assertion) andalso byte_size(Assertion) =< ?TOKEN_BYTES,
@@ -96,55 +97,11 @@ exchange(Url, Form, Client, Context) ->
         _ -> {error, {token, access_token}}
     end.
 
--doc "Posts a form as this client, which says who it is as it is registered, without a proof.".
--spec post(Url :: binary(), [{binary(), binary()}], erlmcp_oauth_registration:client(),
-           #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->
-    {ok, erlmcp_fetch:answer()} | {error, reason()}.
-post(Url, Form, Client, Context) ->
-    authenticated(Url, Url, Form, Client, Context#{dpop => none}).
-
-authenticated(Url, Audience, Form, Client, Context) ->
+authenticated(Url, Audience, Form, Client, #{settings := Settings} = Context) ->
     maybe
-        {ok, Headers, Parameters} ?= who(Client, Audience, Context),
+        {ok, Headers, Parameters} ?=
+            erlmcp_oauth_client_authentication:authenticate(Client, Audience, Settings),
         posted(Url, Headers, Form ++ Parameters, #{}, Context)
-    end.
-
-who(#{auth := none, client_id := Id}, _, _) ->
-    {ok, [], [{~"client_id", Id}]};
-who(#{auth := client_secret_basic, client_id := Id, client_secret := Secret}, _, _) ->
-    maybe
-        {ok, Text} ?= revealed(Secret),
-        Pair = <<(uri_string:quote(Id))/binary, ":", (uri_string:quote(Text))/binary>>,
-        {ok, [{~"authorization", [~"Basic ", base64:encode(Pair)]}], []}
-    end;
-who(#{auth := client_secret_post, client_id := Id, client_secret := Secret}, _, _) ->
-    maybe
-        {ok, Text} ?= revealed(Secret),
-        {ok, [], [{~"client_id", Id}, {~"client_secret", Text}]}
-    end;
-who(#{auth := private_key_jwt, client_id := Id}, Audience, #{settings := Settings}) ->
-    #{key := Key, algorithm := Algorithm} = Settings,
-    maybe
-        {ok, Pem} ?= revealed(Key),
-        {ok, Jwt} ?= asserted(#{client_id => Id, audience => Audience, key => Pem,
-                                algorithm => Algorithm}),
-        {ok, [], [{~"client_id", Id},
-                  {~"client_assertion_type",
-                   ~"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
-                  {~"client_assertion", Jwt}]}
-    end.
-
-asserted(Options) ->
-    case erlmcp_oauth_assertion:client(Options) of
-        {ok, Jwt} -> {ok, Jwt};
-        {error, Reason} -> {error, {assertion, Reason}}
-    end.
-
-revealed(Secret) when is_binary(Secret) -> {ok, Secret};
-revealed(Secret) ->
-    case Secret() of
-        {ok, Text} when is_binary(Text) -> {ok, Text};
-        {error, Reason} -> {error, {secret, Reason}}
     end.
 
 %% The authorization server may want a nonce in the proof, and says so once.

@@ -8,6 +8,8 @@ those who asked give up, since a user may take minutes for a login.
 Secrets are in the table and in funs. None is in the state as it prints, or in a message. The rows
 of the table: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time;
 `{key, Key}` of proofs; `{nonce, Nonce}`, the server's latest.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -67,6 +69,7 @@ digest(Token) ->
 init({Url, Settings}) ->
     process_flag(trap_exit, true),
     process_flag(sensitive, true),
+    ok = erlmcp_label:set([?MODULE | erlmcp_client_target:label(erlmcp_httpc_channel, Url)]),
     #{store := Store, dpop := Dpop} = settings(Settings),
     case erlmcp_oauth_credentials:open(Store, Url, settings(Settings)) of
         {ok, Kept} ->

@@ -2,6 +2,8 @@
 -moduledoc """
 Tokens in memory: they end with the process that opened the store. At most 1000 of them. It takes no
 options.
+
+Internal.
 """.
 
 -behaviour(erlmcp_token_store).

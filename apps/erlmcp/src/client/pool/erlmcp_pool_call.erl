@@ -2,6 +2,8 @@
 -moduledoc """
 A call of a pool: at one member and, where it may be tried again, at others, within one deadline.
 Runs in the process that calls.
+
+Internal.
 """.
 
 -export([run/3, start/4, cancel/2]).
@@ -10,8 +12,8 @@ Runs in the process that calls.
 -define(PAUSE, 50).
 
 -doc "Runs an operation at a member. The call options `key` and `repeatable` are the pool's.".
--spec run(erlmcp_client_operation:operation(), erlmcp_pool_members:pool(), map()) ->
-    {ok, term()} | {error, erlmcp_client_call:reason()}.
+-spec run(erlmcp_client:operation(), erlmcp_pool_members:pool(), map()) ->
+    {ok, term()} | {error, erlmcp_client:reason()}.
 run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     Key = case Options of
         #{key := Value} -> {key, Value};
@@ -74,7 +76,7 @@ is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso 
 is_repeated(_, _) -> false.
 
 -doc "The same without waiting, see `erlmcp_client:async/3`.".
--spec start(erlmcp_client_operation:operation(), erlmcp_pool_members:pool(), map(), pid()) ->
+-spec start(erlmcp_client:operation(), erlmcp_pool_members:pool(), map(), pid()) ->
     reference().
 start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Reference = make_ref(),

@@ -2,6 +2,8 @@
 -moduledoc """
 The members of a pool, and which one a call goes to. No process: how many calls run at a member its
 client knows, and its circuit breaker (`erlmcp_breaker`) is numbers that every call changes itself.
+
+Internal.
 """.
 
 -export([new/3, joined/3, pick/3, leave/3, info/1]).

@@ -1,5 +1,5 @@
 -module(erlmcp_pool_sup).
--moduledoc "The supervisor of a pool's clients; they are started again, each by itself.".
+-moduledoc "The supervisor of a pool's clients; they are started again, each by itself. Internal.".
 
 -behaviour(supervisor).
 
@@ -33,6 +33,7 @@ stop(Pool) ->
 
 -doc false.
 init({Settings, #{size := Size} = Options}) ->
+    ok = erlmcp_label:set([erlmcp_pool, Size]),
     Members = [One || One <- Settings, _ <- lists:seq(1, Size)],
     Pool = erlmcp_pool_members:new(self(), Members, Options),
     %% What members are started with has secrets: it is not here, where reports would have it.

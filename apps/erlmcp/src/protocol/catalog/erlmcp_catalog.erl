@@ -8,12 +8,14 @@ revision, the answers to the list requests (`erlmcp_listing`), to `initialize` a
 For a principal that may not see a definition there is none. Skills all see; they are there from
 the start to the end: a user's approval binds to what they were, and no notification tells of a
 change. Their files are resources that have their contents.
+
+Internal.
 """.
 
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
--export([known/3, directory/4, extends/3, result/4]).
+-export([definition/3, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
@@ -26,13 +28,13 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
-    keys := erlmcp_sealed_state:key_ring(),
+    keys := erlmcp:key_ring(),
     reply_bytes => pos_integer(),
-    middleware => [erlmcp_middleware:middleware()],
+    middleware => [erlmcp:middleware()],
     cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
-                   erlmcp_definition:definition()) -> erlmcp_middleware:middleware()),
+                   erlmcp_definition:definition()) -> erlmcp:middleware()),
     guarded => fun((erlmcp_definition:definition()) ->
-                       {ok, [erlmcp_middleware:middleware()]} | {error, atom(), binary()}),
+                       {ok, [erlmcp:middleware()]} | {error, atom(), binary()}),
     quick => fun(() -> Mark :: term())
 }.
 -opaque catalog() :: #{
@@ -45,7 +47,7 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     directories := erlmcp_skill_directory:listings() | apart,
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
-    templates := erlmcp_templates:templates(),
+    templates := [erlmcp_definition:definition()] | many,
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 
@@ -54,6 +56,8 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 
 %% The definitions up to which a catalog is small.
 -define(SMALL, 256).
+%% Resource templates that are at hand as a list.
+-define(FEW_TEMPLATES, 16).
 
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
@@ -75,7 +79,7 @@ new(Identity, Sources, Settings, Metaschemas) ->
               directories => #{},
               extensions => #{},
               greetings => #{},
-              templates => erlmcp_templates:new(erlmcp_catalog_entries:new()),
+              templates => templates(erlmcp_catalog_entries:new()),
               lists => #{}},
     maybe
         {ok, #{entries := Entries} = Inserted} ?= insert_all(Sources, Metaschemas, Empty),
@@ -121,7 +125,7 @@ keep_files([], Catalog) ->
     {ok, Catalog};
 keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
     maybe
-        {ok, Next} ?= case known(resource, Uri, Catalog) of
+        {ok, Next} ?= case definition(resource, Uri, Catalog) of
             {ok, #{digest := Digest, listed := true}} -> {ok, Catalog};
             {ok, #{digest := Digest}} -> keep(resource, File, without(resource, Uri, Catalog));
             _ -> keep(resource, File, Catalog)
@@ -145,7 +149,7 @@ with_views(After, Catalog) ->
 %% The first behind a place whose view is missing, if there is one.
 without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) ->
     case is_map_key(erlmcp_extension:ui(), Extensions) of
-        true -> erlmcp_ui:without_view(After, IsMissing, Entries);
+        true -> tool_without_view(After, IsMissing, Entries);
         false -> []
     end.
 
@@ -295,14 +299,14 @@ The resource of this URI, or else the first template that matches it, with the t
 resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
     case erlmcp_catalog_entries:find(resource, Uri, Principal, Entries) of
         {ok, Resource} -> {ok, resource, Resource, #{}};
-        error -> erlmcp_templates:match(Uri, Principal, Templates, Entries)
+        error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
 -doc "Whether some principal finds a resource under this URI.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
-        orelse erlmcp_templates:matches(Uri, Entries).
+        orelse is_matched(Uri, Entries).
 
 -doc "The resource template with this text.".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
@@ -330,10 +334,10 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
                | erlmcp_result:caching(Milliseconds, public, Revision)],
     erlmcp_result:object(Members, Revision, ServerMeta).
 
--doc "The definition with this key, whoever may see it.".
--spec known(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
+-doc "Returns the definition with this key, whoever may see it.".
+-spec definition(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
-known(Kind, Key, #{entries := Entries}) ->
+definition(Kind, Key, #{entries := Entries}) ->
     case erlmcp_catalog_entries:find(Kind, Key, Entries) of
         {_, Definition} -> {ok, Definition};
         error -> error
@@ -354,7 +358,7 @@ server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
 -doc "The keys that seal.".
--spec keys(catalog()) -> erlmcp_sealed_state:key_ring().
+-spec keys(catalog()) -> erlmcp:key_ring().
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 
@@ -382,7 +386,7 @@ encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = C
 
 encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMeta} = Catalog) ->
     Catalog#{lists := erlmcp_listing:all(Entries, Settings, ServerMeta),
-             templates := erlmcp_templates:new(Entries)}.
+             templates := templates(Entries)}.
 
 changed_at(all, Catalog) ->
     encode_lists(Catalog);
@@ -393,8 +397,71 @@ changed_at(Changed, Catalog) ->
 changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->
     #{Kind := List} = Lists,
     Templates = case Kind of
-        resource_template -> erlmcp_templates:new(Entries);
+        resource_template -> templates(Entries);
         _ -> Before
     end,
     Catalog#{lists := Lists#{Kind := erlmcp_listing:changed(Place, Entries, List)},
              templates := Templates}.
+
+%% The first tool behind a place that names a view which is missing, with the view's URI. A mounted
+%% server sees to its own.
+tool_without_view(After, IsMissing, Entries) ->
+    Lacks = fun({_, #{mounted := _}, _}) ->
+                    false;
+               ({_, #{key := Name} = Tool, _}) ->
+                    maybe
+                        {ok, Uri} ?= erlmcp_ui:view_of(Tool),
+                        true ?= IsMissing(Uri),
+                        {true, {Name, Uri}}
+                    else
+                        _ -> false
+                    end
+            end,
+    erlmcp_catalog_entries:take(1, tool, After, Lacks, Entries).
+
+%% The resource templates that a URI is matched against, in the order of their list. A few are at
+%% hand as a list. More would be much to write with each change, and are looked for among the
+%% entries.
+
+templates(Entries) ->
+    Definition = fun({_, Template, _}) -> {true, Template} end,
+    Found = erlmcp_catalog_entries:take(?FEW_TEMPLATES + 1, resource_template, -1, Definition,
+                                        Entries),
+    case length(Found) > ?FEW_TEMPLATES of
+        true -> many;
+        false -> Found
+    end.
+
+match_template(Uri, Principal, many, Entries) ->
+    Match = fun({_, Definition, _}) ->
+        case first_match(Uri, Principal, [Definition]) of
+            error -> false;
+            Found -> {true, Found}
+        end
+    end,
+    case erlmcp_catalog_entries:take(1, resource_template, -1, Match, Entries) of
+        [Found] -> Found;
+        [] -> error
+    end;
+match_template(Uri, Principal, Templates, _) ->
+    first_match(Uri, Principal, Templates).
+
+first_match(_, _, []) ->
+    error;
+first_match(Uri, Principal, [#{template := Template} = Definition | Definitions]) ->
+    maybe
+        {ok, Variables} ?= erlmcp_uri_template:match(Uri, Template),
+        true ?= erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition)),
+        {ok, resource_template, Definition, Variables}
+    else
+        _ -> first_match(Uri, Principal, Definitions)
+    end.
+
+is_matched(Uri, Entries) ->
+    Match = fun({_, #{template := Template}, _}) ->
+        case erlmcp_uri_template:match(Uri, Template) of
+            {ok, _} -> {true, matches};
+            nomatch -> false
+        end
+    end,
+    erlmcp_catalog_entries:take(1, resource_template, -1, Match, Entries) =/= [].

@@ -3,6 +3,8 @@
 Compiled definitions by kind and by key (a name, a URI or a URI template), each at its place in the
 order of its list, and as its list shows it in each revision. A place is used once. Pure;
 `erlmcp_catalog_layers` is how they are kept.
+
+Internal.
 """.
 
 -export([new/0, kinds/0]).

@@ -8,6 +8,8 @@ moved a few times for each time that all of them grow by that. Pure.
 A layer has its definitions by kind and key, those that it takes away from the layers below as
 `gone`, and the order of those that are listed. What is in an upper layer stands behind what is in
 those below it. Few definitions are one layer.
+
+Internal.
 """.
 
 -export([new/0, put/6, find/3, take/5, entries/2]).

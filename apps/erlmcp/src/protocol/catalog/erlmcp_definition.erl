@@ -5,6 +5,8 @@ and turned into what a request needs. Pure.
 
 A definition is a map. Its fields are data in this module (`fields/1`); a field that is unknown,
 missing or of the wrong type is refused by name.
+
+Internal.
 """.
 
 -export([compile/3, encode/3, fields/1]).
@@ -12,7 +14,7 @@ missing or of the wrong type is refused by name.
 
 -export_type([kind/0, source/0, definition/0, audience/0, error/0]).
 
--type kind() :: tool | resource | resource_template | prompt | skill.
+-type kind() :: erlmcp:kind() | skill.
 -type source() :: #{atom() => term()}.
 -doc """
 A checked definition: the source, its `key` in the catalog, and its object on the `wire`. A file of
@@ -84,7 +86,7 @@ compile(skill, Source, _) ->
 compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
-        ok ?= known(Kind, Source, Fields),
+        ok ?= check_fields(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
         ok ?= private(Kind, Source),
         ok ?= quick(Kind, Source),
@@ -160,7 +162,7 @@ key(resource, #{uri := Uri}) -> Uri;
 key(resource_template, #{uri_template := Template}) -> Template;
 key(_, _) -> undefined.
 
-known(Kind, Source, Fields) ->
+check_fields(Kind, Source, Fields) ->
     case maps:keys(Source) -- [Name || {Name, _, _, _} <- Fields] of
         [] -> ok;
         [Unknown | _] -> bad(Kind, Source, Unknown, ~"no such field")
@@ -353,7 +355,7 @@ sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).
 
 -doc "The scopes that a request must have to use it.".
--spec needs(definition()) -> [erlmcp_scope:scope()].
+-spec needs(definition()) -> [erlmcp:scope()].
 needs(#{scopes := Scopes}) -> Scopes;
 needs(#{}) -> [].
 

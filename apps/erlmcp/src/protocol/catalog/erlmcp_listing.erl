@@ -13,6 +13,8 @@ the same for all is its principal's. None is good once its list has become the o
 pages of one walk have one scope.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
+
+Internal.
 """.
 
 -export([all/3, changed/3, directory/4, first_page/4, page/5]).
@@ -26,7 +28,7 @@ for, and the keys that seal cursors and state.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
-    keys := erlmcp_sealed_state:key_ring()
+    keys := erlmcp:key_ring()
 }.
 -opaque listing() :: #{
     kind := erlmcp_definition:kind() | {directory, Uri :: binary()},

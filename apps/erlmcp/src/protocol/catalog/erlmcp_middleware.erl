@@ -9,19 +9,11 @@ fun(Arguments, Context, Next) -> Next(Arguments, Context) end
 `Next` is what is inside: the next middleware or the handler, and returns what that returned. A
 middleware may call it with other arguments or another context, more than once or not at all, and
 return something else.
+
+Internal.
 """.
 
 -export([of_server/4, wrap/3, is_list_of/1]).
-
--export_type([middleware/0, next/0]).
-
--doc """
-What a handler is given: a tool's or a prompt's arguments, the variables of a resource template, or
-the text to complete. Which of them it is, the context's `method` says.
-""".
--type arguments() :: map() | binary().
--type next() :: fun((arguments(), erlmcp_engine:context()) -> Return :: term()).
--type middleware() :: fun((arguments(), erlmcp_engine:context(), next()) -> Return :: term()).
 
 -doc """
 A definition with what its server has around its handler: the server's middleware, the definition's
@@ -54,7 +46,8 @@ marked(Definition, _) ->
 A definition with these around each of its funs; what is in `Handler` is around its handler only,
 inside the others.
 """.
--spec wrap([middleware()], Handler :: [middleware()], erlmcp_definition:definition()) ->
+-spec wrap([erlmcp:middleware()], Handler :: [erlmcp:middleware()],
+           erlmcp_definition:definition()) ->
     erlmcp_definition:definition().
 wrap([], [], Definition) ->
     Definition;

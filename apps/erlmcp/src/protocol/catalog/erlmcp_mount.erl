@@ -11,9 +11,11 @@ prefix, and back again for their handlers. Pure.
 | `urn:isbn:1` | `urn:files/isbn:1` |
 
 `_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
+
+Internal.
 """.
 
--export([is_prefix/1, uri/2]).
+-export([is_prefix/1, check/1, uri/2]).
 -export([mount/6, unmount/2]).
 
 -export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
@@ -56,6 +58,29 @@ is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
 is_prefix(_) ->
     false.
 
+-doc "Checks the value of the option `mounts`: prefixes, each once, with servers.".
+-spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
+check(Mounts) ->
+    case prefixes(Mounts, []) of
+        {ok, Prefixes} ->
+            case Prefixes -- lists:usort(Prefixes) of
+                [] -> ok;
+                [Twice | _] -> {error, {duplicate, mount, Twice}}
+            end;
+        error ->
+            {expected, ~"a list of {Prefix, Server}, prefixes of a-z, 0-9, _ and -"}
+    end.
+
+prefixes([{Prefix, _} | Mounts], Prefixes) ->
+    case is_prefix(Prefix) of
+        true -> prefixes(Mounts, [Prefix | Prefixes]);
+        false -> error
+    end;
+prefixes([], Prefixes) ->
+    {ok, Prefixes};
+prefixes(_, _) ->
+    error.
+
 -doc "A URI, or the text of a URI template, under a prefix.".
 -spec uri(prefix(), binary()) -> binary().
 uri(Prefix, Uri) ->
@@ -81,7 +106,7 @@ No more is compiled than what changed in the server since what is mounted alread
 known, and what was left out then and whose name is free now.
 """.
 -spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
-            [erlmcp_middleware:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
+            [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
 mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->
         erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
@@ -275,7 +300,7 @@ outward(prompt, Messages, Prefix, Offers) when is_list(Messages) ->
 outward(_, [#{} | _] = Contents, Prefix, Offers) ->
     [located(Item, Prefix, Offers) || Item <- Contents];
 outward(Kind, #{} = Map, Prefix, Offers) when Kind =/= tool ->
-    case erlmcp_content:is_contents(Map) of
+    case erlmcp_result:is_contents(Map) of
         true -> located(Map, Prefix, Offers);
         false -> Map
     end;

@@ -8,28 +8,14 @@ of its frontmatter, and what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
+
+Internal.
 """.
 
 -export([compile/1, label/1, max_files/0, max_bytes/0, digest/1]).
 
--export_type([source/0, definition/0, file/0, error/0]).
+-export_type([definition/0, file/0, error/0]).
 
--doc """
-A skill as a map. Its files are named by their paths in it, with `/` between folders.
-
-- `files` alone, with a `SKILL.md`;
-- `name`, `description` and `body` in place of `SKILL.md`, and the other fields of its frontmatter;
-- `path`: the folder that has them.
-
-`prefix` is what stands before its name in its URIs, such as `~"acme/billing"`.
-""".
--type source() :: #{
-    path => file:name_all(),
-    files => #{Path :: binary() => Bytes :: binary()},
-    name => binary(), description => binary(), body => binary(), license => binary(),
-    compatibility => binary(), metadata => #{binary() => binary()}, allowed_tools => [binary()],
-    prefix => binary()
-}.
 -doc "A file: a resource whose contents are known.".
 -type file() :: #{
     key := binary(), wire := #{binary() => term()}, contents := binary(), digest := binary(),
@@ -48,6 +34,25 @@ A skill as a map. Its files are named by their paths in it, with `/` between fol
 
 -define(MAIN, ~"SKILL.md").
 
+%% The media types of files, by the endings of their names.
+-define(MEDIA_TYPES, #{
+    ~"md" => ~"text/markdown", ~"markdown" => ~"text/markdown", ~"txt" => ~"text/plain",
+    ~"csv" => ~"text/csv", ~"tsv" => ~"text/tab-separated-values", ~"html" => ~"text/html",
+    ~"htm" => ~"text/html", ~"css" => ~"text/css", ~"js" => ~"text/javascript",
+    ~"mjs" => ~"text/javascript", ~"py" => ~"text/x-python", ~"sh" => ~"application/x-sh",
+    ~"json" => ~"application/json", ~"yaml" => ~"application/yaml",
+    ~"yml" => ~"application/yaml", ~"toml" => ~"application/toml", ~"xml" => ~"application/xml",
+    ~"pdf" => ~"application/pdf", ~"zip" => ~"application/zip", ~"gz" => ~"application/gzip",
+    ~"wasm" => ~"application/wasm", ~"svg" => ~"image/svg+xml", ~"png" => ~"image/png",
+    ~"jpg" => ~"image/jpeg", ~"jpeg" => ~"image/jpeg", ~"gif" => ~"image/gif",
+    ~"webp" => ~"image/webp", ~"ico" => ~"image/vnd.microsoft.icon", ~"mp3" => ~"audio/mpeg",
+    ~"wav" => ~"audio/wav", ~"mp4" => ~"video/mp4", ~"ttf" => ~"font/ttf",
+    ~"woff2" => ~"font/woff2",
+    ~"docx" => ~"application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ~"xlsx" => ~"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    ~"pptx" => ~"application/vnd.openxmlformats-officedocument.presentationml.presentation"
+}).
+
 -doc "Files that one skill may have, its `SKILL.md` among them.".
 -spec max_files() -> pos_integer().
 max_files() -> ?MAX_FILES.
@@ -57,7 +62,7 @@ max_files() -> ?MAX_FILES.
 max_bytes() -> ?MAX_BYTES.
 
 -doc "A skill ready for the catalog, or what is wrong with it.".
--spec compile(source()) -> {ok, definition()} | {error, error()}.
+-spec compile(erlmcp:skill()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->
     Label = label(Source),
     try
@@ -94,9 +99,9 @@ files(#{name := _} = Source) ->
               {metadata, ~"metadata", texts_by_key}, {allowed_tools, ~"allowed-tools", texts}],
     Other = maps:keys(Source) -- [body, files, prefix | [Field || {Field, _, _} <- Fields]],
     Other =:= [] orelse throw({text(hd(Other)), ~"no such field"}),
-    Given = [{Name, given(Name, Type, maps:get(Field, Source))}
+    Given = [{Name, typed(Name, Type, maps:get(Field, Source))}
              || {Field, Name, Type} <- Fields, is_map_key(Field, Source)],
-    Body = given(~"body", text, maps:get(body, Source, ~"")),
+    Body = typed(~"body", text, maps:get(body, Source, ~"")),
     More = maps:get(files, Source, #{}),
     is_map(More) andalso not is_map_key(?MAIN, More)
         orelse throw({~"files", ~"a map of the files beside SKILL.md"}),
@@ -109,7 +114,7 @@ files(_) ->
 
 text(Term) -> unicode:characters_to_binary(io_lib:format("~tp", [Term])).
 
-given(Name, Type, Value) ->
+typed(Name, Type, Value) ->
     case is_a(Type, Value) of
         true -> Value;
         false -> throw({Name, expected(Type)})
@@ -171,23 +176,23 @@ check_fields(Frontmatter) ->
     lists:foreach(fun({Key, Value}) -> check_field(Key, Value) end, maps:to_list(Frontmatter)).
 
 required(Field, Frontmatter) ->
-    given(Field, text, maps:get(Field, Frontmatter, missing)).
+    typed(Field, text, maps:get(Field, Frontmatter, missing)).
 
 is_short(Text, Max) ->
     string:trim(Text) =/= ~"" andalso length(unicode:characters_to_list(Text)) =< Max.
 
 check_field(~"license", Value) ->
-    given(~"license", text, Value);
+    typed(~"license", text, Value);
 check_field(~"compatibility", Value) ->
-    is_short(given(~"compatibility", text, Value), 500)
+    is_short(typed(~"compatibility", text, Value), 500)
         orelse throw({~"compatibility", ~"1 to 500 characters"});
 check_field(~"metadata", Value) ->
-    Reserved = [Key || Key := _ <- given(~"metadata", texts_by_key, Value),
+    Reserved = [Key || Key := _ <- typed(~"metadata", texts_by_key, Value),
                        string:prefix(Key, "io.modelcontextprotocol/") =/= nomatch],
     Reserved =:= []
         orelse throw({~"metadata", ~"no keys under io.modelcontextprotocol/, which are reserved"});
 check_field(~"allowed-tools", Value) when not is_binary(Value) ->
-    given(~"allowed-tools", texts, Value);
+    typed(~"allowed-tools", texts, Value);
 check_field(_, _) ->
     ok.
 
@@ -227,7 +232,7 @@ file(Root, Path, Bytes, Frontmatter) ->
         true -> text;
         false -> bytes
     end,
-    Type = erlmcp_media_type:of_file(Path, Content),
+    Type = media_type(Path, Content),
     Item = case Content of
         text -> erlmcp_content:text_contents(Uri, Type, Bytes);
         bytes -> erlmcp_content:blob_contents(Uri, Type, Bytes)
@@ -236,6 +241,20 @@ file(Root, Path, Bytes, Frontmatter) ->
     #{key => Uri, digest => digest(Bytes), listed => Path =:= ?MAIN,
       wire => maps:merge(Resource, names(Path, lists:last(Segments), Frontmatter)),
       contents => iolist_to_binary(json:encode([Item]))}.
+
+%% The ending of the name says the media type; where it does not, the content does.
+media_type(Name, Content) ->
+    case {ending(Name), Content} of
+        {Ending, _} when is_map_key(Ending, ?MEDIA_TYPES) -> maps:get(Ending, ?MEDIA_TYPES);
+        {_, text} -> ~"text/plain";
+        {_, bytes} -> ~"application/octet-stream"
+    end.
+
+ending(Name) ->
+    case binary:split(Name, ~".", [global]) of
+        [_] -> none;
+        Parts -> string:lowercase(lists:last(Parts))
+    end.
 
 names(?MAIN, _, Frontmatter) -> maps:with([~"name", ~"description"], Frontmatter);
 names(_, Name, _) -> #{~"name" => Name}.

@@ -2,6 +2,8 @@
 -moduledoc """
 The folders that the files of skills lie in, by URI, each with its direct children as
 `resources/directory/read` gives them: in the order of their URIs, encoded. Pure.
+
+Internal.
 """.
 
 -export([index/1, listings/3, page/4]).

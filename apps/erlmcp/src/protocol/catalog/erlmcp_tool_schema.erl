@@ -4,6 +4,8 @@ What a tool's schemas come to: compiled when the tool is defined, asked before i
 whether the arguments fit, and after it whether the structured content is what was promised. Pure.
 
 Source: specification, "Server features / Tools", "Output Schema" and "Security Considerations".
+
+Internal.
 """.
 
 -export([compile/2, check_arguments/3, check_result/3, is_promised/2]).

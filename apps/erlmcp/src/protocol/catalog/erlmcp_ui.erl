@@ -4,9 +4,11 @@ What definitions say of MCP Apps: the field `ui` of a tool, which names the view
 results, and of a resource, which is such a view. Checked here and turned into `_meta`. Pure.
 
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
+
+Internal.
 """.
 
--export([shown/2, view_of/1, may_be_view/1, is_used/1, without_view/3]).
+-export([shown/2, view_of/1, may_be_view/1, is_used/1]).
 
 -export_type([tool/0, view/0]).
 
@@ -156,24 +158,3 @@ may_be_view(Text) ->
 is_used(#{wire := #{~"_meta" := #{~"ui" := _}}}) -> true;
 is_used(#{wire := #{~"mimeType" := Type}}) -> Type =:= erlmcp_extension:view_type();
 is_used(_) -> false.
-
--doc """
-The first tool behind a place that names a view which is missing, with the view's URI. A mounted
-server sees to its own.
-""".
--spec without_view(After :: erlmcp_catalog_entries:place() | -1,
-                   fun((Uri :: binary()) -> boolean()),
-                   erlmcp_catalog_entries:entries()) -> [{Name :: binary(), Uri :: binary()}].
-without_view(After, IsMissing, Entries) ->
-    Lacks = fun({_, #{mounted := _}, _}) ->
-                    false;
-               ({_, #{key := Name} = Tool, _}) ->
-                    maybe
-                        {ok, Uri} ?= view_of(Tool),
-                        true ?= IsMissing(Uri),
-                        {true, {Name, Uri}}
-                    else
-                        _ -> false
-                    end
-            end,
-    erlmcp_catalog_entries:take(1, tool, After, Lacks, Entries).

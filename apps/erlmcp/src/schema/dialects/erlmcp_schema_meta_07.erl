@@ -2,12 +2,14 @@
 -moduledoc """
 The meta-schema of JSON Schema draft-07, as published, less its
 titles, comments and defaults. Data; pure.
+
+Internal.
 """.
 
 -export([documents/0]).
 
 -doc "Each document with the address that it is referred to by.".
--spec documents() -> [{Uri :: binary(), erlmcp_json:json_term()}].
+-spec documents() -> [{Uri :: binary(), erlmcp_schema:json()}].
 documents() ->
     [
         {~"http://json-schema.org/draft-07/schema",

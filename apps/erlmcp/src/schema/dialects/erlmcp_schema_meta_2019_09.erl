@@ -2,12 +2,14 @@
 -moduledoc """
 The meta-schema of JSON Schema 2019-09 and its vocabularies, as published, less its
 titles, comments and defaults. Data; pure.
+
+Internal.
 """.
 
 -export([documents/0]).
 
 -doc "Each document with the address that it is referred to by.".
--spec documents() -> [{Uri :: binary(), erlmcp_json:json_term()}].
+-spec documents() -> [{Uri :: binary(), erlmcp_schema:json()}].
 documents() ->
     [
         {~"https://json-schema.org/draft/2019-09/schema",

@@ -2,6 +2,8 @@
 -moduledoc """
 The keywords that look at an array's items. The first ones (`prefixItems`, and before 2020-12 a list
 in `items`) and the rest are one check. Pure.
+
+Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

@@ -6,6 +6,8 @@ the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 What only Perl's have (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused and not passed on.
 More lenient than the standard: a character that needs no backslash may have one, if it is neither a
 letter nor a digit, and `{`, `}` and `]` may stand for themselves.
+
+Internal.
 """.
 
 -export([translate/1]).

@@ -14,6 +14,8 @@ looked at. Pure.
 | `json-pointer` | RFC 6901 |
 | `regex` | ECMA-262, as `m:erlmcp_schema_pattern` reads it |
 | `byte` | RFC 4648, base64 with padding, as MCP's own schemas call it |
+
+Internal.
 """.
 
 -export([check/1]).

@@ -2,6 +2,8 @@
 -moduledoc """
 The keywords that apply other schemas to the same value: `allOf`, `anyOf`, `oneOf`, `not`, `if`.
 Pure.
+
+Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

@@ -2,6 +2,8 @@
 -moduledoc """
 The members of an object: `properties`, `patternProperties`, what is said of the others, and
 `required`. They are one check, since nearly every object has them together. Pure.
+
+Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

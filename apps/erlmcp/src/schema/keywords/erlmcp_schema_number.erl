@@ -2,6 +2,8 @@
 -moduledoc """
 JSON's numbers, which know no difference between `1` and `1.0`: exact for integers of any size, and
 for floats by the decimal digits that they are written with. Pure.
+
+Internal.
 """.
 
 -export([to_integer/1, is_multiple/2]).

@@ -2,6 +2,8 @@
 -moduledoc """
 The keywords that look at an object as a whole: how many members it has, their names, and what is
 needed beside which. Pure.
+
+Internal.
 """.
 
 -export([parts/2]).

@@ -7,6 +7,8 @@ No pattern can blow up. It is tried with a bound on the work of the match, then 
 a larger cost to the validation's budget, and a third time; then it has taken too long, and the
 value is refused. Among texts of more than 10,000 bytes that may befall one that is honest, if its
 pattern has neither `^` before it nor a match near the beginning, but a repetition.
+
+Internal.
 """.
 
 -export([compile/3, is_pattern/1, match/3, halting/3]).

@@ -3,6 +3,8 @@
 Patterns that need no regular expressions: from `^` to `$`, ASCII characters and classes of them,
 repeated or not, of which each can only end where the next one begins, such as `^[a-z0-9-]{1,64}$`
 or `^\d{4}-\d{2}$`. They are matched in one pass, several times as fast as by `m:re`. Pure.
+
+Internal.
 """.
 
 -export([compile/1, match/2]).

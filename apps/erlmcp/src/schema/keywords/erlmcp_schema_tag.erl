@@ -2,6 +2,8 @@
 -moduledoc """
 Schemas of which a value can pass at most one, since each requires another constant in the same
 property: the branches of a `oneOf` or `anyOf` are most often such. One look-up tells which. Pure.
+
+Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

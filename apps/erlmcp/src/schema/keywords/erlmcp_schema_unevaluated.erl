@@ -2,6 +2,8 @@
 -moduledoc """
 `unevaluatedProperties` and `unevaluatedItems`: what no other keyword of the schema, nor of one that
 it applies to the same value, has evaluated. Pure.
+
+Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

@@ -2,6 +2,8 @@
 -moduledoc """
 The keywords that look at a value alone: its type, the values it may have, what a number or a string
 is like. Pure.
+
+Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

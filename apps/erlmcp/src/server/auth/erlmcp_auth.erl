@@ -9,51 +9,26 @@ changes while a client stays the same (a token, its expiry) has no place in it.
 
 Source: specification 2026-07-28, "Authorization", and "Security Best Practices / Session
 Hijacking".
+
+Internal.
 """.
 
 -export([identity/3, anonymous/0, guarded/2, bad_return/1, unavailable/1, died/1]).
 
--export_type([principal/0, identity/0, authenticate/0, ask/0, request/0]).
+-export_type([principal/0, identity/0]).
 
--doc "Who asks; `anonymous` where nobody is asked.".
--type principal() :: term().
+-type principal() :: erlmcp:principal().
 -doc """
 Who asks, and which scopes the request has. `claims` is what its token says beside, and `expires_at`
 the second of system time from which it is good no more: a stream that is open then ends.
 """.
 -type identity() :: #{
     principal := principal(),
-    scopes := erlmcp_scope:scopes(),
+    scopes := erlmcp:scopes(),
     claims => map(),
     expires_at => integer() | infinity,
     dpop_nonce => binary()
 }.
--doc """
-The head of an HTTP request. Header names are in lower case; `path` is without a query.
-`certificate` is the client's (DER), where TLS asked for one and the client has one.
-""".
--type request() :: #{
-    method := binary(),
-    path := binary(),
-    headers := #{binary() => binary()},
-    peer := {inet:ip_address(), inet:port_number()},
-    tls := boolean(),
-    certificate => public_key:der_encoded()
-}.
--doc """
-Says who asks, or why the request is refused: `Reason` is a sentence in UTF-8 that the client is
-shown. With a map it says more than the principal: `scopes` (all, unless it says so), `claims`,
-`expires_at`.
-""".
--type ask() :: fun((request()) ->
-    {ok, principal()} | {ok, principal(), map()} | {error, Reason :: binary()}).
--doc """
-How a listener finds out who asks. A fun runs in the connection's process, which waits for it, so it
-looks up and does not call; `{process, Fun}` runs it in a process of its own, with a deadline.
-`{certificate, Options}` takes the client's certificate; see `m:erlmcp_certificate`.
-""".
--type authenticate() ::
-    ask() | {process, ask()} | {certificate, erlmcp_certificate:options()}.
 
 -doc "The identity of those that nobody asked.".
 -spec anonymous() -> identity().
@@ -65,7 +40,7 @@ The identity of a request, or its refusal: 401 where `authenticate` refuses. Whe
 gives what is neither, it is 500; the log has the place of the crash, and nothing of the request,
 whose headers are secrets. `Key` is that of the server that is asked, as elsewhere here.
 """.
--spec identity(ask(), request(), Key :: reference()) ->
+-spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
 identity(Authenticate, #{headers := Headers} = Request, Key) ->
     case guarded(fun() -> Authenticate(Request) end, Key) of

@@ -9,29 +9,18 @@ deadline; the process that asks is sent a message when it goes on, and waits for
 
 Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RFC 9068 and RFC 8725
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
+
+Internal.
 """.
 
 -export([new/2, child_spec/1, verify/3, awaited/3]).
 -export([headers/3, metadata/2]).
 
--export_type([handle/0, request/0, owner/0, identity/0, answer/0, wait/0]).
+-export_type([handle/0, owner/0, identity/0, answer/0, wait/0]).
 
 -doc "What one listener's requests are checked with.".
 -opaque handle() :: #{settings := erlmcp_bearer_options:settings(),
                       tables := erlmcp_bearer_tables:tables()}.
--doc """
-The head of a request, and beside it `url`: that of the endpoint, made of the address that the
-connection came to and not of what the client writes in `Host`. It is the resource where the options
-name none.
-""".
--type request() :: #{
-    url := binary(),
-    method := binary(),
-    path := binary(),
-    headers := #{binary() => binary()},
-    certificate => public_key:der_encoded(),
-    _ => _
-}.
 -doc """
 Who is told that a request goes on: the process gets `{Tag, {erlmcp_bearer, Reference, Outcome}}`,
 and gives the inner tuple to `awaited/3`.
@@ -53,7 +42,7 @@ none). `dpop_nonce` is there if the client should use this nonce from now on, an
 -type answer() :: {ok, identity()} | {error, erlmcp_bearer_failure:failure()} | {wait, wait()}.
 -doc "A request that goes on later.".
 -opaque wait() :: #{reference := reference(), timer := reference(), owner := owner(),
-                    deadline := integer(), request := request(),
+                    deadline := integer(), request := erlmcp_listen:request(),
                     outcomes := erlmcp_bearer_source:outcomes()}.
 
 -doc """
@@ -76,7 +65,7 @@ child_spec(#{settings := Settings, tables := Tables}) ->
 Who asks, or why the request is refused, or `{wait, Wait}`: the owner is sent a message then, within
 `wait_ms` and whatever happens. What comes for a request that does not wait any more is dropped.
 """.
--spec verify(handle(), request(), owner()) -> answer().
+-spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     Deadline = erlang:monotonic_time(millisecond) + WaitMs,
     decided(Handle, Request, #{}, Owner, Deadline).

@@ -4,6 +4,8 @@ The token of a request, and whether who sends it has what the token is bound to:
 (DPoP), or the certificate of the connection.
 
 Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
+
+Internal.
 """.
 
 -export([read/2, bound/6]).
@@ -18,7 +20,7 @@ Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
 The scheme and the token of `Authorization`. Other schemes than those that the listener takes are
 none.
 """.
--spec read(erlmcp_bearer:request(), erlmcp_bearer_options:settings()) ->
+-spec read(erlmcp_listen:request(), erlmcp_bearer_options:settings()) ->
     {ok, scheme(), Token :: binary()} | {error, erlmcp_bearer_failure:failure()}.
 read(#{headers := #{~"authorization" := Field}}, #{dpop := Dpop}) ->
     maybe
@@ -49,7 +51,7 @@ Whether the sender may use the token; if so, the nonce that it is to use next, w
 one. A proof serves once, and is used up here: it is looked at last.
 """.
 -spec bound(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
-            erlmcp_bearer:request(),
+            erlmcp_listen:request(),
             erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, #{dpop_nonce => binary()}} | {error, erlmcp_bearer_failure:failure()}.
 bound(_, _, unknown, _, _, _) ->

@@ -3,6 +3,8 @@
 Why a request's token is not taken, and the headers that tell the client. Pure.
 
 Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.1.
+
+Internal.
 """.
 
 -export([missing/0, malformed/1, invalid/1, expired/0, bound/1, proof/1, nonce/1]).

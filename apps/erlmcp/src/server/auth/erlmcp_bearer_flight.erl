@@ -2,6 +2,8 @@
 -moduledoc """
 One question to another machine, in a process of its own, linked to the one that starts it, which is
 sent `{landed, Pid, Result}`.
+
+Internal.
 """.
 
 -export([start/4]).

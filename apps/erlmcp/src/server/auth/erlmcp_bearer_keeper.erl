@@ -4,6 +4,8 @@ The process of a listener that has other machines asked: for an issuer's keys, o
 Each question is asked by a process of its own (`m:erlmcp_bearer_flight`), once for all who wait for
 it; of those about tokens there are sixteen at a time, and the others wait for their turn. It also
 forgets what is old.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -76,6 +78,7 @@ refresh(Index, Tables) ->
 
 -doc false.
 init({Settings, Tables}) ->
+    ok = erlmcp_label:set([?MODULE]),
     process_flag(trap_exit, true),
     ok = erlmcp_bearer_tables:set_keeper(self(), Tables),
     {ok, _} = timer:send_interval(?SWEEP_MS, sweep),

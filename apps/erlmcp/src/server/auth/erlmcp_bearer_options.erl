@@ -2,84 +2,14 @@
 -moduledoc """
 The options of `authenticate => {bearer, Options}`: one map, checked once, when the server starts.
 Pure.
+
+Internal.
 """.
 
 -export([check/1, settings/1, resources/2]).
 
--export_type([options/0, settings/0, source/0, static/0, verified/0]).
+-export_type([settings/0]).
 
--doc """
-- `tokens`: who says whether a token is good: sources, asked in this order until one knows it. See
-  `t:source/0`.
-- `resource`: the URI of this server as clients write it, or several; tokens must be for one of
-  them. It is needed where clients use another URL than that of the listener's own address: behind a
-  proxy, or with a name. By default it is the endpoint's URL.
-- `authorization_servers`: the issuers that clients are sent to; by default those of `tokens`.
-- `principal`: a fun of a token's claims that gives the principal; by default `{Issuer, Subject}`,
-  or `{Issuer, {client, ClientId}}` of a token without a subject. It runs in the connection's
-  process.
-- `dpop`: whether tokens are bound to a key of the client's (RFC 9449): `off` (the default; a bound
-  token is refused), `optional` or `required`.
-- `dpop_nonce`: whether proofs have to have a nonce of this server's, which changes every five
-  minutes (`false`).
-- `dpop_proofs`, `dpop_proofs_per_key`: how many proofs may be in use, all together (100,000) and of
-  one key (10,000). A proof is in use until it is too old to be taken. A key may have fewer as those
-  of other keys fill the table, in proportion to the room that they leave.
-- `wait_ms`: how long a request waits for the authorization servers, all together (10,000).
-- `tls`: options of TLS with them.
-""".
--type options() :: #{
-    tokens := [source(), ...],
-    resource => binary() | [binary(), ...],
-    authorization_servers => [binary()],
-    principal => fun((Claims :: #{binary() => term()}) -> erlmcp_auth:principal()),
-    dpop => off | optional | required,
-    dpop_nonce => boolean(),
-    dpop_proofs => pos_integer(),
-    dpop_proofs_per_key => pos_integer(),
-    wait_ms => pos_integer(),
-    tls => [ssl:tls_client_option()]
-}.
--doc """
-Who says whether a token is good.
-
-- `jwt`: the token itself, signed by the `issuer` with a key of its `jwks`: those at an https URL
-  (or http on the loopback), or a list of JWKs. `algorithms` are `RS256`, `PS256`, `ES256` and
-  `EdDSA` unless told; `HS256`, `HS384` and `HS512` stand alone, and have a secret in place of keys,
-  of at least the bytes of their hash. `audience` takes the place of `resource`; `leeway_s` is how
-  far clocks may differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`,
-  which also stands for none).
-- `introspection`: the authorization server, asked at `uri` by a client that has an id and a secret,
-  or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for
-  `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is revoked serves that much
-  longer. `audience` is as above: an answer has to name it.
-- `static`: a list of tokens.
-- `verify`: a fun that is given the token and the head of the request. It runs in the connection's
-  process, so it looks up and does not call. `unknown` leaves the token to the next source.
-""".
--type source() ::
-    {jwt, #{issuer := binary(),
-            jwks := {uri, binary()} | {keys, [map()]} | {secret, erlmcp_oauth_options:secret()},
-            audience => binary() | [binary(), ...], algorithms => [binary(), ...],
-            types => [binary(), ...], leeway_s => 0..300}}
-    | {introspection, #{uri := binary(), issuer := binary(), client_id := binary(),
-                        client_secret => erlmcp_oauth_options:secret(),
-                        key => erlmcp_oauth_options:secret(), algorithm => binary(),
-                        audience => binary() | [binary(), ...], cache_s => 0..300}}
-    | {static, [static()]}
-    | {verify, fun((Token :: binary(), erlmcp_bearer:request()) ->
-                       {ok, verified()} | {error, binary()} | unknown)}.
--doc """
-A token, or its SHA-256 in hexadecimal digits, and whose it is. Without `scopes` it has none.
-""".
--type static() :: #{token | sha256 => binary(), principal := erlmcp_auth:principal(),
-                    scopes => all | [binary()], expires_at => integer()}.
--doc """
-What a fun knows of a token. Without `scopes` it has none; `expires_at` is in seconds of system
-time.
-""".
--type verified() :: #{principal := erlmcp_auth:principal(), scopes => all | [binary()],
-                      expires_at => integer() | infinity, claims => #{binary() => term()}}.
 -doc """
 The options with their defaults; secrets are in funs, and of static tokens there are hashes.
 `server` is the key of the server that they are of (`m:erlmcp_log`).
@@ -342,7 +272,7 @@ one_or_more([_ | _] = Values, Is) -> lists:all(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
 
 -doc "What requests are checked with, from options that were checked.".
--spec settings(options()) -> settings().
+-spec settings(erlmcp_listen:bearer()) -> settings().
 settings(#{tokens := Tokens} = Options) ->
     Secret = crypto:strong_rand_bytes(32),
     Blind = fun(Token) -> blinded(crypto:hash(sha256, Token), Secret) end,

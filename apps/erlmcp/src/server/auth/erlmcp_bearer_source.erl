@@ -2,6 +2,8 @@
 -moduledoc """
 Who asks with a token: the listener's sources, asked in their order until one of them knows it. It
 runs in the process that asks; what another machine has to say comes as an outcome.
+
+Internal.
 """.
 
 -export([identity/5]).
@@ -19,7 +21,7 @@ runs in the process that asks; what another machine has to say comes as an outco
                         client := erlmcp_introspection:client(), cache_s := non_neg_integer(),
                         audience := resource | [binary()]}}
     | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
-    | {verify, fun((binary(), erlmcp_bearer:request()) -> term())}.
+    | {verify, fun((binary(), erlmcp_listen:request()) -> term())}.
 -doc "What is to be asked of another machine: the keys of a source, or whether it knows a token.".
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
@@ -36,7 +38,7 @@ runs in the process that asks; what another machine has to say comes as an outco
     token :: binary(),
     digest :: erlmcp_bearer_tables:digest(),
     jwt :: {ok, erlmcp_jwt:jwt()} | error,
-    request :: erlmcp_bearer:request(),
+    request :: erlmcp_listen:request(),
     outcomes :: outcomes(),
     settings :: erlmcp_bearer_options:settings(),
     tables :: erlmcp_bearer_tables:tables(),
@@ -47,7 +49,7 @@ runs in the process that asks; what another machine has to say comes as an outco
 Who asks and what the token is bound to; or why it is refused; or what has to be asked first, and
 for which token.
 """.
--spec identity(Token :: binary(), erlmcp_bearer:request(), outcomes(),
+-spec identity(Token :: binary(), erlmcp_listen:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}
     | {wait, subject(), Token :: fun(() -> binary())}

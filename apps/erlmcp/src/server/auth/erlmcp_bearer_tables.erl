@@ -8,6 +8,8 @@ a key may have `dpop_proofs_per_key` in use, and fewer as those of other keys fi
 
 Tokens stand here as hashes with a secret. Times are seconds of system time; those of keys are
 milliseconds of monotonic time.
+
+Internal.
 """.
 
 -export([new/1]).

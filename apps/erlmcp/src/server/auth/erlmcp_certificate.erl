@@ -4,25 +4,16 @@ Who asks, by the certificate that a client has shown in TLS. That it is good, TL
 (`verify_peer`); here it is read whom it names. Pure, but for the user's fun.
 
 Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
+
+Internal.
 """.
 
 -include_lib("public_key/include/public_key.hrl").
 
 -export([check/1, identity/3]).
 
--export_type([options/0, name/0]).
+-export_type([name/0]).
 
--doc """
-What of it is the principal: `subject`, a pair of the issuer's and the subject's distinguished
-names; `san`, the first of its alternative names that is a URI (a SPIFFE id), or else an email
-address, or a DNS name; or what a fun says of the certificate (DER). `scopes` are what all of them
-may (`all`).
-""".
--type options() :: #{
-    principal => subject | san
-        | fun((public_key:der_encoded()) -> {ok, erlmcp_auth:principal()} | {error, binary()}),
-    scopes => erlmcp_scope:scopes()
-}.
 -type name() :: {uri | email | dns, binary()}.
 
 -doc "Whether these are options, or the one that is wrong and what it must be.".
@@ -49,7 +40,7 @@ each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
 -doc "The identity of a request of the server with this key, or why it is refused.".
--spec identity(options(), erlmcp_auth:request(), Key :: reference()) ->
+-spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
 identity(Options, #{certificate := Der} = Request, Key) ->
     Scopes = maps:get(scopes, Options, all),

@@ -4,6 +4,8 @@ The nonces that proofs of possession have to have: one of this time, or of the t
 five minutes. Nothing is kept: a nonce is made of its time with a secret.
 
 Source: RFC 9449, section 9.
+
+Internal.
 """.
 
 -export([new/0, current/2, is_known/3]).

@@ -3,6 +3,8 @@
 A proof of possession that came with a request, checked. Pure.
 
 Source: RFC 9449, sections 4.2, 4.3, 7 and 11.1.
+
+Internal.
 """.
 
 -export([algorithms/0, check/2]).

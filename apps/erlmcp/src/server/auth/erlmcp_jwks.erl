@@ -3,6 +3,8 @@
 Fetches the keys of an issuer. It runs in the process that asks.
 
 Sources: RFC 7517, section 5; RFC 9111, section 5.2 for how long they are fresh.
+
+Internal.
 """.
 
 -export([fetch/2]).

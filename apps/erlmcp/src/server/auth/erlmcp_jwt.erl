@@ -6,6 +6,8 @@ Nothing is taken that could be read in two ways: base64url that is not canonical
 twice, a header with `crit` (there is no extension that is understood) or `b64`.
 
 Sources: RFC 7515, RFC 7519, RFC 8725.
+
+Internal.
 """.
 
 -export([read/1, signed/3]).

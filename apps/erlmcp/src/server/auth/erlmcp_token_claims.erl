@@ -4,6 +4,8 @@ What the claims of an access token must be, and what they amount to. Pure. The c
 JWT, or an introspection's answer, which has the same names.
 
 Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 2.2; RFC 8707.
+
+Internal.
 """.
 
 -export([check/2, identity/2, confirmation/1]).

@@ -4,22 +4,41 @@ A JSON-RPC batch of 2025-03-26: the calls of one message, run side by side by on
 their answers sent to the owner as one. To its owner it is a call.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
+
+Internal.
 """.
 
--export([start/2, start/4, entry/2, ids/1, cancel/2, refuse_listen/1]).
+-export([start/3, start/4, refuse_listen/1]).
 
 -doc """
-Starts a batch that is linked to the calling process. `Items` are calls, and answers that are known
-already.
+Starts a batch that is linked to the calling process, and returns that process's calls with it.
+`Given` are calls, and answers that are known already. The calls of a batch count like others: one
+over the limit, and one whose id is in use, is refused in the batch's answer.
 """.
--spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls()) -> pid().
-start(Items, Instance) ->
+-spec start([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), erlmcp_calls:calls()) ->
+    erlmcp_calls:calls().
+start(Given, Revision, Calls) ->
+    Instance = erlmcp_calls:instance(Calls),
+    {Items, _} = lists:mapfoldl(
+        fun({call, #{id := Id} = Call} = Item, Count) ->
+                case erlmcp_calls:room_for({Id, Count}, Calls) of
+                    ok ->
+                        {Item, Count + 1};
+                    {error, Refusal} ->
+                        ok = erlmcp_call:leave(Call),
+                        {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
+                end;
+           (Item, Count) ->
+                {Item, Count}
+        end, 0, Given),
+    erlmcp_calls:adopt(start_linked(Items, Instance), entry(Items, Revision), Calls).
+
+start_linked(Items, Instance) ->
     Owner = self(),
     ok = pass_on(Items),
     spawn_link(fun() ->
-        {Status, Bytes} = run(Items, Instance, {Owner, {erlmcp_call, self()}}),
-        exit(Owner, {erlmcp_answer, Status, Bytes}),
-        unlink(Owner)
+        {Status, Bytes} = run(Items, Instance, erlmcp_call_messages:linked_owner(Owner)),
+        erlmcp_call_messages:exit_with_answer(Owner, Status, Bytes)
     end).
 
 -doc "Starts a batch of an HTTP session. `Waiting` is the connection that waits for its answer.".
@@ -36,23 +55,13 @@ start(Items, Instance, Waiting, Session) ->
 pass_on(Items) ->
     lists:foreach(fun erlmcp_call:pass_on/1, [Call || {call, Call} <- Items]).
 
--doc "What its owner keeps of a batch.".
--spec entry([erlmcp_engine:effect()], erlmcp_revision:revision()) -> erlmcp_calls:entry().
+%% What its owner keeps of a batch.
 entry(Items, Revision) ->
-    {batch, ids(Items), {Revision, ~"batch", undefined}, none}.
+    {batch, [Id || {call, #{id := Id}} <- Items], {Revision, ~"batch", undefined}, none}.
 
--doc "The ids of the calls in a batch.".
--spec ids([erlmcp_engine:effect()]) -> [erlmcp_message:id()].
-ids(Items) ->
-    [Id || {call, #{id := Id}} <- Items].
-
--doc "Ends the call of this id in a batch; the others go on.".
--spec cancel(pid(), erlmcp_message:id()) -> ok.
-cancel(Batch, Id) ->
-    Batch ! {cancel, Id},
-    ok.
-
--doc "The answer to a subscription in a batch: it would keep the others waiting for its end.".
+-doc """
+Returns the refusal of a subscription in a batch: it would keep the others waiting for its end.
+""".
 -spec refuse_listen(erlmcp_message:id()) -> erlmcp_reply:reply().
 refuse_listen(Id) ->
     Message = ~"subscriptions/listen: not in a batch",
@@ -84,7 +93,7 @@ gather(Answers, Calls, Owner, Most) ->
         _ ->
             {Ids, {Withdrawn, Out, Next}} = event(Calls, Owner),
             ok = lists:foreach(fun({Id, _}) ->
-                erlmcp_call_report:to_owner(Owner, {withdraw, Id})
+                erlmcp_call_messages:withdraw(Owner, Id)
             end, Withdrawn),
             gather(with(Out, Ids, Answers, Most), Next, Owner, Most)
     end.
@@ -92,14 +101,14 @@ gather(Answers, Calls, Owner, Most) ->
 event(Calls, {Pid, _} = Owner) ->
     receive
         {{erlmcp_call, _}, {notification, _, _} = Notification} ->
-            ok = erlmcp_call_report:to_owner(Owner, Notification),
+            ok = erlmcp_call_messages:pass_on(Owner, Notification),
             {[], {[], [], Calls}};
         {{erlmcp_call, Call}, {request, Asked, _, _} = Request} ->
             {[], Bytes, Next} = erlmcp_calls:message(Call, Request, Calls),
             %% The answer comes here, so that what is not answered is known. An ended call has none.
             ok = case Bytes of
                 [] -> ok;
-                _ -> erlmcp_call_report:to_owner(Owner, {request, Asked, self(), Bytes})
+                _ -> erlmcp_call_messages:request(Owner, Asked, Bytes)
             end,
             {[], {[], [], Next}};
         {erlmcp_response, Id, Outcome} ->

@@ -1,17 +1,28 @@
 -module(erlmcp_call_report).
 -moduledoc """
-What a running call (`m:erlmcp_call`) says before its answer, and to whom: its owner, or, of a quick
-call, who runs it. Notifications have a bound (`m:erlmcp_notification_window`).
+Reports of a handler before the answer of its call: progress, log messages, and others. They go to
+the call's owner (`m:erlmcp_call_messages`). Notifications have a bound
+(`m:erlmcp_notification_window`).
+
+Internal.
 """.
 
--export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
--export([to_owner/2, said/0]).
+-export([owned/2, owned/3, before_progress/1, progress/3, log/4]).
+-export([elicitation_complete/2, close_connection/1]).
 
 %% In the `_meta` of a notification: how many before it were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
 
-%% What a quick call says is kept here, of its process.
--define(SAID, erlmcp_said).
+-doc "Returns the context of a call whose reports go to an owner.".
+-spec owned(erlmcp_call:owner(), erlmcp_engine:context()) -> erlmcp_engine:context().
+owned(Owner, #{call := Call} = Context) ->
+    Context#{call := Call#{owner => Owner}}.
+
+-doc "Returns the same with the window of its notifications, or the limits of an inline call's.".
+-spec owned(erlmcp_call:owner(), Window :: term(), erlmcp_engine:context()) ->
+    erlmcp_engine:context().
+owned(Owner, Window, #{call := Call} = Context) ->
+    Context#{call := Call#{owner => Owner, window => Window}}.
 
 -doc """
 Reports progress, if the client asked for it. A value that does not grow is not sent: the
@@ -20,7 +31,7 @@ specification wants each to be greater than the one before.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
     ok;
-progress(#{progressed := Last} = Context, Progress, Details) ->
+progress(#{call := #{progressed := Last}} = Context, Progress, Details) ->
     case grows(ordinal(Progress), atomics:get(Last, 1), Last) of
         true ->
             ok = status(Context, Details),
@@ -45,19 +56,19 @@ ordinal(Progress) ->
         <<1:1, Size:63>> -> -Size
     end.
 
--doc "The context of a call that can report progress, before it has.".
+-doc "Returns the context of a call that can report progress, before it has.".
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
     Context;
-before_progress(Context) ->
+before_progress(#{call := Call} = Context) ->
     Last = atomics:new(1, []),
     ok = atomics:put(Last, 1, -1 bsl 63),
-    Context#{progressed => Last}.
+    Context#{call := Call#{progressed => Last}}.
 
 %% The message of a task's progress is what its clients see of it when they look.
-status(#{task := _, owner := Owner}, #{message := Message}) ->
+status(#{task := _, call := #{owner := Owner}}, #{message := Message}) ->
     <<_/binary>> = Text = unicode:characters_to_binary(Message),
-    to_owner(Owner, {status, Text});
+    erlmcp_call_messages:task_status(Owner, Text);
 status(_, _) ->
     ok.
 
@@ -94,29 +105,32 @@ send(#{task := Id} = Context, Method, Params) ->
 send(Context, Method, Params) ->
     notify(Context, Method, Params).
 
-notify(#{owner := {Pid, quick} = Owner, unread := Limits}, Method, Params) ->
+notify(#{call := #{owner := {Pid, inline} = Owner, window := Limits}}, Method, Params) ->
     %% Another process is not heard.
     case self() of
-        Pid -> notify(Owner, unread(get(?SAID), Limits), Method, Params);
-        _ -> ok
+        Pid ->
+            Window = inline_window(erlmcp_connection_cache:reports(), Limits),
+            notify(Owner, Window, Method, Params);
+        _ ->
+            ok
     end;
-notify(#{owner := Owner, unread := Unread}, Method, Params) ->
-    notify(Owner, Unread, Method, Params).
+notify(#{call := #{owner := Owner, window := Window}}, Method, Params) ->
+    notify(Owner, Window, Method, Params).
 
-notify(Owner, Unread, Method, Params) ->
-    case erlmcp_notification_window:room(Unread) of
+notify(Owner, Window, Method, Params) ->
+    case erlmcp_notification_window:room(Window) of
         {ok, LeftOut} ->
             Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
             Bytes = iolist_to_binary(Notification),
-            ok = erlmcp_notification_window:sent(byte_size(Bytes), Unread),
-            to_owner(Owner, {notification, Bytes, Unread});
+            ok = erlmcp_notification_window:sent(byte_size(Bytes), Window),
+            erlmcp_call_messages:notification(Owner, Bytes, Window);
         none ->
             ok
     end.
 
-unread([{notification, _, Unread} | _], _) -> Unread;
-unread([_ | Said], Limits) -> unread(Said, Limits);
-unread(_, Limits) -> erlmcp_notification_window:new(Limits).
+inline_window([{notification, _, Window} | _], _) -> Window;
+inline_window([_ | Reports], Limits) -> inline_window(Reports, Limits);
+inline_window([], Limits) -> erlmcp_notification_window:new(Limits).
 
 with_left_out(0, Params) ->
     Params;
@@ -129,32 +143,5 @@ Ends the connection of the call's stream, whose client comes back for what follo
 of 2025-11-25 on HTTP has that.
 """.
 -spec close_connection(erlmcp_engine:context()) -> ok.
-close_connection(#{owner := Owner}) ->
-    to_owner(Owner, close_connection).
-
--doc "Sends the owner of a call something before its answer.".
--spec to_owner(erlmcp_call:owner(), erlmcp_call:message()) -> ok.
-to_owner({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
-    ok = erlmcp_session_call:mark_reported(Marks),
-    Pid ! {Tag, Message},
-    ok;
-to_owner({Pid, quick}, Message) when Pid =:= self() ->
-    _ = put(?SAID, case get(?SAID) of
-        undefined -> [Message];
-        Said -> [Message | Said]
-    end),
-    ok;
-to_owner({_, quick}, _) ->
-    %% Nobody hears what another process says for it.
-    ok;
-to_owner({Pid, Tag}, Message) ->
-    Pid ! {Tag, Message},
-    ok.
-
--doc "What a quick call in this process has reported, in its order. It is given once.".
--spec said() -> [erlmcp_call:message()].
-said() ->
-    case erase(?SAID) of
-        undefined -> [];
-        Said -> lists:reverse(Said)
-    end.
+close_connection(#{call := #{owner := Owner}}) ->
+    erlmcp_call_messages:close_connection(Owner).

@@ -8,24 +8,24 @@ A call that ends, however it does, waits no more for what it has asked the clien
 are `withdrawn`, and the client is told so (`withdrawal/1`) before the answer of the call.
 
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
+
+Internal.
 """.
 
 -export([new/1, count/1, has_room/1, ids/2, find/2, check_id/2, id_in_use/0]).
--export([start/2, batch/3, adopt/3]).
+-export([start/2, room_for/2, instance/1, adopt/3]).
 -export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1,
          end_session/1, stop/1, leave/1]).
 -export([withdrawal/1]).
 
--export_type([calls/0, entry/0, place/0, asked/0, withdrawn/0]).
+-export_type([calls/0, entry/0, place/0, withdrawn/0]).
 
 -doc "A call or a batch, the requests that it answers, what it is about, and its place.".
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), place()}.
 %% What a call has at the server's gate, which is left for it when it is killed.
 -type place() :: {ticket, erlmcp_gate:ticket()} | none.
 -doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
--type withdrawn() :: [asked()].
--doc "A request to the client, by its id, and the task that it is of.".
--type asked() :: {erlmcp_message:id(), erlmcp_task_store:id() | none}.
+-type withdrawn() :: [erlmcp_call_messages:asked()].
 -opaque calls() :: #{
     instance := erlmcp_instance:of_calls(),
     running := #{pid() => entry()},
@@ -36,12 +36,12 @@ Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
     ids := #{erlmcp_message:id() => pid()}
 }.
 
--doc "No calls yet.".
+-doc "Returns the calls of a new connection or session: none.".
 -spec new(erlmcp_instance:of_calls()) -> calls().
 new(Instance) ->
     #{instance => erlmcp_instance:of_calls(Instance), running => #{}, asked => #{}, ids => #{}}.
 
--doc "How many calls run.".
+-doc "Returns how many calls run.".
 -spec count(calls()) -> non_neg_integer().
 count(#{running := Running}) ->
     map_size(Running).
@@ -51,7 +51,9 @@ count(#{running := Running}) ->
 has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
     map_size(Ids) < Max.
 
--doc "The ids of the requests that a running call answers: one, several for a batch, or none.".
+-doc """
+Returns the ids of the requests that a running call answers: one, several for a batch, or none.
+""".
 -spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
 ids(Call, #{running := Running}) ->
     case Running of
@@ -59,7 +61,7 @@ ids(Call, #{running := Running}) ->
         #{} -> []
     end.
 
--doc "The running call or batch that answers the request of this id.".
+-doc "Returns the running call or batch that answers the request with this id.".
 -spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
@@ -99,30 +101,23 @@ over_limit(Max) ->
                        #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
 
 -doc """
-Starts a batch, which gives one answer. Its calls count like others: those over the limit, and those
-whose id is in use, are refused in it.
+Returns `ok` if one more call with this id may run next to `Count` others of its batch, or its
+refusal.
 """.
--spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) -> calls().
-batch(Given, Revision, #{ids := Ids, instance := Instance} = Calls) ->
-    {Items, _} = lists:mapfoldl(
-        fun({call, #{id := Id} = Call}, Count) when is_map_key(Id, Ids) ->
-                ok = erlmcp_call:leave(Call),
-                {erlmcp_reply:refuse(Id, id_in_use(), Revision), Count};
-           ({call, #{id := Id} = Call} = Item, Count) ->
-                case room(Count, Instance) of
-                    ok ->
-                        {Item, Count + 1};
-                    {error, Refusal} ->
-                        ok = erlmcp_call:leave(Call),
-                        {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
-                end;
-           (Item, Count) ->
-                {Item, Count}
-        end, map_size(Ids), Given),
-    adopt(erlmcp_batch:start(Items, Instance), erlmcp_batch:entry(Items, Revision), Calls).
+-spec room_for({erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+room_for({Id, _}, #{ids := Ids}) when is_map_key(Id, Ids) ->
+    {error, id_in_use()};
+room_for({_, Count}, #{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
+    case map_size(Ids) + Count < Max of
+        true -> ok;
+        false -> {error, over_limit(Max)}
+    end.
 
-room(Count, #{limits := #{calls_per_connection := Max}}) when Count < Max -> ok;
-room(_, #{limits := #{calls_per_connection := Max}}) -> {error, over_limit(Max)}.
+-doc "Returns what these calls know of their server.".
+-spec instance(calls()) -> erlmcp_instance:of_calls().
+instance(#{instance := Instance}) ->
+    Instance.
 
 -doc """
 Takes in a call or a batch that another process started and linked to this one. Its answer is a
@@ -133,15 +128,19 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
     Calls#{running := Running#{Pid => Entry},
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
--doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
--spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {withdrawn(), iodata(), calls()}.
+-doc """
+Handles a message of a call. Returns bytes for the client, and the calls after it. An ended call is
+not heard.
+""".
+-spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
+    {withdrawn(), iodata(), calls()}.
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
-        {#{Call := _}, {notification, Bytes, Unread}} ->
-            ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+        {#{Call := _}, {notification, Bytes, Window}} ->
+            ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
             {[], Bytes, Calls};
         {#{Call := _}, {request, {Id, _}, Asking, _}} when Asked =:= unanswerable ->
-            Asking ! {erlmcp_response, Id, {error, end_of_input}},
+            ok = erlmcp_call_messages:response(Asking, Id, {error, end_of_input}),
             {[], [], Calls};
         {#{Call := _}, {request, {Id, Task}, Asking, Bytes}} ->
             {[], Bytes, Calls#{asked := Asked#{Id => {Asking, Call, Task}}}};
@@ -158,23 +157,26 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[], [], Calls}
     end.
 
--doc "The client answered a request; the call that waits for it is told.".
+-doc "Hands the client's answer to the call that waits for it.".
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
         {{Asking, _, _}, Rest} ->
-            Asking ! {erlmcp_response, Id, Outcome},
+            ok = erlmcp_call_messages:response(Asking, Id, Outcome),
             Calls#{asked := Rest};
         error ->
             Calls
     end.
 
--doc "The client of this call is gone; what the call asked of it is not answered.".
+-doc "Ends the requests of a call whose client is gone: nobody answers them.".
 -spec abandon(Call :: pid(), calls()) -> {withdrawn(), calls()}.
 abandon(Call, Calls) ->
     unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
 
--doc "The client will answer nothing any more; calls that ask are told so.".
+-doc """
+Ends all requests to the client, which will answer nothing any more. The calls that wait are told
+so.
+""".
 -spec end_of_input(calls()) -> {withdrawn(), calls()}.
 end_of_input(Calls) ->
     {Withdrawn, Left} = unanswered(end_of_input, fun(_) -> true end, Calls),
@@ -182,19 +184,22 @@ end_of_input(Calls) ->
 
 unanswered(Why, Is, #{asked := Asked} = Calls) ->
     {Withdrawn, Left} = withdrawn(Is, Asked),
-    _ = [begin
-             #{Id := {Asking, _, _}} = Asked,
-             Asking ! {erlmcp_response, Id, {error, Why}}
-         end || {Id, _} <- Withdrawn],
+    lists:foreach(fun({Id, _}) ->
+        #{Id := {Asking, _, _}} = Asked,
+        ok = erlmcp_call_messages:response(Asking, Id, {error, Why})
+    end, Withdrawn),
     {Withdrawn, Calls#{asked := Left}}.
 
--doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
+-doc """
+Handles the end of a linked process. Returns the answer of the call that it was, or what there is in
+its place.
+""".
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
-    case {Running, Reason} of
-        {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
+    case {Running, erlmcp_call_messages:ended(Reason)} of
+        {#{Pid := _}, {answer, _, Bytes}} ->
             forget(Pid, Bytes, Calls);
-        {#{Pid := _}, normal} ->
+        {#{Pid := _}, silent} ->
             %% Its answer went elsewhere.
             forget(Pid, [], Calls);
         {#{Pid := {call, [Id], Subject, Place}}, _} ->
@@ -222,7 +227,7 @@ cancel(Id, #{running := Running} = Calls) ->
                     {Withdrawn, _, Left} = forget(Pid, [], Calls),
                     {Withdrawn, Left};
                 #{Pid := {batch, _, _, _}} ->
-                    ok = erlmcp_batch:cancel(Pid, Id),
+                    ok = erlmcp_call_messages:cancel(Pid, Id),
                     {[], Calls}
             end;
         error ->
@@ -230,7 +235,7 @@ cancel(Id, #{running := Running} = Calls) ->
     end.
 
 -doc "Tells the client that nobody waits for the answer to this request any more.".
--spec withdrawal(asked()) -> binary().
+-spec withdrawal(erlmcp_call_messages:asked()) -> binary().
 withdrawal({Id, Task}) ->
     Params = of_task(Task, #{~"requestId" => Id,
                              ~"reason" => ~"nobody waits for the answer any more"}),

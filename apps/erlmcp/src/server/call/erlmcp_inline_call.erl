@@ -2,60 +2,53 @@
 -moduledoc """
 Calls of definitions that say `quick => true`: they run in the process of their connection, where
 nothing keeps them waiting, and cost no process of their own. A connection asks here first, and
-starts the call as any other where it hears `start`: the call has to wait for its place, its client
-wants to be told of its progress or its log, it goes on with an earlier round, it is to be a task,
-its time is shorter than what is looked at here, or the definition was not as quick as it said.
+starts the call as any other where it hears `start`. That is so where the call has to wait for its
+place, goes on with an earlier round, or is to be a task; where its client wants to be told of its
+progress or its log; where its time is shorter than what is looked at here; and where the definition
+was not as quick as it said.
 
-That it is quick is looked at. A call that used more than `?MOST` reductions takes the others of its
-definition with it: for a minute they run in their own processes. One that lasts longer than
-`?LONGEST` milliseconds ends with its connection (`m:erlmcp_inline_call_watchdog`), and its
-definition is not quick any more. Both are said in the log and as events.
+Whether a definition is quick is observed. A definition whose calls use too much, or last too long,
+is not quick any more, and a call that does not come to its end is ended with its connection
+(`m:erlmcp_inline_call_watchdog`).
 
-What such a call uses is a part of its connection's work: the gate holds its place, and counts
-neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`), since to hold back calls would
-not make a connection's work less.
+The work of such a call is a part of its connection's work. So the gate holds its place, and counts
+neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`): to hold back calls would not
+make a connection's work less.
+
+Internal.
 """.
 
--export([run/2, tell/5]).
--export([mark/0, unmark/3]).
+-export([is_in_turn/1, run/2, tell/5]).
 
--export_type([mark/0, whose/0]).
-
--doc "When calls of a definition are quick again, in monotonic milliseconds.".
--type mark() :: atomics:atomics_ref().
--doc "Whose call it is: the server's key, the method, and the definition's name or URI.".
--type whose() :: {reference(), Method :: binary(), Target :: binary()}.
-
-%% Reductions of a call: about a millisecond.
--define(MOST, 40_000).
-%% Milliseconds of a call.
--define(LONGEST, 1_000).
-%% Milliseconds for which a definition is not quick that was not once.
--define(PAUSE, 60_000).
-%% Later than any time.
--define(NEVER, (1 bsl 60)).
-
--doc "The mark of a definition that says it is quick.".
--spec mark() -> mark().
-mark() ->
-    Mark = atomics:new(1, []),
-    ok = atomics:put(Mark, 1, erlang:monotonic_time(millisecond)),
-    Mark.
+%% Reductions for which what arrived together is answered here, be it quick: some ten milliseconds,
+%% in which the first answer waits to be written.
+-define(TURN, 400_000).
 
 -doc """
-The answer of a call that ran here, in the calling process, which is its connection's and has nobody
-else's call; and what it said before, in its order. `start` where it is to have its own process.
+Returns `true` if the calling process, a connection's, may run one more inline call: it has not used
+many reductions since it had the messages that it works on. `Since` are its reductions then.
+""".
+-spec is_in_turn(Since :: non_neg_integer()) -> boolean().
+is_in_turn(Since) ->
+    {reductions, Now} = process_info(self(), reductions),
+    Now - Since =< ?TURN.
+
+-doc """
+Runs a call in the calling process, which is its connection's and has nobody else's call. Returns
+its answer, and what it reported before, in its order; or `start` where it is to have a process of
+its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
-    {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call:message()]} | start.
+    {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
 run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->
     #{context := Context} = Call,
-    Now = erlang:monotonic_time(millisecond),
-    case atomics:get(Mark, 1) =< Now andalso erlmcp_gate:has_place(Ticket)
-        andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= ?LONGEST of
-        true -> placed(Call, Now + ?LONGEST, Instance);
+    Now = erlmcp_clock:now_ms(),
+    Longest = erlmcp_inline_call_watchdog:longest_ms(),
+    case erlmcp_inline_call_watchdog:is_quick(Mark, Now) andalso erlmcp_gate:has_place(Ticket)
+        andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= Longest of
+        true -> placed(Call, Now + Longest, Instance);
         false -> start
     end;
 run(_, _) ->
@@ -78,10 +71,10 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
                 try
                     answered(Call, Context, Deadline, Watched, Instance)
                 after
-                    ok = erlmcp_inline_call_watchdog:over(InCall),
+                    ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
                     erlmcp_call:leave(Call)
                 end,
-            {Answer, erlmcp_call_report:said()}
+            {Answer, erlmcp_connection_cache:take_reports()}
     end.
 
 answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
@@ -94,15 +87,16 @@ answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
-    Given#{owner => {self(), quick}, deadline => Deadline};
+    erlmcp_call_report:owned(erlmcp_call_messages:inline_owner(), Given#{deadline => Deadline});
 context(Given, Deadline, #{limits := Limits}) ->
-    %% Most say nothing: what is unread of it is counted from the first message on.
-    Given#{owner => {self(), quick}, deadline => Deadline, unread => Limits}.
+    %% Most report nothing: the window begins with the first notification.
+    erlmcp_call_report:owned(erlmcp_call_messages:inline_owner(), Limits,
+                             Given#{deadline => Deadline}).
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.
 outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
-          arguments := Arguments} = Call, Context, {Mark, Whose}) ->
+          arguments := Arguments} = Call, Context, Watched) ->
     {reductions, Before} = process_info(self(), reductions),
     try
         maybe
@@ -111,55 +105,28 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
         end
     after
         {reductions, After} = process_info(self(), reductions),
-        _ = After - Before > ?MOST andalso unmark(Mark, pause, {Whose, reductions})
+        ok = erlmcp_inline_call_watchdog:used(After - Before, Watched)
     end.
 
 -doc """
 Sends a session's client what a call said, and then its answer, the way of other calls that say
 something: `Waiting` is the connection that waits for it.
 """.
--spec tell([erlmcp_call:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_engine:call(),
+-spec tell([erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
+           erlmcp_engine:call(),
            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
 tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
     #{id := Session, instance := Instance} = Known,
     Entry = {call, [Id], erlmcp_call:subject(Call), none},
     Answer = iolist_to_binary(Bytes),
     %% One more than there may be, where they are all taken: it is over already.
-    ok = erlmcp_instance:count_calls(Session, 1, Instance),
+    ok = erlmcp_session_table:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, Entry, Waiting, fun(Owner) ->
             ok = lists:foreach(fun(Message) ->
-                erlmcp_call_report:to_owner(Owner, Message)
+                erlmcp_call_messages:pass_on(Owner, Message)
             end, Said),
             {Status, Answer}
         end)
     end),
     ok.
-
--doc "A definition is not quick, for a while or for good. Says so, if it was until now.".
--spec unmark(mark(), pause | for_good, {whose(), Why :: reductions | deadline}) -> ok.
-unmark(Mark, HowLong, Seen) ->
-    Now = erlang:monotonic_time(millisecond),
-    Until = case HowLong of
-        pause -> Now + ?PAUSE;
-        for_good -> ?NEVER
-    end,
-    unmark(Mark, Until, atomics:get(Mark, 1), Now, Seen).
-
-unmark(_, Until, Before, _, _) when Before >= Until ->
-    ok;
-unmark(Mark, Until, Before, Now, Seen) ->
-    case atomics:compare_exchange(Mark, 1, Before, Until) of
-        ok when Before =< Now -> tell(Seen);
-        ok -> ok;
-        Other -> unmark(Mark, Until, Other, Now, Seen)
-    end.
-
-tell({{Key, Method, Target}, Why}) ->
-    Limit = case Why of
-        reductions -> ?MOST;
-        deadline -> ?LONGEST
-    end,
-    Told = #{method => Method, target => Target, why => Why, limit => Limit},
-    ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
-    erlmcp_event:emit(Key, not_quick, Told).

@@ -1,28 +1,50 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
-The process of the node that ends quick calls which are not (`m:erlmcp_inline_call`): such a call
-has no process of its own, and who is in it looks at no clock. It ends the process of one whose time
-is over a moment later, unless that says first that the call is over after all. Once it has seen a
-call late the process goes on only with this one's word, and so is never ended for a call that it is
-done with. Nor is one that has had no processor meanwhile (`m:erlmcp_inline_call_lateness`).
+The process of the node that ends quick calls which are not quick (`m:erlmcp_inline_call`). Such a
+call runs in its connection's process, which looks at no clock meanwhile. When the time of a call is
+over, the watchdog ends that process a moment later, unless the process says first that the call is
+over after all. Once the watchdog has seen a call late, the process goes on only with the watchdog's
+word, and so is never ended for a call that it is done with. Nor is a process ended that has had no
+processor meanwhile.
 
-A timer of each call would cost more than most of them, and a message to here too. So a process says
-in a word of its own until when its call may last, and again that it is over; a table has the words
-of all. A look goes through them. It comes at the first deadline that the one before it found, and
-at most `?APART` milliseconds later; one that finds no call asks for none, and who begins one then
-says so. Words of which nothing is heard any more leave the table, and the last of them is the
-last look: a process that is idle costs nothing here, nor does one that has ended.
+That a call is late says nothing of its definition: on a node with too much to do all calls are, and
+on a connection with much to do a call may be interrupted, and have to wait for its turn to go on. A
+definition is not quick where the process waits, works on, or is in native code all the time. A
+process that only had no turn is looked at again.
 
-The table is the application's supervisor's: when the process begins anew it finds the words again,
+The watchdog also knows which definitions are quick. Each definition that says it is has a mark
+(`mark/0`), which says until when it is not: for a minute after a call with too many reductions, and
+for good after a call that lasted too long. Both are said in the log and as events.
+
+A timer of each call would cost more than most calls do, and so would a message to here. Therefore a
+process writes into a word of its own until when its call may last, and again that it is over, and a
+table has the words of all. A look goes through them. It comes at the first deadline that the look
+before found, and at most `?APART` milliseconds later. A look that finds no call asks for no other
+one, and the process that begins a call then asks for it. Words of which nothing is heard any more
+leave the table, and the last of them is the last look: a process that is idle costs nothing here,
+nor does one that has ended.
+
+The table is the application's supervisor's. When the watchdog begins anew it finds the words again,
 and those of late calls among them.
+
+Internal.
 """.
 
 -behaviour(gen_server).
 
--export([open/0, start_link/0, watch/2, over/1, forget/0, has_ended/1]).
+-export([open/0, start_link/0, mark/0, is_quick/2, longest_ms/0, used/2]).
+-export([watch/2, end_of_call/1, has_ended/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([call/0]).
+-export_type([call/0, watch/0, mark/0, whose/0]).
+
+%% Reductions of a call: about a millisecond.
+-define(MOST, 40_000).
+%% Milliseconds of a call.
+-define(LONGEST, 1_000).
+%% Milliseconds for which a definition is not quick that was not once, and for good.
+-define(PAUSE, 60_000).
+-define(FOR_GOOD, (1 bsl 60)).
 
 %% Milliseconds between looks, at least.
 -define(APART, 100).
@@ -32,6 +54,15 @@ and those of late calls among them.
 -define(AT_A_TIME, 500).
 %% Processes that it is known of that they were ended here.
 -define(ENDED, 100).
+
+%% Milliseconds in which a process whose time is over, and that has the processor, may still say
+%% that it is done.
+-define(GRACE, 1_000).
+%% How often it gets them again that neither waits nor has done this many reductions since: it was
+%% the processor that was late.
+-define(GRACES, 30).
+%% Milliseconds after which it is looked at again whether its definition is to be quick.
+-define(AGAIN, 100).
 
 %% The rows are `{Word, Pid, Watched}`, and `{due, Due}`.
 -define(WATCHED, 3).
@@ -47,11 +78,18 @@ and those of late calls among them.
 %% When the next look was asked for, which all read and few write: it is alone in its cache line.
 -define(DUE, 8).
 -define(NEVER, (-(1 bsl 58))).
-%% Milliseconds after which it does not come any more: who asked was ended before it was heard.
+%% Milliseconds after which it does not come any more: the process that asked was ended before it
+%% was heard.
 -define(COMES, 5_000).
 
--type watched() :: {erlmcp_inline_call:mark(), erlmcp_inline_call:whose()}.
+-doc "The monotonic millisecond from which on calls of a definition are quick.".
+-type mark() :: atomics:atomics_ref().
+-doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
+-type whose() :: {reference(), Method :: binary(), Target :: binary()}.
+-type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().
+-doc "The word of a process, and the call that was watched by it last.".
+-opaque watch() :: {watched(), word(), Due :: atomics:atomics_ref()}.
 -opaque call() :: {word(), Deadline :: integer()}.
 
 -record(state, {
@@ -75,14 +113,41 @@ open() ->
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1000}]).
 
+-doc "Returns the mark of a definition that says it is quick.".
+-spec mark() -> mark().
+mark() ->
+    Mark = atomics:new(1, []),
+    ok = atomics:put(Mark, 1, erlmcp_clock:now_ms()),
+    Mark.
+
+-doc "Returns `true` if calls of the definition with this mark are quick at a monotonic time.".
+-spec is_quick(mark(), NowMs :: integer()) -> boolean().
+is_quick(Mark, Now) ->
+    atomics:get(Mark, 1) =< Now.
+
+-doc "Returns how many milliseconds a quick call may last.".
+-spec longest_ms() -> pos_integer().
+longest_ms() ->
+    ?LONGEST.
+
 -doc """
-The calling process is in a quick call from now on, which may last until then; or it is in `none`,
-since nobody is there who would watch it.
+Notes how many reductions a quick call used. With more than 40,000 of them its definition is not
+quick for a minute.
+""".
+-spec used(Reductions :: non_neg_integer(), watched()) -> ok.
+used(Reductions, {Mark, Whose}) when Reductions > ?MOST ->
+    unmark(Mark, pause, {Whose, reductions});
+used(_, _) ->
+    ok.
+
+-doc """
+Watches the calling process, which is in a quick call that may last until then. `none` if nobody is
+there who would watch it.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
     try
-        watched(Deadline, Watched, get(?MODULE))
+        watched(Deadline, Watched, erlmcp_connection_cache:watched())
     catch
         %% The application has ended, and the table with it.
         error:badarg -> none
@@ -101,29 +166,29 @@ watched(Deadline, Watched, Known) ->
                     {Word, Deadline};
                 _ ->
                     %% The application was started anew, and has another table.
-                    watched(Deadline, Watched, undefined)
+                    watched(Deadline, Watched, none)
             end
     end.
 
 in_call(Deadline, Watched, {Watched, Word, _} = Known) ->
     case atomics:exchange(Word, 1, Deadline) of
-        ?FORGOTTEN -> in_call(Deadline, Watched, undefined);
+        ?FORGOTTEN -> in_call(Deadline, Watched, none);
         _ -> Known
     end;
 in_call(Deadline, Watched, {_, Word, Due}) ->
     %% What is late is named. Where it was forgotten there is no row.
     _ = ets:update_element(?MODULE, Word, {?WATCHED, Watched}),
-    in_call(Deadline, Watched, known(Watched, Word, Due));
-in_call(Deadline, Watched, undefined) ->
+    in_call(Deadline, Watched, keep_word(Watched, Word, Due));
+in_call(Deadline, Watched, none) ->
     %% Another one: the row of one that was forgotten may still be there, or not any more.
     Word = atomics:new(1, []),
     ok = atomics:put(Word, 1, Deadline),
     true = ets:insert(?MODULE, {Word, self(), Watched}),
-    known(Watched, Word, due()).
+    keep_word(Watched, Word, due()).
 
-known(Watched, Word, Due) ->
+keep_word(Watched, Word, Due) ->
     Known = {Watched, Word, Due},
-    _ = put(?MODULE, Known),
+    ok = erlmcp_connection_cache:put_watched(Known),
     Known.
 
 due() ->
@@ -135,9 +200,9 @@ ask_for_look(Due, Look, Deadline) ->
         _ -> ok
     end.
 
--doc "It is not any more.".
--spec over(call()) -> ok.
-over({Word, Deadline}) ->
+-doc "Ends the watch over a call, which is over.".
+-spec end_of_call(call()) -> ok.
+end_of_call({Word, Deadline}) ->
     case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of
         ok -> ok;
         Late -> settle(Word, Late, ?OVER + Deadline)
@@ -156,16 +221,7 @@ settle(Word, Late, Over) ->
         Again -> settle(Word, Again, Over)
     end.
 
--doc """
-The calling process is in no quick call, nor will it be for a while: it has another word then, and
-the one that it had leaves the table as others do.
-""".
--spec forget() -> ok.
-forget() ->
-    _ = erase(?MODULE),
-    ok.
-
--doc "Whether a process was ended here, of late.".
+-doc "Returns `true` if a process was ended here recently.".
 -spec has_ended(pid()) -> boolean().
 has_ended(Pid) ->
     try
@@ -176,7 +232,7 @@ has_ended(Pid) ->
 
 -doc false.
 init([]) ->
-    {ok, #state{looked = erlang:monotonic_time(millisecond)}, {continue, look}}.
+    {ok, #state{looked = erlmcp_clock:now_ms()}, {continue, look}}.
 
 -doc false.
 handle_continue(look, State) ->
@@ -201,7 +257,7 @@ handle_info({not_quick, Word, Since, Why}, #state{late = Late} = State) ->
     %% One that is over waits for the answer to that: it was known here before it waited.
     case Late of
         #{Word := {_, {Mark, Whose}, Since}} ->
-            ok = erlmcp_inline_call:unmark(Mark, pause, {Whose, Why});
+            ok = unmark(Mark, pause, {Whose, Why});
         #{} ->
             ok
     end,
@@ -233,7 +289,7 @@ look_at(At, #state{look = {Timer, _}} = State) ->
 look(State) ->
     Due = due(),
     ok = atomics:put(Due, ?DUE, ?NEVER),
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     true = ets:safe_fixtable(?MODULE, true),
     Words = ets:select(?MODULE, [{{'$1', '_', '_'}, [], ['$1']}], ?AT_A_TIME),
     {Next, Looked} = looked(Words, none, State#state{looked = Now}),
@@ -290,7 +346,8 @@ word(Word, Over, Now, State) when Over - ?OVER + ?KEPT =< Now ->
 word(_, _, _, _) ->
     later.
 
-%% One that was late for another process here is so again: who is done with it meanwhile sees that.
+%% A call that was late for another process here is so again: a process that is done with it
+%% meanwhile sees that.
 late(Word, Seen, Late, Now, #state{late = Known} = State) ->
     case atomics:compare_exchange(Word, 1, Seen, Late) of
         ok ->
@@ -300,14 +357,56 @@ late(Word, Seen, Late, Now, #state{late = Known} = State) ->
             word(Word, Next, Now, State)
     end.
 
+%% The one who asks a process may wait for it.
 ask(Word, Pid) ->
     Self = self(),
     Since = make_ref(),
-    ok = erlmcp_inline_call_lateness:ask(Pid, fun({What, Why}) ->
-        Self ! {What, Word, Since, Why},
-        ok
+    _ = spawn(fun() ->
+        Say = fun({What, Why}) ->
+            Self ! {What, Word, Since, Why},
+            ok
+        end,
+        observe(Pid, Say)
     end),
     Since.
+
+%% Says of a process that is late what is seen of it, `overdue` as the last.
+observe(Pid, Say) ->
+    Begin = work_of(Pid),
+    NotQuick = fun(turn) -> ok; (Why) -> Say({not_quick, Why}) end,
+    ok = NotQuick(why(Begin, none)),
+    receive after ?AGAIN -> ok end,
+    ok = NotQuick(why(work_of(Pid), Begin)),
+    Say({overdue, given_time(Pid, Begin, NotQuick, ?GRACES)}).
+
+%% One in native code is not quick, and is not ended yet: that could not be before it comes back.
+given_time(_, _, _, 0) ->
+    deadline;
+given_time(Pid, Begin, Say, Graces) ->
+    receive after ?GRACE -> ok end,
+    case {work_of(Pid), Begin} of
+        {{Status, Now} = Used, {_, Before}} when Status =/= waiting, Now - Before < ?MOST ->
+            ok = Say(native(Used, Begin)),
+            given_time(Pid, Begin, Say, Graces - 1);
+        {Used, _} ->
+            why(Used, Begin)
+    end.
+
+%% Why a process that is late is not quick, by what it does now and did at first; or it waits for
+%% its turn.
+why(gone, _) -> deadline;
+why({waiting, _}, _) -> deadline;
+why({_, Now}, {_, Before}) when Now - Before >= ?MOST -> reductions;
+why(_, _) -> turn.
+
+native({running, _}, {running, _}) -> deadline;
+native(_, _) -> turn.
+
+work_of(Pid) ->
+    case process_info(Pid, [status, reductions]) of
+        [{status, Status}, {reductions, Reductions}] -> {Status, Reductions};
+        undefined -> gone
+    end.
 
 %% One that is there no more passed its memory bound, or had another end in the middle of a call.
 ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
@@ -315,15 +414,42 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
         true -> {quick_call_late, erlmcp_refusal:new(timeout, ~"the call passed its deadline")};
         false -> {quick_call_died, erlmcp_refusal:new(internal_error, ~"the call was ended")}
     end,
-    ok = erlmcp_inline_call:unmark(Mark, for_good, {Whose, Why}),
+    ok = unmark(Mark, for_good, {Whose, Why}),
     Incident = erlmcp_incident:log_apart(#{what => What, method => Method, target => Target}, Key),
     ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
                                             target => Target}),
     true = exit(Pid, kill),
-    count(Refusal, erlmcp_shared:find(Key)).
+    count(Refusal, erlmcp_instance:find(Key)).
 
 count(Refusal, {ok, #{of_calls := Instance}}) ->
-    {error, _} = erlmcp_error_budget_answers:answered({error, Refusal}, Instance),
+    {error, _} = erlmcp_error_budget:count_answer({error, Refusal}, Instance),
     ok;
 count(_, gone) ->
     ok.
+
+%% Says that a definition is not quick, if it was until now.
+unmark(Mark, HowLong, Seen) ->
+    Now = erlmcp_clock:now_ms(),
+    Until = case HowLong of
+        pause -> Now + ?PAUSE;
+        for_good -> ?FOR_GOOD
+    end,
+    unmark(Mark, Until, atomics:get(Mark, 1), Now, Seen).
+
+unmark(_, Until, Before, _, _) when Before >= Until ->
+    ok;
+unmark(Mark, Until, Before, Now, Seen) ->
+    case atomics:compare_exchange(Mark, 1, Before, Until) of
+        ok when Before =< Now -> not_quick(Seen);
+        ok -> ok;
+        Other -> unmark(Mark, Until, Other, Now, Seen)
+    end.
+
+not_quick({{Key, Method, Target}, Why}) ->
+    Limit = case Why of
+        reductions -> ?MOST;
+        deadline -> ?LONGEST
+    end,
+    Told = #{method => Method, target => Target, why => Why, limit => Limit},
+    ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
+    erlmcp_event:emit(Key, not_quick, Told).

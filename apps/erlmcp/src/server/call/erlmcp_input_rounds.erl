@@ -12,12 +12,14 @@ client is of:
 - A session's client is sent the requests, on the stream of the call; the handler is called again
   when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
   ends if the stream does.
-- A task keeps the requests until they are answered, by whom and how its keeper knows.
+- A task keeps the requests until they are answered, and its process knows by whom and how.
 
 A handler that returns `{task, Continue}` goes on with that fun: as a task where the call can become
 one now, or else right here. If the fun asks for input, it is the handler that is called again.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
+
+Internal.
 """.
 
 -export([run/4, arguments/2, send/4]).
@@ -30,7 +32,7 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests".
           erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
-    erlmcp_tasks:start(Call, Context#{owner => Owner}, Instance);
+    erlmcp_tasks:start(Call, erlmcp_call_report:owned(Owner, Context), Instance);
 run(#{continue := Continue} = Call, Context, Owner, Instance) ->
     Reporting = reporting(Context, Owner, Instance),
     go_on(?ROUNDS, Continue, Call, Reporting, Instance);
@@ -59,12 +61,12 @@ run(Call, Given, Owner, Instance) ->
 %% asked for neither progress nor logs is told nothing.
 reporting(#{revision := '2026-07-28', log_level := undefined,
             progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
-    Context#{owner => Owner};
+    erlmcp_call_report:owned(Owner, Context);
 reporting(Context, Owner, #{limits := Limits}) ->
-    Unread = erlmcp_notification_window:new(Limits),
-    erlmcp_call_report:before_progress(Context#{owner => Owner, unread => Unread}).
+    Window = erlmcp_notification_window:new(Limits),
+    erlmcp_call_report:before_progress(erlmcp_call_report:owned(Owner, Window, Context)).
 
--doc "Whether the arguments are what a tool's schema says; or what the call comes to.".
+-doc "Checks the arguments against a tool's schema. Returns `ok`, or what the call comes to.".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
@@ -117,10 +119,10 @@ go_on(Left, Continue, Call, Context, Instance) ->
     end),
     returned(Return, Left, Call, Context, Instance).
 
-timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
+timed(#{definition := Definition}, #{call := #{owner := Owner}} = Context, Instance, Run) ->
     Timeout = timeout(Definition, Context, Instance),
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
-    erlmcp_call:within(Timeout, Owner, fun() -> Run(Deadline) end).
+    Deadline = erlmcp_clock:now_ms() + Timeout,
+    erlmcp_call_messages:within(Timeout, Owner, fun() -> Run(Deadline) end).
 
 timeout(Definition, #{task := _}, #{limits := #{task_timeout_ms := Timeout}}) ->
     maps:get(task_timeout_ms, Definition, Timeout);
@@ -129,11 +131,11 @@ timeout(Definition, _, #{limits := #{call_timeout_ms := Timeout}}) ->
 
 input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
     #{client_capabilities := Capabilities, revision := Revision} = Context,
-    Asked = erlmcp_input:asked(Requests, erlmcp_metaschemas:compiled()),
+    Asked = erlmcp_input_requests:forms(Requests, erlmcp_metaschemas:compiled()),
     maybe
-        ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
+        ok ?= erlmcp_input_requests:check(Requests, Capabilities, Revision),
         {ok, Responses} ?= responses(Requests, Call, Context, Limits),
-        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        {ok, Answers} ?= erlmcp_input_requests:answers(Asked, Responses),
         round(Left - 1, Call#{input := #{responses => #{}}},
               with_state(State, Context#{input => Answers}), Instance)
     else
@@ -141,10 +143,10 @@ input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
         {error, _} = Error -> Error
     end.
 
-responses(Requests, _, #{task := _, owner := Keeper}, Limits) ->
-    ask_keeper(Requests, Keeper, Limits);
+responses(Requests, _, #{task := _, call := #{owner := Process}}, Limits) ->
+    ask_task(Requests, Process, Limits);
 responses(Requests, #{input := #{responses := Unasked}} = Call,
-          #{revision := Revision, owner := Owner}, Limits) ->
+          #{revision := Revision, call := #{owner := Owner}}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
         {session, _} ->
             %% People take their time, and no place that others wait for.
@@ -160,9 +162,10 @@ with_state(none, Context) -> maps:remove(state, Context).
 
 %% Stateless: the state goes out sealed and comes back with the answers.
 
-input_required(Requests, Asked, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
+input_required(Requests, Asked, State, #{context := #{call := Reference}} = Call, Limits) ->
+    #{server_meta := ServerMeta} = Reference,
     [~"{\"resultType\":\"input_required\",\"_meta\":", ServerMeta,
-     ~",\"inputRequests\":", erlmcp_input:encode(Requests),
+     ~",\"inputRequests\":", erlmcp_input_requests:encode(Requests),
      ~",\"requestState\":\"", sealed(Asked, State, Call, Limits), ~"\"}"].
 
 sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
@@ -177,7 +180,7 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
         %% Ours: nobody else has the key.
         {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
-        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        {ok, Answers} ?= erlmcp_input_requests:answers(Asked, Responses),
         %% At last: a client may mend what is wrong with its answers.
         ok ?= used(State, Expires, Call, Instance),
         {ok, with_state(State, #{input => Answers})}
@@ -214,9 +217,9 @@ bound(#{arguments := Arguments, context := Context}) ->
     term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
 %% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
-ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
-    Json = json:decode(iolist_to_binary(erlmcp_input:encode(Requests))),
-    Pid ! {Tag, {input, self(), Json}},
+ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
+    Json = json:decode(iolist_to_binary(erlmcp_input_requests:encode(Requests))),
+    ok = erlmcp_call_messages:task_input(Owner, Json),
     receive
         {erlmcp_input, Outcome} -> Outcome
     after Timeout ->
@@ -247,7 +250,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
 send(Method, Params, Task, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
-    ok = erlmcp_call_report:to_owner(Owner, {request, {Id, Task}, self(), Bytes}),
+    ok = erlmcp_call_messages:request(Owner, {Id, Task}, Bytes),
     Id.
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->

@@ -1,22 +1,25 @@
 -module(erlmcp_notification_window).
 -moduledoc """
-What a call has said before its answer and its connection has not written yet, bounded: a handler
-in a loop is quicker than any connection. Whoever says something asks for room first (`room/1`), and
-who writes it gives that back (`written/2`).
+The notifications that a call has sent and its connection has not written yet, bounded: a handler in
+a loop is quicker than any connection. A handler asks for room before it reports something
+(`room/1`), and the connection gives the room back when it has written that (`written/2`).
 
-Where there is none, the one who says it waits, as long as his client reads: he was too quick, and
-nothing is lost. One whose client reads nothing for `?PATIENCE` milliseconds, or who has waited for
-`?WAITS` of them, waits no more: what he says is left out until there is room, and the next message
-says how many there were. The specification wants log messages and progress to be rate limited by
-who sends them; what a call is for is its result, and that is not kept waiting, or ended, for the
-sake of a client that does not read the rest.
+Where there is no room the handler waits, as long as its client reads: the handler was too quick,
+and nothing is lost. It waits no more when its client has read nothing for `?PATIENCE` milliseconds,
+or when it has waited for `?WAITS` of them in all. Then its notifications are left out until there
+is room, and the next one says how many there were.
+
+The specification wants the sender of log messages and progress to limit their rate. The purpose of
+a call is its result, which is not kept waiting, or ended, for a client that does not read the rest.
+
+Internal.
 """.
 
 -export([new/1, room/1, sent/2, written/2, forget/1]).
 
--export_type([unread/0]).
+-export_type([window/0]).
 
--opaque unread() :: {atomics:atomics_ref(), Messages :: pos_integer(), Bytes :: pos_integer()}.
+-opaque window() :: {atomics:atomics_ref(), Messages :: pos_integer(), Bytes :: pos_integer()}.
 
 -define(MESSAGES, 1).
 -define(BYTES, 2).
@@ -30,20 +33,20 @@ sake of a client that does not read the rest.
 %% Calls of one connection whose messages have, together, the bytes that may wait for it.
 -define(CALLS, 16).
 
--doc "Nothing yet.".
--spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> unread().
+-doc "Returns an empty window with these limits.".
+-spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Takes the place of a message, or says that there is none. With it come how many had none before; the
+Takes the place of a message, if there is one. With it comes how many messages had none before; the
 message says so.
 """.
--spec room(unread()) -> {ok, LeftOut :: non_neg_integer()} | none.
-room(Unread) ->
-    case take(Unread) of
-        ok -> {ok, left_out(Unread)};
-        none -> wait(Unread)
+-spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
+room(Window) ->
+    case take(Window) of
+        ok -> {ok, left_out(Window)};
+        none -> wait(Window)
     end.
 
 take({Words, Messages, Bytes}) ->
@@ -69,22 +72,22 @@ left_out({Words, _, _}) ->
         _ -> atomics:exchange(Words, ?LEFT_OUT, 0)
     end.
 
-wait({Words, _, _} = Unread) ->
+wait({Words, _, _} = Window) ->
     case atomics:get(Words, ?STALLED) =:= 1 orelse atomics:get(Words, ?WAITED) >= ?WAITS of
-        true -> leave_out(Unread);
-        false -> wait(atomics:get(Words, ?MESSAGES), ?PATIENCE, Unread)
+        true -> leave_out(Window);
+        false -> wait(atomics:get(Words, ?MESSAGES), ?PATIENCE, Window)
     end.
 
-wait(_, 0, Unread) ->
-    leave_out(Unread);
-wait(Before, Left, {Words, _, _} = Unread) ->
+wait(_, 0, Window) ->
+    leave_out(Window);
+wait(Before, Left, {Words, _, _} = Window) ->
     receive after 1 -> ok end,
     Waited = atomics:add_get(Words, ?WAITED, 1),
-    case {take(Unread), atomics:get(Words, ?MESSAGES)} of
-        {ok, _} -> {ok, left_out(Unread)};
-        {none, _} when Waited >= ?WAITS -> leave_out(Unread);
-        {none, Now} when Now < Before -> wait(Now, ?PATIENCE, Unread);
-        {none, _} -> wait(Before, Left - 1, Unread)
+    case {take(Window), atomics:get(Words, ?MESSAGES)} of
+        {ok, _} -> {ok, left_out(Window)};
+        {none, _} when Waited >= ?WAITS -> leave_out(Window);
+        {none, Now} when Now < Before -> wait(Now, ?PATIENCE, Window);
+        {none, _} -> wait(Before, Left - 1, Window)
     end.
 
 leave_out({Words, _, _}) ->
@@ -92,19 +95,19 @@ leave_out({Words, _, _}) ->
     ok = atomics:add(Words, ?LEFT_OUT, 1),
     none.
 
--doc "The message that has a place has so many bytes.".
--spec sent(Bytes :: non_neg_integer(), unread()) -> ok.
+-doc "Adds the bytes of a message that has a place.".
+-spec sent(Bytes :: non_neg_integer(), window()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).
 
--doc "A message of so many bytes is written, or will not be.".
--spec written(Bytes :: non_neg_integer(), unread()) -> ok.
+-doc "Gives back the place of a message of `Bytes` bytes, which is written or will not be.".
+-spec written(Bytes :: non_neg_integer(), window()) -> ok.
 written(Bytes, {Words, _, _}) ->
     ok = atomics:sub(Words, ?BYTES, Bytes),
     atomics:sub(Words, ?MESSAGES, 1).
 
--doc "Who was to write them is no more.".
--spec forget(unread()) -> ok.
+-doc "Gives back all places: the process that was to write the messages is gone.".
+-spec forget(window()) -> ok.
 forget({Words, _, _}) ->
     ok = atomics:put(Words, ?BYTES, 0),
     atomics:put(Words, ?MESSAGES, 0).

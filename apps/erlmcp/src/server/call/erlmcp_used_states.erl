@@ -3,6 +3,8 @@
 The states that a client brought back, of those that are good for once: a table of a server, in
 which each stays until the state has expired. It has a bound, and each tenant one of its own. What
 is not in a full table could come again, and so it is refused.
+
+Internal.
 """.
 
 -export([new/0, use/4]).

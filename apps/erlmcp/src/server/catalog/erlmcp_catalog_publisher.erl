@@ -12,6 +12,8 @@ was merged is there twice, and a catalog is not to stay so because something tri
 What a server mounts, its publisher keeps as it is there: the publisher of the mounted server says
 when it changes, a monitor when it ends, and the registry when it or that publisher runs again. What
 is left out since its name is taken is mounted with the change that makes the name free.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -51,7 +53,8 @@ await({Prefix, Publisher, _}) ->
     end.
 
 -doc false.
-init(#{mounts := Mounts} = Instance) ->
+init(#{mounts := Mounts, key := Key} = Instance) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     process_flag(trap_exit, true),
     %% After a crash the last published catalog stands, with what was added since the start.
     Pace = case erlmcp_published_catalog:is_changing(Instance)
@@ -68,7 +71,7 @@ init(#{mounts := Mounts} = Instance) ->
 
 -doc false.
 handle_call({refresh, Prefix}, _, #{instance := Instance} = State) ->
-    {reply, {ok, erlmcp_instance:mounting(Instance)}, refresh(Prefix, State)};
+    {reply, {ok, erlmcp_mounts:mounting(Instance)}, refresh(Prefix, State)};
 handle_call({add, Kind, Given}, _, #{instance := Instance} = State) ->
     Source = erlmcp_visibility:guarded(Kind, Given, maps:get(key, Instance)),
     changed(erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(),
@@ -81,7 +84,7 @@ handle_call({remove, Kind, Key}, _, #{instance := Instance} = State) ->
 
 changed({ok, Catalog}, #{instance := Instance} = State) ->
     Next = publish(Catalog, State),
-    {reply, {ok, erlmcp_instance:mounting(Instance)}, Next};
+    {reply, {ok, erlmcp_mounts:mounting(Instance)}, Next};
 changed({error, _} = Error, State) ->
     {reply, Error, State}.
 
@@ -104,7 +107,7 @@ publish(Given, #{instance := Instance, pace := Pace} = Before) ->
             Pace#{at_once := Left - 1}
     end,
     lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,
-                  erlmcp_instance:mounting(Instance)),
+                  erlmcp_mounts:mounting(Instance)),
     State#{pace := Next}.
 
 %% With how many of them are left until what changes is settled.
@@ -127,7 +130,7 @@ tell(Changed, Instance) ->
     Subscriptions = erlmcp_instance:subscriptions(Instance),
     maps:foreach(fun(Topic, Audiences) ->
                      Audience = audience(maps:keys(Audiences)),
-                     ok = erlmcp_instance:missed(Topic, Audience, Instance),
+                     ok = erlmcp_session_table:note_change(Topic, Audience, Instance),
                      ok = erlmcp_subscriptions:publish(Topic, Audience, Subscriptions)
                  end, Changed).
 
@@ -168,13 +171,13 @@ is_freed(Waits, _, _) when map_size(Waits) =:= 0 ->
 is_freed(Waits, Differing, Catalog) ->
     lists:any(fun({Kind, Key}) ->
                   is_map_key({Kind, Key}, Waits)
-                      andalso erlmcp_catalog:known(Kind, Key, Catalog) =:= error
+                      andalso erlmcp_catalog:definition(Kind, Key, Catalog) =:= error
               end, [{Kind, Key} || Kind := Definitions <- Differing, #{key := Key} <- Definitions]).
 
 attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
     Mount = case erlmcp_registry:watch(Server) of
         {ok, Pid, Nested} ->
-            ok = erlmcp_instance:put_mounting(Prefix, Instance, Nested),
+            ok = erlmcp_mounts:put_mounting(Prefix, Instance, Nested),
             #{server => Server, nested => Nested, monitor => monitor(process, Pid)};
         error ->
             #{server => Server}
@@ -184,7 +187,7 @@ attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
 refresh(Prefix, #{instance := Instance} = State) ->
     maybe
         {ok, Nested} ?= mounted_catalog(Prefix, State),
-        {Seen, _} = known(Prefix, State),
+        {Seen, _} = known_mount(Prefix, State),
         true ?= erlmcp_catalog:version(Nested) =/= Seen orelse seen,
         {Catalog, Next} =
             compiled(Prefix, Nested, erlmcp_published_catalog:catalog(Instance), State),
@@ -203,7 +206,7 @@ mounted_catalog(Prefix, #{mounted := Mounted}) ->
         #{} -> error
     end.
 
-known(Prefix, #{mounted := Mounted}) ->
+known_mount(Prefix, #{mounted := Mounted}) ->
     maps:get(known, map_get(Prefix, Mounted), {0, []}).
 
 forgotten(Prefix, #{mounted := Mounted} = State) ->
@@ -212,7 +215,7 @@ forgotten(Prefix, #{mounted := Mounted} = State) ->
 
 compiled(Prefix, Nested, Catalog, #{instance := Instance, mounted := Mounted} = State) ->
     #{Prefix := #{nested := #{key := Key}} = Mount} = Mounted,
-    {_, LeftOutBefore} = Known = known(Prefix, State),
+    {_, LeftOutBefore} = Known = known_mount(Prefix, State),
     {Next, LeftOut} = erlmcp_catalog:mount(Prefix, Known, Nested, erlmcp_mounts:offers(Key),
                                            Catalog),
     _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix, reason => Reason},
@@ -224,7 +227,7 @@ compiled(Prefix, Nested, Catalog, #{instance := Instance, mounted := Mounted} = 
 
 detach(Prefix, #{nested := Nested, monitor := Monitor} = Mount, Instance) ->
     true = demonitor(Monitor, [flush]),
-    ok = erlmcp_instance:delete_mounting(Prefix, Instance, Nested),
+    ok = erlmcp_mounts:delete_mounting(Prefix, Instance, Nested),
     maps:with([server], Mount);
 detach(_, Mount, _) ->
     Mount.

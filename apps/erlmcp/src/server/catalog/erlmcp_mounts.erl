@@ -3,9 +3,12 @@
 The servers that a server mounts: found, checked and compiled into its catalog before it starts. A
 mounted server runs, whatever it is given as: a module or a map of options is started inside of the
 server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it is there.
+
+Internal.
 """.
 
--export([check/1, compose/1, offers/1, resource_updated/2]).
+-export([compose/1, offers/1, resource_updated/2]).
+-export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([mount/0, server/0]).
 
@@ -13,41 +16,18 @@ server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it 
 A running server of this node, by its pid or `id`, or else the options of one, or a module with
 `-behaviour(erlmcp_server)`.
 """.
--type server() :: pid() | module() | erlmcp_server_options:options() | term().
+-type server() :: pid() | module() | erlmcp:options() | term().
 -doc "A mounted server: whom to watch, and what to start for that, unless it runs by itself.".
 -type mount() :: #{
     prefix := erlmcp_mount:prefix(), server := pid() | term(),
-    start => erlmcp_server_options:options()
+    start => erlmcp:options()
 }.
 
--doc "Whether an option's value says what to mount.".
--spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
-check(Mounts) ->
-    case prefixes(Mounts, []) of
-        {ok, Prefixes} ->
-            case Prefixes -- lists:usort(Prefixes) of
-                [] -> ok;
-                [Twice | _] -> {error, {duplicate, mount, Twice}}
-            end;
-        error ->
-            {expected, ~"a list of {Prefix, Server}, prefixes of a-z, 0-9, _ and -"}
-    end.
-
-prefixes([{Prefix, _} | Mounts], Prefixes) ->
-    case erlmcp_mount:is_prefix(Prefix) of
-        true -> prefixes(Mounts, [Prefix | Prefixes]);
-        false -> error
-    end;
-prefixes([], Prefixes) ->
-    {ok, Prefixes};
-prefixes(_, _) ->
-    error.
-
 -doc """
-The settings and the catalog that options amount to, with all that they mount. What is wrong with a
-mounted server is `{mount, Prefix, Reason}`.
+Returns the settings and the catalog that options amount to, with all that they mount. What is wrong
+with a mounted server is `{mount, Prefix, Reason}`.
 """.
--spec compose(erlmcp_server_options:options()) ->
+-spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
 compose(Options) ->
     compose(Options, [], []).
@@ -141,7 +121,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "What tells whether the server with this key has a resource.".
+-doc "Returns a fun that tells whether the server with this key has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -170,4 +150,35 @@ resource_updated(Uri, Instance) ->
                           %% It has just ended, and its tables with it.
                           error:badarg -> ok
                       end
-                  end, erlmcp_instance:mounting(Instance)).
+                  end, mounting(Instance)).
+
+-doc "Makes known that the calling process, the publisher of a server, mounts this one.".
+-spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
+                   erlmcp_instance:instance()) -> ok.
+put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
+    true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
+    ok.
+
+-doc """
+Forgets that the calling process mounts this server; without effect once the mounted server has
+ended.
+""".
+-spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
+                      erlmcp_instance:instance()) -> ok.
+delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
+    try
+        true = ets:delete(Table, {Key, Prefix}),
+        ok
+    catch
+        error:badarg -> ok
+    end.
+
+-doc "Returns the servers that mount this one: their prefix, their publisher and their instance.".
+-spec mounting(erlmcp_instance:instance()) ->
+    [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].
+mounting(#{mounting := Table}) ->
+    {Alive, Killed} = lists:partition(fun({_, Publisher, _}) -> is_process_alive(Publisher) end,
+                                      ets:tab2list(Table)),
+    %% One that was killed could not take its row with it.
+    lists:foreach(fun(Row) -> ets:delete_object(Table, Row) end, Killed),
+    [{Prefix, Publisher, Mounting} || {{_, Prefix}, Publisher, Mounting} <- Alive].

@@ -1,15 +1,17 @@
 -module(erlmcp_published_catalog).
 -moduledoc """
-Where a server's catalog is read: a persistent term, so that nobody copies it and nobody waits. A
-small one is one term. Of a large one its layers (`erlmcp_catalog_layers`) are terms of their own,
-and stay as they are while what is above them changes.
+The catalog of a server where it is read: a persistent term, so that nobody copies it and nobody
+waits. A small catalog is one term. The layers of a large one (`erlmcp_catalog_layers`) are terms of
+their own, and stay as they are while the layers above them change.
 
-A persistent term that is written anew is looked for in every process of the node before it is
-gone. So one that changes again and again has its uppermost layers, which are small, in a table
-meanwhile: readers copy them. To take a term away makes the one who does it wait for all schedulers.
-So the layers at one level have two names, in turn, and what is published is never overwritten. What
-has a name to no purpose goes when the catalog is settled. `m:erlmcp_catalog_publisher` alone
-writes.
+The runtime looks in every process of the node for a persistent term that is written anew, before
+the old one is gone. So a catalog that changes again and again has its uppermost layers, which are
+small, in a table meanwhile: readers copy them. To take a term away makes the process that does so
+wait for all schedulers. So the layers at one level have two names, in turn, and what is published
+is never overwritten. A name that is not used goes when the catalog is settled.
+`m:erlmcp_catalog_publisher` alone writes.
+
+Internal.
 """.
 
 -export([first/2, catalog/1, find/1, put/3, is_changing/1, erase/1]).
@@ -36,7 +38,7 @@ catalog(#{key := Key}) ->
             Small
     end.
 
--doc "The same by the key of a server, if it runs.".
+-doc "Returns the catalog of the server with this key, if it runs.".
 -spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
 find(Key) ->
     case form(Key) of
@@ -123,7 +125,7 @@ publish(changing, {Top, Names}, Key, Table) ->
 names({_, Names}) -> [Name || {Name, _} <- Names];
 names(_) -> [].
 
--doc "Whether what was published last is to be settled.".
+-doc "Returns `true` if what was published last is to be settled.".
 -spec is_changing(erlmcp_instance:instance()) -> boolean().
 is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
@@ -142,12 +144,12 @@ wait(Changed, #{changing := Table}) ->
     true = ets:insert(Table, {waiting, Both}),
     ok.
 
--doc "Whether something waits to be told.".
+-doc "Returns `true` if a change waits to be told.".
 -spec is_waiting(erlmcp_instance:instance()) -> boolean().
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
--doc "What waits to be told is told by a fun, and then waits no more.".
+-doc "Tells the changes that wait, by a fun. They wait no more then.".
 -spec tell_waiting(fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->
     try ets:lookup(Table, waiting) of

@@ -5,6 +5,8 @@ read and digested then, whatever becomes of the folder.
 
 Names that begin with a dot are no part of a skill. A link, a device or a name that is not UTF-8 is
 refused, and nothing is read that lies elsewhere or is over a bound.
+
+Internal.
 """.
 
 -export([load/2]).
@@ -17,7 +19,7 @@ refused, and nothing is read that lies elsewhere or is over a bound.
 
 -doc "The sources with the files of their folders; all their files together have `Max` bytes.".
 -spec load([term()], Max :: pos_integer()) ->
-    {ok, [erlmcp_skill:source()]} | {error, erlmcp_skill:error()}.
+    {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.
 load(Sources, Max) ->
     load(Sources, Max, []).
 

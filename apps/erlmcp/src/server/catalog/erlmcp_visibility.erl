@@ -3,6 +3,8 @@
 The `visible` fun of a definition, made safe to ask: it is code of the user's that runs in the
 process of a connection. Where it crashes, or says neither true nor false, the definition is hidden,
 and the log has it, once a minute for each definition.
+
+Internal.
 """.
 
 -export([guarded/3]).

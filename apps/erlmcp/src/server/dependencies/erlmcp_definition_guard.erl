@@ -1,8 +1,11 @@
 -module(erlmcp_definition_guard).
 -moduledoc """
-What keeps one definition's trouble from the others': how many of its calls run at once and in a
-time, its circuit breaker and its worker, as middleware next to its handler. The process hears of
-calls that end without a word: one that was ended at its deadline is a failure for its breaker.
+The guard that keeps one definition's trouble from the others': how many of its calls run at once
+and in a time, its circuit breaker and its worker, as middleware next to its handler. The process
+hears of calls that end without a word: one that was ended at its deadline is a failure for its
+breaker.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -15,8 +18,8 @@ calls that end without a word: one that was ended at its deadline is a failure f
 -doc "The breakers that definitions may share, by name.".
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
--doc "Breakers with these options.".
--spec breakers(#{atom() => erlmcp_breaker:options()}) -> breakers().
+-doc "Makes breakers with these options.".
+-spec breakers(#{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
@@ -26,13 +29,13 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-The middleware that guards a definition, for the catalog of a server with these breakers; none
-where it has no `max_calls`, `rates`, `breaker` or `workers`. `Workers` are the names of the
-server's pools.
+Returns the middleware that guards a definition, for the catalog of a server with these breakers;
+none where the definition has no `max_calls`, `rates`, `breaker` or `workers`. `Workers` are the
+names of the server's pools.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
-            {ok, [erlmcp_middleware:middleware()]}
+            {ok, [erlmcp:middleware()]}
             | {error, Field :: atom(), Expected :: binary()}).
 around(Server, #{breakers := Breakers, workers := Workers}) ->
     fun(Definition) ->
@@ -170,9 +173,9 @@ leave(_, {_, _, none}, _) ->
     ok;
 leave(Process, Guarded, Outcome) ->
     ok = gen_server:cast(Process, {unwatch, self()}),
-    left(Guarded, Outcome).
+    leave_breaker(Guarded, Outcome).
 
-left({Server, Target, Breaker}, Outcome) ->
+leave_breaker({Server, Target, Breaker}, Outcome) ->
     case erlmcp_breaker:leave(Breaker, Outcome) of
         opened ->
             erlmcp_event:emit(Server, breaker_opened,
@@ -186,6 +189,7 @@ left({Server, Target, Breaker}, Outcome) ->
 -doc false.
 init(#{key := Server, gate := Gate} = Instance) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE], Server),
     persistent_term:put({?MODULE, Server},
                         #{process => self(), gate => Gate,
                           instance => erlmcp_instance:of_calls(Instance)}),
@@ -213,8 +217,8 @@ handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
 ->
     {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
     %% Its client may have cancelled it, or gone: that says nothing.
-    case erlang:monotonic_time(millisecond) >= Deadline of
-        true -> ok = left(Guarded, failed);
+    case erlmcp_clock:now_ms() >= Deadline of
+        true -> ok = leave_breaker(Guarded, failed);
         false -> ok = erlmcp_breaker:spare(Breaker)
     end,
     {noreply, State#{watched := Rest}};

@@ -7,6 +7,8 @@ lets one of several equal calls run and gives the others its result.
 What is kept is a successful, complete return of a handler, under its definition, its arguments and,
 unless its scope is `public`, its principal. Beyond the limits `cache_entries` and `cache_bytes` the
 oldest goes.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -14,21 +16,13 @@ oldest goes.
 -export([start_link/1, around/1, forget/2, forget/3, info/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([wanted/0, info/0]).
+-export_type([wanted/0]).
 
 -doc """
-What a definition asks for: the milliseconds for which a result is given again, and to whom:
+The `cache` of a definition: the milliseconds for which a result is given again, and to whom.
 `private`, the default, is to the same principal.
 """.
 -type wanted() :: #{ttl_ms := pos_integer(), scope => public | private}.
--doc """
-The results that are kept, their size, and how many calls were given one (`hits`) or ran (`misses`)
-since the server started.
-""".
--type info() :: #{
-    entries := non_neg_integer(), bytes := non_neg_integer(),
-    hits := non_neg_integer(), misses := non_neg_integer()
-}.
 
 -define(HITS, 1).
 -define(MISSES, 2).
@@ -44,7 +38,7 @@ start_link(Instance) ->
 -doc "The middleware that keeps the results of a definition, for the catalog of a server.".
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
-            erlmcp_middleware:middleware()).
+            erlmcp:middleware()).
 around(Server) ->
     fun(Kind, Place, #{key := Key, cache := Wanted} = Given) ->
         Definition = definition(Kind, Key),
@@ -74,7 +68,7 @@ scope(#{scope := public}, _) -> public;
 scope(_, #{principal := Principal}) -> {private, Principal}.
 
 through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) ->
-    case asked(Row, Cache) of
+    case kept_result(Row, Cache) of
         {value, Kept} ->
             ok = counters:add(Counters, ?HITS, 1),
             binary_to_term(Kept);
@@ -85,7 +79,7 @@ through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) 
             Next(Arguments, Context)
     end.
 
-asked(Row, #{table := Table, process := Process}) ->
+kept_result(Row, #{table := Table, process := Process}) ->
     try
         case find(Row, Table) of
             {ok, Kept} -> {value, Kept};
@@ -101,7 +95,7 @@ asked(Row, #{table := Table, process := Process}) ->
 find(Row, Table) ->
     case ets:lookup(Table, Row) of
         [{_, Kept, Expires, _}] ->
-            case now_ms() < Expires of
+            case erlmcp_clock:now_ms() < Expires of
                 true -> {ok, Kept};
                 false -> error
             end;
@@ -169,12 +163,12 @@ forget_rows(Target, Definition, #{key := Server}) ->
         #{process := Process, counters := Counters} ?= persistent_term:get({?MODULE, Server}, none),
         %% Where nothing ran, there is nothing to forget.
         true ?= counters:get(Counters, ?MISSES) > 0,
-        told(Process, {forget, Target, Definition})
+        tell(Process, {forget, Target, Definition})
     else
         _ -> ok
     end.
 
-told(Process, Message) ->
+tell(Process, Message) ->
     try
         gen_server:call(Process, Message, infinity)
     catch
@@ -182,8 +176,8 @@ told(Process, Message) ->
         exit:{_, {gen_server, call, _}} -> ok
     end.
 
--doc "What a server's cache holds, and how it was used. Its process is not asked.".
--spec info(erlmcp_instance:instance()) -> info().
+-doc "Returns what a server's cache holds, and how it was used. Its process is not asked.".
+-spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->
     Counted = case persistent_term:get({?MODULE, Server}, none) of
         #{counters := Counters} -> [counters:get(Counters, At) || At <- [?BYTES, ?HITS, ?MISSES]];
@@ -195,6 +189,7 @@ info(#{key := Server, cache := Table}) ->
 
 -doc false.
 init(#{key := Server, cache := Table, limits := Limits}) ->
+    ok = erlmcp_label:set([?MODULE], Server),
     process_flag(trap_exit, true),
     %% The table is the supervisor's, so that readers find one while this process begins anew.
     true = ets:delete_all_objects(Table),
@@ -236,7 +231,7 @@ handle_cast({keep, Run, Return, Ttl}, #{joined := Joined} = State) ->
     case ended(Run, Return, State) of
         %% Not where it was forgotten meanwhile.
         {Row, Ended} when map_get(Row, Joined) =:= Run ->
-            {noreply, keep(Row, Return, now_ms() + Ttl, Ended)};
+            {noreply, keep(Row, Return, erlmcp_clock:now_ms() + Ttl, Ended)};
         {_, Ended} ->
             {noreply, Ended}
     end;
@@ -251,9 +246,9 @@ ended(Run, Return, #{runs := Runs} = State) ->
     true = demonitor(Run, [flush]),
     ok = lists:foreach(fun(From) -> gen_server:reply(From, {value, Return}) end,
                        queue:to_list(Waiting)),
-    {Row, left(Row, Run, State#{runs := Others})}.
+    {Row, without_run(Row, Run, State#{runs := Others})}.
 
-left(Row, Run, #{joined := Joined} = State) ->
+without_run(Row, Run, #{joined := Joined} = State) ->
     case Joined of
         #{Row := Run} -> State#{joined := maps:remove(Row, Joined)};
         #{} -> State
@@ -265,7 +260,7 @@ abandoned(Run, #{runs := Runs, joined := Joined} = State) ->
     true = demonitor(Run, [flush]),
     case queue:out(Waiting) of
         {empty, _} ->
-            left(Row, Run, State#{runs := Others});
+            without_run(Row, Run, State#{runs := Others});
         {{value, From}, Rest} ->
             {Next, Started} = started(Row, From, Rest, State#{runs := Others}),
             gen_server:reply(From, {run, Next}),
@@ -313,7 +308,7 @@ swept(State) ->
 handle_info({'DOWN', Run, process, _, _}, State) ->
     {noreply, abandoned(Run, State)};
 handle_info(sweep, #{table := Table} = State) ->
-    Now = now_ms(),
+    Now = erlmcp_clock:now_ms(),
     Rows = ets:select(Table, [{{'$1', '_', '$2', '_'}, [{'=<', '$2', Now}], ['$1']}]),
     Fresh = lists:foldl(fun drop/2, State#{sweeper := none}, Rows),
     case ets:info(Table, size) of
@@ -327,6 +322,3 @@ handle_info(_, State) ->
 terminate(_, #{server := Server}) ->
     _ = persistent_term:erase({?MODULE, Server}),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -1,13 +1,17 @@
 -module(erlmcp_worker_table).
 -moduledoc """
-The workers of a pool that are there, and who has which: a table in which a call takes a worker and
-leaves it again without asking a process. The pool's process (`m:erlmcp_workers`) seats workers and
-takes them away, counts those that wait, and looks whether all that have one live.
+The workers of a pool that are there, and the calls that have them: a table in which a call takes a
+worker and leaves it again without asking a process. The pool's process (`m:erlmcp_workers`) seats
+workers and takes them away, counts the calls that wait, and looks whether all calls that have a
+worker live.
 
-A worker is taken by a row with the name of who takes it, of which there can be one: so at no moment
-is a worker away without its being known who has it. Beside the table each seat has a word. It says
-whether the seat is worth a try, which may be wrong for a while, where a process was killed between
-two steps, and is put right by `mend/1`; and it counts how often a worker was taken away from it.
+A call takes a worker by a row with its own name, of which there can be one. So at no moment is a
+worker away without its being known which call has it. In addition to its row each seat has a word,
+which says whether the seat is worth a try. That may be wrong for a while, where a process was
+killed between two steps, and is put right by `mend/1`. The word also counts how often a worker was
+taken away from the seat.
+
+Internal.
 """.
 
 -export([new/1, seat/4, unseat/3]).
@@ -36,24 +40,26 @@ two steps, and is put right by `mend/1`; and it counts how often a worker was ta
 %% The part of the newest loan in that mean.
 -define(PART, 5).
 
--doc "Seats for so many workers, and nobody on them; the table is the calling process's.".
+-doc """
+Makes seats for `Size` workers, and nobody on them. The table belongs to the calling process.
+""".
 -spec new(Size :: pos_integer()) -> seats().
 new(Size) ->
     %% Nobody asks for its size, and each row is written about as often as it is read.
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 
--doc "A worker, and its process, is ready to be taken.".
+-doc "Seats a worker, and its process: it is ready to be taken.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
 seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
     true = ets:insert(Table, {Number, Pid, Worker}),
     worth_a_try(Number, Seats).
 
--doc "It is not there any more, whoever has it.".
+-doc "Removes a worker that is not there any more, whoever has it.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
-    %% In this order: who has found it and takes it now either sees that it is counted, or has taken
-    %% it before that.
+    %% In this order: a call that has found the worker and takes it now either sees that it is
+    %% counted, or has taken it before that.
     true = ets:match_delete(Table, {Number, Pid, '_'}),
     ok = atomics:add(Words, ?SEAT(Number), 2),
     true = ets:delete(Table, {taken, Pid}),
@@ -83,7 +89,7 @@ borrow(Borrower, Seats) ->
 give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
     ok = leave(Claim, Seats),
-    %% In this order: who begins to wait meanwhile looks whether it is free.
+    %% In this order: a call that begins to wait meanwhile looks whether the worker is free.
     awaited(Seats).
 
 -doc "Takes a worker for a process, if one is free.".
@@ -138,7 +144,7 @@ used(Since, {_, Words, _}) ->
     %% Of two that write at once one counts: it is a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
--doc "Takes a worker away from who has it; `false` if it was left, or taken away, before.".
+-doc "Takes a worker away from its call; `false` if it was left, or taken away, before.".
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
     case is_taken(Claim, Seats) of
@@ -149,12 +155,14 @@ withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
             false
     end.
 
--doc "Whether a worker is still had by who took it: it was not left, nor taken away.".
+-doc """
+Returns `true` if a worker is still taken by the one who took it: it was not left, nor taken away.
+""".
 -spec is_taken(claim(), seats()) -> boolean().
 is_taken({Key, _, _, _, _} = Claim, {Table, _, _}) ->
     ets:lookup(Table, Key) =:= [Claim].
 
--doc "What is taken, and by whom, but for one process.".
+-doc "Returns what is taken, and by whom, except by one process.".
 -spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
 taken(Except, {Table, _, _}) ->
     #{Claim => Borrower
@@ -162,12 +170,12 @@ taken(Except, {Table, _, _}) ->
              <- ets:match_object(Table, {{taken, '_'}, '_', '_', '_', '_'}),
          Borrower =/= Except}.
 
--doc "The process of the worker that was taken.".
+-doc "Returns the process of the worker that was taken.".
 -spec worker(claim()) -> pid().
 worker({{taken, Pid}, _, _, _, _}) ->
     Pid.
 
--doc "What nobody has is worth a try, if that was forgotten.".
+-doc "Marks workers that nobody has as worth a try, if that was forgotten.".
 -spec mend(seats()) -> ok.
 mend({Table, _, _} = Seats) ->
     Seated = ets:select(Table, [{{'$1', '$2', '_'}, [], [{{'$1', '$2'}}]}]),
@@ -175,22 +183,22 @@ mend({Table, _, _} = Seats) ->
         _ = ets:member(Table, {taken, Pid}) orelse worth_a_try(Number, Seats)
     end, Seated).
 
--doc "So many wait: nobody is to take a worker before them.".
+-doc "Notes that `Count` calls wait: nobody takes a worker before them.".
 -spec await(non_neg_integer(), seats()) -> ok.
 await(Count, {_, Words, _}) ->
     atomics:put(Words, ?WAITING, Count).
 
--doc "Whether somebody waits.".
+-doc "Returns `true` if a call waits.".
 -spec awaited(seats()) -> boolean().
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.
 
--doc "The milliseconds that a worker is used, lately.".
+-doc "Returns how many milliseconds a worker is used, recently.".
 -spec used_ms(seats()) -> number().
 used_ms({_, Words, _}) ->
     atomics:get(Words, ?USED) / 1_000.
 
--doc "Now, in monotonic microseconds.".
+-doc "Returns the monotonic time in microseconds.".
 -spec now_us() -> integer().
 now_us() ->
     erlang:monotonic_time(microsecond).

@@ -1,11 +1,18 @@
 -module(erlmcp_workers).
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
-worker serves one call at a time; calls wait for one in their order. The process lends them, and
-starts one anew that has ended, or whose call was ended with it: nobody knows what state that is in.
+worker serves one call at a time, and calls wait for a worker in their order. The process lends the
+workers. It starts a worker anew that has ended, and one whose call was ended: nobody knows what
+state that worker is in.
 
-What waits is bounded by `queue` and by the calls' own deadlines: who will not have a worker in time
-is refused at once, as far as that can be told from how long workers were used lately.
+The number of calls that wait is bounded by `queue`, and their time by their own deadlines. A call
+that will not have a worker in time is refused at once, as far as that can be told from how long
+workers were used recently.
+
+Each worker has a process of its own, which starts it, is linked to what that linked, and stops it.
+So a start that takes long, or fails, holds up only the calls that wait for the worker.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -13,36 +20,24 @@ is refused at once, as far as that can be told from how long workers were used l
 %% Little more than calls of functions, as the seats are.
 -compile({inline, [lent/3]}).
 
--export([start_link/3, borrow/3, give_back/2]).
--export([is_options/1]).
+-export([is_options/1, start_link/3, borrow/3, give_back/2, pool/2, shared_name/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([options/0, loan/0, pool/0]).
+-export_type([loan/0, pool/0]).
 
--doc """
-- `size`: the workers.
-- `start`: makes one, see `t:erlmcp_worker:start/0`; it runs in a process that the worker may be
-  linked to. `{error, Reason}`, or a crash, is tried again with a growing pause.
-- `stop`: ends one; by default a worker that is a process is sent `shutdown`, and others nothing.
-- `queue`: calls that may wait for a worker, 100.
-""".
--type options() :: #{
-    size := pos_integer(), start := erlmcp_worker:start(), stop => erlmcp_worker:stop(),
-    queue => non_neg_integer()
-}.
 %% What was taken, or what the process gave.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
--doc "What who borrows reads of it.".
+-doc "A pool as borrowers read it.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
 %% Milliseconds before a worker that could not be started, or has ended, is started again.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
 %% Milliseconds that a worker may take to stop.
 -define(STOP, 5_000).
-%% Milliseconds between two looks at who has a worker.
+%% Milliseconds between two looks at the calls that have a worker.
 -define(LOOK, 500).
 
--doc "Whether these are options.".
+-doc "Returns `true` if these are options of a pool.".
 -spec is_options(term()) -> boolean().
 is_options(#{size := Size, start := Start} = Options) ->
     Queue = maps:get(queue, Options, 0),
@@ -54,18 +49,18 @@ is_options(_) ->
     false.
 
 -doc "Starts the pool of this name of an instance.".
--spec start_link(atom(), options(), erlmcp_instance:instance()) -> gen_server:start_ret().
+-spec start_link(atom(), erlmcp:workers(), erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-A worker for the calling process, which waits for it; `Deadline` is in monotonic milliseconds. It is
-to be given back; if the process ends before, the pool sees to it.
+Lends a worker to the calling process, which waits for it. `Deadline` is in monotonic milliseconds.
+The worker is to be given back; if the process ends before, the pool sees to it.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
 borrow(Name, Deadline, Instance) ->
-    case erlmcp_instance:pool(Name, Instance) of
+    case pool(Name, Instance) of
         {ok, {Process, Seats} = Pool} ->
             try lent(Process, Seats, Deadline) of
                 {error, _} = Refused -> Refused;
@@ -102,11 +97,22 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
+-doc "Returns the pool of this name.".
+-spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
+pool(Name, #{key := Key}) ->
+    erlmcp_instance:find(shared_name(Name, Key)).
+
+-doc "Returns the name under which a pool of the server with this key is shared.".
+-spec shared_name(Name :: atom(), Key :: reference()) -> term().
+shared_name(Name, Key) ->
+    {Key, workers, Name}.
+
 -doc false.
-init({Name, #{size := Size, start := Start} = Options, #{key := Key} = Instance}) ->
+init({Name, #{size := Size, start := Start} = Options, #{key := Key}}) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE, Name], Key),
     Seats = erlmcp_worker_table:new(Size),
-    ok = erlmcp_instance:put_pool(Name, {self(), Seats}, Instance),
+    _ = erlmcp_instance:share(shared_name(Name, Key), {self(), Seats}),
     Pool = #{name => Name, server => Key, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
              %% the seats of the workers that start, or stop to start anew, and of the others;
@@ -125,8 +131,8 @@ stop(_) -> ok.
 look_later() ->
     erlang:send_after(?LOOK, self(), look).
 
-begun(Number, #{start := Start, stop := Stop, starting := Starting} = Pool) ->
-    Pool#{starting := Starting#{erlmcp_worker:start_link(Start, Stop) => Number}}.
+begun(Number, #{starting := Starting} = Pool) ->
+    Pool#{starting := Starting#{start_worker(Pool) => Number}}.
 
 -doc false.
 handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
@@ -150,7 +156,7 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
 %% Whether a call may wait.
 waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} = Pool) ->
     Milliseconds = ceil(erlmcp_worker_table:used_ms(Seats) * (Length + 1) / Size),
-    case {is_dead(Pool), Deadline - now_ms()} of
+    case {is_dead(Pool), Deadline - erlmcp_clock:now_ms()} of
         {true, _} ->
             {error, unavailable()};
         {false, _} when Length >= Max ->
@@ -196,7 +202,8 @@ lend(#{length := Length, seats := Seats} = Pool) ->
         _ -> Pool
     end.
 
-%% What the process has taken, to who waits: from hand to hand as long as somebody does.
+%% Gives a worker that the process has taken to a call that waits: from hand to hand as long as one
+%% does.
 give(Claim, Worker, #{waiting := Waiting, length := Length, seats := Seats, lent := Lent} = Pool) ->
     case queue:out(Waiting) of
         {{value, {Monitor, From}}, Rest} ->
@@ -250,7 +257,7 @@ doubtful(Claim, #{seats := Seats, ready := Ready, starting := Starting} = Pool) 
         true ->
             Pid = erlmcp_worker_table:worker(Claim),
             {Number, Others} = maps:take(Pid, Ready),
-            ok = erlmcp_worker:stop(Pid),
+            Pid ! stop,
             _ = erlang:send_after(?STOP, self(), {kill, Pid}),
             Pool#{ready := Others, starting := Starting#{Pid => Number}};
         false ->
@@ -336,5 +343,36 @@ refuse_waiting(#{waiting := Waiting} = Pool) ->
             Pool
     end.
 
-now_ms() ->
-    erlang:monotonic_time(millisecond).
+%% The process of a worker. The pool is sent `{ready, Pid, Worker}`; the process ends with the
+%% worker, or with `{start, Reason}` where there is none, and when it is sent `stop`.
+start_worker(#{name := Name, server := Key, start := Start, stop := Stop}) ->
+    Pool = self(),
+    spawn_link(fun() ->
+        ok = erlmcp_label:set([erlmcp_worker, Name], Key),
+        started(Start, Stop, Pool)
+    end).
+
+started(Start, Stop, Pool) ->
+    process_flag(trap_exit, true),
+    try Start() of
+        {ok, Worker} ->
+            _ = is_pid(Worker) andalso monitor(process, Worker),
+            Pool ! {ready, self(), Worker},
+            until_end(Worker, Stop, Pool);
+        {error, Reason} ->
+            exit({start, Reason});
+        _ ->
+            exit({start, bad_return})
+    catch
+        error:Reason:Stack -> exit({start, {Reason, Stack}});
+        throw:Reason:Stack -> exit({start, {Reason, Stack}})
+    end.
+
+until_end(Worker, Stop, Pool) ->
+    receive
+        stop -> Stop(Worker);
+        {'EXIT', Pool, _} -> Stop(Worker);
+        {'DOWN', _, process, Worker, Reason} -> exit({worker, Reason});
+        %% What the start had beside the worker, a process of its own kind, may end.
+        _ -> until_end(Worker, Stop, Pool)
+    end.

@@ -6,6 +6,8 @@ for each message after it was decoded and before the engine sees it.
 The place of a message that becomes a call goes with the call, which leaves it when it ends
 (`erlmcp_call`); whatever is answered at once leaves at once. The messages of a batch are messages
 like others: those that may not enter are refused in its answer.
+
+Internal.
 """.
 
 -export([connect/3, leave/1]).
@@ -97,7 +99,7 @@ place(Kind, Bytes, Flow, #{gate := Gate} = Instance) ->
         {ok, _} = Entered ->
             Entered;
         {refuse, Refusal} ->
-            {refuse, erlmcp_error_budget_answers:refused(Refusal, Instance)}
+            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance)}
     end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;

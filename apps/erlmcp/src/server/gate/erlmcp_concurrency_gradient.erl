@@ -42,6 +42,8 @@ at one moment of each window, how many processes are ready to run:
 
 A tool that waits for something scarce, and not for the machine, is not held back here: that is what
 the bounds of a tool are for.
+
+Internal.
 """.
 
 -export([new/1, update/2, limit/1]).

@@ -15,6 +15,8 @@ may have as many of them as there is room left for (`erlmcp_gate:room/2`): a flo
 the other half is for the others. These are the dynamic thresholds of Choudhury and Hahne ("Dynamic
 Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2,
 1998).
+
+Internal.
 """.
 
 -behaviour(gen_server).

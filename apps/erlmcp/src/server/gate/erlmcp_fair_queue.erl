@@ -11,6 +11,8 @@ turns that all count the same, and with the few turns of credit because requests
 who asks for less than its share, but for three calls at once, would wait with the third until
 others had two turns. When flows that come and go are always due first, the clock goes on too, if
 slowly, and so those that stay have their turns.
+
+Internal.
 """.
 
 -export([new/0, add/5, take/2, drop/2, next/1, served/2, length/1, ahead/2, round/1, since/2]).

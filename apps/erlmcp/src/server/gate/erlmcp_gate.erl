@@ -10,6 +10,8 @@ for a place meets a process, `m:erlmcp_gate_queue`.
 
 A tenant (`flow`) is whom the bounds of one principal are for: a principal, or the address of an
 anonymous client. A bound that is `infinity` costs nothing.
+
+Internal.
 """.
 
 -include("../overload/erlmcp_overload_guard.hrl").

@@ -8,6 +8,8 @@ A taker may be killed after it took and before anyone knows that it did. So a wo
 one for each of two generations that take turns: nothing is added to the count of the generation
 that is over, which shows what of it nobody has any more. An idle word can be closed, once and for
 all, while others try to take from it.
+
+Internal.
 """.
 
 -include("erlmcp_gate_account.hrl").

@@ -6,6 +6,8 @@ is idle makes room for another.
 
 An account is found in a table, by everybody. It is opened by who needs it first, and closed by the
 gate's keeper: its first word decides whether it is.
+
+Internal.
 """.
 
 -export([new/2, find/2, known/2, take/5]).

@@ -3,6 +3,8 @@
 Whether a gate's books (`m:erlmcp_gate_counters`) are true: what the dead held is given back, and
 what is counted of a generation is compared with what is written down of it, and set right. The
 gate's keeper (`m:erlmcp_gate_keeper`) says when; no request passes here.
+
+Internal.
 """.
 
 -export([sweep/2, astray/3, correct/3]).

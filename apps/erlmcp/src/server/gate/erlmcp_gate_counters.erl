@@ -6,6 +6,8 @@ and the ledger of who holds what of them (`m:erlmcp_gate_permits`), with the sum
 list of shares; it is written down under a number, and is given back once, by who takes that away. A
 place that a process has for itself alone is in its seat instead (`m:erlmcp_gate_seat`). Whether
 what is counted and what is written down agree is for `m:erlmcp_gate_audit`.
+
+Internal.
 """.
 
 -export([new/1, now/1]).

@@ -3,6 +3,8 @@
 The process that keeps a gate's books true. Each second it gives back what those held who have died;
 it sets right what was taken by somebody who was killed before he could write it down, which shows
 when the generation in which it was taken is over; and it closes accounts that are idle.
+
+Internal.
 """.
 
 -behaviour(gen_server).

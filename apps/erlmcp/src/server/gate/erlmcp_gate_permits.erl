@@ -4,6 +4,8 @@ Who holds what of a gate's accounts: a row for each ticket, and one for each pro
 (`m:erlmcp_gate_seat`). What was taken is written here, and is given back by who takes the row away,
 so that it is given back once, by whomever. The rows of those who died are found by the gate's
 keeper.
+
+Internal.
 """.
 
 -export([new/0, write/4, has/2, take_as/2, take_seat/2, hand_over/3, add/3, replace/3, rows/1]).

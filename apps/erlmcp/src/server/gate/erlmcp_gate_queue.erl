@@ -8,6 +8,8 @@ A request waits `queue_ms` milliseconds at most. Where it has waited for longer 
 (`m:erlmcp_queue_delay`), it is refused when it would be its turn, the oldest first, and the place
 goes to another; nobody's place is left unused. One whose turn cannot come in time is refused at
 once.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -1,6 +1,8 @@
 -module(erlmcp_gate_refusal).
 -moduledoc """
 What a gate says to those that it does not let in: which refusal stands for which bound. Pure.
+
+Internal.
 """.
 
 -export([new/1]).

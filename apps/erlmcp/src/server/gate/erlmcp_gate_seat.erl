@@ -11,6 +11,8 @@ The word has the share of the place, or none, and above it a number that is anot
 seat is free again. So who leaves names the word as it was, and a ticket that has left says nothing
 of the next request. Its process alone takes a seat; anyone may clear it, and who does gives back
 the share.
+
+Internal.
 """.
 
 -export([take/2, leave/1, give_up/1, clear/1, held/1]).

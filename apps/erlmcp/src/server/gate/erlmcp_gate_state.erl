@@ -7,6 +7,8 @@ be told of a free place, so that who leaves looks at nothing else.
 
 Who enters reads both by adding nothing: `atomics:get/2` waits for all writes before it, and the
 second one is to be changed next, beside which the first one is.
+
+Internal.
 """.
 
 -include("erlmcp_gate_account.hrl").

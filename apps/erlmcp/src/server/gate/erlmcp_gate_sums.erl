@@ -3,6 +3,8 @@
 What happened at a gate, added up: how long requests waited for a scheduler when they had their
 place, what work they were, and how many found none. All may add; what is read may be of moments
 that differ a little.
+
+Internal.
 """.
 
 -export([new/0, started/2, waits/1, between/2, worked/2, work/1, found_none/1, pressed/1]).

@@ -2,6 +2,8 @@
 -moduledoc """
 What a ticket of a gate is for beside a place: one of a tool's calls at once, or a call in a rate
 (`erlmcp_gate:take/2`). All of it is taken, or nothing.
+
+Internal.
 """.
 
 -export([take/3]).

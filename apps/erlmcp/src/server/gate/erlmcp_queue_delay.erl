@@ -10,6 +10,8 @@ Queue 13.8, 2015).
 The queue is one of many flows that take turns, and the flow whose requests always wait is the one
 that asks for too much. So a flow of which nobody waited of late has more time in a queue that
 stays: a round of turns more, but a fifth of the longest time at most, since so may all of many do.
+
+Internal.
 """.
 
 -export([new/1, began/2, turned/2, allowed/4, needed/2, lasting/1]).

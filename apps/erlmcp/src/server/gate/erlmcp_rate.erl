@@ -4,6 +4,8 @@ A rate of messages: one word of an `atomics` array. So many may come at once, an
 each so-manieth part of the period: the generic cell rate algorithm, as in "Traffic Control and
 Congestion Control in B-ISDN" (ITU-T I.371). The word is the time until which all that came was
 paid for, in nanoseconds; the caller brings the clock.
+
+Internal.
 """.
 
 -export([take_all/4, give_all/3, is_idle/3, reset/2]).

@@ -7,12 +7,14 @@ Looked at is what the kernel would end processes for, or swap: the machine's mem
 available, and, where the node is in control groups with a bound, what they hold. Both count what is
 beside the node, since it fills the same memory. What the node itself has allocated is looked at
 only where it has a bound of its own.
+
+Internal.
 """.
 
 -behaviour(erlmcp_overload_guard).
 
 -export([state/0, refusal/1, start_link/0]).
--export([bounds/0, expected/2, events/0, open/0, look/2, told/3]).
+-export([bounds/0, expected/2, events/0, open/0, look/2, received/3]).
 
 %% Milliseconds from one look to the next.
 -define(PAUSE, 200).
@@ -23,7 +25,7 @@ only where it has a bound of its own.
     source := machine | group | node, used := non_neg_integer(), limit := pos_integer()
 }.
 
--doc "Whether there is room for new work. One read.".
+-doc "Returns `true` if there is room for new work. That is one read.".
 -spec state() -> ok | full.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -31,7 +33,7 @@ state() ->
         true -> full
     end.
 
--doc "What new work is refused with, and when to come back.".
+-doc "Returns the refusal of new work, which says when to come back.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
@@ -88,5 +90,5 @@ fullest(Looks) ->
     Fullest.
 
 -doc false.
-told(_, _, Places) ->
+received(_, _, Places) ->
     {none, Places}.

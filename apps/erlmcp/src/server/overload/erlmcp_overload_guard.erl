@@ -8,6 +8,8 @@ short of nothing, and so that is one read for all guards, of a persistent term (
 What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
 node's, and so in the environment of the application. They are read at each look, and may be changed
 while the node runs; one that is changed to something wrong stays as it was.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -21,15 +23,15 @@ while the node runs; one that is changed to something wrong stays as it was.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-How much was used, of which bound, and the fields of the event that says so; `none` if nothing can
-be said. What has no bound is not over it.
+The amount that was used, its bound, and the fields of the event that says so; `none` if nothing can
+be said. An amount without a bound is not over it.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
 
 -doc "Every bound, its default, and what it bounds.".
 -callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
--doc "Whether a bound can be this, and what it has to be.".
+-doc "Checks a bound, and returns what it has to be.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
 -doc "The events, and the percentage of a bound under which new work is let in again.".
 -callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
@@ -38,7 +40,7 @@ be said. What has no bound is not over it.
 -doc "A look, and after how many milliseconds the next one is due.".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
 -doc "A message that a look has led to.".
--callback told(Message :: term(), bounds(), State) -> {seen(), State}.
+-callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
 %% Those that there are.
 -define(GUARDS, [erlmcp_memory_guard, erlmcp_processor_guard]).
@@ -59,7 +61,7 @@ be said. What has no bound is not over it.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Whether the node is over a bound of this one.".
+-doc "Returns `true` if the node is over a bound of this guard.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
     %% Nobody is to see it here before all do.
@@ -71,8 +73,8 @@ has_found(Module) ->
         Words -> atomics:get(Words, ?OVER) =:= 1
     end.
 
--doc "What new work is refused with, and when to come back.".
--spec refusal(module(), erlmcp_refusal:name(), Message :: binary(),
+-doc "Returns the refusal of new work, which says when to come back.".
+-spec refusal(module(), erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
     Details = case persistent_term:get(Module, none) of
@@ -84,7 +86,7 @@ refusal(Module, Name, Message, RetryAfterMs) ->
 -doc false.
 init(Module) ->
     process_flag(trap_exit, true),
-    Given = given(Module),
+    Given = configured_bounds(Module),
     case wrong(Given, Module) of
         [] ->
             {ok, looked(#state{module = Module, words = words(Module), bounds = Given,
@@ -103,7 +105,7 @@ words(Module) ->
             Words
     end.
 
-given(Module) ->
+configured_bounds(Module) ->
     #{Name => application:get_env(erlmcp, Name, Default) || {Name, Default, _} <- Module:bounds()}.
 
 wrong(Given, Module) ->
@@ -122,7 +124,7 @@ handle_cast(_, State) ->
 handle_info(look, State) ->
     {noreply, looked(rebounded(State))};
 handle_info(Message, #state{module = Module, bounds = Bounds, reading = Reading} = State) ->
-    {Seen, Next} = Module:told(Message, Bounds, Reading),
+    {Seen, Next} = Module:received(Message, Bounds, Reading),
     ok = keep(Seen, State),
     {noreply, State#state{reading = Next}}.
 
@@ -135,7 +137,7 @@ looked(#state{module = Module, bounds = Bounds, reading = Reading} = State) ->
     State#state{reading = Next}.
 
 rebounded(#state{module = Module, bounds = Bounds} = State) ->
-    Given = given(Module),
+    Given = configured_bounds(Module),
     Wrong = [Name || {Name, _} <- wrong(Given, Module)],
     State#state{bounds = maps:merge(Bounds, maps:without(Wrong, Given))}.
 

@@ -7,12 +7,14 @@ Requests alone do not bring it there. Those that compute wait for a place, of wh
 many as keep that wait short (`m:erlmcp_concurrency_limiter`). But against programs beside the node,
 and processes of it that are no calls, fewer places are of no use. Without a bound nothing is looked
 at.
+
+Internal.
 """.
 
 -behaviour(erlmcp_overload_guard).
 
 -export([state/0, refusal/1, start_link/0]).
--export([bounds/0, expected/2, events/0, open/0, look/2, told/3]).
+-export([bounds/0, expected/2, events/0, open/0, look/2, received/3]).
 
 %% Milliseconds from one look to the next, and while there is no bound.
 -define(PAUSE, 20).
@@ -27,7 +29,7 @@ at.
     waited = 0 :: non_neg_integer()
 }).
 
--doc "Whether there is time for new work. One read.".
+-doc "Returns `true` if there is time for new work. That is one read.".
 -spec state() -> ok | busy.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -35,7 +37,7 @@ state() ->
         true -> busy
     end.
 
--doc "What new work is refused with, and when to come back.".
+-doc "Returns the refusal of new work, which says when to come back.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, service_unavailable,
@@ -67,15 +69,15 @@ open() ->
 
 -doc false.
 look(#{scheduler_wait_ms := infinity}, Reading) ->
-    {seen(infinity, Reading), ?IDLE_PAUSE, Reading#reading{probe = none}};
+    {reading(infinity, Reading), ?IDLE_PAUSE, Reading#reading{probe = none}};
 look(_, #reading{probe = none} = Reading) ->
     {none, ?PAUSE, Reading#reading{probe = probe()}};
 look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
     %% The longer it waits the less it needs to come to its end first.
-    case now_ms() - Since of
+    case erlmcp_clock:now_ms() - Since of
         Waits when Waits >= Bound ->
             Waiting = Reading#reading{waited = Waits},
-            {seen(Bound, Waiting), ?PAUSE, Waiting};
+            {reading(Bound, Waiting), ?PAUSE, Waiting};
         _ ->
             {none, ?PAUSE, Reading}
     end.
@@ -83,18 +85,15 @@ look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
 %% Of normal priority, as those that serve requests are.
 probe() ->
     Guard = self(),
-    Since = now_ms(),
-    {spawn_link(fun() -> Guard ! {probed, self(), now_ms() - Since} end), Since}.
+    Since = erlmcp_clock:now_ms(),
+    {spawn_link(fun() -> Guard ! {probed, self(), erlmcp_clock:now_ms() - Since} end), Since}.
 
 -doc false.
-told({probed, Probe, Waited}, #{scheduler_wait_ms := Bound}, #reading{probe = {Probe, _}}) ->
+received({probed, Probe, Waited}, #{scheduler_wait_ms := Bound}, #reading{probe = {Probe, _}}) ->
     Reading = #reading{waited = Waited},
-    {seen(Bound, Reading), Reading};
-told(_, _, Reading) ->
+    {reading(Bound, Reading), Reading};
+received(_, _, Reading) ->
     {none, Reading}.
 
-seen(Bound, #reading{waited = Waited}) ->
+reading(Bound, #reading{waited = Waited}) ->
     {Waited, Bound, #{waited => Waited, limit => Bound}}.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -13,6 +13,8 @@ smallest and newest first. It ends those that were refused and do not give back 
 gives back what those held that have died.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -64,7 +66,7 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
     given :: #{atom() => term()},
     %% what announces the next look, and when that may be, in milliseconds
     timer = make_ref() :: reference(),
-    rests_until = erlang:monotonic_time(millisecond) :: integer(),
+    rests_until = erlmcp_clock:now_ms() :: integer(),
     %% what the sum was more than its rows at the last look, if nothing changed meanwhile
     astray = 0 :: integer(),
     %% the process that wrote the last line in the log, and when
@@ -128,7 +130,7 @@ counted(Owner, Before, Now, Since) ->
 changed(Now, first) -> [{?HELD, Now}];
 changed(Now, Since) -> [{?HELD, Now}, {?SINCE, Since}].
 
-begun(first) -> erlang:monotonic_time(millisecond);
+begun(first) -> erlmcp_clock:now_ms();
 begun(Since) -> Since.
 
 added(More, Owner) ->
@@ -151,7 +153,9 @@ ask(Words) ->
         1 -> ok
     end.
 
--doc "Whether the message of this owner is to be refused: another one may have begun since.".
+-doc """
+Returns `true` if the message of this owner is to be refused: another one may have begun since.
+""".
 -spec is_refused(owner()) -> boolean().
 is_refused(Owner) ->
     try ets:lookup_element(?MODULE, Owner, ?STATE) of
@@ -181,7 +185,7 @@ bound() ->
 init([]) ->
     %% It must not wait for those that fill the memory.
     _ = process_flag(priority, high),
-    Given = given(),
+    Given = configured_bounds(),
     case wrong(Given) of
         [] ->
             State = #state{memory = memory(), given = Given},
@@ -195,7 +199,7 @@ memory() ->
     Facts = erlmcp_machine:facts("/"),
     lists:min([maps:get(Key, Facts, infinity) || Key <- [memory, group_memory]]).
 
-given() ->
+configured_bounds() ->
     #{Name => application:get_env(erlmcp, Name, Default) || {Name, Default, _} <- bounds()}.
 
 wrong(Given) ->
@@ -215,7 +219,7 @@ handle_call(_, _, State) ->
 -doc false.
 handle_cast(make_room, #state{timer = Timer, rests_until = End} = State) ->
     _ = erlang:cancel_timer(Timer),
-    {noreply, next_look(max(0, End - erlang:monotonic_time(millisecond)), State)};
+    {noreply, next_look(max(0, End - erlmcp_clock:now_ms()), State)};
 handle_cast(_, State) ->
     {noreply, State}.
 
@@ -227,12 +231,12 @@ handle_info(_, State) ->
 
 %% One that was changed to something wrong stays as it was.
 looked(#state{given = Before} = State) ->
-    Given = given(),
+    Given = configured_bounds(),
     Bounds = maps:merge(Before, maps:without([Name || {Name, _} <- wrong(Given)], Given)),
     ok = atomics:put(persistent_term:get(?MODULE), ?BOUND, bytes(Bounds, State)),
-    Began = erlang:monotonic_time(millisecond),
+    Began = erlmcp_clock:now_ms(),
     Next = room_made(State#state{given = Bounds}),
-    End = erlang:monotonic_time(millisecond),
+    End = erlmcp_clock:now_ms(),
     Rest = ?TIMES * (End - Began),
     Pause = case ets:match(?MODULE, {'_', '_', '_', waiting}, 1) of
         {_, _} -> ?SHORT_PAUSE;
@@ -263,7 +267,7 @@ room_made(State) ->
                                    ets:tab2list(?MODULE)),
     _ = [count(Owner, Bytes, 0) || {Owner, Bytes, _, _} <- Dead],
     Sum = atomics:get(Words, ?SUM),
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Bound = atomics:get(Words, ?BOUND),
     {Refused, GoOn} = choose(Rows, #{sum => Sum, bound => Bound, now => Now}),
     _ = [tell(refused, {refused, Now}, Owner) || Owner <- Refused],

@@ -1,8 +1,11 @@
 -module(erlmcp_event_log).
 -moduledoc """
-What was sent on the streams of one session, kept so that a client that lost a connection can be
-sent it again. Bounded in events, bytes and age: what is over a bound goes, the oldest first. The
-newest event stays whatever its size, since nothing else may be left to answer with. Pure.
+The events that were sent on the streams of one session, kept so that a client that lost a
+connection can be sent them again. They are bounded in number, bytes and age: over a bound the
+oldest go first. The newest event stays whatever its size, since nothing else may be left to answer
+with. Pure.
+
+Internal.
 """.
 
 -export([new/1, append/4, find/2, expire/2, oldest/1]).
@@ -18,7 +21,7 @@ newest event stays whatever its size, since nothing else may be left to answer w
     bytes := non_neg_integer()
 }.
 
--doc "An empty log with the bounds of these limits.".
+-doc "Returns an empty log with the bounds of these limits.".
 -spec new(erlmcp_server_options:limits()) -> log().
 new(#{stored_events := Events, stored_bytes := Bytes, stored_ms := Milliseconds}) ->
     #{bounds => {Events, Bytes, Milliseconds}, order => queue:new(), events => #{}, bytes => 0}.
@@ -43,7 +46,7 @@ drop(#{order := Order, events := Events, bytes := Total} = Log) ->
     {Bytes, Left} = maps:take(Key, Events),
     {Key, Log#{order := Rest, events := Left, bytes := Total - byte_size(Bytes)}}.
 
--doc "The event with this key, if it is still kept.".
+-doc "Returns the event with this key, if it is still kept.".
 -spec find(key(), log()) -> {ok, binary()} | error.
 find(Key, #{events := Events}) ->
     maps:find(Key, Events).

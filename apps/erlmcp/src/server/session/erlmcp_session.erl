@@ -12,13 +12,15 @@ ends after `unused_session_ms`, and before that when a new one needs its place: 
 `initialize` ends its own sessions, and none that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
+
+Internal.
 """.
 
 -behaviour(gen_server).
 
 -export([open/3, reserve/5, sweep/1, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
--export([adopt/4, cancel/2, response/3]).
+-export([cancel/2, response/3]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -32,8 +34,8 @@ Source: specification 2025-11-25, "Transports / Session Management".
     flow :: erlmcp_gate:flow(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
-    %% of each running call, who gives its places back
-    places = #{} :: #{Call :: pid() => erlmcp_session_call:marks()},
+    %% of each running call, whether its places are given back
+    places = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
     %% whether what the streams keep is being watched for its age
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
@@ -48,7 +50,7 @@ be.
 -spec open(erlmcp_engine:session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, Flow, Instance) ->
-    Id = erlmcp_session_id:new(),
+    Id = erlmcp_session_table:new_id(),
     case reserve(Id, none, Session, Flow, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
@@ -59,12 +61,12 @@ Takes a place for a session: a row, with its process or the one that starts that
 there is no place, the oldest session that was never used gives its own: one of the same tenant
 where that has as many as one may have, and of whichever where there are too many together.
 """.
--spec reserve(erlmcp_instance:session_id(), pid() | none, erlmcp_instance:session(),
+-spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:flow(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
-    case erlmcp_instance:add_session(Id, Pid, Session, Flow, Instance) of
+    case erlmcp_session_table:add(Id, Pid, Session, Flow, Instance) of
         {ok, Count} when Count > Max ->
             case make_room(all, Instance) of
                 {ended, Other} when Other =/= Id -> ok;
@@ -93,8 +95,8 @@ too_many(Message, Max, Observed) ->
 
 make_room(Of, Instance) ->
     maybe
-        {ok, {_, Id, _} = Unused} ?= erlmcp_instance:oldest_unused(Of, Instance),
-        case erlmcp_instance:end_unused(Unused, Instance) of
+        {ok, {_, Id, _} = Unused} ?= erlmcp_session_table:oldest_unused(Of, Instance),
+        case erlmcp_session_table:end_unused(Unused, Instance) of
             {ended, Pid} ->
                 _ = Pid =:= none orelse close(Pid),
                 {ended, Id};
@@ -106,13 +108,13 @@ make_room(Of, Instance) ->
 -doc "Ends the sessions that are over: without a process and idle, or never used for too long.".
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
-    lists:foreach(fun close/1, erlmcp_instance:end_overdue(Instance)),
-    erlmcp_instance:delete_idle(Instance).
+    lists:foreach(fun close/1, erlmcp_session_table:end_overdue(Instance)),
+    erlmcp_session_table:delete_idle(Instance).
 
 -doc "Ends a session: it is gone for every request after this, also before its process has ended.".
 -spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok.
 delete(Id, Instance) ->
-    case erlmcp_instance:take_session(Id, Instance) of
+    case erlmcp_session_table:take(Id, Instance) of
         none -> ok;
         Pid -> close(Pid)
     end.
@@ -133,12 +135,12 @@ open_stream(Pid, Owner) ->
 resume_stream(Pid, EventId, Owner) ->
     call(Pid, {resume_stream, EventId, Owner}, {error, closed}).
 
--doc "A connection has written an event.".
+-doc "Confirms that a connection has written an event.".
 -spec written(pid(), erlmcp_session_streams:key()) -> ok.
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
 
--doc "A connection that had a stream is over.".
+-doc "Detaches a connection that is over from its stream.".
 -spec detach(pid(), erlmcp_call:owner()) -> ok.
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
@@ -148,7 +150,7 @@ detach(Pid, Owner) ->
 subscribe(Pid, Uri) ->
     call(Pid, {subscribe, Uri}, ended()).
 
--doc "Ends that.".
+-doc "Ends a subscription to changes of a resource.".
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
     call(Pid, {unsubscribe, Uri}, ended()).
@@ -164,29 +166,8 @@ call(Pid, Request, Ended) ->
     end.
 
 -doc """
-Takes in a call or a batch, whose process calls this and is linked to the session's by it; `ended`
-if that has. What is marked of it is in `Marks`.
+Hands the client's answer to the call that asked. A session without a process has asked for nothing.
 """.
--spec adopt(erlmcp_session_call:session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
-            erlmcp_session_call:marks()) -> ok | ended.
-adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, What, Waiting, Marks) ->
-    try
-        true = link(Pid),
-        ok = gen_server:cast(Pid, {adopt, self(), What, Waiting, Streams, Marks}),
-        %% The session's row goes before its process: one that is there after the process was told
-        %% will still see the call.
-        case erlmcp_instance:has_session(Id, Instance) of
-            true ->
-                ok;
-            false ->
-                unlink(Pid),
-                ended
-        end
-    catch
-        error:noproc -> ended
-    end.
-
--doc "The client answered. A session without a process has asked for nothing.".
 -spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
@@ -208,12 +189,13 @@ start_link(Instance, Id, Session, Flow) ->
 init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
+    ok = erlmcp_label:set([?MODULE, Revision], Key),
     State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, Key, Limits)},
     %% Before it is the session's: what changes from then on is told to it alone.
     ok = watch(State#state.topics, State),
-    case erlmcp_instance:attend_session(Id, Instance) of
+    case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->
             after_ms(session_idle_ms, idle, State),
             {ok, State#state{missed = erlmcp_subscriptions:changed(Missed)}};
@@ -254,11 +236,6 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, What, Waiting, Reads, Marks}, State) ->
-    case erlmcp_session_call:has_ended(Call, Marks) of
-        true -> {noreply, State};
-        false -> {noreply, adopted(Call, What, {Waiting, Reads, Marks}, State)}
-    end;
 handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
     case erlmcp_calls:find(Id, Calls) of
         {ok, Call} ->
@@ -282,13 +259,9 @@ handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
 handle_cast(close, State) ->
     {stop, normal, State}.
 
-adopted(Call, Entry, {Waiting, Reads, Marks}, State) ->
-    #state{calls = Calls, streams = Streams, places = Known} = State,
-    State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
-                places = Known#{Call => Marks},
-                streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}.
-
 -doc false.
+handle_info({erlmcp_adopt, Adoption}, State) ->
+    {noreply, adopted(Adoption, State)};
 handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
     #state{id = Id, instance = Instance} = State,
     case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of
@@ -301,8 +274,8 @@ handle_info({{erlmcp_call, Call, _}, Message}, State) ->
 handle_info({'EXIT', Call, Reason}, State) ->
     #state{calls = Calls, streams = Streams, places = Places} = State,
     {_, _, Left} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
-    case Reason of
-        normal -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
+    case erlmcp_call_messages:ended(Reason) of
+        silent -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
                                         streams = erlmcp_session_streams:answered(Call, Streams)}};
         _ -> {noreply, answer(Call, Ended, State)}
     end;
@@ -329,7 +302,7 @@ handle_info(expire, #state{streams = Streams} = State) ->
     _ = Next =:= never orelse erlang:send_after(Next, self(), expire),
     {noreply, State#state{streams = Left, aging = Next =/= never}};
 handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = Streams} = State) ->
-    Left = erlmcp_instance:idle_in(Id, Instance),
+    Left = erlmcp_session_table:idle_left_ms(Id, Instance),
     Busy = erlmcp_session_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
     if
         Left =< 0, not Busy ->
@@ -344,11 +317,23 @@ handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = 
 handle_info(_, State) ->
     {noreply, State}.
 
+adopted(#{call := Call, marks := Marks} = Adoption, State) ->
+    #state{calls = Calls, streams = Streams, places = Places} = State,
+    case erlmcp_session_call:has_ended(Call, Marks) of
+        true ->
+            State;
+        false ->
+            #{entry := Entry, waiting := Waiting, streams := Reads} = Adoption,
+            State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
+                        places = Places#{Call => Marks},
+                        streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}
+    end.
+
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
     unattended({[Call], erlmcp_session_streams:close_connection(Call, Streams)}, State);
-called(Call, {notification, Bytes, Unread}, #state{streams = Streams} = State) ->
-    ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+called(Call, {notification, Bytes, Window}, #state{streams = Streams} = State) ->
+    ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
     {_, Next} = erlmcp_session_streams:message(Call, Bytes, Streams),
     keep(Next, State);
 called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->
@@ -358,7 +343,7 @@ called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->
             {_, _, Asked} = erlmcp_calls:message(Call, Message, Calls),
             unattended({[Call], Next}, keep(Next, State#state{calls = Asked}));
         {refused, _} ->
-            Asking ! {erlmcp_response, Id, {error, no_stream}},
+            ok = erlmcp_call_messages:response(Asking, Id, {error, no_stream}),
             State
     end;
 called(Call, {withdraw, _} = Message, #state{calls = Calls} = State) ->
@@ -409,7 +394,7 @@ keep(Streams, #state{aging = false} = State) ->
 
 -doc false.
 terminate(_, #state{id = Id, instance = Instance} = State) ->
-    ok = erlmcp_instance:delete_session(Id, Instance),
+    ok = erlmcp_session_table:delete(Id, Instance),
     ok = unwatch(State),
     #state{calls = Calls, streams = Streams} = last_adopted(State),
     ok = erlmcp_calls:stop(Calls),
@@ -418,9 +403,7 @@ terminate(_, #state{id = Id, instance = Instance} = State) ->
 %% Those that were adopted while the row was still there.
 last_adopted(State) ->
     receive
-        {'$gen_cast', Adopt} when element(1, Adopt) =:= adopt ->
-            {noreply, Next} = handle_cast(Adopt, State),
-            last_adopted(Next)
+        {erlmcp_adopt, Adoption} -> last_adopted(adopted(Adoption, State))
     after 0 ->
         State
     end.

@@ -6,29 +6,28 @@ it, unless it has reported something before. Then the answer goes the way of tha
 session.
 
 What is marked of a call is in one place for its process, those of its handler, and its session's.
+
+Internal.
 """.
 
--export([take/3, run/4, mark_reported/1, give_back/4, has_ended/2]).
+-export([take/3, start/4, run/4, give_back/4, has_ended/2]).
 
--export_type([session/0, marks/0]).
+-export_type([session/0]).
 
 -doc """
-What calls know of their session: its id, its process, what it belongs to, and whether the
-connection that waits for an answer can be sent a stream.
+A session as its calls know it: its id, its process, its server, and whether the connection that
+waits for an answer can be sent a stream.
 """.
 -type session() :: #{
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
 }.
--opaque marks() :: atomics:atomics_ref().
-
--define(GIVEN_BACK, 1).
--define(REPORTED, 2).
 
 -doc "Takes places for calls of a session, or says that there are none left.".
--spec take(erlmcp_instance:session_id(), Count :: non_neg_integer(), erlmcp_instance:instance()) ->
+-spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
+           erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
-    case erlmcp_instance:take_calls(Id, Count, Max, Instance) of
+    case erlmcp_session_table:take_calls(Id, Count, Max, Instance) of
         ok ->
             ok;
         full ->
@@ -38,64 +37,95 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
                                          retry_after_ms => 1000})}
     end.
 
+-doc "Starts a call. `Waiting` is the connection that waits for its answer.".
+-spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: erlmcp_call:owner(),
+            session()) -> pid().
+start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
+    ok = erlmcp_call:pass_on(Call),
+    Start = fun() ->
+        %% The connection may end before the call, and hears nothing of its end.
+        ok = erlmcp_call:take_over(Call),
+        Run = fun(Owner) ->
+            {reply, Status, Bytes} = erlmcp_call:run(Call, Owner, OfCalls),
+            {Status, Bytes}
+        end,
+        Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:place(Call)},
+        run(Session, Entry, Waiting, Run) =:= ended andalso erlmcp_call:leave(Call)
+    end,
+    erlmcp_call:start_process(Start, [], OfCalls).
+
 -doc """
-Runs a call or a batch, whose process calls this, as one of a session. `Run` is given the owner of
-what it reports, and gives its answer. `ended`: the session has, and nothing ran.
+Runs a call or a batch in the calling process as one of a session. `Run` is given the owner of what
+the call reports, and returns its answer. `ended` means that the session has ended, and that nothing
+ran.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
-run(#{pid := Session} = Known, {_, Ids, _, _} = Entry, {Pid, Tag} = Waiting, Run) ->
-    Marks = atomics:new(2, []),
-    case erlmcp_session:adopt(Known, Entry, Waiting, Marks) of
-        ok ->
-            Owner = {Session, {erlmcp_call, self(), Marks}},
+run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
+    Marks = erlmcp_call_messages:new_marks(),
+    case adopted(Session, Entry, Waiting, Marks) of
+        true ->
+            Owner = erlmcp_call_messages:session_owner(Pid, Marks),
             {Status, Bytes} = Run(Owner),
-            case atomics:get(Marks, ?REPORTED) of
-                1 ->
-                    erlmcp_call_report:to_owner(Owner, {answer, Status, Bytes});
-                0 ->
-                    #{id := Id, instance := Instance} = Known,
+            case erlmcp_call_messages:has_reported(Marks) of
+                true ->
+                    erlmcp_call_messages:answer(Owner, Status, Bytes);
+                false ->
+                    #{id := Id, instance := Instance} = Session,
                     %% Where the session has, it has answered too.
                     _ = give_back(Marks, length(Ids), Id, Instance) =:= given andalso
-                        (Pid ! {Tag, {answer, Status, Bytes}}),
+                        erlmcp_call_messages:answer(Waiting, Status, Bytes),
                     ok
             end;
-        ended ->
-            Pid ! {Tag, cancelled},
+        false ->
+            ok = erlmcp_call_messages:cancelled(Waiting),
             ended
     end.
 
--doc "A call of a session, whose marks these are, says something before its answer.".
--spec mark_reported(marks()) -> ok.
-mark_reported(Marks) ->
-    atomics:put(Marks, ?REPORTED, 1).
+%% Links the calling process to the session's, and hands it over; `false` if the session has ended.
+adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry, Waiting, Marks) ->
+    try
+        true = link(Pid),
+        ok = erlmcp_call_messages:adopt(Pid, #{call => self(), entry => Entry, waiting => Waiting,
+                                               streams => Streams, marks => Marks}),
+        %% The session's row goes before its process: one that is there after the process was told
+        %% will still see the call.
+        erlmcp_session_table:is_member(Id, Instance) orelse begin
+            unlink(Pid),
+            false
+        end
+    catch
+        error:noproc -> false
+    end.
 
 -doc """
 Gives back the places of a call. One that has just answered may be cancelled, or late, before the
 session hears of its end: one of the two does it, and that is the one who answers.
 """.
--spec give_back(marks(), Count :: non_neg_integer(), binary(), erlmcp_instance:instance()) ->
+-spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
+                erlmcp_instance:instance()) ->
     given | already.
 give_back(Marks, Count, Id, Instance) ->
-    case atomics:exchange(Marks, ?GIVEN_BACK, 1) of
-        0 ->
-            ok = erlmcp_instance:count_calls(Id, -Count, Instance),
+    case erlmcp_call_messages:give_back(Marks) of
+        true ->
+            ok = erlmcp_session_table:count_calls(Id, -Count, Instance),
             given;
-        1 ->
+        false ->
             already
     end.
 
 -doc """
-Whether a call that has just been adopted is over, for the session's process: most are when they are
-heard of. One that has answered itself has reported nothing, and leaves nothing to do.
+Returns `true` if a call that has just been adopted is over, for the session's process: most are
+when the session hears of them. A call that has answered itself has reported nothing, and leaves
+nothing to do.
 """.
--spec has_ended(Call :: pid(), marks()) -> boolean().
+-spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->
-    case atomics:get(Marks, ?GIVEN_BACK) of
-        1 ->
+    case erlmcp_call_messages:is_given_back(Marks) of
+        true ->
             receive {'EXIT', Call, normal} -> true
             after 0 -> false
             end;
-        0 ->
+        false ->
             false
     end.

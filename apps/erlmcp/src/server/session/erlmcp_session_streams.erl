@@ -5,19 +5,16 @@ has something to say before its answer. A stream outlives its connections: what 
 kept within bounds (`m:erlmcp_event_log`), and a client that lost a connection names the last event
 that it has, `Stream-Position`, and goes on from there. A value that the session's process keeps.
 
-A stream is sent on by one connection at a time, its owner `{Pid, Tag}`:
-
-| message | what the connection does |
-| --- | --- |
-| `{Tag, {stream, Key, Event, more}}` | writes the event, and calls `written` for its key |
-| `{Tag, {stream, Key, Event, last}}` | writes it and ends |
-| `{Tag, {answer, 200, Bytes}}` | answers: the call had nothing to say before |
-| `{Tag, cancelled}` | ends: nothing more is sent here |
+A stream is sent on by one connection at a time, its owner `{Pid, Tag}`, which is sent the messages
+`t:erlmcp_call_messages:to_waiting/0` and calls `written` for the key of each event that it has
+written.
 
 A connection is sent `?WINDOW` events ahead of those that it has written. What it does not read
 stays in the log, and when the log has to let go of that, the connection is cut.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
+
+Internal.
 """.
 
 -export([new/3, expect/4, is_open/1, is_attended/2]).
@@ -49,7 +46,7 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 %% Events that a connection may be behind.
 -define(WINDOW, 16).
 
--doc "The streams of a new session of the server with this key.".
+-doc "Returns the streams of a new session of the server with this key.".
 -spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_server_options:limits()) ->
     streams().
 new(Revision, Key, Limits) ->
@@ -57,17 +54,20 @@ new(Revision, Key, Limits) ->
       log => erlmcp_event_log:new(Limits), next => 1, calls => #{},
       streams => #{0 => #{last => 0, ended => false, connection => undefined}}}.
 
--doc "A call that a connection waits for. `Streams` is whether its client reads streams.".
+-doc """
+Adds a call that a connection waits for. `Streams` says whether the connection's client reads
+streams.
+""".
 -spec expect(Call :: pid(), erlmcp_call:owner(), Streams :: boolean(), streams()) -> streams().
 expect(Call, Owner, Streams, #{calls := Calls} = State) ->
     State#{calls := Calls#{Call => {waits, Owner, Streams}}}.
 
--doc "Whether the session's own stream has a connection.".
+-doc "Returns `true` if the session's own stream has a connection.".
 -spec is_open(streams()) -> boolean().
 is_open(State) ->
     has_connection(0, State).
 
--doc "Whether there is a connection that a call's client is told on.".
+-doc "Returns `true` if there is a connection on which a call's client is told.".
 -spec is_attended(Call :: pid(), streams()) -> boolean().
 is_attended(Call, #{calls := Calls} = State) ->
     case Calls of
@@ -103,8 +103,8 @@ answer(Call, ~"", State) ->
     cancel(Call, State);
 answer(Call, Bytes, #{calls := Calls} = State) ->
     case maps:take(Call, Calls) of
-        {{waits, {Pid, Tag}, _}, Rest} ->
-            Pid ! {Tag, {answer, 200, Bytes}},
+        {{waits, Waiting, _}, Rest} ->
+            ok = erlmcp_call_messages:answer(Waiting, 200, Bytes),
             State#{calls := Rest};
         {Number, Rest} ->
             append(Number, Bytes, mark_ended(Number, State#{calls := Rest}));
@@ -116,12 +116,12 @@ answer(Call, Bytes, #{calls := Calls} = State) ->
 -spec cancel(Call :: pid(), streams()) -> streams().
 cancel(Call, #{calls := Calls} = State) ->
     _ = case Calls of
-        #{Call := {waits, {Pid, Tag}, _}} -> Pid ! {Tag, cancelled};
+        #{Call := {waits, Waiting, _}} -> erlmcp_call_messages:cancelled(Waiting);
         #{} -> ok
     end,
     answered(Call, State).
 
--doc "The call has ended; what waits for its answer has it.".
+-doc "Ends what is kept for a call that has ended, and whose answer its connection has.".
 -spec answered(Call :: pid(), streams()) -> streams().
 answered(Call, #{calls := Calls} = State) ->
     case maps:take(Call, Calls) of
@@ -179,7 +179,7 @@ resume(EventId, Owner, #{streams := Streams} = State) ->
         _ -> {error, gone}
     end.
 
--doc "The connection has written this event.".
+-doc "Notes that the connection has written this event.".
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of
@@ -193,7 +193,10 @@ written({Number, Position}, #{streams := Streams} = State) ->
             State
     end.
 
--doc "A connection is over, and its stream is not. Gives the calls that have lost theirs.".
+-doc """
+Detaches a connection that is over from a stream that is not. Returns the calls that have lost
+theirs.
+""".
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
     %% One that still waited loses the stream before anything is sent on it.
@@ -201,7 +204,7 @@ detach(Owner, #{calls := Calls} = State) ->
     lost(fun(#{owner := Other}) -> Other =:= Owner end,
          lists:foldl(fun begin_stream/2, State, Waiting)).
 
--doc "The same, by its monitor.".
+-doc "Detaches a connection that has ended, by its monitor.".
 -spec down(Monitor :: reference(), streams()) -> {[pid()], streams()}.
 down(Monitor, State) ->
     lost(fun(#{monitor := Other}) -> Other =:= Monitor end, State).
@@ -217,7 +220,7 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
 -doc "Drops what has been kept for too long, and says when to look again.".
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
 expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
-    Now = now_ms(),
+    Now = erlmcp_clock:now_ms(),
     {Dropped, Kept} = erlmcp_event_log:expire(Now, Log),
     Next = case erlmcp_event_log:oldest(Kept) of
         none -> never;
@@ -225,7 +228,10 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     end,
     {Next, forget(Dropped, State#{log := Kept})}.
 
--doc "Milliseconds until a client comes back to a stream: not the same for all that lost theirs.".
+-doc """
+Returns after how many milliseconds a client comes back to a stream: not the same for all that lost
+theirs.
+""".
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
     Milliseconds + rand:uniform(max(1, Milliseconds div 2)).
@@ -235,7 +241,7 @@ retry_ms(#{retry_ms := Milliseconds}) ->
 close(#{calls := Calls, streams := Streams}) ->
     Owners = [Owner || _ := {waits, Owner, _} <- Calls]
         ++ [Owner || _ := #{connection := #{owner := Owner}} <- Streams],
-    lists:foreach(fun({Pid, Tag}) -> Pid ! {Tag, cancelled} end, Owners).
+    lists:foreach(fun erlmcp_call_messages:cancelled/1, Owners).
 
 %% A call's first message opens its stream, on the connection that waits for its answer.
 begin_stream(Call, #{calls := Calls, next := Number, streams := Streams} = State) ->
@@ -253,10 +259,10 @@ attach(Number, {Pid, _} = Owner, Position, #{streams := Streams} = State) ->
 
 %% An event without data, whose id is the place to resume from.
 prime(Number, #{primes := true, streams := Streams, limits := Limits} = State) ->
-    #{Number := #{connection := #{owner := {Pid, Tag}, sent := Position}}} = Streams,
+    #{Number := #{connection := #{owner := Owner, sent := Position}}} = Streams,
     Key = {Number, Position},
     Event = #{id => id(Key), retry => retry_ms(Limits), data => ~""},
-    Pid ! {Tag, {stream, Key, Event, more}},
+    ok = erlmcp_call_messages:event(Owner, Key, Event, more),
     State;
 prime(_, State) ->
     State.
@@ -264,7 +270,8 @@ prime(_, State) ->
 append(Number, Bytes, #{log := Log, streams := Streams} = State) ->
     #{Number := #{last := Last} = Stream} = Streams,
     Position = Last + 1,
-    {Dropped, Kept} = erlmcp_event_log:append({Number, Position}, Bytes, now_ms(), Log),
+    Now = erlmcp_clock:now_ms(),
+    {Dropped, Kept} = erlmcp_event_log:append({Number, Position}, Bytes, Now, Log),
     Added = State#{log := Kept, streams := Streams#{Number := Stream#{last := Position}}},
     forget(Dropped, pump(Number, Added)).
 
@@ -284,21 +291,21 @@ pump(Number, #{streams := Streams} = State) ->
     end.
 
 pump(Number, Last, #{last := Last, ended := true, connection := Connection}, State) ->
-    #{owner := {Pid, Tag}} = Connection,
-    Pid ! {Tag, cancelled},
+    #{owner := Owner} = Connection,
+    ok = erlmcp_call_messages:cancelled(Owner),
     release(Number, State);
 pump(_, Last, #{last := Last}, State) ->
     State;
 pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = Stream, State) ->
     #{streams := Streams, log := Log} = State,
-    #{owner := {Pid, Tag}} = Connection,
+    #{owner := Owner} = Connection,
     Key = {Number, Sent + 1},
     case erlmcp_event_log:find(Key, Log) of
         {ok, Bytes} when Ended, Sent + 1 =:= Last ->
-            Pid ! {Tag, {stream, Key, #{id => id(Key), data => Bytes}, last}},
+            ok = erlmcp_call_messages:event(Owner, Key, #{id => id(Key), data => Bytes}, last),
             release(Number, State);
         {ok, Bytes} ->
-            Pid ! {Tag, {stream, Key, #{id => id(Key), data => Bytes}, more}},
+            ok = erlmcp_call_messages:event(Owner, Key, #{id => id(Key), data => Bytes}, more),
             More = Stream#{connection := Connection#{sent := Sent + 1}},
             pump(Number, State#{streams := Streams#{Number := More}});
         error ->
@@ -312,8 +319,8 @@ slow(Number, #{key := Key, limits := Limits} = State) ->
 
 cut(Number, #{streams := Streams} = State) ->
     case Streams of
-        #{Number := #{connection := #{owner := {Pid, Tag}}}} ->
-            Pid ! {Tag, cancelled},
+        #{Number := #{connection := #{owner := Owner}}} ->
+            ok = erlmcp_call_messages:cancelled(Owner),
             release(Number, State);
         #{} ->
             State
@@ -367,6 +374,3 @@ parse(EventId) when byte_size(EventId) =< 40 ->
     end;
 parse(_) ->
     error.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

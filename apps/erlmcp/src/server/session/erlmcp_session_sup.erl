@@ -2,6 +2,8 @@
 -moduledoc """
 Supervises the processes of the HTTP sessions of one server. A session has one from when it is
 needed first: for a call, a stream, a subscription. One that dies is gone: clients start anew.
+
+Internal.
 """.
 
 -behaviour(supervisor).
@@ -17,7 +19,7 @@ start_link(Instance) ->
 -doc "The process of a session, started where there is none yet; `ended` if the session has.".
 -spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
 process(Id, Instance) ->
-    case erlmcp_instance:session(Id, Instance) of
+    case erlmcp_session_table:lookup(Id, Instance) of
         {ok, none, Session, Flow} -> start(Id, Session, Flow, Instance);
         {ok, Pid, _, _} -> {ok, Pid};
         error -> ended
@@ -35,7 +37,8 @@ start(Id, Session, Flow, Instance) ->
     end.
 
 -doc false.
-init(Instance) ->
+init(#{key := Key} = Instance) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     ok = erlmcp_instance:put_supervisor(sessions, self(), Instance),
     {ok, {#{strategy => simple_one_for_one, intensity => 1000, period => 1},
           [#{id => session, start => {erlmcp_session, start_link, [Instance]},

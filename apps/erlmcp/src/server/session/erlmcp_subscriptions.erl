@@ -1,22 +1,24 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
-Who wants to hear of what: a table of an instance's subscribers by topic, and the way of a change to
-them. A change is encoded once for all of them, and sent by who publishes it.
+The subscribers of an instance by topic, in a table, and the way of a change to them. The process
+that publishes a change encodes it once for all of them, and sends it. A change of what only some
+principals may see is sent to their subscribers alone.
 
-A change of what only some may see is told to those of them alone.
-
-Every session hears of the three lists. That is one row of each, `lists`, and not three.
+Every session subscribes to the three lists. That is one row of each session, `lists`, and not
+three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
-`received/1` with it when it is about to write that. Until then it is not told again that the same
-thing changed: it will look after it was told, and sees what it is then. So what waits for one that
-does not read has as many messages as it watches things, however often they change. What is said of
-a task is not the same each time; of that `?PENDING` messages wait, and later ones are left out, as
-the specification lets it: clients look at tasks.
+`received/1` with that when it is about to write it. Until then it is not told again that the same
+thing changed: its client looks after it was told, and sees what the thing is then. So a subscriber
+that does not read has as many messages waiting as it watches things, however often they change. The
+messages about a task are not the same each time. Of those `?PENDING` wait, and later ones are left
+out, as the specification lets them be: clients look at tasks.
 
 Resources and tasks, which clients name, are counted for their tenant, in the same table: as
-`{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says what it is counted for, so that
-the rows of a process that was killed are given back too.
+`{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says which tenant it is counted for, so
+that the rows of a process that was killed are given back too.
+
+Internal.
 """.
 
 -export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).
@@ -25,15 +27,15 @@ the rows of a process that was killed are given back too.
 
 -export_type([subscription/0, told/0, pending/0, listed/0]).
 
--doc "What a client can list, and every session is told of.".
+-doc "A list of the server, of whose changes every session is told.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
 -type subscription() :: session | erlmcp_message:id().
--doc "What sessions are told, and what stateless subscriptions are.".
+-doc "The notification for sessions, and the one for stateless subscriptions.".
 -type told() :: {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
 
--doc "Where it is counted what waits for a subscriber.".
+-doc "The counter of the messages that wait for a subscriber.".
 -opaque pending() :: {counters:counters_ref(), pos_integer()}.
 
 -define(PENDING, 1000).
@@ -41,18 +43,18 @@ the rows of a process that was killed are given back too.
 %% The lists, each with the number of the counter that a session has for it.
 -define(LISTS, #{tool => 1, prompt => 2, resource => 3}).
 
--doc "A table without subscribers. It belongs to the calling process.".
+-doc "Makes a table without subscribers. It belongs to the calling process.".
 -spec new() -> ets:table().
 new() ->
     ets:new(erlmcp_subscriptions, [ordered_set, public, {read_concurrency, true},
                                    {write_concurrency, auto}]).
 
--doc "A list as a bit, to note in a number which have changed.".
+-doc "Returns a list as a bit, to note in a number which lists have changed.".
 -spec bit(listed()) -> pos_integer().
 bit(List) ->
     1 bsl map_get(List, ?LISTS).
 
--doc "The lists of such a number, and what a session is told of each.".
+-doc "Returns the lists of such a number, and what a session is told of each.".
 -spec changed(non_neg_integer()) -> #{listed() => Notification :: binary()}.
 changed(Bits) ->
     #{List => iolist_to_binary(erlmcp_message:notification(method(List), #{}))
@@ -67,8 +69,8 @@ add(Topics, Owner, Subscription, Principal, Table) ->
     ok.
 
 -doc """
-The same for topics that a client names, which count for its tenant; lists do not. `full` if that
-would have more than `Max` of them then.
+Adds a subscriber for topics that a client names. They count for its tenant; lists do not. `full` if
+the tenant would have more than `Max` of them.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:flow()}, Max :: pos_integer(),
@@ -127,7 +129,7 @@ publish(Topic, Audience, Table) ->
     Told = {method(Topic), params(Topic)},
     publish(Topic, Audience, fun() -> {Told, Told} end, Table).
 
--doc "The same with what they are told; the fun is called if there are any.".
+-doc "Publishes a change with what subscribers are told. The fun is called if there are any.".
 -spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), fun(() -> told()),
               ets:table()) -> ok.
 publish(Topic, Audience, Told, Table) ->
@@ -168,7 +170,7 @@ pass_on(Topic, Notification, Table) ->
                 ok
         end, subscribers(Topic, all, Table)).
 
--doc "The subscriber that a session is, whose process this is.".
+-doc "Returns the subscriber that a session is, by its process.".
 -spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
     %% It is one from its beginning.
@@ -211,7 +213,7 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "An event is about to be written: what changes from now on is told again.".
+-doc "Notes that an event is about to be written: what changes from now on is told again.".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).
@@ -225,7 +227,7 @@ encode({{SessionMethod, SessionParams}, {Method, Params}}) ->
     [Before, After] = binary:split(Around, <<$", Mark/binary, $">>),
     {Notification, Before, After}.
 
--doc "The bytes of an event for a subscription.".
+-doc "Returns the bytes of an event for a subscription.".
 -spec encoded(subscription(), Encoded :: {binary(), binary(), binary()}) -> iodata().
 encoded(session, {Notification, _, _}) -> Notification;
 encoded(Id, {_, Before, After}) -> [Before, json:encode(Id), After].

@@ -8,6 +8,8 @@ What the call asks the client is kept in the record until it is answered (`updat
 2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
 several wait, the last one, whose stream is the likeliest to be there still. All of them are told
 what was answered: they may have been the last one before.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -16,7 +18,7 @@ what was answered: they may have been the last one before.
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Milliseconds until a keeper that nobody opens ends.
+%% Milliseconds until the process of a task that nobody opens ends.
 -define(UNOPENED, 5000).
 %% Characters of a status message.
 -define(MAX_MESSAGE, 500).
@@ -37,45 +39,47 @@ what was answered: they may have been the last one before.
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
     waiting = [] :: [pid()],
-    %% of what those have been sent
-    unread = none :: none | erlmcp_notification_window:unread()
+    %% of the notifications that those have been sent
+    window = none :: none | erlmcp_notification_window:window()
 }).
 
 -doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
 -spec open(pid()) -> ok | {error, {full, pos_integer()}}.
-open(Keeper) ->
-    gen_server:call(Keeper, open).
+open(Process) ->
+    gen_server:call(Process, open).
 
--doc "Answers to what the task asks, by its keys; others are ignored. `over`: it runs no more.".
+-doc """
+Answers requests of the task, by their keys; other keys are ignored. `over` means that it runs no
+more.
+""".
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over.
-update(Keeper, Responses) ->
-    call(Keeper, {update, Responses}).
+update(Process, Responses) ->
+    call(Process, {update, Responses}).
 
 -doc "Ends the task: it is cancelled when this returns, unless it was over before.".
 -spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
-cancel(Keeper) ->
-    call(Keeper, cancel).
+cancel(Process) ->
+    call(Process, cancel).
 
-call(Keeper, Request) ->
+call(Process, Request) ->
     try
-        gen_server:call(Keeper, Request)
+        gen_server:call(Process, Request)
     catch
         exit:{Reason, _} when Reason =/= timeout -> over
     end.
 
 -doc """
-The calling process waits for the end of the task, which is the end of its keeper. Before that it
-is sent `{erlmcp_task, {ask, Requests}}`, `{erlmcp_task, {answered, Keys}}` and
-`{erlmcp_task, {notification, Bytes, Unread}}`.
+Makes the calling process wait for the end of the task, which is the end of its process. Before that
+it is sent `t:erlmcp_call_messages:to_task_waiter/0`.
 """.
 -spec wait(pid()) -> ok.
-wait(Keeper) ->
-    gen_server:cast(Keeper, {wait, self()}).
+wait(Process) ->
+    gen_server:cast(Process, {wait, self()}).
 
--doc "The client would not answer what the task asks.".
+-doc "Ends a request of the task that the client would not answer.".
 -spec refused(pid(), Key :: binary()) -> ok.
-refused(Keeper, Key) ->
-    gen_server:cast(Keeper, {refused, Key}).
+refused(Process, Key) ->
+    gen_server:cast(Process, {refused, Key}).
 
 -doc false.
 -spec start_link(erlmcp_instance:of_calls(), fun(() -> erlmcp_engine:call()),
@@ -92,13 +96,15 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
     %% They are parts of the request, which is not to be kept for as long as the task.
     Subject = {Revision, binary:copy(Method), binary:copy(Target)},
     process_flag(trap_exit, true),
-    ok = erlmcp_tasks:put_keeper(Id, self(), Instance),
+    #{key := Key} = Instance,
+    ok = erlmcp_label:set([erlmcp_task, Method, Target], Key),
+    ok = erlmcp_tasks:put_process(Id, self(), Instance),
     {ok, #state{instance = Instance, call = Call, subject = Subject, task = Task,
                 session = Session}, ?UNOPENED}.
 
 -doc false.
 handle_call(open, {Creator, _}, #state{instance = Instance, task = Task} = State) ->
-    case erlmcp_task_store:put(Task, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:put(Task, erlmcp_tasks:store(Instance)) of
         ok ->
             #{ttl := Ttl} = Task,
             _ = erlang:send_after(Ttl, self(), expired),
@@ -131,7 +137,7 @@ handle_cast({refused, Key}, #state{names = Names, pid = Pid} = State) when
     #{Key := Name} = Names,
     Message = [~"the client did not answer the request for ", Name],
     Refusal = erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603}),
-    Pid ! {erlmcp_input, {error, Refusal}},
+    ok = erlmcp_call_messages:input(Pid, {error, Refusal}),
     changed(#{status => working, requests => #{}}, State#state{names = #{}, answers = #{}});
 handle_cast({refused, _}, State) ->
     {noreply, State}.
@@ -139,12 +145,12 @@ handle_cast({refused, _}, State) ->
 -doc false.
 handle_info({erlmcp_task, {status, Message}}, State) ->
     changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
-handle_info({erlmcp_task, {notification, _, Unread}} = Message,
+handle_info({erlmcp_task, {notification, _, Window} = Notification},
             #state{waiting = [Pid | _]} = State) ->
-    Pid ! Message,
-    {noreply, State#state{unread = Unread}};
-handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Instance} = State) ->
-    ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+    ok = erlmcp_call_messages:task_notification(Pid, Notification),
+    {noreply, State#state{window = Window}};
+handle_info({erlmcp_task, {notification, Bytes, Window}}, #state{instance = Instance} = State) ->
+    ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
     ok = erlmcp_subscriptions:pass_on(topic(State), Bytes, erlmcp_instance:subscriptions(Instance)),
     {noreply, State};
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
@@ -154,8 +160,8 @@ handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = St
     over(erlmcp_call:timed_out(Milliseconds, task, Subject, Instance), State);
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
     #state{instance = Instance} = State,
-    case Reason of
-        {erlmcp_answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
+    case erlmcp_call_messages:ended(Reason) of
+        {answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
         _ -> over(erlmcp_call:died(Reason, task, Subject, Instance), State)
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
@@ -165,14 +171,14 @@ handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State)
     {noreply, State#state{pid = Pid, call = started}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
-    ok = case {Waiting, State#state.unread} of
+    ok = case {Waiting, State#state.window} of
         {[Pid | _], none} -> ask(Next);
-        {[Pid | _], Unread} -> erlmcp_notification_window:forget(Unread), ask(Next);
+        {[Pid | _], Window} -> erlmcp_notification_window:forget(Window), ask(Next);
         {_, _} -> ok
     end,
     {noreply, Next};
 handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->
-    ok = erlmcp_task_store:delete(Id, erlmcp_instance:task_store(Instance)),
+    ok = erlmcp_task_records:delete(Id, erlmcp_tasks:store(Instance)),
     {stop, normal, State};
 handle_info(timeout, #state{pid = undefined} = State) ->
     {stop, normal, State};
@@ -202,8 +208,7 @@ asking(Requests, #state{rounds = Rounds} = State) ->
     end.
 
 ask(#state{task = #{status := input_required, requests := Requests}, waiting = [Pid | _]}) ->
-    Pid ! {erlmcp_task, {ask, Requests}},
-    ok;
+    erlmcp_call_messages:task_requests(Pid, Requests);
 ask(_) ->
     ok.
 
@@ -218,7 +223,7 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
         map_size(Known) =:= 0 ->
             {noreply, State};
         map_size(Left) =:= 0 ->
-            Pid ! {erlmcp_input, {ok, All}},
+            ok = erlmcp_call_messages:input(Pid, {ok, All}),
             changed(#{status => working, requests => #{}}, Next);
         true ->
             changed(#{requests => Left}, Next)
@@ -227,7 +232,7 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
 tell_answered([], _) ->
     ok;
 tell_answered(Keys, #state{waiting = Waiting}) ->
-    lists:foreach(fun(Pid) -> Pid ! {erlmcp_task, {answered, Keys}} end, Waiting).
+    lists:foreach(fun(Pid) -> erlmcp_call_messages:task_answered(Pid, Keys) end, Waiting).
 
 %% How the call ended.
 over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->
@@ -247,11 +252,11 @@ ended(Changes, State) ->
         Stop -> Stop
     end.
 
-%% Writes a change and tells it. Where the task is not this keeper's any more, it is over.
+%% Writes a change and tells it. Where the task is another process's, it is over here.
 changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
     New = maps:merge(Task, Changes#{version => Version + 1,
                                     updated => erlang:system_time(millisecond)}),
-    case erlmcp_task_store:update(New, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:update(New, erlmcp_tasks:store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(New) end,
             ok = erlmcp_subscriptions:publish(topic(State), all, Tell,
@@ -284,5 +289,5 @@ unsubscribe(#state{session = Session, instance = Instance} = State) ->
 -doc false.
 terminate(_, #state{task = #{id := Id}, pid = Pid, instance = Instance} = State) ->
     _ = is_pid(Pid) andalso exit(Pid, kill),
-    ok = erlmcp_tasks:delete_keeper(Id, Instance),
+    ok = erlmcp_tasks:delete_process(Id, Instance),
     unsubscribe(State).

@@ -2,6 +2,8 @@
 -moduledoc """
 The tasks of a server in ETS tables of its supervisor: they live as long as the server, on this
 node. Three tables: the tasks by id, an index by expiry and by owner, and what is counted.
+
+Internal.
 """.
 
 -behaviour(erlmcp_task_store).

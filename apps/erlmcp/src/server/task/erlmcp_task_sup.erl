@@ -1,5 +1,9 @@
 -module(erlmcp_task_sup).
--moduledoc "Supervises the keepers of one server's tasks. A task whose keeper dies has failed.".
+-moduledoc """
+Supervises the processes of a server's tasks. A task whose process dies has failed.
+
+Internal.
+""".
 
 -behaviour(supervisor).
 
@@ -11,7 +15,7 @@
 start_link(Instance) ->
     supervisor:start_link(?MODULE, Instance).
 
--doc "Whether the supervisor of an instance's tasks, once it was started, is there.".
+-doc "Returns `true` if the supervisor of an instance's tasks is there, once it was started.".
 -spec is_there(erlmcp_instance:of_calls()) -> boolean().
 is_there(Instance) ->
     case erlmcp_instance:supervisor(tasks, Instance) of
@@ -19,7 +23,7 @@ is_there(Instance) ->
         Pid -> is_process_alive(Pid)
     end.
 
--doc "How many tasks of an instance run.".
+-doc "Returns how many tasks of an instance run.".
 -spec count(erlmcp_instance:of_calls()) -> non_neg_integer().
 count(Instance) ->
     case erlmcp_instance:supervisor(tasks, Instance) of
@@ -28,8 +32,9 @@ count(Instance) ->
     end.
 
 -doc false.
-init(Instance) ->
+init(#{key := Key} = Instance) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     ok = erlmcp_instance:put_supervisor(tasks, self(), Instance),
     {ok, {#{strategy => simple_one_for_one},
-          [#{id => keeper, start => {erlmcp_task_process, start_link, [Instance]},
+          [#{id => task, start => {erlmcp_task_process, start_link, [Instance]},
              restart => temporary, shutdown => 1000}]}}.

@@ -5,6 +5,8 @@ own call would have been answered. Meanwhile it is the way of the task's request
 they go out on its stream, and the answers go to the task. The task does not end with it.
 
 It has no deadline but the task's own; it ends with its owner, or when its client cancels it.
+
+Internal.
 """.
 
 -export([await/4]).
@@ -19,13 +21,13 @@ It has no deadline but the task's own; it ends with its owner, or when its clien
 await(Id, Context, Owner, Instance) ->
     maybe
         {ok, Task} ?= erlmcp_tasks:find(Id, Context, Instance),
-        case {erlmcp_task_view:is_over(Task), erlmcp_tasks:keeper(Id, Instance)} of
+        case {erlmcp_task_view:is_over(Task), erlmcp_tasks:process(Id, Instance)} of
             {true, _} ->
                 erlmcp_task_view:outcome(Task);
-            {false, {ok, Keeper}} ->
-                Monitor = monitor(process, Keeper),
-                ok = erlmcp_task_process:wait(Keeper),
-                ok = wait(Id, Owner, Keeper, Monitor, #{}),
+            {false, {ok, Process}} ->
+                Monitor = monitor(process, Process),
+                ok = erlmcp_task_process:wait(Process),
+                ok = wait(Id, Owner, Process, Monitor, #{}),
                 await(Id, Context, Owner, Instance);
             {false, error} ->
                 ok = look_later(Task),
@@ -33,30 +35,30 @@ await(Id, Context, Owner, Instance) ->
         end
     end.
 
-%% The keeper of a task that is here has ended just now.
+%% The process of a task that is here has ended just now.
 look_later(#{node := Node}) when Node =:= node() -> ok;
 look_later(_) -> timer:sleep(?LOOK).
 
-wait(Id, Owner, Keeper, Monitor, Sent) ->
+wait(Id, Owner, Process, Monitor, Sent) ->
     receive
         {'DOWN', Monitor, process, _, _} ->
             ok;
         {erlmcp_task, {ask, Requests}} ->
             New = maps:without(maps:values(Sent), Requests),
             Asked = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
-            wait(Id, Owner, Keeper, Monitor, maps:merge(Sent, Asked));
+            wait(Id, Owner, Process, Monitor, maps:merge(Sent, Asked));
         {erlmcp_task, {answered, Keys}} ->
             %% On another stream.
             Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
             ok = withdraw(Answered, Owner),
-            wait(Id, Owner, Keeper, Monitor, maps:without(Answered, Sent));
+            wait(Id, Owner, Process, Monitor, maps:without(Answered, Sent));
         {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
             {Key, Rest} = maps:take(Request, Sent),
-            ok = answered(Key, Outcome, Keeper),
-            wait(Id, Owner, Keeper, Monitor, Rest);
+            ok = answered(Key, Outcome, Process),
+            wait(Id, Owner, Process, Monitor, Rest);
         {erlmcp_task, {notification, _, _} = Notification} ->
-            ok = erlmcp_call_report:to_owner(Owner, Notification),
-            wait(Id, Owner, Keeper, Monitor, Sent)
+            ok = erlmcp_call_messages:pass_on(Owner, Notification),
+            wait(Id, Owner, Process, Monitor, Sent)
     end.
 
 ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
@@ -64,14 +66,14 @@ ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
 
 withdraw(Requests, Owner) ->
     lists:foreach(fun(Request) ->
-        erlmcp_call_report:to_owner(Owner, {withdraw, Request})
+        erlmcp_call_messages:withdraw(Owner, Request)
     end, Requests).
 
-answered(Key, {ok, Answer}, Keeper) when is_map(Answer) ->
-    _ = erlmcp_task_process:update(Keeper, #{Key => Answer}),
+answered(Key, {ok, Answer}, Process) when is_map(Answer) ->
+    _ = erlmcp_task_process:update(Process, #{Key => Answer}),
     ok;
 answered(_, {error, Reason}, _) when is_atom(Reason) ->
     %% No answer: this stream cannot ask. Another one may.
     ok;
-answered(Key, _, Keeper) ->
-    erlmcp_task_process:refused(Keeper, Key).
+answered(Key, _, Process) ->
+    erlmcp_task_process:refused(Process, Key).

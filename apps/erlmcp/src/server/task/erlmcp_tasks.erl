@@ -4,31 +4,33 @@ The tasks of a server: how a call becomes one, and what the requests about them 
 processes of calls, so that a store that waits keeps no connection waiting.
 
 A task is bound to the principal that asked for it: for others it is not there. Its id says nothing
-and cannot be guessed; where nobody is told from anybody, who knows it may use it.
+and cannot be guessed. Where all principals are anonymous, whoever knows the id may use the task.
+
+Internal.
 """.
 
 -export([open/2, store/1]).
 -export([start/3, perform/4]).
--export([find/3, keeper/2, put_keeper/3, delete_keeper/2, sweep/1]).
+-export([find/3, process/2, put_process/3, delete_process/2, sweep/1]).
 
 -export_type([tables/0]).
 
--doc "Where the tasks of an instance are: their records, and the keepers of those that run here.".
--type tables() :: {erlmcp_task_store:handle(), Keepers :: ets:table()}.
+-doc "The store of a server's tasks, and the processes of those that run here.".
+-type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 
 -doc "Opens the tables; they belong to the calling process, the server's supervisor.".
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
-    {erlmcp_task_store:open(Store, Limits),
-     ets:new(erlmcp_task_keepers, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
+    {erlmcp_task_records:open(Store, Limits),
+     ets:new(erlmcp_task_processes, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
 
--doc "The store.".
--spec store(tables()) -> erlmcp_task_store:handle().
-store({Store, _}) ->
+-doc "Returns the store of a server's tasks.".
+-spec store(erlmcp_instance:of_calls()) -> erlmcp_task_records:store().
+store(#{tasks := {Store, _}}) ->
     Store.
 
 -doc """
-Goes on with a call as a task, and gives the result that says so. The task is there when this
+Goes on with a call as a task, and returns the result that says so. The task is there when this
 returns.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
@@ -44,9 +46,9 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
     Rest = maps:without([task, ticket, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
-    {ok, Keeper} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
+    {ok, Process} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
                                           [fun() -> Running end, Task, Session]),
-    case erlmcp_task_process:open(Keeper) of
+    case erlmcp_task_process:open(Process) of
         ok ->
             {ok, erlmcp_task_view:created(Task, Context)};
         {error, {full, Limit}} ->
@@ -60,7 +62,7 @@ ttl(Wanted, Max) -> min(Wanted, Max).
 
 %% The process that a session is, or is in, owns the session's calls. A connection may have several,
 %% one after the other.
-owner(Call, #{principal := anonymous, revision := '2025-11-25', owner := {Pid, _}}) ->
+owner(Call, #{principal := anonymous, revision := '2025-11-25', call := #{owner := {Pid, _}}}) ->
     {session, {Pid, maps:get(session, Call, 1)}};
 owner(_, #{principal := Principal}) ->
     {principal, Principal}.
@@ -68,10 +70,13 @@ owner(_, #{principal := Principal}) ->
 %% Who is told of changes.
 session(#{revision := '2026-07-28'}, _) ->
     none;
-session(#{owner := {Session, _}}, Instance) ->
+session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
--doc "The result of a request about tasks. `Owner` is sent what goes to the client before it.".
+-doc """
+Performs a request about tasks, and returns its result. `Owner` is sent what goes to the client
+before it.
+""".
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -79,8 +84,8 @@ perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, I
     erlmcp_task_waiter:await(Id, Context, Owner, Instance);
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
-    erlmcp_call:within(Timeout, Owner, fun() ->
-        operate(Operation, Call, Context#{owner => Owner}, Instance)
+    erlmcp_call_messages:within(Timeout, Owner, fun() ->
+        operate(Operation, Call, erlmcp_call_report:owned(Owner, Context), Instance)
     end).
 
 operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
@@ -91,15 +96,15 @@ operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
 operate(update, #{arguments := #{task := Id, responses := Responses}}, Context, Instance) ->
     maybe
         {ok, _} ?= find(Id, Context, Instance),
-        _ = with_keeper(Id, Instance, fun(Keeper) ->
-            erlmcp_task_process:update(Keeper, Responses)
+        _ = with_process(Id, Instance, fun(Process) ->
+            erlmcp_task_process:update(Process, Responses)
         end),
         {ok, acknowledged(Context)}
     end;
 operate(cancel, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
         {ok, _} ?= find(Id, Context, Instance),
-        cancelled(with_keeper(Id, Instance, fun erlmcp_task_process:cancel/1), Id, Context,
+        cancelled(with_process(Id, Instance, fun erlmcp_task_process:cancel/1), Id, Context,
                   Instance)
     end;
 operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} = Call, Context,
@@ -108,18 +113,17 @@ operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} 
         #{page_size := Size} = Definition,
         Owner = owner(Call, Context),
         {ok, After} ?= place(Arguments, Owner, Keys),
-        {Tasks, More} = erlmcp_task_store:list(Owner, After, Size,
-                                               erlmcp_instance:task_store(Instance)),
+        {Tasks, More} = erlmcp_task_records:list(Owner, After, Size, store(Instance)),
         {ok, erlmcp_task_view:listed(Tasks, cursor(Tasks, More, Owner, Keys))}
     end.
 
-with_keeper(Id, Instance, Do) ->
-    case keeper(Id, Instance) of
-        {ok, Keeper} -> Do(Keeper);
+with_process(Id, Instance, Do) ->
+    case process(Id, Instance) of
+        {ok, Process} -> Do(Process);
         error -> over
     end.
 
-acknowledged(#{revision := Revision, server_meta := ServerMeta}) ->
+acknowledged(#{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object([], Revision, ServerMeta).
 
 %% A task that is over is acknowledged by the one revision and refused by the other.
@@ -153,19 +157,19 @@ bound(Owner) ->
     term_to_binary({~"tasks/list", Owner}, [deterministic]).
 
 -doc """
-The task of this id, if it is the principal's. One that runs here without its keeper is lost, and
-has failed.
+Finds a task by its id, if it is the principal's. A task that runs here without its process is lost,
+and has failed.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
 find(Id, #{principal := Principal} = Context, Instance) ->
-    case erlmcp_task_store:get(Id, erlmcp_instance:task_store(Instance)) of
-        {ok, #{principal := Principal} = Task} -> kept(Task, Context, Instance);
+    case erlmcp_task_records:get(Id, store(Instance)) of
+        {ok, #{principal := Principal} = Task} -> still_running(Task, Context, Instance);
         _ -> {error, erlmcp_params:invalid(~"taskId", ~"no such task, or it has expired")}
     end.
 
-kept(#{id := Id, node := Node} = Task, Context, Instance) ->
-    case erlmcp_task_view:is_over(Task) orelse Node =/= node() orelse keeper(Id, Instance) of
+still_running(#{id := Id, node := Node} = Task, Context, Instance) ->
+    case erlmcp_task_view:is_over(Task) orelse Node =/= node() orelse process(Id, Instance) of
         error ->
             ok = lost(Task, Instance),
             find(Id, Context, Instance);
@@ -178,7 +182,7 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
                  status := failed, error => Refusal, requests := #{},
                  message => erlmcp_refusal:message(Refusal)},
-    case erlmcp_task_store:update(Lost, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:update(Lost, store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
             erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
@@ -189,44 +193,44 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     end.
 
 -doc """
-Ends the tasks whose keepers were killed, and could not do it themselves: their clients may wait to
-be told. Has the store forget what has expired.
+Ends the tasks whose processes were killed, and could not do it themselves: their clients may wait
+to be told. Has the store forget what has expired.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
-sweep(#{tasks := {Store, Keepers}} = Instance) ->
-    Killed = [Id || {Id, Keeper} <- ets:tab2list(Keepers), not is_process_alive(Keeper)],
+sweep(#{tasks := {Store, Processes}} = Instance) ->
+    Killed = [Id || {Id, Process} <- ets:tab2list(Processes), not is_process_alive(Process)],
     lists:foreach(fun(Id) ->
-        case erlmcp_task_store:get(Id, Store) of
+        case erlmcp_task_records:get(Id, Store) of
             {ok, Task} -> erlmcp_task_view:is_over(Task) orelse lost(Task, Instance);
             error -> ok
         end,
         ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
-        ok = delete_keeper(Id, Instance)
+        ok = delete_process(Id, Instance)
     end, Killed),
-    erlmcp_task_store:sweep(erlang:system_time(millisecond), Store).
+    erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
--doc "The keeper of a task that runs here.".
--spec keeper(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
-keeper(Id, #{tasks := {_, Keepers}}) ->
-    case ets:lookup(Keepers, Id) of
-        [{_, Keeper}] ->
+-doc "Returns the process of a task that runs here.".
+-spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
+process(Id, #{tasks := {_, Processes}}) ->
+    case ets:lookup(Processes, Id) of
+        [{_, Process}] ->
             %% One that was killed could not take its row with it; that is swept.
-            case is_process_alive(Keeper) of
-                true -> {ok, Keeper};
+            case is_process_alive(Process) of
+                true -> {ok, Process};
                 false -> error
             end;
         [] ->
             error
     end.
 
--doc "Makes a keeper known.".
--spec put_keeper(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.
-put_keeper(Id, Keeper, #{tasks := {_, Keepers}}) ->
-    true = ets:insert(Keepers, {Id, Keeper}),
+-doc "Makes the process of a task known.".
+-spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.
+put_process(Id, Process, #{tasks := {_, Processes}}) ->
+    true = ets:insert(Processes, {Id, Process}),
     ok.
 
--doc "Forgets the keeper of a task.".
--spec delete_keeper(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> ok.
-delete_keeper(Id, #{tasks := {_, Keepers}}) ->
-    true = ets:delete(Keepers, Id),
+-doc "Forgets the process of a task.".
+-spec delete_process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> ok.
+delete_process(Id, #{tasks := {_, Processes}}) ->
+    true = ets:delete(Processes, Id),
     ok.

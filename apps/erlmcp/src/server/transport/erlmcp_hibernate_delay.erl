@@ -3,6 +3,8 @@
 PURE. How long the process of a connection waits for its client before it hibernates: a second, and
 where its client then comes back soon, half as long again as that took, since to hibernate and to
 wake costs more than most requests do.
+
+Internal.
 """.
 
 -export([first_ms/0, next_ms/2]).
@@ -11,13 +13,13 @@ wake costs more than most requests do.
 %% Milliseconds between two messages of a client that is waited for.
 -define(SOON, 6_000).
 
--doc "Milliseconds that a new connection waits.".
+-doc "Returns how many milliseconds a new connection waits.".
 -spec first_ms() -> pos_integer().
 first_ms() -> ?FIRST.
 
 -doc """
-The same of one that waited so long, hibernated, and was woken after so many more. At most half as
-long again as six seconds.
+Returns how many milliseconds a connection waits that waited for `Waited`, hibernated, and was woken
+`Slept` later. At most half as long again as six seconds.
 """.
 -spec next_ms(Waited :: pos_integer(), Slept :: non_neg_integer()) -> pos_integer().
 next_ms(Waited, Slept) when Waited + Slept =< ?SOON -> (Waited + Slept) * 3 div 2;

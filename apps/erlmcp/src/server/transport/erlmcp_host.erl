@@ -8,6 +8,8 @@ machine's own name are accepted, and any other name must be allowed by the liste
 origin, where there is one, must be of the same host or a loopback one, or allowed.
 
 Source: specification 2026-07-28, "Streamable HTTP / Security & Endpoint".
+
+Internal.
 """.
 
 -export([policy/1, check/3, authority/2]).
@@ -26,9 +28,7 @@ policy(Options) ->
     end,
     #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
 
--doc """
-Whether a request with this host and `Origin` may enter, or which of the headers forbids it.
-""".
+-doc "Checks the host and `Origin` of a request. Returns which of the headers forbids it to enter.".
 -spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
     ok | {error, host | origin}.
 check(Host, Origin, #{hosts := Hosts, origins := Origins}) ->

@@ -1,38 +1,47 @@
 -module(erlmcp_meta_cache).
 -moduledoc """
-Decodes the messages of a connection, in its process. What its client says in each of its requests,
-its `_meta`, is read and checked once, and known by its text from then on. That is kept in the
-dictionary of the process, since every transport's connection has one, and it is nobody's business
-but this module's.
+Decodes the messages of a connection, in its process. The `_meta` that a client sends in each of its
+requests is read and checked once, and known by its text from then on. It is kept with what else the
+process keeps between requests (`m:erlmcp_connection_cache`).
 
-A client whose `_meta` differs from request to request is not learnt from for ever: a few times, and
-not after one was said again. A connection of HTTP/1.1 or of lines knows nothing of it any more when
-it rests.
+A client whose `_meta` differs from request to request is not learnt from for ever: at most three
+times, and not after the client has sent one again. A connection of HTTP/1.1 or of lines has
+forgotten it after it has hibernated.
+
+Internal.
 """.
 
--export([decode/2, known/1, request/4, forget/0]).
+-export([decode/2, known_meta/1, request/4]).
 
--define(KEPT, ?MODULE).
+-export_type([learnt/0]).
+
+-doc """
+The number of times that a connection may learn still, the text of a `_meta`, and what that comes
+to.
+""".
+-opaque learnt() ::
+    {Times :: non_neg_integer(), erlmcp_json:known() | none, erlmcp_meta:known() | none}.
+
 %% Times that a connection learns.
 -define(TIMES, 3).
 
--doc "The JSON value of a message of this process's connection (`erlmcp_json:decode/2`).".
+-doc "Decodes a message of this process's connection (`erlmcp_json:decode/2`).".
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
 decode(Bytes, Limits) ->
-    case get(?KEPT) of
+    case erlmcp_connection_cache:meta() of
         {0, Known, _} ->
             erlmcp_json:decode(Bytes, Limits, Known);
         {Times, Known, Valid} ->
             learnt(Times, Known, Valid, Bytes, erlmcp_json:decode(Bytes, Limits, Known));
-        undefined ->
+        none ->
             learnt(?TIMES, none, none, Bytes, erlmcp_json:decode(Bytes, Limits))
     end.
 
 learnt(Times, Known, Valid, Bytes, {ok, #{~"params" := #{~"_meta" := #{} = Meta}}} = Decoded) ->
     _ = case erlmcp_json:is_known(Meta, Known) of
-        true -> put(?KEPT, {0, Known, Valid});
-        false -> put(?KEPT, learn(Times - 1, {Known, Valid}, Bytes))
+        true -> erlmcp_connection_cache:put_meta({0, Known, Valid});
+        false -> erlmcp_connection_cache:put_meta(learn(Times - 1, {Known, Valid}, Bytes))
     end,
     Decoded;
 learnt(_, _, _, _, Decoded) ->
@@ -47,31 +56,31 @@ learn(Times, {Before, Valid}, Bytes) ->
 -doc """
 Returns what the `_meta` of a decoded message comes to, if this process's connection knows it.
 """.
--spec known(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
-known(#{~"params" := #{~"_meta" := Meta}}) ->
-    case get(?KEPT) of
+-spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
+known_meta(#{~"params" := #{~"_meta" := Meta}}) ->
+    case erlmcp_connection_cache:meta() of
         {_, Known, Valid} ->
             case erlmcp_json:is_known(Meta, Known) of
                 true -> Valid;
                 false -> none
             end;
-        undefined ->
+        none ->
             none
     end;
-known(_) ->
+known_meta(_) ->
     none.
 
 -doc """
-A stateless request whose head has told its method, and whose text goes on behind its id as that
-method's does; what its `_meta` comes to is known if that is. `other` where nothing is known yet or
-the text is another: it is to be decoded.
+Reads a stateless request whose head has told its method, and whose text goes on behind its id as
+that method's does. What its `_meta` comes to is in it if that is known. `other` where nothing is
+known yet or the text is another: it is to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_httpd_admission:told(), erlmcp_json:limits()) ->
     {ok, erlmcp_engine:request()} | other.
 request(Bytes, {Id, At}, {told, Method, Text}, Limits) ->
     maybe
-        {0, Known, Valid} ?= get(?KEPT),
+        {0, Known, Valid} ?= erlmcp_connection_cache:meta(),
         {ok, #{~"_meta" := Meta} = Params} ?=
             erlmcp_json:params(Bytes, {At, Text}, Limits, Known),
         case erlmcp_json:is_known(Meta, Known) of
@@ -81,12 +90,3 @@ request(Bytes, {Id, At}, {told, Method, Text}, Limits) ->
     else
         _ -> other
     end.
-
--doc """
-Keeps nothing of the calling process's connection, which is not asked for a while: it learns anew
-when it is.
-""".
--spec forget() -> ok.
-forget() ->
-    _ = erase(?KEPT),
-    ok.

@@ -3,6 +3,8 @@
 Which scopes to ask for. Pure. A list of scopes has each once, in the order they were first named.
 
 Source: specification 2026-07-28, "Scope Selection Strategy" and "Step-Up Authorization Flow".
+
+Internal.
 """.
 
 -export([parse/1, text/1, union/2, first/3, more/3, offline/2]).

@@ -6,6 +6,8 @@ An authorization server is called over https. A server whose own URL is plain ht
 on a developer's machine, may name others of its kind: on the loopback if it is there itself, and
 else on its own host. So what a distant server says never leads to another one's plain http, nor to
 any other scheme.
+
+Internal.
 """.
 
 -export([canonical/1, origin/1, same_origin/2, within/2, same_resource/2]).

@@ -3,18 +3,16 @@
 Scopes: what the holder of a token has been allowed to do. Pure.
 
 Source: RFC 6749, section 3.3; specification 2026-07-28, "Authorization / Scope Challenge Handling".
+
+Internal.
 """.
 
 -export([are_scopes/1, check/2, with_implied/2, insufficient/1]).
 
--export_type([scope/0, scopes/0, implied/0]).
+-export_type([implied/0]).
 
--doc "Printable ASCII without a space, a quotation mark or a backslash.".
--type scope() :: binary().
--doc "The scopes of a request; `all` where nobody limits what its principal may do.".
--type scopes() :: all | [scope()].
 -doc "The scopes that a broader one has in it.".
--type implied() :: #{scope() => [scope()]}.
+-type implied() :: #{erlmcp:scope() => [erlmcp:scope()]}.
 
 -doc """
 Whether a term is a list of scopes.
@@ -45,7 +43,7 @@ are_scope_bytes(Rest) ->
 Whether these scopes are enough for what needs those, or the refusal that says which it needs. It
 names all of them, also those that there are, so that a client can ask for them at once.
 """.
--spec check(Needed :: [scope()], scopes()) -> ok | {error, erlmcp_refusal:refusal()}.
+-spec check(Needed :: [erlmcp:scope()], erlmcp:scopes()) -> ok | {error, erlmcp_refusal:refusal()}.
 check([], _) -> ok;
 check(_, all) -> ok;
 check(Needed, Scopes) ->
@@ -55,7 +53,7 @@ check(Needed, Scopes) ->
     end.
 
 -doc "The refusal of a request that has not all of these scopes.".
--spec insufficient([scope(), ...]) -> erlmcp_refusal:refusal().
+-spec insufficient([erlmcp:scope(), ...]) -> erlmcp_refusal:refusal().
 insufficient(Needed) ->
     erlmcp_refusal:new(authz_forbidden, [~"this needs the scopes ", lists:join($\s, Needed)],
                        #{scopes => Needed}).
@@ -70,7 +68,7 @@ Scopes with those that they imply, and those that these imply.
 [~"admin", ~"write", ~"read"]
 ```
 """.
--spec with_implied(scopes(), implied()) -> scopes().
+-spec with_implied(erlmcp:scopes(), implied()) -> erlmcp:scopes().
 with_implied(all, _) -> all;
 with_implied(Scopes, Implied) when map_size(Implied) =:= 0 -> Scopes;
 with_implied(Scopes, Implied) -> lists:reverse(implied(Scopes, Implied, [])).

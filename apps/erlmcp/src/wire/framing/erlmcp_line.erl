@@ -5,6 +5,8 @@ Messages framed by newlines, with a bound, for TCP and stdio. Pure.
 Bytes go in as they come, whole lines come out. A line over the bound is reported when it passes it
 and then swallowed up to its end without being kept, so a peer cannot make us hold more than the
 bound and one chunk.
+
+Internal.
 """.
 
 -export([new/1, push/2, is_partial/1, held/1, give_up/1, flush/1]).

@@ -3,6 +3,8 @@
 Server-sent events as they are written; `m:erlmcp_sse_reader` reads them. Pure.
 
 Source: WHATWG HTML, "Server-sent events", section "Parsing an event stream".
+
+Internal.
 """.
 
 -export([event/1, comment/0]).

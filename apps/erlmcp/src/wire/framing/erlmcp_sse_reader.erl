@@ -7,6 +7,8 @@ stream that goes over the bound nothing more is kept or given.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".
+
+Internal.
 """.
 
 -export([new/1, push/2, last_id/1, retry/1]).

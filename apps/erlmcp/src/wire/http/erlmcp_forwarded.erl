@@ -12,6 +12,8 @@ wrote it is taken for the client. The same is true where both headers are there 
 same: a proxy that writes one of them may hand on the other as its client wrote it.
 
 Source: RFC 7239, sections 4 to 6.
+
+Internal.
 """.
 
 -export([client/3, is_there/1]).

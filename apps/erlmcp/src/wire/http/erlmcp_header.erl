@@ -5,6 +5,8 @@ names in lower case.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the extension
 `io.modelcontextprotocol/tasks`, "Routing Headers".
+
+Internal.
 """.
 
 -export([said/1, check/3, check_arguments/3, declared/1, decode/1]).

@@ -6,6 +6,8 @@ An address of IPv4 that is written as one of IPv6 (`::ffff:192.0.2.1`) is that a
 socket of both families gives it so.
 
 Source: RFC 4291, sections 2.2 and 2.5.5.2; RFC 4632, section 3.1.
+
+Internal.
 """.
 
 -export([read/1, address/1, has/2]).

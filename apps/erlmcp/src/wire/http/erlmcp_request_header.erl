@@ -6,6 +6,8 @@ The `MCP-Protocol-Version` and `Mcp-*` headers that a client sends with a messag
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; 2025-06-18 and 2025-11-25,
 "Transports / Protocol Version Header"; the extension `io.modelcontextprotocol/tasks`, "Routing
 Headers".
+
+Internal.
 """.
 
 -export([version/1, request/2, arguments/2, encode/1]).

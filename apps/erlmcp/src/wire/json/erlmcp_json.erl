@@ -7,6 +7,8 @@ reason that a program can match. Nothing in it becomes an atom except `true`, `f
 A decoded string of more than 64 bytes is a part of the message it came in, and keeps that alive.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
+
+Internal.
 """.
 
 -export([encode/1, decode/2, decode/3, params/4, known/1, object/1, is_known/2]).
@@ -17,8 +19,7 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     atom() => term()
 }.
--type json_term() ::
-    null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
+-type json_term() :: erlmcp_schema:json().
 -doc "An object whose text is known: the text, the object, its depth, and its members.".
 -type known() ::
     {binary(), #{binary() => json_term()}, Depth :: pos_integer(), Members :: non_neg_integer()}.

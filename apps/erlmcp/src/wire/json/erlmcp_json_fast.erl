@@ -4,6 +4,8 @@ JSON that is right and within limits, read quickly: what nearly all messages are
 any other is not said here; `m:erlmcp_json` finds it out. Strings that are not plain ASCII, and
 numbers that are not small integers, are left to `m:json`, each by itself. And which texts
 are written as they are. Pure.
+
+Internal.
 """.
 
 -export([decode/4, last/5, is_plain/1]).

@@ -16,7 +16,7 @@ own functions. What an operation is given back it checks, and crashes where that
   processes. `pool_waiting`: there are ten processes for each, so that most wait.
 - `session`: a session is opened, found (which touches it), changed, and ended, after which it is
   not found. It would have a process when it needs one; these need none. Who opens many makes
-  several ids at once (`m:erlmcp_session_id`); a process that opens a single one takes longer
+  several ids at once (`m:erlmcp_session_table`); a process that opens a single one takes longer
   for its id.
 - `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
   messages.
@@ -90,17 +90,19 @@ served(Component, Workers, Do) ->
 
 work(registry, _, Instance) ->
     Session = session(Instance),
-    Ids = list_to_tuple([erlmcp_session_id:new() || _ <- lists:seq(1, ?CONNECTIONS)]),
+    Ids = list_to_tuple([erlmcp_session_table:new_id() || _ <- lists:seq(1, ?CONNECTIONS)]),
     %% A session's process waits most of the time, and so does this one. To ask whether a process
     %% lives that has much to do is to wait for it.
     Owner = spawn_link(fun() -> receive stop -> ok end end),
     Put = fun(Id) ->
-        {ok, _} = erlmcp_instance:add_session(Id, Owner, Session, flow(), Instance),
+        {ok, _} = erlmcp_session_table:add(Id, Owner, Session, flow(), Instance),
         ok
     end,
     %% They are in use.
     ok = lists:foreach(fun(Id) -> ok = Put(Id), ok = look_up(Id) end, tuple_to_list(Ids)),
-    #{prepare => fun(Number) -> {Number, {erlmcp_session_id:new(), erlmcp_session_id:new()}} end,
+    #{prepare => fun(Number) ->
+          {Number, {erlmcp_session_table:new_id(), erlmcp_session_table:new_id()}}
+      end,
       operation => fun({Count, Own}) ->
           ok = look_up(element(1 + Count rem ?CONNECTIONS, Ids)),
           {Count + 1, written(Count rem ?WRITES, Own, Put, Instance)}
@@ -188,11 +190,11 @@ request(Number) ->
 look_up(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
     {ok, _} = erlmcp_catalog:tool(~"echo", anonymous, erlmcp_published_catalog:catalog(Instance)),
-    {ok, _, _} = erlmcp_instance:find_session(Id, anonymous, Instance),
+    {ok, _, _} = erlmcp_session_table:find(Id, anonymous, Instance),
     ok.
 
 written(0, {Goes, Comes}, Put, Instance) ->
-    ok = erlmcp_instance:delete_session(Goes, Instance),
+    ok = erlmcp_session_table:delete(Goes, Instance),
     ok = Put(Comes),
     {Comes, Goes};
 written(_, Own, _, _) ->
@@ -203,11 +205,11 @@ flow() ->
 
 lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, flow(), Instance),
-    {ok, none, Session} = erlmcp_instance:find_session(Id, anonymous, Instance),
-    ok = erlmcp_instance:update_session(Id, Session#{log_level := 4}, Instance),
+    {ok, none, Session} = erlmcp_session_table:find(Id, anonymous, Instance),
+    ok = erlmcp_session_table:update(Id, Session#{log_level := 4}, Instance),
     %% As DELETE ends it.
     ok = erlmcp_session:delete(Id, Instance),
-    error = erlmcp_instance:find_session(Id, anonymous, Instance),
+    error = erlmcp_session_table:find(Id, anonymous, Instance),
     ok.
 
 %% As a client's `initialize` opens it.
@@ -235,7 +237,7 @@ reply(Text, Instance) ->
     Catalog = erlmcp_published_catalog:catalog(Instance),
     {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
     Context = #{revision => erlmcp_revision:latest(stateless),
-                server_meta => erlmcp_catalog:server_meta(Catalog)},
+                call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}},
     fun(Id) ->
         {ok, Result} = erlmcp_result:from(tool, Text, Tool, Context),
         erlmcp_message:result(Id, Result)

@@ -4,6 +4,8 @@ Bounds the memory of a connection's process: what it keeps of headers and of req
 server does not take, it keeps without a bound of its own in some releases of gun. Gun shows its
 events to this module, in that process, and the first of them is its start. Another one says which
 address was reached.
+
+Internal.
 """.
 
 -behaviour(gun_event).

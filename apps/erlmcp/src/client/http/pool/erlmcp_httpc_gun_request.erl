@@ -2,6 +2,8 @@
 -moduledoc """
 A request on one of gun's connections: HTTP/2, and HTTP/1.1 over TLS. See
 `m:erlmcp_httpc_pool_request`.
+
+Internal.
 """.
 
 -export([request/3, received/2, next/2, give_back/2]).

@@ -4,6 +4,8 @@ How a connection to an origin is opened: by gun, but for HTTP/1.1 in the clear, 
 alone (`m:erlmcp_httpc_socket`); and the ways to try one after the other. A host's name may
 stand for addresses of both families, and one is looked for at a time. `localhost` is both loopback
 addresses, whatever the system has under that name (RFC 6761, 6.3).
+
+Internal.
 """.
 
 -export([new/2, protocols/1, ways/1, open/2]).

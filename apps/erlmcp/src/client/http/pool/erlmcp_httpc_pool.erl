@@ -17,6 +17,8 @@ connection that has just ended; a socket is taken and given back with its lease
 (`m:erlmcp_httpc_socket`). A lease is given back `broken` when what was begun on an HTTP/1.1
 connection is not over, when its server said that it closes it, and when gun says of an HTTP/2
 connection that it takes no more streams. One whose holder dies is found within a second.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -126,7 +128,7 @@ at_once(Kind, Slots, Limit) ->
     end.
 
 refused(Slots) ->
-    case erlmcp_httpc_pool_table:refused(now_ms(), Slots) of
+    case erlmcp_httpc_pool_table:refused(erlmcp_clock:now_ms(), Slots) of
         {true, Why, _} ->
             case erlmcp_httpc_pool_table:open(Slots) of
                 0 -> {error, {connect, Why}};
@@ -181,7 +183,7 @@ info({_, Slots, _}) ->
     end.
 
 numbers(Slots) ->
-    Ejected = case erlmcp_httpc_pool_table:refused(now_ms(), Slots) of
+    Ejected = case erlmcp_httpc_pool_table:refused(erlmcp_clock:now_ms(), Slots) of
         {true, _, Left} -> Left;
         false -> 0
     end,
@@ -191,7 +193,9 @@ numbers(Slots) ->
       ejected => Ejected}.
 
 -doc false.
-init(#{connections := Connections, streams := Streams} = Settings) ->
+init(#{connections := Connections, streams := Streams, origin := Origin} = Settings) ->
+    {Scheme, Host, Port} = Origin,
+    ok = erlmcp_label:set([?MODULE, Scheme, {Host, Port}]),
     %% An end of a connection is a message.
     _ = process_flag(trap_exit, true),
     Slots = erlmcp_httpc_pool_table:new(Connections, Streams),
@@ -236,7 +240,8 @@ reachable(Slots) ->
 %% One caller may take all its time to try the server again; the others are not to lose theirs.
 add(Kind, From, Deadline, #state{next = Number} = State) ->
     Until = case probing(State) of
-        true -> min({Deadline, timeout}, {now_ms() + ?PATIENCE, {connect, State#state.why}});
+        true -> min({Deadline, timeout},
+                    {erlmcp_clock:now_ms() + ?PATIENCE, {connect, State#state.why}});
         false -> {Deadline, timeout}
     end,
     Waiters = erlmcp_httpc_pool_waiters:add(From, Kind, Until, Number, waiters(Kind, State)),
@@ -261,7 +266,7 @@ handle_info({expired, Kind, Number, Error}, State) ->
 handle_info({{left, Kind, Number}, _, process, _, _}, State) ->
     {noreply, settle(leave(Kind, Number, State))};
 handle_info(sweep, #state{fleet = Fleet} = State) ->
-    Swept = erlmcp_httpc_pool_connections:sweep(now_ms(), Fleet),
+    Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Fleet),
     {noreply, State#state{fleet = Swept, sweep = none}, {continue, progress}};
 handle_info(retry, State) ->
     {noreply, State#state{retry = none}, {continue, progress}};
@@ -292,7 +297,7 @@ format_status(Status) ->
 failed(Why, #state{failures = Before, slots = Slots} = State) ->
     Failures = Before + 1,
     Pause = erlmcp_httpc_backoff:after_failures(Failures),
-    ok = erlmcp_httpc_pool_table:refuse(Why, now_ms() + Pause, Slots),
+    ok = erlmcp_httpc_pool_table:refuse(Why, erlmcp_clock:now_ms() + Pause, Slots),
     left_alone(Why, Pause, State#state{failures = Failures, why = Why}).
 
 %% Who waits for a connection that is there may get it yet.
@@ -333,7 +338,7 @@ serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
     end.
 
 grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
-    case erlmcp_httpc_pool_table:refused(now_ms(), Slots) of
+    case erlmcp_httpc_pool_table:refused(erlmcp_clock:now_ms(), Slots) of
         {true, Why, Left} ->
             left_alone(Why, Left, State);
         false ->
@@ -387,6 +392,3 @@ settle(#state{slots = Slots, fleet = Fleet, settings = #{idle_ms := Idle}} = Sta
         _ ->
             State
     end.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -6,6 +6,8 @@ owns gun's processes and the sockets, and shows this module what they say.
 A connection is `opening` until it may be used (HTTP/2: until the server's settings came, for they
 say how many streams it allows), then `open`, `draining` when nobody may take it any more but some
 still hold it, and `closing` while HTTP/2 says goodbye.
+
+Internal.
 """.
 
 -export([new/2, range/2, size/1, opening/1]).
@@ -115,7 +117,7 @@ begin_all([Place | Rest], #fleet{opening = Opening, connect_timeout = Timeout} =
     Id = erlang:unique_integer(),
     Connection = #connection{id = Id, place = Place, ways = erlmcp_httpc_opening:ways(Opening),
                              timer = erlang:send_after(Timeout, self(), {slow, Id}),
-                             since = now_ms()},
+                             since = erlmcp_clock:now_ms()},
     case begin_next(Connection, Fleet) of
         {changed, Begun} -> begin_all(Rest, Begun);
         {failed, _, _} = Failed -> Failed
@@ -212,7 +214,7 @@ opened(Gun, #connection{id = Id, place = Place} = Connection, Protocol, Seats, F
     cancel(Connection),
     ok = erlmcp_httpc_pool_table:publish(Place, Id, Gun, Seats, Protocol, Fleet#fleet.slots),
     Opened = Connection#connection{stage = open, protocol = Protocol, seats = Seats,
-                                   timer = none, since = now_ms()},
+                                   timer = none, since = erlmcp_clock:now_ms()},
     {opened, put(Gun, Opened, Fleet#fleet{protocol = spoken(Protocol)})}.
 
 spoken(plain) -> http;
@@ -270,7 +272,7 @@ close(Gun, #connection{protocol = Protocol}, Fleet) when Protocol =/= http2 ->
     remove(Gun, Fleet);
 close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
     ok = gun:shutdown(Gun),
-    put(Gun, Connection#connection{stage = closing, since = now_ms()}, Fleet).
+    put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Fleet).
 
 -doc """
 Finds what nobody tells: leases whose holders died, and connections that are idle or have to end.
@@ -343,6 +345,3 @@ cut(Socket) when is_port(Socket) ->
 cut(Gun) ->
     true = exit(Gun, shutdown),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

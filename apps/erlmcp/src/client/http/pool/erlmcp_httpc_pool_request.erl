@@ -5,6 +5,8 @@ process that sent it, which is told what comes, and shows this module what it is
 
 What is common to both kinds of connections: gun's (`m:erlmcp_httpc_gun_request`) and the sockets of
 HTTP/1.1 in the clear (`m:erlmcp_httpc_socket_request`).
+
+Internal.
 """.
 
 -export([request/3, received/2, drained/1, next/2, give_back/2]).

@@ -7,6 +7,8 @@ A place has a connection or none. What a connection carries at once, one exchang
 HTTP/2, are numbered seats; a lease is a row with the seat as its key and the holder in it, so that
 taking it is one atomic step, and who died with it is found. The rows are the truth; the load that
 is counted beside them says where to look first, and is set right by the pool's sweep.
+
+Internal.
 """.
 
 -export([new/2]).
@@ -152,7 +154,7 @@ pool has to be told, and it is told of every one for which somebody waits.
 release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
     #slots{connections = Connections, numbers = Numbers} = Slots,
     case How of
-        reusable -> ok = atomics:put(Numbers, used_at(Place), now_ms());
+        reusable -> ok = atomics:put(Numbers, used_at(Place), erlmcp_clock:now_ms());
         broken -> _ = ets:match_delete(Connections, {Place, Id, '_', '_', '_'})
     end,
     ok = vacate(Seat, Place, Slots),
@@ -305,6 +307,3 @@ outermost(#slots{numbers = Numbers}) ->
 seats(Place) -> ?COMMON + 3 * Place - 2.
 load(Place) -> ?COMMON + 3 * Place - 1.
 used_at(Place) -> ?COMMON + 3 * Place.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

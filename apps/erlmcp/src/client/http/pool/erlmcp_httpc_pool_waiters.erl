@@ -2,6 +2,8 @@
 -moduledoc """
 Who waits for a connection, the first to come the first to be served. Each has a timer and a
 monitor of the pool's process, which owns this value.
+
+Internal.
 """.
 
 -export([new/0, size/1, add/5, first/1, remove/2, all/1]).

@@ -3,6 +3,8 @@
 A connection of HTTP/1.1 in the clear: a socket without a process of its own, which is the pool's
 until somebody who has the lease takes it, and is again when it is given back. Whose it is, is sent
 what comes on it. It is linked to the pool alone, and ends with that.
+
+Internal.
 """.
 
 -export([open/4, read_on/1, take/1, give/3, close/2, close/1]).

@@ -3,6 +3,8 @@
 A request on a socket, HTTP/1.1 in the clear: the process that sent it is told by the socket itself
 what comes, and reads the response (`m:erlmcp_httpc_socket_response`). See
 `m:erlmcp_httpc_pool_request`.
+
+Internal.
 """.
 
 -export([request/3, received/2, next/2, give_back/2]).

@@ -3,6 +3,8 @@
 The bytes of an HTTP/1.1 response: its head, and then the parts of its body. No process.
 
 Source: RFC 9112.
+
+Internal.
 """.
 
 -export([head/2, body/2]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Opens a URL in the browser of who sits at this machine: with `open` on macOS, `wslview` in WSL, and
 `xdg-open` elsewhere if there is a display.
+
+Internal.
 """.
 
 -export([open/1, is_url/1]).

@@ -8,6 +8,8 @@ processes accept, as browsers open connections that they do not use. What may be
 8192 bytes a line, 64 headers, 5 seconds a request, 100 requests a login.
 
 Source: RFC 8252, section 7.3.
+
+Internal.
 """.
 
 -export([login/3]).

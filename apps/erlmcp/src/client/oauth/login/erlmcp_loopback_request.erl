@@ -4,6 +4,8 @@ One request to the listener of `m:erlmcp_loopback`, and its answer: the redirect
 something else, which is refused and told nothing.
 
 The `Host` must be this listener: a page that rebinds its name to 127.0.0.1 has another.
+
+Internal.
 """.
 
 -export([options/0, serve/3]).

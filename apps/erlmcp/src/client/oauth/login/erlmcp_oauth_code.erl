@@ -4,6 +4,8 @@ The authorization request of a login and what comes back from it. Pure, but for 
 
 Source: specification 2026-07-28, "Authorization Response Validation" and "Authorization Code
 Protection"; RFC 7636; RFC 8707; RFC 9207.
+
+Internal.
 """.
 
 -export([state/0, pending/5, url/1, code/2, grant/2]).

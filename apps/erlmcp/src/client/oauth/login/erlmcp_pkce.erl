@@ -3,6 +3,8 @@
 The proof that who redeems an authorization code is who asked for it. The method is S256.
 
 Source: RFC 7636.
+
+Internal.
 """.
 
 -export([new/0, challenge/1]).

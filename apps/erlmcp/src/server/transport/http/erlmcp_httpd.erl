@@ -6,6 +6,8 @@ HTTP/2 connection. On both `erlmcp_httpd_route` says what the head of a request 
 `erlmcp_httpd_stream` answers it, with `erlmcp_httpd_sse` where the listener has HTTP+SSE too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
+
+Internal.
 """.
 
 -export([child_specs/3, address/2]).
@@ -24,7 +26,7 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 -doc """
 The child specification of an HTTP listener, and before it those of the processes that it needs.
 Their tables belong to the calling process, the server's supervisor. What its connections have in
-common is shared under its reference (`m:erlmcp_shared`).
+common is shared under its reference (`m:erlmcp_instance`).
 """.
 -spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
     {[supervisor:child_spec()], supervisor:child_spec()}.
@@ -36,7 +38,7 @@ child_specs(Ref, Given, Instance) ->
     Socket = erlmcp_listener:socket_options(Options, SendTimeout),
     #{receive_timeout_ms := ReceiveTimeout} = Limits,
     Cowboy = cowboy_options(Limits, Options, Instance),
-    _ = erlmcp_shared:put(Ref, {Ref, maps:merge(Cowboy, Settings)}),
+    _ = erlmcp_instance:share(Ref, {Ref, maps:merge(Cowboy, Settings)}),
     Spec = ranch:child_spec(Ref, Transport,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_acceptors => erlmcp_listener:acceptors(),

@@ -2,6 +2,8 @@
 -moduledoc """
 What HTTP has of its own at a server's gate: requests that are refused on their heads, before a byte
 of their bodies is read; principals that come with a request and not with a connection; statuses.
+
+Internal.
 """.
 
 -export([knock/4, told/2, asked/2, ask/4, refused/5, kept_back/3]).
@@ -31,7 +33,7 @@ knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gat
         ok ?= joined(Principal, Version, Gate)
     else
         {refuse, Refusal, Extra} ->
-            {refuse, erlmcp_error_budget_answers:refused(Refusal, Instance), Extra}
+            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance), Extra}
     end.
 
 takes({told, _, _}, _, _) ->

@@ -3,6 +3,8 @@
 Asks who sends a request, for the stream of that request: what is known is said at once, and whoever
 has to ask somebody first tells the stream later. A value that the stream keeps; its owner is sent
 messages, which it gives to `told/3`.
+
+Internal.
 """.
 
 -export([ask/4, told/3, forget/1, expire/2, headers/3, insufficient/4]).
@@ -10,7 +12,9 @@ messages, which it gives to `told/3`.
 -export_type([auth/0, answer/0, wait/0]).
 
 -doc "How the listener finds it out; of `bearer` what `erlmcp_bearer:new/2` gave.".
--type auth() :: none | erlmcp_auth:authenticate() | {bearer, erlmcp_bearer:handle()}.
+-type auth() ::
+    none | erlmcp_listen:ask() | {process, erlmcp_listen:ask()}
+    | {certificate, erlmcp_listen:certificate()} | {bearer, erlmcp_bearer:handle()}.
 -doc "Who asks, or why he may not enter; or that it will be said, and what cowboy is to do for it.".
 -type answer() ::
     {ok, erlmcp_auth:identity()}
@@ -26,7 +30,7 @@ messages, which it gives to `told/3`.
 -define(LONGEST, 16#ffffffff).
 
 -doc "Asks for a request of this server. `url` is the endpoint's.".
--spec ask(auth(), erlmcp_bearer:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
+-spec ask(auth(), erlmcp_listen:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().
 ask(none, _, _, _) ->
     {ok, erlmcp_auth:anonymous()};
@@ -98,7 +102,7 @@ The headers of a refusal. `resource_metadata` is the URL of the listener's metad
 the request needs.
 """.
 -spec headers(auth(), erlmcp_bearer_failure:failure(),
-              #{resource_metadata => binary(), scope => [erlmcp_scope:scope()]}) ->
+              #{resource_metadata => binary(), scope => [erlmcp:scope()]}) ->
     #{binary() => iodata()}.
 headers({bearer, Handle}, Failure, Known) ->
     erlmcp_bearer:headers(Handle, Failure, Known);
@@ -108,7 +112,7 @@ headers(_, Failure, Known) ->
     erlmcp_bearer_failure:headers(Failure, Known, #{dpop => off}).
 
 -doc "The headers of a refusal for want of these scopes.".
--spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp_scope:scope(), ...],
+-spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp:scope(), ...],
                    #{resource_metadata => binary()}) -> #{binary() => iodata()}.
 insufficient(Auth, Identity, Needed, Known) ->
     Failure = erlmcp_bearer_failure:insufficient(

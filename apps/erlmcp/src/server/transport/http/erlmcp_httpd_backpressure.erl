@@ -10,6 +10,8 @@ wait on a connection in addition to the stream with most of them. The others go 
 
 The handlers behind it see `{alarm, _, on}` while something waits, whether here or in cowboy, and
 `{alarm, _, off}` after that.
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).

@@ -5,6 +5,8 @@ stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}`
 
 What has come of it is counted (`m:erlmcp_unfinished_messages`). While there is no room for more,
 its client is not told to send more, on HTTP/2, and nothing more is read, on HTTP/1.1.
+
+Internal.
 """.
 
 -export([read/3, refuse/5, closing/1, data/3, told/2, late/1, broken/1, forget/1]).

@@ -1,5 +1,9 @@
 -module(erlmcp_httpd_config).
--moduledoc "What the requests of a listener share: its handlers give it to each other. Pure.".
+-moduledoc """
+What the requests of a listener share: its handlers give it to each other. Pure.
+
+Internal.
+""".
 
 -export([new/2]).
 
@@ -13,7 +17,7 @@
     http1 := erlmcp_httpd_http1_message:patterns(),
     %% of one request, by the door
     identity => erlmcp_auth:identity(),
-    insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
+    insufficient => fun(([erlmcp:scope(), ...]) -> #{binary() => iodata()}),
     %% of one connection, where its listener trusts proxies: whether it is many clients'
     proxied => boolean(),
     message_bytes := pos_integer(),

@@ -6,6 +6,8 @@ whose the connection is (`m:erlmcp_trusted_proxies`). Then it speaks HTTP/1.1
 (`erlmcp_httpd_http1`), or is cowboy's for HTTP/2. A connection for which there is no place is not
 left waiting in a queue of the system's: its first request is answered with the refusal
 (`erlmcp_httpd_refused`) and it ends.
+
+Internal.
 """.
 
 -behaviour(ranch_protocol).
@@ -36,7 +38,7 @@ once_accepted(erlmcp_tls_accept) -> ranch_ssl.
 -doc false.
 -spec init(pid(), ranch:ref(), module(), protocol()) -> ok.
 init(Parent, Given, Transport, Protocol) ->
-    case erlmcp_shared:find(Given) of
+    case erlmcp_instance:find(Given) of
         {ok, {Ref, Options}} ->
             #{erlmcp_trusted_proxies := Proxies, request_timeout := Timeout} = Options,
             case erlmcp_trusted_proxies:accepted(Ref, Proxies, min(?HEADER, Timeout)) of
@@ -60,7 +62,9 @@ behind(Peer, #{erlmcp_trusted_proxies := Listener, erlmcp := Config} = Options) 
     end.
 
 enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
-    #{erlmcp := #{instance := #{gate := Gate}}, erlmcp_trusted_proxies := Proxies} = Options,
+    #{erlmcp := #{instance := #{gate := Gate, key := Key}},
+      erlmcp_trusted_proxies := Proxies} = Options,
+    ok = erlmcp_label:set([erlmcp_connection, http, Peer], Key),
     case erlmcp_gate:connect(Gate, #{address => erlmcp_trusted_proxies:counted(Peer, Proxies)}) of
         {ok, Ticket} ->
             serve([Ticket], fun() ->

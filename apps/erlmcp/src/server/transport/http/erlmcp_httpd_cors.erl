@@ -9,6 +9,8 @@ brings its token in a header. So any header may be asked for; `*` stands for all
 `Authorization`, and the others that are spelled out are for browsers that do not know it. Pure.
 
 Source: Fetch standard, "HTTP CORS protocol".
+
+Internal.
 """.
 
 -export([pages/1, methods/2, preflight/2]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Where cowboy logs to. Its warnings of messages for streams that have ended are left out: a session's
 call outlives its stream, so they are no fault, and they carry what the call said.
+
+Internal.
 """.
 
 -export([emergency/2, alert/2, critical/2, error/2, warning/2, notice/2, info/2, debug/2]).

@@ -2,6 +2,8 @@
 -moduledoc """
 The metadata of a listener as a protected resource (RFC 9728): which resource it is, and whose
 tokens it takes. It is public: anybody may read it, and pages of any origin.
+
+Internal.
 """.
 
 -export([new/4, is_at/2, url/2, respond/3]).
@@ -23,7 +25,7 @@ The metadata of a listener with this path, and with that of HTTP+SSE if it has o
 authorization server is known. It is at the paths that RFC 9728 makes of the endpoints', at that of
 the resource, and at the root.
 """.
--spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp_scope:scope()],
+-spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.
 new(Auth, Fields, Scopes, Endpoints) ->
     OfEndpoint = case Auth of

@@ -2,6 +2,8 @@
 -moduledoc """
 The stream handler of an HTTP connection for which there is no place: every request is answered with
 the refusal, on its head, and the connection ends after the first.
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).

@@ -6,6 +6,8 @@ types, announced length. `erlmcp_httpd_route` has looked at where it comes from 
 Real clients are not all as strict as the specification. What is harmless is accepted: a missing
 `Accept` or one with wildcards counts as both media types; one that names `application/json` alone
 gets JSON, and its calls no notifications.
+
+Internal.
 """.
 
 -export([check/3, check_stream/1, check_message/2, no_stream/1]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Answers as the commands that cowboy is given for them: whole responses, and streams of Server-Sent
 Events. Pure, but for the date.
+
+Internal.
 """.
 
 -export([answer/5, refuse/1, refuse/3, respond/3, ended/1]).

@@ -9,6 +9,8 @@ is answered to a page of another origin has the headers that its browser looks f
 (`m:erlmcp_httpd_cors`).
 
 Source: specification 2026-07-28, "Streamable HTTP" and "Authorization"; RFC 9728; RFC 6750.
+
+Internal.
 """.
 
 -export([listener/1, resolve/2, question/2, identified/3, kept/2]).
@@ -23,7 +25,7 @@ Source: specification 2026-07-28, "Streamable HTTP" and "Authorization"; RFC 972
     pages := erlmcp_httpd_cors:pages(),
     methods := erlmcp_httpd_cors:methods(),
     auth := erlmcp_httpd_auth:auth(),
-    scopes := [erlmcp_scope:scope()],
+    scopes := [erlmcp:scope()],
     implied := erlmcp_scope:implied(),
     metadata := erlmcp_httpd_metadata:metadata() | none
 }.
@@ -159,7 +161,7 @@ authenticate(Request, _) ->
 -doc """
 Returns what `m:erlmcp_httpd_auth` asks about the sender of a request; `url` is the endpoint's.
 """.
--spec question(question(), cowboy:opts()) -> erlmcp_bearer:request().
+-spec question(question(), cowboy:opts()) -> erlmcp_listen:request().
 question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Options) ->
     #{erlmcp_route := Listener} = Options,
     Head = (maps:with([method, path, headers, peer], Request))#{url => endpoint(Request, Listener)},

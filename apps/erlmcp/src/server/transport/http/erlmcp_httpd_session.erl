@@ -6,6 +6,8 @@ calls, and what it watches.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
+
+Internal.
 """.
 
 -export([get/4, delete/3, gone/0]).
@@ -73,7 +75,7 @@ of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
 
 %% A principal's session. Another's is as unknown as one that is not there.
 find(Id, Principal, Instance) ->
-    case erlmcp_instance:find_session(Id, Principal, Instance) of
+    case erlmcp_session_table:find(Id, Principal, Instance) of
         {ok, Pid, Session} -> {Id, Pid, Session};
         error -> unknown
     end.
@@ -87,7 +89,8 @@ session has just ended. What `ran` was a quick call, which has said something.
             erlmcp_instance:instance()) ->
     {ok, pid()} | erlmcp_reply:reply() | {gone, erlmcp_message:id() | undefined} when
     Calls :: {call, erlmcp_engine:call()} | {batch, [erlmcp_engine:effect(), ...]}
-        | {ran, erlmcp_engine:call(), Said :: [erlmcp_call:message()], erlmcp_reply:reply()}.
+        | {ran, erlmcp_engine:call(), Said :: [erlmcp_call_messages:message()],
+           erlmcp_reply:reply()}.
 start(Calls, {Id, none, Session}, Waiting, Instance) ->
     case erlmcp_session_sup:process(Id, Instance) of
         {ok, Pid} -> start(Calls, {Id, Pid, Session}, Waiting, Instance);
@@ -104,7 +107,8 @@ started({call, #{id := RequestId} = Call}, {Id, _, #{revision := Revision}}, Wai
         #{instance := Instance} = OfCalls) ->
     case erlmcp_session_call:take(Id, 1, Instance) of
         ok ->
-            _ = erlmcp_call:start(Call, erlmcp_instance:of_calls(Instance), Waiting, OfCalls),
+            _ = erlmcp_session_call:start(Call, erlmcp_instance:of_calls(Instance), Waiting,
+                                          OfCalls),
             ok;
         {error, Refusal} ->
             ok = erlmcp_call:leave(Call),

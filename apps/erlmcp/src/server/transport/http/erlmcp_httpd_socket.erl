@@ -2,6 +2,8 @@
 -moduledoc """
 The sockets of HTTP connections, in the clear and over TLS, as what they say in active mode has both
 kinds: who came on one, what is sent on it, and its end.
+
+Internal.
 """.
 
 -export([shown/2, send/3, own/1, linger/3]).
@@ -47,7 +49,7 @@ reset would take from it what it was told.
 """.
 -spec linger(module(), socket(), Milliseconds :: non_neg_integer()) -> ok.
 linger(Transport, Socket, Milliseconds) ->
-    read_on(Transport, Socket, now_ms() + Milliseconds).
+    read_on(Transport, Socket, erlmcp_clock:now_ms() + Milliseconds).
 
 read_on(Transport, Socket, End) ->
     _ = Transport:setopts(Socket, [{active, ?ACTIVE}]),
@@ -59,9 +61,6 @@ lingering(Transport, Socket, End) ->
         {Tag, Socket, _} when ?IS_ERROR(Tag) -> ok;
         {Tag, Socket} when ?IS_PASSIVE(Tag) -> read_on(Transport, Socket, End);
         _ -> lingering(Transport, Socket, End)
-    after max(0, End - now_ms()) ->
+    after max(0, End - erlmcp_clock:now_ms()) ->
         ok
     end.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

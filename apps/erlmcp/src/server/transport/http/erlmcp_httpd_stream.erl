@@ -14,6 +14,8 @@ A stateless call ends with its request: a client that goes away cancels it. A se
 owned by the session and does not.
 
 Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).
@@ -208,7 +210,7 @@ with_known_meta(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} 
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
-            ok = erlmcp_error_budget_answers:known(Effects, Instance),
+            ok = erlmcp_error_budget:count_effects(Effects, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.flow), #{}, Stream);
         other ->
             decoded({ok, Admitted}, Bytes, Stream)
@@ -255,7 +257,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
     case session(Json, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
-            ok = erlmcp_error_budget_answers:known(Effects, Instance),
+            ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Left = erlmcp_admission:effects(Effects, Admitted, Flow),
             open_session(Session, Json, Left, Stream);
         unknown ->
@@ -264,8 +266,8 @@ handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
             {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
-            ok = erlmcp_error_budget_answers:known(Effects, Instance),
-            Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
+            ok = erlmcp_error_budget:count_effects(Effects, Instance),
+            Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.

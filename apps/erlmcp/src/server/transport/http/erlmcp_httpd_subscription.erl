@@ -4,6 +4,8 @@ A `subscriptions/listen` on HTTP: a request whose answer is a stream, from the a
 what is listened to until its client or the server ends it.
 
 Source: specification 2026-07-28, "Subscriptions".
+
+Internal.
 """.
 
 -export([open/4, closed/1]).

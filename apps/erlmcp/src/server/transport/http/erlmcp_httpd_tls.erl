@@ -3,6 +3,8 @@
 The beginning of an HTTP connection over TLS, in the connection's process: the handshake, with the
 certificates that are current, and whose connection it is then. HTTP/2, which is agreed on by ALPN,
 is cowboy's; HTTP/1.1, or nothing, is `m:erlmcp_httpd_http1`.
+
+Internal.
 """.
 
 -export([connection_process/4]).

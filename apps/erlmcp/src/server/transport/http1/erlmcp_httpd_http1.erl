@@ -14,6 +14,8 @@ request, are counted (`m:erlmcp_unfinished_messages`). A client that does not re
 loses its connection after `send_timeout_ms`. While nothing happens the process hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.3 (the preface).
+
+Internal.
 """.
 
 %% Every request passes here.
@@ -111,7 +113,6 @@ init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Option
         {ok, Sock} ?= Transport:sockname(Socket),
         {ok, Scheme, Certificate} ?= erlmcp_httpd_socket:shown(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
-        ok = proc_lib:set_label({http1, Peer}),
         loop(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                          options = Options, handler = lists:last(Handlers), idle_ms = Idle,
                          %% Over TLS, HTTP/2 is agreed on beforehand.
@@ -166,7 +167,8 @@ go_on(Connection) -> loop(Connection).
 
 patience(#connection{stream = {_, _}}) -> infinity;
 patience(#connection{since = none, idle_ms = Idle}) -> Idle;
-patience(#connection{since = Since, idle_ms = Idle}) -> max(0, Since + Idle - now_ms()).
+patience(#connection{since = Since, idle_ms = Idle}) ->
+    max(0, Since + Idle - erlmcp_clock:now_ms()).
 
 %% A request that is not answered soon may be one that lasts.
 quiet_ms(#connection{stream = none, quiet_ms = Quiet}) -> Quiet;
@@ -269,7 +271,7 @@ next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
 patterns(#connection{options = #{erlmcp := #{http1 := Patterns}}}) -> Patterns.
 
 unfinished(#connection{since = none} = Connection) ->
-    counted(Connection#connection{since = now_ms()});
+    counted(Connection#connection{since = erlmcp_clock:now_ms()});
 unfinished(Connection) ->
     counted(Connection).
 
@@ -637,9 +639,6 @@ failed(Callback, Arguments, {Class, Reason, Stacktrace}, Options) ->
     Log = cowboy_stream:make_error_log(Callback, Arguments, Class, Reason, Stacktrace),
     _ = cowboy:log(Log, Options),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).
 
 -doc false.
 -spec system_continue(pid(), list(), #connection{}) -> rest() | no_return().

@@ -5,6 +5,8 @@ of responses, and chunks. Bytes that are no HTTP/1.1 are refused with a status, 
 larger than its bound. HTTP/1.0 is read, too. Pure.
 
 Source: RFC 9112; RFC 9110.
+
+Internal.
 """.
 
 -export([patterns/0, split/2, has_line/1, parse/2, framing/1, body/2]).

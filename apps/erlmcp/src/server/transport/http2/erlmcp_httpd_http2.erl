@@ -8,6 +8,8 @@ SETTINGS. Cowboy answers every one of them and counts them as frames alone, of w
 sends many. Above their rate the connection ends with GOAWAY, ENHANCE_YOUR_CALM.
 
 Source: RFC 9113, section 10.5.
+
+Internal.
 """.
 
 -export([init/6, max_answers/0]).

@@ -6,10 +6,12 @@ for TCP and stdio, `erlmcp_httpd_sse_session`) write what it gives, and their pr
 calls.
 
 Source: specification 2026-07-28, "Transports / stdio".
+
+Internal.
 """.
 
 -export([new/3, new/4, of_strangers/1, admitted/2, data/2, message/4, receive_timeout/1,
-         end_of_input/1, info/2, held/1, give_up/1, busy/1, rest/1, close/1]).
+         end_of_input/1, info/2, held/1, give_up/1, busy/1, rest/1, close/1, ready_bytes/0]).
 
 -export_type([connection/0]).
 
@@ -18,7 +20,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     envelope := erlmcp_engine:envelope(),
     flow := erlmcp_admission:flow(),
     framing := erlmcp_line:state() | events,
-    %% who is at the other side: nobody else can be (`own`), or what it has sent so far says who
+    %% the only peer that can be there (`own`), or what its messages have shown it to be so far
     peer := own | unknown | client | stranger,
     %% reductions of the process when it had the lines that it works on now; one alone is no work
     %% that others wait for
@@ -43,21 +45,27 @@ Source: specification 2026-07-28, "Transports / stdio".
 
 %% Microseconds that a quick call takes.
 -define(QUICK, 50).
-%% Reductions after which what arrived together is no more answered here, be it quick: some ten
-%% milliseconds, in which the first answer waits to be written.
--define(TURN, 400_000).
 %% Bytes of answers after which it is not, since they are kept until then.
 -define(READY, 131_072).
 
+-doc "Returns how many bytes of answers may be ready before they are written.".
+-spec ready_bytes() -> pos_integer().
+ready_bytes() ->
+    ?READY.
+
 -doc """
-A new connection to a server, of a principal, from an address: one message a line, both ways.
+Returns a new connection to a server, of a principal, from an address: one message a line, both
+ways.
 """.
 -spec new(erlmcp_instance:instance(), erlmcp_auth:principal(), inet:ip_address() | local) ->
     connection().
 new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
--doc "The same with `events` for its framing: messages that are answered by events.".
+-doc """
+Returns a new connection with this framing: `events` is that of messages that are answered by
+events.
+""".
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
@@ -76,15 +84,17 @@ what a web page sends is one, and has lines of the page's own behind it.
 of_strangers(Connection) ->
     Connection#{peer := unknown}.
 
--doc "The connection with its places at the server's gate, which it leaves when it is closed.".
+-doc """
+Returns the connection with its places at the server's gate, which it leaves when it is closed.
+""".
 -spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
 admitted(Places, Connection) ->
     Connection#{places := Places}.
 
 -doc """
-What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun
-(`started`), goes on (`unfinished`), or none is awaited (`complete`); or that the peer is no client
-(`stranger`), and the connection is to end when this is written.
+Handles bytes that arrived. Returns all that is ready to be written, as one piece, and whether a
+message has begun (`started`), goes on (`unfinished`), or none is awaited (`complete`); or that the
+peer is no client (`stranger`), and the connection is to end when this is written.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -102,14 +112,14 @@ input(Lines, #{framing := Framing}) ->
         true -> started
     end.
 
--doc "The refusal of a message that did not arrive in time; nothing is read after it.".
+-doc "Returns the refusal of a message that did not arrive in time. Nothing is read after it.".
 -spec receive_timeout(connection()) -> iodata().
 receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{limit => Limit}),
     framed(erlmcp_message:error(undefined, Refusal), Connection).
 
--doc "Nothing more will arrive: an unterminated last line counts as one.".
+-doc "Handles the end of the input. An unterminated last line counts as one.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
@@ -211,7 +221,7 @@ read(Json, Line, Connection) ->
         false -> without_room(Json, Line, Connection)
     end.
 
-%% Whether a call of it could run now, with nobody who has waited for that longer.
+%% Whether a call of the message could run now, and none has waited for that longer.
 has_room(#{~"method" := _, ~"id" := _}, #{calls := Calls, queue := Queue}) ->
     Queue =:= none andalso erlmcp_calls:has_room(Calls);
 has_room(_, _) ->
@@ -234,14 +244,14 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
         {[], Connection#{queue := Longer}}
     else
         {refuse, Refusal} ->
-            refused(Id, erlmcp_error_budget_answers:refused(Refusal, Instance), Connection);
+            refused(Id, erlmcp_error_budget:count_refusal(Refusal, Instance), Connection);
         _ ->
             message(Json, byte_size(Line), Connection)
     end.
 
 -doc """
-A message that arrived decoded, of so many bytes, and who sent it: with which scopes. Gives what is
-ready to be written.
+Handles a message of `Bytes` bytes that arrived decoded, and whose sender has this identity. Returns
+what is ready to be written.
 """.
 -spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
@@ -265,12 +275,12 @@ refused(Id, Refusal, Connection) ->
 handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
     Before = session(Json, Connection),
     {Effects, Session} = handled(Json, Before, Connection),
-    ok = erlmcp_error_budget_answers:known(Effects, Instance),
+    ok = erlmcp_error_budget:count_effects(Effects, Instance),
     effects(erlmcp_admission:effects(Effects, Admitted, Flow), [],
             opened(Before, Session, Connection)).
 
 handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
-    Known = erlmcp_meta_cache:known(Json),
+    Known = erlmcp_meta_cache:known_meta(Json),
     Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
 
@@ -338,7 +348,7 @@ effects([{call, Call} | Effects], Out, #{calls := Calls, sessions := Sessions} =
     end;
 effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
     {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
-    effects(Effects, Out, Next#{calls := erlmcp_calls:batch(Batch, Revision, Calls)});
+    effects(Effects, Out, Next#{calls := erlmcp_batch:start(Batch, Revision, Calls)});
 effects([{subscribe, Id, Uri} | Effects], Out, Connection) ->
     {Reply, Next} = subscribe(Id, {uri, Uri}, Connection),
     effects([Reply | Effects], Out, Next);
@@ -371,16 +381,12 @@ effects([accepted | Effects], Out, Connection) ->
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
-    case busy(Connection) orelse has_had_turn(Since) of
-        false -> erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance));
-        true -> start
+    case not busy(Connection)
+        andalso (Since =:= none orelse erlmcp_inline_call:is_in_turn(Since))
+    of
+        true -> erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance));
+        false -> start
     end.
-
-has_had_turn(none) ->
-    false;
-has_had_turn(Since) ->
-    {reductions, Now} = process_info(self(), reductions),
-    Now - Since > ?TURN.
 
 subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
     #{session := {Topics, Closed}} = Watched,
@@ -441,7 +447,7 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
                                #{limit => Max, observed => Count})
     end.
 
--doc "A message to the process: what a call sent, a call that ended, a list that changed.".
+-doc "Handles a message to the process: of a call, of one that ended, of a list that changed.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));
@@ -524,17 +530,17 @@ give_up(#{framing := Framing, queue := Queue} = Connection) ->
       || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
      Connection#{framing := erlmcp_line:give_up(Framing), queue := none}}.
 
--doc "Whether calls run.".
+-doc "Returns `true` if calls run.".
 -spec busy(connection()) -> boolean().
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.
 
--doc "The calling process hibernates: what it has for the connection's next message is not kept.".
+-doc "Forgets what the calling process, which hibernates, has for the connection's next message.".
 -spec rest(connection()) -> ok.
 rest(#{instance := Instance}) ->
     erlmcp_connection_cache:forget(Instance).
 
--doc "The connection is over: its calls end with it.".
+-doc "Closes the connection: its calls end with it.".
 -spec close(connection()) -> ok.
 close(#{calls := Calls, places := Places} = Connection) ->
     ok = erlmcp_calls:stop(Calls),

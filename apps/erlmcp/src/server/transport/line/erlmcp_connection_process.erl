@@ -11,6 +11,8 @@ What has begun to arrive is counted (`m:erlmcp_unfinished_messages`). While ther
 more, no more is read where the channel can wait. Where there is none for this message, its client
 is told so, and the connection ends. One without a time for messages goes on without the message:
 its client is the parent.
+
+Internal.
 """.
 
 -export([run/5]).
@@ -21,8 +23,8 @@ its client is the parent.
 -type channel() :: term().
 
 -doc """
-What a message from the channel means; `other` for one that is not the channel's, `passive` where
-nothing more is read until `read_on/1`.
+Returns what a message from the channel means: `other` for one that is not the channel's, `passive`
+where nothing more is read until `read_on/1`.
 """.
 -callback received(Message :: term(), channel()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
@@ -42,8 +44,6 @@ nothing more is read until `read_on/1`.
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
-%% Bytes from which on what they gave is written before more of them are taken.
--define(READY, 131_072).
 %% As many of them at once mean that its client does not wait for each answer.
 -define(MANY, 16).
 
@@ -85,7 +85,7 @@ loop(#shell{quiet_ms = Quiet} = Shell) ->
     receive
         Message -> handle(Message, Shell)
     after Quiet ->
-        proc_lib:hibernate(?MODULE, resume, [now_ms(), resting(busy(false, Shell))])
+        proc_lib:hibernate(?MODULE, resume, [erlmcp_clock:now_ms(), resting(busy(false, Shell))])
     end.
 
 resting(#shell{connection = Connection} = Shell) ->
@@ -102,10 +102,8 @@ busy(Busy, Shell) ->
 -doc false.
 -spec resume(Since :: integer(), #shell{}) -> ok.
 resume(Since, #shell{quiet_ms = Quiet} = Shell) ->
-    loop(Shell#shell{quiet_ms = erlmcp_hibernate_delay:next_ms(Quiet, now_ms() - Since)}).
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).
+    Slept = erlmcp_clock:now_ms() - Since,
+    loop(Shell#shell{quiet_ms = erlmcp_hibernate_delay:next_ms(Quiet, Slept)}).
 
 handle(Message, Shell) ->
     case gather(Message, {[], 0}, Shell, ?GATHER) of
@@ -130,7 +128,7 @@ gather(Message, Ready, Shell, Left) ->
             {last, joined(Ready, Bytes), Next};
         {Bytes, Next} ->
             More = {_, Size} = joined(Ready, Bytes),
-            more(Size < ?READY andalso Left > 0, More, Next, Left)
+            more(Left > 0 andalso Size < erlmcp_connection:ready_bytes(), More, Next, Left)
     end.
 
 joined({Out, Size}, Bytes) ->
@@ -187,7 +185,7 @@ counted(Input, Connection, #shell{held = Before} = Shell) ->
 begun(0, _, Shell) ->
     Shell#shell{begun = infinity};
 begun(_, Input, #shell{begun = Since} = Shell) when Input =:= started; Since =:= infinity ->
-    Shell#shell{begun = now_ms()};
+    Shell#shell{begun = erlmcp_clock:now_ms()};
 begun(_, _, Shell) ->
     Shell.
 

@@ -3,6 +3,8 @@
 The requests of one connection that wait because as many of its calls run as may
 (`calls_per_connection`): in their order, as the bytes that they came in, bounded in number
 (`queue_per_connection`) and in bytes (`queue_bytes_per_connection`). Pure.
+
+Internal.
 """.
 
 -export([check_id/2, add/3, take/1, cancel/2, keep/2, ids/1, bytes/1, since/1]).

@@ -3,6 +3,8 @@
 A connection to a server of this node, without a socket: lines go to and fro in messages, and each
 side takes a piece before it is sent the next. The process is the server's, as those of its sockets
 are; it ends with its client and with its server.
+
+Internal.
 """.
 
 -behaviour(erlmcp_connection_process).
@@ -25,9 +27,10 @@ with its own pid; the other side confirms each with `{erlmcp_memory, Pid, taken}
 `{erlmcp_memory, Pid, lost}` when the client has left.
 """.
 -spec start(Server :: pid(), erlmcp_instance:instance(), erlmcp_auth:principal()) -> pid().
-start(Server, #{limits := Limits} = Instance, Principal) ->
+start(Server, #{limits := Limits, key := Key} = Instance, Principal) ->
     Client = self(),
     proc_lib:spawn(fun() ->
+        ok = erlmcp_label:set([erlmcp_connection, memory, Client], Key),
         ok = erlmcp_heap:bound_connection(Limits),
         Channel = #channel{client = Client, client_monitor = monitor(process, Client),
                            server_monitor = monitor(process, Server)},

@@ -11,6 +11,8 @@ gives the node another one for its output, and MCP the real one by a number of i
 When the input ends, what was accepted is answered and the node stops with status 0.
 
 Source: specification 2026-07-28, "Transports / stdio".
+
+Internal.
 """.
 
 -behaviour(erlmcp_connection_process).
@@ -37,13 +39,40 @@ child_spec(Options, Instance) ->
 start_link(Options, #{key := Key} = Instance) ->
     Output = maps:get(output, Options, 1),
     Principal = maps:get(principal, Options, anonymous),
-    ok = erlmcp_stdout:redirect(),
+    ok = redirect(),
     Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Principal, Instance]),
     _ = spawn(fun() -> stop_node_with(Pid, Key) end),
     {ok, Pid}.
 
+%% From now on every process whose group leader is `user`, and by inheritance those that it starts,
+%% prints to standard error. The name `user` belongs to a process that passes on to standard error
+%% what is sent there, which is how the logger writes.
+redirect() ->
+    User = whereis(user),
+    Error = whereis(standard_error),
+    Forward = spawn(fun() -> forward(Error) end),
+    true = unregister(user),
+    true = register(user, Forward),
+    _ = [group_leader(Error, Pid)
+         || Pid <- processes(), {group_leader, Leader} <- [process_info(Pid, group_leader)],
+            Leader =:= User],
+    ok.
+
+%% The reply goes from there to the process that asked; nothing comes back here.
+forward(Error) ->
+    ok = erlmcp_label:set([erlmcp_stdio, stdout]),
+    passed_on(Error).
+
+passed_on(Error) ->
+    receive
+        Request ->
+            Error ! Request,
+            passed_on(Error)
+    end.
+
 %% The end of the input is the client's way to stop a server; nothing else can come of this node.
 stop_node_with(Pid, Key) ->
+    ok = erlmcp_label:set([erlmcp_stdio, node_stopper], Key),
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
@@ -57,7 +86,8 @@ stop_node_with(Pid, Key) ->
 
 -doc false.
 -spec init(pid(), pos_integer(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Parent, Output, Principal, #{limits := Limits} = Instance) ->
+init(Parent, Output, Principal, #{limits := Limits, key := Key} = Instance) ->
+    ok = erlmcp_label:set([erlmcp_connection, stdio], Key),
     ok = erlmcp_heap:bound_connection(Limits),
     %% The calls that it starts inherit it.
     true = group_leader(whereis(standard_error), self()),

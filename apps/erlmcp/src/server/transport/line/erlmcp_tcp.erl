@@ -5,6 +5,8 @@ custom transports. A process per connection, on ranch. Requests may be pipelined
 no more to send may close its half and still read its answers.
 
 Source: specification 2026-07-28, "Transports / Custom Transports".
+
+Internal.
 """.
 
 -behaviour(ranch_protocol).
@@ -24,7 +26,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -define(BUFFER, 16_384).
 %% Milliseconds that one for which there is no place, or no room, has to read that.
 -define(LINGER, 1000).
-%% Milliseconds that a proxy has to say whose a connection is.
+%% Milliseconds that a proxy has to name the client of a connection.
 -define(HEADER, 5000).
 
 -doc "The child specification of a TCP listener.".
@@ -43,7 +45,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                                       erlmcp_trusted_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
--doc "What there is to know of a listener at this address.".
+-doc "Returns what there is to know of a listener at this address.".
 -spec address({inet:ip_address(), inet:port_number()}) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary()}.
 address({Ip, Port}) ->
@@ -58,9 +60,10 @@ start_link(Ref, _, {Principal, Key, Proxies}) ->
            erlmcp_trusted_proxies:proxies()) -> ok.
 init(Ref, Principal, Key, Proxies) ->
     maybe
-        {ok, #{limits := #{receive_timeout_ms := Timeout}} = Instance} ?= erlmcp_shared:find(Key),
+        {ok, #{limits := #{receive_timeout_ms := Timeout}} = Instance} ?= erlmcp_instance:find(Key),
         {ok, {Ip, _} = Peer} ?= erlmcp_trusted_proxies:accepted(Ref, Proxies,
                                                                 min(?HEADER, Timeout)),
+        ok = erlmcp_label:set([erlmcp_connection, tcp, Peer], Key),
         serve(Ref, {Ip, erlmcp_trusted_proxies:counted(Peer, Proxies)}, Principal, Instance)
     else
         _ -> exit({shutdown, closed})
@@ -73,7 +76,7 @@ serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
     case connect(Address, Principal, Instance) of
         {ok, Connection} ->
             [Parent | _] = get('$ancestors'),
-            ok = asked(Socket, [{mode, binary}, {active, ?ACTIVE}]),
+            ok = set_options(Socket, [{mode, binary}, {active, ?ACTIVE}]),
             erlmcp_connection_process:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection,
                                           Timeout);
         {refuse, Refusal} ->
@@ -92,15 +95,15 @@ connect({Ip, Counted}, Principal, Instance) ->
 %% What is unread when a socket is closed takes what was sent last with it.
 lingered(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
-    lingered(Socket, erlang:monotonic_time(millisecond) + ?LINGER).
+    lingered(Socket, erlmcp_clock:now_ms() + ?LINGER).
 
 lingered(Socket, End) ->
-    case gen_tcp:recv(Socket, 0, max(0, End - erlang:monotonic_time(millisecond))) of
+    case gen_tcp:recv(Socket, 0, max(0, End - erlmcp_clock:now_ms())) of
         {ok, _} -> lingered(Socket, End);
         {error, _} -> ok
     end.
 
-asked(Socket, Options) ->
+set_options(Socket, Options) ->
     case inet:setopts(Socket, Options) of
         ok -> ok;
         {error, _} -> self() ! {tcp_error, Socket, closed}, ok
@@ -155,11 +158,11 @@ slow_consumer({Socket, Timeout, Key}) ->
 
 -doc false.
 pause({Socket, _, _}) ->
-    asked(Socket, [{active, false}]).
+    set_options(Socket, [{active, false}]).
 
 -doc false.
 read_on({Socket, _, _}) ->
-    asked(Socket, [{active, ?ACTIVE}]).
+    set_options(Socket, [{active, ?ACTIVE}]).
 
 -doc false.
 linger({Socket, _, _} = Channel) ->

@@ -4,6 +4,8 @@ Starts a ranch listener whose port may have been another's a moment ago: a liste
 some time after the process that had it, so a server that is restarted on its port must wait for it.
 And what its sockets have in common: how many connections wait to be accepted, how many the node has
 descriptors for, and how long a client that does not read is waited for.
+
+Internal.
 """.
 
 -export([child_spec/2, hard_stop/1, start_link/2, reason/1]).
@@ -38,13 +40,13 @@ those over that bound are told so, and below what a flood of them could take.
 hard_stop(Connections) ->
     Connections + Connections div 8 + ?REFUSED.
 
--doc "How many connections may wait to be accepted, where the system allows that.".
+-doc "Returns how many connections may wait to be accepted, where the system allows that.".
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
 -doc """
-How many processes of a listener accept connections. Each accepts one when it is its turn among all
-processes that have something to do.
+Returns how many processes of a listener accept connections. Each accepts one when it is its turn
+among all processes that have something to do.
 """.
 -spec acceptors() -> pos_integer().
 acceptors() ->

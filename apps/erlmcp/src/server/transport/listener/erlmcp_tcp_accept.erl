@@ -6,6 +6,8 @@ are then has `ranch_tcp` for them.
 On Linux a socket has its options from the listening one, by the kernel and by the runtime's driver.
 `gen_tcp:accept/1` reads them all from that one and sets them again, in about 40 calls of the
 system's, which is a quarter of what a connection takes of the processor until it is served.
+
+Internal.
 """.
 
 -export([listen/1, accept/2, controlling_process/2]).

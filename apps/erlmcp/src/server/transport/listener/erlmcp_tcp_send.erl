@@ -8,6 +8,8 @@ the same to the driver, and costs neither.
 What the driver is told before the bytes, and what it says then, is a matter between it and OTP's
 own `prim_inet`. So this is for the release of which it is known, as the node says that it is when
 the module is loaded; others have `gen_tcp:send/2`.
+
+Internal.
 """.
 
 -export([send/2, keeps_its_turn/0]).
@@ -25,7 +27,7 @@ the module is loaded; others have `gen_tcp:send/2`.
 look_at_release() ->
     persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
--doc "Whether this is more here than `gen_tcp:send/2`.".
+-doc "Returns `true` if this is more here than `gen_tcp:send/2`.".
 -spec keeps_its_turn() -> boolean().
 keeps_its_turn() -> persistent_term:get(?MODULE).
 
@@ -40,7 +42,7 @@ send(Socket, Bytes) ->
     gen_tcp:send(Socket, Bytes).
 
 sent(Socket, Bytes) ->
-    ok = told(Socket, Bytes),
+    ok = send_command(Socket, Bytes),
     receive
         {inet_reply, Socket, Status, ?SENDING} -> Status
     after 0 ->
@@ -50,7 +52,7 @@ sent(Socket, Bytes) ->
         Status
     end.
 
-told(Socket, Bytes) ->
+send_command(Socket, Bytes) ->
     Socket ! {self(), {command, [?SENDING_NAMED | Bytes]}},
     ok.
 
@@ -63,7 +65,7 @@ awaited(Socket, Bytes, Watch) ->
         {inet_reply, Socket, ?SENDING} ->
             receive
                 {inet_reply, Socket, ok, ?SENDING} ->
-                    ok = told(Socket, Bytes),
+                    ok = send_command(Socket, Bytes),
                     awaited(Socket, Bytes, Watch);
                 {'DOWN', Watch, port, Socket, _} ->
                     {error, closed}

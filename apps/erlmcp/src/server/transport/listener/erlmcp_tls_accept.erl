@@ -2,6 +2,8 @@
 -moduledoc """
 How connections are accepted that are to speak TLS: ranch's transport for the part that listens.
 Whose they are then has `ranch_ssl` for them.
+
+Internal.
 """.
 
 -export([listen/1, accept/2, controlling_process/2]).

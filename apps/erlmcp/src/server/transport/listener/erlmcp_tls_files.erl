@@ -3,6 +3,8 @@
 The certificates and keys of a listener that its `tls` options name as files, read: what is in them
 in place of their names. Only what fits together is given. Impure in that it reads files, and no
 process.
+
+Internal.
 """.
 
 -include_lib("public_key/include/public_key.hrl").
@@ -39,7 +41,7 @@ replaced(Options) ->
     end,
     [Option || {Name, _} = Option <- Options, lists:member(Name, Names)].
 
--doc "What tells that one of them is another one now.".
+-doc "Returns what tells that one of the files is another one now.".
 -spec stamps([file:filename_all()]) -> [term()].
 stamps(Names) ->
     [case file:read_file_info(Name, [raw, {time, posix}]) of

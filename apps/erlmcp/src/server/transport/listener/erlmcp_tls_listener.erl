@@ -6,6 +6,8 @@ current (`m:erlmcp_httpd_tls`), and keeps what it began with.
 
 Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
 are logged, and what was there before stays.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -110,7 +112,7 @@ listen({Module, Function, Arguments}, FindWrong) ->
 is_badarg({error, Reason}) -> erlmcp_listener:reason(Reason) =:= badarg;
 is_badarg(_) -> false.
 
--doc "Whether the options name files.".
+-doc "Returns `true` if the options name files.".
 -spec has_files([ssl:tls_server_option()]) -> boolean().
 has_files(Options) ->
     erlmcp_tls_files:names(Options) =/= [].
@@ -126,7 +128,7 @@ new() ->
 child_spec(Table, Options, Key) ->
     #{id => tls, start => {?MODULE, start_link, [Table, Options, Key]}}.
 
--doc "What was read last: options of a handshake.".
+-doc "Returns what was read last: options of a handshake.".
 -spec current(ets:table()) -> [ssl:tls_server_option()].
 current(Table) ->
     ets:lookup_element(Table, current, 2).
@@ -139,6 +141,7 @@ start_link(Table, Options, Key) ->
 
 -doc false.
 init({Table, Options, Key}) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     Names = erlmcp_tls_files:names(Options),
     State = #state{server = Key, table = Table, options = Options, names = Names,
                    stamps = erlmcp_tls_files:stamps(Names)},

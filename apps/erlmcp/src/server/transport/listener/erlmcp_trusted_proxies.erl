@@ -9,6 +9,8 @@ client's (`m:erlmcp_forwarded`). A header of somebody else changes nothing, and 
 listener is logged.
 
 Source: RFC 7239; "The PROXY protocol, versions 1 and 2" of HAProxy, sections 2 and 4.
+
+Internal.
 """.
 
 -export([new/2, accepted/3, of_connection/2, counted/2, is_proxied/1, request/2]).

@@ -7,6 +7,8 @@ A GET request opens a session (`erlmcp_httpd_sse_session`) and is its stream. It
 the endpoint for POST requests, which hand their messages to the session.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
+
+Internal.
 """.
 
 -export([init/3, data/3, info/3, terminate/1]).
@@ -58,7 +60,7 @@ init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
     Message = #sse_message{owner = Owner, config = Config, session = Id},
     %% Asked again when its body is there; until then nobody waits for a body in vain.
-    case erlmcp_instance:find_session({sse, Id}, Principal, Instance) of
+    case erlmcp_session_table:find({sse, Id}, Principal, Instance) of
         {ok, _, _} -> received(erlmcp_httpd_body:read(Request, Owner, Config), Message);
         error -> refuse(gone(), Request, Message)
     end.

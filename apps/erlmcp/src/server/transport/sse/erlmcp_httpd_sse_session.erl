@@ -10,6 +10,8 @@ read waits here, and has a bound in bytes (`unread_bytes`) and in time (`send_ti
 the session ends. It ends with its stream, too, and with the server; its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -42,7 +44,7 @@ time, and calls `written/1`. It is linked to the session, whose exit signal is t
            erlmcp_instance:instance()) ->
     {ok, pid(), Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Stream, Principal, Address, Instance) ->
-    Id = erlmcp_session_id:new(),
+    Id = erlmcp_session_table:new_id(),
     maybe
         Flow = erlmcp_admission:flow(Principal, Address),
         ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Flow, Instance),
@@ -77,7 +79,7 @@ Hands a message of so many bytes to its session; `gone` if there is none. `Owner
     ok | gone | {error, erlmcp_refusal:refusal()}.
 message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
     maybe
-        {ok, Pid, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
+        {ok, Pid, _} ?= erlmcp_session_table:find({sse, Id}, Principal, Instance),
         ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
         ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
         %% It was alive then, and tells what it leaves untaken.
@@ -105,7 +107,7 @@ written(Pid) ->
 -doc "Forgets a session, which may have been killed and could not do that itself.".
 -spec forget(Id :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Id, Instance) ->
-    erlmcp_instance:delete_session({sse, Id}, Instance).
+    erlmcp_session_table:delete({sse, Id}, Instance).
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_call:owner(),
@@ -114,11 +116,13 @@ start_link(Instance, Id, Stream, Who) ->
     gen_server:start_link(?MODULE, {Instance, Id, Stream, Who}, [{hibernate_after, 1000}]).
 
 -doc false.
-init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, {Principal, Address}}) ->
+init({#{limits := Limits, key := Key} = Instance, Id, {Pid, _} = Stream,
+      {Principal, Address}}) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE, Address], Key),
     ok = erlmcp_heap:bound_connection(Limits),
     true = link(Pid),
-    case erlmcp_instance:put_process({sse, Id}, self(), Instance) of
+    case erlmcp_session_table:put_process({sse, Id}, self(), Instance) of
         true ->
             wait_to_keep_alive(Limits),
             {ok, #state{id = Id, instance = Instance, stream = Stream,
@@ -135,7 +139,7 @@ handle_call(_, _, State) ->
 -doc false.
 handle_cast({message, {Json, Bytes}, Identity, {Pid, Tag}}, State) ->
     #state{id = Id, instance = Instance, connection = Connection} = State,
-    ok = erlmcp_instance:count_calls({sse, Id}, -1, Instance),
+    ok = erlmcp_session_table:count_calls({sse, Id}, -1, Instance),
     Pid ! {Tag, taken},
     said(erlmcp_connection:message(Json, Bytes, Identity, Connection), State);
 handle_cast(close, State) ->

@@ -2,6 +2,8 @@
 -moduledoc """
 Supervises the HTTP+SSE sessions of one server. They end before its listeners, so that their streams
 can still be ended in order.
+
+Internal.
 """.
 
 -behaviour(supervisor).
@@ -15,7 +17,8 @@ start_link(Instance) ->
     supervisor:start_link(?MODULE, Instance).
 
 -doc false.
-init(Instance) ->
+init(#{key := Key} = Instance) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     ok = erlmcp_instance:put_supervisor(sse_sessions, self(), Instance),
     {ok, {#{strategy => simple_one_for_one, intensity => 1000, period => 1},
           [#{id => sse_session, start => {erlmcp_httpd_sse_session, start_link, [Instance]},

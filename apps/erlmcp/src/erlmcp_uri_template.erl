@@ -1,9 +1,16 @@
 -module(erlmcp_uri_template).
 -moduledoc """
-URI templates of all four levels (RFC 6570): expanded, and matched against a URI. Pure.
+URI templates of all four levels (RFC 6570): expands them, and matches them against a URI. Pure.
 
-The RFC defines no matching, so this is ours. A URI matches if it can be read from the left to its
-end, each variable taking as much as it can, but at least one character:
+A client makes the URI of a resource from a resource template:
+
+```erlang
+{ok, Template} = erlmcp_uri_template:compile(~"repo://{owner}/{+path}"),
+Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~"lib"})
+```
+
+The RFC defines no matching, so this is erlmcp's own. A URI matches if it can be read from the left
+to its end. Each variable takes as many characters as it can, and at least one:
 
 - a value goes across no `/`, `?` or `#`, unless its operator is `+` or `#`; across no `,` that
   separates it from the next variable of its expression; and, unless its operator is `#`, across no
@@ -23,14 +30,19 @@ Values are percent-decoded and valid UTF-8, and may otherwise be anything: `..`,
 
 -record(template, {parts :: [part()], steps :: [step()]}).
 
+-doc "A template that is ready to be expanded and matched.".
 -opaque template() :: #template{}.
 -type part() :: Literal :: binary() | {operator(), [variable(), ...]}.
 -type operator() :: none | $+ | $# | $. | $/ | $; | $? | $&.
 -type variable() :: {Name :: binary(), none | explode | {prefix, pos_integer()}}.
+-doc "Why a text is no template: the part that is wrong.".
 -type reason() :: {invalid_literal | invalid_expression, Text :: binary()}.
+-doc "Values of variables by their names.".
 -type bindings() :: #{Name :: binary() => binary() | [binary()]}.
+-doc "A value: text or a number, a list, an associative value, or none.".
 -type value() ::
     scalar() | [scalar()] | [{Key :: scalar(), scalar()}] | #{binary() => scalar()} | null.
+-doc "Text or a number.".
 -type scalar() :: binary() | number().
 
 %% How a URI is read: a literal; a value, which ends before a stop at the latest; parameters, which
@@ -56,7 +68,7 @@ Values are percent-decoded and valid UTF-8, and may otherwise be anything: `..`,
 ).
 
 -doc """
-The template that a text is. The reason of an error carries the part of it that is none.
+Compiles a text to a template. The reason of an error has the part of the text that is wrong.
 
 ## Examples
 
@@ -149,14 +161,14 @@ join_parameters([Step | Steps]) ->
 join_parameters([]) ->
     [].
 
--doc "The names of the variables, each once, in their order.".
+-doc "Returns the names of the variables, each once, in the template's order.".
 -spec variables(template()) -> [binary()].
 variables(#template{parts = Parts}) ->
     lists:uniq([Name || {_, Variables} <- Parts, {Name, _} <- Variables]).
 
 -doc """
-The values of the variables in a URI: a binary each, a list of binaries for one with `*`. A URI of
-more than 8192 bytes matches nothing.
+Returns the values of the variables in a URI: a binary each, and a list of binaries for a variable
+with `*`. A URI of more than 8192 bytes matches no template.
 
 ## Examples
 
@@ -299,12 +311,12 @@ is_utf8(Text) ->
     unicode:characters_to_binary(Text) =:= Text.
 
 -doc """
-The URI that the template gives with these values. A variable that is absent, `null`, an empty list
-or an empty map is left out; the order of an associative value's pairs is kept if it is a list.
+Returns the URI of a template with values for its variables. A variable that is absent, `null`, an
+empty list or an empty map is left out. A list of pairs keeps its order.
 
 ## Errors
 
-* `badarg` if the prefix of a value is asked for that is a list or a map
+Raises `badarg` for a variable with a prefix (`{id:3}`) whose value is a list or a map.
 
 ## Examples
 

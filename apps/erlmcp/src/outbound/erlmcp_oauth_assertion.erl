@@ -3,6 +3,8 @@
 A JWT by which a client with a key of its own says who it is (`private_key_jwt`).
 
 Source: RFC 7523, sections 2.2 and 3; RFC 7518 and RFC 8037 for the algorithms.
+
+Internal.
 """.
 
 -export([client/1]).

@@ -1,0 +1,225 @@
+-module(erlmcp_listen).
+-moduledoc """
+The option `listen` of a server (`t:erlmcp:options/0`): types of listeners, and of the ways to
+identify clients. There are no functions here.
+
+```erlang
+listen => [{http, #{port => 8080, authenticate => fun my_tokens:lookup/1}},
+           {stdio, #{}}]
+```
+
+Begin with `t:listener/0`. `t:authenticate/0` has the ways to identify clients, `t:bearer/0` that
+of access tokens.
+""".
+
+-export_type([listener/0, http/0, tcp/0, stdio/0, sse/0, protected_resource/0]).
+-export_type([authenticate/0, ask/0, request/0, certificate/0]).
+-export_type([bearer/0, token_source/0, static_token/0, verified_token/0]).
+
+-doc "A listener: its transport and its options.".
+-type listener() :: {http, http()} | {tcp, tcp()} | {stdio, stdio()}.
+
+-doc """
+Options of Streamable HTTP.
+
+- `ip`, `port`: the address, by default a free port of the loopback address.
+- `path`: the path of the endpoint (`/mcp`).
+- `tls`: options of `ssl:listen/2`. Without them the listener speaks plain HTTP.
+- `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
+  machine's own names; `any` accepts all.
+- `allowed_origins`: origins whose pages may call the server and read its answers (CORS), in
+  addition to those of the same host and of the loopback address. `any` accepts every origin, but
+  their pages cannot read the answers.
+- `authenticate`: identifies clients, see `t:authenticate/0`. Without it all are `anonymous`.
+- `scopes`: the scopes that every request needs.
+- `implied_scopes`: broader scopes, with the scopes that each includes.
+- `protected_resource`: fields of the listener's OAuth metadata, see `t:protected_resource/0`.
+- `sse`: serves HTTP+SSE of 2024-11-05 in addition, see `t:sse/0`.
+- `trusted_proxies`: addresses and networks of proxies, like `~"10.0.0.0/8"`. A request from one of
+  them is that of the client which it names in `Forwarded` or `X-Forwarded-For`.
+- `proxy_protocol`: `true` if those proxies begin each connection with the header of the PROXY
+  protocol.
+""".
+-type http() :: #{
+    ip => inet:ip_address(),
+    port => inet:port_number(),
+    path => binary(),
+    tls => [ssl:tls_server_option()],
+    allowed_hosts => any | [binary()],
+    allowed_origins => any | [binary()],
+    authenticate => authenticate(),
+    scopes => [erlmcp:scope()],
+    implied_scopes => #{erlmcp:scope() => [erlmcp:scope()]},
+    protected_resource => protected_resource(),
+    sse => sse(),
+    trusted_proxies => [binary(), ...],
+    proxy_protocol => boolean()
+}.
+
+-doc """
+Options of TCP: JSON-RPC messages, one a line.
+
+- `ip`, `port`: the address, by default a free port of the loopback address.
+- `principal`: the principal of all clients (`anonymous`).
+- `trusted_proxies`, `proxy_protocol`: as in `t:http/0`; a listener has both or neither.
+""".
+-type tcp() :: #{
+    ip => inet:ip_address(),
+    port => inet:port_number(),
+    principal => erlmcp:principal(),
+    trusted_proxies => [binary(), ...],
+    proxy_protocol => boolean()
+}.
+
+-doc """
+Options of standard input and output. The node stops when the input ends.
+
+- `output`: the file descriptor that messages are written to (1).
+- `principal`: the principal of the client (`anonymous`).
+""".
+-type stdio() :: #{output => pos_integer(), principal => erlmcp:principal()}.
+
+-doc "Paths of HTTP+SSE: of the stream (`/sse`) and of the messages (`/messages`).".
+-type sse() :: #{path => binary(), message_path => binary()}.
+
+-doc """
+Fields of the metadata of RFC 9728, by their names there. The metadata is served if it has
+`authorization_servers`, here or from `t:bearer/0`.
+""".
+-type protected_resource() :: #{
+    resource => binary(), authorization_servers => [binary(), ...],
+    scopes_supported => [erlmcp:scope()], resource_name => binary(),
+    resource_documentation => binary(), resource_policy_uri => binary(),
+    resource_tos_uri => binary()
+}.
+
+-doc """
+How a listener identifies its clients: once for each request, before the body is read.
+
+- A fun runs in the connection's process, which serves nobody else meanwhile. It looks a token up,
+  and calls no other process.
+- `{process, Fun}` runs the fun in a process of its own, with a deadline.
+- `{certificate, Options}` takes the client's certificate.
+- `{bearer, Options}` takes access tokens of OAuth.
+""".
+-type authenticate() ::
+    ask() | {process, ask()} | {certificate, certificate()} | {bearer, bearer()}.
+
+-doc """
+Returns the principal of a request, or the reason why the request is refused: a sentence in UTF-8
+that the client is shown.
+
+The map may have `scopes` (all by default), `claims`, and `expires_at`, a second of system time. A
+stream that is open at that second ends.
+""".
+-type ask() :: fun((request()) ->
+    {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).
+
+-doc """
+The head of an HTTP request. Header names are in lower case; `path` is without a query.
+`certificate` is the client's in DER, if TLS asked for one and the client has one. `url` is that of
+the endpoint at the address which the connection came to, whatever `Host` says.
+""".
+-type request() :: #{
+    method := binary(),
+    path := binary(),
+    headers := #{binary() => binary()},
+    peer := {inet:ip_address(), inet:port_number()},
+    tls := boolean(),
+    certificate => public_key:der_encoded(),
+    url := binary()
+}.
+
+-doc """
+Options of client certificates. TLS has verified the certificate (`verify_peer` in `tls`).
+
+- `principal`: `subject` is the pair of the issuer's and the subject's distinguished names. `san` is
+  the first alternative name that is a URI, or else an email address or a DNS name. A fun gets the
+  certificate in DER.
+- `scopes`: the scopes of all clients (`all`).
+""".
+-type certificate() :: #{
+    principal => subject | san
+        | fun((public_key:der_encoded()) -> {ok, erlmcp:principal()} | {error, binary()}),
+    scopes => erlmcp:scopes()
+}.
+
+-doc """
+Options of access tokens.
+
+- `tokens`: sources that know whether a token is good, asked in this order; required.
+- `resource`: the URL of the server as clients write it, or several of them. Tokens must be for one
+  of these. The default, the endpoint's own URL, is wrong behind a proxy.
+- `authorization_servers`: the issuers that clients are sent to. The default is those of `tokens`.
+- `principal`: a fun that returns the principal of a token's claims. The default is `{Issuer,
+  Subject}`, or `{Issuer, {client, ClientId}}` for a token without a subject.
+- `dpop`: whether tokens are bound to a key of the client's (RFC 9449). `off` (the default) refuses
+  a bound token, `required` any other.
+- `dpop_nonce`: `true` if proofs need a nonce of this server's, which changes every five minutes.
+- `dpop_proofs`, `dpop_proofs_per_key`: proofs in use, of all keys (100,000) and of one (10,000). A
+  proof is in use until it is too old.
+- `wait_ms`: milliseconds that a request waits for authorization servers (10,000).
+- `tls`: options of TLS with authorization servers.
+""".
+-type bearer() :: #{
+    tokens := [token_source(), ...],
+    resource => binary() | [binary(), ...],
+    authorization_servers => [binary()],
+    principal => fun((Claims :: #{binary() => term()}) -> erlmcp:principal()),
+    dpop => off | optional | required,
+    dpop_nonce => boolean(),
+    dpop_proofs => pos_integer(),
+    dpop_proofs_per_key => pos_integer(),
+    wait_ms => pos_integer(),
+    tls => [ssl:tls_client_option()]
+}.
+
+-doc """
+A source that knows whether a token is good.
+
+`jwt` verifies the signature of the `issuer`:
+
+- `jwks`: `{uri, Url}` (https, or http on the loopback address), `{keys, Jwks}` or
+  `{secret, Secret}`.
+- `algorithms`: `RS256`, `PS256`, `ES256` and `EdDSA` by default. `HS256`, `HS384` and `HS512` stand
+  alone, and have a secret of at least the bytes of their hash.
+- `audience`: accepted audiences, in place of `resource`.
+- `types`: accepted values of `typ`, by default `at+jwt` and `JWT`, which includes none.
+- `leeway_s`: seconds that clocks may differ (60, at most 300).
+
+`introspection` asks the authorization server at `uri`:
+
+- `client_id` with a `client_secret`, or with a `key` (PEM) and its `algorithm` (`ES256`).
+- `audience`: audiences of which the answer must name one, in place of `resource`.
+- `cache_s`: seconds that an answer is kept (30, at most 300; 0 keeps none). A revoked token is good
+  for that long.
+
+`static` is a list of tokens. `verify` is a fun that runs in the connection's process, so it looks a
+token up and calls no other process; `unknown` leaves the token to the next source.
+""".
+-type token_source() ::
+    {jwt, #{issuer := binary(),
+            jwks := {uri, binary()} | {keys, [map()]} | {secret, erlmcp_oauth:secret()},
+            audience => binary() | [binary(), ...], algorithms => [binary(), ...],
+            types => [binary(), ...], leeway_s => 0..300}}
+    | {introspection, #{uri := binary(), issuer := binary(), client_id := binary(),
+                        client_secret => erlmcp_oauth:secret(),
+                        key => erlmcp_oauth:secret(), algorithm => binary(),
+                        audience => binary() | [binary(), ...], cache_s => 0..300}}
+    | {static, [static_token()]}
+    | {verify, fun((Token :: binary(), request()) ->
+                       {ok, verified_token()} | {error, binary()} | unknown)}.
+
+-doc """
+A token, or its SHA-256 in hexadecimal digits, and its principal. `expires_at` is a second of system
+time. A token without `scopes` has none.
+""".
+-type static_token() :: #{token | sha256 => binary(), principal := erlmcp:principal(),
+                          scopes => erlmcp:scopes(), expires_at => integer()}.
+
+-doc """
+A token that a `verify` fun accepts. `expires_at` is a second of system time. A token without
+`scopes` has none.
+""".
+-type verified_token() :: #{principal := erlmcp:principal(), scopes => erlmcp:scopes(),
+                            expires_at => integer() | infinity, claims => #{binary() => term()}}.

@@ -1,0 +1,358 @@
+-module(erlmcp_schema).
+-moduledoc """
+JSON Schema: compiles a schema once into funs, which then validate values without reading it again.
+Pure.
+
+Dialects: 2020-12, which a schema without `$schema` is read as, 2019-09 and draft-07, and
+meta-schemas made of their vocabularies. Another dialect is refused. The required part of the
+official test suite passes for all three.
+
+Nothing is ever fetched: the documents that a `$ref` leads to are given, and a `$ref` that leads
+nowhere is refused. Schemas and values may be hostile. A schema is bounded in depth, subschemas and
+length of patterns, a validation in its steps, and no pattern can take long.
+
+`expand/1` makes a schema of the shorthand that tools and forms are written in.
+
+```erlang
+{ok, Json} = erlmcp_schema:expand(#{days => {integer, #{minimum => 1}}}),
+{ok, Schema} = erlmcp_schema:compile(Json),
+{error, Errors} = erlmcp_schema:validate(#{~"days" => 0}, Schema),
+[~"/days must be at least 1, not 0."] = erlmcp_schema:explain(Errors).
+```
+""".
+
+-include("schema/erlmcp_schema.hrl").
+
+-export([compile/1, compile/2, validate/2, is_valid/2]).
+-export([explain/1, details/1, reason/1, expand/1, metaschemas/0]).
+
+-export_type([json/0, compiled/0, options/0, reason/0, error/0, detail/0]).
+-export_type([shorthand/0, fields/0]).
+
+-record(compiled, {
+    table :: tuple(),
+    max_steps :: pos_integer(),
+    max_errors :: pos_integer()
+}).
+
+-doc "JSON as `json:decode/1` gives it.".
+-type json() ::
+    null | boolean() | number() | binary() | [json()] | #{binary() => json()}.
+-doc "A schema that is ready to validate. It may be kept for as long as it is needed.".
+-opaque compiled() :: #compiled{}.
+-doc "The options of `compile/2`, which has a table of them.".
+-type options() :: #{
+    dialect => Uri :: binary(),
+    formats => assert | annotate,
+    schemas => #{Uri :: binary() => json()},
+    check => boolean(),
+    metaschemas => #{Uri :: binary() => compiled()},
+    max_depth => pos_integer(),
+    max_subschemas => pos_integer(),
+    max_pattern => pos_integer(),
+    max_steps => pos_integer(),
+    max_errors => pos_integer()
+}.
+-doc """
+Why a schema cannot be compiled or a shorthand expanded. `Path` is a JSON pointer to the place in
+the schema; `Names` are the names that lead to the place in a shorthand.
+
+- `unsupported_dialect`, `unsupported_vocabulary`: the schema is written in another language.
+- `invalid_schema`: the meta-schema of its dialect refuses the schema, see `t:detail/0`.
+- `invalid_keyword`, `invalid_pattern`, `duplicate_id`: a keyword has a value that it cannot have.
+- `unresolved_ref`: a reference leads to no schema that was given.
+- `endless_ref`: a reference leads back to itself for the same value, so no validation would end.
+- `too_deep`, `too_many_subschemas`, `pattern_too_long`, `budget`: a bound of `t:options/0` is
+  exceeded.
+- `bad_shorthand`: `Term` is neither a shorthand nor JSON.
+""".
+-type reason() ::
+    {unsupported_dialect, Uri :: binary()}
+    | {unsupported_vocabulary, Uri :: binary()}
+    | {invalid_schema, [detail()]}
+    | {invalid_keyword, Path :: binary(), Keyword :: binary()}
+    | {invalid_pattern, Path :: binary(), Pattern :: binary()}
+    | {pattern_too_long, Path :: binary(), Limit :: pos_integer()}
+    | {unresolved_ref, Path :: binary(), Ref :: binary()}
+    | {endless_ref, Path :: binary()}
+    | {duplicate_id, Uri :: binary()}
+    | {too_deep, Limit :: pos_integer()}
+    | {too_many_subschemas, Limit :: pos_integer()}
+    | {bad_shorthand, Names :: [binary()], Term :: term()}
+    | budget.
+-doc "An error of a validation: a small term that `details/1` and `explain/1` read.".
+-opaque error() :: erlmcp_schema_error:error().
+-doc """
+An error as data. `instance_path` is the place in the value, and `schema_path` that of the keyword
+which the value breaks, as the validation came to it through references. Both are JSON pointers.
+`message` is the sentence that `explain/1` gives.
+""".
+-type detail() :: #{
+    instance_path := binary(),
+    schema_path := binary(),
+    message := binary()
+}.
+-doc """
+A short way to write the schemas that most tools have.
+
+| shorthand | schema |
+| --- | --- |
+| `string`, `integer`, `number`, `boolean`, `null` | a value of that type |
+| `any`, `object`, `array` | any value, object, array |
+| `{enum, [a, ~"b", 3]}`, `{const, 1}` | one of these values; this value |
+| `[Type]` | an array of such items |
+| `#{name => Type}`, `{fields, #{name => Type}}` | an object with these members and no others |
+| `{any_of, [Type, ...]}` | a value of one of these types |
+| `{optional, Type}` | of a member: it may be absent |
+| `{Type, #{minimum => 1, ...}}` | the same, with more keywords of JSON Schema |
+| `{Type, ~"..."}` | the same, with a description |
+| `{schema, Map}` | JSON Schema as it is |
+
+A map is read as JSON Schema if it has a `type` that names JSON Schema types, or a key that begins
+with `$`. So is a map with one of `properties`, `anyOf`, `oneOf`, `allOf` and
+`additionalProperties`. An empty map is any object. Every other map is a shorthand, and so is
+`{fields, Map}`, for members that have such names themselves.
+
+Names and keywords may be atoms or binaries. An atom that stands for a value is a string, except
+`true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` whose values have one type
+has that type.
+""".
+-type shorthand() ::
+    string | integer | number | boolean | null | any | object | array
+    | {enum, [term(), ...]}
+    | {const, term()}
+    | [shorthand()]
+    | fields()
+    | {fields, fields()}
+    | {any_of, [shorthand(), ...]}
+    | {schema, map()}
+    | JsonSchema :: map()
+    | {shorthand(), Keywords :: #{atom() | binary() => term()} | Description :: binary()}.
+-doc "The members of an object by their names.".
+-type fields() :: #{atom() | binary() => shorthand() | {optional, shorthand()}}.
+
+-define(DEFAULTS, #{
+    dialect => ~"https://json-schema.org/draft/2020-12/schema",
+    formats => annotate,
+    schemas => #{},
+    check => true,
+    metaschemas => #{},
+    max_depth => 64,
+    max_subschemas => 10_000,
+    max_pattern => 2_000,
+    max_steps => 2_000_000,
+    max_errors => 10
+}).
+
+-doc "Compiles a schema with the default options, as `compile/2` does.".
+-spec compile(json()) -> {ok, compiled()} | {error, reason()}.
+compile(Schema) ->
+    compile(Schema, #{}).
+
+-doc """
+Compiles a schema, whose keys are binaries.
+
+| option | default | meaning |
+| --- | --- | --- |
+| `dialect` | 2020-12 | of a schema without `$schema`, by the address of its meta-schema |
+| `formats` | `annotate` | `assert` refuses a value that does not have its `format` |
+| `schemas` | `#{}` | schemas that may be referred to, by their address without fragment |
+| `check` | `true` | whether the meta-schema of its dialect must accept the schema |
+| `metaschemas` | `#{}` | the kept result of `metaschemas/0`, which saves most of the time |
+| `max_depth` | 64 | subschemas inside each other |
+| `max_subschemas` | 10,000 | subschemas; one that is referred to counts again |
+| `max_pattern` | 2,000 | bytes of a regular expression |
+| `max_steps` | 2,000,000 | subschemas that one validation may apply; other work counts alike |
+| `max_errors` | 10 | errors that a validation reports |
+
+The meta-schema checks the schema alone, not those in `schemas`. With `formats => assert` these
+formats are checked, and other ones are annotations: `date-time`, `date`, `time`, `email`, `uri`,
+`uri-reference`, `uri-template`, `ipv4`, `ipv6`, `uuid`, `json-pointer`, `regex`, `byte` (base64).
+
+## Examples
+
+```erlang
+1> {ok, _} = erlmcp_schema:compile(#{~"type" => ~"string", ~"maxLength" => 5}), ok.
+ok
+2> erlmcp_schema:compile(#{~"$ref" => ~"https://example.com/address"}).
+{error, {unresolved_ref, ~"", ~"https://example.com/address"}}
+3> {error, {invalid_schema, [Error]}} = erlmcp_schema:compile(#{~"type" => ~"int"}).
+4> maps:get(instance_path, Error).
+~"/type"
+```
+""".
+-spec compile(json(), options()) -> {ok, compiled()} | {error, reason()}.
+compile(Schema, Options) ->
+    #{max_steps := Steps, max_errors := Errors} = Given = maps:merge(?DEFAULTS, Options),
+    try
+        is_map(Schema) orelse is_boolean(Schema) orelse throw(no_schema(Schema)),
+        Index = erlmcp_schema_index:new(Schema, Given),
+        is_map(Schema) andalso check(Schema, Index, Given),
+        Table = erlmcp_schema_compile:table(Index, Given),
+        {ok, #compiled{table = Table, max_steps = Steps, max_errors = Errors}}
+    catch
+        throw:Reason -> {error, Reason}
+    end.
+
+no_schema(Schema) ->
+    Error = {~"type", [~"object", ~"boolean"], Schema, [], [~"type"]},
+    {invalid_schema, details([Error])}.
+
+check(_, _, #{check := false}) ->
+    ok;
+check(Schema, Index, #{schemas := Documents} = Options) ->
+    {_, #{dialect := Dialect}} = erlmcp_schema_index:find(erlmcp_schema_index:root(Index), Index),
+    Uri = erlmcp_schema_dialect:uri(Dialect),
+    Compiled = case {Options, erlmcp_schema_dialect:document(Uri)} of
+        {#{metaschemas := #{Uri := Kept}}, _} -> Kept;
+        {_, {ok, Document}} -> metaschema(Document, #{});
+        {_, error} -> metaschema(map_get(Uri, Documents), Documents)
+    end,
+    case validate(Schema, Compiled) of
+        ok -> ok;
+        {error, budget} -> throw(budget);
+        {error, Errors} -> throw({invalid_schema, details(Errors)})
+    end.
+
+metaschema(Document, Documents) ->
+    case compile(Document, #{check => false, schemas => Documents}) of
+        {ok, Compiled} -> Compiled;
+        {error, Reason} -> throw(Reason)
+    end.
+
+-doc """
+Compiles the meta-schemas of the three dialects, for the option `metaschemas` of `compile/2`. A
+program that compiles many schemas keeps them.
+""".
+-spec metaschemas() -> #{Uri :: binary() => compiled()}.
+metaschemas() ->
+    #{Uri => metaschema(Document, #{})
+      || Uri <- erlmcp_schema_dialect:uris(),
+         {ok, Document} <- [erlmcp_schema_dialect:document(Uri)]}.
+
+-doc """
+Validates a value. The errors come in the order of the schema's keywords, at most `max_errors` of
+them; `explain/1` and `details/1` read them. `{error, budget}` is returned for a validation that
+takes more than `max_steps`.
+
+## Examples
+
+```erlang
+1> {ok, Schema} = erlmcp_schema:compile(#{
+       ~"type" => ~"object",
+       ~"properties" => #{~"days" => #{~"type" => ~"integer", ~"minimum" => 1}},
+       ~"required" => [~"days"]
+   }).
+2> erlmcp_schema:validate(#{~"days" => 3}, Schema).
+ok
+3> {error, Errors} = erlmcp_schema:validate(#{~"days" => 0}, Schema).
+4> erlmcp_schema:details(Errors).
+[#{instance_path => ~"/days",
+   schema_path => ~"/properties/days/minimum",
+   message => ~"/days must be at least 1, not 0."}]
+```
+""".
+-spec validate(json(), compiled()) -> ok | {error, [error(), ...] | budget}.
+validate(Value, #compiled{table = Table, max_steps = Steps} = Compiled) ->
+    Check = element(1, Table),
+    try Check(Value, Table, Steps) of
+        Left when Left >= 0 -> ok;
+        _ -> {error, errors(Value, Compiled)}
+    catch
+        throw:budget -> {error, budget};
+        throw:pattern -> {error, errors(Value, Compiled)}
+    end.
+
+errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
+    Find = element(tuple_size(Table) div 2 + 1, Table),
+    try Find(Value, [], [], #run{table = Table, budget = Steps, room = Room}) of
+        Run -> erlmcp_schema_run:errors(Run)
+    catch
+        throw:{full, Run} -> erlmcp_schema_run:errors(Run);
+        throw:{halt, Error} -> [Error];
+        %% Where a schema is only asked whether the value passes (`not`, `contains`).
+        throw:pattern -> [{halted, none, Value, [], []}];
+        throw:budget -> budget
+    end.
+
+-doc """
+Returns `true` if a value is valid, and `false` if it is not or if the validation takes more than
+`max_steps`. Looks for no errors, so a refusal costs less than with `validate/2`.
+
+## Examples
+
+```erlang
+1> {ok, Schema} = erlmcp_schema:compile(#{~"items" => #{~"type" => ~"integer"}}).
+2> erlmcp_schema:is_valid([1, ~"2"], Schema).
+false
+```
+""".
+-spec is_valid(json(), compiled()) -> boolean().
+is_valid(Value, #compiled{table = Table, max_steps = Steps}) ->
+    Check = element(1, Table),
+    try
+        Check(Value, Table, Steps) >= 0
+    catch
+        throw:budget -> false;
+        throw:pattern -> false
+    end.
+
+-doc """
+Returns the errors of `validate/2` as text, a sentence each.
+
+## Examples
+
+```erlang
+1> {ok, Schema} = erlmcp_schema:compile(#{~"items" => #{~"type" => ~"integer"}}).
+2> {error, Found} = erlmcp_schema:validate([1, ~"2", 3, null], Schema).
+3> erlmcp_schema:explain(Found).
+[~"/1 must be an integer, not the string \"2\".", ~"/3 must be an integer, not null."]
+```
+""".
+-spec explain([error(), ...] | budget) -> [binary(), ...].
+explain(budget) ->
+    [~"The value takes too long to check."];
+explain(Errors) ->
+    [erlmcp_schema_error:sentence(Error) || Error <- Errors].
+
+-doc "Returns the errors of `validate/2` as data: both places and the sentence of each.".
+-spec details([error(), ...]) -> [detail(), ...].
+details(Errors) ->
+    [erlmcp_schema_error:detail(Error) || Error <- Errors].
+
+-doc "Returns the reason of `compile/2` or `expand/1` as a sentence.".
+-spec reason(reason()) -> binary().
+reason({bad_shorthand, _, _} = Reason) ->
+    erlmcp_schema_shorthand:reason(Reason);
+reason(Reason) ->
+    erlmcp_value_text:reason(Reason).
+
+-doc """
+Returns the JSON Schema that a shorthand stands for. Its keys are binaries.
+
+## Examples
+
+```erlang
+1> {ok, Schema} = erlmcp_schema:expand(#{
+       city => {string, ~"Where"},
+       days => {optional, {integer, #{minimum => 1}}}
+   }).
+2> Schema.
+#{~"type" => ~"object",
+  ~"properties" => #{
+      ~"city" => #{~"type" => ~"string", ~"description" => ~"Where"},
+      ~"days" => #{~"type" => ~"integer", ~"minimum" => 1}
+  },
+  ~"required" => [~"city"],
+  ~"additionalProperties" => false}
+3> {error, Reason} = erlmcp_schema:expand(#{size => #{width => int}}).
+4> Reason.
+{bad_shorthand, [~"size", ~"width"], int}
+5> erlmcp_schema:reason(Reason).
+~"/size/width is neither a shorthand nor JSON: int."
+```
+""".
+-spec expand(shorthand()) ->
+    {ok, #{binary() => json()}} | {error, {bad_shorthand, Names :: [binary()], Term :: term()}}.
+expand(Shorthand) ->
+    erlmcp_schema_shorthand:expand(Shorthand).

@@ -1,0 +1,46 @@
+-module(erlmcp_label).
+-moduledoc """
+Labels of the processes that live long, so that observer, `i/0` and crash reports say what each is
+for: a tuple of what the process is, whom it is for, and, of one that belongs to a server, the
+server's `id`. `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}` is one.
+
+A label is small, and has no secret: the parts that come from users are cut, and no label has the id
+of a session or of a task, a token, a path, a header or an argument.
+
+Internal.
+""".
+
+-export([set/1, set/2]).
+
+%% Bytes of a binary, and elements of a tuple.
+-define(BYTES, 64).
+-define(ELEMENTS, 8).
+
+-doc "Sets the label of the calling process.".
+-spec set([term(), ...]) -> ok.
+set(Parts) ->
+    proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).
+
+-doc "Sets the label of the calling process, which belongs to the server with this key.".
+-spec set([term(), ...], Server :: reference()) -> ok.
+set(Parts, Key) ->
+    set(Parts ++ [erlmcp_log:server(Key)]).
+
+%% An address with its port, or a name of `global` or `via`.
+bounded({One, Other}) ->
+    {flat(One), flat(Other)};
+bounded(Part) ->
+    flat(Part).
+
+flat(Part) when is_tuple(Part), tuple_size(Part) =< ?ELEMENTS ->
+    list_to_tuple([single(Element) || Element <- tuple_to_list(Part)]);
+flat(Part) ->
+    single(Part).
+
+single(Part) when is_atom(Part); is_integer(Part); is_pid(Part); is_reference(Part) ->
+    Part;
+single(Part) when is_binary(Part) ->
+    binary:copy(binary:part(Part, 0, min(byte_size(Part), ?BYTES)));
+single(_) ->
+    '...'.
+

@@ -1,0 +1,128 @@
+-module(erlmcp_input_requests).
+-moduledoc """
+The requests of a handler (`m:erlmcp_input`) as the protocol has them: whether a client can answer
+them, how they are written, and which of its answers fit. Pure.
+
+Internal.
+""".
+
+-export([check/3, encode/1, forms/2, answers/2]).
+
+-export_type([forms/0]).
+
+-doc "The schemas of the forms among requests, by the requests' names; `other` for the rest.".
+-type forms() :: #{binary() => {form, Schema :: map()} | other}.
+
+-doc """
+Returns `ok` if a client with these capabilities can answer all requests in this revision. The
+refusal names the capabilities that are missing.
+""".
+-spec check(erlmcp_input:requests(), Capabilities :: map(), erlmcp_revision:revision()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+check(Requests, Capabilities, Revision) ->
+    Missing = [Needed || _ := Request <- Requests,
+                         Needed <- [needs(Request)], not has(Needed, Capabilities, Revision)],
+    case Missing of
+        [] ->
+            ok;
+        _ ->
+            Required = lists:foldl(fun(Needed, Known) -> merge(Needed, Capabilities, Known) end,
+                                   #{}, Missing),
+            {error, erlmcp_refusal:new(protocol_error,
+                                       [~"the client lacks capabilities that this request needs: ",
+                                        lists:join(~", ", [Name || {Name, _} <- Missing])],
+                                       #{code => -32021, status => 400,
+                                         data => #{~"requiredCapabilities" => Required}})}
+    end.
+
+needs(#{method := ~"sampling/createMessage", params := #{tools := _}}) -> {~"sampling", ~"tools"};
+needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};
+needs(#{method := ~"roots/list"}) -> {~"roots", none};
+needs(#{method := ~"elicitation/create", params := #{mode := url}}) -> {~"elicitation", ~"url"};
+needs(#{method := ~"elicitation/create"}) -> {~"elicitation", ~"form"};
+needs(Request) ->
+    error({bad_return, input_request, Request, ~"a request as erlmcp_input makes it"}).
+
+has({~"elicitation", _}, _, Revision) when Revision < '2025-06-18' ->
+    false;
+has({~"elicitation", ~"url"}, #{~"elicitation" := #{~"url" := _}}, Revision) ->
+    Revision >= '2025-11-25';
+has({~"elicitation", ~"form"}, #{~"elicitation" := #{} = Modes}, _) ->
+    %% An empty object was the form's before there were two modes.
+    is_map_key(~"form", Modes) orelse map_size(Modes) =:= 0;
+has({~"sampling", ~"tools"}, #{~"sampling" := #{~"tools" := _}}, Revision) ->
+    Revision >= '2025-11-25';
+has({Name, none}, Capabilities, _) ->
+    is_map(maps:get(Name, Capabilities, false));
+has(_, _, _) ->
+    false.
+
+%% What is missing of a capability; a form is what elicitation is for a client that has none.
+merge({~"elicitation", ~"form"}, Capabilities, Required) when
+    not is_map_key(~"elicitation", Capabilities)
+->
+    maps:merge(#{~"elicitation" => #{}}, Required);
+merge({Name, none}, _, Required) ->
+    maps:merge(#{Name => #{}}, Required);
+merge({Name, Part}, _, Required) ->
+    Known = maps:get(Name, Required, #{}),
+    Required#{Name => Known#{Part => #{}}}.
+
+-doc "Returns requests as the `inputRequests` of a stateless result.".
+-spec encode(erlmcp_input:requests()) -> iodata().
+encode(Requests) ->
+    erlmcp_json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}
+                         || Name := #{params := Params} = Request <- Requests}).
+
+-doc """
+Returns the forms of requests, to be kept until they are answered. A schema that is none is the
+handler's fault, raised as `{bad_return, requested_schema, Why}`.
+""".
+-spec forms(erlmcp_input:requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) ->
+    forms().
+forms(Requests, Metaschemas) ->
+    maps:map(fun(_, Request) -> form(Request, Metaschemas) end, Requests).
+
+%% What is no request is refused by `check/3`.
+form(#{method := ~"elicitation/create", params := #{requestedSchema := Given}}, Metaschemas) ->
+    maybe
+        {ok, Schema} ?= erlmcp_schema_shorthand:expand(Given),
+        {ok, _} ?= erlmcp_schema:compile(Schema, options(#{metaschemas => Metaschemas})),
+        {form, Schema}
+    else
+        {error, Reason} ->
+            error({bad_return, requested_schema, erlmcp_schema:reason(Reason)})
+    end;
+form(_, _) ->
+    other.
+
+options(Options) ->
+    Options#{formats => assert}.
+
+-doc """
+Returns the answers to these requests, without whatever else came; a missing answer is not among
+them. A form that was accepted must fit its schema, and one that was not has no content.
+""".
+-spec answers(forms(), Responses :: #{binary() => map()}) ->
+    {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
+answers(Forms, Responses) ->
+    Answers = maps:with(maps:keys(Forms), Responses),
+    fitting([{Name, map_get(Name, Forms), Answer} || Name := Answer <- Answers], Answers).
+
+fitting([], Answers) ->
+    {ok, Answers};
+fitting([{_, other, _} | Rest], Answers) ->
+    fitting(Rest, Answers);
+fitting([{Name, {form, Schema}, #{~"action" := ~"accept"} = Answer} | Rest], Answers) ->
+    {ok, Compiled} = erlmcp_schema:compile(Schema, options(#{check => false})),
+    case erlmcp_schema:validate(maps:get(~"content", Answer, #{}), Compiled) of
+        ok -> fitting(Rest, Answers);
+        {error, Found} -> {error, erlmcp_params:unfit([~"input ", Name], Found)}
+    end;
+fitting([{Name, {form, _}, #{~"action" := Action} = Answer} | Rest], Answers) when
+    Action =:= ~"decline"; Action =:= ~"cancel"
+->
+    fitting(Rest, Answers#{Name := maps:remove(~"content", Answer)});
+fitting([{Name, {form, _}, Answer} | _], _) ->
+    {error, erlmcp_params:mistyped([~"input ", Name, ~", action"], ~"accept, decline or cancel",
+                                   maps:get(~"action", Answer, undefined))}.

@@ -1,0 +1,49 @@
+-module(erlmcp_handler_module).
+-moduledoc """
+The callbacks of a module with `-behaviour(erlmcp_server)`, as options of a server.
+
+Internal.
+""".
+
+-export([options/1]).
+
+-doc "Returns the options of a handler module, its definitions with their funs filled in.".
+-spec options(module()) -> erlmcp:options().
+options(Module) ->
+    Options = Module:server(),
+    lists:foldl(
+        fun({Key, Handler}, Known) ->
+            case erlang:function_exported(Module, Key, 0) of
+                true ->
+                    Sources = [with_handler(Source, Handler) || Source <- Module:Key()],
+                    Known#{Key => maps:get(Key, Known, []) ++ Sources};
+                false ->
+                    Known
+            end
+        end, Options, [{skills, none} | handlers(Module)]).
+
+handlers(Module) ->
+    Reader = exported(Module, read_resource,
+        fun(Variables, #{uri := Uri} = Context) ->
+            Module:read_resource(Uri, Variables, Context)
+        end),
+    [{tools, exported(Module, call_tool, fun(Arguments, #{name := Name} = Context) ->
+        Module:call_tool(Name, Arguments, Context)
+     end)},
+     {resources, Reader},
+     {resource_templates, Reader},
+     {prompts, exported(Module, get_prompt, fun(Arguments, #{name := Name} = Context) ->
+        Module:get_prompt(Name, Arguments, Context)
+     end)}].
+
+%% A definition that nobody serves is to be refused now, not to crash when it is called.
+exported(Module, Callback, Handler) ->
+    case erlang:function_exported(Module, Callback, 3) of
+        true -> Handler;
+        false -> none
+    end.
+
+with_handler(Source, none) -> Source;
+with_handler(#{handler := _} = Source, _) -> Source;
+with_handler(Source, Handler) when is_map(Source) -> Source#{handler => Handler};
+with_handler(Source, _) -> Source.

@@ -1,0 +1,403 @@
+-module(erlmcp_session_table).
+-moduledoc """
+The open sessions of a server: their rows, how many each tenant has, and an index of those that were
+never used.
+
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Flow}`. Its
+process is started when it is needed first. Until then there is `none`, and `Missed` has a bit for
+each list that changed meanwhile. `LastUsed` is `{unused, Opened}` until a request names the
+session, and then brought up to date once in a hundredth of `session_idle_ms`; a session ends so
+much later. `Flow` is the tenant that the session is counted for (`m:erlmcp_tenant_counts`).
+
+A session of HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other. It
+keeps its state itself, and its row counts the messages that it has not taken yet.
+
+Internal.
+""".
+
+%% Every request of a session looks it up.
+-compile({inline, [count/1, is_there/4, lasting/1]}).
+
+-export([new/0, new_id/0]).
+-export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
+-export([put_process/3, attend/2, note_change/3]).
+-export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
+-export([take_calls/4, count_calls/3, count/1, pids/1, idle_left_ms/2]).
+
+-export_type([sessions/0, session_id/0, session/0, unused/0]).
+
+%% What part of the idle time may pass until a use is noted.
+-define(PART, 100).
+%% Random bytes of an id, and ids that are made at once.
+-define(BYTES, 24).
+-define(AT_ONCE, 16).
+%% Before every time.
+-define(EVER, -(1 bsl 64)).
+
+-record(sessions, {rows :: ets:table(), counts :: ets:table(), unused :: ets:table()}).
+
+-opaque sessions() :: #sessions{}.
+-type session_id() :: binary() | {sse, binary()}.
+-type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
+-doc "When a session was opened that nobody has used yet, its id, and whose it is.".
+-type unused() :: {Microseconds :: integer(), session_id(), erlmcp_gate:flow()}.
+
+-doc "Makes a table without sessions. It belongs to the calling process.".
+-spec new() -> sessions().
+new() ->
+    %% Two processes seldom read one row at a time, and locks for that make writing dear.
+    #sessions{rows = ets:new(erlmcp_sessions, [public, {write_concurrency, auto},
+                                               %% Its size is asked for whenever one is opened.
+                                               {decentralized_counters, false}]),
+              counts = erlmcp_tenant_counts:new(),
+              unused = ets:new(erlmcp_unused_sessions, [public, ordered_set,
+                                                        {write_concurrency, true}])}.
+
+-doc """
+Returns an id that no session has, nor had, and that nobody can guess: 192 bits of OpenSSL's
+generator, written down.
+
+To draw random bytes costs more than to write them down, and hardly more for many than for a few. So
+a process that opens a session for the second time, as a proxy's connection does, draws several ids
+at once and keeps them (`m:erlmcp_connection_cache`). Each of them is given once.
+""".
+-spec new_id() -> binary().
+new_id() ->
+    case erlmcp_connection_cache:ids() of
+        [Id | Ids] ->
+            ok = erlmcp_connection_cache:put_ids(Ids),
+            Id;
+        [] ->
+            [Id | Ids] = ids(crypto:strong_rand_bytes(?AT_ONCE * ?BYTES)),
+            ok = erlmcp_connection_cache:put_ids(Ids),
+            Id;
+        none ->
+            %% Most processes open one.
+            ok = erlmcp_connection_cache:put_ids([]),
+            erlmcp_base64url:encode(crypto:strong_rand_bytes(?BYTES))
+    end.
+
+ids(Bytes) ->
+    [erlmcp_base64url:encode(One) || <<One:?BYTES/binary>> <= Bytes].
+
+-doc """
+Adds the row of a new session, with its process if it has one. Returns the number of open sessions,
+or `full` if its tenant has as many as a tenant may have.
+""".
+-spec add(session_id(), pid() | none, session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+    {ok, pos_integer()} | {full, Observed :: pos_integer()}.
+add(Id, Pid, Session, Flow, Instance) ->
+    #{sessions := #sessions{rows = Rows, counts = Counts, unused = Unused},
+      limits := #{sessions_per_principal := Max}} = Instance,
+    case erlmcp_tenant_counts:take({flow, Flow}, 1, Max, Counts) of
+        ok ->
+            Opened = erlang:monotonic_time(microsecond),
+            Kept = tenant(Flow, Session),
+            true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
+            %% After its row, so that a process that finds it in the index finds the row, too.
+            ok = add_unused({Opened, Id, Kept}, Unused),
+            {ok, count(Instance)};
+        {full, _} = Full ->
+            Full
+    end.
+
+%% A principal is its own tenant. The session has a copy of it that keeps no request.
+tenant({anonymous, _} = Flow, _) -> Flow;
+tenant(_, #{principal := Principal}) -> Principal.
+
+-doc "Finds a principal's session by its id. That counts as a use of the session.".
+-spec find(session_id(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+    {ok, pid() | none, erlmcp_engine:session()} | error.
+find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
+    case ets:lookup(Rows, Id) of
+        [{_, Pid, #{principal := Principal} = Session, Used, _, _, _}] when is_integer(Used) ->
+            #{session_idle_ms := Idle} = Limits,
+            Now = erlmcp_clock:now_ms(),
+            case is_there(Pid, Id, Now - Used < lasting(Idle), Instance) of
+                true ->
+                    _ = Now - Used > Idle div ?PART
+                        andalso ets:update_element(Rows, Id, {4, Now}),
+                    {ok, Pid, Session};
+                false ->
+                    error
+            end;
+        [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Flow}] ->
+            case first_use({Opened, Id, Flow}, Instance) of
+                true -> find(Id, Principal, Instance);
+                false -> error
+            end;
+        _ ->
+            error
+    end.
+
+%% From then on it is not given up for another. One that is being given up has ended.
+first_use({Opened, Id, _} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
+    Opened > unused_since(Instance) andalso begin
+        _ = is_unused(Unused, Instance),
+        ets:update_element(Rows, Id, {4, erlmcp_clock:now_ms()})
+    end.
+
+%% Takes it out of the index. Of those that do it at once it is true for one.
+is_unused(Unused, #{sessions := #sessions{unused = Table}}) ->
+    take_unused(Unused, Table).
+
+%% What was opened by then, and is unused still, is over.
+unused_since(#{limits := #{unused_session_ms := Unused, session_idle_ms := Idle}}) ->
+    erlang:monotonic_time(microsecond) - 1_000 * min(Unused, Idle).
+
+%% One without a process is over when its time is, whether its row is gone or not.
+is_there(none, _, IsLasting, _) ->
+    IsLasting;
+is_there(Pid, Id, _, Instance) ->
+    %% A session that was killed could not take its row with it.
+    is_process_alive(Pid) orelse delete(Id, Instance) =/= ok.
+
+-doc "Gives a session its process; `false` if it has ended.".
+-spec put_process(session_id(), pid(), erlmcp_instance:instance()) -> boolean().
+put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
+    ets:update_element(Rows, Id, {2, Pid}).
+
+-doc """
+Makes the calling process that of a session which has none. Returns the lists that changed before,
+as a number (`erlmcp_subscriptions:changed/1`). Whoever publishes a change notes it for sessions
+without a process before it looks for subscribers. The calling process is a subscriber already, and
+so misses none.
+""".
+-spec attend(binary(), erlmcp_instance:instance()) -> {ok, Missed :: non_neg_integer()} | error.
+attend(Id, #{sessions := #sessions{rows = Rows}}) ->
+    Row = {Id, none, '$1', '$2', '$3', '$4', '$5'},
+    case ets:select_replace(Rows, [{Row, [], [{setelement(2, Row, self())}]}]) of
+        1 -> {ok, ets:lookup_element(Rows, Id, 6, 0)};
+        0 -> error
+    end.
+
+-doc """
+Returns a session whoever's it is, its process if it has one, and the tenant that it is counted for.
+""".
+-spec lookup(binary(), erlmcp_instance:instance()) ->
+    {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:flow()} | error.
+lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
+    case ets:lookup(Rows, Id) of
+        [{_, Pid, Session, _, _, _, Flow}] -> {ok, Pid, Session, Flow};
+        [] -> error
+    end.
+
+-doc """
+Notes that a list changed, for the sessions of its audience without a process. They are told when
+they have one.
+""".
+-spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
+                  erlmcp_instance:instance()) -> ok.
+note_change(List, all, #{sessions := #sessions{rows = Rows}}) ->
+    note('$0', List, Rows);
+note_change(List, Audience, #{sessions := #sessions{rows = Rows}}) ->
+    Unattended = ets:select(Rows, [{{'$1', none, #{principal => '$2'}, '_', '_', '_', '_'}, [],
+                                        [{{'$1', '$2'}}]}]),
+    lists:foreach(fun(Id) -> note(Id, List, Rows) end,
+                  [Id || {Id, Principal} <- Unattended,
+                         erlmcp_definition:sees(Principal, Audience)]).
+
+note(Id, List, Rows) ->
+    Bit = erlmcp_subscriptions:bit(List),
+    _ = ets:select_replace(Rows, [{{Id, none, '$1', '$2', '$3', '$4', '$5'},
+                                       [{'=:=', {'band', '$4', Bit}, 0}],
+                                       [{{Id, none, '$1', '$2', '$3', {'bor', '$4', Bit},
+                                          '$5'}}]}]),
+    ok.
+
+-doc "Returns the oldest session, of all or of a tenant, that was not used since it was opened.".
+-spec oldest_unused(all | {of_flow, erlmcp_gate:flow()}, erlmcp_instance:instance()) ->
+    {ok, unused()} | none.
+oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
+    oldest(Of, Unused).
+
+-doc "Ends a session, unless it was used meanwhile, and returns the process that it had.".
+-spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
+end_unused({Opened, Id, Flow} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
+    Pid = ets:lookup_element(Rows, Id, 2, none),
+    %% Its first use may come between the two.
+    case is_unused(Unused, Instance)
+             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Flow, Instance) of
+        true -> {ended, Pid};
+        false -> used
+    end.
+
+-doc """
+Ends the sessions that were not used for `unused_session_ms`, and returns the processes that they
+had.
+""".
+-spec end_overdue(erlmcp_instance:instance()) -> [pid()].
+end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) ->
+    Since = unused_since(Instance),
+    %% By their rows: the process that opened one may have been killed before the index had it.
+    ok = forget_unused(Since, Unused),
+    IsOver = [{'=<', '$1', Since}],
+    Over = ets:select(Rows, [{{'$2', '$3', '_', {unused, '$1'}, '_', '_', '$4'}, IsOver,
+                                  [{{'$2', '$3', '$4'}}]}]),
+    [Pid || {Id, Pid, Flow} <- Over,
+            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Flow, Instance),
+            is_pid(Pid)].
+
+%% Deletes a row if it is still so. One of those that try it gives its place back.
+ends(Row, Guards, Flow, #{sessions := #sessions{rows = Rows}} = Instance) ->
+    case ets:select_delete(Rows, [{Row, Guards, [true]}]) of
+        1 -> give_back(Flow, Instance) =:= ok;
+        0 -> false
+    end.
+
+give_back(Flow, #{sessions := #sessions{counts = Counts}}) ->
+    erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts).
+
+-doc """
+Deletes the sessions that were not used for `session_idle_ms` and have no process, or one that was
+killed.
+""".
+-spec delete_idle(erlmcp_instance:instance()) -> ok.
+delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
+    #{session_idle_ms := Idle} = Limits,
+    Last = erlmcp_clock:now_ms() - lasting(Idle),
+    %% What is still `{unused, _}` is greater than every number.
+    IsIdle = [{'=<', '$1', Last}],
+    Idling = ets:select(Rows, [{{'$2', '$3', '_', '$1', '_', '_', '$4'}, IsIdle,
+                                    [{{'$2', '$3', '$4'}}]}]),
+    lists:foreach(
+        fun({Id, none, Flow}) ->
+                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Flow, Instance);
+           ({Id, Pid, _}) ->
+                is_process_alive(Pid) orelse delete(Id, Instance)
+        end, Idling).
+
+-doc "Deletes the sessions without a process.".
+-spec delete_unattended(erlmcp_instance:instance()) -> ok.
+delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
+    Unattended = ets:select(Rows, [{{'$1', none, '_', '_', '_', '_', '$2'}, [],
+                                        [{{'$1', '$2'}}]}]),
+    lists:foreach(fun({Id, Flow}) ->
+        ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
+    end, Unattended).
+
+-doc "Returns `true` if there is a session with this id.".
+-spec is_member(session_id(), erlmcp_instance:instance()) -> boolean().
+is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
+    ets:member(Rows, Id).
+
+-doc "Keeps what a message changed in a session; without effect once it has ended.".
+-spec update(session_id(), erlmcp_engine:session(), erlmcp_instance:instance()) -> ok.
+update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
+    _ = ets:update_element(Rows, Id, {3, Session}),
+    ok.
+
+-doc "Takes places for running calls of a session; `full` if there would be more than `Max`.".
+-spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(),
+                 erlmcp_instance:instance()) ->
+    ok | full.
+take_calls(Id, Count, Max, #{sessions := #sessions{rows = Rows}} = Instance) ->
+    try ets:update_counter(Rows, Id, {5, Count}) of
+        Running when Running > Max ->
+            ok = count_calls(Id, -Count, Instance),
+            full;
+        _ ->
+            ok
+    catch
+        %% The session has just ended; the call will be told.
+        error:badarg -> ok
+    end.
+
+-doc "Counts calls that began or ended.".
+-spec count_calls(session_id(), integer(), erlmcp_instance:instance()) -> ok.
+count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
+    try
+        _ = ets:update_counter(Rows, Id, {5, Count}),
+        ok
+    catch
+        error:badarg -> ok
+    end.
+
+-doc "Forgets a session.".
+-spec delete(session_id(), erlmcp_instance:instance()) -> ok.
+delete(Id, Instance) ->
+    _ = taken(Id, Instance),
+    ok.
+
+-doc "Forgets a session, and returns the process that it has.".
+-spec take(session_id(), erlmcp_instance:instance()) -> pid() | none.
+take(Id, Instance) ->
+    case taken(Id, Instance) of
+        {ok, Pid} -> Pid;
+        gone -> none
+    end.
+
+taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
+    case ets:take(Rows, Id) of
+        [{_, Pid, _, Used, _, _, Flow}] ->
+            ok = give_back(Flow, Instance),
+            _ = [is_unused({Opened, Id, Flow}, Instance) || {unused, Opened} <- [Used]],
+            {ok, Pid};
+        [] ->
+            gone
+    end.
+
+-doc "Returns the number of open sessions.".
+-spec count(erlmcp_instance:instance()) -> non_neg_integer().
+count(#{sessions := #sessions{rows = Rows}}) ->
+    ets:info(Rows, size).
+
+-doc "Returns the processes of the open sessions of Streamable HTTP.".
+-spec pids(erlmcp_instance:instance()) -> [pid()].
+pids(#{sessions := #sessions{rows = Rows}}) ->
+    ets:select(Rows, [{{'$1', '$2', '_', '_', '_', '_', '_'},
+                           [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
+
+-doc """
+Returns how many milliseconds are left until a session was unused for the idle time: all of them for
+one that is gone.
+""".
+-spec idle_left_ms(session_id(), erlmcp_instance:instance()) -> integer().
+idle_left_ms(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
+    Now = erlmcp_clock:now_ms(),
+    case ets:lookup_element(Rows, Id, 4, Now) of
+        Used when is_integer(Used) -> Used + lasting(Idle) - Now
+    end.
+
+%% The index of unused sessions, in the order in which they were opened: the oldest of all, and the
+%% oldest of a tenant, are found without a search. Of each session there are `{{Opened, Id}, Flow}`
+%% and `{{Flow, Opened, Id}}`: pairs come before triples.
+
+add_unused({Opened, Id, Flow}, Table) ->
+    %% One by one: both at once would lock the whole table.
+    true = ets:insert(Table, {{Flow, Opened, Id}}),
+    true = ets:insert(Table, {{Opened, Id}, Flow}),
+    ok.
+
+%% Because it is used now, or to end it. Of all that take the same session this is `true` once.
+take_unused({Opened, Id, Flow}, Table) ->
+    true = ets:delete(Table, {Flow, Opened, Id}),
+    ets:take(Table, {Opened, Id}) =/= [].
+
+oldest(all, Table) ->
+    case ets:first(Table) of
+        {Opened, Id} = Key ->
+            case ets:lookup(Table, Key) of
+                [{_, Flow}] -> {ok, {Opened, Id, Flow}};
+                %% It was taken away just now.
+                [] -> oldest(all, Table)
+            end;
+        _ ->
+            none
+    end;
+oldest({of_flow, Flow}, Table) ->
+    case ets:next(Table, {Flow, ?EVER, ~""}) of
+        {Flow, Opened, Id} -> {ok, {Opened, Id, Flow}};
+        _ -> none
+    end.
+
+%% Those that were opened before a time.
+forget_unused(Before, Table) ->
+    Earlier = [{'<', '$1', Before}],
+    _ = ets:select_delete(Table, [{{{'$1', '_'}, '_'}, Earlier, [true]},
+                                  {{{'_', '$1', '_'}}, Earlier, [true]}]),
+    ok.
+
+%% For how long a session is there after the last use that was noted.
+lasting(Milliseconds) ->
+    Milliseconds + Milliseconds div ?PART.
