@@ -9,22 +9,21 @@ Internal.
 
 -export([connection_process/4]).
 
+%% The spec of `cowboy_http2:init/6` has no sockets of TLS. Cowboy itself calls it with these.
+-dialyzer({nowarn_function, connection_process/4}).
+
 -doc false.
 -spec connection_process(pid(), erlmcp_httpd_connection:from(), module(), cowboy:opts()) ->
     {idle, fun()} | no_return().
 connection_process(Parent, {Ref, _} = From, Transport, Options) ->
     {ok, Socket} = ranch:handshake(Ref, shown(Options)),
     _ = process_flag(trap_exit, true),
-    case protocol(Socket) of
-        erlmcp_httpd_http1 -> erlmcp_httpd_http1:init(Parent, From, Socket, Transport, Options);
-        Cowboys -> Cowboys:init(Parent, Ref, Socket, Transport, undefined, Options)
+    case ssl:negotiated_protocol(Socket) of
+        {ok, ~"h2"} ->
+            erlmcp_httpd_http2:init(Parent, Ref, Socket, Transport, undefined, Options);
+        _ ->
+            erlmcp_httpd_http1:init(Parent, From, Socket, Transport, Options)
     end.
 
 shown(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 shown(_) -> [].
-
-protocol(Socket) ->
-    case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> erlmcp_httpd_http2;
-        _ -> erlmcp_httpd_http1
-    end.

@@ -204,6 +204,7 @@ woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
     end.
 
 %% Without a whole request line there is nobody to answer.
+-spec late(#connection{}) -> no_return().
 late(#connection{since = Since, buffer = Buffer} = Connection) ->
     case Since =/= none andalso erlmcp_httpd_http1_message:has_line(Buffer) of
         true -> refused(408, Connection);
@@ -347,6 +348,7 @@ no_room(#connection{stream = Stream} = Connection) ->
     end.
 
 %% A head that is none.
+-spec refused(cowboy:http_status(), #connection{}) -> no_return().
 refused(Status, Connection) ->
     Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",
                 ~"date" => cowboy_clock:rfc1123()},
@@ -437,6 +439,7 @@ data(IsFin, Data, #connection{stream = {Id, State}, handler = Module} = Connecti
     end.
 
 %% Where the next request would begin is not known.
+-spec broken(#connection{}) -> no_return().
 broken(#connection{stream = {Id, _}} = Connection) ->
     case info(Id, broken_body, Connection#connection{closing = true}) of
         #connection{sent = nothing} = Unanswered -> refused(400, Unanswered);
