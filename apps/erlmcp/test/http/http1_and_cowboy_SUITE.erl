@@ -237,6 +237,7 @@ choice(#{host := _}, 400, Bytes) ->
         {match, _} -> host_of_target_counts;
         nomatch -> differs
     end;
+choice(#{version := 'HTTP/1.0'}, #{host := <<>>}, _) -> host_of_target_counts;
 %% 6.1: a coding that is not known SHOULD be refused with 501.
 choice(501, 400, Bytes) ->
     case re:run(Bytes, "transfer-encoding:", [caseless]) of
@@ -245,6 +246,9 @@ choice(501, 400, Bytes) ->
     end;
 %% 3: a line that is none SHOULD be refused with 400. Cowboy says 505 of all behind the target.
 choice(400, 505, _) -> line_is_invalid;
+%% Cowboy waits for the body of a request whose head is refused by one of these choices.
+choice(Here, none, _) when Here =:= 400; Here =:= 414; Here =:= 417; Here =:= 431 ->
+    body_is_not_awaited;
 %% A head with two faults is refused for either; `one_fault_has_one_status/1` has one each.
 choice(Here, There, _) when is_integer(Here), is_integer(There), Here =/= 505, There =/= 505 ->
     other_fault;
@@ -252,13 +256,19 @@ choice(_, _, _) -> differs.
 
 choice_of_line(#{path := Path, qs := Query, version := Version, headers := Headers}, Bytes) ->
     Control = re:run([Path, Query], "[\\x00-\\x20\\x7f]"),
+    Other = re:run(Bytes, "(?<! http)(?<! https)://", [caseless]),
     Lengths = binary:split(maps:get(~"content-length", Headers, ~"0"), ~",", [global]),
     Coded = re:run(Bytes, "transfer-encoding", [caseless]),
     if
+        %% 3.2.2: the scheme is http or https, and cowboy looks at one letter of it.
+        Other =/= nomatch -> scheme_is_unknown;
         %% 3.2: no whitespace in a target.
         Control =/= nomatch -> target_has_control_characters;
         %% 6.1: "MUST treat the message as if the framing is faulty".
         Version =:= 'HTTP/1.0', Coded =/= nomatch -> coding_in_http_1_0;
+        %% 7.1.2: fields behind a body in chunks are of its message. Ours are bounded before it is
+        %% served.
+        Coded =/= nomatch, byte_size(Bytes) > 4_096 -> trailers_are_too_long;
         %% 8.6 of RFC 9110: a length is digits.
         Lengths =/= [~"0"] -> case re:run(Lengths, "[^0-9]") of
                                   nomatch -> differs;

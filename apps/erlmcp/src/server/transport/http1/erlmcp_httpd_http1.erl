@@ -28,6 +28,8 @@ Internal.
 %% Packets until the socket is activated again: those that it has delivered and nobody has looked at
 %% are counted nowhere.
 -define(ACTIVE, 16).
+%% Heads that are kept: of a client that has several sessions on a connection, each has its own.
+-define(HEADS, 8).
 %% Activations of the socket until it is found out anew how often its client asks.
 -define(OFTEN, 6).
 %% Bytes that may wait behind a request that is served, in addition to the next one's message.
@@ -43,7 +45,7 @@ Internal.
 -define(PIECE, 65_536).
 -define(LONG, 5).
 %% Milliseconds in which nothing happens to a request before the process hibernates.
--define(LASTS, 100).
+-define(LASTS, 50).
 %% Milliseconds in which a client is to have read what it was sent last.
 -define(LINGER, 1_000).
 %% What a connection of HTTP/2 begins with.
@@ -72,9 +74,9 @@ Internal.
     request :: map(),
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
-    %% the last head, which the next one often is
-    cached = none ::
-        none | {Octets :: binary(), erlmcp_httpd_http1_message:head(), Request :: map()},
+    %% the heads that came last, of which the next one often is one
+    cached = #{} ::
+        #{Octets :: binary() => {erlmcp_httpd_http1_message:head(), Request :: map()}},
     buffer = <<>> :: binary(),
     %% how many bytes of it were searched for the end of a head
     seen = 0 :: non_neg_integer(),
@@ -185,7 +187,7 @@ rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
 %% What it does not need to go on is not kept: the next head is read anew.
 resting(Connection) ->
     ok = erlmcp_connection_cache:forget(),
-    Connection#connection{cached = none}.
+    Connection#connection{cached = #{}}.
 
 woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
     case erlang:cancel_timer(Timer) of
@@ -242,25 +244,29 @@ received(Socket, Buffer) ->
 
 next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
     Patterns = patterns(Connection),
-    case {erlmcp_httpd_http1_message:split({Buffer, Seen}, Patterns), Cached} of
-        {{ok, Octets, Behind}, {Octets, Head, Request}} ->
+    case erlmcp_httpd_http1_message:split({Buffer, Seen}, Patterns) of
+        {ok, Octets, Behind} when is_map_key(Octets, Cached) ->
+            #{Octets := {Head, Request}} = Cached,
             request(Head, Request, Behind, Connection);
-        {{ok, Octets, Behind}, _} ->
+        {ok, Octets, Behind} ->
             %% Not the whole of what was read with it.
             Own = binary:copy(Octets),
             case erlmcp_httpd_http1_message:parse(Own, Patterns) of
                 {ok, Head} ->
                     Request = request_of(Head, Connection),
                     request(Head, Request, Behind,
-                            Connection#connection{cached = {Own, Head, Request}});
+                            Connection#connection{cached = cache(Own, {Head, Request}, Cached)});
                 {error, Status} ->
                     refused(Status, Connection)
             end;
-        {{more, Now}, _} ->
+        {more, Now} ->
             loop(unfinished(Connection#connection{seen = Now}));
-        {{error, Status}, _} ->
+        {error, Status} ->
             refused(Status, Connection)
     end.
+
+cache(Octets, Known, Cached) when map_size(Cached) < ?HEADS -> Cached#{Octets => Known};
+cache(Octets, Known, _) -> #{Octets => Known}.
 
 patterns(#connection{options = #{erlmcp := #{http1 := Patterns}}}) -> Patterns.
 

@@ -49,6 +49,16 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
 %% Bytes of the fields behind a body in chunks.
 -define(TRAILERS, 4_096).
 
+%% Names as many clients write them.
+-define(CAPITALIZED, #{
+    ~"Host" => ~"host", ~"Accept" => ~"accept", ~"Content-Type" => ~"content-type",
+    ~"Content-Length" => ~"content-length", ~"User-Agent" => ~"user-agent",
+    ~"Authorization" => ~"authorization", ~"Connection" => ~"connection",
+    ~"Accept-Encoding" => ~"accept-encoding", ~"Transfer-Encoding" => ~"transfer-encoding",
+    ~"MCP-Protocol-Version" => ~"mcp-protocol-version", ~"Mcp-Session-Id" => ~"mcp-session-id",
+    ~"Mcp-Method" => ~"mcp-method", ~"Mcp-Name" => ~"mcp-name", ~"Origin" => ~"origin"
+}).
+
 -define(IS_UPPER(C), C >= $A, C =< $Z).
 -define(IS_TOKEN(C), C >= $a, C =< $z; C >= $0, C =< $9; C =:= $-; C =:= $_; C =:= $!; C =:= $#;
                      C =:= $$; C =:= $%; C =:= $&; C =:= $'; C =:= $*; C =:= $+; C =:= $.;
@@ -127,11 +137,10 @@ has_line(Bytes) -> binary:match(Bytes, ~"\r\n") =/= nomatch.
 
 -doc "Reads a head that was split off.".
 -spec parse(Head :: binary(), patterns()) -> {ok, head()} | {error, status()}.
-parse(Head, #{line_end := LineEnd, forbidden := Forbidden} = Patterns) ->
+parse(Head, #{line_end := LineEnd} = Patterns) ->
     [Line | Lines] = binary:split(Head, LineEnd, [global]),
     maybe
         {ok, {Method, Authority, Path, Query, Version}} ?= request_line(Line, Patterns),
-        nomatch ?= binary:match(iolist_to_binary(Lines), Forbidden),
         true ?= length(Lines) =< ?FIELDS orelse {error, 431},
         #{} = Headers ?= fields(Lines, Patterns, #{}),
         {ok, Host, Port} ?= host(Authority, Headers, Version),
@@ -141,9 +150,6 @@ parse(Head, #{line_end := LineEnd, forbidden := Forbidden} = Patterns) ->
         {ok, #{method => Method, path => Path, qs => Query, version => Version,
                headers => maps:remove(~"transfer-encoding", Headers), host => Host, port => Port,
                has_body => Length =/= 0, body_length => Length, closes => Closes}}
-    else
-        {error, _} = Error -> Error;
-        {_, 1} -> {error, 400}
     end.
 
 %% 3: "request-line = method SP request-target SP HTTP-version".
@@ -229,14 +235,13 @@ is_visible(Rest) -> Rest =:= <<>>.
 %% 5: "field-line = field-name ":" OWS field-value OWS".
 fields([], _, Headers) ->
     Headers;
-fields([Line | Lines], #{colon := Colon} = Patterns, Headers) ->
-    case binary:match(Line, Colon) of
-        {At, 1} when At > ?NAME ->
+fields([Line | Lines], #{colon := Colon, forbidden := Forbidden} = Patterns, Headers) ->
+    case {binary:match(Line, Colon), binary:match(Line, Forbidden)} of
+        {{At, 1}, nomatch} when At > ?NAME ->
             {error, 431};
-        {At, 1} when At > 0 ->
-            <<Written:At/binary, $:, Value/binary>> = Line,
-            case lower(Written, <<>>) of
-                <<Name/binary>> -> field(Name, trimmed(Value), Lines, Patterns, Headers);
+        {{At, 1}, nomatch} when At > 0 ->
+            case lower(binary:part(Line, 0, At)) of
+                <<Name/binary>> -> field(Name, value(Line, At + 1), Lines, Patterns, Headers);
                 error -> {error, 400}
             end;
         _ ->
@@ -257,23 +262,33 @@ field(Name, Value, Lines, Patterns, Headers) ->
 joined(~"cookie", Before, Value) -> <<Before/binary, "; ", Value/binary>>;
 joined(_, Before, Value) -> <<Before/binary, ", ", Value/binary>>.
 
-%% A name in small letters.
-lower(<<C, Rest/binary>>, Lower) when ?IS_TOKEN(C) -> lower(Rest, <<Lower/binary, C>>);
-lower(<<C, Rest/binary>>, Lower) when ?IS_UPPER(C) -> lower(Rest, <<Lower/binary, (C + 32)>>);
-lower(<<>>, Lower) -> Lower;
+%% A name in small letters. Most are written so, or as in CAPITALIZED, and need no new binary.
+lower(Name) ->
+    case ?CAPITALIZED of
+        #{Name := Lower} -> Lower;
+        #{} -> lower(Name, Name)
+    end.
+
+lower(<<C, Rest/binary>>, Name) when ?IS_TOKEN(C) -> lower(Rest, Name);
+lower(<<C, _/binary>>, Name) when ?IS_UPPER(C) ->
+    case is_token(Name) of
+        true -> cowboy_bstr:to_lower(Name);
+        false -> error
+    end;
+lower(<<>>, Name) -> Name;
 lower(_, _) -> error.
 
-trimmed(<<C, Value/binary>>) when C =:= $\s; C =:= $\t ->
-    trimmed(Value);
-trimmed(Value) ->
-    trimmed_end(Value, byte_size(Value) - 1).
+%% Without the space around it.
+value(Line, From) ->
+    value(Line, From, byte_size(Line) - 1).
 
-trimmed_end(Value, Last) when Last >= 0 ->
-    case binary:at(Value, Last) of
-        C when C =:= $\s; C =:= $\t -> trimmed_end(Value, Last - 1);
-        _ -> binary:part(Value, 0, Last + 1)
+value(Line, From, Last) when From =< Last ->
+    case {binary:at(Line, From), binary:at(Line, Last)} of
+        {C, _} when C =:= $\s; C =:= $\t -> value(Line, From + 1, Last);
+        {_, C} when C =:= $\s; C =:= $\t -> value(Line, From, Last - 1);
+        _ -> binary:part(Line, From, Last - From + 1)
     end;
-trimmed_end(_, _) ->
+value(_, _, _) ->
     <<>>.
 
 %% 3.2.2: "When an origin server receives a request with an absolute-form of request-target, the
