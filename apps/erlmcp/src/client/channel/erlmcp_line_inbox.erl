@@ -27,13 +27,18 @@ requests of the server's to the owner are answered with an error.
 -define(LARGE, 16_384).
 %% Bytes of a wrong line that are logged.
 -define(SHOWN, 200).
+%% Milliseconds between two warnings of a kind.
+-define(WARNING_INTERVAL, 10_000).
 
 -record(inbox, {
     owner :: pid(),
     %% Who it is that the owner hears of.
     channel :: pid(),
     limits :: erlmcp_json:limits(),
-    complaints :: erlmcp_rate_limited_log:complaints(),
+    %% What every warning says of the channel.
+    about :: map(),
+    %% Of each kind of warning, when it was last logged, and how many were left out since then.
+    warnings = #{} :: #{Kind :: atom() => {Logged :: integer(), Omitted :: non_neg_integer()}},
     framing :: erlmcp_line:state(),
     %% Bytes of the line that is read.
     size = 0 :: non_neg_integer(),
@@ -46,8 +51,7 @@ requests of the server's to the owner are answered with an error.
 -doc "An inbox at the beginning of a connection. What goes to the owner is sent it at once.".
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
-    #inbox{owner = Owner, channel = Channel, limits = Limits,
-           complaints = erlmcp_rate_limited_log:new(About),
+    #inbox{owner = Owner, channel = Channel, limits = Limits, about = About,
            framing = erlmcp_line:new(Max)}.
 
 -doc """
@@ -82,7 +86,7 @@ line(Line, Exchanges, #inbox{limits = Limits} = Inbox) ->
             message(Json, Exchanges, Inbox#inbox{size = byte_size(Line)});
         {error, Reason} ->
             Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
-            {[], Exchanges, complain(not_json, #{reason => Reason, line => Shown}, Inbox)}
+            {[], Exchanges, warn(not_json, #{reason => Reason, line => Shown}, Inbox)}
     end.
 
 message(Json, Exchanges, Inbox) ->
@@ -101,7 +105,7 @@ batch([Item | Items], Replies, Exchanges, Inbox) ->
 route({response, Id, _} = Message, _, Exchanges, Inbox) ->
     case erlmcp_line_exchanges:by_id(Id, Exchanges) of
         {ok, Ref} -> {[], finish(Ref, {message, Message}, Exchanges), Inbox};
-        none -> {[], Exchanges, complain(unknown_response, #{id => shown(Id)}, Inbox)}
+        none -> {[], Exchanges, warn(unknown_response, #{id => shown(Id)}, Inbox)}
     end;
 route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
     case erlmcp_line_exchanges:by_params(Params, Exchanges) of
@@ -117,7 +121,7 @@ route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox
             Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"the client is busy",
                                          #{limit => ?MAILBOX}),
             {[erlmcp_message:error(Id, Refusal)], Exchanges,
-             complain(refused_requests, #{limit => ?MAILBOX}, Inbox)}
+             warn(refused_requests, #{limit => ?MAILBOX}, Inbox)}
     end;
 route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json, Exchanges,
       Inbox) when not is_map_key(~"method", Json) ->
@@ -140,7 +144,7 @@ route({invalid, Id, Refusal}, Json, Exchanges, Inbox) when
 route({invalid, _, Refusal}, _, Exchanges, Inbox) ->
     {[], Exchanges, not_a_message(Refusal, Inbox)};
 route({batch, _}, _, Exchanges, Inbox) ->
-    {[], Exchanges, complain(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
+    {[], Exchanges, warn(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
 
 finish(Ref, Event, Exchanges) ->
     {_, Rest} = erlmcp_line_exchanges:remove(Ref, Exchanges),
@@ -154,7 +158,7 @@ to_owner(Message, #inbox{channel = Channel}) ->
 notify(Pid, To, Message, #inbox{sent = Sent, size = Size} = Inbox) ->
     case Sent of
         #{Pid := full} ->
-            complain(dropped_notifications, #{limit => ?MAILBOX}, Inbox);
+            warn(dropped_notifications, #{limit => ?MAILBOX}, Inbox);
         #{Pid := Count} when Count < ?LOOK, Size < ?LARGE ->
             To ! erlmcp_client_mailbox:own(Message),
             Inbox#inbox{sent = Sent#{Pid := Count + 1}};
@@ -175,10 +179,20 @@ is_full(Pid, #inbox{size = Size}) ->
     end.
 
 not_a_message(Refusal, Inbox) ->
-    complain(not_a_message, #{reason => erlmcp_refusal:message(Refusal)}, Inbox).
+    warn(not_a_message, #{reason => erlmcp_refusal:message(Refusal)}, Inbox).
 
 shown(Id) when is_binary(Id), byte_size(Id) > ?SHOWN -> binary:copy(binary_part(Id, 0, ?SHOWN));
 shown(Id) -> Id.
 
-complain(Kind, Details, #inbox{complaints = Complaints} = Inbox) ->
-    Inbox#inbox{complaints = erlmcp_rate_limited_log:add(Kind, Details, Complaints)}.
+%% Warns once in an interval, with the number of those of the kind that were left out before.
+warn(Kind, Details, #inbox{about = About, warnings = Warnings} = Inbox) ->
+    Now = erlang:monotonic_time(millisecond),
+    case Warnings of
+        #{Kind := {Logged, Omitted}} when Now - Logged < ?WARNING_INTERVAL ->
+            Inbox#inbox{warnings = Warnings#{Kind := {Logged, Omitted + 1}}};
+        #{} ->
+            {_, Omitted} = maps:get(Kind, Warnings, {none, 0}),
+            ok = erlmcp_log:report(warning, maps:merge(Details, About#{what => Kind,
+                                                                       omitted => Omitted})),
+            Inbox#inbox{warnings = Warnings#{Kind => {Now, 0}}}
+    end.
