@@ -72,7 +72,7 @@ choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
     Places = [erlmcp_schema_place:child([Keyword, Token], Sub, Place, Index)
               || {{Token, _}, Sub} <- lists:zip(Pairs, Of)],
     Cost = length(Checks),
-    case {erlmcp_schema_tag:find(Places, Index), Keyword} of
+    case {common_tag(Places, Index), Keyword} of
         {{Name, Numbers}, _} ->
             {[tagged(Name, #{Tag => lists:nth(N + 1, Checks) || Tag := N <- Numbers}, Cost)],
              [find_tagged(Keyword, Name, Numbers, list_to_tuple(Finds))]};
@@ -83,6 +83,51 @@ choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
             {[charged(Cost, fun(V, Table, Budget) -> one(Checks, V, Table, Budget) end)],
              [find_choice(Keyword, Finds)]}
     end.
+
+%% Finds a property of which each schema requires another constant, so that a value passes at most
+%% one schema. Most branches of `oneOf` and `anyOf` are such. Gives the property, and the number of
+%% the schema for each constant, from 0.
+common_tag([_, _ | _] = Places, Index) ->
+    Tags = [tags(followed(Place, Index)) || Place <- Places],
+    first_tag(lists:sort(maps:keys(hd(Tags))), Tags);
+common_tag(_, _) ->
+    none.
+
+first_tag([Name | Names], Tags) ->
+    Values = [{Value, N} || {N, #{Name := Value}} <- lists:enumerate(0, Tags)],
+    case maps:from_list(Values) of
+        Table when map_size(Table) =:= length(Tags) -> {Name, Table};
+        _ -> first_tag(Names, Tags)
+    end;
+first_tag([], _) ->
+    none.
+
+%% What passes the referring schema passes the one referred to.
+followed(#place{schema = #{~"$ref" := _}, dialect = Dialect} = Place, Index) ->
+    case erlmcp_schema_dialect:has(~"$ref", Dialect) of
+        true -> erlmcp_schema_place:reference(~"$ref", Place, Index);
+        false -> Place
+    end;
+followed(Place, _) ->
+    Place.
+
+%% The constants of the required properties, where nothing but an object passes.
+tags(#place{schema = #{} = Whole, dialect = Dialect}) ->
+    Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
+                        erlmcp_schema_dialect:effective(Whole, Dialect)),
+    HasConst = erlmcp_schema_dialect:has(~"const", Dialect),
+    case Known of
+        #{~"type" := ~"object", ~"properties" := #{} = Properties, ~"required" := Required}
+                when is_list(Required), HasConst ->
+            #{Name => Value || Name <- Required,
+                               #{Name := #{~"const" := Value} = Sub} <- [Properties],
+                               is_binary(Value), not is_map_key(~"$ref", Sub),
+                               not is_map_key(~"$id", Sub)};
+        #{} ->
+            #{}
+    end;
+tags(_) ->
+    #{}.
 
 tagged(Name, ByTag, Cost) ->
     fun
