@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_keeper).
 -moduledoc """
 The process of a listener that has other machines asked: for an issuer's keys, or about a token.
-Each question is asked by a process of its own (`m:erlmcp_bearer_flight`), once for all who wait for
+Each question is asked by a process of its own (a flight), once for all who wait for
 it; of those about tokens there are sixteen at a time, and the others wait for their turn. It also
 forgets what is old.
 """.
@@ -37,6 +37,8 @@ forgets what is old.
 -define(RETRY_MS, 2_000).
 -define(SWEEP_MS, 5_000).
 -define(LOG_MS, 60_000).
+%% Words of memory of a flight. An answer has at most a megabyte.
+-define(FLIGHT_HEAP, 4_000_000).
 
 -doc "Starts it.".
 -spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
@@ -126,10 +128,26 @@ next(#state{flights = Flights, turns = Turns} = State) ->
 
 flown(Subject, #state{settings = Settings, questions = Questions, flights = Flights} = State) ->
     #{Subject := #question{token = Token, deadline = Deadline} = Question} = Questions,
-    Pid = erlmcp_bearer_flight:start(Subject, Token, Deadline, Settings),
+    Pid = start_flight(Subject, Token, Deadline, Settings),
     Timer = erlang:start_timer(Deadline, self(), {flight, Pid}, [{abs, true}]),
     State#state{questions = Questions#{Subject := Question#question{flight = {Pid, Timer}}},
                 flights = Flights#{Pid => Subject}}.
+
+start_flight(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
+    Owner = self(),
+    {_, Source} = lists:keyfind(element(2, Subject), 1, Sources),
+    Fetch = #{deadline => Deadline, plain => [loopback], tls => Tls},
+    spawn_link(fun() ->
+        process_flag(sensitive, true),
+        _ = process_flag(max_heap_size, #{size => ?FLIGHT_HEAP, kill => true,
+                                          error_logger => false}),
+        Owner ! {landed, self(), answer(Subject, Token, Source, Fetch)}
+    end).
+
+answer({keys, _}, _, {jwt, #{keys := {uri, Uri}}}, Fetch) ->
+    erlmcp_jwks:fetch(Uri, Fetch);
+answer({token, _, _}, Token, {introspection, Source}, Fetch) ->
+    erlmcp_introspection:ask(Token(), Source, Fetch).
 
 -doc false.
 handle_info({landed, Pid, Result}, #state{flights = Flights} = State) ->
