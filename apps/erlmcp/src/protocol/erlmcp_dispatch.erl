@@ -53,7 +53,7 @@ effect(~"resources/read", Id, Params, Client, Catalog) ->
         case Definition of
             #{contents := Contents} ->
                 #{revision := Revision} = Client,
-                erlmcp_skill_dispatch:file(Id, Contents, Revision, Catalog);
+                skill_file(Id, Contents, Revision, Catalog);
             #{} ->
                 Target = #{method => ~"resources/read", uri => Uri},
                 call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
@@ -75,9 +75,9 @@ effect(~"resources/unsubscribe", Id, Params, _, _) ->
 effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
     erlmcp_subscription:listen(Id, Params, Client, Catalog);
 effect(~"skills/get", Id, Params, #{revision := Revision}, Catalog) ->
-    erlmcp_skill_dispatch:skill(Id, Params, Revision, Catalog);
+    skill(Id, Params, Revision, Catalog);
 effect(~"resources/directory/read", Id, Params, #{revision := Revision}, Catalog) ->
-    erlmcp_skill_dispatch:directory(Id, Params, Revision, Catalog);
+    skill_directory(Id, Params, Revision, Catalog);
 effect(<<"tasks/", _/binary>> = Method, Id, Params, Client, Catalog) ->
     maybe
         {ok, Operation, Arguments} ?=
@@ -283,3 +283,40 @@ completed(Id, Values, Revision, Catalog) ->
     Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
     {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
     erlmcp_reply:result(Id, Result).
+
+%% The requests of the Skills extension about one skill, one folder or one file. (`skills/list` is a
+%% list like the others.)
+
+skill(Id, Params, Revision, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, #{encoded := Skill}} ?=
+            skill_found(erlmcp_catalog:known(skill, Uri, Catalog), Uri, ~"skill"),
+        skill_result(Id, {~"skill", Skill}, Revision, Catalog)
+    end.
+
+skill_directory(Id, Params, Revision, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Cursor} ?= erlmcp_params:cursor(Params),
+        {ok, Page} ?=
+            skill_found(erlmcp_catalog:directory(Uri, Cursor, Revision, Catalog), Uri,
+                        ~"directory"),
+        erlmcp_reply:result(Id, Page)
+    else
+        bad_cursor -> {error, erlmcp_params:bad_cursor()};
+        {error, _} = Error -> Error
+    end.
+
+skill_found({ok, _} = Found, _, _) -> Found;
+skill_found(bad_cursor, _, _) -> bad_cursor;
+skill_found(error, Uri, What) ->
+    Message = [~"no ", What, ~" has the URI ", Uri],
+    {error, erlmcp_refusal:new(resource_not_found, Message,
+                               #{code => -32602, status => 400, data => #{~"uri" => Uri}})}.
+
+skill_file(Id, Contents, Revision, Catalog) ->
+    skill_result(Id, {~"contents", Contents}, Revision, Catalog).
+
+skill_result(Id, {Member, Encoded}, Revision, Catalog) ->
+    erlmcp_reply:result(Id, erlmcp_catalog:result(Member, Encoded, Revision, Catalog)).
