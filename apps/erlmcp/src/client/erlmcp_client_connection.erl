@@ -328,7 +328,7 @@ negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = P
     %% Subscribers wait without asking.
     Pause = min(?LONGEST_PAUSE, ?PAUSE bsl min(Failures, 16)),
     {keep_state, Peer#peer{waiting = [], early = [], failures = Failures + 1},
-     {{timeout, again}, Pause div 2 + rand:uniform(Pause div 2), look}}.
+     {{timeout, again}, erlmcp_client_backoff:with_jitter(Pause), look}}.
 
 settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer) ->
     case erlmcp_client_subscriptions:is_opening(Subscriptions) of

@@ -131,6 +131,6 @@ finished(Reason, #listen{subscriber = Pid, reference = Reference, client = Clien
 again(_, #listen{pause = Pause} = Listen) ->
     receive
         {'EXIT', _, _} -> ok
-    after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
+    after erlmcp_client_backoff:with_jitter(Pause) ->
         listen(Listen#listen{pause = min(?LONGEST_PAUSE, Pause * 2)})
     end.

@@ -98,6 +98,6 @@ failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = S
 failed(_, #stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
-    after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
+    after erlmcp_client_backoff:with_jitter(Pause) ->
         open(Stream#stream{pause = min(?LONGEST_PAUSE, Pause * 2)})
     end.

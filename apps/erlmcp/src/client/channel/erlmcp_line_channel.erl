@@ -461,11 +461,11 @@ stop_writer(#state{writer = Writer, writing = Writing} = State) ->
             lists:foldl(fun unsent/2, Next, Taken)
     end.
 
-%% With jitter, so that the clients of a server that comes back do not come at once.
-pause(Why, #state{failures = Failures} = State) ->
-    Pause = min(?LAST_PAUSE, ?FIRST_PAUSE bsl min(Failures, 16)),
-    _ = erlang:start_timer(Pause div 2 + rand:uniform(Pause div 2), self(), connect),
-    State#state{phase = {paused, Why}, failures = Failures + 1}.
+pause(Why, #state{failures = Before} = State) ->
+    Failures = Before + 1,
+    Pause = erlmcp_client_backoff:after_failures(Failures, ?FIRST_PAUSE, ?LAST_PAUSE),
+    _ = erlang:start_timer(Pause, self(), connect),
+    State#state{phase = {paused, Why}, failures = Failures}.
 
 -doc false.
 terminate(_, #state{phase = up, module = Module, way = Way} = State) ->

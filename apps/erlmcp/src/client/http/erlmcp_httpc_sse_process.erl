@@ -212,7 +212,7 @@ pause(#state{since = Since, failures = Before} = State) ->
         false -> Before
     end,
     Pause = min(?LAST_PAUSE, ?FIRST_PAUSE bsl min(Failures, 16)),
-    _ = erlang:start_timer(Pause div 2 + rand:uniform(Pause div 2), self(), open),
+    _ = erlang:start_timer(erlmcp_client_backoff:with_jitter(Pause), self(), open),
     State#state{phase = paused, failures = Failures + 1, since = Now}.
 
 %% Headers are secrets.

@@ -9,7 +9,7 @@ own; with HTTP/2 both share connections, up to the number of streams that the se
 further connection is opened where those there are full. All are closed when they were idle for some
 time.
 
-A server that cannot be reached is left alone for a growing pause (`m:erlmcp_httpc_backoff`), and
+A server that cannot be reached is left alone for a growing pause (`m:erlmcp_client_backoff`), and
 who asks meanwhile is told why at once.
 
 Who has a lease of one of gun's monitors its connection: gun does not answer what is sent to a
@@ -55,6 +55,9 @@ connection that it takes no more streams. One whose holder dies is found within 
                     connect_timeout => 10_000, tls => [], protocols => [http2, http]}).
 %% Milliseconds between sweeps, at most.
 -define(SWEEP, 1000).
+%% Milliseconds to leave a server alone after its first failure, and at most.
+-define(FIRST_PAUSE, 100).
+-define(LONGEST_PAUSE, 10_000).
 %% How long one waits while somebody else tries a server that could not be reached before.
 -define(PATIENCE, 500).
 
@@ -285,7 +288,7 @@ format_status(Status) ->
 
 failed(Why, #state{failures = Before, slots = Slots} = State) ->
     Failures = Before + 1,
-    Pause = erlmcp_httpc_backoff:after_failures(Failures),
+    Pause = erlmcp_client_backoff:after_failures(Failures, ?FIRST_PAUSE, ?LONGEST_PAUSE),
     ok = erlmcp_httpc_pool_table:refuse(Why, now_ms() + Pause, Slots),
     left_alone(Why, Pause, State#state{failures = Failures, why = Why}).
 
