@@ -1,8 +1,8 @@
 -module(erlmcp_client_connection).
 -moduledoc """
-A client's own process: it has the channel to the server, finds out what the server speaks, opens
-the session where there are sessions, and puts what it knows where every call reads it without
-asking. Calls come here only when that is not known yet, or has turned out to be wrong.
+The process of one client. It owns the channel to the server and negotiates the revision. It opens
+a session where the revision has sessions, and publishes the outcome for all calls to read. A call
+asks this process only before the server is known, or when the published state proved wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
 """.
@@ -14,7 +14,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
 
 -export_type([client/0, live/0]).
 
--doc "What of a client never changes.".
+-doc "The part of a client that never changes.".
 -type client() :: #{
     peer := pid(),
     channel := erlmcp_channel:channel(),
@@ -27,8 +27,8 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
     cache := erlmcp_client_cache:cache()
 }.
 -doc """
-What is known of the server, until it turns out to be wrong: `epoch` counts how often it was found
-out. `session` is the id of an HTTP session.
+The outcome of the last negotiation with the server. `epoch` counts the negotiations; `session` is
+the id of an HTTP session.
 """.
 -type live() :: #{
     epoch := non_neg_integer(),
@@ -40,53 +40,53 @@ out. `session` is the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that wait here, of which a large one counts as many of so many bytes;
-%% more are dropped, and counted.
+%% Notifications of the server that may wait here; a larger one than SMALL bytes counts for several.
+%% Further ones are dropped and counted.
 -define(UNREAD, 1000).
 -define(SMALL, 8192).
-%% Milliseconds between two looks for calls that died without a word.
+%% Milliseconds between two looks for calls that died silently.
 -define(SWEEP, 1000).
 %% Milliseconds that a session's stream may take to open before calls go without it.
 -define(STREAM, 2000).
 
-%% Milliseconds until a server that was not found is looked for again, if there are subscribers;
-%% growing from the one to the other.
+%% Milliseconds until the next negotiation after a failed one, if there are subscribers: the first
+%% pause and the longest.
 -define(PAUSE, 500).
 -define(LONGEST_PAUSE, 30_000).
-%% Requests of a server's that wait until the session is open.
+%% Requests of the server that may wait until the session is open.
 -define(EARLY, 16).
 
 -record(peer, {
     client :: client(),
     channel :: pid(),
-    %% Of the process without which nobody finds the client.
+    %% The monitor of the table's process. Without the table no call finds the client.
     table :: reference(),
     live :: undefined | live(),
     epoch = 0 :: non_neg_integer(),
-    %% The process that finds out; who waits for it.
+    %% The process that negotiates, and the callers that wait for its outcome.
     negotiator :: undefined | pid(),
     waiting = [] :: [gen_statem:from()],
-    %% What is known while the session's stream is opened, without which the first answers may miss
-    %% what the server asks.
+    %% The outcome of the negotiation while the session's stream opens. It is not published before,
+    %% since questions of the server during the first calls might be lost.
     pending :: undefined | live(),
-    %% Whether the way is up; HTTP has none to wait for.
+    %% Whether the channel's connection is up. On HTTP there is none to wait for.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
-    %% What a server asks before it is known here that the session is open; how often in a row the
-    %% server was not found.
+    %% Requests of the server that came before the session was open, and the number of failed
+    %% negotiations in a row.
     early = [] :: [erlmcp_message:message()],
     failures = 0 :: non_neg_integer()
 }).
 
--doc "Starts a client, linked to the calling process, with options that have been checked.".
+-doc "Starts a client with checked options, linked to the calling process.".
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
     gen_statem:start_link(?MODULE, Settings, []);
 start_link({Name, Settings}) ->
     gen_statem:start_link(Name, ?MODULE, Settings, []).
 
--doc "Ends a client in order: calls, session, channel.".
+-doc "Stops a client in order: first its calls, then its session, then its channel.".
 -spec stop(pid() | atom()) -> ok.
 stop(Client) ->
     case erlmcp_client_table:find(Client) of
@@ -95,14 +95,14 @@ stop(Client) ->
             try
                 gen_statem:stop(Peer, shutdown, infinity)
             catch
-                %% It ended by itself, for whatever reason.
+                %% The client ended by itself meanwhile.
                 exit:_ -> ok
             end;
         {error, stopped} ->
             ok
     end.
 
--doc "What is known of the server; waits until that is so, or the deadline.".
+-doc "Returns what is known of the server, and waits for the negotiation until `Deadline`.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
     case erlmcp_client_table:live(Peer) of
@@ -111,7 +111,9 @@ live(#{peer := Peer}, Deadline) ->
         stopped -> {error, stopped}
     end.
 
--doc "Says that what was known is wrong, such as a session that has ended, and finds out anew.".
+-doc """
+Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation.
+""".
 -spec lost(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 lost(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
@@ -125,7 +127,7 @@ ask(Peer, Question, Deadline) ->
         exit:_ -> {error, stopped}
     end.
 
--doc "Hands on a notification of the server's that no call keeps for itself.".
+-doc "Hands a notification of the server that belongs to no call to the client's process.".
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     Own = erlmcp_client_mailbox:own({Method, Params}),
@@ -139,7 +141,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
             ok
     end.
 
--doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
+-doc "Subscribes a process, as described at `erlmcp_client:subscribe/2`.".
 -spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
@@ -151,7 +153,7 @@ unsubscribe(#{peer := Peer}, Reference) ->
     Peer ! {unsubscribe, Reference},
     ok.
 
--doc "See `erlmcp_client:info/1`.".
+-doc "Returns what `erlmcp_client:info/1` returns for a client.".
 -spec info(client()) -> map().
 info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
     Known = case erlmcp_client_table:live(Peer) of
@@ -175,7 +177,7 @@ init(#{transport := Transport, target := Target} = Settings) ->
     end.
 
 opened(Transport, Target, Settings, Table) ->
-    %% Ids are counted here, and so are notifications: unread, dropped.
+    %% Counters: the last request id, unread notifications, dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
@@ -197,7 +199,7 @@ opened(Transport, Target, Settings, Table) ->
             {stop, {shutdown, Reason}}
     end.
 
-%% A way with an order of its own, such as a program that is started, says when it is up.
+%% A channel that connects on its own, such as to a program that it starts, reports when it is up.
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
 
@@ -293,7 +295,7 @@ terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, c
         false -> ok
     end.
 
-%% Headers and tokens are secrets of the user's.
+%% Headers and tokens are secrets.
 -doc false.
 format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
@@ -325,7 +327,7 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
-    %% Subscribers wait without asking.
+    %% Subscribers send no calls that would start the next negotiation, so a timer does.
     Pause = min(?LONGEST_PAUSE, ?PAUSE bsl min(Failures, 16)),
     {keep_state, Peer#peer{waiting = [], early = [], failures = Failures + 1},
      {{timeout, again}, erlmcp_client_backoff:with_jitter(Pause), look}}.
@@ -373,7 +375,7 @@ end_negotiator(Pid) ->
     exit(Pid, kill),
     ok.
 
-%% The server takes back what it has asked, on whichever stream that was.
+%% The server withdraws one of its requests. The notification may come on any stream.
 heard(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
     #peer{epoch = Epoch, early = Early} = Peer,
     ok = erlmcp_client_question:take_back({Epoch, Id}, Client),

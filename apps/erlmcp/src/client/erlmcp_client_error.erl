@@ -1,12 +1,12 @@
 -module(erlmcp_client_error).
--moduledoc "Why a call failed, in words. Pure.".
+-moduledoc "The reasons for which calls fail, as sentences for people. Pure.".
 
 -export([text/1]).
 
--doc "A sentence without its full stop.".
+-doc "Returns the sentence for `Reason`, without its full stop.".
 -spec text(erlmcp_client_call:reason()) -> binary().
 text(Reason) ->
-    %% What a server has in it may be no text at all.
+    %% Text from a server need not be valid UTF-8.
     case unicode:characters_to_binary(sentence(Reason)) of
         Text when is_binary(Text) -> Text;
         {_, Text, _} -> Text
@@ -27,7 +27,7 @@ sentence({http, Status, _, _}) ->
 sentence(session_lost) ->
     "the server has forgotten the session";
 sentence({redirect, Location}) ->
-    %% A header is not always text.
+    %% A header need not be valid UTF-8.
     ["the server sends to another place, which is not followed: ",
      erlmcp_printable:part(Location, byte_size(Location))];
 sentence({unauthorized, Why}) ->

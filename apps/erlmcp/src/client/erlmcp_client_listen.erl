@@ -1,14 +1,14 @@
 -module(erlmcp_client_listen).
 -moduledoc """
-The process of one subscription of 2026-07-28: it keeps its stream open, and opens it anew, with a
-growing pause, when that ends. The subscriber is told of changes from here.
+The process of one subscription in 2026-07-28. It keeps the subscription's stream open, opens it
+again with a growing pause when it ends, and sends changes to the subscriber.
 
 Source: specification 2026-07-28, "Subscriptions".
 """.
 
 -export([run/5]).
 
-%% Milliseconds until the next attempt, growing from the one to the other.
+%% Milliseconds until the next attempt: the first pause and the longest.
 -define(PAUSE, 500).
 -define(LONGEST_PAUSE, 30_000).
 %% Milliseconds until the server must have acknowledged.
@@ -26,8 +26,8 @@ Source: specification 2026-07-28, "Subscriptions".
 }).
 
 -doc """
-Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
-process, whose exit signal ends it, and then the server is told.
+Listens until the subscriber stops reading, or the server turns out to have no subscriptions. The
+process is linked to the client's, whose exit signal ends it; the server is told then.
 """.
 -spec run(reference(), pid(), erlmcp_client_subscriptions:filter(),
           erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
@@ -73,7 +73,8 @@ receiving(Exchange, #listen{client = #{channel := {Transport, _}}} = Listen) ->
         again(timeout, Listen)
     end.
 
-%% Where its stream does not end with the exchange, the server has to be told.
+%% On a channel where aborting the exchange does not close a stream, a notification tells the
+%% server.
 left(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
     case Transport:abort(Exchange) of
         true ->
@@ -126,8 +127,7 @@ finished(Reason, #listen{subscriber = Pid, reference = Reference, client = Clien
     _ = erlmcp_client_subscriptions:deliver(Pid, Reference, {ended, Reason}),
     erlmcp_client_connection:unsubscribe(Client, Reference).
 
-%% Somebody else's server may be down for long; half of the pause is chance, so that not all come
-%% back at once.
+%% The server may be down for long, hence the jitter: its clients do not all return at once.
 again(_, #listen{pause = Pause} = Listen) ->
     receive
         {'EXIT', _, _} -> ok

@@ -1,7 +1,7 @@
 -module(erlmcp_client_options).
 -moduledoc """
-The options of a client as data: what each may be, and what holds where one is left out. What a
-transport wants beside them it checks itself.
+The options of a client as data: the values that each may have, and the defaults. A transport checks
+its own options.
 """.
 
 -export([check/4, defaults/0, limits/0]).
@@ -9,14 +9,14 @@ transport wants beside them it checks itself.
 -export_type([options/0, settings/0, rules/0, limits/0]).
 
 -doc """
-The options that all transports have; those of the transport stand in the same map.
+The options of every client. The options of the transport stand in the same map.
 
-- `name`, `version`, `title`: how the client calls itself.
-- `era`: `auto` finds out; `stateless`, `session` or a revision takes that one alone.
-- `inputs`: the funs that answer what servers ask, see `t:erlmcp_client_inputs:inputs/0`.
-- `capabilities`: others that the client has, such as `extensions`, as they are on the wire.
-- `tasks`: whether calls of tools may become tasks; they are waited for, see `m:erlmcp_client_task`.
-- `log_level`: of the log messages that the server is asked for.
+- `name`, `version`, `title`: the client's name, as servers see it.
+- `era`: `auto` negotiates; `stateless`, `session` or a revision takes that one alone.
+- `inputs`: the funs that answer questions of servers, see `t:erlmcp_client_inputs:inputs/0`.
+- `capabilities`: further capabilities, such as `extensions`, as they are on the wire.
+- `tasks`: whether tool calls may become tasks; calls wait for them, see `m:erlmcp_client_task`.
+- `log_level`: the lowest level of the log messages that the server is asked for.
 - `cache`: `false` keeps no results; a map bounds their `entries` and `bytes`.
 - the numbers of `defaults/0`, and `limits`, those of `limits/0`.
 """.
@@ -38,12 +38,12 @@ The options that all transports have; those of the transport stand in the same m
     pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
 }.
 -doc """
-What the specification demands of a client beside its messages. `http`: sessions have ids and
-streams, arguments are mirrored into headers, silence says nothing of the era, and a server is known
-by its URL. `line`: a connection is a session, and an older server may not answer.
+The transport's rules for a client, in addition to the messages. With `http`, sessions have ids and
+streams, arguments are mirrored into headers, silence does not tell the era, and a URL identifies a
+server. With `line`, a connection is a session, and an older server may not answer.
 """.
 -type rules() :: http | line.
--doc "Options that have been checked, with the defaults of those that were left out.".
+-doc "Checked options, with the defaults of those that were left out.".
 -type settings() :: #{
     rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
@@ -54,7 +54,7 @@ by its URL. `line`: a connection is a session, and an older server may not answe
     limits := limits()
 }.
 
--doc "Every number, its default, and what it bounds.".
+-doc "Returns every numeric option with its default and its meaning.".
 -spec defaults() -> [{atom(), Default :: pos_integer(), What :: binary()}].
 defaults() ->
     [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
@@ -64,7 +64,7 @@ defaults() ->
      {calls, 1_000, ~"calls that run at once"},
      {subscriptions, 100, ~"subscriptions at once"}].
 
--doc "Every limit of what comes from a server, its default, and what it bounds.".
+-doc "Returns every limit on data from a server, with its default and its meaning.".
 -spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a server"},
@@ -76,7 +76,7 @@ limits() ->
 
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
--doc "The settings that the options of a transport amount to, or the first option that is wrong.".
+-doc "Checks the options of a client, and returns its settings or the first option that is wrong.".
 -spec check(rules(), Transport :: module(), Target :: term(), options()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(Rules, Transport, Target, Options) when is_map(Options) ->

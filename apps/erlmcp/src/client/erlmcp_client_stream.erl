@@ -1,8 +1,8 @@
 -module(erlmcp_client_stream).
 -moduledoc """
-The process of a session's GET stream on HTTP, on which the server sends what belongs to no call:
-notifications go to the client's own process, requests are answered from here. Servers need not have
-one.
+The process of a session's GET stream on HTTP, where the server sends messages that belong to no
+call. It passes notifications to the client's process and answers requests itself. A server need not
+offer such a stream.
 
 Source: specification 2025-11-25, "Transports / Listening for Messages from the Server".
 """.
@@ -22,8 +22,8 @@ Source: specification 2025-11-25, "Transports / Listening for Messages from the 
 }).
 
 -doc """
-Keeps the stream open until the session is lost or there is no stream to have. Linked to the
-client's process, whose exit signal ends it, and then the server sees the stream close.
+Keeps the stream open until the session is lost, or the server turns out to offer none. The process
+is linked to the client's, whose exit signal ends it; the server sees the stream close then.
 """.
 -spec run(erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Client, Live) ->
@@ -78,14 +78,14 @@ events([_ | Events], Exchange, Stream) ->
 asked(Request, #stream{client = Client, live = Live, questions = Questions} = Stream) ->
     Stream#stream{questions = erlmcp_client_questions:ask(Request, {Client, Live}, Questions)}.
 
-%% Of 4xx these pass by themselves: too slow, too many, and the stream of before is still open.
+%% These 4xx pass by themselves: too slow, too many, and an earlier stream that is still open.
 failed({http, Status, _, _}, #stream{client = #{peer := Peer}}) when
     Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
 ->
     Peer ! {stream, self(), refused},
     ok;
 failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = Stream) ->
-    %% A server without sessions that has no stream either says the same.
+    %% A server without sessions and without a stream gives the same answer.
     case Live of
         #{session := none} ->
             Peer ! {stream, self(), refused},

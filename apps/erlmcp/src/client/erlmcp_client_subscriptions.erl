@@ -1,9 +1,8 @@
 -module(erlmcp_client_subscriptions).
 -moduledoc """
-Who of a client's users wants to hear of which changes, kept by the client's own process. In
-2026-07-28 each subscription has a stream of its own (`m:erlmcp_client_listen`); in a session all
-share what the server sends, and the resources that they watch are counted, so that the server is
-asked for each of them once.
+The subscriptions of a client's users, kept by the client's process. In 2026-07-28 each subscription
+has a stream of its own (`m:erlmcp_client_listen`). In a session all share the messages of the
+server. Their resources are counted there, so that the server is asked to watch each of them once.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
 """.
@@ -15,9 +14,9 @@ Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Sub
 -export_type([subscriptions/0, filter/0, event/0]).
 
 -doc """
-What to hear of: changes of the lists of tools, prompts and resources, of the contents of resources
-by their URIs, and, in a session, log messages that belong to no call and the end of what a user did
-at a URL.
+The changes to hear of: those of the lists of tools, prompts and resources, and those of resources
+by their URIs. In a session there are also log messages that belong to no call, and the end of what
+a user did at a URL.
 """.
 -type filter() :: #{
     tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
@@ -26,9 +25,9 @@ at a URL.
     elicitations => boolean()
 }.
 -doc """
-What a subscriber is told in `{erlmcp, Reference, Event}`. `subscribed` says that changes are heard
-of from now on; when it comes again the way there was lost, and changes may have been missed. After
-`{ended, Reason}` nothing comes.
+The event in a subscriber's message `{erlmcp, Reference, Event}`. From `subscribed` on, changes are
+reported. When it comes again, the connection was lost meanwhile, and changes may have been missed.
+`{ended, Reason}` is the last event.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
@@ -38,13 +37,13 @@ of from now on; when it comes again the way there was lost, and changes may have
 -record(subscription, {
     pid :: pid(),
     filter :: filter(),
-    %% What makes it heard: a stream of its own, or a process that asks for resources.
+    %% The process that serves it: its own stream's, or one that asks the server to watch resources.
     worker :: undefined | pid(),
     asked = false :: boolean()
 }).
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
-    %% The stream on which a session's server says what belongs to no call.
+    %% The stream on which a session's server sends messages that belong to no call.
     stream = none :: none | {opening | open, pid()},
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
@@ -52,7 +51,7 @@ of from now on; when it comes again the way there was lost, and changes may have
 -opaque subscriptions() :: #subscriptions{}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
--doc "Whether a filter is one.".
+-doc "Checks a filter, and returns its first wrong member if there is one.".
 -spec check(filter() | term()) -> ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->
     case [{Key, Expected} || Key := Value <- Filter,
@@ -73,17 +72,17 @@ filter(Key, Value) when
 filter(_, _) ->
     ~"nothing that can be subscribed to".
 
--doc "No subscriptions.".
+-doc "Returns an empty set of subscriptions.".
 -spec new() -> subscriptions().
 new() ->
     #subscriptions{}.
 
--doc "Whether there are none.".
+-doc "Returns `true` if there are no subscriptions.".
 -spec is_empty(subscriptions()) -> boolean().
 is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
--doc "One more, for a process that is monitored from now on.".
+-doc "Adds a subscription of the process `Pid`, which is monitored from now on.".
 -spec add(pid(), filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
@@ -98,7 +97,7 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
                 all = All#{Reference => Subscription}})}
     end.
 
-%% Before the server is known, nothing; `renewed/2` comes then.
+%% Before the server is known there is nothing to begin; `renewed/2` follows.
 begun(_, Subscription, {_, undefined}) ->
     Subscription;
 begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
@@ -127,7 +126,7 @@ watch([Uri | Uris], Method, Client, Live) ->
         {error, _} = Error -> Error
     end.
 
--doc "One less: unsubscribed, or its process has ended.".
+-doc "Removes a subscription that was ended, or whose process has died.".
 -spec remove(reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
     case maps:take(Reference, All) of
@@ -150,7 +149,7 @@ end_worker(Worker) ->
     exit(Worker, shutdown),
     ok.
 
-%% What no other one watches.
+%% Unsubscribes from the resources that no other subscription watches.
 unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= [] ->
     Watched = lists:append([maps:get(resources, Filter, [])
                             || _ := #subscription{filter = Filter} <- Others]),
@@ -176,14 +175,14 @@ ended(Pid, #subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Tells every subscriber that nothing more comes.".
+-doc "Tells every subscriber that its subscription has ended.".
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
                       deliver(Pid, Reference, {ended, Reason})
                   end, maps:to_list(All)).
 
--doc "The server is known, or known anew: everything is asked for again.".
+-doc "Begins all subscriptions again after a negotiation with the server.".
 -spec renewed({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
 renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
@@ -206,7 +205,7 @@ opened({#{settings := #{rules := http}} = Client,
 opened(_) ->
     none.
 
--doc "What came of asking a session's server to watch resources.".
+-doc "Takes the outcome of asking a session's server to watch resources.".
 -spec subscribed(pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
@@ -224,7 +223,7 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions
     end.
 
--doc "The session's stream is open, or open anew; or there is none.".
+-doc "Takes the news of a session's stream: it is open, open again, or refused.".
 -spec stream(pid(), open | refused, subscriptions()) -> subscriptions().
 stream(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = {open, Pid}});
@@ -238,12 +237,12 @@ stream(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
 stream(_, _, Subscriptions) ->
     Subscriptions.
 
--doc "Whether the session's stream is on its way.".
+-doc "Returns `true` if the session's stream is being opened.".
 -spec is_opening(subscriptions()) -> boolean().
 is_opening(#subscriptions{stream = {opening, _}}) -> true;
 is_opening(_) -> false.
 
-%% In a session a subscription stands when the server was asked and its stream is there.
+%% In a session a subscription stands when the server was asked and its stream is open.
 announced(#subscriptions{stream = {opening, _}} = Subscriptions) ->
     Subscriptions;
 announced(#subscriptions{all = All} = Subscriptions) ->
@@ -255,7 +254,7 @@ announced(#subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Tells the subscribers of a session of a notification that came for nobody in particular.".
+-doc "Tells the subscribers of a session of a notification that belongs to no call.".
 -spec heard(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
 heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
     case event(Method, Params) of
@@ -268,7 +267,7 @@ heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
--doc "The event that a notification is; `none` for one that no subscriber is told of.".
+-doc "Returns the event of a notification; `none` if subscribers are not told of its method.".
 -spec event(Method :: binary(), Params :: map()) -> event() | none.
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
@@ -284,7 +283,7 @@ wants({log, _}, Filter) -> maps:get(logs, Filter, false);
 wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
--doc "Sends a subscriber an event, or cuts it off if it does not read.".
+-doc "Sends a subscriber an event, or ends the subscription if its process does not read.".
 -spec deliver(pid(), reference(), event()) -> ok | cut.
 deliver(Pid, Reference, Event) ->
     case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
@@ -295,7 +294,7 @@ deliver(Pid, Reference, Event) ->
             cut
     end.
 
--doc "Answers a request that the server sent on no call's stream.".
+-doc "Answers a request that the server sent outside of any call's stream.".
 -spec asked(erlmcp_message:message(),
             {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
             subscriptions()) -> subscriptions().

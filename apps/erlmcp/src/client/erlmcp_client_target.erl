@@ -1,14 +1,15 @@
 -module(erlmcp_client_target).
--moduledoc "Where a client's server is, and which channel leads there. Pure.".
+-moduledoc "The target of a client: the server's address, and the channel that leads there. Pure.".
 
 -export([settings/1, place/1]).
 
 -export_type([target/0]).
 
 -doc """
-Where the server is. `http` and its URL; `stdio` and the program to start, with its arguments or
-without; `tcp`, a host and a port; `server`, one of this node, by its pid or `id`, without a socket
-between. The options are `t:erlmcp_client_options:options/0` and those of the transport's page.
+The address of the server. `http` has its URL; `stdio` the program to start, with or without
+arguments; `tcp` a host and a port. `server` names one of this node by its pid or `id`, reached
+without a socket. The options are `t:erlmcp_client_options:options/0` and those of the transport's
+page.
 """.
 -type target() ::
     {http, Url :: binary(), erlmcp_client_options:options()}
@@ -17,7 +18,7 @@ between. The options are `t:erlmcp_client_options:options/0` and those of the tr
        erlmcp_client_options:options()}
     | {server, erlmcp:server(), erlmcp_client_options:options()}.
 
--doc "The settings of a client of this server, if its options are right.".
+-doc "Checks the options of a target, and returns the settings of a client of this server.".
 -spec settings(target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
 settings({http, Url, Options}) ->
     erlmcp_client_options:check(http, erlmcp_httpc_channel, Url, Options);
@@ -30,7 +31,7 @@ settings({server, Server, Options}) ->
 settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
--doc "The target without its options, which may have secrets.".
+-doc "Returns the target without its options, which may hold secrets.".
 -spec place(target()) -> tuple().
 place(Target) ->
     erlang:delete_element(tuple_size(Target), Target).

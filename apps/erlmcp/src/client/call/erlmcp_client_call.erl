@@ -1,8 +1,8 @@
 -module(erlmcp_client_call).
 -moduledoc """
-The process of one call of a client's, which ends with the outcome of its operation
-(`m:erlmcp_client_requests`). Its deadline, its heap and the number of its like are bounded; when
-its caller ends, so does it, and the server is told.
+The process of one call of a client, which ends with the outcome of its operation
+(`m:erlmcp_client_requests`). Its deadline, its heap and the number of such processes are bounded.
+When its caller dies, the process ends too and tells the server.
 """.
 
 -export([check/1, run/3, start/4, cancel/2]).
@@ -11,12 +11,17 @@ its caller ends, so does it, and the server is told.
 -export_type([options/0, reason/0]).
 
 -doc """
-What one call may have of its own: `timeout` in milliseconds until the answer, or until the next
-progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
-`log` are funs that get the parameters of such notifications, in the call's process; `log_level`
-asks for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what
-is cached; `task` says whether a call that becomes a task is waited for, or its task the result.
-`key` and `repeatable` are for pools, see `m:erlmcp_pool`.
+The options of one call.
+
+- `timeout`: milliseconds until the answer, or until the next progress.
+- `max_timeout`: milliseconds of the whole call.
+- `progress`, `log`: funs that get the parameters of such notifications, in the call's process. With
+  `progress`, the server is asked to report it.
+- `log_level`: the level of log messages to ask for, in 2026-07-28.
+- `meta`: members of the request's `_meta`.
+- `fresh`: whether cached results are not used.
+- `task`: whether a call that becomes a task is awaited, or its task is the result.
+- `key`, `repeatable`: for pools, see `m:erlmcp_pool`.
 """.
 -type options() :: #{
     timeout => pos_integer(), max_timeout => pos_integer(),
@@ -25,20 +30,20 @@ is cached; `task` says whether a call that becomes a task is waited for, or its 
     task => await | handle, key => term(), repeatable => boolean()
 }.
 -doc """
-Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
+The reason for which a call failed, in addition to those of `t:erlmcp_channel:reason/0`.
 
-- `{rpc, Error}`: the server answered with that error.
-- `{timeout, Milliseconds}`: it did not answer within them; it has been told that the call is
-  cancelled.
-- `{unsupported_version, Theirs}`: there is no revision that both speak.
+- `{rpc, Error}`: the server answered with this error.
+- `{timeout, Milliseconds}`: the server did not answer within them; it has been told that the call
+  is cancelled.
+- `{unsupported_version, Theirs}`: the server has none of the client's revisions.
 - `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list that does not end.
 - `{too_many_rounds, Limit}`: a server that asks for input again and again.
-- `{input, Name, Why}`: what the server asked for under that name could not be answered.
-- `{unavailable, Milliseconds}`: no member of the pool works; one may in so many milliseconds.
-- `{too_large, heap}`: what came takes more memory than a call may use.
-- `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the
-  call's.
-- `{bad_option, Key, Expected}`: the call has no such option, or it is of the wrong type.
+- `{input, Name, Why}`: the server's question of this name could not be answered.
+- `{unavailable, Milliseconds}`: no member of the pool works; one may after `Milliseconds`.
+- `{too_large, heap}`: the server's messages take more memory than a call may use.
+- `cancelled`, `stopped`, `{crashed, Reason}`: the call was cancelled, the client was stopped, or a
+  fun of the call's crashed.
+- `{bad_option, Key, Expected}`: the call has no such option, or its value is wrong.
 """.
 -type reason() ::
     erlmcp_channel:reason()
@@ -54,10 +59,10 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
     | {bad_option, Key :: term(), Expected :: binary()}
     | cancelled | stopped.
 
-%% Words of a call's heap at its beginning.
+%% Initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
 
--doc "Whether the options of a call are some.".
+-doc "Checks the options of a call, and returns the first wrong one if there is one.".
 -spec check(options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -104,8 +109,8 @@ run(Operation, #{calls := Calls} = Client, Options) ->
     end.
 
 -doc """
-Runs an operation whose outcome is sent to the calling process, as `{erlmcp, Reference, Outcome}`,
-and before it `{erlmcp, Reference, {progress | log, Params}}`.
+Starts an operation whose outcome is sent to `Receiver` as `{erlmcp, Reference, Outcome}`. Before it
+come `{erlmcp, Reference, {progress | log, Params}}`.
 """.
 -spec start(erlmcp_client_operation:operation(), erlmcp_client_connection:client(), options(),
             pid()) -> reference().
@@ -132,7 +137,7 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
                 erlang:raise(Class, Reason, Stack)
         end
     end, bounds(Client)),
-    %% It can be cancelled from now on.
+    %% From here on the call can be cancelled.
     try ets:insert(Calls, {Pid, To}) of
         true ->
             Pid ! {go, Reference},
@@ -151,14 +156,14 @@ ended(Outcome, To, Calls) ->
         false -> ok
     end.
 
-%% As the reason of an exit has it.
+%% The reason with which the process would have exited.
 crash(error, Reason, Stack) -> {Reason, Stack};
 crash(throw, Reason, Stack) -> {{nocatch, Reason}, Stack};
 crash(exit, Reason, _) -> Reason.
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
     Words = Bytes div erlang:system_info(wordsize),
-    %% Most calls are over before they need more. Without a report: the caller is told.
+    %% Most calls end before their heap grows. The caller gets the error, so no report is logged.
     [{min_heap_size, min(?HEAP_WORDS, Words)},
      {max_heap_size, #{size => Words, kill => true, error_logger => false,
                        include_shared_binaries => false}}].
@@ -167,7 +172,7 @@ died(killed) -> {too_large, heap};
 died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
--doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
+-doc "Cancels a call that `start/4` started. Its outcome is then `{error, cancelled}`.".
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
     try ets:match(Calls, {'$1', {'_', Reference}}) of
@@ -194,16 +199,16 @@ outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Op
         error:badarg -> {error, stopped}
     end.
 
-%% Whether nobody else has told what came of this call, or does now.
+%% True for the process that takes the row of the call, which alone reports its outcome.
 has_left(Calls) ->
     try
         ets:take(Calls, self()) =/= []
     catch
-        %% Who stops the client in order has sent its signal before the table went.
+        %% An orderly stop of the client sends its exit signal before the table goes.
         error:badarg -> receive after 0 -> true end
     end.
 
--doc "Tells the receivers of calls that were killed, of which nobody else hears.".
+-doc "Reports the end of calls that were killed to their receivers.".
 -spec sweep(ets:tid()) -> ok.
 sweep(Calls) ->
     Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
@@ -214,7 +219,7 @@ sweep(Calls) ->
                       end
                   end, Dead).
 
--doc "Ends all calls: the client is stopped.".
+-doc "Ends all calls of a client that is being stopped.".
 -spec stop_all(ets:tid()) -> ok.
 stop_all(Calls) ->
     lists:foreach(fun({Pid, To}) ->

@@ -1,10 +1,10 @@
 -module(erlmcp_client_inputs).
 -moduledoc """
-What a server asks of a client's user, model or folders, and the funs of the client that answer:
-the same for the requests of a session and for the rounds of 2026-07-28.
+The questions of a server to the client's user, model or folders, and the client's funs that answer
+them. They serve the requests of a session and the rounds of 2026-07-28 alike.
 
-An answer to a form has the defaults of its schema where the fun left members out, and is held
-against the schema before it is sent.
+An answer to a form gets the defaults of its schema for members that the fun left out. It is
+validated before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 """.
@@ -14,10 +14,11 @@ Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi R
 -export_type([inputs/0]).
 
 -doc """
-The funs that answer. What is there is what the client says it can do. `elicit` gets the parameters
-of a form and answers `{accept, Content}`, `decline` or `cancel`; `elicit_url` gets those of a URL
-and answers `accept`, `decline` or `cancel`; `sample` gets those of `sampling/createMessage` and
-answers its result, or `{error, Why}`; `roots` is the list of the roots, or a fun that gives it.
+The funs that answer; the client declares the capabilities of those that are there. `elicit` gets
+the parameters of a form and answers `{accept, Content}`, `decline` or `cancel`. `elicit_url` gets
+those of a URL and answers `accept`, `decline` or `cancel`. `sample` gets those of
+`sampling/createMessage` and answers `{ok, Result}` or `{error, Why}`. `roots` is the list of the
+roots, or a fun that returns it.
 """.
 -type inputs() :: #{
     elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
@@ -26,10 +27,10 @@ answers its result, or `{error, Why}`; `roots` is the list of the roots, or a fu
     roots => [map()] | fun(() -> [map()])
 }.
 
-%% Processes that answer a client's server at once.
+%% Questions of one result that are answered at the same time.
 -define(AT_ONCE, 16).
 
--doc "The capabilities that these funs come to.".
+-doc "Returns the capabilities that these funs give a client.".
 -spec capabilities(inputs()) -> map().
 capabilities(Inputs) ->
     Modes = #{Mode => #{} || {Key, Mode} <- [{elicit, ~"form"}, {elicit_url, ~"url"}],
@@ -38,12 +39,12 @@ capabilities(Inputs) ->
                    ++ [{~"sampling", #{}} || is_map_key(sample, Inputs)]
                    ++ [{~"roots", #{}} || is_map_key(roots, Inputs)]).
 
--doc "Milliseconds that an answer may take.".
+-doc "Returns the milliseconds that an answer may take.".
 -spec timeout(erlmcp_client_connection:client()) -> pos_integer().
 timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
--doc "Whether somebody is asked for the answer, which may take its time.".
+-doc "Returns `true` if a fun of the user's answers the method, which may take long.".
 -spec is_asked(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
 is_asked(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
     is_map_key(elicit, Inputs) orelse is_map_key(elicit_url, Inputs);
@@ -55,9 +56,9 @@ is_asked(_, _) ->
     false.
 
 -doc """
-The answers to the `inputRequests` of a result, by their names. They are asked at once, each in a
-process of its own, and all have the time of `timeout/1`. They end with the calling process, and
-when its call is cancelled, which is thrown as `cancelled`.
+Collects the answers to the `inputRequests` of a result, by their names. All questions are asked at
+once, each in a process of its own, within `timeout/1`. These processes end with the calling
+process, and when its call is cancelled, which throws `cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->
@@ -109,7 +110,7 @@ end_all(Asked, Outcome) ->
                   end, Asked),
     Outcome.
 
--doc "The answer to one request, in a process of its own: a fun may take its time, and may crash.".
+-doc "Answers one request. It runs in a process of its own, since a fun may take long or crash.".
 -spec respond(Request :: map() | term(), inputs()) ->
     {ok, map()} | {error, integer(), binary()}.
 respond(#{~"method" := Method} = Request, Inputs) ->
@@ -151,7 +152,7 @@ undeclared(Method) ->
     {error, -32601, <<Method/binary, ": the client has not declared that it can">>}.
 
 filled(Content, Schema) ->
-    %% As it will be on the wire: atoms are strings there.
+    %% As the content will be on the wire, where atoms are strings.
     Given = json:decode(iolist_to_binary(erlmcp_json:encode(Content))),
     Full = maps:merge(defaults(Schema), Given),
     case erlmcp_schema:compile(Schema, #{formats => assert}) of

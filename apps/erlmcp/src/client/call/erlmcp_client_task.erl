@@ -1,26 +1,26 @@
 -module(erlmcp_client_task).
 -moduledoc """
-A call that has become a task on the server: asked how it is at the pace that the server names, its
-questions answered, until there is the result that the call would have had. Each look has the time
-of a call, all of them together the longest that a call may take. Runs in the call's process; when
-the call ends before the task, the task is cancelled.
+A call that has become a task on the server. The module polls the task at the pace that the server
+names, answers its questions, and returns the result that the call would have had. Each poll has the
+time of a call, and all polls together have the longest time of a call. It runs in the call's
+process; when the call ends before the task, the task is cancelled.
 
 Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25, "Tasks".
 """.
 
 -export([run/5]).
 
-%% Milliseconds between two looks, unless the server names another pace, which is bounded too.
+%% Milliseconds between two polls, unless the server names another pace, which is bounded.
 -define(PACE, 1000).
 -define(FASTEST, 50).
 -define(SLOWEST, 60_000).
 
--doc "How a request is sent; the second one when the call's time is over, or its caller gone.".
+-doc "The funs that send a request: `Late` when the call's time is over, or its caller gone.".
 -type sends() :: {send(), Late :: fun((request()) -> {ok, map()} | {error, term()})}.
 -type send() :: fun((request(), erlmcp_client_exchange:watch()) -> {ok, map()} | {error, term()}).
 -type request() :: {Method :: binary(), Params :: map()}.
 
--doc "Asks how a task is, waits for its result, or cancels it.".
+-doc "Returns the state of a task, waits for its result, or cancels it.".
 -spec run(get | await | cancel, Task :: map(), sends(), erlmcp_client_exchange:watch(),
           erlmcp_client_connection:client()) -> {ok, map()} | {error, term()}.
 run(Operation, #{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) when is_binary(Id) ->
@@ -47,7 +47,7 @@ waited(#{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) ->
             throw(cancelled)
     end.
 
-%% What is over already is not cancelled any more, which is no matter here.
+%% Cancelling a task that is over already fails, which does not matter here.
 end_task(Id, Late) ->
     _ = Late({~"tasks/cancel", #{~"taskId" => Id}}),
     ok.
@@ -71,7 +71,7 @@ went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, 
     maybe
         New = maps:without(maps:keys(Answered), Requests),
         {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
-        %% The time of the user's answers is not the server's.
+        %% The time of the user's answers is not counted as the server's.
         Renewed = Watch#{last_deadline := Last + now_ms() - Asked},
         {ok, _} ?= updated(Id, Answers, Send, Renewed),
         look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
@@ -86,7 +86,8 @@ went(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}
                                  ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
 went(~"cancelled", _, _, _, _, _) ->
     {error, cancelled};
-%% A session's server asks, and gives the result or the error, in answer to one more request.
+%% A session's server asks its questions, and gives the result or the error, in answer to this
+%% request.
 went(Status, #{~"taskId" := Id}, _, Send, #{max_timeout := Most} = Watch, _) when
     Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
 ->

@@ -1,18 +1,19 @@
 -module(erlmcp_line_channel).
 -moduledoc """
-A channel of one message a line, both ways: its process, and what the ways (TCP, the pipes of a
-child, messages to a local server) have in common. The behaviour is what a way has of its own.
+A channel of one message a line in both directions. The module has what its ways have in common:
+TCP, the pipes of a child process, and messages to a server of this node. The behaviour is
+implemented by each way.
 
-The process connects, and again with a growing pause when the connection ended; it reads, and it
-knows which exchange waits for what (`m:erlmcp_line_inbox`). A second process writes, for a server
-that does not read must not keep us from reading. Senders never wait: what they send is kept, within
-`unsent_bytes`, until it can be written, and is left out if its sender has ended, aborted it, or
-passed its deadline by then.
+The channel's process connects, and again with a growing pause when the connection ends. It reads,
+and finds the exchange of each line (`m:erlmcp_line_inbox`). A second process writes, so that a
+server that does not read never stops the reading. Senders never wait: up to 16 MiB of unsent lines
+are kept. A line is dropped if by the time of writing its sender has ended, aborted it, or passed
+its deadline.
 
-What is sent while a connection is being made waits for it. In the pause after a failure it fails at
-once with `{connect, Why}`. When a connection ends, what was written fails with `{closed, Why}`, and
-what was not with `{closed, unprocessed}`. The owner is told `{down, {connect, Why}}` of each
-attempt that failed, too.
+Lines that are sent during a connection attempt wait for it. In the pause after a failure, sending
+fails at once with `{connect, Why}`. When a connection ends, exchanges whose line was written fail
+with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner also gets `{down,
+{connect, Why}}` for each attempt that failed.
 """.
 
 -behaviour(gen_server).
@@ -27,34 +28,34 @@ attempt that failed, too.
 -type way() :: term().
 -type prepared() :: term().
 
--doc "Reaches the server, at most within `connect_timeout`. Runs in a process that ends after it.".
+-doc "Reaches the server within `connect_timeout`, in a process that ends afterwards.".
 -callback connect(Target :: term(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
--doc "Takes the connection over, in the channel's process; what it reads comes as messages.".
+-doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
 -callback activate(prepared(), erlmcp_channel:settings()) -> {ok, way()} | {error, Why :: term()}.
--doc "What a message to the channel's process means; `other` for one that is not the way's.".
+-doc "Interprets a message to the channel's process; `other` for one that is not the way's.".
 -callback arrived(Message :: term(), way()) ->
     {data, binary(), way()} | {ended, Why :: term(), way()} | {ignore, way()} | other.
--doc "Writes, in the writer's process; may wait. `gone`: `arrived/2` will hear why it cannot.".
+-doc "Writes, in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
 -callback deliver(iodata(), way()) -> ok | gone | {error, Why :: term()}.
--doc "Leaves the connection at once; what that takes longer goes on without us.".
+-doc "Drops the connection at once; a slow part of it goes on in the background.".
 -callback drop(way()) -> ok.
--doc "Ends the connection in order, and waits for that.".
+-doc "Ends the connection in order, and waits for its end.".
 -callback finish(way()) -> ok.
--doc "Whether an option of the way's own may have this value; what it may have otherwise.".
+-doc "Returns `true` if an option of the way may have this value; otherwise the expected values.".
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
--doc "What logs say of the target; no secrets.".
+-doc "Returns a description of the target for logs, without secrets.".
 -callback about(Target :: term()) -> map().
 
-%% Bytes that may wait to be written, and what a message takes beside its own.
+%% Bytes that may wait to be written, and the overhead that is counted for each line.
 -define(UNSENT, 16_777_216).
 -define(OVERHEAD, 128).
-%% Bytes that are written in one piece, if they are more than one line.
+%% Bytes that are written in one piece, unless a single line is longer.
 -define(PIECE, 262_144).
-%% Milliseconds in which a server has to read what was written in one piece.
+%% Milliseconds in which a server has to read one piece.
 -define(WRITE_TIMEOUT, 30_000).
-%% Milliseconds: the first pause after a failure, the longest, and how long a connection must have
-%% lasted to be no failure.
+%% Milliseconds: the first pause after a failure, the longest, and the life of a connection whose
+%% end does not count as a failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).
@@ -73,14 +74,14 @@ attempt that failed, too.
     since = 0 :: integer(),
     failures = 0 :: non_neg_integer(),
     connector :: pid() | undefined,
-    %% Of a connection that is up.
+    %% Only while a connection is up.
     way :: way() | undefined,
     inbox :: erlmcp_line_inbox:inbox() | undefined,
     writer :: pid() | undefined,
     writing = none :: none | {Timer :: reference(), [waiting()]},
     exchanges = erlmcp_line_exchanges:new() :: erlmcp_line_exchanges:exchanges(),
     queue = queue:new() :: queue:queue(waiting()),
-    %% The open exchanges of which nothing was written.
+    %% The open exchanges whose line is not written yet.
     unwritten = #{} :: #{erlmcp_line_exchanges:ref() => true}
 }).
 
@@ -88,8 +89,8 @@ attempt that failed, too.
 -type waiting() :: {erlmcp_line_exchanges:ref() | own, Line :: binary()}.
 
 -doc """
-Starts the channel of a way, whose options are `options`. As many exchanges may be open as `calls`
-and `subscriptions` of the settings come to.
+Starts the channel of the way `Module`, and checks its own options. The settings `calls` and
+`subscriptions` bound the exchanges that may be open.
 """.
 -spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
@@ -103,7 +104,7 @@ open(Module, Target, #{options := Options} = Settings) ->
 
 started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
-    %% Commands and environments have secrets: a fun hides them from logs.
+    %% Commands and environments hold secrets: a fun hides them from logs.
     Given = fun() -> {Module, Target, Settings, Unsent} end,
     %% The process links itself: a gen_server whose parent crashes logs that as a crash of its own.
     case gen_server:start(?MODULE, {self(), Given}, []) of
@@ -112,9 +113,9 @@ started(Module, Target, Settings) ->
     end.
 
 -doc """
-Sends. Beside what every channel knows, `token` is the progress token whose notifications belong to
-the exchange, and `generation` the only connection that it may go to: on another one it would be
-without the session that it needs, and fails with `{closed, unprocessed}`.
+Sends a message. In addition to the members that every channel knows, `token` is the progress token
+whose notifications belong to the exchange. `generation` is the only connection that the message may
+go to, since its session is there; on another one the exchange fails with `{closed, unprocessed}`.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -130,7 +131,7 @@ send(#{kind := Kind, id := Id, message := Message, deadline := Deadline} = Outgo
         {ok, {Pid, Ref}}
     end.
 
-%% Counts a line that waits to be written. One may wait, whatever its size.
+%% Counts a line that waits to be written. A line of any size may wait alone.
 reserve(Line, Unsent) ->
     Size = size_of(Line),
     case atomics:add_get(Unsent, 1, Size) of
@@ -147,7 +148,7 @@ release(Line, Unsent) ->
 size_of(Line) ->
     byte_size(Line) + ?OVERHEAD.
 
--doc "What a message means for an exchange.".
+-doc "Returns the events that a message brings to an exchange.".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, {response, _, _}} = Event}, {_, Ref} = Exchange) ->
     over(Ref),
@@ -182,12 +183,12 @@ forget(Ref) ->
         ok
     end.
 
--doc "Nothing: a session of a line channel ends with its connection.".
+-doc "Does nothing: a session of a line channel ends with its connection.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.
 leave(_, _, _, _) ->
     ok.
 
--doc "Ends the channel in order, and waits for that: the way has its bounds.".
+-doc "Ends the channel in order and waits for its end, which each way bounds.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     Monitor = monitor(process, Pid),
@@ -216,7 +217,7 @@ connect(#state{module = Module, target = Target, settings = Settings} = State) -
     end),
     State#state{phase = connecting, connector = Connector}.
 
-%% A socket belongs to the process that made it until it is told otherwise.
+%% A socket belongs to the process that opened it, which ends now.
 hand_over({ok, Socket}, Channel) when is_port(Socket) ->
     case gen_tcp:controlling_process(Socket, Channel) of
         ok -> ok;
@@ -319,7 +320,7 @@ data(Bytes, #state{exchanges = Exchanges, inbox = Inbox} = State) ->
                                    Replies))
     end.
 
-%% A server that asks more than it reads is not answered.
+%% A server that asks more than it reads gets no answer.
 answer(Reply, #state{unsent = Unsent} = State) ->
     Line = iolist_to_binary([Reply, $\n]),
     case reserve(Line, Unsent) of
@@ -337,7 +338,7 @@ accept(Ref, Exchange, Generation, Line, #state{phase = Phase, exchanges = Exchan
         {ok, Added} ?= erlmcp_line_exchanges:add(Ref, Exchange, Exchanges),
         ok ?= case Phase of
             {paused, Why} ->
-                %% The monitor goes with it.
+                %% Removes its monitor.
                 _ = erlmcp_line_exchanges:remove(Ref, Added),
                 {connect, Why};
             _ ->
@@ -358,7 +359,7 @@ fits(any, _) -> ok;
 fits(Generation, #state{phase = up, generation = Generation}) -> ok;
 fits(_, _) -> {closed, unprocessed}.
 
-%% What ends exchanges is let through.
+%% Notifications and responses end exchanges on the other side, so they are never refused.
 has_room(#{kind := Kind}, _) when Kind =:= notification; Kind =:= response ->
     ok;
 has_room(_, #state{exchanges = Exchanges, most = Most}) ->
@@ -425,7 +426,7 @@ fail(Ref, Reason, #state{exchanges = Exchanges, unwritten = Unwritten} = State) 
     Ref ! {Ref, {failed, Reason}},
     State#state{exchanges = Rest, unwritten = maps:remove(Ref, Unwritten)}.
 
-%% `Reason` gives the reason for an exchange that is written, or is not.
+%% `Reason` is a fun of whether the exchange's line was written.
 fail_all(Reason, #state{exchanges = Exchanges, queue = Queue} = State) ->
     Failed = lists:foldl(fun(Ref, #state{unwritten = Unwritten} = Left) ->
                              fail(Ref, Reason(not is_map_key(Ref, Unwritten)), Left)
@@ -476,7 +477,7 @@ terminate(_, #state{connector = Connector} = State) ->
     _ = is_pid(Connector) andalso exit(Connector, kill),
     ok.
 
-%% Commands and environments have secrets.
+%% Commands and environments hold secrets.
 -doc false.
 format_status(Status) ->
     maps:map(fun(state, #state{module = Module, phase = Phase}) -> {Module, Phase};

@@ -1,8 +1,8 @@
 -module(erlmcp_httpc_authorization).
 -moduledoc """
-How the requests of a channel on HTTP are authorized: what their headers say, and whether one that
-was refused is worth sending again. It asks the channel's `m:erlmcp_authorizer`, if there is one, in
-the process that has the request.
+The authorization of a channel's requests on HTTP: the headers of a request, and whether a refused
+request is worth sending again. It asks the channel's `m:erlmcp_authorizer`, if there is one, in the
+process that sends the request.
 """.
 
 -export([start_link/2, headers/4, refused/4, noticed/2]).
@@ -11,16 +11,19 @@ the process that has the request.
 
 -type authorizer() :: none | erlmcp_authorizer:handle().
 
-%% How often one request is sent again because it was refused.
+%% Refusals of a request that are answered with another try.
 -define(CHALLENGES, 3).
 
--doc "Starts an authorizer; its options come in a fun, for they have secrets and it is a child.".
+-doc """
+Starts an authorizer. Its options are secrets, and so come in a fun: child specifications are
+logged.
+""".
 -spec start_link(fun(() -> erlmcp_oauth_options:options()), Url :: binary()) ->
     {ok, pid()} | {error, term()}.
 start_link(Options, Url) ->
     erlmcp_authorizer:start_link(Options(), Url).
 
--doc "The headers of a request to a path of a URL's origin.".
+-doc "Returns the authorization headers of a request to a path of a URL's origin.".
 -spec headers(authorizer(), post | get | delete, {Path :: binary(), uri_string:uri_map()},
               Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, erlmcp_channel:reason()}.
@@ -34,8 +37,8 @@ headers(Authorizer, Method, {Path, Url}, Deadline) ->
     end.
 
 -doc """
-Whether a request that had the headers `Used` is sent again, now that it was refused for the time
-after `Before`. Waits for a login where one is due.
+Decides whether a refused request is sent again, and waits for a login if one is due. `Used` are the
+request's authorization headers, and `Before` counts its earlier refusals.
 """.
 -spec refused(authorizer(), Used :: [{binary(), iodata()}], Before :: non_neg_integer(),
               {401 | 403, #{binary() => binary()}, Deadline :: integer()}) ->
@@ -45,7 +48,7 @@ refused(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGE
 refused(Authorizer, Used, _, {Status, Fields, Deadline}) ->
     case erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline) of
         retry -> retry;
-        %% Nobody went for a token: the server's own words say more.
+        %% No token was asked for, so the server's own words say more.
         {error, {forbidden, _}} -> refused;
         {error, {browser, none}} -> refused;
         {error, Why} -> {error, reason(Why)}
@@ -54,7 +57,9 @@ refused(Authorizer, Used, _, {Status, Fields, Deadline}) ->
 reason(timeout) -> timeout;
 reason(Why) -> {unauthorized, Why}.
 
--doc "Tells of the headers of a response: the next request may need what they hold.".
+-doc """
+Passes the headers of a response to the authorizer, which may need them for the next request.
+""".
 -spec noticed(authorizer(), #{binary() => binary()}) -> ok.
 noticed(none, _) -> ok;
 noticed(Authorizer, Fields) -> erlmcp_authorizer:noticed(Authorizer, Fields).

@@ -1,17 +1,20 @@
 -module(erlmcp_httpc_exchange).
 -moduledoc """
-One message sent by HTTP, and what comes back: a state machine that lives in the process that sent
-it. No process stands between that one and gun's connection.
+The exchange of a message and its response by HTTP: a state machine in the process that sent the
+message. No process stands between that process and the connection.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
-the response is taken up again where it ended.
+the response is resumed where it ended.
 """.
 
 -export([start/2, received/2, abort/1, delete/4]).
 
 -export_type([route/0, exchange/0, event/0]).
 
--doc "Where a channel's messages go, and with what; `sse` is the process of the older transport.".
+-doc """
+The destination and the common headers of a channel's messages. `sse` is the process of the older
+transport.
+""".
 -type route() :: #{
     pool := erlmcp_httpc_pool:handle(),
     url := uri_string:uri_map(),
@@ -22,7 +25,10 @@ the response is taken up again where it ended.
     sse => pid()
 }.
 
--doc "Of a stream that was asked for with `named`, an event of any name, with its data as it is.".
+-doc """
+An event. A stream that was asked for with `named` gives events of any name, with their data as it
+is.
+""".
 -type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
 -record(exchange, {
@@ -31,7 +37,7 @@ the response is taken up again where it ended.
     body :: binary(),
     path :: binary(),
     method :: post | get | delete,
-    %% How many milliseconds the server has to begin its answer.
+    %% Milliseconds that the server has to begin its answer.
     patience :: integer(),
     %% The request that runs.
     loan = none :: none | erlmcp_httpc_pool_request:loan(),
@@ -40,10 +46,10 @@ the response is taken up again where it ended.
         | {events, erlmcp_sse_reader:state()}
         | {waiting, reference()}
         | over,
-    %% How often it was sent anew: after a connection that did nothing, and elsewhere.
+    %% Repetitions after connections that did nothing, and redirections.
     repeats = 0 :: non_neg_integer(),
     redirects = 0 :: non_neg_integer(),
-    %% The headers that the authorizer gave, and how often they were refused.
+    %% The authorizer's headers, and how often they were refused.
     authorization = [] :: [{binary(), iodata()}],
     challenges = 0 :: non_neg_integer(),
     resumption = erlmcp_httpc_resumption:new() :: erlmcp_httpc_resumption:resumption()
@@ -54,7 +60,7 @@ the response is taken up again where it ended.
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
 
--doc "Sends. What comes of it is told to this process.".
+-doc "Sends a message. Its events come to the calling process, in messages for `received/2`.".
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
 start(#{kind := Kind, id := Id} = Outgoing, Route) ->
@@ -86,7 +92,7 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
         {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
     end.
 
-%% A server may have closed the connection that is free.
+%% The server may have closed a connection that the pool believes to be open.
 lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
     maybe
         {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
@@ -114,7 +120,7 @@ headers(#exchange{method = get, outgoing = #{headers := Headers}, resumption = R
 headers(#exchange{outgoing = #{headers := Headers}}) ->
     Headers.
 
-%% Methods, sessions and tokens come from elsewhere, and none may become a header of its own.
+%% Methods, sessions and tokens come from elsewhere. None may smuggle in a header of its own.
 sendable([{Name, Value} | Headers]) ->
     case erlmcp_httpc_options:is_value(Value) of
         true -> sendable(Headers);
@@ -123,7 +129,7 @@ sendable([{Name, Value} | Headers]) ->
 sendable([]) ->
     ok.
 
--doc "What a message in the mailbox means.".
+-doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     resume(X);
@@ -210,7 +216,8 @@ whole(taken, _, Left, X) ->
 whole({refused, Status, Fields}, Body, Left, X) ->
     refused(Status, Fields, Body, release(Left, X)).
 
-%% What HTTP refused. A redirection that keeps the method is followed, but to no other origin.
+%% A redirection that keeps the method is followed within the origin; any other refusal ends the
+%% exchange.
 refused(Status, #{~"location" := Location}, _, X) when Status >= 300, Status < 400 ->
     #exchange{route = #{url := Url}, redirects = Redirects, path = Path} = X,
     case erlmcp_httpc_target:redirected(Location, Path, Url) of
@@ -237,7 +244,7 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
 answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
     {[{message, {response, Id, {error, Error}}}], X#exchange{at = over}}.
 
-%% A session that is left is not worth a login.
+%% The end of a session is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
     gone({unauthorized, Reason}, X);
 unauthorized(Status, Fields, Reason, #exchange{route = #{authorizer := Authorizer}} = X) ->
@@ -279,7 +286,7 @@ events([], Events, fin, X) ->
 drained(fin, _) -> reusable;
 drained(nofin, #exchange{loan = Loan}) -> erlmcp_httpc_pool_request:drained(Loan).
 
-%% The connection did not bring the response. What it never took is sent on another one.
+%% The connection did not bring the response. A request that it never took is sent on another one.
 broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
     again(Released#exchange{repeats = Repeats + 1});
 broken(unprocessed, #exchange{at = head}, Released) ->
@@ -313,11 +320,11 @@ wait(Events, #exchange{resumption = Resumption} = X) ->
     Timer = erlang:start_timer(min(Left, Delay), self(), resume),
     {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
-%% A stream lives as long as it does; its deadline is for each beginning of it.
+%% The deadline of a stream bounds each of its beginnings, not its life.
 renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
     Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
     X#exchange{outgoing = Outgoing#{deadline := Deadline}};
-%% A call that was told of progress has more time, and ends by itself when that is over.
+%% A call that had progress has more time, and ends by itself when that is over.
 renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
     X#exchange{outgoing = Outgoing#{deadline := Last}};
 renewed(_, X) ->
@@ -333,7 +340,7 @@ again(X) ->
     case request(X) of
         {ok, Next} -> {[], Next};
         {error, {connect, stopped} = Reason} ->
-            %% The pool has ended, and no other comes.
+            %% The pool has ended, and no other one comes.
             gone(Reason, X);
         {error, {connect, _} = Reason} ->
             case erlmcp_httpc_resumption:has_failed(X#exchange.resumption) of
@@ -359,7 +366,7 @@ release(Left, #exchange{loan = Loan} = X) ->
     ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
     X#exchange{loan = none}.
 
--doc "Ends it, by closing its stream, of which the server hears.".
+-doc "Ends the exchange by closing its stream, which tells the server.".
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->
     _ = erlang:cancel_timer(Timer),
@@ -368,7 +375,7 @@ abort(X) ->
     _ = release(cut, X),
     true.
 
--doc "Ends a session on the server, and waits until that says something or the deadline passes.".
+-doc "Ends a session on the server, and waits for the answer or the deadline.".
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
 delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,

@@ -1,8 +1,7 @@
 -module(erlmcp_httpc_socket_request).
 -moduledoc """
-A request on a socket, HTTP/1.1 in the clear: the process that sent it is told by the socket itself
-what comes, and reads the response (`m:erlmcp_httpc_socket_response`). See
-`m:erlmcp_httpc_pool_request`.
+A request on a socket, HTTP/1.1 in the clear. The process that sent it gets the socket's messages
+and reads the response (`m:erlmcp_httpc_socket_response`). See `m:erlmcp_httpc_pool_request`.
 """.
 
 -export([request/3, received/2, next/2, give_back/2]).
@@ -17,16 +16,16 @@ what comes, and reads the response (`m:erlmcp_httpc_socket_response`). See
         | erlmcp_httpc_socket_response:body(),
     %% Whether the connection ends with the response.
     closes = false :: boolean(),
-    %% Whether the request may wait in the node while its response is there.
+    %% Whether a part of the request may still be unsent when its response is there.
     large :: boolean()
 }).
 
 -opaque loan() :: #plain{}.
 
-%% Bytes of a body that may be unsent when the next request is: it need not wait.
+%% Bytes of a body that may be unsent when the next request is sent without waiting.
 -define(LARGE, 8192).
 
--doc "Sends a request; `ended` if the connection was closed before, and is given back.".
+-doc "Sends a request; `ended` if the connection was closed before, and was given back.".
 -spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:asked(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, {_, Body} = Content) ->
@@ -35,7 +34,7 @@ request(Lease, Asked, {_, Body} = Content) ->
         {ok, Monitor} ->
             Loan = #plain{lease = Lease, socket = Socket, monitor = Monitor,
                           large = byte_size(Body) > ?LARGE},
-            %% The first to write does not wait, however large it is.
+            %% The first write to a socket never waits, however large it is.
             case gen_tcp:send(Socket, bytes(Asked, Content)) of
                 ok -> {ok, Loan};
                 {error, _} -> ended(Loan)
@@ -60,12 +59,12 @@ bytes({delete, Path}, {Headers, _}) ->
 lines(Headers) ->
     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
 
--doc "What a message means.".
+-doc "Interprets a message of the mailbox, see `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({tcp, Socket, Bytes}, #plain{socket = Socket} = Loan) ->
     arrived(Bytes, Loan);
 received({tcp_passive, Socket}, #plain{socket = Socket} = Loan) ->
-    %% If it fails, the end is told.
+    %% After a failure, the message of the socket's end follows.
     _ = erlmcp_httpc_socket:read_on(Socket),
     {more, Loan};
 received({tcp_closed, Socket}, #plain{socket = Socket, at = until_closed} = Loan) ->
@@ -111,7 +110,7 @@ begun({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
 left(surplus, Loan) -> Loan#plain{at = whole, closes = true};
 left(Body, Loan) -> Loan#plain{at = Body}.
 
--doc "The next message of this request's, of all in the mailbox.".
+-doc "Waits for the next message of this request in the mailbox.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
     receive
@@ -121,7 +120,7 @@ next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
         timeout
     end.
 
--doc "Gives the connection back, once; what is in the middle of a response is closed.".
+-doc "Gives the connection back, once. In the middle of a response it is closed.".
 -spec give_back(erlmcp_httpc_pool_request:left(), loan()) -> ok.
 give_back(reusable, #plain{closes = false, large = false} = Loan) ->
     given(Loan);
