@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_credentials).
 -moduledoc """
-What outlives a login, in a store: tokens by the server they are for and the client that has them,
-registrations by issuer. What is kept is read back only if it is whole.
+The credentials that outlive a login, in a store: tokens by server and client, and registrations by
+issuer. Incomplete stored values count as missing.
 """.
 
 -export([open/3, client/2, learn/2, forget/2, tokens/1, keep/3, drop/1]).
@@ -11,7 +11,10 @@ registrations by issuer. What is kept is read back only if it is whole.
 -record(kept, {module :: module(), store :: term(), tokens :: erlmcp_token_store:key()}).
 -opaque kept() :: #kept{}.
 
--doc "Opens the store for the process that calls, and what it holds for this server and client.".
+-doc """
+Opens the store for the calling process, to read and write the credentials of this server and
+client.
+""".
 -spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.
 open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) ->
@@ -23,7 +26,7 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
             {error, {store, Reason}}
     end.
 
--doc "The client that registered itself with an issuer.".
+-doc "Returns the client that was registered dynamically with an issuer.".
 -spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
 client(Issuer, #kept{module = Module, store = Store}) ->
     case Module:get({client, Issuer}, Store) of
@@ -52,18 +55,18 @@ known(Value, Names) ->
     #{Name => maps:get(atom_to_binary(Name), Value)
       || Name <- Names, is_map_key(atom_to_binary(Name), Value)}.
 
--doc "Keeps a client that registered itself. A store that fails costs another registration.".
+-doc "Stores a dynamically registered client. A store that fails costs another registration.".
 -spec learn({Issuer :: binary(), erlmcp_oauth_registration:client()}, kept()) -> ok.
 learn({Issuer, Client}, #kept{module = Module, store = Store}) ->
     Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Client},
     heard(Module:put({client, Issuer}, Value, Store)).
 
--doc "Forgets the client that registered itself with an issuer.".
+-doc "Deletes the client that was registered dynamically with an issuer.".
 -spec forget(Issuer :: binary(), kept()) -> ok.
 forget(Issuer, #kept{module = Module, store = Store}) ->
     heard(Module:delete({client, Issuer}, Store)).
 
--doc "The tokens of before, and the key that they are bound to.".
+-doc "Returns the stored tokens, and the key that they are bound to.".
 -spec tokens(kept()) ->
     {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->
@@ -125,7 +128,7 @@ server(Value) ->
 url(~"none") -> none;
 url(Url) -> Url.
 
--doc "Keeps tokens, and the key that they are bound to.".
+-doc "Stores tokens, and the key that they are bound to.".
 -spec keep(erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none, kept()) -> ok.
 keep(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) ->
     Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Tokens},
@@ -135,7 +138,7 @@ keep(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) ->
             end,
     heard(Module:put(Key, Bound, Store)).
 
--doc "Drops the tokens.".
+-doc "Deletes the tokens.".
 -spec drop(kept()) -> ok.
 drop(#kept{module = Module, store = Store, tokens = Key}) ->
     heard(Module:delete(Key, Store)).
@@ -145,7 +148,7 @@ written(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
 written(#{} = Map) -> #{atom_to_binary(Name) => written(Value) || Name := Value <- Map};
 written(Value) -> Value.
 
-%% The token serves without it.
+%% The token serves without the store.
 heard(ok) ->
     ok;
 heard({error, Reason}) ->

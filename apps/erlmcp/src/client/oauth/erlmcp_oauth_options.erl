@@ -1,47 +1,47 @@
 -module(erlmcp_oauth_options).
--moduledoc """
-The option `auth` of a client: one map, checked once, when the client starts. Pure.
-""".
+-moduledoc "The option `auth` of a client: one map, checked once when the client starts. Pure.".
 
 -export([check/1]).
 
 -export_type([options/0, settings/0, grant/0, secret/0]).
 
 -doc """
-How a token is come by.
+The way to a token.
 
 - `authorization_code`: a user logs in with a browser (the default).
-- `client_credentials`: the client's own, by `client_secret` or `key`.
-- `enterprise`: the user's identity token is exchanged at the `idp` of his organisation.
+- `client_credentials`: the client itself, by `client_secret` or `key`.
+- `enterprise`: the user's identity token is exchanged at the `idp` of their organisation.
 - `jwt_bearer`: the `assertion` of a workload's identity.
 """.
 -type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
--doc "A secret, or a fun that has it: that is called anew whenever the secret is sent.".
+-doc "A secret, or a fun that returns it, called whenever the secret is sent.".
 -type secret() :: binary() | fun(() -> {ok, binary()} | {error, term()}).
 -doc """
+The options of `auth`.
+
 - `grant`: see `t:grant/0`.
-- `client_id`, `client_secret`: of a client that is registered already. `issuer` is where: the
-  credentials go nowhere else. Without it, that is the first issuer that the MCP server names.
+- `client_id`, `client_secret`: those of a client that is registered already. Its credentials go to
+  the `issuer` and nowhere else; by default that is the first issuer that the MCP server names.
 - `key`, `algorithm`: a private key (PEM) and its JWS algorithm (`ES256`), in place of a secret.
-- `client_metadata_url`: the https URL of the client's metadata document, which is its id wherever
-  the authorization server reads such documents.
-- `client_name`: what a client that has to register itself is called.
+- `client_metadata_url`: the https URL of the client's metadata document, which is its id at
+  authorization servers that read such documents.
+- `client_name`: the name of a client that has to register itself.
 - `browser`: sends the user to a URL; by default with the machine's own browser. A listener on the
-  loopback waits for the answer: `loopback` has its options, see `m:erlmcp_loopback`. With `none`
-  nobody is sent: tokens of before serve and are renewed, and a login fails.
-- `redirect_uri`: where the browser is sent back to, if somebody else waits there. `browser` is
-  needed then, and returns `{ok, Url}`, the URL that the browser came back to.
-- `scope`: what is asked for beside the scopes that a challenge names, and in place of those that
-  the metadata names.
-- `assertion`: the JWT of `jwt_bearer`; a fun is given the issuer that it is for.
+  loopback waits for the answer: `loopback` has its options, see `m:erlmcp_loopback`. With `none` a
+  login fails, and stored tokens are used and renewed.
+- `redirect_uri`: the URL that the browser is sent back to, if another program waits there. Then
+  `browser` is required and returns `{ok, Url}`, the URL that the browser came back to.
+- `scope`: scopes to ask for in addition to those of a challenge, and in place of those of the
+  metadata.
+- `assertion`: the JWT of `jwt_bearer`; a fun gets the issuer that it is for.
 - `idp`: for `enterprise`, the identity provider's `token_endpoint`, the `client_id` there, its
   `client_secret` if it has one, and the user's `id_token`.
-- `dpop`: whether tokens are bound to a key of this client's (RFC 9449).
-- `store`: where registrations and tokens are kept, a module with
-  `-behaviour(erlmcp_token_store)`; by default in memory, as long as the client lives.
-- `allow_hosts`: hosts that the servers of a login may lead to although they lie outside of the
-  issuer's origin, or further inside than the MCP server; or a fun that is asked, see
-  `t:erlmcp_outbound_hosts:allow/0`. By default there are none.
+- `dpop`: whether tokens are bound to a key of this client (RFC 9449).
+- `store`: where registrations and tokens are kept, a module with `-behaviour(erlmcp_token_store)`;
+  by default in memory, as long as the client lives.
+- `allow_hosts`: hosts that a login may lead to, outside of the issuer's origin or further inside
+  than the MCP server. A fun may decide instead, see `t:erlmcp_outbound_hosts:allow/0`. By default
+  there are none.
 - `tls`: options of TLS with the authorization server.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
 """.
@@ -68,7 +68,7 @@ How a token is come by.
     tls => [ssl:tls_client_option()],
     login_timeout => pos_integer()
 }.
--doc "The options with the defaults of those that have one.".
+-doc "The options with their defaults.".
 -type settings() :: #{
     grant := grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
     store := {module(), term()}, allow_hosts := erlmcp_outbound_hosts:allow(), tls := list(),
@@ -81,7 +81,7 @@ How a token is come by.
     login_timeout => 300_000, algorithm => ~"ES256"
 }).
 
--doc "Checks the options. An error says which one is not what was expected, and never its value.".
+-doc "Checks the options. An error names the option and the expected values, and never its value.".
 -spec check(options() | term()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -149,7 +149,7 @@ option(login_timeout, Value) ->
 option(_, _) ->
     ~"an option of auth".
 
-%% What an option needs beside it.
+%% The options that one option requires.
 together(#{grant := client_credentials} = Settings) ->
     case Settings of
         #{client_id := _, client_secret := _} -> ok;
@@ -181,7 +181,7 @@ missing(Key, Expected) ->
 
 is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
 
-%% As a URL has it.
+%% A host as in a URL.
 is_host(Value) ->
     is_text(Value) andalso lists:any(fun(Authority) ->
         Url = <<"https://", Authority/binary>>,
