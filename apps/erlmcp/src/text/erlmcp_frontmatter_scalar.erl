@@ -2,9 +2,8 @@
 -moduledoc """
 Values of one line in a frontmatter. Pure.
 
-- A text without quotes, where no YAML reader takes it for anything else: not `yes`, `1_000`,
-  `0x1f`, `12:30` or `2026-07-28`, which some read as a boolean, a number or a date. Those are
-  quoted.
+- A text without quotes, if every YAML reader takes it for a text. Some read `yes`, `1_000`, `0x1f`,
+  `12:30` or `2026-07-28` as a boolean, a number or a date; such texts must be quoted.
 - `"a text"` with the escapes of JSON, `'a text'` with `''` for a quote.
 - `true`, `false`, `null`, and decimal numbers of at most 15 characters.
 - `[one, "two"]`: a list of texts; `{}`: an empty mapping.
@@ -12,7 +11,7 @@ Values of one line in a frontmatter. Pure.
 
 -export([parse/1, is_plain/1, quoted/1]).
 
-%% What YAML 1.1 or 1.2 makes something else of than a text.
+%% Words that YAML 1.1 or 1.2 takes for another value than a text.
 -define(WORDS, "|~|=|<<|y|n|yes|no|on|off|true|false|null").
 -define(INTEGERS, "|[-+]?0[xob][0-9a-f_]*|[-+]?[0-9][0-9_,]*(:[0-9_]+)*(\\.[0-9_]*)?").
 -define(FLOATS, "|[-+]?([0-9][0-9_]*\\.?[0-9_]*)?(e[-+]?[0-9]*)?|"
@@ -20,7 +19,7 @@ Values of one line in a frontmatter. Pure.
 -define(DATES, "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*").
 -define(OTHER, "^(" ?WORDS ?INTEGERS ?FLOATS ?DATES ")$").
 
--doc "The value of a text that has no space around it, or what was expected.".
+-doc "Parses a text without space around it, or returns what was expected.".
 -spec parse(binary()) -> {ok, erlmcp_frontmatter:value()} | {error, Expected :: binary()}.
 parse(<<$", Rest/binary>>) ->
     whole(double(Rest, <<>>));
@@ -51,7 +50,7 @@ whole({ok, Value, ~""}) -> {ok, Value};
 whole({ok, _, _}) -> {error, ~"nothing after the value, not even a comment"};
 whole({error, _} = Error) -> Error.
 
-%% No more digits than a double has, and no -0: one number to every reader.
+%% No more digits than a double holds, and no -0: the same number to every reader.
 number(Text) when byte_size(Text) =< 15 ->
     case re:run(Text, "^(-(?=.*[1-9]))?(0|[1-9][0-9]*)(\\.[0-9]+)?$",
                 [{capture, [3], binary}, dollar_endonly]) of
@@ -62,7 +61,7 @@ number(Text) when byte_size(Text) =< 15 ->
 number(_) ->
     error.
 
--doc "Whether a text can stand without quotes and is a text to every reader.".
+-doc "Returns `true` if a text needs no quotes, and every reader takes it for a text.".
 -spec is_plain(binary()) -> boolean().
 is_plain(Text) ->
     re:run(Text, "^[^-?:,\\[\\]{}#&*!|>'\"%@`\\s]", [{capture, none}, unicode]) =:= match
@@ -135,7 +134,7 @@ item(Text) ->
 spaces(<<" ", Rest/binary>>) -> spaces(Rest);
 spaces(Rest) -> Rest.
 
--doc "A text in double quotes that every reader reads as this text.".
+-doc "Returns a text in double quotes, which every reader reads as the same text.".
 -spec quoted(binary()) -> iodata().
 quoted(Text) ->
     [$", [escaped(C) || <<C/utf8>> <= Text], $"].

@@ -22,7 +22,8 @@
 }).
 
 -doc """
-The media type of a file of this name. What the name does not say, the content does: text or bytes.
+Returns the media type of a file by the ending of `Name`. For an unknown ending it is that of plain
+text or of bytes, by `Content`.
 """.
 -spec of_file(Name :: binary(), text | bytes) -> binary().
 of_file(Name, Content) ->

@@ -2,9 +2,9 @@
 -moduledoc """
 JSON within limits, on top of OTP's `m:json`. Pure.
 
-What comes from outside is refused at the first byte that breaks a limit or the grammar, with a
-reason that a program can match. Nothing in it becomes an atom except `true`, `false` and `null`.
-A decoded string of more than 64 bytes is a part of the message it came in, and keeps that alive.
+Bytes from outside are refused at the first one that breaks a limit or the grammar, with a reason
+that a program can match. Only `true`, `false` and `null` become atoms. A decoded string of more
+than 64 bytes is a part of its message, and keeps it alive.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 """.
@@ -19,7 +19,7 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 }.
 -type json_term() ::
     null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
--doc "An object whose text is known: the text, the object, its depth, and its members.".
+-doc "An object that is recognised by its text: the text, the object, its depth, and its members.".
 -type known() ::
     {binary(), #{binary() => json_term()}, Depth :: pos_integer(), Members :: non_neg_integer()}.
 -type decode_error() ::
@@ -34,24 +34,24 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
     | unexpected_end
     | trailing_bytes.
 
-%% What a number may be written with. Reading an integer takes time quadratic in its digits.
+%% Bytes of a number. Reading an integer takes time quadratic in its digits.
 -define(NUMBER_BYTES, 400).
-%% Bytes of an object that is worth knowing.
+%% Bytes of an object that is worth recognising.
 -define(KNOWN, 1_024).
-%% Bytes of a message that is worth reading twice, if it turns out to be wrong.
+%% Bytes of a message that is worth reading twice, if it turns out to be invalid.
 -define(PLAIN, 65_536).
 %% Members of a request.
 -define(REQUEST, 4).
 
-%% An open array or object: how much deeper it may go, how many members objects may still bring,
-%% and what stands in it so far, the last first.
+%% An open array or object: the remaining depth, the members that objects may still have, and its
+%% content so far, the last first.
 -type open() ::
     {Depth :: non_neg_integer(), Left :: non_neg_integer(), Inside :: list()}.
 
 -doc """
-Returns a term as JSON, as `json:encode/1` does, with two words for Elixir: `nil` is `null`, and a
-date or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Another struct is refused by its
-name: its members are its module's own, and were shown to clients by accident.
+Encodes a term as `json:encode/1` does, with two additions for Elixir. `nil` is `null`, and a date
+or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Any other struct is refused by its
+name, since its members are private and would reach clients by accident.
 
 ## Errors
 
@@ -82,17 +82,20 @@ encoded(Term, Encode) ->
     json:encode_value(Term, Encode).
 
 -doc """
-The JSON value that `Binary` holds; whitespace may stand around it.
+Decodes the JSON value in `Binary`; whitespace may stand around it.
 
-`message_bytes` is the size of the message, `depth` how many arrays and objects may stand inside
-each other (1 allows one), `members` how many the objects of the whole message may have. `members`
-and `depth` are checked as the bytes are read, a duplicate key when its object ends.
+`message_bytes` is the size of the message. `depth` is how many arrays and objects may be nested (1
+allows one). `members` is how many members the objects of the whole message may have. `members` and
+`depth` are checked as the bytes are read, a duplicate key when its object ends.
 
-Reasons that are not self-evident: `invalid_byte` is a byte that is neither JSON nor UTF-8 where it
-stands; `invalid_escape` is a `\u` escape that is no character, such as a low surrogate alone (a
-high one alone is an `invalid_byte` after it); `number_too_long` is a number written with more than
-400 bytes, or 398 if it has an exponent and no fraction; `number_out_of_range` is one that no float
-holds. An escape cut short by the end of the message is an `unexpected_end`.
+Some reasons need an explanation:
+
+- `invalid_byte`: a byte that is neither JSON nor UTF-8 at its place.
+- `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone. A high one
+  alone is an `invalid_byte` after it.
+- `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
+- `number_out_of_range`: a number that no float can hold.
+- `unexpected_end`: also an escape that the end of the message cuts short.
 
 ## Examples
 
@@ -112,7 +115,7 @@ holds. An escape cut short by the end of the message is an `unexpected_end`.
 decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
--doc "The same, quicker where a member `_meta` is the object that is known.".
+-doc "Decodes as `decode/2` does, faster if a member `_meta` is the known object.".
 -spec decode(binary(), limits(), known() | none) -> {ok, json_term()} | {error, decode_error()}.
 decode(Binary, #{message_bytes := Limit}, _) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
@@ -125,9 +128,9 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
     read(Binary, Depth, Most).
 
 -doc """
-The value of the last of four members of an object, `params`: of a request, of which `Text` is what
-stands behind `At` bytes that have its version and id, up to the value: its method and the key. And
-`other` where it is not that, or wrong, or there is more behind it.
+Decodes `params`, the last of a request's four members. `Text` is the part behind the first `At`
+bytes, which have the version and the id, up to the value: the method and the key. Returns `other`
+if the binary is different, invalid, or goes on behind the request.
 
 ## Examples
 
@@ -148,9 +151,9 @@ params(_, _, _, _) ->
     other.
 
 -doc """
-The first object that is a member `_meta` in the text of a value, as what is known when the next one
-is decoded. It keeps nothing of this one. `none` where there is none, or one of more than 1,024
-bytes.
+Returns the first object that is a member `_meta` in the text of a value, to be recognised when the
+next value is decoded. It keeps no part of `Binary` alive. `none` if there is no such object, or it
+has more than 1,024 bytes.
 
 ## Examples
 
@@ -180,7 +183,7 @@ known(Binary) ->
         _ -> none
     end.
 
-%% How deep a value is, and how many members its objects have together.
+%% The depth of a value, and the number of members of its objects.
 measures(Object) when is_map(Object) ->
     {Depth, Members} = measures(maps:values(Object)),
     {Depth, Members + map_size(Object)};
@@ -190,11 +193,11 @@ measures(Array) when is_list(Array) ->
 measures(_) ->
     {0, 0}.
 
--doc "The object that is known.".
+-doc "Returns the known object.".
 -spec object(known()) -> #{binary() => json_term()}.
 object({_, Object, _, _}) -> Object.
 
--doc "Whether an object is the one that is known.".
+-doc "Returns `true` if an object is the known one.".
 -spec is_known(json_term(), known() | none) -> boolean().
 is_known(Object, {_, Object, _, _}) -> true;
 is_known(_, _) -> false.
@@ -254,7 +257,7 @@ duplicate(Members, Object) ->
 to_integer(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_integer(Text);
 to_integer(_) -> throw({number_too_long, ?NUMBER_BYTES}).
 
-%% Whatever is raised in here, json:decode/3 raises {unexpected_sequence, Text} in its place.
+%% json:decode/3 replaces any exception of this fun by {unexpected_sequence, Text}.
 to_float(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_float(Text).
 
 unexpected(<<$\\, _/binary>>, Offset) -> {invalid_escape, Offset};
