@@ -1,12 +1,12 @@
 -module(erlmcp_fetch).
 -moduledoc """
-One HTTP request of the authorization flow, and its answer: a small document, asked for with a
-deadline and read within a bound. It runs in the process that asks.
+An HTTP request of the authorization flow, and its answer: a small document, with a deadline and a
+bound on its size. It runs in the process that asks.
 
-A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address that
+A URL is called only if `m:erlmcp_oauth_url` allows it, and at an address that
 `m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
-GET alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document
-only under a JSON media type.
+GET alone, within its origin, and at most three times. A redirect elsewhere is an error. JSON is
+accepted only under a JSON media type.
 """.
 
 -export([get_json/2, post_form/4, post_json/3]).
@@ -14,9 +14,9 @@ only under a JSON media type.
 -export_type([settings/0, answer/0, reason/0]).
 
 -doc """
-`deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has 30 seconds of the time
-until then. `plain` are the hosts that plain http is
-allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
+Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has at
+most 30 seconds until then. `plain` are the hosts that may be called over plain http, `tls` the
+options of TLS. Without `hosts` all addresses are allowed.
 """.
 -type settings() :: #{
     deadline := integer(),
@@ -24,7 +24,7 @@ allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
     tls := [ssl:tls_client_option()],
     hosts => erlmcp_outbound_hosts:hosts()
 }.
--doc "`json` is `none` where the body is not a JSON document.".
+-doc "An answer. `json` is `none` if the body is not a JSON document.".
 -type answer() :: #{
     status := 200..599,
     headers := #{binary() => binary()},
@@ -41,7 +41,7 @@ allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
 
 -define(BODY_BYTES, 1_048_576).
 -define(REDIRECTS, 3).
-%% A server that does not answer holds up a login, and everybody who waits for it.
+%% Milliseconds of a request: a slow server holds up a login, and all requests that wait for it.
 -define(REQUEST_MS, 30_000).
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
@@ -72,7 +72,7 @@ post_form(Url, Headers, Form, Settings) ->
 post_json(Url, Document, Settings) ->
     post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).
 
-%% A POST carries what is for its own URL alone, and so no redirect of one is followed.
+%% The body of a POST is for its own URL alone, so no redirect of it is followed.
 post(Url, Headers, Body, Settings) ->
     maybe
         {ok, Answer} ?= exchange(~"POST", Url, Headers, Body, Settings),
@@ -91,7 +91,7 @@ redirected(Answer, _, _) ->
     {ok, Answer}.
 
 resolved(Location, Url) when byte_size(Location) =< 4096 ->
-    %% uri_string takes text; these are bytes.
+    %% uri_string takes text, and a header is bytes.
     case unicode:characters_to_binary(Location) =:= Location
              andalso uri_string:resolve(Location, Url) of
         Target when is_binary(Target) -> Target;
@@ -110,7 +110,7 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
                   Settings#{deadline := Own})
     end.
 
-%% A host of several addresses is called at the first that can be reached.
+%% Of a host's several addresses, the first one that can be reached is called.
 exchanged([Address | Others], Origin, Request, Settings) ->
     case connected(Address, Origin, Request, Settings) of
         {error, {connect, _}} when Others =/= [] -> exchanged(Others, Origin, Request, Settings);
@@ -119,7 +119,7 @@ exchanged([Address | Others], Origin, Request, Settings) ->
 
 connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadline} = Settings) ->
     maybe
-        %% A server on stdio starts without it.
+        %% A node that only serves on stdio has not started gun.
         {ok, _} ?= application:ensure_all_started(gun),
         {ok, Options} ?= connection(Scheme, address(Host), Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
@@ -129,7 +129,7 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadlin
             gun:flush(Connection)
         end,
         case Answered of
-            %% It was over before it could be asked why, and nothing was sent on it.
+            %% The connection ended before its reason could be asked, and nothing was sent on it.
             {error, {connect, noproc}} ->
                 case left(Deadline) of
                     0 -> {error, timeout};
@@ -221,7 +221,7 @@ target(Url) ->
 headers(Headers) ->
     [{~"accept", ~"application/json"} | Headers].
 
-%% Of a header that comes twice, both: what needs one of them alone will not take the list.
+%% The values of a repeated header are joined; a header that must be single is then invalid.
 received(Given) ->
     lists:foldl(fun({Name, Value}, Headers) ->
                     maps:update_with(Name, fun(Old) -> <<Old/binary, ", ", Value/binary>> end,
@@ -250,7 +250,7 @@ connect_error({ok, Protocol}) -> {ok, Protocol};
 connect_error({error, timeout}) -> {error, timeout};
 connect_error({error, Reason}) -> {error, {connect, outline(Reason)}}.
 
-%% Gun's reasons may hold the state of a connection, with what was sent on it.
+%% Gun's reasons may hold the state of a connection, with the bytes sent on it.
 outline({shutdown, Reason}) -> outline(Reason);
 outline({down, Reason}) -> outline(Reason);
 outline({stream_error, Reason}) -> outline(Reason);

@@ -1,11 +1,11 @@
 -module(erlmcp_jwk).
 -moduledoc """
-Public keys as JSON (JWK), and which algorithm of signatures each serves. Pure.
+Public keys as JSON (JWK), and the signature algorithms that each serves. Pure.
 
-What comes from outside is read member by member: a key has only those of its kind, and keys of
-secrets (`oct`), too short or too long ones, and those that are for something else are none. A
-secret is a key only where its owner gives it as one (`secret/1`), and then for nothing but `HS256`
-and its like, which no public key serves: so nobody signs with what everybody knows.
+Keys from outside are read member by member: a key gets only the members of its kind. Keys of
+secrets (`oct`), of a wrong size or for another use are refused. A secret is a key only if its owner
+gives it as one (`secret/1`), for `HS256` and similar algorithms, which take no public key. So
+nothing that is public can sign.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 """.
@@ -16,12 +16,12 @@ Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, se
 
 -export_type([key/0]).
 
--doc "A public key, or a secret; `alg` and `kid` where its JWK has them.".
+-doc "A public key, or a secret, with `alg` and `kid` if its JWK has them.".
 -type key() :: #{map := #{binary() => binary()}, jose := jose_jwk:key(), alg => binary(),
                  kid => binary()}.
 
 -define(RSA_BITS, 2048).
-%% Checking a signature takes time with the size of both numbers of a key.
+%% Bounds, since the time to check a signature grows with both numbers of a key.
 -define(MOST_RSA_BITS, 8192).
 -define(EXPONENT_BYTES, 4).
 -define(KEYS, 100).
@@ -29,18 +29,18 @@ Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, se
 %% Keys that are tried for a token that does not name one.
 -define(TRIED, 8).
 
--doc "The algorithms of JWS that have public keys, as far as they are known here.".
+-doc "Returns the known algorithms of JWS that have public keys.".
 -spec algorithms() -> [binary()].
 algorithms() ->
     [~"RS256", ~"RS384", ~"RS512", ~"PS256", ~"PS384", ~"PS512", ~"ES256", ~"ES384", ~"ES512",
      ~"EdDSA"].
 
--doc "The algorithms of JWS that have a secret, which signs and verifies.".
+-doc "Returns the algorithms of JWS whose secret both signs and verifies.".
 -spec secret_algorithms() -> [binary()].
 secret_algorithms() ->
     [~"HS256", ~"HS384", ~"HS512"].
 
--doc "Whether an algorithm takes a key with these public members.".
+-doc "Returns `true` if an algorithm takes a key with these public members.".
 -spec fits(Algorithm :: binary(), #{binary() => term()}) -> boolean().
 fits(~"ES256", #{~"kty" := ~"EC", ~"crv" := ~"P-256"}) -> true;
 fits(~"ES384", #{~"kty" := ~"EC", ~"crv" := ~"P-384"}) -> true;
@@ -59,18 +59,18 @@ fits(<<Kind:2/binary, _/binary>> = Algorithm, #{~"kty" := ~"RSA", ~"n" := Modulu
         end;
 fits(_, _) -> false.
 
-%% What a number is written with, without the zeros before it.
+%% The bytes of a number, without the zeros before it.
 number(<<0, Rest/binary>>) -> number(Rest);
 number(Bytes) -> Bytes.
 
--doc "The keys of a JWK set that serve for signatures: of a set of more than 100, the first 100.".
+-doc "Returns the keys of a JWK set that serve for signatures; only its first 100 are read.".
 -spec set(term()) -> [key()].
 set(#{~"keys" := Given}) when is_list(Given) ->
     [Key || Jwk <- lists:sublist(Given, ?KEYS), {ok, Key} <- [of_set(Jwk)]];
 set(_) ->
     [].
 
-%% One key that is not well formed does not take the others with it.
+%% A malformed key does not invalidate the others.
 of_set(#{} = Jwk) ->
     case is_for_signatures(Jwk) andalso public(Jwk) of
         {ok, Key} -> {ok, maps:merge(Key, labels(Jwk))};
@@ -95,7 +95,7 @@ labels(Jwk) ->
     #{Name => Value || {Name, Member} <- [{alg, ~"alg"}, {kid, ~"kid"}],
                        #{Member := Value} <- [Jwk]}.
 
--doc "The public key that a JWK has, whatever else it has.".
+-doc "Returns the public key of a JWK, and ignores its other members.".
 -spec public(#{binary() => term()}) -> {ok, key()} | error.
 public(#{~"kty" := ~"RSA", ~"n" := _, ~"e" := Exponent} = Jwk) ->
     case decoded(Exponent) of
@@ -130,15 +130,15 @@ key(Members, Jwk) ->
         false -> error
     end.
 
--doc "A secret as a key; `secret_problem/2` says before whether it is one.".
+-doc "Returns a secret as a key, after `secret_problem/2` has accepted it.".
 -spec secret(binary()) -> key().
 secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Says what is wrong with a secret for these algorithms, without a byte of it, or `none`. It has at
-least the bytes of the algorithm's hash (RFC 7518, section 3.2), and is no public key, which
-everybody has.
+Returns what is wrong with a secret for these algorithms, without revealing a byte of it, or `none`.
+A secret must have at least the bytes of the algorithm's hash (RFC 7518, section 3.2). It must not
+be a public key, which is no secret.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->
@@ -174,8 +174,8 @@ is_der(Type, Bytes) ->
     end.
 
 -doc """
-Says what is wrong with a JWK that is no key for signatures: the member, what was expected and what
-came.
+Returns what is wrong with a JWK that is no key for signatures: the member, the expected value and
+the received one.
 """.
 -spec problem(term()) -> binary().
 problem(#{~"use" := Use}) when Use =/= ~"sig" -> came("use", "sig", Use);
@@ -243,8 +243,8 @@ text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
-The keys that a signature with this algorithm may be of: those of the id, if the header has one, or
-a few that fit. A key that names an algorithm serves for no other.
+Returns the keys that may have signed with this algorithm: those with the header's id, or a few that
+fit. A key that names an algorithm serves for no other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].
 candidates(Algorithm, Kid, Keys) ->
@@ -252,10 +252,10 @@ candidates(Algorithm, Kid, Keys) ->
                           Kid =:= none orelse maps:get(kid, Key, none) =:= Kid,
                           fits(Algorithm, Map)], ?TRIED).
 
--doc "Whether a compact JWS was signed with this algorithm and key.".
+-doc "Returns `true` if a compact JWS was signed with this algorithm and key.".
 -spec verifies(Jws :: binary(), Algorithm :: binary(), key()) -> boolean().
 verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
-    %% A point that is not on its curve, for one, crashes deep inside.
+    %% An invalid key, such as a point that is not on its curve, crashes inside jose.
     fits(Algorithm, Map) andalso
         try jose_jws:verify_strict(Key, [Algorithm], Jws) of
             {true, _, _} -> true;
@@ -264,7 +264,7 @@ verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
             error:_ -> false
         end.
 
--doc "The thumbprint of a key, as `jkt` has it.".
+-doc "Returns the thumbprint of a key, as in `jkt`.".
 -spec thumbprint(key()) -> binary().
 thumbprint(#{jose := Key}) ->
     <<Thumbprint/binary>> = jose_jwk:thumbprint(Key),

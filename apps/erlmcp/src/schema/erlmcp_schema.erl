@@ -1,16 +1,16 @@
 -module(erlmcp_schema).
 -moduledoc """
-JSON Schema: a schema is compiled once into funs, and validates values then without being looked
-at again. Pure.
+JSON Schema: a schema is compiled once into funs, which then validate values. Pure.
 
-Dialects: 2020-12, which is meant where no `$schema` is, 2019-09 and draft-07, and meta-schemas made
-of their vocabularies; another one is refused. The required part of the official test suite passes
-for all three. `format` is an annotation unless asked for (`m:erlmcp_schema_format` has the list).
+The dialects are 2020-12 (the default without `$schema`), 2019-09 and draft-07, and meta-schemas
+made of their vocabularies. Any other dialect is refused. The required part of the official test
+suite passes for all three. `format` is an annotation unless asserted (`m:erlmcp_schema_format` has
+the list).
 
-Nothing is fetched, ever: what a `$ref` means that leads out of the schema has to be given, and a
-schema with one that leads nowhere is refused. A schema may be hostile, and so may a value: the one
-is bounded in depth, subschemas and length of patterns, the other in the steps of its validation,
-and no pattern can take long.
+No document is ever fetched: the target of a `$ref` that leads out of the schema must be given. A
+schema with an unresolved `$ref` is refused. Schemas and values may be hostile. A schema is bounded
+in its depth, its subschemas and the length of patterns; a value in the steps of its validation. No
+pattern can take long.
 """.
 
 -include("erlmcp_schema.hrl").
@@ -75,24 +75,24 @@ compile(Schema) ->
     compile(Schema, #{}).
 
 -doc """
-A schema, ready to validate. Its keys are binaries.
+Compiles a schema, whose keys are binaries.
 
-| option | default | what it says |
+| option | default | meaning |
 | --- | --- | --- |
-| `dialect` | 2020-12 | what a schema without `$schema` is, by the address of its meta-schema |
+| `dialect` | 2020-12 | the dialect of a schema without `$schema`, by its meta-schema's address |
 | `formats` | `annotate` | `assert`: a value that is not of its `format` is not valid |
 | `schemas` | `#{}` | schemas that may be referred to, by their address without fragment |
 | `check` | `true` | whether the schema must be valid by the meta-schema of its dialect |
-| `metaschemas` | `#{}` | what `metaschemas/0` gives, kept: most of the time goes into these |
-| `max_depth` | 64 | how many subschemas may stand inside each other |
-| `max_subschemas` | 10,000 | how many subschemas there may be; what is referred to counts again |
-| `max_pattern` | 2,000 | bytes that a regular expression may have |
-| `max_steps` | 2,000,000 | subschemas that one validation may apply, as the other work is counted |
+| `metaschemas` | `#{}` | a kept result of `metaschemas/0`, which saves most of the time |
+| `max_depth` | 64 | levels of subschemas inside each other |
+| `max_subschemas` | 10,000 | subschemas; the target of a reference counts again |
+| `max_pattern` | 2,000 | bytes of a regular expression |
+| `max_steps` | 2,000,000 | steps of a validation: applied subschemas, and comparable work |
 | `max_errors` | 10 | errors that a validation reports at most |
 
 A path in a reason is a JSON pointer to the place in the schema. `endless_ref` is a reference that
-comes back to itself for the same value, so that no validation would end. The meta-schema checks the
-schema alone, not those given beside it.
+leads back to itself for the same value, so that no validation would end. The meta-schema checks the
+schema alone, and not those in `schemas`.
 
 ## Examples
 
@@ -146,8 +146,8 @@ metaschema(Document, Documents) ->
     end.
 
 -doc """
-The compiled meta-schemas of the three dialects, for the option `metaschemas` of `compile/2`.
-Whoever compiles many schemas keeps them.
+Returns the compiled meta-schemas of the three dialects, for the option `metaschemas` of
+`compile/2`. Keep them to compile many schemas.
 """.
 -spec metaschemas() -> #{Uri :: binary() => compiled()}.
 metaschemas() ->
@@ -156,9 +156,9 @@ metaschemas() ->
          {ok, Document} <- [erlmcp_schema_dialect:document(Uri)]}.
 
 -doc """
-Whether a value is valid. The errors come in the order of the schema's keywords, at most as many as
-`max_errors` says; `{error, budget}` is a validation that took more than `max_steps`. An error is a
-small term that holds what is wrong and where; `explain/1` and `details/1` tell it.
+Validates a value. The errors are in the order of the schema's keywords, at most `max_errors`.
+`{error, budget}` means that the validation took more than `max_steps`. An error is a small term;
+`explain/1` and `details/1` describe it.
 
 ## Examples
 
@@ -195,13 +195,13 @@ errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
     catch
         throw:{full, Run} -> erlmcp_schema_run:errors(Run);
         throw:{halt, Error} -> [Error];
-        %% Where a schema is only asked whether the value passes (`not`, `contains`).
+        %% A pattern under `not` or `contains`, where only validity counts, has no path of its own.
         throw:pattern -> [{halted, none, Value, [], []}];
         throw:budget -> budget
     end.
 
 -doc """
-The same where nothing is asked but yes or no; a validation that takes too long says no.
+Returns `true` if a value is valid; `false` also for a validation that takes too long.
 
 ## Examples
 
@@ -222,7 +222,7 @@ is_valid(Value, #compiled{table = Table, max_steps = Steps}) ->
     end.
 
 -doc """
-What `validate/2` found wrong, a sentence each.
+Describes the errors of `validate/2`, each in a sentence.
 
 ## Examples
 
@@ -240,14 +240,14 @@ explain(Errors) ->
     [erlmcp_schema_error:sentence(Error) || Error <- Errors].
 
 -doc """
-The same with both places: the value's (`instance_path`) and that of the keyword it breaks
-(`schema_path`, as the validation came to it, through references), as JSON pointers.
+Describes the errors of `validate/2` with both places, as JSON pointers: the value's
+(`instance_path`) and the broken keyword's (`schema_path`, through references).
 """.
 -spec details([error(), ...]) -> [detail(), ...].
 details(Errors) ->
     [erlmcp_schema_error:detail(Error) || Error <- Errors].
 
--doc "Why a schema cannot be compiled, in a sentence.".
+-doc "Describes why a schema cannot be compiled, in a sentence.".
 -spec reason(reason()) -> binary().
 reason(Reason) ->
     erlmcp_value_text:reason(Reason).

@@ -1,6 +1,6 @@
 -module(erlmcp_schema_error).
 -moduledoc """
-What a validation found wrong: a small term while it validates, told when somebody reads it. Pure.
+The errors of a validation: small terms while it runs, made into text when they are read. Pure.
 """.
 
 -export([detail/1, sentence/1]).
@@ -9,12 +9,12 @@ What a validation found wrong: a small term while it validates, told when somebo
 
 -import(erlmcp_value_text, [value/1, literal/1, count/2]).
 
--doc "The paths have their last token first.".
+-doc "An error. The paths have their last token first.".
 -type error() :: {kind(), Expected :: term(), Value :: term(),
                   Instance :: erlmcp_schema_run:path(), Schema :: erlmcp_schema_run:path()}.
 -doc """
-The keyword; or that the schema is `false`, that the object is `closed` to a member, that a pattern
-`halted`.
+The kind of an error: a keyword, the schema `false`, an object that is `closed` to a member, or a
+pattern that was `halted`.
 """.
 -type kind() :: binary() | false | closed | halted.
 -type detail() :: #{
@@ -23,7 +23,7 @@ The keyword; or that the schema is `false`, that the object is `closed` to a mem
     message := binary()
 }.
 
--doc "Both places, as JSON pointers, and the sentence.".
+-doc "Returns both places, as JSON pointers, and the sentence.".
 -spec detail(error()) -> detail().
 detail({_, _, _, Instance, Schema} = Error) ->
     #{
@@ -32,7 +32,7 @@ detail({_, _, _, Instance, Schema} = Error) ->
         message => sentence(Error)
     }.
 
--doc "What is wrong, of which field.".
+-doc "Returns a sentence on the field and its error.".
 -spec sentence(error()) -> binary().
 sentence(Error) ->
     iolist_to_binary([said(Error), $.]).
@@ -134,7 +134,7 @@ few(Text, Limit, Count) ->
 same([{A, First}, {B, Second} | _]) when A == B -> {First, Second};
 same([_ | Rest]) -> same(Rest).
 
-%% The schema that was meant is most likely the one that goes wrong furthest inside of the value.
+%% The schema that was meant is most likely the one whose error lies deepest in the value.
 nearest([First | Errors]) ->
     lists:foldl(fun(Error, Best) ->
         case depth(Error) > depth(Best) of

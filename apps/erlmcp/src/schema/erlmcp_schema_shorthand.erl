@@ -1,28 +1,28 @@
 -module(erlmcp_schema_shorthand).
 -moduledoc """
-A short way to write the schemas that most tools have, and which terms are that. Pure.
+A short notation for the schemas of most tools. Pure.
 
-| shorthand | what it is |
+| shorthand | meaning |
 | --- | --- |
 | `string`, `integer`, `number`, `boolean`, `null` | a value of that type |
 | `any`, `object`, `array` | any value, object, array |
 | `{enum, [a, ~"b", 3]}`, `{const, 1}` | one of these values; this value |
 | `[Type]` | an array of such items |
 | `#{name => Type}`, `{fields, #{name => Type}}` | an object with these members and no others |
-| `{any_of, [Type, ...]}` | what one of these is |
+| `{any_of, [Type, ...]}` | one of these types |
 | `{optional, Type}` | of a member: it may be absent |
 | `{Type, #{minimum => 1, ...}}` | the same, with more keywords of JSON Schema |
 | `{Type, ~"..."}` | the same, with a description |
-| `{schema, Map}` | JSON Schema as it is |
+| `{schema, Map}` | the map is JSON Schema |
 
-A map is JSON Schema as it is where it has a `type` that is the name of a JSON Schema type or a list
-of them, one of `properties`, `anyOf`, `oneOf`, `allOf` and `additionalProperties`, or a key that
-begins with `$`. An empty map is any object. Every other map is a shorthand, and so is
-`{fields, Map}`, for members that have such names themselves.
+A map is JSON Schema if it has one of `properties`, `anyOf`, `oneOf`, `allOf` and
+`additionalProperties`, or a key that begins with `$`. So is a map whose `type` is the name of a
+JSON Schema type, or a list of such names. An empty map is any object. Every other map is a
+shorthand, and so is `{fields, Map}`, for members that have such names themselves.
 
-Names and keywords may be atoms or binaries; an atom that stands for a value is a string, except
-`true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` has the type that all of its
-values have, if they have one.
+Names and keywords may be atoms or binaries. An atom as a value is a string, except `true`, `false`,
+`null` and Elixir's `nil`, which is `null`. An `enum` gets the type that all of its values share, if
+any.
 """.
 
 -export([expand/1, is_json_schema/1, reason/1]).
@@ -45,7 +45,7 @@ values have, if they have one.
 -type reason() :: {bad_shorthand, [binary()], term()}.
 
 -doc """
-The JSON Schema, with binaries as its keys.
+Expands a shorthand to JSON Schema, with binaries as its keys.
 
 The reason of an error has the names that lead to the part that is neither a shorthand nor JSON.
 
@@ -122,7 +122,7 @@ object(Fields, Path) ->
     },
     maps:merge(Object, #{~"required" => Required || Required =/= []}).
 
-%% The type that all of the values have: many clients ask for one beside an `enum`.
+%% The type that all values share, which many clients require next to an `enum`.
 type_of(Values) ->
     Types = [{~"string", fun is_binary/1}, {~"integer", fun is_integer/1},
              {~"number", fun is_number/1}, {~"boolean", fun is_boolean/1}],
@@ -161,7 +161,7 @@ name(Name, _) when is_atom(Name) -> atom_to_binary(Name);
 name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
--doc "Whether a map is JSON Schema as it is.".
+-doc "Returns `true` if a map is JSON Schema and not a shorthand.".
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->
     lists:any(fun says_so/1, maps:to_list(Map)).
@@ -183,7 +183,7 @@ is_keyword(<<"$", _/binary>>) -> true;
 is_keyword(Name) ->
     lists:member(Name, [~"properties", ~"anyOf", ~"oneOf", ~"allOf", ~"additionalProperties"]).
 
--doc "Why a term is no schema, in a sentence.".
+-doc "Describes why a term is not a schema, in a sentence.".
 -spec reason(reason()) -> binary().
 reason({bad_shorthand, Path, Term}) ->
     Where = [[$/, Name] || Name <- Path],

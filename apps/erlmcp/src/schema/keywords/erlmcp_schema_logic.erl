@@ -10,7 +10,7 @@ Pure.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
--doc "The parts of a schema that these keywords are.".
+-doc "Returns the parts of a schema for these keywords.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
@@ -57,7 +57,7 @@ branch_of(Keyword, Schema, Context) ->
 finds(Pairs) ->
     [{Token, Find} || {Token, {_, Find}} <- Pairs].
 
-%% Each of the schemas that may be applied costs a step.
+%% Each schema that may be applied costs a step.
 charged(Cost, Check) ->
     fun
         (V, Table, Budget) when Cost =< Budget -> Check(V, Table, Budget - Cost);
@@ -102,7 +102,7 @@ first_tag([Name | Names], Tags) ->
 first_tag([], _) ->
     none.
 
-%% What passes the referring schema passes the one referred to.
+%% A value that passes the referring schema also passes the target.
 followed(#place{schema = #{~"$ref" := _}, dialect = Dialect} = Place, Index) ->
     case erlmcp_schema_dialect:has(~"$ref", Dialect) of
         true -> erlmcp_schema_place:reference(~"$ref", Place, Index);
@@ -111,7 +111,7 @@ followed(#place{schema = #{~"$ref" := _}, dialect = Dialect} = Place, Index) ->
 followed(Place, _) ->
     Place.
 
-%% The constants of the required properties, where nothing but an object passes.
+%% The constants of the required properties, if only objects pass.
 tags(#place{schema = #{} = Whole, dialect = Dialect}) ->
     Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
                         erlmcp_schema_dialect:effective(Whole, Dialect)),
@@ -171,7 +171,7 @@ conditional(If, Then, Else) ->
         end
     end.
 
-%% The tag tells which schema was meant: the others fail by it.
+%% The tag names the schema that was meant; the value fails the others by their tags.
 find_tagged(Keyword, Name, Numbers, Finds) ->
     Count = tuple_size(Finds),
     fun
@@ -200,7 +200,7 @@ choose(Keyword, Finds, V, I, S, Run) ->
             Left
     end.
 
-%% Which schemas the value passes, and the first error of each other.
+%% The schemas that the value passes, and the first error of each other one.
 branches([{Token, Find} | Finds], V, I, S, Run, Passed, Failed) ->
     case Find(V, I, [Token | S], branch(spent(1, Run))) of
         #run{errors = []} = Tried ->

@@ -1,11 +1,11 @@
 -module(erlmcp_auth).
 -moduledoc """
-Who asks, and what he may: the identity of an HTTP request, as the listener's `authenticate` says
-it. It is asked once for each request, before the request's body is read.
+The identity of an HTTP request, as the listener's `authenticate` returns it. It is asked once for
+each request, before the request's body is read.
 
-A principal is any term that means the same client each time: sessions, sealed state and the lists
-of what only some may see belong to the principal that they were made for, compared by `=:=`. What
-changes while a client stays the same (a token, its expiry) has no place in it.
+A principal is any term that means the same client each time. Sessions, sealed state and restricted
+lists belong to the principal that they were made for, compared by `=:=`. So a principal must not
+contain values that change for the same client, such as a token or its expiry.
 
 Source: specification 2026-07-28, "Authorization", and "Security Best Practices / Session
 Hijacking".
@@ -15,11 +15,11 @@ Hijacking".
 
 -export_type([principal/0, identity/0, authenticate/0, ask/0, request/0]).
 
--doc "Who asks; `anonymous` where nobody is asked.".
+-doc "The client of a request; `anonymous` without authentication.".
 -type principal() :: term().
 -doc """
-Who asks, and which scopes the request has. `claims` is what its token says beside, and `expires_at`
-the second of system time from which it is good no more: a stream that is open then ends.
+The principal and the scopes of a request. `claims` are further claims of its token. `expires_at` is
+the second of system time from which the token is invalid: an open stream ends then.
 """.
 -type identity() :: #{
     principal := principal(),
@@ -29,8 +29,8 @@ the second of system time from which it is good no more: a stream that is open t
     dpop_nonce => binary()
 }.
 -doc """
-The head of an HTTP request. Header names are in lower case; `path` is without a query.
-`certificate` is the client's (DER), where TLS asked for one and the client has one.
+The head of an HTTP request. Header names are in lower case; `path` has no query. `certificate` is
+the client's (DER), if TLS asked for one and the client has one.
 """.
 -type request() :: #{
     method := binary(),
@@ -41,29 +41,28 @@ The head of an HTTP request. Header names are in lower case; `path` is without a
     certificate => public_key:der_encoded()
 }.
 -doc """
-Says who asks, or why the request is refused: `Reason` is a sentence in UTF-8 that the client is
-shown. With a map it says more than the principal: `scopes` (all, unless it says so), `claims`,
-`expires_at`.
+A fun that returns the principal of a request, or the reason for its refusal, a sentence in UTF-8
+that the client sees. The map adds `scopes` (`all` by default), `claims` and `expires_at`.
 """.
 -type ask() :: fun((request()) ->
     {ok, principal()} | {ok, principal(), map()} | {error, Reason :: binary()}).
 -doc """
-How a listener finds out who asks. A fun runs in the connection's process, which waits for it, so it
-looks up and does not call; `{process, Fun}` runs it in a process of its own, with a deadline.
-`{certificate, Options}` takes the client's certificate; see `m:erlmcp_certificate`.
+The authentication of a listener. A fun runs in the connection's process, which waits for it, so it
+should look up and not call. `{process, Fun}` runs it in a process of its own, with a deadline.
+`{certificate, Options}` uses the client's certificate; see `m:erlmcp_certificate`.
 """.
 -type authenticate() ::
     ask() | {process, ask()} | {certificate, erlmcp_certificate:options()}.
 
--doc "The identity of those that nobody asked.".
+-doc "Returns the identity of requests without authentication.".
 -spec anonymous() -> identity().
 anonymous() ->
     #{principal => anonymous, scopes => all}.
 
 -doc """
-The identity of a request, or its refusal: 401 where `authenticate` refuses. Where it crashes, or
-gives what is neither, it is 500; the log has the place of the crash, and nothing of the request,
-whose headers are secrets. `Key` is that of the server that is asked, as elsewhere here.
+Returns the identity of a request, or its refusal: 401 if `authenticate` refuses, 500 if it crashes
+or returns an invalid term. The log has the place of a crash, and no part of the request, whose
+headers are secrets. `Key` is that of the server, here and below.
 """.
 -spec identity(ask(), request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
@@ -93,13 +92,13 @@ is_known(claims, Claims, Good) -> Good andalso is_map(Claims);
 is_known(expires_at, Second, Good) -> Good andalso (is_integer(Second) orelse Second =:= infinity);
 is_known(_, _, _) -> false.
 
--doc "The refusal of a request where nobody said in time who asks.".
+-doc "Returns the refusal of a request whose authentication did not end in time.".
 -spec unavailable(Milliseconds :: pos_integer()) -> erlmcp_refusal:refusal().
 unavailable(Milliseconds) ->
     erlmcp_refusal:new(dependency_unavailable, ~"who asks was not found out in time",
                        #{limit => Milliseconds, retry_after_ms => 1000}).
 
--doc "The refusal of a request where the process that was to say who asks died without a word.".
+-doc "Returns the refusal of a request whose authenticating process died.".
 -spec died(Key :: reference()) -> erlmcp_refusal:refusal().
 died(Key) ->
     failed(died, [], Key).
@@ -108,8 +107,8 @@ refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_cre
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
-What a fun of the user's gives that is asked who asks; where it crashes, 500, and the log has the
-place and nothing of what it was given.
+Runs an authentication fun of the user's. If it crashes, the error is a 500, and the log has the
+place and none of the arguments.
 """.
 -spec guarded(fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.
@@ -120,7 +119,7 @@ guarded(Fun, Key) ->
         _:Reason:Stack -> {error, failed(outline(Reason), Stack, Key)}
     end.
 
--doc "The refusal where such a fun gives what it may not.".
+-doc "Returns the refusal for an invalid return value of such a fun.".
 -spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
 bad_return(Key) ->
     failed(bad_return, [], Key).
@@ -130,12 +129,12 @@ failed(Reason, Stack, Key) ->
                                      stacktrace => [place(Entry) || Entry <- Stack]}, Key),
     erlmcp_refusal:new(internal_error, ~"internal error", #{code => -32603, incident => Incident}).
 
-%% What kind of error, without the value it was made with.
+%% The kind of an error, without the value it was made with.
 outline(Reason) when is_atom(Reason) -> Reason;
 outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
 outline(_) -> thrown.
 
-%% Arguments stand in the place of the arity of a function that had no clause for them.
+%% A function without a matching clause has its arguments in place of its arity.
 place({Module, Function, Arguments, Location}) when is_list(Arguments) ->
     {Module, Function, length(Arguments), Location};
 place(Entry) ->

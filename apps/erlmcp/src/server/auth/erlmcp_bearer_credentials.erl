@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_credentials).
 -moduledoc """
-The token of a request, and whether who sends it has what the token is bound to: a key, by a proof
-(DPoP), or the certificate of the connection.
+The token of a request, and the proof that its sender may use it: of a key (DPoP), or the
+certificate of the connection.
 
 Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
 """.
@@ -15,8 +15,8 @@ Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
 -define(TOKEN_BYTES, 16_384).
 
 -doc """
-The scheme and the token of `Authorization`. Other schemes than those that the listener takes are
-none.
+Returns the scheme and the token of `Authorization`. A scheme that the listener does not accept
+counts as none.
 """.
 -spec read(erlmcp_bearer:request(), erlmcp_bearer_options:settings()) ->
     {ok, scheme(), Token :: binary()} | {error, erlmcp_bearer_failure:failure()}.
@@ -45,8 +45,8 @@ is_token(Token) ->
                                  [{capture, none}, dollar_endonly]).
 
 -doc """
-Whether the sender may use the token; if so, the nonce that it is to use next, where that is a new
-one. A proof serves once, and is used up here: it is looked at last.
+Checks that the sender may use the token, and returns the nonce to use next if there is a new one. A
+proof serves once, and is used up here; so it is checked last.
 """.
 -spec bound(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
             erlmcp_bearer:request(),
@@ -92,8 +92,7 @@ key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, 
 key(dpop, _, _, _, _, _) ->
     {error, erlmcp_bearer_failure:proof(~"DPoP: the proof is missing")}.
 
-%% Where a proxy stands before the listener, the client's URL is on the resource's origin, and its
-%% path may be the resource's.
+%% Behind a proxy, the client's URL has the resource's origin, and its path may be the resource's.
 wanted(Token, #{method := Method, path := Path, url := Url}, Settings, Now) ->
     Resources = erlmcp_bearer_options:resources(Settings, Url),
     Targets = [erlmcp_oauth_url:under_origin(Resource, Path) || Resource <- Resources],

@@ -1,9 +1,9 @@
 -module(erlmcp_bearer_keeper).
 -moduledoc """
-The process of a listener that has other machines asked: for an issuer's keys, or about a token.
-Each question is asked by a process of its own (a flight), once for all who wait for
-it; of those about tokens there are sixteen at a time, and the others wait for their turn. It also
-forgets what is old.
+The process of a listener that asks other machines, for an issuer's keys or about a token. Each
+question runs in a process of its own (a flight), once for all requests that wait for its answer. At
+most sixteen questions about tokens run at a time, and others wait for their turn. The keeper also
+removes old entries.
 """.
 
 -behaviour(gen_server).
@@ -27,12 +27,12 @@ forgets what is old.
     questions = #{} :: #{erlmcp_bearer_source:subject() => #question{}},
     flights = #{} :: #{pid() => erlmcp_bearer_source:subject()},
     turns = queue:new() :: queue:queue(erlmcp_bearer_source:subject()),
-    %% when a failure of a source was last logged
+    %% When a failure of a source was last logged.
     logged = #{} :: #{pos_integer() => integer()}
 }).
 
 -define(ABOUT_TOKENS, 16).
-%% Milliseconds between two questions for the same keys, and after one that came to nothing.
+%% Milliseconds between two questions for the same keys, and after one without an answer.
 -define(FETCH_MS, 10_000).
 -define(RETRY_MS, 2_000).
 -define(SWEEP_MS, 5_000).
@@ -40,15 +40,16 @@ forgets what is old.
 %% Words of memory of a flight. An answer has at most a megabyte.
 -define(FLIGHT_HEAP, 4_000_000).
 
--doc "Starts it.".
+-doc "Starts the keeper of a listener.".
 -spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     gen_server:start_ret().
 start_link(Settings, Tables) ->
     gen_server:start_link(?MODULE, {Settings, Tables}, []).
 
 -doc """
-Asks, and does not wait: the waiter is sent what comes of it, if that comes before the deadline, in
-milliseconds of monotonic time.
+Asks about a subject, and does not wait. The waiter gets the outcome as a message, if it comes
+before `Deadline`, in milliseconds of monotonic time. The token is in a fun, so that nothing prints
+it.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -63,7 +64,7 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
         {full, Limit} -> {error, erlmcp_bearer_failure:busy(Limit)}
     end.
 
--doc "Has the keys of a source fetched again, for which nobody waits.".
+-doc "Fetches the keys of a source again, in the background.".
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->
     case erlmcp_bearer_tables:keeper(Tables) of
@@ -94,7 +95,7 @@ handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
         true ->
             {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
         false ->
-            %% They were fetched while this was on its way.
+            %% The keys were fetched while this question was on its way.
             ok = told(Subject, ok, [Waiter], Tables),
             {noreply, State}
     end;
@@ -174,7 +175,7 @@ handle_info(sweep, #state{tables = Tables} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% A reason may hold what the process worked on.
+%% A reason may contain data of the process, such as a token.
 outline(killed) -> killed;
 outline(_) -> crashed.
 
@@ -202,7 +203,7 @@ kept(Index, {error, _}, Tables) ->
     ok = erlmcp_bearer_tables:fetch_again(Index, ?RETRY_MS, Tables),
     {error, unavailable}.
 
-%% Whoever sends tokens could have it logged as often as he likes.
+%% Clients could cause this at any rate, so it is logged once a minute.
 logged(Index, {error, Reason}, #state{settings = #{server := Key}, logged = Logged} = State) ->
     Now = erlang:monotonic_time(millisecond),
     case Logged of

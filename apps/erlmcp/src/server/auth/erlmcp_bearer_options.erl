@@ -1,6 +1,6 @@
 -module(erlmcp_bearer_options).
 -moduledoc """
-The options of `authenticate => {bearer, Options}`: one map, checked once, when the server starts.
+The options of `authenticate => {bearer, Options}`: one map, checked once when the server starts.
 Pure.
 """.
 
@@ -9,24 +9,25 @@ Pure.
 -export_type([options/0, settings/0, source/0, static/0, verified/0]).
 
 -doc """
-- `tokens`: who says whether a token is good: sources, asked in this order until one knows it. See
+The options of `bearer`.
+
+- `tokens`: the sources that check a token, asked in this order until one knows it. See
   `t:source/0`.
 - `resource`: the URI of this server as clients write it, or several; tokens must be for one of
-  them. It is needed where clients use another URL than that of the listener's own address: behind a
-  proxy, or with a name. By default it is the endpoint's URL.
+  them. It is needed if clients use another URL than the listener's own address: behind a proxy, or
+  with a name. By default it is the endpoint's URL.
 - `authorization_servers`: the issuers that clients are sent to; by default those of `tokens`.
-- `principal`: a fun of a token's claims that gives the principal; by default `{Issuer, Subject}`,
-  or `{Issuer, {client, ClientId}}` of a token without a subject. It runs in the connection's
-  process.
-- `dpop`: whether tokens are bound to a key of the client's (RFC 9449): `off` (the default; a bound
+- `principal`: a fun that maps a token's claims to the principal; by default `{Issuer, Subject}`, or
+  `{Issuer, {client, ClientId}}` for a token without a subject. It runs in the connection's process.
+- `dpop`: whether tokens are bound to a key of the client (RFC 9449): `off` (the default; a bound
   token is refused), `optional` or `required`.
-- `dpop_nonce`: whether proofs have to have a nonce of this server's, which changes every five
-  minutes (`false`).
+- `dpop_nonce`: whether proofs must have a nonce of this server, which changes every five minutes
+  (`false`).
 - `dpop_proofs`, `dpop_proofs_per_key`: how many proofs may be in use, all together (100,000) and of
-  one key (10,000). A proof is in use until it is too old to be taken. A key may have fewer as those
-  of other keys fill the table, in proportion to the room that they leave.
-- `wait_ms`: how long a request waits for the authorization servers, all together (10,000).
-- `tls`: options of TLS with them.
+  one key (10,000). A proof is in use until it is too old to be accepted. As proofs of other keys
+  fill the table, the limit of a key shrinks in proportion to the remaining room.
+- `wait_ms`: milliseconds that a request waits for the authorization servers, all together (10,000).
+- `tls`: options of TLS with the authorization servers.
 """.
 -type options() :: #{
     tokens := [source(), ...],
@@ -41,21 +42,21 @@ Pure.
     tls => [ssl:tls_client_option()]
 }.
 -doc """
-Who says whether a token is good.
+A source that checks tokens.
 
-- `jwt`: the token itself, signed by the `issuer` with a key of its `jwks`: those at an https URL
+- `jwt`: the token itself, signed by the `issuer` with a key of its `jwks`. They are at an https URL
   (or http on the loopback), or a list of JWKs. `algorithms` are `RS256`, `PS256`, `ES256` and
-  `EdDSA` unless told; `HS256`, `HS384` and `HS512` stand alone, and have a secret in place of keys,
-  of at least the bytes of their hash. `audience` takes the place of `resource`; `leeway_s` is how
-  far clocks may differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`,
-  which also stands for none).
-- `introspection`: the authorization server, asked at `uri` by a client that has an id and a secret,
-  or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for
-  `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is revoked serves that much
-  longer. `audience` is as above: an answer has to name it.
+  `EdDSA` by default. `HS256`, `HS384` and `HS512` stand alone, and have a secret in place of keys,
+  of at least the bytes of their hash. `audience` takes the place of `resource`. `leeway_s` is how
+  far clocks may differ (60, at most 300). `types` are the values of `typ` (`at+jwt` and `JWT`,
+  which also means none).
+- `introspection`: the authorization server, asked at `uri` by a client. The client has an id and a
+  secret, or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept
+  for `cache_s` seconds (30; 0 for not at all, at most 300), so a revoked token is accepted that
+  much longer. `audience` is as above: an answer must name it.
 - `static`: a list of tokens.
-- `verify`: a fun that is given the token and the head of the request. It runs in the connection's
-  process, so it looks up and does not call. `unknown` leaves the token to the next source.
+- `verify`: a fun that gets the token and the head of the request. It runs in the connection's
+  process, so it should look up and not call. `unknown` leaves the token to the next source.
 """.
 -type source() ::
     {jwt, #{issuer := binary(),
@@ -70,19 +71,19 @@ Who says whether a token is good.
     | {verify, fun((Token :: binary(), erlmcp_bearer:request()) ->
                        {ok, verified()} | {error, binary()} | unknown)}.
 -doc """
-A token, or its SHA-256 in hexadecimal digits, and whose it is. Without `scopes` it has none.
+A token, or its SHA-256 in hexadecimal digits, with its principal. Without `scopes` it has none.
 """.
 -type static() :: #{token | sha256 => binary(), principal := erlmcp_auth:principal(),
                     scopes => all | [binary()], expires_at => integer()}.
 -doc """
-What a fun knows of a token. Without `scopes` it has none; `expires_at` is in seconds of system
-time.
+The result of a `verify` fun. Without `scopes` the token has none; `expires_at` is in seconds of
+system time.
 """.
 -type verified() :: #{principal := erlmcp_auth:principal(), scopes => all | [binary()],
                       expires_at => integer() | infinity, claims => #{binary() => term()}}.
 -doc """
-The options with their defaults; secrets are in funs, and of static tokens there are hashes.
-`server` is the key of the server that they are of (`m:erlmcp_log`).
+The options with their defaults. Secrets are in funs, and static tokens are hashed. `server` is the
+key of the server that they belong to (`m:erlmcp_log`).
 """.
 -type settings() :: #{
     sources := [{pos_integer(), erlmcp_bearer_source:source()}],
@@ -111,8 +112,8 @@ The options with their defaults; secrets are in funs, and of static tokens there
 -define(STATIC, 10_000).
 
 -doc """
-Whether these are options. An error says which one is not what was expected, and never its value.
-What belongs to a source has its path: `{tokens, 1, issuer}`.
+Checks options. An error names the option and the expected value, and never its value. Options of a
+source are named by their path: `{tokens, 1, issuer}`.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -244,8 +245,8 @@ shown(Name) when is_binary(Name) -> erlmcp_printable:quoted(Name);
 shown(Name) when is_atom(Name) -> [~"the atom ", erlmcp_printable:quoted(atom_to_binary(Name))];
 shown(_) -> ~"what is no binary".
 
-%% Who could choose the algorithm of a token could have a public key taken for a secret. So a source
-%% has the one or the other, and a secret only where its algorithms are named.
+%% A client that can choose a token's algorithm could have a public key taken for a secret. So a
+%% source has either keys or a secret, and a secret only with named algorithms.
 keys_and_algorithms(#{jwks := {secret, Secret}} = Jwt) ->
     case maps:get(algorithms, Jwt, []) of
         [] ->
@@ -341,7 +342,7 @@ is_resource(Value) -> is_binary(Value) andalso element(1, erlmcp_oauth_url:canon
 one_or_more([_ | _] = Values, Is) -> lists:all(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
 
--doc "What requests are checked with, from options that were checked.".
+-doc "Returns the settings of checked options.".
 -spec settings(options()) -> settings().
 settings(#{tokens := Tokens} = Options) ->
     Secret = crypto:strong_rand_bytes(32),
@@ -361,7 +362,7 @@ settings(#{tokens := Tokens} = Options) ->
       blind => Blind,
       nonces => fun() -> Nonces end}.
 
-%% A table is looked into by a hash that nobody outside can compute, so how long that takes says
+%% Tables are keyed by a hash that only this node can compute, so the time of a look-up reveals
 %% nothing about the tokens in it.
 blinded(Hash, Secret) ->
     crypto:mac(hmac, sha256, Secret, Hash).
@@ -385,7 +386,7 @@ source({verify, Fun}, _) ->
 
 keys({keys, Keys}) -> {keys, erlmcp_jwk:set(#{~"keys" => Keys})};
 keys({uri, Uri}) -> {uri, Uri};
-%% It is a secret, and stays in a fun.
+%% A secret stays in a fun.
 keys({secret, Secret}) ->
     {ok, Text} = revealed(Secret),
     Key = erlmcp_jwk:secret(Text),
@@ -416,8 +417,8 @@ listed(Values) when is_list(Values) -> Values;
 listed(Value) -> [Value].
 
 -doc """
-The URIs that tokens may be for, the one that clients are told first. On the loopback, without
-`resource`, its addresses and its name mean the same.
+Returns the URIs that tokens may be for; clients are told the first. On the loopback, without
+`resource`, its addresses and its name count as the same.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
-Who asks with a token: the listener's sources, asked in their order until one of them knows it. It
-runs in the process that asks; what another machine has to say comes as an outcome.
+The sources of a listener, which find the identity of a token: they are asked in their order until
+one knows it. It runs in the process that asks; answers of another machine come as outcomes.
 """.
 
 -export([identity/5]).
@@ -20,16 +20,16 @@ runs in the process that asks; what another machine has to say comes as an outco
                         audience := resource | [binary()]}}
     | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
     | {verify, fun((binary(), erlmcp_bearer:request()) -> term())}.
--doc "What is to be asked of another machine: the keys of a source, or whether it knows a token.".
+-doc "A question to another machine: the keys of a source, or whether a source knows a token.".
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
--doc "What came of it. The keys are in the table then.".
+-doc "The answer to a question. After `ok` the keys are in the table.".
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
 -type outcomes() :: #{subject() => outcome()}.
 
-%% A signature that was checked is not checked again for so long.
+%% Seconds for which a checked signature is not checked again.
 -define(SIGNED_S, 60).
-%% Of the name that a token has for its algorithm.
+%% Bytes of the algorithm's name in a token.
 -define(ALGORITHM_BYTES, 16).
 
 -record(asked, {
@@ -44,8 +44,8 @@ runs in the process that asks; what another machine has to say comes as an outco
 }).
 
 -doc """
-Who asks and what the token is bound to; or why it is refused; or what has to be asked first, and
-for which token.
+Returns the identity of a token and its bindings; or the reason for its refusal; or the question to
+ask first, and the token to ask it for.
 """.
 -spec identity(Token :: binary(), erlmcp_bearer:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
@@ -96,7 +96,7 @@ ask({introspection, Source}, Index, #asked{outcomes = Outcomes, digest = Digest}
     Subject = {token, Index, Digest},
     introspected(maps:get(Subject, Outcomes, none), Subject, Source, Asked).
 
-%% A fun of the user's.
+%% The result of a user's fun.
 
 verified({ok, {ok, #{principal := Principal} = Given}}, Now, Key) ->
     Identity = maps:merge(#{scopes => [], expires_at => infinity, claims => #{}},
@@ -121,7 +121,7 @@ verified({error, Refusal}, _, _) ->
 
 jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
     #{types := Types, algorithms := Algorithms, keys := Known} = Source,
-    %% Without a type it is a JWT as it always was.
+    %% A JWT without a type counts as `jwt`.
     maybe
         true ?= lists:member(maps:get(Type, #{none => ~"jwt"}, Type), Types)
             orelse refused(~"the token is of another type"),
@@ -138,7 +138,7 @@ jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
         {error, Failure} -> {error, Failure}
     end.
 
-%% A secret has no id, whatever the token calls it.
+%% A secret has no id, so the token's `kid` is ignored.
 verified_by({secret, _}, Jwt, Algorithms, Keys) ->
     case erlmcp_jwt:signed(Jwt#{kid := none}, Algorithms, Keys) of
         {error, unknown_key} -> {error, signature};
@@ -167,7 +167,7 @@ unsigned(signature) -> ~"the token's signature does not hold".
 refreshed(fresh, _, _) -> ok;
 refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).
 
-%% The keys are asked for once for a request, and not soon after they were.
+%% The keys are asked for once for a request, and not soon after an earlier question.
 fetched({keys, Index} = Subject, Otherwise, #asked{outcomes = Outcomes, tables = Tables} = Asked) ->
     case Outcomes of
         #{Subject := {error, unavailable}} ->
