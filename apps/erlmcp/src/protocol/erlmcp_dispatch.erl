@@ -1,14 +1,14 @@
 -module(erlmcp_dispatch).
 -moduledoc """
-What each request method does, for all revisions and both eras: an answer that is known, or a call
-of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
+The effect of each request method, for all revisions and both eras: an answer that is known, or a
+call of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
 """.
 
 -export([request/5]).
 
 -export_type([client/0]).
 
--doc "Who asks, however his era says it.".
+-doc "The client of a request, in the same form for both eras.".
 -type client() :: #{
     principal := erlmcp_auth:principal(),
     scopes := erlmcp_scope:scopes(),
@@ -17,12 +17,12 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
     client_info := map() | undefined,
     client_capabilities := map(),
     log_level := erlmcp_meta:level() | undefined,
-    %% of a stateless request on HTTP: they say again what it says
+    %% The headers of a stateless request on HTTP, which mirror its body.
     headers => none | erlmcp_header:headers(),
     atom() => term()
 }.
 
--doc "The effect of a request.".
+-doc "Returns the effect of a request.".
 -spec request(Method :: binary(), erlmcp_message:id(), Params :: map(), client(),
               erlmcp_catalog:catalog()) -> erlmcp_engine:effect().
 request(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
@@ -32,7 +32,7 @@ request(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
         Effect -> Effect
     end.
 
-%% What is answered from the catalog has the bound of what handlers give.
+%% Answers from the catalog have the same bound as results of handlers.
 bounded({reply, _, Bytes} = Reply, Id, Revision, Catalog) ->
     maybe
         {ok, Max} ?= erlmcp_catalog:reply_bytes(Catalog),
@@ -146,7 +146,7 @@ found(error, Refused, Unknown, Name) ->
     {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_value_text:name(Name)],
                                #{code => -32602, status => 400})}.
 
-%% Whoever sees it knows that it is there; to use it he must have been given its scopes.
+%% A client that sees a definition knows that it exists; to use it the client must have its scopes.
 permitted(Definition, #{scopes := Scopes}) ->
     erlmcp_scope:check(erlmcp_definition:needs(Definition), Scopes).
 
@@ -163,7 +163,7 @@ resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
         error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
     end.
 
-%% The arguments that a prompt's definition calls required; all of them are strings.
+%% The arguments that a prompt's definition requires; all of them are strings.
 required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
     Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
                        not is_map_key(Name, Arguments)],
@@ -189,7 +189,7 @@ call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
                  context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
     end.
 
-%% That of most calls is made at once.
+%% The context of most calls is built in one step.
 context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog) when
     map_size(Target) =:= 2, not is_map_key(claims, Client)
 ->
@@ -205,7 +205,7 @@ context(Target, Meta, Token, Client, Catalog) ->
     maps:merge(Target, Who#{meta => Meta, progress_token => Token,
                             server_meta => erlmcp_catalog:server_meta(Catalog)}).
 
-%% What a stateless client brings back from an earlier round; the call opens the state.
+%% The input that a stateless client returns from an earlier round; the call opens the state.
 input(Params, '2026-07-28') when
     is_map_key(~"inputResponses", Params); is_map_key(~"requestState", Params)
 ->
@@ -223,7 +223,7 @@ input(Params, '2026-07-28') when
 input(_, _) ->
     {ok, #{responses => #{}}}.
 
-%% Completion: what the definition lists is answered here, what a fun finds by a call.
+%% Completion: values in the definition are answered here, values of a fun by a call.
 
 complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
     maybe

@@ -1,10 +1,10 @@
 -module(erlmcp_skill).
 -moduledoc """
-A skill: its files checked, and everything that a client may ask of it encoded. Pure;
-`erlmcp_skill_folder` reads the files of a folder.
+A skill: its files checked, and all answers about it encoded. Pure; `erlmcp_skill_folder` reads the
+files of a folder.
 
-A skill that is wrong is `{bad_skill, Skill, Place, Expected}`: which skill, the file or the field
-of its frontmatter, and what was expected there.
+The error of an invalid skill is `{bad_skill, Skill, Place, Expected}`. `Place` is the file or the
+field of its frontmatter, and `Expected` what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
@@ -19,9 +19,9 @@ A skill as a map. Its files are named by their paths in it, with `/` between fol
 
 - `files` alone, with a `SKILL.md`;
 - `name`, `description` and `body` in place of `SKILL.md`, and the other fields of its frontmatter;
-- `path`: the folder that has them.
+- `path`: the folder with the files.
 
-`prefix` is what stands before its name in its URIs, such as `~"acme/billing"`.
+`prefix` stands before the skill's name in its URIs, such as `~"acme/billing"`.
 """.
 -type source() :: #{
     path => file:name_all(),
@@ -30,7 +30,7 @@ A skill as a map. Its files are named by their paths in it, with `/` between fol
     compatibility => binary(), metadata => #{binary() => binary()}, allowed_tools => [binary()],
     prefix => binary()
 }.
--doc "A file: a resource whose contents are known.".
+-doc "A file: a resource with fixed contents.".
 -type file() :: #{
     key := binary(), wire := #{binary() => term()}, contents := binary(), digest := binary(),
     listed := boolean()
@@ -41,22 +41,22 @@ A skill as a map. Its files are named by their paths in it, with `/` between fol
 -type error() ::
     {bad_skill, Skill :: binary(), Place :: binary(), Expected :: binary()}.
 
-%% What every host loads: "Servers SHOULD NOT serve a skill that exceeds either limit".
+%% The limits that every host loads: "Servers SHOULD NOT serve a skill that exceeds either limit".
 -define(MAX_FILES, 512).
 -define(MAX_BYTES, 16_777_216).
 -define(MAX_PATH_BYTES, 1024).
 
 -define(MAIN, ~"SKILL.md").
 
--doc "Files that one skill may have, its `SKILL.md` among them.".
+-doc "Returns the number of files that one skill may have, with its `SKILL.md`.".
 -spec max_files() -> pos_integer().
 max_files() -> ?MAX_FILES.
 
--doc "Bytes that the files of one skill may have.".
+-doc "Returns the number of bytes that the files of one skill may have.".
 -spec max_bytes() -> pos_integer().
 max_bytes() -> ?MAX_BYTES.
 
--doc "A skill ready for the catalog, or what is wrong with it.".
+-doc "Compiles a skill for the catalog, or returns what is wrong with it.".
 -spec compile(source()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->
     Label = label(Source),
@@ -72,7 +72,7 @@ compile(Source) ->
         throw:{Place, Expected} -> {error, {bad_skill, Label, Place, Expected}}
     end.
 
--doc "What a skill is called in errors: its folder, or its name where it can be told.".
+-doc "Returns the name of a skill in errors: its folder, or its name if it has a readable one.".
 -spec label(term()) -> binary().
 label(#{folder := Folder}) -> Folder;
 label(#{name := Name}) when is_binary(Name) -> Name;
@@ -160,7 +160,7 @@ frontmatter(#{?MAIN := Bytes}) ->
 frontmatter(_) ->
     throw({?MAIN, ~"a file of this name"}).
 
-%% What the Agent Skills specification says of the fields. Others pass.
+%% The rules of the Agent Skills specification for its fields. Other fields pass.
 check_fields(Frontmatter) ->
     Name = required(~"name", Frontmatter),
     re:run(Name, "^(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$",
@@ -206,7 +206,7 @@ prefix(#{prefix := Prefix}) ->
 prefix(_) ->
     ~"".
 
-%% As clients see it.
+%% The skill as clients see it.
 
 definition(SkillPath, Frontmatter, Files) ->
     Root = <<"skill://", SkillPath/binary, $/>>,
@@ -240,11 +240,11 @@ file(Root, Path, Bytes, Frontmatter) ->
 names(?MAIN, _, Frontmatter) -> maps:with([~"name", ~"description"], Frontmatter);
 names(_, Name, _) -> #{~"name" => Name}.
 
-%% What RFC 3986 lets stand in a segment stays as it is.
+%% Characters that RFC 3986 allows in a segment stay as they are.
 quoted(Segment) ->
     uri_string:quote(Segment, "!$&'()*+,;=:@").
 
--doc "The digest of a file, as entries have it.".
+-doc "Returns the digest of a file, as entries have it.".
 -spec digest(binary()) -> binary().
 digest(Bytes) ->
     Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),

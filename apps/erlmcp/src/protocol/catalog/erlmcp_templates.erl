@@ -1,8 +1,8 @@
 -module(erlmcp_templates).
 -moduledoc """
-The resource templates that a URI is matched against, in the order of their list. A few are at hand
-as a list; where there are more that would be much to write with each change, and they are looked
-for among the entries. Pure.
+The resource templates that a URI is matched against, in the order of their list. Up to sixteen are
+kept as a list of their own. More would be costly to copy with each change, and are looked up in the
+entries. Pure.
 """.
 
 -export([new/1, match/4, matches/2]).
@@ -13,7 +13,7 @@ for among the entries. Pure.
 
 -define(FEW, 16).
 
--doc "The templates of these entries.".
+-doc "Returns the templates of these entries.".
 -spec new(erlmcp_catalog_entries:entries()) -> templates().
 new(Entries) ->
     Found = erlmcp_catalog_entries:take(?FEW + 1, resource_template, -1, fun({_, Definition, _}) ->
@@ -24,7 +24,7 @@ new(Entries) ->
         false -> Found
     end.
 
--doc "The first template that matches a URI and that a principal sees, and its variables.".
+-doc "Returns the first template that matches a URI and that a principal sees, with its variables.".
 -spec match(Uri :: binary(), erlmcp_auth:principal(), templates(),
             erlmcp_catalog_entries:entries()) ->
     {ok, resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
@@ -53,7 +53,7 @@ first(Uri, Principal, [#{template := Template} = Definition | Definitions]) ->
         _ -> first(Uri, Principal, Definitions)
     end.
 
--doc "Whether a template matches a URI, whoever sees it.".
+-doc "Returns `true` if a template matches a URI, whether or not a principal sees it.".
 -spec matches(Uri :: binary(), erlmcp_catalog_entries:entries()) -> boolean().
 matches(Uri, Entries) ->
     Match = fun({_, #{template := Template}, _}) ->
