@@ -9,7 +9,8 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
 
 -behaviour(gen_statem).
 
--export([start_link/1, stop/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
+-export([start_link/1, stop/1, live/2, renegotiate/3, notify/3, subscribe/3, unsubscribe/2]).
+-export([info/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
 -export_type([client/0, live/0]).
@@ -114,8 +115,8 @@ live(#{peer := Peer}, Deadline) ->
 -doc """
 Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation.
 """.
--spec lost(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
-lost(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
+-spec renegotiate(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
 
 ask(Peer, Question, Deadline) ->
@@ -194,7 +195,7 @@ opened(Transport, Target, Settings, Table) ->
             Peer = #peer{client = Client, channel = Channel, table = Table,
                          way = first_way(Settings),
                          subscriptions = erlmcp_client_subscriptions:new()},
-            {ok, serving, begun(Peer), {{timeout, sweep}, ?SWEEP, look}};
+            {ok, serving, negotiate_if_up(Peer), {{timeout, sweep}, ?SWEEP, look}};
         {error, Reason} ->
             {stop, {shutdown, Reason}}
     end.
@@ -203,8 +204,8 @@ opened(Transport, Target, Settings, Table) ->
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
 
-begun(#peer{way = up} = Peer) -> negotiate(Peer);
-begun(Peer) -> Peer.
+negotiate_if_up(#peer{way = up} = Peer) -> negotiate(Peer);
+negotiate_if_up(Peer) -> Peer.
 
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
     Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
@@ -249,7 +250,7 @@ handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer
 handle_event(info, {notification, {Method, Params}, Weight}, _,
              #peer{client = #{ids := Counters}} = Peer) ->
     atomics:sub(Counters, 2, Weight),
-    {keep_state, heard(Method, Params, Peer)};
+    {keep_state, notification(Method, Params, Peer)};
 handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
     way(Event, Peer);
 handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
@@ -257,7 +258,8 @@ handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
 handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
 handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    settled(Peer#peer{subscriptions = erlmcp_client_subscriptions:ended(Pid, Subscriptions)});
+    Next = erlmcp_client_subscriptions:worker_ended(Pid, Subscriptions),
+    settled(Peer#peer{subscriptions = Next});
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};
 handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
@@ -268,7 +270,7 @@ handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscrip
     Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:stream(Pid, State, Subscriptions),
+    Next = erlmcp_client_subscriptions:stream_event(Pid, State, Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
     ok = erlmcp_client_call:sweep(Calls),
@@ -320,9 +322,9 @@ forget(#peer{client = #{peer := Self}} = Peer) ->
     Peer#peer{live = undefined, pending = undefined}.
 
 negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
-    Renewed = erlmcp_client_subscriptions:renewed({Client, Live}, Subscriptions),
+    Renewed = erlmcp_client_subscriptions:restart({Client, Live}, Subscriptions),
     Next = lists:foldr(fun(Request, Acc) ->
-                           erlmcp_client_subscriptions:asked(Request, {Client, Live}, Acc)
+                           erlmcp_client_subscriptions:answer(Request, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = Peer) ->
@@ -357,14 +359,14 @@ way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
-    Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),
+    Next = erlmcp_client_subscriptions:answer(Request, {Client, Live}, Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 way({message, {request, _, _, _} = Request}, #peer{early = Early} = Peer) when
     length(Early) < ?EARLY
 ->
     {keep_state, Peer#peer{early = [Request | Early]}};
 way({message, {notification, Method, Params}}, Peer) ->
-    {keep_state, heard(Method, Params, Peer)};
+    {keep_state, notification(Method, Params, Peer)};
 way(_, _) ->
     keep_state_and_data.
 
@@ -376,12 +378,12 @@ end_negotiator(Pid) ->
     ok.
 
 %% The server withdraws one of its requests. The notification may come on any stream.
-heard(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
+notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
     #peer{epoch = Epoch, early = Early} = Peer,
     ok = erlmcp_client_question:take_back({Epoch, Id}, Client),
     Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
-heard(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+notification(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
-    Next = erlmcp_client_subscriptions:heard(Method, Params, Subscriptions),
+    Next = erlmcp_client_subscriptions:notify_all(Method, Params, Subscriptions),
     Peer#peer{subscriptions = Next}.

@@ -85,7 +85,7 @@ discovered({ok, #{~"supportedVersions" := Versions} = Result, _}, Client, Epoch,
 ->
     Revision = erlmcp_revision:latest(stateless),
     case lists:member(erlmcp_revision:name(Revision), Versions) of
-        true -> {ok, known(unknown(Revision, Epoch), Result)};
+        true -> {ok, with_server(unknown(Revision, Epoch), Result)};
         false -> offered(Versions, Client, Epoch)
     end;
 discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = Versions}}}},
@@ -108,7 +108,7 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
 discovered({error, Reason} = Error, #{settings := #{rules := Rules}} = Client, Epoch, fall_back) ->
     case {is_old(Reason), Rules} of
         {true, _} -> session(erlmcp_revision:latest(session), Client, Epoch);
-        {false, line} -> unheard(is_mute(Reason), Error, Client, Epoch);
+        {false, line} -> after_silence(is_mute(Reason), Error, Client, Epoch);
         {false, http} -> Error
     end;
 discovered({error, _} = Error, _, _, _) ->
@@ -131,9 +131,9 @@ is_mute({closed, _}) -> true;
 is_mute(_) -> false.
 
 %% A modern server that was only slow names its revisions when it refuses `initialize`.
-unheard(false, Error, _, _) ->
+after_silence(false, Error, _, _) ->
     Error;
-unheard(true, _, Client, Epoch) ->
+after_silence(true, _, Client, Epoch) ->
     case session(erlmcp_revision:latest(session), Client, Epoch) of
         {error, {rpc, #{code := -32022}}} = Unsupported ->
             discovered(Unsupported, Client, Epoch, never);
@@ -182,7 +182,7 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         {ok, Agreed} ?= agreed(Result),
         Session = maps:get(~"mcp-session-id", Headers, none),
         true ?= Session =:= none orelse is_visible(Session),
-        Live = known((unknown(Agreed, Epoch))#{session := Session}, Result),
+        Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
         ok ?= erlmcp_client_exchange:tell(~"notifications/initialized", #{}, Client, Live),
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
@@ -223,7 +223,7 @@ unknown(Revision, {Epoch, Generation}) ->
     #{epoch => Epoch, generation => Generation, revision => Revision, session => none,
       capabilities => #{}, server_info => #{}}.
 
-known(Live, Result) ->
+with_server(Live, Result) ->
     Instructions = maps:from_list([{instructions, Text}
                                    || #{~"instructions" := Text} <- [Result], is_binary(Text)]),
     maps:merge(Live#{capabilities := object(~"capabilities", Result),

@@ -62,20 +62,20 @@ listen(#listen{client = #{channel := {Transport, Handle}} = Client} = Listen) ->
 receiving(Exchange, #listen{client = #{channel := {Transport, _}}} = Listen) ->
     receive
         {'EXIT', _, _} ->
-            left(Exchange, Listen);
+            leave(Exchange, Listen);
         Message ->
             case Transport:received(Message, Exchange) of
                 other -> receiving(Exchange, Listen);
                 {Events, Next} -> events(Events, Next, Listen)
             end
     after silence(Listen) ->
-        ok = left(Exchange, Listen),
+        ok = leave(Exchange, Listen),
         again(timeout, Listen)
     end.
 
 %% On a channel where aborting the exchange does not close a stream, a notification tells the
 %% server.
-left(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
+leave(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
     case Transport:abort(Exchange) of
         true ->
             ok;
@@ -120,7 +120,7 @@ next(Event, Events, Exchange, Listen) ->
             events(Events, Exchange, Listen);
         cut ->
             ok = erlmcp_client_connection:unsubscribe(Client, Reference),
-            left(Exchange, Listen)
+            leave(Exchange, Listen)
     end.
 
 finished(Reason, #listen{subscriber = Pid, reference = Reference, client = Client}) ->

@@ -59,8 +59,8 @@ server. With `line`, a connection is a session, and an older server may not answ
 defaults() ->
     [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
      {max_timeout, 600_000, ~"milliseconds of a call, however much progress it makes"},
-     {connect_timeout, 10_000, ~"milliseconds until a connection stands"},
-     {input_timeout, 600_000, ~"milliseconds that an answer to what the server asks may take"},
+     {connect_timeout, 10_000, ~"milliseconds to establish a connection"},
+     {input_timeout, 600_000, ~"milliseconds for an answer to a question of the server"},
      {calls, 1_000, ~"calls that run at once"},
      {subscriptions, 100, ~"subscriptions at once"}].
 

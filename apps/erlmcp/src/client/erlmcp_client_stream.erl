@@ -69,13 +69,13 @@ events([{message, {notification, Method, Params}} | Events], Exchange, Stream) -
     ok = erlmcp_client_connection:notify(Stream#stream.client, Method, Params),
     events(Events, Exchange, Stream);
 events([{message, {request, _, _, _} = Request} | Events], Exchange, Stream) ->
-    events(Events, Exchange, asked(Request, Stream));
+    events(Events, Exchange, answer_request(Request, Stream));
 events([{failed, Reason} | _], _, Stream) ->
     failed(Reason, Stream);
 events([_ | Events], Exchange, Stream) ->
     events(Events, Exchange, Stream).
 
-asked(Request, #stream{client = Client, live = Live, questions = Questions} = Stream) ->
+answer_request(Request, #stream{client = Client, live = Live, questions = Questions} = Stream) ->
     Stream#stream{questions = erlmcp_client_questions:ask(Request, {Client, Live}, Questions)}.
 
 %% These 4xx pass by themselves: too slow, too many, and an earlier stream that is still open.
@@ -91,8 +91,8 @@ failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = S
             Peer ! {stream, self(), refused},
             ok;
         #{} ->
-            _ = erlmcp_client_connection:lost(Client, Live,
-                                              erlang:monotonic_time(millisecond) + ?OPEN),
+            _ = erlmcp_client_connection:renegotiate(Client, Live,
+                                                     erlang:monotonic_time(millisecond) + ?OPEN),
             failed(lost, Stream)
     end;
 failed(_, #stream{pause = Pause} = Stream) ->

@@ -7,8 +7,8 @@ server. Their resources are counted there, so that the server is asked to watch 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
 """.
 
--export([check/1, new/0, is_empty/1, add/4, remove/3, ended/2, renewed/2]).
--export([end_all/2, heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
+-export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/2, restart/2]).
+-export([end_all/2, notify_all/3, answer/3, subscribed/3, stream_event/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
 -export_type([subscriptions/0, filter/0, event/0]).
@@ -70,7 +70,7 @@ filter(Key, Value) when
 ->
     is_boolean(Value) orelse ~"a boolean";
 filter(_, _) ->
-    ~"nothing that can be subscribed to".
+    ~"no such kind of change".
 
 -doc "Returns an empty set of subscriptions.".
 -spec new() -> subscriptions().
@@ -92,15 +92,15 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
             {error, {overload, Limit}};
         _ ->
             Reference = monitor(process, Pid),
-            Subscription = begun(Reference, #subscription{pid = Pid, filter = Filter}, Server),
+            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server),
             {ok, Reference, announced(Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
 %% Before the server is known there is nothing to begin; `renewed/2` follows.
-begun(_, Subscription, {_, undefined}) ->
+start(_, Subscription, {_, undefined}) ->
     Subscription;
-begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
+start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
     #{revision := Revision} = Live,
     Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
@@ -163,11 +163,11 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
 unwatch(_, _, _) ->
     ok.
 
--doc "A linked process has ended: a question's, a stream's, or that of a subscription.".
--spec ended(pid(), subscriptions()) -> subscriptions().
-ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+-doc "Removes a linked process that has ended: a question's, a stream's, or a subscription's.".
+-spec worker_ended(pid(), subscriptions()) -> subscriptions().
+worker_ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = none});
-ended(Pid, #subscriptions{all = All} = Subscriptions) ->
+worker_ended(Pid, #subscriptions{all = All} = Subscriptions) ->
     Subscriptions#subscriptions{all = maps:map(
         fun(_, #subscription{worker = Worker} = Subscription) when Worker =:= Pid ->
                 Subscription#subscription{worker = undefined};
@@ -183,16 +183,16 @@ end_all(Reason, #subscriptions{all = All}) ->
                   end, maps:to_list(All)).
 
 -doc "Begins all subscriptions again after a negotiation with the server.".
--spec renewed({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
+-spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
-renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
+restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     ok = case Stream of
         {_, Old} -> end_worker(Old);
         none -> ok
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         begun(Reference, Subscription#subscription{asked = false}, Server)
+                         start(Reference, Subscription#subscription{asked = false}, Server)
                      end, All),
     announced(Subscriptions#subscriptions{all = Again, stream = opened(Server)}).
 
@@ -224,17 +224,17 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
     end.
 
 -doc "Takes the news of a session's stream: it is open, open again, or refused.".
--spec stream(pid(), open | refused, subscriptions()) -> subscriptions().
-stream(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
+-spec stream_event(pid(), open | refused, subscriptions()) -> subscriptions().
+stream_event(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = {open, Pid}});
-stream(Pid, open, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
+stream_event(Pid, open, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
     lists:foreach(fun({Reference, #subscription{pid = Subscriber}}) ->
                       deliver(Subscriber, Reference, subscribed)
                   end, maps:to_list(All)),
     Subscriptions;
-stream(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+stream_event(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = none});
-stream(_, _, Subscriptions) ->
+stream_event(_, _, Subscriptions) ->
     Subscriptions.
 
 -doc "Returns `true` if the session's stream is being opened.".
@@ -255,8 +255,8 @@ announced(#subscriptions{all = All} = Subscriptions) ->
         end, All)}.
 
 -doc "Tells the subscribers of a session of a notification that belongs to no call.".
--spec heard(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
-heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
+-spec notify_all(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
+notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
     case event(Method, Params) of
         none ->
             Subscriptions;
@@ -295,9 +295,9 @@ deliver(Pid, Reference, Event) ->
     end.
 
 -doc "Answers a request that the server sent outside of any call's stream.".
--spec asked(erlmcp_message:message(),
-            {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
-            subscriptions()) -> subscriptions().
-asked(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
+-spec answer(erlmcp_message:message(),
+             {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
+             subscriptions()) -> subscriptions().
+answer(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
     Asked = erlmcp_client_questions:ask(Request, Server, Questions),
     Subscriptions#subscriptions{questions = Asked}.

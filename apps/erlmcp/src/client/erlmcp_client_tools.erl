@@ -105,4 +105,4 @@ fits(Schema, #{~"structuredContent" := Content}) ->
             ok
     end;
 fits(_, _) ->
-    {error, ~"structuredContent: expected what the tool's output schema says, got none"}.
+    {error, ~"structuredContent: expected the content of the tool's output schema, got none"}.

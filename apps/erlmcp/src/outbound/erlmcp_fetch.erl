@@ -131,7 +131,7 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadlin
         case Answered of
             %% The connection ended before its reason could be asked, and nothing was sent on it.
             {error, {connect, noproc}} ->
-                case left(Deadline) of
+                case remaining_ms(Deadline) of
                     0 -> {error, timeout};
                     _ -> connected(Address, Origin, Request, Settings)
                 end;
@@ -144,7 +144,7 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadlin
 
 answered(Connection, {Method, Target, Headers, Body}, #{deadline := Deadline}) ->
     maybe
-        {ok, _} ?= connect_error(gun:await_up(Connection, left(Deadline))),
+        {ok, _} ?= connect_error(gun:await_up(Connection, remaining_ms(Deadline))),
         Stream = gun:request(Connection, Method, Target, headers(Headers), Body, #{flow => 4}),
         {ok, Status, Given, End} ?= head(Connection, Stream, Deadline),
         {ok, Text} ?= body(End, Connection, Stream, Deadline),
@@ -153,7 +153,7 @@ answered(Connection, {Method, Target, Headers, Body}, #{deadline := Deadline}) -
     end.
 
 head(Connection, Stream, Deadline) ->
-    case gun:await(Connection, Stream, left(Deadline)) of
+    case gun:await(Connection, Stream, remaining_ms(Deadline)) of
         {response, End, Status, Headers} -> {ok, Status, Headers, End};
         {inform, _, _} -> head(Connection, Stream, Deadline);
         {error, timeout} -> {error, timeout};
@@ -165,7 +165,7 @@ body(fin, _, _, _) -> {ok, ~""};
 body(nofin, Connection, Stream, Deadline) -> body(Connection, Stream, Deadline, 0, []).
 
 body(Connection, Stream, Deadline, Size, Parts) ->
-    case gun:await(Connection, Stream, left(Deadline)) of
+    case gun:await(Connection, Stream, remaining_ms(Deadline)) of
         {data, _, Part} when Size + byte_size(Part) > ?BODY_BYTES ->
             {error, {too_large, ?BODY_BYTES}};
         {data, fin, Part} ->
@@ -182,7 +182,7 @@ body(Connection, Stream, Deadline, Size, Parts) ->
     end.
 
 connection(Scheme, Host, #{tls := Tls, deadline := Deadline}) ->
-    Common = #{retry => 0, connect_timeout => left(Deadline), protocols => [http]},
+    Common = #{retry => 0, connect_timeout => remaining_ms(Deadline), protocols => [http]},
     case Scheme of
         ~"http" ->
             {ok, Common#{transport => tcp}};
@@ -260,5 +260,5 @@ outline(Reason) when is_atom(Reason) -> Reason;
 outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
 outline(_) -> other.
 
-left(Deadline) ->
+remaining_ms(Deadline) ->
     max(0, Deadline - erlang:monotonic_time(millisecond)).

@@ -145,9 +145,9 @@ secret_problem(Secret, Algorithms) when is_binary(Secret) ->
     {Bytes, Algorithm} = lists:max([{hash_bytes(Algorithm), Algorithm} || Algorithm <- Algorithms]),
     case is_written_key(Secret) of
         true ->
-            ~"a secret that is known to nobody else; the text of a key or of a certificate came";
+            ~"a secret that only its owner knows, not the text of a key or of a certificate";
         false when byte_size(Secret) < Bytes ->
-            text("a secret of at least ~b bytes for ~ts; ~b came",
+            text("a secret of at least ~b bytes for ~ts, got ~b",
                  [Bytes, Algorithm, byte_size(Secret)]);
         false ->
             none
@@ -178,22 +178,22 @@ Returns what is wrong with a JWK that is no key for signatures: the member, the 
 the received one.
 """.
 -spec problem(term()) -> binary().
-problem(#{~"use" := Use}) when Use =/= ~"sig" -> came("use", "sig", Use);
+problem(#{~"use" := Use}) when Use =/= ~"sig" -> mismatch("use", "sig", Use);
 problem(#{~"key_ops" := Operations} = Jwk) ->
     case is_list(Operations) andalso lists:member(~"verify", Operations) of
         true -> problem(maps:remove(~"key_ops", Jwk));
-        false -> came("key_ops", "a list with verify", Operations)
+        false -> mismatch("key_ops", "a list with verify", Operations)
     end;
 problem(#{~"kty" := ~"RSA"} = Jwk) ->
     case {size_of(~"n", Jwk), size_of(~"e", Jwk)} of
-        {none, _} -> came("n", "a number in base64url", maps:get(~"n", Jwk, none));
+        {none, _} -> mismatch("n", "a number in base64url", maps:get(~"n", Jwk, none));
         {_, Bytes} when Bytes =:= none; Bytes > ?EXPONENT_BYTES ->
-            came("e", "a number of at most 4 bytes in base64url", maps:get(~"e", Jwk, none));
+            mismatch("e", "a number of at most 4 bytes in base64url", maps:get(~"e", Jwk, none));
         _ ->
             {ok, Modulus} = decoded(maps:get(~"n", Jwk)),
             case bit_size(number(Modulus)) of
                 Bits when Bits < ?RSA_BITS; Bits > ?MOST_RSA_BITS ->
-                    text("n: expected a number of ~b to ~b bits; ~b came",
+                    text("n: expected a number of ~b to ~b bits, got ~b",
                          [?RSA_BITS, ?MOST_RSA_BITS, Bits]);
                 _ ->
                     label_problem(Jwk)
@@ -201,18 +201,18 @@ problem(#{~"kty" := ~"RSA"} = Jwk) ->
     end;
 problem(#{~"kty" := ~"EC", ~"crv" := Curve} = Jwk) ->
     case coordinate(Curve) of
-        none -> came("crv", "P-256, P-384 or P-521", Curve);
+        none -> mismatch("crv", "P-256, P-384 or P-521", Curve);
         Bytes -> bytes_problem([~"x", ~"y"], Bytes, Jwk)
     end;
 problem(#{~"kty" := ~"OKP", ~"crv" := ~"Ed25519"} = Jwk) ->
     bytes_problem([~"x"], 32, Jwk);
-problem(#{~"kty" := ~"OKP"} = Jwk) -> came("crv", "Ed25519", maps:get(~"crv", Jwk, none));
-problem(#{~"kty" := ~"EC"}) -> came("crv", "P-256, P-384 or P-521", none);
+problem(#{~"kty" := ~"OKP"} = Jwk) -> mismatch("crv", "Ed25519", maps:get(~"crv", Jwk, none));
+problem(#{~"kty" := ~"EC"}) -> mismatch("crv", "P-256, P-384 or P-521", none);
 problem(#{~"kty" := ~"oct"}) ->
     ~"kty: oct is a secret, which is given as {secret, Secret}";
-problem(#{~"kty" := Type}) -> came("kty", "RSA, EC or OKP", Type);
+problem(#{~"kty" := Type}) -> mismatch("kty", "RSA, EC or OKP", Type);
 problem(#{kty := _}) -> ~"kty: expected names and values that are binaries";
-problem(#{}) -> came("kty", "RSA, EC or OKP", none);
+problem(#{}) -> mismatch("kty", "RSA, EC or OKP", none);
 problem(_) -> ~"expected a map with kty and the members of its kind".
 
 bytes_problem([], _, Jwk) ->
@@ -220,12 +220,12 @@ bytes_problem([], _, Jwk) ->
 bytes_problem([Name | Names], Bytes, Jwk) ->
     case size_of(Name, Jwk) of
         Bytes -> bytes_problem(Names, Bytes, Jwk);
-        none -> text("~ts: expected ~b bytes in base64url; none came", [Name, Bytes]);
-        Other -> text("~ts: expected ~b bytes in base64url; ~b came", [Name, Bytes, Other])
+        none -> text("~ts: expected ~b bytes in base64url, got none", [Name, Bytes]);
+        Other -> text("~ts: expected ~b bytes in base64url, got ~b", [Name, Bytes, Other])
     end.
 
 label_problem(Jwk) ->
-    text("alg and kid: expected texts of at most ~b bytes; others came: ~ts",
+    text("alg and kid: expected texts of at most ~b bytes, got others: ~ts",
          [?ID_BYTES, lists:join(", ", [Name || Name <- [~"alg", ~"kid"], is_map_key(Name, Jwk)])]).
 
 size_of(Name, Jwk) ->
@@ -234,10 +234,10 @@ size_of(Name, Jwk) ->
         error -> none
     end.
 
-came(Name, Expected, none) -> text("~ts: expected ~ts; it is missing", [Name, Expected]);
-came(Name, Expected, Came) when is_binary(Came) ->
-    text("~ts: expected ~ts; ~ts came", [Name, Expected, erlmcp_printable:quoted(Came)]);
-came(Name, Expected, _) -> text("~ts: expected ~ts; no text came", [Name, Expected]).
+mismatch(Name, Expected, none) -> text("~ts: expected ~ts, got nothing", [Name, Expected]);
+mismatch(Name, Expected, Came) when is_binary(Came) ->
+    text("~ts: expected ~ts, got ~ts", [Name, Expected, erlmcp_printable:quoted(Came)]);
+mismatch(Name, Expected, _) -> text("~ts: expected ~ts, got no text", [Name, Expected]).
 
 text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).

@@ -91,7 +91,7 @@ outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named}
         true -> ok;
         false ->
             Why = {inner_address, list_to_binary(inet:ntoa(Innermost))},
-            asked(#{host => Host, url => Url, why => Why}, Hosts)
+            ask_user(#{host => Host, url => Url, why => Why}, Hosts)
     end.
 
 %% The owner of a name chooses its addresses. They may claim to be in the same network, and not to
@@ -162,11 +162,11 @@ outside(_, Url, Issuer, Hosts) ->
             ok;
         false ->
             {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),
-            asked(#{host => Host, url => Url, why => {other_origin, Issuer}}, Hosts)
+            ask_user(#{host => Host, url => Url, why => {other_origin, Issuer}}, Hosts)
     end.
 
-asked(#{host := Host, why := {Kind, _} = Why} = Question,
-      #{allow := Allow, consents := Consents, learned := Learned}) ->
+ask_user(#{host := Host, why := {Kind, _} = Why} = Question,
+         #{allow := Allow, consents := Consents, learned := Learned}) ->
     Known = ets:member(Consents, {Host, inner_address}) orelse ets:member(Consents, {Host, Kind}),
     case Known orelse is_allowed(Question, Allow) of
         true when Known ->

@@ -291,7 +291,7 @@ skill(Id, Params, Revision, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
         {ok, #{encoded := Skill}} ?=
-            skill_found(erlmcp_catalog:known(skill, Uri, Catalog), Uri, ~"skill"),
+            skill_found(erlmcp_catalog:definition(skill, Uri, Catalog), Uri, ~"skill"),
         skill_result(Id, {~"skill", Skill}, Revision, Catalog)
     end.
 

@@ -23,9 +23,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
     headers := none | #{binary() => binary()},
     %% The era that the headers ask for, and their other content, if they were read before.
     header_era => erlmcp_revision:era(),
-    said => erlmcp_header:said(),
+    header_values => erlmcp_header:values(),
     %% The validated `_meta` of the message, if it is known.
-    meta => erlmcp_meta:known() | none,
+    meta => erlmcp_meta:validated() | none,
     principal := erlmcp_auth:principal(),
     scopes => erlmcp_scope:scopes(),
     claims => map(),
@@ -33,7 +33,7 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
 }.
 -doc "A stateless request, read so far, with its validated `_meta` if it is known.".
 -type request() ::
-    {erlmcp_message:id(), Method :: binary(), Params :: map(), erlmcp_meta:known() | none}.
+    {erlmcp_message:id(), Method :: binary(), Params :: map(), erlmcp_meta:validated() | none}.
 -type session() :: #{
     principal := erlmcp_auth:principal(),
     %% Each request has scopes of its own in their place.
@@ -132,7 +132,7 @@ handle(Json, Envelope, Catalog, Session) ->
 message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
     case era(Method, Params, Envelope) of
         stateless ->
-            {[request({Id, Method, Params, known(Envelope)}, Envelope, Catalog)], Session};
+            {[request({Id, Method, Params, known_meta(Envelope)}, Envelope, Catalog)], Session};
         session ->
             {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
             {[Effect], Next}
@@ -187,7 +187,7 @@ era(_, Params, Envelope) ->
 -spec envelope(erlmcp_auth:identity(), erlmcp_header:headers()) -> envelope().
 envelope(Identity, Headers) ->
     Envelope = Identity#{headers => Headers},
-    Envelope#{header_era => header_era(Envelope), said => erlmcp_header:said(Headers)}.
+    Envelope#{header_era => header_era(Envelope), header_values => erlmcp_header:read(Headers)}.
 
 %% The era of the headers holds for a message that names none itself.
 header_era(#{header_era := Era}) ->
@@ -206,10 +206,10 @@ header_era(_) ->
 -spec request(request(), envelope(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, Envelope, Catalog) ->
     #{headers := Headers, principal := Principal} = Envelope,
-    Said = said(Envelope),
+    Values = header_values(Envelope),
     maybe
-        {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Said), Known),
-        ok ?= mirrored(Method, Params, Said),
+        {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Values), Known),
+        ok ?= mirrored(Method, Params, Values),
         ok ?= offered(Method, Revision, Catalog),
         #{client_info := Info, client_capabilities := Capabilities, log_level := Level} = Meta,
         Client = asking(Envelope, #{revision => Revision, principal => Principal, scopes => all,
@@ -229,18 +229,18 @@ asking(Envelope, Known) ->
 scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
 scoped(_, Known) -> Known#{scopes => all}.
 
-known(#{meta := Known}) -> Known;
-known(_) -> none.
+known_meta(#{meta := Known}) -> Known;
+known_meta(_) -> none.
 
-said(#{said := Said}) -> Said;
-said(#{headers := none}) -> none;
-said(#{headers := Headers}) -> erlmcp_header:said(Headers).
+header_values(#{header_values := Values}) -> Values;
+header_values(#{headers := none}) -> none;
+header_values(#{headers := Headers}) -> erlmcp_header:read(Headers).
 
 version(none) -> none;
 version(#{version := Version}) -> Version.
 
 mirrored(_, _, none) -> ok;
-mirrored(Method, Params, Said) -> erlmcp_header:check(Method, Params, Said).
+mirrored(Method, Params, Values) -> erlmcp_header:check(Method, Params, Values).
 
 offered(Method, Revision, Catalog) ->
     case erlmcp_revision:offers(Method, Revision)
@@ -294,7 +294,7 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
     maybe
         ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
         ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
-        {ok, {OwnIdentity, OwnCapabilities}} ?= kept({Identity, Capabilities}),
+        {ok, {OwnIdentity, OwnCapabilities}} ?= copy_declaration({Identity, Capabilities}),
         %% A principal is often a part of a header, so it is copied to keep no request alive.
         OwnPrincipal = binary_to_term(term_to_binary(Principal)),
         {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
@@ -307,7 +307,7 @@ initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 
 %% The declaration lives as long as the session: bounded, and copied out of its message.
-kept(Declared) ->
+copy_declaration(Declared) ->
     case term_to_binary(Declared) of
         Kept when byte_size(Kept) > ?MAX_KEPT ->
             {error, erlmcp_refusal:new(invalid_params, ~"clientInfo and capabilities: too large",

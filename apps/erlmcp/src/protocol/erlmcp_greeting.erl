@@ -61,7 +61,7 @@ capabilities(Revision, Extensions) ->
     Core = maps:merge(Base, #{~"tasks" => erlmcp_task:capability()
                               || Revision =:= '2025-11-25',
                                  is_map_key(erlmcp_extension:tasks(), Extensions)}),
-    case erlmcp_extension:shown(Revision, Extensions) of
+    case erlmcp_extension:in_revision(Revision, Extensions) of
         Shown when map_size(Shown) =:= 0 -> Core;
         Shown -> Core#{~"extensions" => Shown}
     end.

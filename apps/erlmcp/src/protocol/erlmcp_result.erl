@@ -260,7 +260,7 @@ expected(tool) -> ~"a binary, a list of content, a map, {structured, Value} or {
 expected(content) -> ~"a binary, or content as erlmcp_content makes it";
 expected(prompt) -> ~"a binary, a list of messages, or a map with messages";
 expected(message) -> ~"a map with role, user or assistant, and content";
-expected(completion) -> ~"a list of binaries, or a map with values, which are that";
+expected(completion) -> ~"a list of binaries, or a map with such a list as values";
 expected(resource) ->
     ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
 expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp_refusal:new/2".

@@ -41,7 +41,7 @@ tells whether the server has tasks; without them a `task` parameter has no meani
 mode(#{task := Support} = Tool, Params, #{revision := Revision} = Client, _) when
     Support =/= forbidden
 ->
-    case asked(Revision, Params, Client) of
+    case requested(Revision, Params, Client) of
         {ok, Ttl} -> {ok, #{starts => starts(Tool, Revision), ttl => Ttl}};
         no when Support =:= optional -> {ok, none};
         no -> {error, required(Revision)};
@@ -56,20 +56,20 @@ mode(_, _, _, _) ->
 starts(_, '2025-11-25') -> at_once;
 starts(Tool, _) -> maps:get(task_starts, Tool, at_once).
 
-asked('2026-07-28', _, Client) ->
+requested('2026-07-28', _, Client) ->
     case declares(Client) of
         true -> {ok, undefined};
         false -> no
     end;
-asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) when is_number(Ttl), Ttl >= 0 ->
+requested('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) when is_number(Ttl), Ttl >= 0 ->
     {ok, trunc(Ttl)};
-asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) ->
+requested('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) ->
     {error, erlmcp_params:mistyped(~"task.ttl", ~"milliseconds, 0 or more", Ttl)};
-asked('2025-11-25', #{~"task" := #{}}, _) ->
+requested('2025-11-25', #{~"task" := #{}}, _) ->
     {ok, undefined};
-asked('2025-11-25', #{~"task" := Task}, _) ->
+requested('2025-11-25', #{~"task" := Task}, _) ->
     {error, erlmcp_params:mistyped(~"task", ~"an object", Task)};
-asked(_, _, _) ->
+requested(_, _, _) ->
     no.
 
 declares(#{client_capabilities := Capabilities}) ->

@@ -35,9 +35,9 @@ detail({_, _, _, Instance, Schema} = Error) ->
 -doc "Returns a sentence on the field and its error.".
 -spec sentence(error()) -> binary().
 sentence(Error) ->
-    iolist_to_binary([said(Error), $.]).
+    iolist_to_binary([clause(Error), $.]).
 
-said({Kind, Expected, V, Instance, _}) ->
+clause({Kind, Expected, V, Instance, _}) ->
     Field = erlmcp_value_text:field(erlmcp_schema_place:pointer(Instance)),
     [Field, $\s, text(Kind, Expected, V)].
 
@@ -110,7 +110,7 @@ text(Choice, {passed, Tokens}, V) ->
      erlmcp_value_text:list(Tokens, ~"and")];
 text(Choice, {Count, Errors}, _) ->
     [~"must match a schema in ", Choice, ~"; by the nearest of ", integer_to_binary(Count), ~", ",
-     said(nearest(Errors))].
+     clause(nearest(Errors))].
 
 literals(Values, Last) ->
     erlmcp_value_text:list([literal(Value) || Value <- Values], Last).

@@ -39,7 +39,7 @@ a failed check: it collects errors, and the properties or items that were evalua
 pass() ->
     {fun(_, _, Budget) -> Budget end, in_turn([])}.
 
--doc "The schema `false`.".
+-doc "Returns the funs of the schema `false`.".
 -spec refuse() -> node_pair().
 refuse() ->
     {fun(_, _, Budget) -> bnot Budget end,

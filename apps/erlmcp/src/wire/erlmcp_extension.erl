@@ -7,7 +7,7 @@ Source: specification 2026-07-28, "Extensions", and the pages of each extension.
 """.
 
 -export([skills/0, tasks/0, ui/0, view_type/0]).
--export([offers/3, shown/2, client_has/2]).
+-export([offers/3, in_revision/2, client_has/2]).
 
 -export_type([extensions/0]).
 
@@ -39,7 +39,7 @@ since(_) -> '2025-06-18'.
 -spec offers(Method :: binary(), erlmcp_revision:revision(), extensions()) -> boolean().
 offers(Method, Revision, Extensions) ->
     case adds(Method) of
-        {ok, Extension} -> is_map_key(Extension, shown(Revision, Extensions));
+        {ok, Extension} -> is_map_key(Extension, in_revision(Revision, Extensions));
         error -> false
     end.
 
@@ -49,8 +49,8 @@ adds(~"resources/directory/read") -> {ok, skills()};
 adds(_) -> error.
 
 -doc "Returns the extensions that exist in a revision, for clients to see.".
--spec shown(erlmcp_revision:revision(), extensions()) -> extensions().
-shown(Revision, Extensions) ->
+-spec in_revision(erlmcp_revision:revision(), extensions()) -> extensions().
+in_revision(Revision, Extensions) ->
     #{Extension => Settings || Extension := Settings <- Extensions, since(Extension) =< Revision}.
 
 -doc """

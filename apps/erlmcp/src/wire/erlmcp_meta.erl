@@ -6,10 +6,10 @@ token that every revision has. Pure.
 Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 """.
 
--export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).
+-export([is_modern/1, validate/2, validate/3, reusable/1, progress_token/1]).
 -export([level/1, level/2, levels/0]).
 
--export_type([meta/0, level/0, known/0]).
+-export_type([meta/0, level/0, validated/0]).
 
 -type level() :: 0..7.
 -type meta() :: #{
@@ -19,7 +19,7 @@ Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 }.
 
 -doc "A validated `_meta` object, which may be reused for any request that has the same one.".
--opaque known() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
+-opaque validated() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
 
 -define(VERSION, ~"io.modelcontextprotocol/protocolVersion").
 -define(INFO, ~"io.modelcontextprotocol/clientInfo").
@@ -70,15 +70,15 @@ validate(Params, Header) ->
 Validates a request as `validate/2` does, and reuses `Known`, the validated form of the same
 `_meta`. `none` validates anew.
 """.
--spec validate(Params :: map(), Header :: binary() | undefined | none, known() | none) ->
+-spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
 validate(_, Header, {Version, Revision, Fields}) when Header =:= Version; Header =:= none ->
     {ok, Revision, Fields};
 validate(Params, Header, _) -> validate(Params, Header).
 
 -doc "Validates a `_meta` object for reuse; `none` if a request with it would be refused.".
--spec known(Meta :: map()) -> known() | none.
-known(#{} = Meta) ->
+-spec reusable(Meta :: map()) -> validated() | none.
+reusable(#{} = Meta) ->
     case validate(#{~"_meta" => Meta}, none) of
         {ok, Revision, Fields} -> {map_get(?VERSION, Meta), Revision, Fields};
         {error, _} -> none

@@ -65,11 +65,11 @@ missing(Field) ->
 -spec mistyped(iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
 mistyped(Field, Expected, Came) ->
     erlmcp_refusal:new(field_type_mismatch,
-                       [Field, ~": expected ", Expected, ~", got ", came(Came)],
+                       [Field, ~": expected ", Expected, ~", got ", received_text(Came)],
                        #{code => -32602}).
 
-came(undefined) -> ~"nothing";
-came(Value) -> erlmcp_value_text:value(Value).
+received_text(undefined) -> ~"nothing";
+received_text(Value) -> erlmcp_value_text:value(Value).
 
 -doc "Returns the refusal for a member with an unacceptable value.".
 -spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().

@@ -164,14 +164,14 @@ message({notification, ~"notifications/progress", #{~"progressToken" := Id} = Pa
         #attempt{id = Id, watch = Watch} = Attempt) ->
     case Params of
         #{~"progress" := Progress} when is_number(Progress) ->
-            ok = told(progress, Params, Watch),
+            ok = call_user_fun(progress, Params, Watch),
             {ok, Attempt#attempt{watch = extended(Watch)}};
         #{} ->
             {error, {protocol, ~"notifications/progress: progress: expected a number"}}
     end;
 message({notification, ~"notifications/message", Params}, #attempt{watch = #{log := _} = Watch}
         = Attempt) ->
-    ok = told(log, Params, Watch),
+    ok = call_user_fun(log, Params, Watch),
     {ok, Attempt};
 message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
     ok = erlmcp_client_connection:notify(Client, Method, Params),
@@ -187,7 +187,7 @@ message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open}
         false -> {ok, Next}
     end;
 message({response, _, _}, _) ->
-    {error, {protocol, ~"id: expected that of the request"}};
+    {error, {protocol, ~"id: expected the request's"}};
 message({invalid, _, _}, _) ->
     {error, {protocol, ~"expected a JSON-RPC message"}};
 message({batch, Messages}, Attempt) ->
@@ -224,7 +224,7 @@ answered(Monitor, #attempt{questions = Open, watch = Watch, paused = Paused} = A
             Attempt#attempt{questions = Left}
     end.
 
-told(Kind, Params, Watch) ->
+call_user_fun(Kind, Params, Watch) ->
     case Watch of
         #{Kind := Fun} ->
             _ = Fun(Params),

@@ -50,9 +50,9 @@ ask({request, _, Method, _} = Request, {Client, Live} = Server, Questions) ->
             Questions#questions{waiting = Waiting ++ [{Monitor, Pid, Size}],
                                 bytes = Bytes + Size};
         true ->
-            known(fun refuse/2, Request, Server, Questions);
+            answer_at_once(fun refuse/2, Request, Server, Questions);
         false ->
-            known(fun start/2, Request, Server, Questions)
+            answer_at_once(fun start/2, Request, Server, Questions)
     end.
 
 -doc "Removes the process with this monitor, if it is one of these, and begins the next question.".
@@ -81,11 +81,11 @@ next(#questions{waiting = [{Monitor, Pid, Size} | Waiting]} = Questions) ->
 opened(Request, Server, #questions{open = Open} = Questions) ->
     Questions#questions{open = [start(Request, Server) | Open]}.
 
-known(Answer, Request, Server, #questions{answers = Answers} = Questions) when
+answer_at_once(Answer, Request, Server, #questions{answers = Answers} = Questions) when
     length(Answers) < ?ANSWERS
 ->
     Questions#questions{answers = [Answer(Request, Server) | Answers]};
-known(_, _, _, Questions) ->
+answer_at_once(_, _, _, Questions) ->
     Questions.
 
 start(Request, {Client, Live}) ->

@@ -145,17 +145,17 @@ declarations(_, _) ->
 sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
     case Result of
         #{~"resultType" := ~"input_required"} when Revision >= '2026-07-28' ->
-            asked(Request, Result, Call);
+            next_round(Request, Result, Call);
         #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
                                       Type =/= ~"task" ->
-            protocol([~"result of ", Method, ~": resultType: expected one that is known"]);
+            protocol([~"result of ", Method, ~": resultType: expected a known one"]);
         #{~"resultType" := ~"task"} when Revision >= '2026-07-28' ->
             became_task(Request, Result, Call);
         #{~"task" := #{} = Task} when Method =:= ~"tools/call", Revision =:= '2025-11-25' ->
             became_task(Request, Task, Call);
         _ ->
             case erlmcp_client_operation:check(Method, Result) of
-                ok -> {ok, kept(Request, Result, Revision, Call)};
+                ok -> {ok, cache_result(Request, Result, Revision, Call)};
                 {error, What} -> protocol(What)
             end
     end;
@@ -184,16 +184,16 @@ protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
 
 %% A result that depended on the user's answers is not cached.
-kept(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
+cache_result(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
-kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
+cache_result({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
     #call{client = #{cache := Cache, tools := Tools, settings := #{rules := Rules}},
           changes = Changes} = Call,
     Mirrors = Rules =:= http andalso Revision >= '2026-07-28',
     Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
     ok = erlmcp_client_cache:keep(Request, Learned, Changes, Cache),
     Learned;
-kept(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes}) ->
+cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes}) ->
     ok = erlmcp_client_cache:keep(Request, Result, Changes, Cache),
     Result.
 
@@ -222,19 +222,19 @@ remedied(again, Request, _, Call) ->
         send(Request, Call)
     end;
 remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    case in_time(erlmcp_client_connection:lost(Client, Live, Deadline), Call) of
+    case in_time(erlmcp_client_connection:renegotiate(Client, Live, Deadline), Call) of
         {ok, _} -> send(Request, Call);
         {error, _} = Error -> Error
     end.
 
 %% The state is the server's. It is sent back with this request only.
-asked(_, _, #call{rounds = ?ROUNDS}) ->
+next_round(_, _, #call{rounds = ?ROUNDS}) ->
     {error, {too_many_rounds, ?ROUNDS}};
-asked({Method, _}, Result, _) when
+next_round({Method, _}, Result, _) when
     not is_map_key(~"inputRequests", Result), not is_map_key(~"requestState", Result)
 ->
     protocol([~"result of ", Method, ~": expected inputRequests or requestState"]);
-asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
+next_round({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
     Requests = maps:get(~"inputRequests", Result, #{}),
     Since = erlang:monotonic_time(millisecond),
     maybe

@@ -56,15 +56,15 @@ look(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
     ok = pause(pace(Task), Watch),
     case in_time({~"tasks/get", #{~"taskId" => Id}}, Send, Watch) of
         {ok, #{~"status" := Status} = Now} ->
-            went(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
+            on_status(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
         {ok, _} -> {error, {protocol, ~"result of tasks/get: status: expected a string"}};
         {error, _} = Error -> Error
     end.
 
-went(~"working", Task, Answered, Send, Watch, Client) ->
+on_status(~"working", Task, Answered, Send, Watch, Client) ->
     look(Task, Answered, Send, Watch, Client);
-went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Send, Watch,
-     Client) ->
+on_status(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Send, Watch,
+          Client) ->
     #{~"taskId" := Id} = Task,
     #{last_deadline := Last} = Watch,
     Asked = now_ms(),
@@ -76,24 +76,25 @@ went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, 
         {ok, _} ?= updated(Id, Answers, Send, Renewed),
         look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
     end;
-went(~"completed", #{~"result" := Result}, _, _, _, _) ->
+on_status(~"completed", #{~"result" := Result}, _, _, _, _) ->
     case erlmcp_client_operation:check(~"tools/call", Result) of
         ok -> {ok, Result};
         {error, What} -> {error, {protocol, What}}
     end;
-went(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _, _, _) ->
+on_status(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _, _,
+          _) ->
     {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
                                  ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
-went(~"cancelled", _, _, _, _, _) ->
+on_status(~"cancelled", _, _, _, _, _) ->
     {error, cancelled};
 %% A session's server asks its questions, and gives the result or the error, in answer to this
 %% request.
-went(Status, #{~"taskId" := Id}, _, Send, #{max_timeout := Most} = Watch, _) when
+on_status(Status, #{~"taskId" := Id}, _, Send, #{max_timeout := Most} = Watch, _) when
     Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
 ->
     in_time({~"tasks/result", #{~"taskId" => Id}}, Send, Watch#{timeout := Most});
-went(_, _, _, _, _, _) ->
-    {error, {protocol, ~"result of tasks/get: status: expected one that is known"}}.
+on_status(_, _, _, _, _, _) ->
+    {error, {protocol, ~"result of tasks/get: status: expected a known one"}}.
 
 updated(_, Answers, _, _) when map_size(Answers) =:= 0 ->
     {ok, none};

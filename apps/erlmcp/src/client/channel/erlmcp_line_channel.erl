@@ -36,7 +36,7 @@ with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner als
 -doc "Interprets a message to the channel's process; `other` for one that is not the way's.".
 -callback arrived(Message :: term(), way()) ->
     {data, binary(), way()} | {ended, Why :: term(), way()} | {ignore, way()} | other.
--doc "Writes, in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
+-doc "Writes in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
 -callback deliver(iodata(), way()) -> ok | gone | {error, Why :: term()}.
 -doc "Drops the connection at once; a slow part of it goes on in the background.".
 -callback drop(way()) -> ok.
@@ -263,7 +263,7 @@ handle_info({'EXIT', Connector, Reason}, #state{connector = Connector} = State) 
 handle_info({'EXIT', Writer, Reason}, #state{writer = Writer} = State) ->
     {noreply, ended(Reason, State)};
 handle_info({'DOWN', Monitor, process, _, _} = Message, #state{exchanges = Exchanges} = State) ->
-    case erlmcp_line_exchanges:ended(Monitor, Exchanges) of
+    case erlmcp_line_exchanges:by_monitor(Monitor, Exchanges) of
         {ok, Ref} -> handle_info({abort, Ref}, State);
         none -> arrived(Message, State)
     end;

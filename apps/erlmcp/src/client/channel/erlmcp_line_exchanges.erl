@@ -5,7 +5,7 @@ process owns this value, which monitors the process of each exchange: `ended/2` 
 of a dead one.
 """.
 
--export([new/0, count/1, add/3, find/2, remove/2, ended/2, all/1]).
+-export([new/0, count/1, add/3, find/2, remove/2, by_monitor/2, all/1]).
 -export([by_id/2, by_params/2, only_request/1]).
 
 -export_type([exchanges/0, exchange/0, ref/0]).
@@ -94,8 +94,8 @@ remove_key(Key, Ref, Keys) ->
     end.
 
 -doc "Finds the exchange whose process died, by its monitor.".
--spec ended(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
-ended(Monitor, #exchanges{monitors = Monitors}) ->
+-spec by_monitor(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
+by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
     case Monitors of
         #{Monitor := Ref} -> {ok, Ref};
         #{} -> none

@@ -53,7 +53,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     reader_pids :: [string()],
     %% The program that reports copied portions, and the unfinished line of its reports.
     teller :: port(),
-    told = ~"" :: binary(),
+    report = ~"" :: binary(),
     errors :: erlmcp_stdio_stderr:lines(),
     heard = false :: boolean(),
     ended = none :: none | term(),
@@ -184,7 +184,7 @@ arrived({Reader, {data, Bytes}}, #way{reader = Reader} = Way) ->
 arrived({Reader, {data, Bytes}}, #way{error_reader = Reader, errors = Errors} = Way) ->
     {ignore, Way#way{errors = erlmcp_stdio_stderr:push(Bytes, Errors)}};
 arrived({Teller, {data, Bytes}}, #way{teller = Teller} = Way) ->
-    {ignore, told(Bytes, Way)};
+    {ignore, allow_more(Bytes, Way)};
 arrived({Teller, {exit_status, _}}, #way{teller = Teller} = Way) ->
     over(Way);
 arrived({Server, {data, Status}}, #way{server = Server} = Way) ->
@@ -225,11 +225,11 @@ why({exit_status, Status}, #way{heard = false}) when Status =:= 126; Status =:= 
 why(Ended, _) -> Ended.
 
 %% All that was copied before this report is already in the mailbox, except the content of a pipe.
-told(Bytes, #way{told = Before, reader = Reader, error_reader = ErrorReader} = Way) ->
+allow_more(Bytes, #way{report = Before, reader = Reader, error_reader = ErrorReader} = Way) ->
     Lines = binary:split(<<Before/binary, Bytes/binary>>, ~"\n", [global]),
     [Rest | Streams] = lists:reverse(Lines),
     [ok = go_on(case Stream of ~"out" -> Reader; ~"err" -> ErrorReader end) || Stream <- Streams],
-    Way#way{told = Rest}.
+    Way#way{report = Rest}.
 
 %% The program of the port may have ended.
 command(Port, Bytes) ->
@@ -276,7 +276,7 @@ await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader,
         {Reader, {data, _}} ->
             await_ends(Ports, Timer, Way);
         {Teller, {data, Bytes}} ->
-            await_ends(Ports, Timer, told(Bytes, Way));
+            await_ends(Ports, Timer, allow_more(Bytes, Way));
         {Port, {exit_status, _}} ->
             await_ends(lists:delete(Port, Ports), Timer, Way);
         {timeout, Timer, finish} ->

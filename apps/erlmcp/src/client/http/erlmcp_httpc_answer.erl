@@ -5,7 +5,7 @@ its body. Pure.
 """.
 
 -export([fields/1, closes/1, kind/3, whole/3, event/3]).
--export([refused/3, refusal/3, kept/0]).
+-export([reason/3, refusal/3, kept_bytes/0]).
 
 -export_type([fields/0, kind/0, expected/0]).
 
@@ -123,14 +123,14 @@ without_id(_, _, Refusal, _) ->
     protocol(erlmcp_refusal:message(Refusal)).
 
 -doc "Returns the number of bytes that are kept of a body that is no message.".
--spec kept() -> pos_integer().
-kept() ->
+-spec kept_bytes() -> pos_integer().
+kept_bytes() ->
     4096.
 
 -doc "Returns the reason for a refusal of HTTP without a JSON-RPC message.".
--spec refused(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
-refused(Status, Fields, Body) ->
-    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept(), byte_size(Body))))}.
+-spec reason(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
+reason(Status, Fields, Body) ->
+    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
 Returns the meaning of an unsuccessful response to the message with this session and id. The session

@@ -5,7 +5,7 @@ request is worth sending again. It asks the channel's `m:erlmcp_authorizer`, if 
 process that sends the request.
 """.
 
--export([start_link/2, headers/4, refused/4, noticed/2]).
+-export([start_link/2, headers/4, after_refusal/4, notice/2]).
 
 -export_type([authorizer/0]).
 
@@ -40,12 +40,12 @@ headers(Authorizer, Method, {Path, Url}, Deadline) ->
 Decides whether a refused request is sent again, and waits for a login if one is due. `Used` are the
 request's authorization headers, and `Before` counts its earlier refusals.
 """.
--spec refused(authorizer(), Used :: [{binary(), iodata()}], Before :: non_neg_integer(),
-              {401 | 403, #{binary() => binary()}, Deadline :: integer()}) ->
+-spec after_refusal(authorizer(), Used :: [{binary(), iodata()}], Before :: non_neg_integer(),
+                    {401 | 403, #{binary() => binary()}, Deadline :: integer()}) ->
     retry | refused | {error, erlmcp_channel:reason()}.
-refused(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGES ->
+after_refusal(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGES ->
     refused;
-refused(Authorizer, Used, _, {Status, Fields, Deadline}) ->
+after_refusal(Authorizer, Used, _, {Status, Fields, Deadline}) ->
     case erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline) of
         retry -> retry;
         %% No token was asked for, so the server's own words say more.
@@ -60,6 +60,6 @@ reason(Why) -> {unauthorized, Why}.
 -doc """
 Passes the headers of a response to the authorizer, which may need them for the next request.
 """.
--spec noticed(authorizer(), #{binary() => binary()}) -> ok.
-noticed(none, _) -> ok;
-noticed(Authorizer, Fields) -> erlmcp_authorizer:noticed(Authorizer, Fields).
+-spec notice(authorizer(), #{binary() => binary()}) -> ok.
+notice(none, _) -> ok;
+notice(Authorizer, Fields) -> erlmcp_authorizer:notice(Authorizer, Fields).

@@ -147,7 +147,7 @@ received(Message, #exchange{loan = Loan} = X) ->
 
 response({IsFin, Data} = Begun, Status, Fields, #exchange{route = Route} = X) ->
     #{authorizer := Authorizer} = Route,
-    ok = erlmcp_httpc_authorization:noticed(Authorizer, Fields),
+    ok = erlmcp_httpc_authorization:notice(Authorizer, Fields),
     case erlmcp_httpc_answer:kind(Status, Fields, awaited(X)) of
         json -> accepted(Begun, Fields, X, {body, json, ~""});
         events -> accepted(Begun, Fields, X, {events, reader(X)});
@@ -165,7 +165,7 @@ reader(#exchange{route = #{limits := #{message_bytes := Max}}}) ->
     erlmcp_sse_reader:new(Max).
 
 accepted({IsFin, Data}, Fields, #exchange{resumption = Resumption} = X, At) ->
-    Begun = X#exchange{at = At, resumption = erlmcp_httpc_resumption:begun(Resumption)},
+    Begun = X#exchange{at = At, resumption = erlmcp_httpc_resumption:stream_began(Resumption)},
     case {IsFin, Data} of
         {nofin, ~""} ->
             {[{headers, Fields}], Begun};
@@ -196,15 +196,15 @@ body(IsFin, Data, X, {body, What, Held}) ->
 
 most(json, #exchange{route = #{limits := #{message_bytes := Max}}}) -> Max;
 most({refused, _, #{~"content-type" := <<"application/json", _/binary>>}}, X) -> most(json, X);
-most(_, _) -> erlmcp_httpc_answer:kept().
+most(_, _) -> erlmcp_httpc_answer:kept_bytes().
 
 over_bound(json, _, IsFin, X) ->
-    failed({too_large, most(json, X)}, left(IsFin), X);
+    failed({too_large, most(json, X)}, lease_state(IsFin), X);
 over_bound(What, Body, IsFin, X) ->
-    whole(What, Body, left(IsFin), X).
+    whole(What, Body, lease_state(IsFin), X).
 
-left(fin) -> reusable;
-left(nofin) -> cut.
+lease_state(fin) -> reusable;
+lease_state(nofin) -> cut.
 
 whole(json, Body, Left, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
     case erlmcp_httpc_answer:whole(Body, Id, Limits) of
@@ -220,24 +220,24 @@ whole({refused, Status, Fields}, Body, Left, X) ->
 %% exchange.
 refused(Status, #{~"location" := Location}, _, X) when Status >= 300, Status < 400 ->
     #exchange{route = #{url := Url}, redirects = Redirects, path = Path} = X,
-    case erlmcp_httpc_target:redirected(Location, Path, Url) of
+    case erlmcp_httpc_target:resolve_redirect(Location, Path, Url) of
         {ok, Next} when Status =:= 307 orelse Status =:= 308, Redirects < ?REDIRECTS ->
             again(X#exchange{path = Next, redirects = Redirects + 1});
         _ ->
-            gone({redirect, Location}, X)
+            fail_released({redirect, Location}, X)
     end;
 refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
     #exchange{outgoing = #{session := Session, id := Id}, resumption = Resumption} = X,
-    Reason = erlmcp_httpc_answer:refused(Status, Fields, Body),
+    Reason = erlmcp_httpc_answer:reason(Status, Fields, Body),
     case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
         unauthorized -> unauthorized(Status, Fields, Reason, X);
-        session_lost -> gone(session_lost, X);
+        session_lost -> fail_released(session_lost, X);
         {error, Error} when Status =:= 404, Session =/= none -> answered(Error, X);
         Refusal ->
             case {erlmcp_httpc_resumption:is_placed(Resumption), Refusal} of
                 {true, _} -> not_resumed(Status, Reason, X);
                 {false, {error, Error}} -> answered(Error, X);
-                {false, none} -> gone(Reason, X)
+                {false, none} -> fail_released(Reason, X)
             end
     end.
 
@@ -246,22 +246,22 @@ answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
 
 %% The end of a session is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
-    gone({unauthorized, Reason}, X);
+    fail_released({unauthorized, Reason}, X);
 unauthorized(Status, Fields, Reason, #exchange{route = #{authorizer := Authorizer}} = X) ->
     #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
     Response = {Status, Fields, Deadline},
-    case erlmcp_httpc_authorization:refused(Authorizer, Used, Before, Response) of
+    case erlmcp_httpc_authorization:after_refusal(Authorizer, Used, Before, Response) of
         retry -> again(X#exchange{challenges = Before + 1});
-        refused -> gone({unauthorized, Reason}, X);
-        {error, Why} -> gone(Why, X)
+        refused -> fail_released({unauthorized, Reason}, X);
+        {error, Why} -> fail_released(Why, X)
     end.
 
 %% A server in trouble may know the stream later.
 not_resumed(Status, Reason, #exchange{outgoing = #{id := Id}} = X) ->
     case is_resumable(X) of
         true when Status >= 500 -> wait([], X);
-        _ when Id =:= none -> gone(Reason, X);
-        _ -> gone({closed, Reason}, X)
+        _ when Id =:= none -> fail_released(Reason, X);
+        _ -> fail_released({closed, Reason}, X)
     end.
 
 events([#{event := Name, data := Data} | Read], Events, IsFin,
@@ -272,12 +272,12 @@ events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Dat
     case erlmcp_httpc_answer:event(Data, Id, Limits) of
         {open, More} -> events(Read, [Events | More], IsFin, X);
         {answered, More} -> over(lists:flatten([Events | More]), drained(IsFin, X), X);
-        {error, Reason} -> over(lists:flatten([Events, {failed, Reason}]), left(IsFin), X)
+        {error, Reason} -> over(lists:flatten([Events, {failed, Reason}]), lease_state(IsFin), X)
     end;
 events([#{} | Read], Events, IsFin, X) ->
     events(Read, Events, IsFin, X);
 events([{too_large, Limit}], Events, IsFin, X) ->
-    over(lists:flatten([Events, {failed, {too_large, Limit}}]), left(IsFin), X);
+    over(lists:flatten([Events, {failed, {too_large, Limit}}]), lease_state(IsFin), X);
 events([], Events, nofin, X) ->
     {lists:flatten(Events), X};
 events([], Events, fin, X) ->
@@ -290,7 +290,7 @@ drained(nofin, #exchange{loan = Loan}) -> erlmcp_httpc_pool_request:drained(Loan
 broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
     again(Released#exchange{repeats = Repeats + 1});
 broken(unprocessed, #exchange{at = head}, Released) ->
-    gone({closed, unprocessed}, Released);
+    fail_released({closed, unprocessed}, Released);
 broken(unprocessed, _, Released) ->
     ended([], ended, Released);
 broken(Reason, _, Released) ->
@@ -304,7 +304,7 @@ ended(Events, Why, X) ->
     end.
 
 came_to(#exchange{at = {events, Reader}, resumption = Resumption} = X) ->
-    X#exchange{resumption = erlmcp_httpc_resumption:came_to(Reader, Resumption)};
+    X#exchange{resumption = erlmcp_httpc_resumption:progress(Reader, Resumption)};
 came_to(X) ->
     X.
 
@@ -332,7 +332,7 @@ renewed(_, X) ->
 
 resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
     case erlang:monotonic_time(millisecond) >= Deadline of
-        true -> gone(timeout, X);
+        true -> fail_released(timeout, X);
         false -> again(X)
     end.
 
@@ -341,17 +341,17 @@ again(X) ->
         {ok, Next} -> {[], Next};
         {error, {connect, stopped} = Reason} ->
             %% The pool has ended, and no other one comes.
-            gone(Reason, X);
+            fail_released(Reason, X);
         {error, {connect, _} = Reason} ->
             case erlmcp_httpc_resumption:has_failed(X#exchange.resumption) of
                 true -> ended([], Reason, X#exchange{at = head});
-                false -> gone(Reason, X)
+                false -> fail_released(Reason, X)
             end;
         {error, Reason} ->
-            gone(Reason, X)
+            fail_released(Reason, X)
     end.
 
-gone(Reason, X) ->
+fail_released(Reason, X) ->
     {[{failed, Reason}], X#exchange{at = over}}.
 
 failed(Reason, Left, X) ->

@@ -7,7 +7,8 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery": "T
 respect the retry field".
 """.
 
--export([new/0, came_to/2, begun/1, is_placed/1, has_failed/1, may_resume/2, headers/1, delay/1]).
+-export([new/0, progress/2, stream_began/1, is_placed/1, has_failed/1, may_resume/2]).
+-export([headers/1, delay/1]).
 
 -export_type([resumption/0]).
 
@@ -39,8 +40,8 @@ new() ->
     #resumption{}.
 
 -doc "Records the progress of a stream: its last event id and its `retry` field.".
--spec came_to(erlmcp_sse_reader:state(), resumption()) -> resumption().
-came_to(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
+-spec progress(erlmcp_sse_reader:state(), resumption()) -> resumption().
+progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
     Id = case erlmcp_sse_reader:last_id(Reader) of
         New when byte_size(New) =< ?LAST_ID, New =/= ~"" -> New;
         _ -> Before
@@ -55,8 +56,8 @@ came_to(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
     end.
 
 -doc "Records that the server accepted the request for a stream.".
--spec begun(resumption()) -> resumption().
-begun(Resumption) ->
+-spec stream_began(resumption()) -> resumption().
+stream_began(Resumption) ->
     Resumption#resumption{failures = 0}.
 
 -doc "Returns `true` if the stream had an event id to resume after.".

@@ -83,9 +83,9 @@ forget(Ref) ->
 -doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, Event}, #exchange{ref = Ref} = X) ->
-    told(Event, X);
+    stream_event(Event, X);
 received({'DOWN', Ref, process, _, Why}, #exchange{ref = Ref} = X) ->
-    told({failed, {closed, Why}}, X);
+    stream_event({failed, {closed, Why}}, X);
 received(_, #exchange{post = taken}) ->
     other;
 received(Message, #exchange{post = Post} = X) ->
@@ -94,15 +94,15 @@ received(Message, #exchange{post = Post} = X) ->
         other -> other
     end.
 
-told({message, {response, _, _}} = Event, #exchange{ref = Ref, post = Post} = X) ->
+stream_event({message, {response, _, _}} = Event, #exchange{ref = Ref, post = Post} = X) ->
     ok = over(Ref),
     case Post of
         taken -> {[Event], X};
         _ -> {[], X#exchange{response = Event}}
     end;
-told({message, _} = Event, X) ->
+stream_event({message, _} = Event, X) ->
     {[Event], X};
-told({failed, _} = Event, #exchange{ref = Ref} = X) ->
+stream_event({failed, _} = Event, #exchange{ref = Ref} = X) ->
     ok = over(Ref),
     {[Event], unposted(X)}.
 

@@ -65,7 +65,7 @@ init({{Owner, Channel}, Route, {ConnectTimeout, Most}}) ->
 
 -doc false.
 handle_call(open, From, State) ->
-    {noreply, opening((left(renewed, State))#state{opener = From})}.
+    {noreply, opening((end_exchanges(renewed, State))#state{opener = From})}.
 
 -doc false.
 handle_cast(_, State) ->
@@ -86,7 +86,7 @@ handle_info({timeout, Timer, endpoint}, #state{phase = {opening, Timer}} = State
 handle_info({timeout, _, open}, #state{phase = paused} = State) ->
     {noreply, opening(State)};
 handle_info({'DOWN', Monitor, process, _, _} = Message, #state{exchanges = Exchanges} = State) ->
-    case erlmcp_line_exchanges:ended(Monitor, Exchanges) of
+    case erlmcp_line_exchanges:by_monitor(Monitor, Exchanges) of
         {ok, Ref} -> handle_info({abort, Ref}, State);
         none -> {noreply, arrived(Message, State)}
     end;
@@ -119,7 +119,7 @@ events([{failed, Reason} | _], State) ->
     ended(Reason, State#state{stream = none});
 events([{named, ~"endpoint", Data} | Events], #state{phase = {opening, Timer}} = State) ->
     #state{route = #{path := Path, url := Url}} = State,
-    case erlmcp_httpc_target:redirected(Data, Path, Url) of
+    case erlmcp_httpc_target:resolve_redirect(Data, Path, Url) of
         {ok, Endpoint} ->
             _ = erlang:cancel_timer(Timer),
             events(Events, up(Endpoint, State));
@@ -186,12 +186,12 @@ ended(Reason, #state{phase = Phase, opener = none, owner = Owner, channel = Chan
         {_, _} -> {connect, Reason}
     end,
     Owner ! {erlmcp_channel, Channel, {down, Why}},
-    pause(left(Why, State));
+    pause(end_exchanges(Why, State));
 ended(Reason, #state{opener = Opener} = State) ->
     gen_server:reply(Opener, {error, Reason}),
-    left(Reason, State#state{opener = none}).
+    end_exchanges(Reason, State#state{opener = none}).
 
-left(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
+end_exchanges(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
     _ = Stream =/= none andalso erlmcp_httpc_exchange:abort(Stream),
     Reason = case Why of
         {too_large, _} -> Why;

@@ -3,7 +3,7 @@
 The URL of a server: the parts that a connection needs, and URLs of the same origin. Pure.
 """.
 
--export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
+-export([parse/1, origin/1, authority/1, path/1, at/2, resolve_redirect/3]).
 
 -doc "Parses an absolute `http` or `https` URL without a user in it; its fragment is left out.".
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
@@ -67,9 +67,9 @@ at(Path, Url) ->
 Resolves a `Location` against a path of a URL's origin. Returns another path of this origin,
 `elsewhere` for another origin, or `error`.
 """.
--spec redirected(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
+-spec resolve_redirect(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.
-redirected(Location, Path, Url) ->
+resolve_redirect(Location, Path, Url) ->
     %% uri_string takes text, and a header is bytes.
     case unicode:characters_to_binary(Location) =:= Location
              andalso uri_string:resolve(Location, at(Path, Url)) of

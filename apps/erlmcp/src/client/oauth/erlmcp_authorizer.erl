@@ -5,7 +5,7 @@ a refusal. Requests read the token from a table in their own process. The proces
 (`m:erlmcp_oauth_tokens`), linked to the client's, is asked only when a token is missing or ends.
 """.
 
--export([start_link/2, handle/1, headers/4, challenged/5, noticed/2]).
+-export([start_link/2, handle/1, headers/4, challenged/5, notice/2]).
 
 -export_type([handle/0, reason/0]).
 
@@ -128,10 +128,10 @@ caller bounds how often. `Status` and `Headers` are those of the refusal.
                  #{binary() => binary()}, Deadline :: integer()) -> retry | {error, reason()}.
 challenged(#handle{pid = Pid}, Used, Status, Headers, Deadline) ->
     Challenge = challenge(Headers),
-    ask(Pid, {challenged, used(Used), Status, Challenge, nonce(Headers)}, Deadline).
+    ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers)}, Deadline).
 
 %% Only the digest, which tells whether the token is the current one.
-used(Headers) ->
+token_digest(Headers) ->
     case lists:keyfind(~"authorization", 1, Headers) of
         {_, Value} ->
             [Token | _] = lists:reverse(binary:split(iolist_to_binary(Value), ~" ")),
@@ -154,7 +154,7 @@ challenge(_) ->
 error_name(Known, Params) ->
     Wanted = ~"use_dpop_nonce",
     case [Wanted || #{~"error" := Error} <- Known, Error =:= Wanted] of
-        [] -> erlmcp_oauth_token:said(~"error", Params);
+        [] -> erlmcp_oauth_token:error_text(~"error", Params);
         _ -> Wanted
     end.
 
@@ -162,8 +162,8 @@ nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
 nonce(_) -> none.
 
 -doc "Reports the headers of a response, whose nonce the next proof needs.".
--spec noticed(handle(), #{binary() => binary()}) -> ok.
-noticed(#handle{pid = Pid, table = Table}, Headers) ->
+-spec notice(handle(), #{binary() => binary()}) -> ok.
+notice(#handle{pid = Pid, table = Table}, Headers) ->
     case nonce(Headers) of
         none ->
             ok;

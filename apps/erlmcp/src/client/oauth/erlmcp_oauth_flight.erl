@@ -65,9 +65,9 @@ refreshable(Tokens) ->
     Tokens.
 
 learned({client, Issuer, Client}, Kept, _) ->
-    erlmcp_oauth_credentials:learn({Issuer, Client}, Kept);
+    erlmcp_oauth_credentials:keep_client({Issuer, Client}, Kept);
 learned({forget, Issuer}, Kept, _) ->
-    erlmcp_oauth_credentials:forget(Issuer, Kept);
+    erlmcp_oauth_credentials:drop_client(Issuer, Kept);
 learned(What, _, Owner) ->
     Owner ! {learned, self(), What},
     ok.

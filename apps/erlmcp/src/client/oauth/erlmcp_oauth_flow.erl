@@ -61,7 +61,7 @@ run(renew, #{tokens := #{server := Server} = Tokens} = Context) ->
 run({login, Challenge}, Context) ->
     maybe
         {ok, Place} ?= located(Challenge, Context),
-        again ?= kept(Place, Context),
+        again ?= try_refresh(Place, Context),
         erlmcp_oauth_grant:tokens(Place, first(Challenge, Place, Context), Context)
     end;
 run({step_up, Challenge}, #{tokens := #{requested := Before}} = Context) ->
@@ -98,16 +98,16 @@ bound(Expected, #{server := #{issuer := Found}}, _) ->
     {error, {issuer_changed, Expected, Found}}.
 
 %% A refresh token goes to its issuer only. A refused one is worthless, and the login begins anew.
-kept(#{server := #{issuer := Issuer} = Server, resource := Resource},
-     #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
-                   resource := Resource} = Tokens} = Context) ->
+try_refresh(#{server := #{issuer := Issuer} = Server, resource := Resource},
+            #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
+                          resource := Resource} = Tokens} = Context) ->
     case refreshed(Tokens#{server := Server}, Context) of
         {ok, New} -> {ok, New};
         {error, {token_refused, Status, _, _}} when Status < 500 -> again;
         {error, {no_client, _}} -> again;
         {error, _} = Error -> Error
     end;
-kept(_, _) ->
+try_refresh(_, _) ->
     again.
 
 refreshed(Tokens, Context) ->

@@ -81,7 +81,7 @@ login(_, _, #{settings := #{browser := none}}) ->
 login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Browser}} = Context) ->
     maybe
         {ok, Client, Pending} ?=
-            begun(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
+            begin_login(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
         {ok, Redirected} ?= sent(Browser(erlmcp_oauth_code:url(Pending))),
         redeemed(Redirected, Client, Pending, Context)
     end;
@@ -89,7 +89,7 @@ login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
     State = erlmcp_oauth_code:state(),
     Reference = make_ref(),
     AuthorizeUrl = fun(RedirectUri) ->
-        case begun(Place, RedirectUri, Scopes, State, Context) of
+        case begin_login(Place, RedirectUri, Scopes, State, Context) of
             {ok, Client, Pending} ->
                 self() ! {Reference, Client, Pending},
                 erlmcp_oauth_code:url(Pending);
@@ -127,7 +127,7 @@ sent({ok, Redirected}) when is_binary(Redirected) -> {ok, Redirected};
 sent({error, Reason}) -> {error, {browser, Reason}};
 sent(_) -> {error, {browser, no_answer}}.
 
-begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
+begin_login(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
     #{learned := Learned} = Context,
     maybe
         ok ?= browsed(Server, Context),

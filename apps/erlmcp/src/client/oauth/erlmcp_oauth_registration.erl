@@ -39,7 +39,7 @@ Returns the client for a login that comes back to `RedirectUri`, and registers o
 client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
     case set(Server, Context) of
         none ->
-            case known(Issuer, Context) of
+            case stored_client(Issuer, Context) of
                 {ok, #{redirect_uri := RedirectUri} = Client} -> {ok, Client};
                 _ -> register(Server, RedirectUri, Context)
             end;
@@ -51,7 +51,7 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.
 redirect_uri(#{issuer := Issuer}, Context) ->
-    case known(Issuer, Context) of
+    case stored_client(Issuer, Context) of
         {ok, #{redirect_uri := Uri}} -> {ok, Uri};
         _ -> none
     end.
@@ -99,7 +99,7 @@ first_of(Known, Methods) ->
         [] -> none
     end.
 
-known(Issuer, #{known := Known}) ->
+stored_client(Issuer, #{known := Known}) ->
     case Known(Issuer) of
         {ok, #{expires_at := Until} = Client} ->
             case Until > erlang:system_time(second) of
@@ -174,5 +174,5 @@ expiry(_) ->
     #{}.
 
 refused(Status, Document) ->
-    {error, {registration_refused, Status, erlmcp_oauth_token:said(~"error", Document),
-             erlmcp_oauth_token:said(~"error_description", Document)}}.
+    {error, {registration_refused, Status, erlmcp_oauth_token:error_text(~"error", Document),
+             erlmcp_oauth_token:error_text(~"error_description", Document)}}.

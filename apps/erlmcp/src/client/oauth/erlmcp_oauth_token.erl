@@ -7,7 +7,7 @@ requested kind.
 Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 7523; RFC 9449, sections 5 and 8.
 """.
 
--export([request/5, exchange/4, refresh/3, post/4, said/2]).
+-export([request/5, exchange/4, refresh/3, post/4, error_text/2]).
 
 -export_type([tokens/0, reason/0]).
 
@@ -105,24 +105,24 @@ post(Url, Form, Client, Context) ->
 
 authenticated(Url, Audience, Form, Client, Context) ->
     maybe
-        {ok, Headers, Parameters} ?= who(Client, Audience, Context),
+        {ok, Headers, Parameters} ?= authentication(Client, Audience, Context),
         posted(Url, Headers, Form ++ Parameters, #{}, Context)
     end.
 
-who(#{auth := none, client_id := Id}, _, _) ->
+authentication(#{auth := none, client_id := Id}, _, _) ->
     {ok, [], [{~"client_id", Id}]};
-who(#{auth := client_secret_basic, client_id := Id, client_secret := Secret}, _, _) ->
+authentication(#{auth := client_secret_basic, client_id := Id, client_secret := Secret}, _, _) ->
     maybe
         {ok, Text} ?= revealed(Secret),
         Pair = <<(uri_string:quote(Id))/binary, ":", (uri_string:quote(Text))/binary>>,
         {ok, [{~"authorization", [~"Basic ", base64:encode(Pair)]}], []}
     end;
-who(#{auth := client_secret_post, client_id := Id, client_secret := Secret}, _, _) ->
+authentication(#{auth := client_secret_post, client_id := Id, client_secret := Secret}, _, _) ->
     maybe
         {ok, Text} ?= revealed(Secret),
         {ok, [], [{~"client_id", Id}, {~"client_secret", Text}]}
     end;
-who(#{auth := private_key_jwt, client_id := Id}, Audience, #{settings := Settings}) ->
+authentication(#{auth := private_key_jwt, client_id := Id}, Audience, #{settings := Settings}) ->
     #{key := Key, algorithm := Algorithm} = Settings,
     maybe
         {ok, Pem} ?= revealed(Key),
@@ -174,8 +174,8 @@ accepted(Answer, Issuer, Client, #{learned := Learned}) ->
 accepted(#{status := 200, json := {ok, #{} = Document}}) ->
     {ok, Document};
 accepted(#{status := Status, json := {ok, #{} = Document}}) ->
-    {error, {token_refused, Status, said(~"error", Document),
-             said(~"error_description", Document)}};
+    {error, {token_refused, Status, error_text(~"error", Document),
+             error_text(~"error_description", Document)}};
 accepted(#{status := Status}) ->
     {error, {token_refused, Status, none, none}}.
 
@@ -217,8 +217,8 @@ expiry(_) ->
 Returns the text of a member of an authorization server's error, short and in ASCII; `none` if it is
 not text.
 """.
--spec said(Name :: binary(), #{binary() => term()}) -> binary() | none.
-said(Name, Document) ->
+-spec error_text(Name :: binary(), #{binary() => term()}) -> binary() | none.
+error_text(Name, Document) ->
     case Document of
         #{Name := Text} when is_binary(Text) -> erlmcp_printable:part(Text, ?SAID_BYTES);
         #{} -> none

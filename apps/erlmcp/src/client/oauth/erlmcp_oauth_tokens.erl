@@ -225,7 +225,7 @@ landed(Result, #flight{timer = Timer, waiters = Waiters, intent = Intent}, State
     Landed.
 
 outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
-    ok = erlmcp_oauth_credentials:keep(Tokens(), Dpop(), Kept),
+    ok = erlmcp_oauth_credentials:keep_tokens(Tokens(), Dpop(), Kept),
     {retry, installed(Tokens(), State)};
 outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
     {retry, dropped(State)};
@@ -235,7 +235,7 @@ outcome({error, _} = Error, _, State) ->
 %% The next challenge of the server decides what to do. Earlier scopes are asked for again.
 dropped(#state{table = Table, kept = Kept, tokens = Tokens} = State) ->
     true = ets:delete(Table, token),
-    ok = erlmcp_oauth_credentials:drop(Kept),
+    ok = erlmcp_oauth_credentials:drop_tokens(Kept),
     Rest = maps:remove(refresh_token, Tokens()),
     State#state{tokens = fun() -> Rest end, digest = none}.
 

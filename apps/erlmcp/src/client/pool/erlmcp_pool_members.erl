@@ -4,7 +4,7 @@ The members of a pool, and the choice of one for a call. No process is asked: th
 tables count running calls, and a breaker (`erlmcp_breaker`) is atomics that calls change.
 """.
 
--export([new/3, joined/3, pick/3, leave/3, info/1]).
+-export([new/3, member_started/3, pick/3, leave/3, info/1]).
 -export([settings/2, member/1, pids/1]).
 
 -export_type([pool/0, index/0]).
@@ -34,8 +34,8 @@ settings(Index, #{members := Table}) ->
     ets:lookup_element(Table, {settings, Index}, 2).
 
 -doc "Records that a member has started, or started again.".
--spec joined(index(), pid(), pool()) -> ok.
-joined(Index, Pid, #{members := Table}) ->
+-spec member_started(index(), pid(), pool()) -> ok.
+member_started(Index, Pid, #{members := Table}) ->
     true = ets:update_element(Table, Index, {2, Pid}),
     ok.
 

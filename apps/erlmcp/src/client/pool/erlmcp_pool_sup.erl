@@ -50,6 +50,6 @@ start_member(Pool, Index) ->
         ok ?= erlmcp_client_table:join_pool(Pool),
         Settings = erlmcp_pool_members:settings(Index, Pool),
         {ok, Pid} ?= erlmcp_client_connection:start_link({none, Settings}),
-        ok = erlmcp_pool_members:joined(Index, Pid, Pool),
+        ok = erlmcp_pool_members:member_started(Index, Pid, Pool),
         {ok, Pid}
     end.

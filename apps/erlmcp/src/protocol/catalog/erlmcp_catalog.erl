@@ -13,7 +13,7 @@ tells of a change. Their files are resources with fixed contents.
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
--export([known/3, directory/4, extends/3, result/4]).
+-export([definition/3, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
@@ -21,8 +21,8 @@ tells of a change. Their files are resources with fixed contents.
 
 -doc """
 Settings of a catalog: the definitions of one page, the milliseconds that a client may keep a list,
-and the keys that seal cursors and state. The others wrap each handler: the server's `middleware`,
-the one that caches results (`cached`), and the guards of a definition (`guarded`).
+and the keys for cursors and state. The others wrap each handler: the server's `middleware`, the one
+that caches results (`cached`), and the guards of a definition (`guarded`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -121,7 +121,7 @@ keep_files([], Catalog) ->
     {ok, Catalog};
 keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
     maybe
-        {ok, Next} ?= case known(resource, Uri, Catalog) of
+        {ok, Next} ?= case definition(resource, Uri, Catalog) of
             {ok, #{digest := Digest, listed := true}} -> {ok, Catalog};
             {ok, #{digest := Digest}} -> keep(resource, File, without(resource, Uri, Catalog));
             _ -> keep(resource, File, Catalog)
@@ -335,9 +335,9 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
     erlmcp_result:object(Members, Revision, ServerMeta).
 
 -doc "Returns the definition with this key, whether or not a principal sees it.".
--spec known(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
+-spec definition(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
-known(Kind, Key, #{entries := Entries}) ->
+definition(Kind, Key, #{entries := Entries}) ->
     case erlmcp_catalog_entries:find(Kind, Key, Entries) of
         {_, Definition} -> {ok, Definition};
         error -> error

@@ -86,11 +86,11 @@ compile(skill, Source, _) ->
 compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
-        ok ?= known(Kind, Source, Fields),
+        ok ?= check_names(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
         ok ?= private(Kind, Source),
         ok ?= quick(Kind, Source),
-        {ok, Shown} ?= erlmcp_ui:shown(Kind, Source),
+        {ok, Shown} ?= erlmcp_ui:with_meta(Kind, Source),
         {ok, Wire} ?= wire(Kind, Shown, Fields),
         Key = key(Kind, Source),
         derive(Kind, (named(Shown))#{key => Key, wire => Wire}, Metaschemas)
@@ -162,7 +162,7 @@ key(resource, #{uri := Uri}) -> Uri;
 key(resource_template, #{uri_template := Template}) -> Template;
 key(_, _) -> undefined.
 
-known(Kind, Source, Fields) ->
+check_names(Kind, Source, Fields) ->
     case maps:keys(Source) -- [Name || {Name, _, _, _} <- Fields] of
         [] -> ok;
         [Unknown | _] -> bad(Kind, Source, Unknown, ~"no such field")

@@ -89,7 +89,7 @@ mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     end,
     #{left_out := LeftOut} = Next = case changed(Since, Mounted) of
         {ok, Changed} ->
-            {Rest, Gone} = gone(Changed, Prefix, Before),
+            {Rest, Gone} = remove_changed(Changed, Prefix, Before),
             {Free, LeftOutStill} =
                 lists:partition(fun(Reason) -> has_room(Reason, Rest) end,
                                 unchanged(LeftOutBefore, Changed, Prefix)),
@@ -123,7 +123,7 @@ changed(Since, Mounted) ->
     end.
 
 %% Also definitions that were added again since.
-gone(Changed, Prefix, Before) ->
+remove_changed(Changed, Prefix, Before) ->
     lists:foldl(
         fun({Kind, Own, _}, {Entries, Gone}) ->
             Key = key(Prefix, Kind, Own),

@@ -99,7 +99,7 @@ files(#{name := _} = Source) ->
     Body = given(~"body", text, maps:get(body, Source, ~"")),
     More = maps:get(files, Source, #{}),
     is_map(More) andalso not is_map_key(?MAIN, More)
-        orelse throw({~"files", ~"a map of the files beside SKILL.md"}),
+        orelse throw({~"files", ~"a map of the files next to SKILL.md"}),
     Head = erlmcp_frontmatter:compose(Given),
     More#{?MAIN => <<Head/binary, $\n, Body/binary>>};
 files(#{files := _}) ->

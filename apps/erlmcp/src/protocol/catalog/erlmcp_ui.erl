@@ -6,7 +6,7 @@ a resource, which is such a view. They are checked here and put into `_meta`. Pu
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
 """.
 
--export([shown/2, view_of/1, may_be_view/1, is_used/1, without_view/3]).
+-export([with_meta/2, view_of/1, may_be_view/1, is_used/1, without_view/3]).
 
 -export_type([tool/0, view/0]).
 
@@ -38,15 +38,15 @@ The field `ui` of a resource whose URI has the scheme `ui`: the sandbox that the
 Adds `_meta` for the `ui` of a definition, and the media type of views for a view; or returns the
 wrong field.
 """.
--spec shown(erlmcp_definition:kind(), erlmcp_definition:source()) ->
+-spec with_meta(erlmcp_definition:kind(), erlmcp_definition:source()) ->
     {ok, erlmcp_definition:source()} | {error, Field :: atom(), Expected :: binary()}.
-shown(_, #{ui := _, meta := #{ui := _}}) -> {error, ui, ~"no ui in meta beside it"};
-shown(_, #{ui := _, meta := #{~"ui" := _}}) -> {error, ui, ~"no ui in meta beside it"};
-shown(tool, #{ui := Ui} = Source) -> described(fun tool/2, Ui, Source);
-shown(resource, #{uri := <<"ui://", _/binary>>} = Source) -> view(Source);
-shown(resource_template, #{uri_template := <<"ui://", _/binary>>} = Source) -> view(Source);
-shown(_, #{ui := _}) -> {error, ui, ~"a URI of the scheme ui"};
-shown(_, Source) -> {ok, Source}.
+with_meta(_, #{ui := _, meta := #{ui := _}}) -> {error, ui, ~"no ui in meta next to it"};
+with_meta(_, #{ui := _, meta := #{~"ui" := _}}) -> {error, ui, ~"no ui in meta next to it"};
+with_meta(tool, #{ui := Ui} = Source) -> described(fun tool/2, Ui, Source);
+with_meta(resource, #{uri := <<"ui://", _/binary>>} = Source) -> view(Source);
+with_meta(resource_template, #{uri_template := <<"ui://", _/binary>>} = Source) -> view(Source);
+with_meta(_, #{ui := _}) -> {error, ui, ~"a URI of the scheme ui"};
+with_meta(_, Source) -> {ok, Source}.
 
 view(Source) ->
     View = erlmcp_extension:view_type(),

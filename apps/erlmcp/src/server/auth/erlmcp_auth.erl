@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Authorization", and "Security Best Practices 
 Hijacking".
 """.
 
--export([identity/3, anonymous/0, guarded/2, bad_return/1, unavailable/1, died/1]).
+-export([identity/3, anonymous/0, run_guarded/2, bad_return/1, unavailable/1, died/1]).
 
 -export_type([principal/0, identity/0, authenticate/0, ask/0, request/0]).
 
@@ -67,7 +67,7 @@ headers are secrets. `Key` is that of the server, here and below.
 -spec identity(ask(), request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
 identity(Authenticate, #{headers := Headers} = Request, Key) ->
-    case guarded(fun() -> Authenticate(Request) end, Key) of
+    case run_guarded(fun() -> Authenticate(Request) end, Key) of
         {ok, {ok, Principal}} ->
             {ok, #{principal => Principal, scopes => all}};
         {ok, {ok, Principal, #{} = More}} ->
@@ -95,7 +95,7 @@ is_known(_, _, _) -> false.
 -doc "Returns the refusal of a request whose authentication did not end in time.".
 -spec unavailable(Milliseconds :: pos_integer()) -> erlmcp_refusal:refusal().
 unavailable(Milliseconds) ->
-    erlmcp_refusal:new(dependency_unavailable, ~"who asks was not found out in time",
+    erlmcp_refusal:new(dependency_unavailable, ~"the request was not authenticated in time",
                        #{limit => Milliseconds, retry_after_ms => 1000}).
 
 -doc "Returns the refusal of a request whose authenticating process died.".
@@ -110,9 +110,9 @@ refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 Runs an authentication fun of the user's. If it crashes, the error is a 500, and the log has the
 place and none of the arguments.
 """.
--spec guarded(fun(() -> Result), Key :: reference()) ->
+-spec run_guarded(fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.
-guarded(Fun, Key) ->
+run_guarded(Fun, Key) ->
     try Fun() of
         Result -> {ok, Result}
     catch

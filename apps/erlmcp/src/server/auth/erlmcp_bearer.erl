@@ -104,8 +104,9 @@ decided(#{settings := Settings, tables := Tables} = Handle, Request, Outcomes, O
         {ok, Scheme, Token} ?= erlmcp_bearer_credentials:read(Request, Settings),
         {ok, Identity, Confirmation} ?=
             erlmcp_bearer_source:identity(Token, Request, Outcomes, Settings, Tables),
-        {ok, Proved} ?= erlmcp_bearer_credentials:bound(Scheme, Token, Confirmation, Request,
-                                                        Settings, Tables),
+        {ok, Proved} ?=
+            erlmcp_bearer_credentials:check_binding(Scheme, Token, Confirmation, Request, Settings,
+                                                    Tables),
         {ok, maps:merge(Identity, Proved)}
     else
         {wait, Subject, Question} ->

@@ -6,7 +6,7 @@ certificate of the connection.
 Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
 """.
 
--export([read/2, bound/6]).
+-export([read/2, check_binding/6]).
 
 -export_type([scheme/0]).
 
@@ -48,13 +48,13 @@ is_token(Token) ->
 Checks that the sender may use the token, and returns the nonce to use next if there is a new one. A
 proof serves once, and is used up here; so it is checked last.
 """.
--spec bound(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
-            erlmcp_bearer:request(),
-            erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
+-spec check_binding(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
+                    erlmcp_bearer:request(),
+                    erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, #{dpop_nonce => binary()}} | {error, erlmcp_bearer_failure:failure()}.
-bound(_, _, unknown, _, _, _) ->
-    {error, erlmcp_bearer_failure:invalid(~"the token is bound to what is not known here")};
-bound(Scheme, Token, Bindings, Request, Settings, Tables) ->
+check_binding(_, _, unknown, _, _, _) ->
+    {error, erlmcp_bearer_failure:invalid(~"the token has a binding that is not supported here")};
+check_binding(Scheme, Token, Bindings, Request, Settings, Tables) ->
     maybe
         ok ?= certificate(lists:keyfind(certificate, 1, Bindings), Request),
         key(Scheme, lists:keyfind(jkt, 1, Bindings), Token, Request, Settings, Tables)
@@ -82,7 +82,7 @@ key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, 
         {ok, #{thumbprint := Thumbprint} = Proof} ?=
             erlmcp_dpop_proof:check(Text, wanted(Token, Request, Settings, Now)),
         {ok, Next} ?= nonce(Proof, Settings, Now),
-        ok ?= used(Proof, Tables),
+        ok ?= use_proof(Proof, Tables),
         {ok, Next}
     else
         {ok, _} -> {error, erlmcp_bearer_failure:bound(~"the token is bound to another key")};
@@ -108,7 +108,7 @@ nonce(#{nonce := Nonce}, #{nonces := Secret}, Now) ->
         false -> {error, erlmcp_bearer_failure:nonce(erlmcp_dpop_nonce:current(Secret(), Now))}
     end.
 
-used(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
+use_proof(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
     case erlmcp_bearer_tables:use_proof({Thumbprint, Id}, Until, Tables) of
         ok -> ok;
         used -> {error, ~"jti: the proof was used before"};

@@ -64,7 +64,7 @@ proof(Text) ->
 -doc "Returns the failure for a proof without this nonce.".
 -spec nonce(Nonce :: binary()) -> failure().
 nonce(Nonce) ->
-    #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce that comes with this"),
+    #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),
       error => ~"use_dpop_nonce", scheme => dpop, dpop_nonce => Nonce}.
 
 -doc "Returns the failure for a valid token that lacks scopes: 403, with the needed ones.".
@@ -90,11 +90,9 @@ keys (503).
 """.
 -spec proofs(key | all, Limit :: pos_integer()) -> failure().
 proofs(key, Limit) ->
-    full(rate_limit_exceeded,
-         ~"DPoP: the key of this proof has as many proofs in use as one key may have now", Limit);
+    full(rate_limit_exceeded, ~"DPoP: the key of this proof has too many proofs in use", Limit);
 proofs(all, Limit) ->
-    full(backpressure_active, ~"DPoP: all keys together have as many proofs in use as they may",
-         Limit).
+    full(backpressure_active, ~"DPoP: all keys together have too many proofs in use", Limit).
 
 full(Name, Text, Limit) ->
     #{refusal => erlmcp_refusal:new(Name, Text, #{retry_after_ms => ?SWEEP_MS, limit => Limit})}.

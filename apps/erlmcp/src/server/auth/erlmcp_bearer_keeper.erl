@@ -93,19 +93,19 @@ handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
     #state{tables = Tables} = State,
     case erlmcp_bearer_tables:may_fetch(Index, Tables) of
         true ->
-            {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
+            {noreply, add_question(Subject, Token, [Waiter], Deadline, State)};
         false ->
             %% The keys were fetched while this question was on its way.
-            ok = told(Subject, ok, [Waiter], Tables),
+            ok = tell_waiters(Subject, ok, [Waiter], Tables),
             {noreply, State}
     end;
 handle_cast({ask, Subject, Token, Waiter, Deadline}, State) ->
-    {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
+    {noreply, add_question(Subject, Token, [Waiter], Deadline, State)};
 handle_cast({refresh, Index}, State) ->
     Deadline = erlang:monotonic_time(millisecond) + ?FETCH_MS,
-    {noreply, asked({keys, Index}, fun() -> ~"" end, [], Deadline, State)}.
+    {noreply, add_question({keys, Index}, fun() -> ~"" end, [], Deadline, State)}.
 
-asked(Subject, Token, Waiters, Deadline, #state{questions = Questions} = State) ->
+add_question(Subject, Token, Waiters, Deadline, #state{questions = Questions} = State) ->
     case Questions of
         #{Subject := #question{waiters = Others} = Question} ->
             Joined = Question#question{waiters = Waiters ++ Others},
@@ -183,12 +183,12 @@ landed(Subject, Pid, Result, #state{tables = Tables} = State) ->
     #state{questions = Questions, flights = Flights} = State,
     {#question{waiters = Waiters, flight = {Pid, Timer}}, Others} = maps:take(Subject, Questions),
     _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
-    ok = told(Subject, outcome(Subject, Result, Tables), Waiters, Tables),
+    ok = tell_waiters(Subject, outcome(Subject, Result, Tables), Waiters, Tables),
     next(logged(element(2, Subject), Result,
                 State#state{questions = Others, flights = maps:remove(Pid, Flights)})).
 
 outcome({keys, Index}, Result, Tables) ->
-    Outcome = kept(Index, Result, Tables),
+    Outcome = store_keys(Index, Result, Tables),
     ok = erlmcp_bearer_tables:end_refresh(Index, Tables),
     Outcome;
 outcome(_, {error, _}, _) ->
@@ -196,10 +196,10 @@ outcome(_, {error, _}, _) ->
 outcome(_, Answer, _) ->
     Answer.
 
-kept(Index, {ok, Keys, Milliseconds}, Tables) ->
+store_keys(Index, {ok, Keys, Milliseconds}, Tables) ->
     ok = erlmcp_bearer_tables:put_keys(Index, Keys, Milliseconds, Tables),
     erlmcp_bearer_tables:fetch_again(Index, ?FETCH_MS, Tables);
-kept(Index, {error, _}, Tables) ->
+store_keys(Index, {error, _}, Tables) ->
     ok = erlmcp_bearer_tables:fetch_again(Index, ?RETRY_MS, Tables),
     {error, unavailable}.
 
@@ -217,7 +217,7 @@ logged(Index, {error, Reason}, #state{settings = #{server := Key}, logged = Logg
 logged(_, _, State) ->
     State.
 
-told(Subject, Outcome, Waiters, Tables) ->
+tell_waiters(Subject, Outcome, Waiters, Tables) ->
     ok = erlmcp_bearer_tables:leave(length(Waiters), Tables),
     lists:foreach(fun({{Pid, Tag}, Reference}) ->
                       Pid ! {Tag, {erlmcp_bearer, Reference, {Subject, Outcome}}}

@@ -224,8 +224,8 @@ jwt(algorithms, [_ | _] = Value) ->
         [] -> true;
         [Unknown | _] ->
             iolist_to_binary([~"a list of ", words(erlmcp_jwk:algorithms()), ~", or of ",
-                              words(erlmcp_jwk:secret_algorithms()), ~"; ", shown(Unknown),
-                              ~" came"])
+                              words(erlmcp_jwk:secret_algorithms()), ~", got ",
+                              shown(Unknown)])
     end;
 jwt(algorithms, _) ->
     ~"a list of at least one algorithm";

@@ -55,7 +55,7 @@ ask first, and the token to ask it for.
 identity(Token, Request, Outcomes, #{blind := Blind, sources := Sources} = Settings, Tables) ->
     Digest = Blind(Token),
     Now = erlang:system_time(second),
-    case erlmcp_bearer_tables:known(Digest, Now, Tables) of
+    case erlmcp_bearer_tables:identity(Digest, Now, Tables) of
         {ok, Identity, Confirmation} ->
             {ok, Identity, Confirmation};
         unknown ->
@@ -86,7 +86,7 @@ ask({static, Tokens}, _, #asked{digest = Digest, now = Now}) ->
     end;
 ask({verify, Fun}, _, #asked{token = Token, request = Request, settings = Settings, now = Now}) ->
     #{server := Key} = Settings,
-    verified(erlmcp_auth:guarded(fun() -> Fun(Token, Request) end, Key), Now, Key);
+    verified(erlmcp_auth:run_guarded(fun() -> Fun(Token, Request) end, Key), Now, Key);
 ask({jwt, #{issuer := Issuer} = Source}, Index,
     #asked{jwt = {ok, #{claims := #{~"iss" := Issuer}} = Jwt}} = Asked) ->
     jwt(Jwt, Source, Index, Asked);
@@ -130,7 +130,7 @@ jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
         ok = refreshed(Freshness, Index, Tables),
         signed(Jwt, Source, Kept, Asked)
     else
-        none -> fetched({keys, Index}, ~"the issuer's keys cannot be had", Asked);
+        none -> fetched({keys, Index}, ~"the issuer's keys are not available", Asked);
         {error, unknown_key} when element(1, Known) =:= uri ->
             fetched({keys, Index}, unknown_key, Asked);
         {error, algorithm} -> refused(algorithm_not_taken(Jwt, Algorithms));
@@ -140,12 +140,12 @@ jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
 
 %% A secret has no id, so the token's `kid` is ignored.
 verified_by({secret, _}, Jwt, Algorithms, Keys) ->
-    case erlmcp_jwt:signed(Jwt#{kid := none}, Algorithms, Keys) of
+    case erlmcp_jwt:check_signature(Jwt#{kid := none}, Algorithms, Keys) of
         {error, unknown_key} -> {error, signature};
         Signed -> Signed
     end;
 verified_by(_, Jwt, Algorithms, Keys) ->
-    erlmcp_jwt:signed(Jwt, Algorithms, Keys).
+    erlmcp_jwt:check_signature(Jwt, Algorithms, Keys).
 
 keys({secret, Key}, _, _) ->
     {fresh, [Key()], lasting};
@@ -171,7 +171,7 @@ refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).
 fetched({keys, Index} = Subject, Otherwise, #asked{outcomes = Outcomes, tables = Tables} = Asked) ->
     case Outcomes of
         #{Subject := {error, unavailable}} ->
-            {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys cannot be had")};
+            {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys are not available")};
         #{Subject := ok} when Otherwise =:= unknown_key ->
             refused(unsigned(unknown_key));
         #{} ->
@@ -215,7 +215,7 @@ found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = As
 with_principal(Identity, _, #asked{settings = #{principal := default}}) ->
     {ok, Identity};
 with_principal(Identity, Claims, #asked{settings = #{principal := Fun, server := Key}}) ->
-    case erlmcp_auth:guarded(fun() -> Fun(Claims) end, Key) of
+    case erlmcp_auth:run_guarded(fun() -> Fun(Claims) end, Key) of
         {ok, Principal} -> {ok, Identity#{principal := Principal}};
         {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
     end.
@@ -238,7 +238,7 @@ introspected(none, {token, Index, Digest} = Subject, _, Asked) ->
 introspected({active, Claims}, _, #{cache_s := Cached} = Source, #asked{now = Now} = Asked) ->
     found(Claims, wanted(Source, 0, true, Asked), Now + Cached, lasting, Asked);
 introspected(inactive, {token, Index, Digest}, _, #asked{tables = Tables, now = Now}) ->
-    ok = erlmcp_bearer_tables:inactive({Index, Digest}, Now, Tables),
+    ok = erlmcp_bearer_tables:remember_inactive({Index, Digest}, Now, Tables),
     next;
 introspected({error, unavailable}, _, _, _) ->
     {error, erlmcp_bearer_failure:unavailable(~"the token cannot be checked now")}.

@@ -12,7 +12,7 @@ milliseconds of monotonic time.
 """.
 
 -export([new/1]).
--export([known/3, remember/5, is_inactive/3, inactive/3]).
+-export([identity/3, remember/5, is_inactive/3, remember_inactive/3]).
 -export([use_proof/3]).
 -export([keys/3, put_keys/4, may_fetch/2, fetch_again/3, begin_refresh/2, end_refresh/2]).
 -export([keeper/1, set_keeper/2, enter/1, leave/2]).
@@ -53,9 +53,9 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
 
 -doc "Returns the identity of a recently checked token, if its keys are still the same.".
--spec known(digest(), Now :: integer(), tables()) ->
+-spec identity(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
-known(Digest, Now, #{known := Known} = Tables) ->
+identity(Digest, Now, #{known := Known} = Tables) ->
     case ets:lookup(Known, Digest) of
         [{_, Until, Source, Identity, Confirmation}] when Now < Until ->
             case is_valid(Source, Tables) of
@@ -88,8 +88,8 @@ is_inactive(Key, Now, #{inactive := Inactive}) ->
     Now < ets:lookup_element(Inactive, Key, 2, Now).
 
 -doc "Remembers that a source reported a token as inactive.".
--spec inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
-inactive(Key, Now, #{inactive := Inactive}) ->
+-spec remember_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
+remember_inactive(Key, Now, #{inactive := Inactive}) ->
     _ = ets:info(Inactive, size) < ?INACTIVE
         andalso ets:insert(Inactive, {Key, Now + ?INACTIVE_S}),
     ok.

@@ -43,8 +43,8 @@ check(Text, Wanted) ->
         false ?= is_private(Jwk),
         {ok, Key} ?= erlmcp_jwk:public(Jwk),
         %% The proof contains its key, so the id in the header is ignored.
-        ok ?= erlmcp_jwt:signed(Jwt#{kid := none}, algorithms(), [Key]),
-        said(Jwt, Key, Wanted)
+        ok ?= erlmcp_jwt:check_signature(Jwt#{kid := none}, algorithms(), [Key]),
+        check_claims(Jwt, Key, Wanted)
     else
         {error, _} -> {error, ~"the proof's signature does not hold"};
         _ -> {error, ~"this is no proof: a JWT of the type dpop+jwt with a public jwk"}
@@ -53,7 +53,7 @@ check(Text, Wanted) ->
 is_private(Jwk) ->
     lists:any(fun(Member) -> is_map_key(Member, Jwk) end, [~"d", ~"p", ~"q", ~"k"]).
 
-said(#{claims := Claims}, Key, #{method := Method, token := Token, now := Now} = Wanted) ->
+check_claims(#{claims := Claims}, Key, #{method := Method, token := Token, now := Now} = Wanted) ->
     maybe
         #{~"jti" := Id, ~"htm" := Htm, ~"htu" := Htu, ~"iat" := At} ?= Claims,
         true ?= is_binary(Id) andalso Id =/= ~"" andalso byte_size(Id) =< ?ID_BYTES

@@ -8,7 +8,7 @@ header with `crit` (no extension is supported) or `b64`.
 Sources: RFC 7515, RFC 7519, RFC 8725.
 """.
 
--export([read/1, signed/3]).
+-export([read/1, check_signature/3]).
 
 -export_type([jwt/0]).
 
@@ -77,9 +77,9 @@ media_type(Type) ->
 Checks that one of these keys signed the JWT, with an algorithm of `Algorithms`. `unknown_key` means
 that none of the keys can have signed it.
 """.
--spec signed(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
+-spec check_signature(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.
-signed(#{text := Text, algorithm := Algorithm, kid := Kid}, Algorithms, Keys) ->
+check_signature(#{text := Text, algorithm := Algorithm, kid := Kid}, Algorithms, Keys) ->
     maybe
         true ?= lists:member(Algorithm, Algorithms) orelse {error, algorithm},
         [_ | _] = Candidates ?= erlmcp_jwk:candidates(Algorithm, Kid, Keys),

@@ -168,7 +168,7 @@ is_freed(Waits, _, _) when map_size(Waits) =:= 0 ->
 is_freed(Waits, Differing, Catalog) ->
     lists:any(fun({Kind, Key}) ->
                   is_map_key({Kind, Key}, Waits)
-                      andalso erlmcp_catalog:known(Kind, Key, Catalog) =:= error
+                      andalso erlmcp_catalog:definition(Kind, Key, Catalog) =:= error
               end, [{Kind, Key} || Kind := Definitions <- Differing, #{key := Key} <- Definitions]).
 
 attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->

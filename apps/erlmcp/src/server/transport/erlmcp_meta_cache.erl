@@ -39,15 +39,15 @@ learnt(_, _, _, _, Decoded) ->
     Decoded.
 
 learn(Times, {Before, Valid}, Bytes) ->
-    case erlmcp_json:known(Bytes) of
-        {ok, Known} -> {Times, Known, erlmcp_meta:known(erlmcp_json:object(Known))};
+    case erlmcp_json:known_meta(Bytes) of
+        {ok, Known} -> {Times, Known, erlmcp_meta:reusable(erlmcp_json:known_object(Known))};
         none -> {Times, Before, Valid}
     end.
 
 -doc """
 Returns what the `_meta` of a decoded message comes to, if this process's connection knows it.
 """.
--spec known(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
+-spec known(erlmcp_json:json_term()) -> erlmcp_meta:validated() | none.
 known(#{~"params" := #{~"_meta" := Meta}}) ->
     case get(?KEPT) of
         {_, Known, Valid} ->

@@ -7,21 +7,21 @@ Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the ext
 `io.modelcontextprotocol/tasks`, "Routing Headers".
 """.
 
--export([said/1, check/3, check_arguments/3, declared/1, decode/1]).
+-export([read/1, check/3, check_arguments/3, declared/1, decode/1]).
 -export([source/1, argument/2]).
 
--export_type([headers/0, said/0, declaration/0]).
+-export_type([headers/0, values/0, declaration/0]).
 
 -type headers() :: #{binary() => binary()}.
 -doc """
 The values of these headers, read once for all requests with the same ones; `undefined` is absent.
 """.
--type said() :: #{
+-type values() :: #{
     version := binary() | undefined,
     method := binary() | undefined,
     %% The member of the body with the name, if a request of this method has one.
     source := binary() | none,
-    name := {ok, binary()} | {error, Said :: binary()} | undefined
+    name := {ok, binary()} | {error, Given :: binary()} | undefined
 }.
 -doc "A mirrored argument: its header, the keys that lead to it, and its type.".
 -type declaration() :: {Header :: binary(), Path :: [binary(), ...], Type :: binary()}.
@@ -30,18 +30,18 @@ The values of these headers, read once for all requests with the same ones; `und
 -define(SAFE_INTEGER, 9007199254740991).
 
 -doc "Reads the version, the method and the name in headers.".
--spec said(headers()) -> said().
-said(Headers) ->
+-spec read(headers()) -> values().
+read(Headers) ->
     Method = maps:get(~"mcp-method", Headers, undefined),
     #{version => maps:get(~"mcp-protocol-version", Headers, undefined),
       method => Method,
       source => source(Method),
       name => case Headers of
-                  #{~"mcp-name" := Name} -> said_name(Name);
+                  #{~"mcp-name" := Name} -> decoded_name(Name);
                   #{} -> undefined
               end}.
 
-said_name(Name) ->
+decoded_name(Name) ->
     case decode(Name) of
         {ok, _} = Decoded -> Decoded;
         error -> {error, Name}
@@ -51,7 +51,7 @@ said_name(Name) ->
 Checks that `Mcp-Method` and, for methods with a name or URI, `Mcp-Name` equal the values in the
 body. They are compared case-sensitively, `Mcp-Name` after decoding.
 """.
--spec check(Method :: binary(), Params :: map(), said()) ->
+-spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 check(Method, _, #{method := Method, source := none}) ->
     ok;
@@ -61,9 +61,9 @@ check(Method, Params, #{method := Method, source := Field, name := Name}) ->
         %% The method itself refuses a body without the field, with more details.
         #{} -> ok
     end;
-check(Method, _, #{method := Said}) ->
+check(Method, _, #{method := Given}) ->
     mismatch([~"Mcp-Method: expected ", erlmcp_value_text:literal(Method),
-              ~", as the body's method, got ", shown(Said)]).
+              ~", as the body's method, got ", shown(Given)]).
 
 -doc "Returns the member of a method's `params` that `Mcp-Name` mirrors.".
 -spec source(Method :: binary() | undefined) -> binary() | none.
@@ -77,10 +77,10 @@ source(_) -> none.
 
 check_name({ok, Value}, _, Value) ->
     ok;
-check_name({ok, Said}, Field, Value) ->
-    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_value_text:literal(Said));
-check_name({error, Said}, _, _) ->
-    undecoded(~"Mcp-Name", Said);
+check_name({ok, Given}, Field, Value) ->
+    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_value_text:literal(Given));
+check_name({error, Given}, _, _) ->
+    undecoded(~"Mcp-Name", Given);
 check_name(undefined, Field, Value) ->
     differs(~"Mcp-Name", Value, [~"the body's params.", Field], shown(undefined)).
 
@@ -88,11 +88,11 @@ differs(Header, Value, Source, Came) ->
     mismatch([Header, ~": expected ", erlmcp_value_text:literal(Value), ~", as ", Source,
               ~", got ", Came]).
 
-undecoded(Header, Said) ->
-    mismatch([Header, ~": expected printable ASCII or =?base64?...?=, got ", shown(Said)]).
+undecoded(Header, Given) ->
+    mismatch([Header, ~": expected printable ASCII or =?base64?...?=, got ", shown(Given)]).
 
 shown(undefined) -> ~"no such header";
-shown(Said) -> erlmcp_printable:quoted(Said).
+shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
 Checks that the `Mcp-Param-*` headers of a tool call equal its arguments. An argument that is there

@@ -9,9 +9,9 @@ than 64 bytes is a part of its message, and keeps it alive.
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 """.
 
--export([encode/1, decode/2, decode/3, params/4, known/1, object/1, is_known/2]).
+-export([encode/1, decode/2, decode/3, params/4, known_meta/1, known_object/1, is_known/2]).
 
--export_type([limits/0, json_term/0, decode_error/0, known/0]).
+-export_type([limits/0, json_term/0, decode_error/0, known_object/0]).
 
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
@@ -20,7 +20,7 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 -type json_term() ::
     null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
 -doc "An object that is recognised by its text: the text, the object, its depth, and its members.".
--type known() ::
+-type known_object() ::
     {binary(), #{binary() => json_term()}, Depth :: pos_integer(), Members :: non_neg_integer()}.
 -type decode_error() ::
     {too_large, Limit :: pos_integer(), Observed :: pos_integer()}
@@ -116,7 +116,8 @@ decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
 -doc "Decodes as `decode/2` does, faster if a member `_meta` is the known object.".
--spec decode(binary(), limits(), known() | none) -> {ok, json_term()} | {error, decode_error()}.
+-spec decode(binary(), limits(), known_object() | none) ->
+    {ok, json_term()} | {error, decode_error()}.
 decode(Binary, #{message_bytes := Limit}, _) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
 decode(Binary, #{depth := Depth, members := Most}, Known) when byte_size(Binary) =< ?PLAIN ->
@@ -141,7 +142,8 @@ if the binary is different, invalid, or goes on behind the request.
 {ok, #{~"b" => 1}}
 ```
 """.
--spec params(binary(), {At :: non_neg_integer(), Text :: binary()}, limits(), known() | none) ->
+-spec params(binary(), {At :: non_neg_integer(), Text :: binary()}, limits(),
+             known_object() | none) ->
     {ok, json_term()} | other.
 params(Binary, Begun, #{message_bytes := Limit, depth := Depth, members := Most}, Known) when
     byte_size(Binary) =< Limit, byte_size(Binary) =< ?PLAIN, Most >= ?REQUEST
@@ -159,15 +161,15 @@ has more than 1,024 bytes.
 
 ```erlang
 1> Limits = #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
-2> {ok, Known} = erlmcp_json:known(~B'{"id": 1, "params": {"_meta":{"a": 1}}}').
+2> {ok, Known} = erlmcp_json:known_meta(~B'{"id": 1, "params": {"_meta":{"a": 1}}}').
 3> {ok, #{~"params" := #{~"_meta" := Meta}}} =
        erlmcp_json:decode(~B'{"id": 2, "params": {"_meta":{"a": 1}}}', Limits, Known).
 4> erlmcp_json:is_known(Meta, Known).
 true
 ```
 """.
--spec known(binary()) -> {ok, known()} | none.
-known(Binary) ->
+-spec known_meta(binary()) -> {ok, known_object()} | none.
+known_meta(Binary) ->
     maybe
         {At, Size} ?= binary:match(Binary, ~B'"_meta":{'),
         From = At + Size - 1,
@@ -194,11 +196,11 @@ measures(_) ->
     {0, 0}.
 
 -doc "Returns the known object.".
--spec object(known()) -> #{binary() => json_term()}.
-object({_, Object, _, _}) -> Object.
+-spec known_object(known_object()) -> #{binary() => json_term()}.
+known_object({_, Object, _, _}) -> Object.
 
 -doc "Returns `true` if an object is the known one.".
--spec is_known(json_term(), known() | none) -> boolean().
+-spec is_known(json_term(), known_object() | none) -> boolean().
 is_known(Object, {_, Object, _, _}) -> true;
 is_known(_, _) -> false.
 

@@ -34,7 +34,7 @@ which texts are the same as JSON strings. Pure.
 %% The places around it, each with the values read there, the last first.
 -type around() :: [{place(), list()}].
 %% The whole binary, and the object that is known in it.
--type whole() :: {binary(), erlmcp_json:known() | none}.
+-type whole() :: {binary(), erlmcp_json:known_object() | none}.
 -type outcome() :: {ok, erlmcp_json:json_term()} | other.
 
 -doc """
@@ -43,7 +43,7 @@ members together, none of them twice. Returns `other` otherwise. A member `_meta
 the known object becomes that object.
 """.
 -spec decode(binary(), Depth :: pos_integer(), Members :: pos_integer(),
-             erlmcp_json:known() | none) -> outcome().
+             erlmcp_json:known_object() | none) -> outcome().
 decode(Binary, Depth, Members, Known) ->
     value(Binary, {Binary, Known}, 0, alone, [], [], Depth, Members).
 
@@ -53,7 +53,7 @@ end with the object and the binary. Returns `other` otherwise. The bytes before 
 count for `Members` and `Depth`.
 """.
 -spec last(binary(), {At :: non_neg_integer(), Text :: binary()}, Depth :: integer(),
-           Members :: integer(), erlmcp_json:known() | none) -> outcome().
+           Members :: integer(), erlmcp_json:known_object() | none) -> outcome().
 last(Binary, {At, Text}, Depth, Members, Known) ->
     Size = byte_size(Text),
     case Binary of

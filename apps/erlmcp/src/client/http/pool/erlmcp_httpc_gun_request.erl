@@ -28,7 +28,7 @@ A request on a connection of gun's: HTTP/2, and HTTP/1.1 over TLS. See
 -define(OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
 
 -doc "Sends a request on the connection.".
--spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:asked(),
+-spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> loan().
 request(Lease, {Method, Path}, {Headers, Body}) ->
     Connection = erlmcp_httpc_pool:connection(Lease),
@@ -102,7 +102,7 @@ next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadlin
     end.
 
 -doc "Gives the connection back, once. No more messages of the request come.".
--spec give_back(erlmcp_httpc_pool_request:left(), loan()) -> ok.
+-spec give_back(erlmcp_httpc_pool_request:connection_state(), loan()) -> ok.
 give_back(cut, #loan{connection = Connection, stream = Stream} = Loan) ->
     ok = gun:cancel(Connection, Stream),
     ok = give_back(reset, Loan),

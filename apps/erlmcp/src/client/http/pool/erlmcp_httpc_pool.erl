@@ -131,7 +131,7 @@ at_once(Kind, Slots, Limit) ->
     end.
 
 refused(Slots) ->
-    case erlmcp_httpc_pool_table:refused(now_ms(), Slots) of
+    case erlmcp_httpc_pool_table:refusal(now_ms(), Slots) of
         {true, Why, _} ->
             case erlmcp_httpc_pool_table:open(Slots) of
                 0 -> {error, {connect, Why}};
@@ -184,7 +184,7 @@ info({_, Slots, _}) ->
     end.
 
 numbers(Slots) ->
-    Ejected = case erlmcp_httpc_pool_table:refused(now_ms(), Slots) of
+    Ejected = case erlmcp_httpc_pool_table:refusal(now_ms(), Slots) of
         {true, _, Left} -> Left;
         false -> 0
     end,
@@ -224,7 +224,7 @@ admitted(call, #state{slots = Slots, calls = Calls, settings = #{waiting := Limi
         false -> {error, {overload, Limit}}
     end;
 admitted(stream, #state{slots = Slots, streams = Waiters, settings = #{streams := Limit}}) ->
-    Streams = erlmcp_httpc_pool_table:kind(stream, Slots),
+    Streams = erlmcp_httpc_pool_table:count_leases(stream, Slots),
     case Streams + erlmcp_httpc_pool_waiters:size(Waiters) < Limit of
         true -> reachable(Slots);
         false -> {error, {overload, Limit}}
@@ -338,7 +338,7 @@ serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
     end.
 
 grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
-    case erlmcp_httpc_pool_table:refused(now_ms(), Slots) of
+    case erlmcp_httpc_pool_table:refusal(now_ms(), Slots) of
         {true, Why, Left} ->
             left_alone(Why, Left, State);
         false ->

@@ -148,37 +148,37 @@ the server could not be reached (`failed`). `other` is a message of something el
 -spec received(term(), fleet()) ->
     {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
 received({gun_up, Gun, http}, Fleet) ->
-    known(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
+    find(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
 received({socket_up, Opener, Socket}, #fleet{connections = Connections} = Fleet) ->
     case maps:take(Opener, Connections) of
         {Connection, Rest} -> joined(Socket, Connection, Fleet#fleet{connections = Rest});
         error -> ok = erlmcp_httpc_socket:close(Socket), other
     end;
 received({tcp_passive, Socket}, Fleet) ->
-    known(Socket, Fleet, fun(_) ->
+    find(Socket, Fleet, fun(_) ->
         _ = erlmcp_httpc_socket:read_on(Socket),
         {changed, Fleet}
     end);
 %% Bytes that no request asked for.
 received({tcp, Socket, _}, Fleet) ->
-    known(Socket, Fleet, fun(_) ->
+    find(Socket, Fleet, fun(_) ->
         ok = erlmcp_httpc_socket:close(Socket),
         {changed, Fleet}
     end);
 received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
-    known(Gun, Fleet, fun
+    find(Gun, Fleet, fun
         (#connection{stage = opening} = Connection) ->
             opened(Gun, Connection, http2, seats(Settings), Fleet);
         (Connection) ->
             rated(Gun, Connection, seats(Settings), Fleet)
     end);
 received({gun_down, Gun, _, Why, _}, Fleet) ->
-    known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, Why, Fleet) end);
+    find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, Why, Fleet) end);
 %% The end of a socket is a message to its owner; the end of a linked process is an exit message.
 received({tcp_closed, Socket}, Fleet) ->
-    known(Socket, Fleet, fun(Connection) -> gone(Socket, Connection, closed, Fleet) end);
+    find(Socket, Fleet, fun(Connection) -> ended(Socket, Connection, closed, Fleet) end);
 received({'EXIT', Gun, Reason}, Fleet) ->
-    known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, why(Reason), Fleet) end);
+    find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, why(Reason), Fleet) end);
 received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
     case [Gun || Gun := #connection{id = Other, stage = opening} <- Connections, Other =:= Id] of
         [Gun] ->
@@ -190,7 +190,7 @@ received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
 received(_, _) ->
     other.
 
-known(Gun, #fleet{connections = Connections}, Then) ->
+find(Gun, #fleet{connections = Connections}, Then) ->
     case Connections of
         #{Gun := Connection} -> Then(Connection);
         #{} -> other
@@ -219,10 +219,10 @@ spoken(plain) -> http;
 spoken(Protocol) -> Protocol.
 
 rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
-    ok = erlmcp_httpc_pool_table:rate(Place, Id, Seats, Fleet#fleet.slots),
+    ok = erlmcp_httpc_pool_table:set_seats(Place, Id, Seats, Fleet#fleet.slots),
     {changed, put(Gun, Connection#connection{seats = Seats}, Fleet)}.
 
-gone(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
+ended(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
     #connection{ways = Ways, why = Before} = Connection,
     Reason = worse(Before, Why),
     case Ways =/= [] andalso lists:member(Why, ?OTHERWISE) of
@@ -233,7 +233,7 @@ gone(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
         false ->
             {failed, Reason, remove(Gun, Fleet)}
     end;
-gone(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
+ended(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
     ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
     {changed, remove(Gun, Fleet)}.
 
@@ -322,7 +322,7 @@ tend(Gun, #connection{stage = draining} = Connection, _, _, Fleet) ->
     drain(Gun, Connection, Fleet);
 tend(Gun, #connection{place = Place, since = Since} = Connection, {0, 0}, Now, Fleet) ->
     ok = erlmcp_httpc_pool_table:settle(Place, 0, Fleet#fleet.slots),
-    Used = case erlmcp_httpc_pool_table:used(Place, Fleet#fleet.slots) of
+    Used = case erlmcp_httpc_pool_table:last_used(Place, Fleet#fleet.slots) of
         never -> Since;
         At -> At
     end,

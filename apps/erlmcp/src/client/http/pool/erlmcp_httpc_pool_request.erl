@@ -9,15 +9,15 @@ The connection is gun's (`m:erlmcp_httpc_gun_request`), or a socket of HTTP/1.1 
 
 -export([request/3, received/2, drained/1, next/2, give_back/2]).
 
--export_type([loan/0, asked/0, news/1, left/0]).
+-export_type([loan/0, request_line/0, news/1, connection_state/0]).
 
 -opaque loan() :: {module(), term()}.
--type asked() :: {post | get | delete, Path :: binary()}.
+-type request_line() :: {post | get | delete, Path :: binary()}.
 -doc """
 The state of a connection after a request. The response has ended (`reusable`) or goes on (`cut`),
 the server broke it off (`reset`), or the connection is useless (`broken`).
 """.
--type left() :: reusable | cut | reset | broken.
+-type connection_state() :: reusable | cut | reset | broken.
 -doc """
 The meaning of a message.
 
@@ -31,7 +31,7 @@ The meaning of a message.
 -type news(Loan) ::
     {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), Loan}
     | {data, fin | nofin, binary(), Loan}
-    | {broken, unprocessed | term(), left()}
+    | {broken, unprocessed | term(), connection_state()}
     | {more, Loan}
     | other.
 
@@ -39,8 +39,8 @@ The meaning of a message.
 -define(DRAIN, 20).
 
 -doc "Sends a request on the connection; `ended` if the connection had ended, and was given back.".
--spec request(erlmcp_httpc_pool:lease(), asked(), {[{binary(), iodata()}], Body :: binary()}) ->
-    {ok, loan()} | ended.
+-spec request(erlmcp_httpc_pool:lease(), request_line(),
+              {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, Content) ->
     case erlmcp_httpc_pool:protocol(Lease) of
         plain ->
@@ -73,7 +73,7 @@ next({Module, Loan}, Deadline) ->
 Returns the state of a connection on whose stream the response has come. A connection of HTTP/1.1 is
 free only at the stream's end, which servers send right after the response.
 """.
--spec drained(loan()) -> left().
+-spec drained(loan()) -> connection_state().
 drained(Loan) ->
     drained(Loan, erlang:monotonic_time(millisecond) + ?DRAIN).
 
@@ -92,6 +92,6 @@ drained(Loan, Until) ->
     end.
 
 -doc "Gives the connection back, once. No more messages of the request come.".
--spec give_back(left(), loan()) -> ok.
+-spec give_back(connection_state(), loan()) -> ok.
 give_back(Left, {Module, Loan}) ->
     Module:give_back(Left, Loan).

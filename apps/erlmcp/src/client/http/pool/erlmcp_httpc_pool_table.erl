@@ -11,10 +11,10 @@ counters next to them only say where to look first, and the pool's sweep correct
 
 -export([new/2]).
 -export([claim/3, connection/1, protocol/1, release/2]).
--export([publish/6, withdraw/3, rate/4]).
+-export([publish/6, withdraw/3, set_seats/4]).
 -export([leases/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
--export([kind/2, used/2, open/1, busy/1]).
--export([wait/3, waiting/2, refuse/3, admit/1, refused/2]).
+-export([count_leases/2, last_used/2, open/1, busy/1]).
+-export([wait/3, waiting/2, refuse/3, admit/1, refusal/2]).
 
 -export_type([slots/0, lease/0, kind/0, place/0, seat/0, row/0, connection/0, protocol/0]).
 
@@ -179,8 +179,8 @@ withdraw(Place, Id, #slots{connections = Connections, numbers = Numbers}) ->
     ok.
 
 -doc "Sets the number of seats, when the server allows another number of streams.".
--spec rate(place(), integer(), non_neg_integer(), slots()) -> ok.
-rate(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
+-spec set_seats(place(), integer(), non_neg_integer(), slots()) -> ok.
+set_seats(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
     case ets:lookup(Connections, Place) of
         [{Place, Id, _, _, _}] ->
             _ = ets:update_element(Connections, Place, {4, Seats}),
@@ -227,13 +227,13 @@ settle(Place, Load, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, load(Place), Load).
 
 -doc "Returns the number of leases of a kind.".
--spec kind(kind(), slots()) -> non_neg_integer().
-kind(Kind, #slots{leases = Leases}) ->
+-spec count_leases(kind(), slots()) -> non_neg_integer().
+count_leases(Kind, #slots{leases = Leases}) ->
     ets:select_count(Leases, [{{'_', '_', Kind, '_'}, [], [true]}]).
 
 -doc "Returns when a connection was last given back in order, in milliseconds; or `never`.".
--spec used(place(), slots()) -> integer() | never.
-used(Place, #slots{numbers = Numbers}) ->
+-spec last_used(place(), slots()) -> integer() | never.
+last_used(Place, #slots{numbers = Numbers}) ->
     case atomics:get(Numbers, used_at(Place)) of
         ?NEVER -> never;
         At -> At
@@ -279,8 +279,8 @@ admit(#slots{numbers = Numbers}) ->
     atomics:put(Numbers, ?REFUSED_UNTIL, ?NEVER).
 
 -doc "Returns why the server is not tried now, and for how many more milliseconds.".
--spec refused(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
-refused(Now, #slots{connections = Connections, numbers = Numbers}) ->
+-spec refusal(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
+refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->
     case atomics:get(Numbers, ?REFUSED_UNTIL) of
         Until when Until > Now ->
             [{refused, Why}] = ets:lookup(Connections, refused),

@@ -26,7 +26,7 @@ and reads the response (`m:erlmcp_httpc_socket_response`). See `m:erlmcp_httpc_p
 -define(LARGE, 8192).
 
 -doc "Sends a request; `ended` if the connection was closed before, and was given back.".
--spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:asked(),
+-spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, {_, Body} = Content) ->
     Socket = erlmcp_httpc_pool:connection(Lease),
@@ -85,7 +85,7 @@ arrived(Bytes, #plain{at = {head, Held, From}} = Loan) ->
     end,
     case erlmcp_httpc_socket_response:head(All, From) of
         {ok, Status, Fields, {Body, Closes}, Behind} ->
-            begun({Status, Fields}, Behind, Loan#plain{at = Body, closes = Closes});
+            response_head({Status, Fields}, Behind, Loan#plain{at = Body, closes = Closes});
         {informed, ~""} -> {more, Loan#plain{at = {head, ~"", 0}}};
         {informed, Behind} -> arrived(Behind, Loan#plain{at = {head, ~"", 0}});
         {more, Next} -> {more, Loan#plain{at = {head, All, Next}}};
@@ -94,21 +94,21 @@ arrived(Bytes, #plain{at = {head, Held, From}} = Loan) ->
 arrived(Bytes, #plain{at = Body} = Loan) ->
     case erlmcp_httpc_socket_response:body(Bytes, Body) of
         {nofin, ~"", Next} -> {more, Loan#plain{at = Next}};
-        {IsFin, Part, Next} -> {data, IsFin, Part, left(Next, Loan)};
+        {IsFin, Part, Next} -> {data, IsFin, Part, with_body(Next, Loan)};
         {error, Reason} -> {broken, Reason, broken}
     end.
 
 %% The body often comes with the head.
-begun({Status, Fields}, ~"", #plain{at = Body} = Loan) when Body =/= whole ->
+response_head({Status, Fields}, ~"", #plain{at = Body} = Loan) when Body =/= whole ->
     {head, nofin, Status, Fields, ~"", Loan};
-begun({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
+response_head({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
     case erlmcp_httpc_socket_response:body(Behind, Body) of
-        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, left(Next, Loan)};
+        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, with_body(Next, Loan)};
         {error, Reason} -> {broken, Reason, broken}
     end.
 
-left(surplus, Loan) -> Loan#plain{at = whole, closes = true};
-left(Body, Loan) -> Loan#plain{at = Body}.
+with_body(surplus, Loan) -> Loan#plain{at = whole, closes = true};
+with_body(Body, Loan) -> Loan#plain{at = Body}.
 
 -doc "Waits for the next message of this request in the mailbox.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
@@ -121,7 +121,7 @@ next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
     end.
 
 -doc "Gives the connection back, once. In the middle of a response it is closed.".
--spec give_back(erlmcp_httpc_pool_request:left(), loan()) -> ok.
+-spec give_back(erlmcp_httpc_pool_request:connection_state(), loan()) -> ok.
 give_back(reusable, #plain{closes = false, large = false} = Loan) ->
     given(Loan);
 give_back(reusable, #plain{closes = false, socket = Socket} = Loan) ->

@@ -101,8 +101,8 @@ body(Bytes, {chunks, State, Held}) ->
         {more, Part, Next} -> {nofin, Part, {chunks, Next, ~""}};
         {more, Part, Length, Next} when is_integer(Length) -> {nofin, Part, {chunks, Next, ~""}};
         {more, Part, Rest, Next} -> held({nofin, Part, {chunks, Next, Rest}});
-        {done, no_trailers, Rest} -> {fin, ~"", left(Rest)};
-        {done, Part, no_trailers, Rest} -> {fin, Part, left(Rest)};
+        {done, no_trailers, Rest} -> {fin, ~"", end_of_body(Rest)};
+        {done, Part, no_trailers, Rest} -> {fin, Part, end_of_body(Rest)};
         {done, trailers, Rest} -> trailers(~"", Rest);
         {done, Part, trailers, Rest} -> trailers(Part, Rest)
     catch
@@ -113,17 +113,17 @@ body(Bytes, {trailers, Held}) ->
 body(Bytes, until_closed) ->
     {nofin, Bytes, until_closed};
 body(Bytes, whole) ->
-    {fin, ~"", left(Bytes)}.
+    {fin, ~"", end_of_body(Bytes)}.
 
 %% Trailers are not read.
 trailers(Part, Held) ->
     case binary:split(Held, ~"\r\n\r\n") of
-        [_, Rest] -> {fin, Part, left(Rest)};
+        [_, Rest] -> {fin, Part, end_of_body(Rest)};
         [_] -> held({nofin, Part, {trailers, Held}})
     end.
 
-left(~"") -> whole;
-left(_) -> surplus.
+end_of_body(~"") -> whole;
+end_of_body(_) -> surplus.
 
 held({nofin, _, {chunks, _, Held}}) when byte_size(Held) > ?BETWEEN -> {error, malformed};
 held({nofin, _, {trailers, Held}}) when byte_size(Held) > ?BETWEEN -> {error, malformed};

@@ -168,11 +168,11 @@ await(Login, Url, #{say := Say} = Options, Deadline) ->
         {Login, {opened, _}} ->
             _ = Say(Url),
             await(Login, Url, Options, Deadline)
-    after left(Deadline) ->
+    after remaining_ms(Deadline) ->
         {error, timeout}
     end.
 
-left(Deadline) ->
+remaining_ms(Deadline) ->
     min(16#ffffffff, max(0, Deadline - erlang:monotonic_time(millisecond))).
 
 flush(Login) ->

@@ -49,7 +49,7 @@ serve(Socket, Expected, Report) ->
     finish(Socket).
 
 read(Socket, Deadline) ->
-    case gen_tcp:recv(Socket, 0, left(Deadline)) of
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, {http_request, Method, {abs_path, Target}, {1, _}}} ->
             headers(Socket, Deadline, ?MAX_HEADERS, Method, Target, []);
         _ ->
@@ -57,7 +57,7 @@ read(Socket, Deadline) ->
     end.
 
 headers(Socket, Deadline, Left, Method, Target, Hosts) ->
-    case gen_tcp:recv(Socket, 0, left(Deadline)) of
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, http_eoh} ->
             {ok, Method, Target, Hosts};
         {ok, {http_header, _, 'Host', _, Host}} when Left > 0 ->
@@ -134,7 +134,7 @@ finish(Socket) ->
     gen_tcp:close(Socket).
 
 drain(Socket, Deadline) ->
-    case gen_tcp:recv(Socket, 0, left(Deadline)) of
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, _} -> drain(Socket, Deadline);
         {error, _} -> ok
     end.
@@ -142,5 +142,5 @@ drain(Socket, Deadline) ->
 deadline(Milliseconds) ->
     erlang:monotonic_time(millisecond) + Milliseconds.
 
-left(Deadline) ->
+remaining_ms(Deadline) ->
     max(0, Deadline - erlang:monotonic_time(millisecond)).

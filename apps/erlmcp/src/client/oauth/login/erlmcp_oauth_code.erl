@@ -107,8 +107,8 @@ issuer(#{}, #{iss := true}) -> {error, {answer, iss_missing}};
 issuer(#{}, _) -> ok.
 
 answered(#{~"error" := _} = Query) ->
-    {error, {refused, erlmcp_oauth_token:said(~"error", Query),
-             erlmcp_oauth_token:said(~"error_description", Query)}};
+    {error, {refused, erlmcp_oauth_token:error_text(~"error", Query),
+             erlmcp_oauth_token:error_text(~"error_description", Query)}};
 answered(#{~"code" := Code}) when Code =/= ~"" ->
     {ok, Code};
 answered(_) ->
