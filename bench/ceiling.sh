@@ -9,7 +9,7 @@
 # Both sides have all the cores. Processor time is what the system says of a whole process, in user
 # and kernel mode: of nginx, of wrk and h2load over their runs; of erlmcp while it measures.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-3}
 connections=${2:-64}
 tools=$(bench/tools.sh)

@@ -25,7 +25,7 @@
 # prints the number of calls, the seconds they took together, the microseconds of CPU time, and the
 # median and 99th percentile of a call's microseconds.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-3}
 rounds=${2:-3}
 [[ $seconds == *.* ]] || seconds=$seconds.0

@@ -5,7 +5,7 @@
 #
 #   bench/composition.sh [SECONDS]     default: 5 seconds a tool
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-5}
 [[ $seconds == *.* ]] || seconds=$seconds.0
 

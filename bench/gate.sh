@@ -16,7 +16,7 @@
 # Alone, what is shown is the fastest of many short runs and their median: on a machine that has
 # other work only the first says much of the gate.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-1}
 most=${2:-$(nproc)}
 name=${3:-all}

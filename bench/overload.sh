@@ -40,7 +40,7 @@
 #
 #   ERLMCP_FAIRNESS  the tool of the run with principals (default: burn; no: no such run)
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-60}
 [ $# -gt 1 ] && tools=("${@:2}") || tools=(echo burn burn10 sleep)
 

@@ -31,7 +31,7 @@
 #   ERLMCP_BENCH     the workloads of bench/peers/bench_peers.erl to measure (default: all)
 #   ERLMCP_SERVERS   the servers to measure (default: erlmcp rmcp go typescript python nginx bare)
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-4}
 rounds=${2:-3}
 export PEERS_COMMAND="bench/peers.sh $seconds $rounds"

@@ -2,7 +2,7 @@
 # Measures the reductions of requests and records them in bench/reductions.json, which a test holds
 # the server to, within 5 %. To be run where they have changed, and are meant to.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/env.sh
 scripts/build.sh >&2
 erl -noinput -pa "${REBAR_BASE_DIR:-_build}"/default/lib/*/ebin \

@@ -19,7 +19,7 @@
 # The other two come, once, from the registries that npm and pip are set up for, at the versions
 # locked in bench/schema, into the user's cache (ERLMCP_CACHE).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-0.5}
 rounds=${2:-5}
 [[ $seconds == *.* ]] || seconds=$seconds.0

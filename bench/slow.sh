@@ -8,7 +8,7 @@
 # A slow client that the server cuts comes back a second later. See bench/overload.sh for the
 # columns, and for who has which cores.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-60}
 
 . bench/overload/start.sh

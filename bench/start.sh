@@ -5,7 +5,7 @@
 #
 #   bench/start.sh [ROUNDS] [MODULE]     21 rounds of erlmcp_cli_boot, a server of one tool
 set -euo pipefail
-CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/env.sh
 scripts/build.sh >&2
 python3 - "${1:-21}" "${2:-erlmcp_cli_boot}" <<'PYTHON'

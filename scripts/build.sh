@@ -3,7 +3,7 @@
 # that says when; with the word `test` the test suites too, for scripts/suites.sh. Needs
 # scripts/env.sh.
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-$PWD/_build}
 case $build in /*) ;; *) build=$PWD/$build ;; esac
 mkdir -p "$build/default"

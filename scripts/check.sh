@@ -2,7 +2,7 @@
 # What can be said about the code without running it: line width, warnings, calls to nothing, types,
 # calls between rooms. All of it is said, whatever fails first. Needs scripts/env.sh.
 set -u
-cd "$(dirname -- "$0")/.." || exit 1
+CDPATH='' cd -- "$(dirname -- "$0")/.." || exit 1
 failed=''
 
 check() {

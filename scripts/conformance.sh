@@ -29,7 +29,8 @@ if [ "${1:-}" = --direct ]; then
     direct=yes
     shift
 fi
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+CDPATH='' cd -- "$(dirname -- "$0")/.."
+root=$PWD
 peers=$("$root/scripts/peers.sh" conformance)
 suite=$peers/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js
 case ${1:-} in

@@ -6,7 +6,7 @@
 #
 # See scripts/conformance.sh. Each of the two has a last line of its own; exit 1 when one failed.
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 servers=''
 clients=''
 for set in "$@"; do

@@ -1,43 +1,16 @@
 #!/bin/sh
 # Runs h2spec, which tests servers of HTTP/2, against one at URL. Each case that fails has to be
 # named in test/h2spec/expected.txt, with the reason, and each that is named has to fail. It is
-# built first, once: of the Go modules locked under test/h2spec, with this machine's go.
+# built first, once (scripts/go_tool.sh).
 #
 #   scripts/h2spec.sh URL
-#
-#   ERLMCP_CACHE     where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp)
 #
 # The last line says `N passed, N failed`.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-cache=${ERLMCP_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/erlmcp}
 url=$1
-
-say() { printf 'h2spec: %s\n' "$*" >&2; }
-
-folder=$cache/h2spec-$(cat "$0" "$root/test/h2spec/go.sum" | sha256sum | cut -c 1-16)
-if [ ! -x "$folder/h2spec" ]; then
-    for program in go flock; do
-        command -v "$program" >/dev/null 2>&1 || { say "building it needs $program."; exit 1; }
-    done
-    mkdir -p "$folder"
-    exec 9>"$cache/h2spec.lock"
-    flock 9
-    if [ ! -x "$folder/h2spec" ]; then
-        say "building it in $folder (once)"
-        (cd "$root/test/h2spec" &&
-            export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath -buildvcs=false' &&
-            go build -o "$folder/new" github.com/summerwind/h2spec/cmd/h2spec) \
-            >"$folder/log" 2>&1 || {
-            tail -n 5 "$folder/log" >&2
-            say "go could not build it. The whole log: $folder/log"
-            exit 1
-        }
-        mv "$folder/new" "$folder/h2spec"
-    fi
-    exec 9>&-
-fi
+folder=$("$root/scripts/go_tool.sh" h2spec h2spec)
 
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
@@ -47,7 +20,9 @@ address=${address%%/*}
 # It ends with 1 where a case fails: which ones did is in its report.
 "$folder/h2spec" -h "${address%:*}" -p "${address##*:}" -P "$path" -o 5 -j "$said/report.xml" \
     >"$said/output" || :
-[ -s "$said/report.xml" ] || { cat "$said/output" >&2; say 'there is no report.'; exit 1; }
+[ -s "$said/report.xml" ] || { cat "$said/output" - <<'END' >&2; exit 1; }
+h2spec: there is no report.
+END
 
 # A line of the report begins each case; what went wrong stands below.
 awk -F '"' '

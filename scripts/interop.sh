@@ -6,7 +6,7 @@
 #
 #   scripts/interop.sh [clients | servers | login | hosts | h2spec]    one of them only
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 part=${1:-all}
 # The name of its folder has to be quoted: a script that does not would fail.
 odd=$(mktemp -d)/"it's here"

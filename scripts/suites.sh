@@ -6,7 +6,7 @@
 #
 # Exits 1 where a case failed or was skipped, or none ran.
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, as the folder of logs is, since a test node runs there.
 built=${REBAR_BASE_DIR:-_build}
 case $built in /*) ;; *) built=$PWD/$built ;; esac
@@ -14,7 +14,7 @@ built=$built/test/lib
 logs=$1
 shift
 mkdir -p "$logs"
-logs=$(cd "$logs" && pwd)
+logs=$(CDPATH='' cd -- "$logs" && pwd)
 # The node writes this file at its end: one that a case has ended has not run them all.
 ended=$logs/ended
 rm -f "$ended"

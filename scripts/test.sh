@@ -4,7 +4,7 @@
 # Needs scripts/env.sh. The last line says `N passed, N failed`; what failed stands before it, once
 # more.
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, since bin/erlmcp runs in its caller's folder.
 build=${REBAR_BASE_DIR:-_build}
 case $build in /*) ;; *) build=$PWD/$build ;; esac
@@ -99,7 +99,7 @@ add() {
 
 if scripts/build.sh test; then
     # For the one fault that wants it; where it cannot be built, that one is not run.
-    if toxiproxy=$(scripts/toxiproxy.sh); then PATH=$toxiproxy:$PATH; fi
+    if toxiproxy=$(scripts/go_tool.sh toxiproxy toxiproxy-server); then PATH=$toxiproxy:$PATH; fi
     # What is tried with comes while the suites run. What does not come is told where it is missed.
     { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
     suites

@@ -10,7 +10,8 @@
 #   ERLMCP_TOOLCHAIN      system | private: take this one and do not look for the other
 set -eu
 
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+CDPATH='' cd -- "$(dirname -- "$0")/.."
+root=$PWD
 . "$root/scripts/debian.sh"
 
 # Named one by one: the dependency closure of dialyzer or reltool brings wx and a browser engine.
@@ -39,7 +40,7 @@ system_fits() {
     [ "$release" -ge 27 ] 2>/dev/null || return 1
     # Fetched dependencies need no index; the first fetch asks it, once, and not for ever.
     [ -d "$root/_build/default/lib/cowboy" ] ||
-        (cd "$root" && ERLMCP_PROVIDED='' timeout 60 rebar3 get-deps) >/dev/null 2>&1
+        ERLMCP_PROVIDED='' timeout 60 rebar3 get-deps >/dev/null 2>&1
 }
 
 build() {
@@ -69,7 +70,7 @@ case ${ERLMCP_TOOLCHAIN:-} in
     private) ;;
     *) if system_fits; then echo system && exit 0; fi ;;
 esac
-prefix=$(debian_prefix toolchain "$0" "$root/scripts/debian.sh")
+prefix=$(debian_prefix toolchain scripts/toolchain.sh scripts/debian.sh)
 if [ ! -e "$prefix/complete" ]; then
     debian_lock
     [ -e "$prefix/complete" ] || build

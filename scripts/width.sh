@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fails on a line of code that is longer than 100 columns. Only files that git knows, or would.
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 git ls-files -z --cached --others --exclude-standard -- '*.erl' '*.hrl' '*.src' '*.config' \
     '*.script' '*.escript' '*.sh' '*.mjs' '*.cjs' '*.js' '*.ts' '*.py' '*.go' '*.rs' \
     Makefile bin .ci test/conformance/client |

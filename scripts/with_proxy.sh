@@ -14,7 +14,7 @@
 #                            forwarded; proxy-v1, proxy-v2: the PROXY protocol, for which nginx
 #                            hands on bytes, and has version 1 alone (nothing unless given)
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 proxy=$1
 version=$2
 [[ $3 =~ ^(http|tcp)://([^/]+)(/.*)?$ ]] || { echo "with_proxy: $3 is no http URL" >&2; exit 2; }

@@ -3,5 +3,5 @@
 #
 #   scripts/bench/quick_bench.sh [OPTION...]     those of `erlmcp bench`
 set -eu
-cd -- "$(dirname -- "$0")/../.."
+CDPATH='' cd -- "$(dirname -- "$0")/../.."
 exec bin/erlmcp bench all --quick --json bench/results "$@"

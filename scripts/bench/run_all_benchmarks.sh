@@ -11,7 +11,7 @@
 # The results go into FOLDER, in the project's (bench/results). Everything is run; the exit code is
 # that of the first that did not end well: 1 it failed, 2 wrong use, 3 metrology.
 set -u
-cd -- "$(dirname -- "$0")/../.." || exit 1
+CDPATH='' cd -- "$(dirname -- "$0")/../.." || exit 1
 results=${2:-bench/results}
 ended=0
 

@@ -3,5 +3,5 @@
 #
 #   scripts/bench/run_connection_benchmark.sh [OPTION...]     those of `erlmcp bench`
 set -eu
-cd -- "$(dirname -- "$0")/../.."
+CDPATH='' cd -- "$(dirname -- "$0")/../.."
 exec bin/erlmcp bench connections_tcp connections_http --json bench/results "$@"

@@ -3,5 +3,5 @@
 #
 #   scripts/bench/run_transport_real.sh [OPTION...]     those of `erlmcp bench`
 set -eu
-cd -- "$(dirname -- "$0")/../.."
+CDPATH='' cd -- "$(dirname -- "$0")/../.."
 exec bin/erlmcp bench network_real --json bench/results "$@"

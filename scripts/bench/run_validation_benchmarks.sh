@@ -10,5 +10,5 @@ case $1 in
     integration) set -- bench integration ;;
     *) sed -n '4s/^# */usage: /p' "$0" >&2 && exit 2 ;;
 esac
-cd -- "$(dirname -- "$0")/../.."
+CDPATH='' cd -- "$(dirname -- "$0")/../.."
 exec bin/erlmcp "$@" --json bench/results

@@ -21,9 +21,10 @@ wait. A task that has expired is not found and not listed, whether it was swept 
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
 Whose list a task is in: its principal's, or, as nobody else can be told from anybody, that of the
-session it was made in.
+session it was made in. A connection on lines can have several, one after the other; `Number` counts
+them.
 """.
--type owner() :: {principal, term()} | {session, pid()}.
+-type owner() :: {principal, term()} | {session, {pid(), Number :: non_neg_integer()}}.
 -doc """
 The record of a task. `principal` is who may see it, and `flow` whom it is counted for: the same, or
 of anonymous clients where they come from. Times are milliseconds, `created` and `updated` in system

@@ -10,7 +10,9 @@ of a stranger. A module that writes a file when it is loaded lies in it under ma
          end_per_testcase/2]).
 -export([commands_run_nothing/1, clients_run_nothing/1, a_server_on_stdio_runs_nothing/1,
          a_server_on_http_runs_nothing/1, instruments_run_nothing/1, flags_change_nothing/1,
-         a_module_of_the_folder_is_named_by_its_file/1, a_file_that_is_no_server_is_refused/1]).
+         a_module_of_the_folder_is_named_by_its_file/1, a_file_that_is_no_server_is_refused/1,
+         a_folder_that_cannot_be_listed_is_one_line/1]).
+-export([scripts_run_nothing/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -18,7 +20,8 @@ suite() ->
 all() ->
     [commands_run_nothing, clients_run_nothing, a_server_on_stdio_runs_nothing,
      a_server_on_http_runs_nothing, instruments_run_nothing, flags_change_nothing,
-     a_module_of_the_folder_is_named_by_its_file, a_file_that_is_no_server_is_refused].
+     a_module_of_the_folder_is_named_by_its_file, a_file_that_is_no_server_is_refused,
+     a_folder_that_cannot_be_listed_is_one_line, scripts_run_nothing].
 
 init_per_suite(Config) ->
     erlmcp_cli_program:serve_for_group(["--port", "0"], erlmcp_cli_program:init(Config)).
@@ -122,11 +125,7 @@ flags_change_nothing(Config) ->
 
 a_module_of_the_folder_is_named_by_its_file(Config) ->
     Folder = proplists:get_value(folder, Config),
-    Source = filename:join(Folder, "greeter.erl"),
-    ok = file:write_file(Source,
-        "-module(greeter).\n-behaviour(erlmcp_server).\n-export([server/0]).\n"
-        "server() -> #{name => ~\"greeter\", version => ~\"1\"}.\n"),
-    {ok, greeter} = compile:file(Source, [{outdir, Folder}]),
+    ok = greeter(Folder),
     {1, "", Why} = there(["serve", "greeter", "--stdio"], Config),
     one_line(Why),
     {match, _} = re:run(Why, "for the file in this folder: \\./greeter\\.beam\n$"),
@@ -135,6 +134,33 @@ a_module_of_the_folder_is_named_by_its_file(Config) ->
      || File <- ["./greeter.beam", "greeter.beam", filename:join(Folder, "greeter.beam")]],
     {1, "", Compile} = there(["serve", "greeter.erl"], Config),
     {match, _} = re:run(Compile, "^greeter\\.erl: a compiled module was expected; erlc makes one").
+
+greeter(Folder) ->
+    Source = filename:join(Folder, "greeter.erl"),
+    ok = file:write_file(Source,
+        "-module(greeter).\n-behaviour(erlmcp_server).\n-export([server/0]).\n"
+        "server() -> #{name => ~\"greeter\", version => ~\"1\"}.\n"),
+    {ok, greeter} = compile:file(Source, [{outdir, Folder}]),
+    ok.
+
+%% Its files can be read by those who know their names. To root that is nothing, unless it has left
+%% its privileges.
+a_folder_that_cannot_be_listed_is_one_line(Config) ->
+    Folder = filename:join(proplists:get_value(folder, Config), "closed"),
+    ok = file:make_dir(Folder),
+    ok = greeter(Folder),
+    ok = file:change_mode(Folder, 8#311),
+    File = filename:join(Folder, "greeter.beam"),
+    Command = [proplists:get_value(program, Config), "serve", File],
+    {Program, Arguments} = case file:list_dir(Folder) of
+        {error, eacces} -> {hd(Command), tl(Command)};
+        {ok, _} -> {"/usr/bin/env", ["setpriv", "--bounding-set=-dac_override,-dac_read_search"
+                                     | Command]}
+    end,
+    {1, "", Why} = run(Program, Arguments, Config),
+    ok = file:change_mode(Folder, 8#755),
+    one_line(Why),
+    {match, _} = re:run(Why, "/closed: this folder cannot be listed: permission denied\n$").
 
 a_file_that_is_no_server_is_refused(Config) ->
     ok = file:write_file(filename:join(proplists:get_value(folder, Config), "text.beam"), "text"),
@@ -145,6 +171,34 @@ a_file_that_is_no_server_is_refused(Config) ->
      end || {File, Said} <- [{"./text.beam", "this file is no compiled module"},
                              {"./libdecaf.beam", "this module has no -behaviour"},
                              {"./none.beam", "there is no such file"}]].
+
+%% Those of the project that run Erlang do so in its own folder, wherever they are started; and
+%% CDPATH leads them to no other.
+scripts_run_nothing(Config) ->
+    Folder = proplists:get_value(folder, Config),
+    Root = filename:dirname(filename:dirname(proplists:get_value(program, Config))),
+    [ok = filelib:ensure_path(filename:join(Folder, Name)) || Name <- ["scripts", "programs"]],
+    %% It fetches nothing here.
+    ok = file:make_symlink("/bin/false", filename:join([Folder, "programs", "rebar3"])),
+    {0, _, _} = script("PATH=$PWD/programs:$PATH \"$2/scripts/toolchain.sh\"", Root, Config),
+    Suite = "apps/erlmcp/test/auth/pkce_SUITE",
+    Run = "scripts/suites.sh \"$1/logs\" " ++ Suite,
+    {0, _, _} = script("\"$2/\"" ++ Run, Root, Config),
+    {0, _, _} = script("export CDPATH=\"$1\"; cd -- \"$2\"; " ++ Run, Root, Config),
+    %% And all others begin as these do.
+    Scripts = filelib:wildcard("{scripts,bench,test}/**/*.sh", Root),
+    [] = [{Name, Line} || Name <- Scripts,
+                          Line <- lines(filename:join(Root, Name)),
+                          re:run(Line, "\\bcd (-- )?\"\\$\\(dirname") =/= nomatch,
+                          re:run(Line, "CDPATH='' cd -- ") =:= nomatch].
+
+lines(File) ->
+    {ok, Text} = file:read_file(File),
+    binary:split(Text, ~"\n", [global]).
+
+script(Script, Root, Config) ->
+    Folder = proplists:get_value(folder, Config),
+    run("/bin/sh", ["-c", "cd -- \"$1\" && " ++ Script, "-", Folder, Root], Config).
 
 there(Arguments, Config) -> in_folder("exec \"$@\"", Arguments, Config).
 

@@ -215,6 +215,9 @@ a_wrong_value_names_what_is_right(Config) ->
          {["scenario", "baseline", "--scale", "all"],
           "--scale all is not a number above 0, at most 1000000"},
          {["list", Url, "--header", "X-Mine"], "--header X-Mine: 'Name: value' was expected"},
+         %% What may be a secret is not shown.
+         {["list", Url, "--header", "authorization=Bearer secret"],
+          "--header authorization: 'Name: value' was expected"},
          {["list", Url, "--cacert", "/no/such.pem"],
           "--cacert /no/such.pem: no such file or directory"},
          {["load", "--url", Url, "--cacert", "/dev/null"],

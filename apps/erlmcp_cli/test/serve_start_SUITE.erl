@@ -8,7 +8,7 @@ something is wrong.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_first_answer_is_soon/1, the_first_answer_needs_no_network/1,
-         what_is_needed_later_starts_then/1, all_is_loaded_before_a_listener_opens/1]).
+         what_is_needed_later_starts_then/1, a_flood_loads_nothing/1]).
 -export([windows_share_no_port/1, listen_opens_the_applications_listeners/1,
          a_failed_start_is_one_line/1, verbose_shows_reports/1,
          listen_is_for_stdio/1, handlers_have_their_application/1,
@@ -22,7 +22,7 @@ suite() ->
 
 all() ->
     [the_first_answer_is_soon, the_first_answer_needs_no_network, what_is_needed_later_starts_then,
-     all_is_loaded_before_a_listener_opens, windows_share_no_port,
+     a_flood_loads_nothing, windows_share_no_port,
      listen_opens_the_applications_listeners, a_failed_start_is_one_line, verbose_shows_reports,
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
@@ -166,26 +166,59 @@ what_is_needed_later_starts_then(Config) ->
     #{~"tools" := 2} = called(Port, ~"serve"),
     closed(Port).
 
-all_is_loaded_before_a_listener_opens(Config) ->
-    Arguments = ["serve", proplists:get_value(curious, Config), "--port", "0"],
-    {Port, _} = opened(Arguments, [], Config),
+%% What refuses a connection for which there is no descriptor has none to read a file with.
+a_flood_loads_nothing(Config) ->
+    Command = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
+               "--port", "0", "--tcp", "0"],
+    {Port, _} = opened(["-c", "ulimit -n 300; exec \"$@\"", "-" | Command], [],
+                       [{program, "/bin/sh"} | Config]),
     Said = said(Port, ~"Stop it: "),
-    {match, [Url]} = re:run(Said, "^ *(http://[^ \n]+)$",
-                            [multiline, {capture, all_but_first, list}]),
-    {0, Out, ""} = run(proplists:get_value(program, Config), ["call", Url, "node", "--json"],
-                       Config),
-    #{~"structuredContent" := #{~"modules" := Modules}} =
-        json:decode(unicode:characters_to_binary(Out)),
-    0 = stop("TERM", Port),
-    All = [atom_to_binary(Module) || Application <- [erlmcp, cowboy, ranch, gun, jose, stdlib],
-                                     Module <- modules(Application)],
-    [] = All -- Modules.
+    [Http, Lines] = [begin
+        {match, [Number]} = re:run(Said, ["^ *", Scheme, "://127.0.0.1:([0-9]+)"],
+                                   [multiline, {capture, all_but_first, list}]),
+        list_to_integer(Number)
+    end || Scheme <- ["http", "tcp"]],
+    In = connected(Lines),
+    _ = loaded(In),
+    Before = loaded(In),
+    Flood = [connected(lists:nth(Number rem 2 + 1, [Http, Lines])) || Number <- lists:seq(1, 700)],
+    Ends = lists:usort([answered(Socket) || Socket <- Flood]),
+    %% Some were served, and some were not.
+    true = lists:member(served, Ends) andalso lists:member(told, Ends)
+        andalso lists:member(closed, Ends),
+    [gen_tcp:close(Socket) || Socket <- Flood],
+    [] = loaded(In) -- Before,
+    0 = stop("TERM", Port).
 
-modules(Application) ->
-    _ = application:load(Application),
-    {ok, Modules} = application:get_key(Application, modules),
-    %% What no machine of ours can load: it says so itself when it is.
-    [Module || Module <- Modules, code:ensure_loaded(Module) =:= {module, Module}].
+connected(Port) ->
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
+    Socket.
+
+loaded(Socket) ->
+    Call = request(1, ~"tools/call", #{name => ~"node", arguments => #{}}),
+    ok = gen_tcp:send(Socket, [Call, $\n]),
+    ok = inet:setopts(Socket, [{packet, line}, {buffer, 1_000_000}]),
+    {ok, Line} = gen_tcp:recv(Socket, 0, 30_000),
+    #{~"result" := #{~"structuredContent" := #{~"modules" := Modules}}} = json:decode(Line),
+    Modules.
+
+answered(Socket) ->
+    {ok, {_, Port}} = inet:peername(Socket),
+    _ = gen_tcp:send(Socket, post("/mcp", ["127.0.0.1:", integer_to_list(Port)], "")),
+    case gen_tcp:recv(Socket, 12, 30_000) of
+        {ok, ~"HTTP/1.1 200"} -> served;
+        {ok, <<"HTTP/1.1 ", Status/binary>>} when Status =:= ~"429"; Status =:= ~"503" -> told;
+        %% A line.
+        {ok, <<"{", _/binary>>} -> line;
+        {error, _} -> closed
+    end.
+
+post(Path, Host, Headers) ->
+    Body = request(1, ~"server/discover", #{}),
+    ["POST ", Path, " HTTP/1.1\r\nHost: ", Host, "\r\n", Headers,
+     "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+     "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover\r\nContent-Length: ",
+     integer_to_list(iolist_size(Body)), "\r\n\r\n", Body].
 
 %% Two windows of a host, while the application itself is in service.
 windows_share_no_port(Config) ->
@@ -297,13 +330,7 @@ a_public_name_is_let_in_by_option(Config) ->
 status(Url, Host, Origin) ->
     #{port := Port, path := Path} = uri_string:parse(Url),
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
-    Body = request(1, ~"server/discover", #{}),
-    ok = gen_tcp:send(Socket, ["POST ", Path, " HTTP/1.1\r\nHost: ", Host, "\r\nOrigin: ", Origin,
-                               "\r\nContent-Type: application/json\r\n"
-                               "Accept: application/json, text/event-stream\r\n"
-                               "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover\r\n"
-                               "Connection: close\r\nContent-Length: ",
-                               integer_to_list(iolist_size(Body)), "\r\n\r\n", Body]),
+    ok = gen_tcp:send(Socket, post(Path, Host, ["Origin: ", Origin, "\r\nConnection: close\r\n"])),
     {ok, <<"HTTP/1.1 ", Status:3/binary, _/binary>>} = gen_tcp:recv(Socket, 0, 10_000),
     ok = gen_tcp:close(Socket),
     binary_to_integer(Status).

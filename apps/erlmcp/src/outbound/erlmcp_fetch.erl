@@ -110,20 +110,24 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
                   Settings#{deadline := Own})
     end.
 
-%% Of a host's several addresses, the first one that can be reached is called.
-exchanged([Address | Others], Origin, Request, Settings) ->
-    case connected(Address, Origin, Request, Settings) of
+%% Of a host's several addresses, the first one that can be reached is called. Each has its part of
+%% the time for that: the next one could be reached where this one is dead.
+exchanged([Address | Others], Origin, Request, #{deadline := Deadline} = Settings) ->
+    Part = remaining_ms(Deadline) div (1 + length(Others)),
+    Until = erlang:monotonic_time(millisecond) + Part,
+    case connected(Address, Origin, Request, Until, Settings) of
         {error, {connect, _}} when Others =/= [] -> exchanged(Others, Origin, Request, Settings);
+        {error, {connect, timeout}} -> {error, timeout};
         Answer -> Answer
     end.
 
-connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadline} = Settings) ->
+connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
     maybe
         %% A node that only serves on stdio has not started gun.
         {ok, _} ?= application:ensure_all_started(gun),
-        {ok, Options} ?= connection(Scheme, address(Host), Settings),
+        {ok, Options} ?= connection(Scheme, address(Host), Until, Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
-        Answered = try answered(Connection, Request, Settings)
+        Answered = try answered(Connection, Request, Until, Settings)
         after
             gun:close(Connection),
             gun:flush(Connection)
@@ -131,9 +135,9 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadlin
         case Answered of
             %% The connection ended before its reason could be asked, and nothing was sent on it.
             {error, {connect, noproc}} ->
-                case remaining_ms(Deadline) of
-                    0 -> {error, timeout};
-                    _ -> connected(Address, Origin, Request, Settings)
+                case remaining_ms(Until) of
+                    0 -> {error, {connect, timeout}};
+                    _ -> connected(Address, Origin, Request, Until, Settings)
                 end;
             _ ->
                 Answered
@@ -142,9 +146,9 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadlin
         {error, Reason} -> {error, {connect, Reason}}
     end.
 
-answered(Connection, {Method, Target, Headers, Body}, #{deadline := Deadline}) ->
+answered(Connection, {Method, Target, Headers, Body}, Until, #{deadline := Deadline}) ->
     maybe
-        {ok, _} ?= connect_error(gun:await_up(Connection, remaining_ms(Deadline))),
+        {ok, _} ?= connect_error(gun:await_up(Connection, remaining_ms(Until))),
         Stream = gun:request(Connection, Method, Target, headers(Headers), Body, #{flow => 4}),
         {ok, Status, Given, End} ?= head(Connection, Stream, Deadline),
         {ok, Text} ?= body(End, Connection, Stream, Deadline),
@@ -181,8 +185,8 @@ body(Connection, Stream, Deadline, Size, Parts) ->
             {error, {closed, protocol}}
     end.
 
-connection(Scheme, Host, #{tls := Tls, deadline := Deadline}) ->
-    Common = #{retry => 0, connect_timeout => remaining_ms(Deadline), protocols => [http]},
+connection(Scheme, Host, Until, #{tls := Tls}) ->
+    Common = #{retry => 0, connect_timeout => remaining_ms(Until), protocols => [http]},
     case Scheme of
         ~"http" ->
             {ok, Common#{transport => tcp}};
@@ -247,7 +251,6 @@ is_json(Type) ->
     end.
 
 connect_error({ok, Protocol}) -> {ok, Protocol};
-connect_error({error, timeout}) -> {error, timeout};
 connect_error({error, Reason}) -> {error, {connect, outline(Reason)}}.
 
 %% Gun's reasons may hold the state of a connection, with the bytes sent on it.

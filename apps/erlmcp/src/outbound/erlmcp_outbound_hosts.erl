@@ -7,18 +7,23 @@ The user names the MCP server, and perhaps an issuer; these servers name others.
 `allow_hosts` decides in two cases, and all other hosts are followed. The first is an endpoint of
 another origin than its issuer's. The second is an address further inside than the MCP server's own.
 For a public server that is a private address; for a server elsewhere it is this machine or its
-link. A connection goes to an address that was checked, so a name cannot change its address in
-between.
+link.
+
+A server with a name is as far outside as the outermost of its addresses. They are those that it was
+reached at, and those that its name had in the login. So a name that gets a private address later does not
+make a public server private. A connection goes to an address that was checked, so a name cannot
+change its address in between.
 """.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).
 
--export_type([hosts/0, allow/0, question/0, why/0, consent/0, reason/0]).
+-export_type([hosts/0, depth/0, allow/0, question/0, why/0, consent/0, reason/0]).
 
 -doc "The hosts that a login may lead to.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
     allow := allow(),
+    %% The consents, and the row `{outermost, depth() | none}` of the MCP server's addresses.
     consents := ets:table(),
     learned := fun((consent()) -> ok)
 }.
@@ -35,20 +40,23 @@ the answer is no. The fun runs in the process of the login, which waits for it.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
 
-%% Levels of how far inside an address lies.
+-doc "A level of how far inside an address lies (`inwards/1`).".
+-type depth() :: 0..2.
+
 -define(PUBLIC, 0).
 -define(PRIVATE, 1).
 -define(HERE, 2).
 
 -doc """
-Creates the hosts of a login at the MCP server with this URL, for the calling process. `Consents`
-are the earlier ones; each new one is passed to `Learned`.
+Creates the hosts of a login at the MCP server with this URL, for the calling process. `Reached` is
+how far inside the outermost address lies that the server was reached at. `Consents` are the earlier
+ones; each new one is passed to `Learned`.
 """.
--spec new(ServerUrl :: binary(), erlmcp_oauth_options:settings(), Consents :: [consent()],
-          Learned :: fun((consent()) -> ok)) -> hosts().
-new(ServerUrl, #{allow_hosts := Allow} = Settings, Consents, Learned) ->
+-spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
+          Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
+new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned) ->
     Table = ets:new(?MODULE, [private]),
-    true = ets:insert(Table, [{Consent} || Consent <- Consents]),
+    true = ets:insert(Table, [{outermost, Reached} | [{Consent} || Consent <- Consents]]),
     Named = [ServerUrl | [Issuer || #{issuer := Issuer} <- [Settings]]],
     #{named => [Origin || Url <- Named, {ok, Origin} <- [erlmcp_oauth_url:origin(Url)]],
       allow => Allow, consents => Table, learned => Learned}.
@@ -63,6 +71,7 @@ addresses(Url, Hosts) ->
     {ok, {_, Host, _} = Origin} = erlmcp_oauth_url:origin(Url),
     maybe
         {ok, Addresses} ?= looked_up(Host),
+        _ = is_server(Origin, Hosts) andalso outermost(Addresses, Hosts),
         ok ?= outwards(Origin, Url, Addresses, Hosts),
         {ok, Addresses}
     else
@@ -87,7 +96,7 @@ outwards(_, _, _, any) ->
 outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named} = Hosts) ->
     [Innermost | _] = lists:sort(fun(A, B) -> inwards(A) >= inwards(B) end, Addresses),
     case inwards(Innermost) =:= ?PUBLIC orelse lists:member(Origin, Named)
-         orelse inwards(Innermost) =< depth(Server) of
+         orelse inwards(Innermost) =< depth(Server, Hosts) of
         true -> ok;
         false ->
             Why = {inner_address, list_to_binary(inet:ntoa(Innermost))},
@@ -96,16 +105,26 @@ outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named}
 
 %% The owner of a name chooses its addresses. They may claim to be in the same network, and not to
 %% be this machine.
-depth({_, Host, _}) ->
+depth({_, Host, _}, Hosts) ->
     case {erlmcp_oauth_url:loopback(Host), inet:parse_strict_address(binary_to_list(Host))} of
         {true, _} -> ?HERE;
         {_, {ok, Address}} -> inwards(Address);
         _ ->
             case looked_up(Host) of
-                {ok, Addresses} -> min(?PRIVATE, lists:min([inwards(One) || One <- Addresses]));
+                {ok, Addresses} -> min(?PRIVATE, outermost(Addresses, Hosts));
                 {error, _} -> ?PUBLIC
             end
     end.
+
+is_server(_, any) -> false;
+is_server(Origin, #{named := [Server | _]}) -> Origin =:= Server.
+
+%% An atom is greater than any number.
+outermost(Addresses, #{consents := Table}) ->
+    Before = ets:lookup_element(Table, outermost, 2),
+    Outermost = lists:min([Before | [inwards(One) || One <- Addresses]]),
+    true = ets:insert(Table, {outermost, Outermost}),
+    Outermost.
 
 -doc """
 Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address
@@ -114,7 +133,7 @@ An IPv4 address written as IPv6 counts as the IPv4 address.
 
 Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
 """.
--spec inwards(inet:ip_address()) -> 0..2.
+-spec inwards(inet:ip_address()) -> depth().
 inwards({0, _, _, _}) -> ?HERE;
 inwards({127, _, _, _}) -> ?HERE;
 inwards({169, 254, _, _}) -> ?HERE;

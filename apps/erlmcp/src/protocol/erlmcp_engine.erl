@@ -88,6 +88,8 @@ The context of a handler's call; `erlmcp:progress/3` and `erlmcp:log/3` take it.
     %% on.
     ticket => term(),
     flow => erlmcp_gate:flow(),
+    %% The number of its session among those of its connection.
+    session => non_neg_integer(),
     %% The call is to become a task, or it is the continuation of one that became a task.
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term())

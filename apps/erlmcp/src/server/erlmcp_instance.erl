@@ -219,10 +219,13 @@ oldest_unused(Of, #{unused_sessions := Unused}) ->
 
 -doc "Ends a session, unless it was used meanwhile: the process that it had.".
 -spec end_unused(erlmcp_unused_sessions:unused(), instance()) -> {ended, pid() | none} | used.
-end_unused({_, Id, _} = Unused, Instance) ->
-    case is_unused(Unused, Instance) andalso taken(Id, Instance) of
-        {ok, Pid} -> {ended, Pid};
-        _ -> used
+end_unused({Opened, Id, Flow} = Unused, #{sessions := Sessions} = Instance) ->
+    Pid = ets:lookup_element(Sessions, Id, 2, none),
+    %% Its first use may come between the two.
+    case is_unused(Unused, Instance)
+             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Flow, Instance) of
+        true -> {ended, Pid};
+        false -> used
     end.
 
 -doc "Ends the sessions that were not used for `unused_session_ms`: the processes that they had.".

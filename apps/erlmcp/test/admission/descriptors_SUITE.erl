@@ -13,6 +13,7 @@ The node is one of its own, started under `ulimit -n`.
          end_per_testcase/2]).
 -export([bounds_leave_room_for_each_other/1, a_flood_is_told_or_closed/1,
          refusals_are_of_the_node/1, without_descriptors_who_is_in_is_answered/1,
+         a_handshake_needs_no_descriptor/1,
          acceptors_wait_for_descriptors/1]).
 %% In the node.
 -export([serve/2, collect/1, logged/0, log/2, open_files/2, spend/0]).
@@ -27,7 +28,8 @@ suite() ->
 
 all() ->
     [bounds_leave_room_for_each_other, a_flood_is_told_or_closed, refusals_are_of_the_node,
-     without_descriptors_who_is_in_is_answered, acceptors_wait_for_descriptors].
+     without_descriptors_who_is_in_is_answered, a_handshake_needs_no_descriptor,
+     acceptors_wait_for_descriptors].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -202,8 +204,7 @@ a_flood_is_told_or_closed(Config) ->
     %% All are there, and a file can be opened.
     Peer = proplists:get_value(peer, Config),
     {ok, _} = peer:call(Peer, file, read_file, ["/proc/self/status"]),
-    {ok, Descriptors} = file:list_dir(["/proc/", peer:call(Peer, os, getpid, []), "/fd"]),
-    true = length(Descriptors) < ?DESCRIPTORS,
+    true = open_descriptors(Peer) < ?DESCRIPTORS,
     200 = on_http(In),
     Fates = [fate(Connection) || Connection <- Flood],
     [true = lists:member(Fate, Fates) || Fate <- [served, told, closed]],
@@ -249,6 +250,22 @@ without_descriptors_who_is_in_is_answered(Config) ->
     200 = on_http(InHttp),
     200 = on_lines(InLines),
     ok = call(Config, open_files, [close, 0]).
+
+%% The first of TLS in the node.
+a_handshake_needs_no_descriptor(Config) ->
+    [Https] = call(Config, serve, [a, [{http, #{tls => erlmcp_test_http:shown()}}]]),
+    Peer = proplists:get_value(peer, Config),
+    Before = open_descriptors(Peer),
+    Socket = connect(Https),
+    until(fun() -> open_descriptors(Peer) > Before end),
+    ok = call(Config, spend, []),
+    {ok, Secure} = ssl:connect(Socket, [{verify, verify_none}, {active, false}], ?TIMEOUT),
+    200 = on_http(Secure),
+    ok = call(Config, open_files, [close, 0]).
+
+open_descriptors(Peer) ->
+    {ok, Descriptors} = file:list_dir(["/proc/", peer:call(Peer, os, getpid, []), "/fd"]),
+    length(Descriptors).
 
 acceptors_wait_for_descriptors(Config) ->
     Tls = fun() -> erlmcp_test_http:shown() end,

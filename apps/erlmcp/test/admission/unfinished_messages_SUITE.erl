@@ -8,12 +8,13 @@ in a node of its own. What that has of memory then is seen by the fault `chaos_u
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([bodies_with_a_length/1, bodies_in_chunks/1, bodies_over_tls/1, bodies_of_http2/1,
          tiny_frames_of_http2/1, messages_of_sse/1, lines_of_tcp/1, heads_of_http1/1]).
--export([behind_a_plain_request/1, behind_the_next_request/1, behind_another_request/1,
-         line_of_a_parent/1,
+-export([behind_a_plain_request/1, behind_another_request/1, behind_the_next_request/1,
+         what_lies_behind_is_answered/1, what_is_answered_is_not_kept/1, line_of_a_parent/1,
          what_waits_on_a_connection/1, those_who_are_killed_give_back/1,
          what_is_announced_costs_nothing/1,
          a_share_of_the_memory_is_the_default/1,
-         wrong_bounds_do_not_start/1, room_is_made_by_size_and_age/1]).
+         wrong_bounds_do_not_start/1, room_is_made_by_size_and_age/1,
+         looks_take_a_part_of_the_time/1]).
 %% In the server's node.
 -export([serve/2, kill_holders/0]).
 
@@ -136,7 +137,7 @@ refused_ids(Socket, Bytes) ->
                    #{~"id" := Id, ~"error" := #{~"code" := 1089}} <- [json:decode(Line)]]
     end.
 
-%% Ninety-nine fields of four thousand bytes, and no end: within cowboy's bounds of a head.
+%% Ninety-nine fields of four thousand bytes, and no end: within the bounds of a head.
 heads_of_http1(Config) ->
     Fields = [[~"x-", integer_to_binary(N), ~": ", binary:copy(~"x", 4000), ~"\r\n"]
               || N <- lists:seq(1, 99)],
@@ -303,24 +304,6 @@ behind_a_plain_request(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
     behind(Headers, Body, Config).
 
-%% What lies behind two requests is still held, and counted, when the first is answered.
-behind_the_next_request(Config) ->
-    ok = none_left(Config),
-    Requests = [begin
-                    {Headers, Body} = message(~"tools/call", #{name => Tool}, #{}),
-                    [~"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: ",
-                     integer_to_binary(iolist_size(Body)), ~"\r\n",
-                     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers], ~"\r\n", Body]
-                end || Tool <- [~"slow", ~"wait"]],
-    Socket = erlmcp_test_http:connect(listener(1, Config)),
-    ok = sent(Socket, [Requests, binary:copy(~"x", ?MIB)]),
-    %% The deadline of the first.
-    #{status := 503} = erlmcp_test_http:response(Socket),
-    ok = until(fun() -> sum(Config) >= ?MIB end),
-    ok = erlmcp_test_http:close(Socket),
-    none_left(Config).
-
-%% One in chunks is cowboy's.
 behind_another_request(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
     Size = integer_to_binary(byte_size(Body), 16),
@@ -350,6 +333,76 @@ behind(Headers, Body, Config) ->
     ok = until(fun() -> sum(Config) =< ?BOUND end),
     _ = [gen_tcp:close(Socket) || Socket <- Sockets],
     none_left(Config).
+
+%% What lies behind two requests is still held, and counted, when the first is answered. One in
+%% chunks is cowboy's, and what comes behind it is.
+behind_the_next_request(Config) ->
+    [begin
+         ok = none_left(Config),
+         Socket = erlmcp_test_http:connect(listener(1, Config)),
+         ok = sent(Socket, [call_of(~"slow", #{}, First), call_of(~"wait", #{}, Next),
+                            binary:copy(~"x", ?MIB)]),
+         %% The deadline of the first.
+         #{status := 503} = erlmcp_test_http:response(Socket),
+         %% But for a piece that cowboy has.
+         ok = until(fun() -> sum(Config) >= ?MIB - 65_536 end),
+         ok = erlmcp_test_http:close(Socket)
+     end || First <- [plain, chunks], Next <- [plain, chunks]],
+    none_left(Config).
+
+%% In its order, and whole.
+what_lies_behind_is_answered(Config) ->
+    ok = none_left(Config),
+    Texts = [binary:copy(<<C>>, Size) || C <- lists:seq($a, $z), Size <- [1, 100_000]],
+    [begin
+         Socket = erlmcp_test_http:connect(listener(1, Config)),
+         ok = sent(Socket, [call_of(~"slow", #{}, Framing)
+                            | [call_of(~"echo", #{text => Text}, Framing) || Text <- Texts]]),
+         #{status := 503} = erlmcp_test_http:response(Socket),
+         Texts = [begin
+                      #{messages := [#{~"result" := #{~"content" := [#{~"text" := Text}]}}]} =
+                          erlmcp_test_http:response(Socket),
+                      Text
+                  end || _ <- Texts],
+         ok = none_left(Config),
+         ok = erlmcp_test_http:close(Socket)
+     end || Framing <- [plain, chunks]],
+    ok.
+
+%% A few bytes behind a request were read together with all that came before it.
+what_is_answered_is_not_kept(Config) ->
+    ok = none_left(Config),
+    Before = call(Config, erlang, memory, [binary]),
+    Text = binary:copy(~"x", 60_000),
+    Sockets = [begin
+                   Socket = erlmcp_test_http:connect(listener(1, Config)),
+                   Echoes = [call_of(~"echo", #{text => Text}, Framing) || _ <- lists:seq(1, 50)],
+                   ok = sent(Socket, [call_of(~"slow", #{}, Framing), Echoes,
+                                      call_of(~"wait", #{}, Framing), binary:copy(~"x", 200)]),
+                   #{status := 503} = erlmcp_test_http:response(Socket),
+                   _ = [#{status := 200} = erlmcp_test_http:response(Socket) || _ <- Echoes],
+                   Socket
+               end || Framing <- [plain, chunks], _ <- lists:seq(1, 8)],
+    _ = [call(Config, erlang, garbage_collect, [Pid])
+         || Pid <- call(Config, erlang, processes, [])],
+    true = call(Config, erlang, memory, [binary]) - Before < 8 * ?MIB,
+    %% They are served yet.
+    _ = [{error, timeout} = gen_tcp:recv(Socket, 0, 0) || Socket <- Sockets],
+    _ = [ok = erlmcp_test_http:close(Socket) || Socket <- Sockets],
+    none_left(Config).
+
+call_of(Tool, Arguments, Framing) ->
+    {Headers, Body} = message(~"tools/call", #{name => Tool, arguments => Arguments}, #{}),
+    Size = iolist_size(Body),
+    Framed = case Framing of
+        plain ->
+            [~"content-length: ", integer_to_binary(Size), ~"\r\n\r\n", Body];
+        chunks ->
+            [~"transfer-encoding: chunked\r\n\r\n", integer_to_binary(Size, 16), ~"\r\n", Body,
+             ~"\r\n0\r\n\r\n"]
+    end,
+    [~"POST /mcp HTTP/1.1\r\nhost: localhost\r\n",
+     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers], Framed].
 
 %% The client of a pipe is the parent: its line is given up, and the next one is answered.
 line_of_a_parent(_) ->
@@ -445,6 +498,28 @@ wrong_bounds_do_not_start(_) ->
                               {unfinished_percent, 0}, {unfinished_percent, 101}]],
     ok.
 
+%% However many messages there are, and however often room is asked for. The process has a high
+%% priority.
+looks_take_a_part_of_the_time(_) ->
+    Test = self(),
+    Holders = [spawn_link(fun() ->
+                   _ = [erlmcp_unfinished_messages:count({self(), Tag}, 0, 1)
+                        || Tag <- lists:seq(1, 500)],
+                   Test ! {self(), holds},
+                   receive stop -> ok end
+               end) || _ <- lists:seq(1, 100)],
+    _ = [receive {Holder, holds} -> ok end || Holder <- Holders],
+    Looks = whereis(erlmcp_unfinished_messages),
+    Waits = [process_info(Looks, status) || _ <- lists:seq(1, 400), asked_again(Looks)],
+    ct:log("of 400 times ~b", [length([waits || {status, waiting} <- Waits])]),
+    true = length([waits || {status, waiting} <- Waits]) > 100,
+    _ = [Holder ! stop || Holder <- Holders],
+    until(fun() -> erlmcp_unfinished_messages:sum() =:= 0 end).
+
+asked_again(Looks) ->
+    ok = gen_server:cast(Looks, make_room),
+    receive after 5 -> true end.
+
 %% Pure: who is refused, and who goes on.
 room_is_made_by_size_and_age(_) ->
     erlmcp_test_property:holds(?FORALL(
@@ -459,7 +534,7 @@ room_is_made_by_size_and_age(_) ->
                 Of = lists:sum([Bytes || {{Same, _}, Bytes, _, _} <- Rows, Same =:= Holder]),
                 Of * (Now - Since + 10) * (Now - Since + 10)
             end,
-            Free = [Owner || {Owner, _, _, State} <- Rows, State =/= refused],
+            Free = [Owner || {Owner, _, _, State} <- Rows, State =/= {refused, 0}],
             Spared = Free -- Refused,
             Left = lists:sum([Bytes || {Owner, Bytes, _, _} <- Rows, lists:member(Owner, Spared)]),
             Waits = [Owner || {Owner, _, _, waiting} <- Rows],
@@ -469,7 +544,7 @@ room_is_made_by_size_and_age(_) ->
                 {within_the_bound, Left =< Bound},
                 {nobody_in_vain, Refused =:= [] orelse Waits =/= []
                      orelse lists:sum([Bytes || {_, Bytes, _, State} <- Rows,
-                                                State =/= refused]) > Bound},
+                                                State =/= {refused, 0}]) > Bound},
                 {the_largest_and_slowest, Refused =:= [] orelse Spared =:= []
                      orelse lists:min(Scores(Refused)) >= lists:max(Scores(Spared))},
                 {one_at_least, GoOn =/= [] orelse Waits -- Refused =:= [] orelse Sum >= Bound},
@@ -477,7 +552,7 @@ room_is_made_by_size_and_age(_) ->
         end), 2_000).
 
 rows() ->
-    ?LET(Rows, list({range(1, 1_000), range(0, 10_000), oneof([reading, waiting, refused])}),
+    ?LET(Rows, list({range(1, 1_000), range(0, 10_000), oneof([reading, waiting, {refused, 0}])}),
          [{{N rem 7, N}, Bytes, Since, State}
           || {N, {Bytes, Since, State}} <- lists:enumerate(Rows)]).
 

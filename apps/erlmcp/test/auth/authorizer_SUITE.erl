@@ -57,7 +57,8 @@ started(More, Peer) ->
 challenged(Handle) -> challenged(Handle, oauth_peer:deadline()).
 
 challenged(Handle, Deadline) ->
-    erlmcp_authorizer:challenged(Handle, [], 401, #{~"www-authenticate" => ~"Bearer"}, Deadline).
+    erlmcp_authorizer:challenged(Handle, [], {401, #{~"www-authenticate" => ~"Bearer"}}, none,
+                                 Deadline).
 
 soon(Ms) -> erlang:monotonic_time(millisecond) + Ms.
 
@@ -248,8 +249,8 @@ an_older_challenge_needs_no_login(Config) ->
     Handle = started(#{}, Peer),
     retry = challenged(Handle),
     retry = challenged(Handle),
-    retry = erlmcp_authorizer:challenged(Handle, [{~"authorization", ~"Bearer older"}], 401, #{},
-                                         oauth_peer:deadline()),
+    retry = erlmcp_authorizer:challenged(Handle, [{~"authorization", ~"Bearer older"}], {401, #{}},
+                                         none, oauth_peer:deadline()),
     [_] = oauth_peer:asked(Peer, ~"/authorize").
 
 it_ends_with_its_owner(Config) ->

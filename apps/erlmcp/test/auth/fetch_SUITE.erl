@@ -12,6 +12,7 @@ followed without a bound.
 -export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_that_is_no_json/1,
          a_head_without_an_end/1, endless_heads/1]).
 -export([silence_has_an_end/1, a_dripping_body_has_an_end/1, nobody_listens/1]).
+-export([a_dead_address_leaves_time_for_another/1]).
 -export([a_certificate_is_verified/1]).
 -export([which_urls_belong_together/1, queries/1, scopes/1]).
 
@@ -67,9 +68,9 @@ a_distant_server_leads_nowhere(Config) ->
     Options = oauth_peer:logged_in(#{tls => Roots}),
     Outcome = fun(Challenge) ->
         {ok, Pid} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
-        erlmcp_authorizer:challenged(erlmcp_authorizer:handle(Pid), [], 401,
-                                     #{~"www-authenticate" => iolist_to_binary(Challenge)},
-                                     oauth_peer:deadline())
+        erlmcp_authorizer:challenged(erlmcp_authorizer:handle(Pid), [],
+                                     {401, #{~"www-authenticate" => iolist_to_binary(Challenge)}},
+                                     none, oauth_peer:deadline())
     end,
     Url = oauth_peer:url(Inside, ~""),
     {error, {url_not_allowed, Url}} = Outcome([~"Bearer resource_metadata=\"", Url, $"]),
@@ -211,9 +212,44 @@ nobody_listens(_) ->
     %% Nothing of gun's is left in the mailbox of who asked.
     {messages, []} = process_info(self(), messages).
 
-certificate() ->
+%% The first address of the name takes connections and says nothing on them.
+a_dead_address_leaves_time_for_another(_) ->
+    Lookup = inet_db:res_option(lookup),
+    ok = inet_db:set_lookup([file | Lookup -- [file]]),
+    {Dead, Alive} = {{127, 0, 0, 2}, {127, 0, 0, 3}},
+    named(["two.test"], [Alive, Dead]),
+    {ok, [First, Second]} = inet:getaddrs("two.test", inet),
+    {Certificate, Roots} = certificate("two.test"),
+    Peer = oauth_peer:start(#{ssl => [{ip, Second} | Certificate]}),
+    oauth_peer:change(Peer, ~"/x", oauth_peer:json(200, #{})),
+    Url = binary:replace(oauth_peer:url(Peer, ~"/x"), ~"localhost", ~"two.test"),
+    #{port := Port} = uri_string:parse(Url),
+    {ok, Silent} = gen_tcp:listen(Port, [{ip, First}]),
+    {ok, #{status := 200}} = erlmcp_fetch:get_json(Url, (settings(4_000))#{tls := Roots}),
+    [_] = oauth_peer:asked(Peer),
+    oauth_peer:stop(Peer),
+    %% Where there is no other, there is no answer in time.
+    Third = {127, 0, 0, 4},
+    {ok, Mute} = gen_tcp:listen(Port, [{ip, Third}]),
+    unnamed([Dead, Alive]),
+    named(["two.test"], [First, Third]),
+    {error, timeout} = erlmcp_fetch:get_json(Url, (settings(400))#{tls := Roots}),
+    {messages, []} = process_info(self(), messages),
+    [ok = gen_tcp:close(Socket) || Socket <- [Silent, Mute]],
+    unnamed([First, Third]),
+    ok = inet_db:set_lookup(Lookup).
+
+named(Names, Addresses) ->
+    [ok = inet_db:add_host(Address, Names) || Address <- Addresses].
+
+unnamed(Addresses) ->
+    [inet_db:del_host(Address) || Address <- Addresses].
+
+certificate() -> certificate("localhost").
+
+certificate(Name) ->
     Key = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
-    San = {extensions, [{'Extension', {2, 5, 29, 17}, false, [{dNSName, "localhost"}]}]},
+    San = {extensions, [{'Extension', {2, 5, 29, 17}, false, [{dNSName, Name}]}]},
     #{server_config := Server, client_config := Client} = public_key:pkix_test_data(#{
         server_chain => #{root => Key, intermediates => [], peer => [San | Key]},
         client_chain => #{root => Key, intermediates => [], peer => Key}}),

@@ -12,7 +12,7 @@ silence. Servers are on real sockets; names of the suite's own are this machine'
          only_what_is_used_is_asked_about/1]).
 -export([a_distant_server_names_this_machine/1,
          an_answer_about_an_origin_is_none_about_an_address/1,
-         what_the_user_named_is_not_asked_about/1]).
+         what_the_user_named_is_not_asked_about/1, a_server_whose_name_turns_private/1]).
 -export([how_far_inside_addresses_lie/1, ways_to_write_an_address/1, hosts_that_are_none/1]).
 
 -define(PEER, peer).
@@ -172,9 +172,12 @@ agreed(Peer) ->
     end.
 
 challenged(Options, Challenge, Peer) ->
-    erlmcp_authorizer:challenged(started(Options, Peer), [], 401,
-                                 #{~"www-authenticate" => iolist_to_binary(Challenge)},
-                                 oauth_peer:deadline()).
+    challenged(Options, Challenge, none, Peer).
+
+challenged(Options, Challenge, Reached, Peer) ->
+    erlmcp_authorizer:challenged(started(Options, Peer), [],
+                                 {401, #{~"www-authenticate" => iolist_to_binary(Challenge)}},
+                                 Reached, oauth_peer:deadline()).
 
 %% The attack: whatever a server of a name names, it is not what listens on this machine alone.
 a_distant_server_names_this_machine(_) ->
@@ -232,6 +235,36 @@ an_answer_about_an_origin_is_none_about_an_address(_) ->
         oauth_peer:stop(Peer)
     end).
 
+%% What the server was reached at counts, and what its name meant before, in the login too.
+a_server_whose_name_turns_private(_) ->
+    with_names(fun() ->
+        Url = ~"https://mcp.test/mcp",
+        Private = ~"https://10.0.0.2/",
+        Refused = {error, {host_not_allowed, ~"10.0.0.2", {inner_address, ~"10.0.0.2"}}},
+        New = fun(Reached) -> hosts(Url, Reached) end,
+        named({127, 0, 0, 1}, ["other.test"]),
+        named({10, 0, 0, 1}, ["mcp.test"]),
+        {ok, [{10, 0, 0, 1}]} = inet:getaddrs("mcp.test", inet),
+        [{ok, _} = erlmcp_outbound_hosts:addresses(Private, New(Reached))
+         || Reached <- [none, 1, 2]],
+        Refused = erlmcp_outbound_hosts:addresses(Private, New(0)),
+        Turned = New(none),
+        ok = inet_db:del_host({10, 0, 0, 1}),
+        named({93, 184, 216, 34}, ["mcp.test"]),
+        {ok, _} = erlmcp_outbound_hosts:addresses(Url, Turned),
+        ok = inet_db:del_host({93, 184, 216, 34}),
+        named({10, 0, 0, 1}, ["mcp.test"]),
+        {ok, [{10, 0, 0, 1}]} = erlmcp_outbound_hosts:addresses(Url, Turned),
+        Refused = erlmcp_outbound_hosts:addresses(Private, Turned),
+        %% A whole login.
+        {Certificate, _} = certificate(),
+        Peer = secure(~"mcp.test", Certificate),
+        Refused = challenged(oauth_peer:logged_in(#{}),
+                             [~"Bearer resource_metadata=\"", Private, $"], 0, Peer),
+        oauth_peer:stop(Peer),
+        ok = inet_db:del_host({10, 0, 0, 1})
+    end).
+
 %% The MCP server's own origin, and the issuer of the options.
 what_the_user_named_is_not_asked_about(_) ->
     with_names(fun() ->
@@ -268,8 +301,7 @@ how_far_inside_addresses_lie(_) ->
 
 %% However it is written, it is the address that counts.
 ways_to_write_an_address(_) ->
-    Settings = #{allow_hosts => []},
-    Hosts = erlmcp_outbound_hosts:new(~"https://93.184.216.34/mcp", Settings, [], fun(_) -> ok end),
+    Hosts = hosts(~"https://93.184.216.34/mcp", none),
     [{Url, {error, {host_not_allowed, _, {inner_address, _}}}} =
          {Url, erlmcp_outbound_hosts:addresses(Url, Hosts)}
      || Url <- [~"https://169.254.169.254/latest", ~"https://[::ffff:169.254.169.254]/",
@@ -282,13 +314,16 @@ ways_to_write_an_address(_) ->
     {ok, [{1, 1, 1, 1}]} = erlmcp_outbound_hosts:addresses(~"https://1.1.1.1/", Hosts),
     {ok, [{93, 184, 216, 34}]} = erlmcp_outbound_hosts:addresses(~"https://93.184.216.34/", Hosts),
     %% From inside outwards nothing is asked.
-    Private = erlmcp_outbound_hosts:new(~"https://10.0.0.1/mcp", Settings, [], fun(_) -> ok end),
+    Private = hosts(~"https://10.0.0.1/mcp", none),
     [{ok, _} = erlmcp_outbound_hosts:addresses(Url, Private)
      || Url <- [~"https://192.168.1.1/", ~"https://1.1.1.1/"]],
     {error, {host_not_allowed, ~"169.254.169.254", _}} =
         erlmcp_outbound_hosts:addresses(~"https://169.254.169.254/", Private),
-    Here = erlmcp_outbound_hosts:new(~"http://localhost:1/mcp", Settings, [], fun(_) -> ok end),
+    Here = hosts(~"http://localhost:1/mcp", none),
     {ok, _} = erlmcp_outbound_hosts:addresses(~"http://127.0.0.1:2/", Here).
+
+hosts(Url, Reached) ->
+    erlmcp_outbound_hosts:new({Url, Reached}, #{allow_hosts => []}, [], fun(_) -> ok end).
 
 hosts_that_are_none(_) ->
     [{Hosts, {error, {bad_option, allow_hosts, _}}} =

@@ -334,7 +334,7 @@ the_latest_nonce_counts(Config) ->
     {ok, 200} = oauth_peer:call(Handle, Peer),
     ok = erlmcp_authorizer:notice(Handle, #{~"dpop-nonce" => ~"newer"}),
     %% The process has it by the time it answers anything else.
-    retry = erlmcp_authorizer:challenged(Handle, [], 401, #{}, oauth_peer:deadline()),
+    retry = erlmcp_authorizer:challenged(Handle, [], {401, #{}}, none, oauth_peer:deadline()),
     {ok, 200} = oauth_peer:call(Handle, Peer),
     #{~"nonce" := ~"newer"} = lists:last(proofs(~"/mcp", Peer)).
 

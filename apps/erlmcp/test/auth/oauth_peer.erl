@@ -100,7 +100,7 @@ call(Handle, Url, Deadline, Challenges) ->
         true ?= Status =:= 401 orelse Status =:= 403
             orelse {erlmcp_authorizer:notice(Handle, Answered), Status},
         true ?= Challenges > 0 orelse {ok, Status},
-        retry ?= erlmcp_authorizer:challenged(Handle, Headers, Status, Answered, Deadline),
+        retry ?= erlmcp_authorizer:challenged(Handle, Headers, {Status, Answered}, none, Deadline),
         call(Handle, Url, Deadline, Challenges - 1)
     end.
 

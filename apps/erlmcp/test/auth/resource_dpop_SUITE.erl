@@ -12,7 +12,8 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
 -export([a_bound_token_is_no_bearer_token/1, an_unbound_token_needs_no_proof_and_gets_none/1]).
 -export([another_key_is_no_use/1, what_a_proof_must_say/1, what_is_no_proof/1, urls/1]).
 -export([a_proof_serves_once/1, how_old_and_how_far_ahead/1, proofs_are_bounded/1,
-         proofs_of_one_key_are_bounded/1, keys_leave_room_for_others/1, keys_are_forgotten/1]).
+         proofs_of_one_key_are_bounded/1, keys_leave_room_for_others/1, keys_are_forgotten/1,
+         all_of_a_flood_is_forgotten/1]).
 -export([a_flood_of_one_key_shuts_out_no_other/1, discovery_is_not_told_429/1]).
 -export([nonces/1, nonces_change/1]).
 -export([mutated_proofs_are_never_accepted/1, challenges/1]).
@@ -313,6 +314,15 @@ keys_are_forgotten(Config) ->
     2000 = ets:info(Provers, size),
     4000 = erlmcp_bearer_tables:sweep(erlang:system_time(second) + 60, Tables),
     0 = ets:info(Provers, size).
+
+%% The table is smaller with each proof, and still no other is left out.
+all_of_a_flood_is_forgotten(Config) ->
+    Many = 50_000,
+    {#{proofs := Proofs} = Tables, _} =
+        tables(#{dpop_proofs => Many, dpop_proofs_per_key => Many}, Config),
+    [ok] = lists:usort(used(~"flood", Many, Tables)),
+    Many = erlmcp_bearer_tables:sweep(erlang:system_time(second) + 60, Tables),
+    0 = ets:info(Proofs, size).
 
 %% The attack: one token and its key, and as many good proofs as they like.
 a_flood_of_one_key_shuts_out_no_other(_) ->

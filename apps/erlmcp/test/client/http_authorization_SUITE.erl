@@ -10,17 +10,18 @@ that are refused. What the authorizer does for a token is in the suites of `test
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([init_per_testcase/2, end_per_testcase/2]).
--export([a_call_waits_for_the_login/1, calls_at_once_share_a_login/1]).
+-export([a_call_waits_for_the_login/1, calls_at_once_share_a_login/1,
+         a_login_knows_what_was_reached/1]).
 -export([a_server_that_refuses_every_token/1, a_login_that_fails_is_named/1]).
 -export([a_login_that_takes_too_long/1, a_session_is_left_without_a_login/1]).
 -export([the_nonce_of_an_answer_is_in_the_next_proof/1, a_nonce_that_is_never_right/1]).
 -export([wrong_options/1, secrets_are_in_no_report/1]).
 
 all() ->
-    [a_call_waits_for_the_login, calls_at_once_share_a_login, a_server_that_refuses_every_token,
-     a_login_that_fails_is_named, a_login_that_takes_too_long, a_session_is_left_without_a_login,
-     the_nonce_of_an_answer_is_in_the_next_proof, a_nonce_that_is_never_right, wrong_options,
-     secrets_are_in_no_report].
+    [a_call_waits_for_the_login, calls_at_once_share_a_login, a_login_knows_what_was_reached,
+     a_server_that_refuses_every_token, a_login_that_fails_is_named, a_login_that_takes_too_long,
+     a_session_is_left_without_a_login, the_nonce_of_an_answer_is_in_the_next_proof,
+     a_nonce_that_is_never_right, wrong_options, secrets_are_in_no_report].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -101,6 +102,21 @@ a_call_waits_for_the_login(Config) ->
         {ok, []} = erlmcp_client:list_tools(Client),
         [_] = oauth_peer:asked(Peer, ~"/authorize")
     end).
+
+%% It is this machine, as far inside as any.
+a_login_knows_what_was_reached(Config) ->
+    _ = erlang:trace_pattern({erlmcp_authorizer, challenged, 5}, true, []),
+    _ = erlang:trace(new_processes, true, [call]),
+    with_client(peer(Config), #{}, fun(Client) ->
+        {ok, []} = erlmcp_client:list_tools(Client)
+    end),
+    receive
+        {trace, _, call, {erlmcp_authorizer, challenged, [_, _, _, Reached, _]}} -> 2 = Reached
+    after 30_000 ->
+        error(not_challenged)
+    end,
+    _ = erlang:trace(all, false, [call]),
+    erlang:trace_pattern({erlmcp_authorizer, challenged, 5}, false, []).
 
 calls_at_once_share_a_login(Config) ->
     Peer = peer(Config),

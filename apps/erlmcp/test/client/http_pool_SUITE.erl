@@ -9,7 +9,7 @@ plain listeners where one does not.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([an_exchange_is_carried/1, idle_connections_are_closed/1, stopped_pool_leaves_nothing/1,
-         broken_connection_is_not_taken_again/1]).
+         broken_connection_is_not_taken_again/1, what_was_reached_is_known/1]).
 -export([connections_are_bounded/1, no_connection_is_shared_while_busy/1, waiting_is_bounded/1,
          waiting_ends_at_the_deadline/1, first_to_wait_is_first_served/1,
          who_left_is_not_served/1, streams_are_bounded_and_leave_calls_alone/1,
@@ -34,7 +34,7 @@ all() ->
 
 groups() ->
     Both = [an_exchange_is_carried, idle_connections_are_closed, stopped_pool_leaves_nothing,
-            broken_connection_is_not_taken_again],
+            broken_connection_is_not_taken_again, what_was_reached_is_known],
     [{http, Both}, {http2, Both},
      {http_alone, [connections_are_bounded, no_connection_is_shared_while_busy,
                    waiting_is_bounded, waiting_ends_at_the_deadline,
@@ -201,6 +201,13 @@ idle_connections_are_closed(Config) ->
     await(Handle, #{open => 0, busy => 0}),
     %% And there is another when one is needed.
     true = is_integer(exchange(take(Handle))).
+
+%% This machine's own address is as far inside as any.
+what_was_reached_is_known(Config) ->
+    {_, Handle} = start(Config),
+    none = erlmcp_httpc_pool:outermost(Handle),
+    true = is_integer(exchange(take(Handle))),
+    2 = erlmcp_httpc_pool:outermost(Handle).
 
 stopped_pool_leaves_nothing(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
@@ -556,6 +563,7 @@ own_roots_are_trusted(Config) ->
     [begin
          Handle = pool({https, Host, Port}, #{tls => [{cacerts, Roots}]}),
          Lease = take(Handle),
+         2 = erlmcp_httpc_pool:outermost(Handle),
          true = is_integer(exchange(Lease))
      end || Host <- [~"localhost", ~"127.0.0.1", {127, 0, 0, 1}]].
 

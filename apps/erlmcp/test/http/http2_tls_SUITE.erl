@@ -10,8 +10,7 @@
          reset_cancels_the_call/1, reset_while_streaming_cancels_the_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
-         streams_of_a_connection_are_bounded/1, windows_are_opened_again/1,
-         replies_are_written_together/1]).
+         streams_of_a_connection_are_bounded/1, windows_are_opened_again/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
 -import(erlmcp_test_http, [message/3, running/0, finish/2, ended/1]).
@@ -33,8 +32,7 @@ groups() ->
                 reset_cancels_the_call, reset_while_streaming_cancels_the_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
-                streams_of_a_connection_are_bounded, windows_are_opened_again,
-                replies_are_written_together]},
+                streams_of_a_connection_are_bounded, windows_are_opened_again]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
@@ -402,27 +400,6 @@ windows_are_opened_again(Config) ->
     {window_update, _} = frame(Socket, window_update),
     ok = gen_tcp:send(Socket, cow_http2:data(31, fin, Whole)),
     {headers, 31, nofin, head_fin, _} = frame(Socket, headers),
-    ok = gen_tcp:close(Socket).
-
-%% What is answered in one go is one write, whose cost is that of one.
-replies_are_written_together(Config) ->
-    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
-    {Headers, Body} = message(~"ping", #{}, #{}),
-    Block = block(Headers),
-    ok = gen_tcp:send(Socket, preface()),
-    {settings, _} = frame(Socket, settings),
-    {ok, Address} = inet:sockname(Socket),
-    [Server] = [Port || Port <- erlang:ports(), inet:peername(Port) =:= {ok, Address}],
-    {ok, [{send_cnt, Before}]} = inet:getstat(Server, [send_cnt]),
-    Ids = lists:seq(1, 99, 2),
-    ok = gen_tcp:send(Socket, [[cow_http2:headers(Id, nofin, Block),
-                                cow_http2:data(Id, fin, Body)] || Id <- Ids]),
-    Ids = lists:sort([begin
-                          {data, Id, fin, _} = frame(Socket, data),
-                          Id
-                      end || _ <- Ids]),
-    {ok, [{send_cnt, After}]} = inet:getstat(Server, [send_cnt]),
-    true = After - Before < length(Ids),
     ok = gen_tcp:close(Socket).
 
 %% The next frame of a type.

@@ -1,8 +1,7 @@
 -module(plain_requests_SUITE).
 -moduledoc """
-RFC 9112: the short way of plain requests (`erlmcp_httpd_http1`), and that what is not plain fares
-as if there were none: on a new connection, and on one that has had a plain request; in the clear
-and over TLS.
+RFC 9112: requests of all kinds on a new connection, and on one that has had others before
+(`erlmcp_httpd_http1`), in the clear and over TLS.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
@@ -11,8 +10,7 @@ and over TLS.
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
          idle_connections_hibernate/1, what_rests_keeps_nothing_of_its_requests/1,
          a_connection_that_is_to_close_does/1,
-         sessions_share_a_connection/1, what_is_read_is_what_stands_there/1,
-         what_is_known_is_what_is_read/1]).
+         sessions_share_a_connection/1, what_is_read_is_what_stands_there/1]).
 
 -include_lib("proper/include/proper.hrl").
 
@@ -30,7 +28,7 @@ all() ->
     [{group, clear}, {group, tls} | pure()].
 
 pure() ->
-    [what_is_read_is_what_stands_there, what_is_known_is_what_is_read].
+    [what_is_read_is_what_stands_there].
 
 groups() ->
     Connections = [others_are_treated_as_ever, others_may_follow_and_be_followed,
@@ -189,38 +187,35 @@ idle_connections_end(Config) ->
     erlmcp_test_http:stop(Server).
 
 %% What hibernates has forgotten what it was in, and still serves, with little memory as long as it
-%% is not asked often and is not cowboy's, leaves the server's gate, and ends when its time is over.
+%% is not asked often, leaves the server's gate, and ends when its time is over.
 idle_connections_hibernate(Config) ->
     Short = started(#{receive_timeout_ms => 1_500}, Config),
     Forgotten = connect(Short),
     write(Forgotten, request()),
     #{status := 200} = response(Forgotten),
     #{pid := Supervisor} = Server = server(Config),
-    {Socket, Pid} = opened(Server, []),
-    {HandedOver, Cowboy} = opened(Server, [Pid]),
-    [begin
-         hibernated(Connection),
-         asked(Client),
-         0 = sweeps_after(Connection)
-     end || {Client, Connection} <- [{Socket, Pid}, {HandedOver, Cowboy}]],
-    asked_often(Socket, Pid),
+    {Socket, Pid} = opened(Server),
+    hibernated(Pid),
+    asked(Socket),
+    0 = sweeps_after(Pid),
     #{another_method := {405, Refused}} = others(),
-    write(HandedOver, Refused),
-    #{status := 405} = response(HandedOver),
-    true = sweeps_after(Cowboy) > 0,
-    Monitors = [monitor(process, Connection) || Connection <- [Pid, Cowboy]],
+    hibernated(Pid),
+    write(Socket, Refused),
+    #{status := 405} = response(Socket),
+    asked_often(Socket, Pid),
+    Monitor = monitor(process, Pid),
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Supervisor),
-    2 = erlmcp_gate:held(Gate, connections),
-    [ok = close(Client) || Client <- [Socket, HandedOver]],
-    [receive {'DOWN', Monitor, process, _, _} -> ok end || Monitor <- Monitors],
+    1 = erlmcp_gate:held(Gate, connections),
+    ok = close(Socket),
+    receive {'DOWN', Monitor, process, _, _} -> ok end,
     0 = erlmcp_gate:held(Gate, connections),
     closed(Forgotten),
     erlmcp_test_http:stop(Short).
 
-opened(#{pid := Supervisor} = Server, Others) ->
+opened(#{pid := Supervisor} = Server) ->
     Socket = connect(Server),
     asked(Socket),
-    [Pid] = connections(Supervisor) -- Others,
+    [Pid] = connections(Supervisor),
     {Socket, Pid}.
 
 %% Until its connection knows that it is: it may have slept again on a busy machine.
@@ -312,8 +307,8 @@ sessions_share_a_connection(Config) ->
     close(Stream),
     close(Socket).
 
-%% Where one byte of a plain request is another, or missing, or too many: what is taken for plain is
-%% what OTP's own parser reads in it, and no byte is lost.
+%% Where one byte of a request is another, or missing, or too many: what is read is what OTP's own
+%% parser reads in it, and no byte is lost.
 what_is_read_is_what_stands_there(_) ->
     true = proper:quickcheck(
         ?FORALL({At, Change, Byte, Rest}, {non_neg_integer(), oneof([other, missing, more]),
@@ -332,50 +327,47 @@ changed(Bytes, At, Change, Byte) ->
 
 read_as(Request, Rest) ->
     Bytes = <<Request/binary, Rest/binary>>,
-    case erlmcp_httpd_http1_head:read(Bytes, erlmcp_httpd_http1_head:patterns(~"/mcp")) of
-        {ok, #{headers := Headers, length := Length}, Head, Behind} ->
-            <<Head:(byte_size(Head))/binary, "\r\n\r\n", Behind/binary>> = Bytes,
-            {ok, {http_request, 'POST', {abs_path, ~"/mcp"}, {1, 1}}, Lines} =
-                erlang:decode_packet(http_bin, Bytes, []),
-            Headers =:= parsed(Lines, #{})
-                andalso Length =:= binary_to_integer(map_get(~"content-length", Headers));
-        more -> true;
-        other -> true
+    Patterns = erlmcp_httpd_http1_message:patterns(),
+    maybe
+        {ok, Head, Behind} ?= erlmcp_httpd_http1_message:split({Bytes, 0}, Patterns),
+        {ok, Read} ?= erlmcp_httpd_http1_message:parse(Head, Patterns),
+        #{method := Method, path := Path, version := Version, headers := Headers} = Read,
+        {At, _} = binary:match(Bytes, Head),
+        Empty = binary:copy(~"\r\n", At div 2),
+        <<Empty:At/binary, Head:(byte_size(Head))/binary, "\r\n\r\n", Behind/binary>> = Bytes,
+        <<_:At/binary, Same/binary>> = Bytes,
+        {ok, {http_request, Known, Target, {1, Minor}}, Lines} =
+            erlang:decode_packet(http_bin, Same, []),
+        true = Version =:= maps:get(Minor, #{0 => 'HTTP/1.0', 1 => 'HTTP/1.1'}),
+        true = Method =:= as_text(Known),
+        true = is_same(Target, Path, Read),
+        Headers =:= parsed(Lines, #{})
+            andalso map_get(body_length, Read)
+                =:= binary_to_integer(maps:get(~"content-length", Headers, ~"0"))
+    else
+        {more, _} -> true;
+        {error, _} -> true
     end.
+
+as_text(Method) when is_atom(Method) -> atom_to_binary(Method);
+as_text(Method) -> Method.
+
+is_same({abs_path, Target}, Path, #{qs := Query}) ->
+    Target =:= Path orelse Target =:= <<Path/binary, "?", Query/binary>>;
+is_same('*', ~"*", _) ->
+    true;
+is_same({absoluteURI, _, _, _, Target}, Path, Read) ->
+    is_same({abs_path, Target}, Path, Read).
 
 parsed(Bytes, Headers) ->
     case erlang:decode_packet(httph_bin, Bytes, []) of
         {ok, {http_header, _, _, Name, Value}, Rest} ->
             Lower = string:lowercase(Name),
-            false = is_map_key(Lower, Headers),
             %% They are bytes, and not text.
             Trimmed = re:replace(Value, "^[ \t]+|[ \t]+$", "", [global, {return, binary}]),
-            parsed(Rest, Headers#{Lower => Trimmed});
+            parsed(Rest, maps:update_with(Lower, fun(Before) ->
+                <<Before/binary, ", ", Trimmed/binary>>
+            end, Trimmed, Headers));
         {ok, http_eoh, _} ->
             Headers
     end.
-
-%% A head that is known but for the session's id is what is read, whatever stands in the id's place.
-what_is_known_is_what_is_read(_) ->
-    Patterns = erlmcp_httpd_http1_head:patterns(~"/mcp"),
-    Named = fun(Id) -> request([[~"Mcp-Session-Id: ", Id], ~"X-Mine: 1"]) end,
-    {ok, #{headers := Headers}, Head, _} =
-        erlmcp_httpd_http1_head:read(Named(~"12345678"), Patterns),
-    Known = erlmcp_httpd_http1_head:kept(Head, Headers),
-    {same, _} = erlmcp_httpd_http1_head:again(Named(~"12345678"), Known),
-    {~"87654321", _} = erlmcp_httpd_http1_head:again(Named(~"87654321"), Known),
-    true = proper:quickcheck(
-        ?FORALL({Id, Rest},
-                {vector(8, frequency([{9, oneof("abcXYZ09-_")}, {1, byte()},
-                                      {1, oneof("\r\n: \t,;")}])), binary()},
-                begin
-                    Bytes = <<(Named(list_to_binary(Id)))/binary, Rest/binary>>,
-                    case erlmcp_httpd_http1_head:again(Bytes, Known) of
-                        {Session, Behind} ->
-                            {ok, #{headers := Read}, _, Behind} =
-                                erlmcp_httpd_http1_head:read(Bytes, Patterns),
-                            Read =:= Headers#{~"mcp-session-id" := Session};
-                        other -> true
-                    end
-                end),
-        [{numtests, 1000}, {to_file, user}]).

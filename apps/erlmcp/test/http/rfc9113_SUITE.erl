@@ -73,7 +73,7 @@ settings_have_a_rate(Config) ->
 
 %% All but one more than there may be: each is answered. One more: GOAWAY, and the end.
 floods(Frame, Kind, Config) ->
-    {Max, _} = erlmcp_httpd_http2_writes:max_answers(),
+    {Max, _} = erlmcp_httpd_http2:max_answers(),
     {Socket, Answered} = connect(Config),
     ok = gen_tcp:send(Socket, lists:duplicate(Max - Answered, Frame)),
     Rest = answers(Max - Answered, Kind, Socket, <<>>),

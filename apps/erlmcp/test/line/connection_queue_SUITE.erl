@@ -258,7 +258,7 @@ queues_count_what_they_hold(_) ->
     erlmcp_test_property:holds(
         ?FORALL(Steps, list(Step), begin
             {Queue, Model} = lists:foldl(fun step/2, {none, []}, Steps),
-            lines(Queue) =:= [Line || {_, _, Line} <- Model]
+            lines(Queue) =:= [Line || {_, _, Line, _} <- Model]
         end), 300).
 
 limits() ->
@@ -272,9 +272,10 @@ step({add, Id, Bytes}, {Queue, Model}) ->
     end,
     case erlmcp_connection_queue:check_id(Id, Queue) of
         ok ->
-            Request = #{id => Id, era => Era, line => Line},
+            Since = erlang:unique_integer([monotonic]),
+            Request = #{id => Id, era => Era, line => Line, since => Since},
             {ok, Longer} = erlmcp_connection_queue:add(Request, limits(), Queue),
-            counted(Longer, Model ++ [{Id, Era, Line}]);
+            counted(Longer, Model ++ [{Id, Era, Line, Since}]);
         {refuse, _} ->
             true = lists:keymember(Id, 1, Model),
             {Queue, Model}
@@ -283,16 +284,18 @@ step({cancel, Id}, {Queue, Model}) ->
     counted(erlmcp_connection_queue:cancel(Id, Queue), lists:keydelete(Id, 1, Model));
 step(take, {none, []}) ->
     {none, []};
-step(take, {Queue, [{Id, _, Line} | Model]}) ->
+step(take, {Queue, [{Id, _, Line, _} | Model]}) ->
     {ok, #{id := Id, line := Line}, Shorter} = erlmcp_connection_queue:take(Queue),
     counted(Shorter, Model);
 step(keep, {Queue, Model}) ->
     counted(erlmcp_connection_queue:keep(stateless, Queue),
-            [Request || {_, stateless, _} = Request <- Model]).
+            [Request || {_, stateless, _, _} = Request <- Model]).
 
 counted(Queue, Model) ->
-    Bytes = lists:sum([byte_size(Line) || {_, _, Line} <- Model]),
+    Bytes = lists:sum([byte_size(Line) || {_, _, Line, _} <- Model]),
     Bytes = erlmcp_connection_queue:bytes(Queue),
+    Oldest = lists:min([infinity | [Since || {_, _, _, Since} <- Model]]),
+    Oldest = erlmcp_connection_queue:since(Queue),
     true = (Model =:= []) =:= (Queue =:= none),
     {Queue, Model}.
 

@@ -73,7 +73,7 @@ connections_of_lines_keep_nothing_of_their_requests(_) ->
          Keys = kept(Client),
          hibernated(Connection),
          Gone = Keys -- keys(process_info(Connection, dictionary)),
-         [erlmcp_meta_cache, erlmcp_inline_call_watchdog, erlmcp_gate_seat] = lists:sort(Gone),
+         [erlmcp_gate_seat, erlmcp_inline_call_watchdog, erlmcp_meta_cache] = lists:sort(Gone),
          {binary, []} = process_info(Connection, binary)
      end || _ <- [1, 2]],
     Connection = answers(Ask),

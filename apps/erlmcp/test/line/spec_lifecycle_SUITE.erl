@@ -11,6 +11,7 @@ and the versions of 2026-07-28, "Versioning and Compatibility".
          clients_may_say_more/1, bad_initialize_is_invalid_params/1,
          failed_initialize_can_be_repeated/1, another_initialize_opens_the_session_anew/1,
          another_initialize_ends_what_ran/1, another_initialize_forgets_subscriptions/1,
+         another_initialize_lists_no_tasks_of_before/1,
          refused_initialize_leaves_the_session/1,
          ping_needs_no_initialize/1, requests_before_initialize_are_refused/1,
          requests_before_initialized_are_served/1, initialized_alone_opens_nothing/1,
@@ -34,6 +35,7 @@ all() ->
      capabilities_are_what_is_served, clients_may_say_more, bad_initialize_is_invalid_params,
      failed_initialize_can_be_repeated, another_initialize_opens_the_session_anew,
      another_initialize_ends_what_ran, another_initialize_forgets_subscriptions,
+     another_initialize_lists_no_tasks_of_before,
      refused_initialize_leaves_the_session, ping_needs_no_initialize,
      requests_before_initialize_are_refused, requests_before_initialized_are_served,
      initialized_alone_opens_nothing, each_revision_has_its_methods, sessions_are_their_connections,
@@ -222,6 +224,33 @@ another_initialize_forgets_subscriptions(_) ->
     #{} = result(ask(Socket, 2, ~"resources/subscribe", #{~"uri" => Uri})),
     ok = erlmcp:resource_updated(Server, Uri),
     [#{~"method" := Updated}, #{~"method" := Updated}] = recv_many(Socket, 2).
+
+%% Nobody sees what somebody else had the server do. It goes on, and who knows its id may have it.
+another_initialize_lists_no_tasks_of_before(_) ->
+    Socket = connect(serve(#{tools => [(waiting_tool(~"wait"))#{task => optional}]})),
+    Wait = #{~"name" => ~"wait", ~"task" => #{}},
+    Made = fun(Id) ->
+        #{~"task" := #{~"taskId" := Task}} = result(ask(Socket, Id, ~"tools/call", Wait)),
+        {Task, await_call()}
+    end,
+    Listed = fun(Id) ->
+        #{~"tasks" := Tasks} = result(ask(Socket, Id, ~"tasks/list", #{})),
+        [Task || #{~"taskId" := Task} <- Tasks]
+    end,
+    _ = initialize(Socket, ~"2025-11-25"),
+    {First, Call} = Made(1),
+    [First] = Listed(2),
+    _ = initialize(Socket, ~"2025-11-25"),
+    [] = Listed(3),
+    {Second, Other} = Made(4),
+    [Second] = Listed(5),
+    Call ! {answer, ~"done"},
+    #{~"content" := _} = result(ask(Socket, 6, ~"tasks/result", #{~"taskId" => First})),
+    [Second] = Listed(7),
+    Other ! {answer, ~"done"},
+    %% Its session is told of a task's end; that of the first went to nobody.
+    #{~"method" := ~"notifications/tasks/status", ~"params" := #{~"taskId" := Second}} =
+        recv(Socket).
 
 %% One that is refused changes nothing.
 refused_initialize_leaves_the_session(_) ->

@@ -1,11 +1,12 @@
 -module(session_ends_SUITE).
 -moduledoc """
 The end of an HTTP session that meets its beginning to have a process: nobody is left, whichever of
-the two is first.
+the two is first. And its end as one that is not in use that meets its first use: it is one of both.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1]).
+-export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1,
+         one_in_use_is_not_given_up/1]).
 
 -import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1]).
 
@@ -15,12 +16,15 @@ the two is first.
 -define(LATER_NS, 500).
 -define(STEPS, 200).
 -define(OVER_HTTP, 200).
+%% Reductions of a process's turn on its scheduler, and how few of them it begins with.
+-define(TURN, 4_000).
+-define(LAST, 100).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [an_end_meets_a_first_process, an_end_meets_a_first_stream].
+    [an_end_meets_a_first_process, an_end_meets_a_first_stream, one_in_use_is_not_given_up].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -104,6 +108,58 @@ streamed(Server, Session) ->
     end,
     ok = close(Socket),
     Ended.
+
+%% A client uses a session first while it is given up for another one: when the index of those that
+%% are not in use has it no more. Who gives it up has all but used up its turn then, and has to let
+%% the client go first now and then.
+one_in_use_is_not_given_up(_) ->
+    {Server, Instance} = server(?TIMES),
+    User = together(fun() -> used(?TIMES, Instance, 0) end),
+    ok = given_up(?TIMES, User, Instance),
+    Used = receive {User, Count} -> Count end,
+    true = Used > 0 andalso Used < ?TIMES,
+    nobody_is_left(Instance),
+    erlmcp_test_http:stop(Server).
+
+used(0, _, Used) ->
+    Used;
+used(Left, Instance, Used) ->
+    {From, Id} = receive {_, _} = Opened -> Opened end,
+    From ! {self(), ready},
+    ok = until_taken(Instance),
+    case erlmcp_instance:find_session(Id, anonymous, Instance) of
+        {ok, none, _} ->
+            From ! {self(), used},
+            used(Left - 1, Instance, Used + 1);
+        error ->
+            From ! {self(), ended},
+            used(Left - 1, Instance, Used)
+    end.
+
+until_taken(Instance) ->
+    case erlmcp_instance:oldest_unused(all, Instance) of
+        none ->
+            ok;
+        {ok, _} ->
+            true = erlang:yield(),
+            until_taken(Instance)
+    end.
+
+given_up(0, _, _) ->
+    ok;
+given_up(Left, User, Instance) ->
+    Id = opened(Instance),
+    {ok, Unused} = erlmcp_instance:oldest_unused(all, Instance),
+    User ! {self(), Id},
+    receive {User, ready} -> ok end,
+    true = erlang:yield(),
+    true = erlang:bump_reductions(?TURN - Left rem ?LAST),
+    GivenUp = erlmcp_instance:end_unused(Unused, Instance),
+    case {receive {User, Found} -> Found end, GivenUp} of
+        {ended, {ended, none}} -> ok;
+        {used, used} -> ok = erlmcp_session:delete(Id, Instance)
+    end,
+    given_up(Left - 1, User, Instance).
 
 server(Sessions) ->
     Limits = #{sessions => Sessions, sessions_per_principal => Sessions},

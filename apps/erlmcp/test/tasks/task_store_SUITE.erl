@@ -135,7 +135,7 @@ lists_are_their_owners(Config) ->
     Twos = fill(Store, 1.0, 2),
     {Ones, false} = erlmcp_task_store:list({principal, 1}, first, 100, Store),
     {Twos, false} = erlmcp_task_store:list({principal, 1.0}, first, 100, Store),
-    {[], false} = erlmcp_task_store:list({session, self()}, first, 100, Store).
+    {[], false} = erlmcp_task_store:list({session, {self(), 1}}, first, 100, Store).
 
 lists_have_pages(Config) ->
     Store = open(Config),

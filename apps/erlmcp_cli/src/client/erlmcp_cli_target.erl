@@ -210,7 +210,9 @@ headers([Line | Lines], Headers) ->
         [Name, Value] when Name =/= ~"" ->
             headers(Lines, [{string:trim(Name), string:trim(Value)} | Headers]);
         _ ->
-            {error, ["--header ", Line, ": 'Name: value' was expected"]}
+            %% The rest may be a secret.
+            {Shown, _} = string:take(Line, " =\t:", true),
+            {error, ["--header ", Shown, ": 'Name: value' was expected"]}
     end.
 
 %% A login has its own token, and the environment's is not for every server.

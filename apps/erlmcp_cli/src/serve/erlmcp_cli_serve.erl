@@ -4,9 +4,7 @@
 
 The application that the module belongs to is started before, since handlers may need its processes.
 On stdio its listeners stay closed, unless `--listen` asks for them: a host starts such a server in
-each of its windows, and a port is there once. On HTTP all modules are loaded before anything
-listens, so that what refuses a flood needs no file to be opened; on stdio they are loaded when they
-are called, for a quick start.
+each of its windows, and a port is there once.
 """.
 
 -export([command/0]).
@@ -58,8 +56,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         ok ?= together(Arguments),
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
-        Own = application_of(Beam),
-        ok = load_all(Module, Own, Arguments),
+        {ok, Own} ?= application_of(Beam),
         ok = keep_closed(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
@@ -129,42 +126,16 @@ address(Host) ->
 
 %% Its .app file stands beside its modules, and has its name.
 application_of(Beam) ->
-    {ok, Files} = file:list_dir(filename:dirname(Beam)),
-    case [File || File <- Files, filename:extension(File) =:= ".app"] of
-        [File] -> [list_to_atom(filename:rootname(File))];
-        _ -> []
-    end.
-
-%% What refuses a connection for which there is no descriptor must not have to open a file for that.
-load_all(_, _, #{stdio := true}) ->
-    ok;
-load_all(Module, Own, _) ->
-    %% Of a library some modules may be for what this machine has not. One library after the other:
-    %% what is read of it is garbage when it is loaded.
-    _ = [code:ensure_modules_loaded(Modules)
-         || Modules <- [[Module] | [modules(Application)
-                                    || Application <- needed([erlmcp | Own], [])]]],
-    true = garbage_collect(),
-    ok.
-
-needed([], Found) ->
-    Found;
-needed([Application | Left], Found) ->
-    case lists:member(Application, Found) of
-        true ->
-            needed(Left, Found);
-        false ->
-            _ = application:load(Application),
-            needed(Left ++ key(Application, applications), [Application | Found])
-    end.
-
-modules(Application) -> key(Application, modules).
-
-%% One that cannot be loaded is refused when it is started.
-key(Application, Key) ->
-    case application:get_key(Application, Key) of
-        {ok, Value} -> Value;
-        undefined -> []
+    Folder = filename:dirname(Beam),
+    maybe
+        {ok, Files} ?= file:list_dir(Folder),
+        case [File || File <- Files, filename:extension(File) =:= ".app"] of
+            [File] -> {ok, [list_to_atom(filename:rootname(File))]};
+            _ -> {ok, []}
+        end
+    else
+        {error, Why} ->
+            {error, [Folder, ": this folder cannot be listed: ", file:format_error(Why)]}
     end.
 
 %% Persistent: the application may be loaded later.

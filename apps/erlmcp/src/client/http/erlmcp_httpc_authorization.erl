@@ -38,15 +38,17 @@ headers(Authorizer, Method, {Path, Url}, Deadline) ->
 
 -doc """
 Decides whether a refused request is sent again, and waits for a login if one is due. `Used` are the
-request's authorization headers, and `Before` counts its earlier refusals.
+request's authorization headers, and `Before` counts its earlier refusals. The depth is that of the
+server's outermost address (`t:erlmcp_outbound_hosts:depth/0`).
 """.
 -spec after_refusal(authorizer(), Used :: [{binary(), iodata()}], Before :: non_neg_integer(),
-                    {401 | 403, #{binary() => binary()}, Deadline :: integer()}) ->
+                    {401 | 403, #{binary() => binary()}, erlmcp_outbound_hosts:depth() | none,
+                     Deadline :: integer()}) ->
     retry | refused | {error, erlmcp_channel:reason()}.
 after_refusal(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGES ->
     refused;
-after_refusal(Authorizer, Used, _, {Status, Fields, Deadline}) ->
-    case erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline) of
+after_refusal(Authorizer, Used, _, {Status, Fields, Reached, Deadline}) ->
+    case erlmcp_authorizer:challenged(Authorizer, Used, {Status, Fields}, Reached, Deadline) of
         retry -> retry;
         %% No token was asked for, so the server's own words say more.
         {error, {forbidden, _}} -> refused;

@@ -247,9 +247,10 @@ answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
 %% The end of a session is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
     fail_released({unauthorized, Reason}, X);
-unauthorized(Status, Fields, Reason, #exchange{route = #{authorizer := Authorizer}} = X) ->
+unauthorized(Status, Fields, Reason, #exchange{route = Route} = X) ->
+    #{authorizer := Authorizer, pool := Pool} = Route,
     #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
-    Response = {Status, Fields, Deadline},
+    Response = {Status, Fields, erlmcp_httpc_pool:outermost(Pool), Deadline},
     case erlmcp_httpc_authorization:after_refusal(Authorizer, Used, Before, Response) of
         retry -> again(X#exchange{challenges = Before + 1});
         refused -> fail_released({unauthorized, Reason}, X);

@@ -122,13 +122,17 @@ looked_up(Table, Name) ->
 -doc """
 Reports that the server refused a request with the headers `Used`, and waits until a login, a
 renewal or a step up is over. After `retry` the request may be sent again with new headers; the
-caller bounds how often. `Status` and `Headers` are those of the refusal.
+caller bounds how often. `Status` and its headers are those of the refusal. `Reached` is how far
+inside the outermost of the server's addresses lies.
 """.
--spec challenged(handle(), Used :: [{binary(), iodata()}], Status :: 401 | 403,
-                 #{binary() => binary()}, Deadline :: integer()) -> retry | {error, reason()}.
-challenged(#handle{pid = Pid}, Used, Status, Headers, Deadline) ->
+-spec challenged(handle(), Used :: [{binary(), iodata()}],
+                 {Status :: 401 | 403, #{binary() => binary()}},
+                 Reached :: erlmcp_outbound_hosts:depth() | none, Deadline :: integer()) ->
+    retry | {error, reason()}.
+challenged(#handle{pid = Pid}, Used, {Status, Headers}, Reached, Deadline) ->
     Challenge = challenge(Headers),
-    ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers)}, Deadline).
+    ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers), Reached},
+        Deadline).
 
 %% Only the digest, which tells whether the token is the current one.
 token_digest(Headers) ->

@@ -19,6 +19,7 @@ the hosts that were allowed.
     tokens := none | fun(() -> erlmcp_oauth_token:tokens()),
     issuer := binary() | none,
     consents := [erlmcp_outbound_hosts:consent()],
+    reached := erlmcp_outbound_hosts:depth() | none,
     dpop := fun(() -> erlmcp_dpop:key() | none),
     kept := erlmcp_oauth_credentials:kept()
 }.
@@ -39,12 +40,13 @@ start(Intent, Before, Deadline) ->
     end).
 
 context(Intent, #{server_url := Url, settings := #{tls := Tls} = Settings, tokens := Tokens,
-                  dpop := Dpop, kept := Kept, consents := Consents} = Before, Deadline, Owner) ->
+                  dpop := Dpop, kept := Kept, consents := Consents,
+                  reached := Reached} = Before, Deadline, Owner) ->
     Allowed = fun(Consent) -> learned({host, Consent}, Kept, Owner) end,
     (maps:with([server_url, settings, issuer], Before))#{
         fetch => #{deadline => Deadline, tls => Tls,
                    plain => erlmcp_oauth_url:plain_hosts(Url),
-                   hosts => erlmcp_outbound_hosts:new(Url, Settings, Consents, Allowed)},
+                   hosts => erlmcp_outbound_hosts:new({Url, Reached}, Settings, Consents, Allowed)},
         tokens => usable(Tokens, Intent),
         dpop => Dpop(),
         known => fun(Issuer) -> erlmcp_oauth_credentials:client(Issuer, Kept) end,

@@ -30,6 +30,8 @@ more are `{key, Key}` of proofs and `{nonce, Nonce}`, the server's latest.
     tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
     digest = none :: none | binary(),
     issuer = none :: none | binary(),
+    %% How far inside the outermost of the addresses lies that the server was reached at.
+    reached = none :: erlmcp_outbound_hosts:depth() | none,
     flight = none :: none | #flight{},
     logins = [] :: [integer()],
     %% Hosts that were allowed, the latest first.
@@ -105,7 +107,10 @@ handle_call(renew, From, #state{table = Table} = State) ->
 handle_call({nonce, Nonce}, _, State) ->
     noted(Nonce, State),
     {reply, ok, State};
-handle_call({challenged, Used, Status, Challenge, Nonce}, From, State) ->
+handle_call({challenged, Used, Status, Challenge, Nonce, Reached}, From,
+            #state{reached = Before} = Known) ->
+    %% An atom is greater than any number.
+    State = Known#state{reached = min(Before, Reached)},
     noted(Nonce, State),
     case decided(Used, Status, Challenge, Nonce, State) of
         {fly, Intent} -> {noreply, join(Intent, From, State)};
@@ -198,6 +203,7 @@ flight(Intent, Now, From, Settings, State) ->
     Before = #{server_url => State#state.url, settings => Settings,
                tokens => State#state.tokens, issuer => State#state.issuer,
                dpop => State#state.dpop, kept => State#state.kept,
+               reached => State#state.reached,
                consents => State#state.consents},
     #flight{pid = erlmcp_oauth_flight:start(Intent, Before, Now + Duration), intent = kind(Intent),
             waiters = [From], timer = erlang:start_timer(Duration, self(), flight)}.

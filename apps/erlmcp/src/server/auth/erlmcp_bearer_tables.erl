@@ -215,8 +215,16 @@ leave(Count, #{words := Words}) ->
 sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs, provers := Provers}) ->
     ets:select_delete(Known, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
         + ets:select_delete(Inactive, [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}])
-        + forgotten(ets:select(Proofs, [{{'$1', '$2', '$3'}, [{'=<', '$2', Now}],
-                                         [{{'$1', '$3'}}]}], ?AT_ONCE), Proofs, Provers, 0).
+        + forgotten(Now, Proofs, Provers).
+
+%% Removes some proofs at a time, while others are used. Without fixing the table, a walk would miss
+%% some when the table grows or shrinks in between.
+forgotten(Now, Proofs, Provers) ->
+    true = ets:safe_fixtable(Proofs, true),
+    Old = [{{'$1', '$2', '$3'}, [{'=<', '$2', Now}], [{{'$1', '$3'}}]}],
+    Count = forgotten(ets:select(Proofs, Old, ?AT_ONCE), Proofs, Provers, 0),
+    true = ets:safe_fixtable(Proofs, false),
+    Count.
 
 forgotten('$end_of_table', _, _, Count) ->
     Count;

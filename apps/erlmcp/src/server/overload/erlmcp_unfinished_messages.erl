@@ -4,12 +4,13 @@ The bytes of messages that have begun and not ended: bodies of HTTP, lines, and 
 request that is served on the same connection. No gate has seen them, and all servers of a node hold
 them in the same memory. So they have a bound of the node's own.
 
-A process counts what it holds itself (`count/3`): one row of a table, and one sum. A message that
+A process counts what it holds itself (`count/4`): one row of a table, and one sum. A message that
 is there in one read is never counted. Over the bound the holder is told to wait, and reads no more
 meanwhile. The process of this module then makes room: it refuses the messages that are largest and
 slowest, by the bytes of their connection times the square of their age, until an eighth of the
 bound is free. What a quick client sends is as large, but never old. Then those that wait go on, the
-smallest and newest first. It gives back, too, what those held that have died.
+smallest and newest first. It ends those that were refused and do not give back what they hold, and
+gives back what those held that have died.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 """.
@@ -17,7 +18,7 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 -behaviour(gen_server).
 
 -export([open/0, start_link/0, bounds/0]).
--export([count/3, is_refused/1, refusal/0, sum/0, bound/0]).
+-export([count/3, count/4, is_refused/1, refusal/0, sum/0, bound/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 %% Pure.
 -export([choose/2]).
@@ -29,7 +30,7 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 -type verdict() :: go_on | refused.
 -doc "A message: its bytes, since when it is held, and whether its owner reads on.".
 -type row() :: {owner(), Bytes :: pos_integer(), SinceMs :: integer(),
-                reading | waiting | refused}.
+                reading | waiting | {refused, AtMs :: integer()}}.
 
 %% Milliseconds between two looks, and while somebody waits; and how many times longer than a look
 %% the pause after it is.
@@ -44,6 +45,8 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 -define(MEMORY, (2 bsl 30)).
 %% When who was refused may come again, and between two lines in the log.
 -define(RETRY_MS, 1000).
+%% Milliseconds in which who is refused gives back what it holds.
+-define(GIVE_BACK, 2000).
 -define(QUIET_MS, 60_000).
 
 %% Words of the atomics.
@@ -51,11 +54,17 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 -define(BOUND, 2).
 -define(ASKED, 3).
 
+%% Elements of a row.
+-define(HELD, 2).
+-define(SINCE, 3).
 -define(STATE, 4).
 
 -record(state, {
     memory :: pos_integer(),
     given :: #{atom() => term()},
+    %% what announces the next look, and when that may be, in milliseconds
+    timer = make_ref() :: reference(),
+    rests_until = erlang:monotonic_time(millisecond) :: integer(),
     %% what the sum was more than its rows at the last look, if nothing changed meanwhile
     astray = 0 :: integer(),
     %% the process that wrote the last line in the log, and when
@@ -85,34 +94,42 @@ start_link() ->
 
 -doc """
 The calling process held `Before` bytes of a message, and holds `Now`. With `wait` it is to read no
-more of it until it is told.
+more of it until it is told. The message is as old as its first count.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
-count(_, Held, Held) ->
-    ok;
-count(Owner, Before, Now) ->
+count(_, Held, Held) -> ok;
+count(Owner, Before, Now) -> count(Owner, Before, Now, first).
+
+-doc "Counts messages that come and go. The oldest of them has been there since `SinceMs`.".
+-spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer(),
+            SinceMs :: integer() | first | infinity) -> ok | wait.
+count(Owner, Before, Now, Since) ->
     try
-        counted(Owner, Before, Now)
+        counted(Owner, Before, Now, Since)
     catch
         %% The application has ended, and the table with it.
         error:badarg -> ok
     end.
 
-counted(Owner, _, 0) ->
+counted(Owner, _, 0, _) ->
     case ets:take(?MODULE, Owner) of
         [{_, Bytes, _, _}] -> added(-Bytes, Owner);
         [] -> ok
     end;
-counted(Owner, Before, Now) ->
-    case Before > 0 andalso ets:member(?MODULE, Owner) of
+counted(Owner, Before, Now, Since) ->
+    case Before > 0 andalso ets:update_element(?MODULE, Owner, changed(Now, Since)) of
         true ->
-            _ = ets:update_counter(?MODULE, Owner, {2, Now - Before}),
             added(Now - Before, Owner);
         false ->
-            Since = erlang:monotonic_time(millisecond),
-            true = ets:insert(?MODULE, {Owner, Now, Since, reading}),
+            true = ets:insert(?MODULE, {Owner, Now, begun(Since), reading}),
             added(Now, Owner)
     end.
+
+changed(Now, first) -> [{?HELD, Now}];
+changed(Now, Since) -> [{?HELD, Now}, {?SINCE, Since}].
+
+begun(first) -> erlang:monotonic_time(millisecond);
+begun(Since) -> Since.
 
 added(More, Owner) ->
     Words = persistent_term:get(?MODULE),
@@ -138,7 +155,8 @@ ask(Words) ->
 -spec is_refused(owner()) -> boolean().
 is_refused(Owner) ->
     try ets:lookup_element(?MODULE, Owner, ?STATE) of
-        State -> State =:= refused
+        {refused, _} -> true;
+        _ -> false
     catch
         error:badarg -> false
     end.
@@ -195,13 +213,14 @@ handle_call(_, _, State) ->
     {noreply, State}.
 
 -doc false.
-handle_cast(make_room, State) ->
-    {noreply, room_made(State)};
+handle_cast(make_room, #state{timer = Timer, rests_until = End} = State) ->
+    _ = erlang:cancel_timer(Timer),
+    {noreply, next_look(max(0, End - erlang:monotonic_time(millisecond)), State)};
 handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info(look, State) ->
+handle_info({timeout, Timer, look}, #state{timer = Timer} = State) ->
     {noreply, looked(State)};
 handle_info(_, State) ->
     {noreply, State}.
@@ -213,13 +232,16 @@ looked(#state{given = Before} = State) ->
     ok = atomics:put(persistent_term:get(?MODULE), ?BOUND, bytes(Bounds, State)),
     Began = erlang:monotonic_time(millisecond),
     Next = room_made(State#state{given = Bounds}),
-    Took = erlang:monotonic_time(millisecond) - Began,
+    End = erlang:monotonic_time(millisecond),
+    Rest = ?TIMES * (End - Began),
     Pause = case ets:match(?MODULE, {'_', '_', '_', waiting}, 1) of
         {_, _} -> ?SHORT_PAUSE;
         '$end_of_table' -> ?PAUSE
     end,
-    _ = erlang:send_after(max(Pause, ?TIMES * Took), self(), look),
-    Next.
+    next_look(max(Pause, Rest), Next#state{rests_until = End + Rest}).
+
+next_look(Pause, State) ->
+    State#state{timer = erlang:start_timer(Pause, self(), look)}.
 
 bytes(#{unfinished_percent := Percent, unfinished_bytes := Bytes}, #state{memory = Memory}) ->
     Own = case application:get_env(erlmcp, memory_bytes) of
@@ -244,17 +266,16 @@ room_made(State) ->
     Now = erlang:monotonic_time(millisecond),
     Bound = atomics:get(Words, ?BOUND),
     {Refused, GoOn} = choose(Rows, #{sum => Sum, bound => Bound, now => Now}),
-    _ = [tell(refused, Owner) || Owner <- Refused],
-    _ = [tell(go_on, Owner) || Owner <- GoOn],
+    _ = [tell(refused, {refused, Now}, Owner) || Owner <- Refused],
+    _ = [tell(go_on, reading, Owner) || Owner <- GoOn],
+    %% One that writes to a client that does not read hears of nothing, and what it holds is no
+    %% room for anybody. To refuse others in its stead would let a few such clients shut out all.
+    _ = [exit(Pid, kill) || {{Pid, _}, _, _, {refused, At}} <- Rows, Now - At > ?GIVE_BACK],
     Rest = audit(Before =:= Sum, Sum - lists:sum([Bytes || {_, Bytes, _, _} <- Rows]), State),
     logged(length(Refused), Sum, Bound, Now, Rest).
 
-tell(Verdict, {Pid, Tag} = Owner) ->
-    Next = case Verdict of
-        refused -> refused;
-        go_on -> reading
-    end,
-    case ets:update_element(?MODULE, Owner, {?STATE, Next}) of
+tell(Verdict, State, {Pid, Tag} = Owner) ->
+    case ets:update_element(?MODULE, Owner, {?STATE, State}) of
         true ->
             Pid ! {Tag, {unfinished, Verdict}},
             ok;
@@ -303,19 +324,20 @@ fit and nobody waits.
 {[], [{b, 1}]}
 ```
 """.
--spec choose([{Owner, Bytes, SinceMs, reading | waiting | refused}],
+-spec choose([{Owner, Bytes, SinceMs, reading | waiting | {refused, AtMs}}],
              #{sum := integer(), bound := pos_integer(), now := integer()}) ->
     {Refused :: [Owner], GoOn :: [Owner]} when
-    Owner :: {Holder :: term(), Tag :: term()}, Bytes :: pos_integer(), SinceMs :: integer().
+    Owner :: {Holder :: term(), Tag :: term()}, Bytes :: pos_integer(), SinceMs :: integer(),
+    AtMs :: integer().
 choose(Rows, #{sum := Sum, bound := Bound, now := Now}) ->
-    Going = lists:sum([Bytes || {_, Bytes, _, refused} <- Rows]),
+    Going = lists:sum([Bytes || {_, Bytes, _, {refused, _}} <- Rows]),
     Waits = lists:keymember(waiting, ?STATE, Rows),
     Left = Sum - Going,
     Of = lists:foldl(fun({{Holder, _}, Bytes, _, _}, Held) ->
                          Held#{Holder => Bytes + maps:get(Holder, Held, 0)}
                      end, #{}, Rows),
     Scores = [{score(map_get(Holder, Of), Now - Since), Bytes, Owner, State}
-              || {{Holder, _} = Owner, Bytes, Since, State} <- Rows, State =/= refused],
+              || {{Holder, _} = Owner, Bytes, Since, State} <- Rows, is_atom(State)],
     Scored = lists:reverse(lists:sort(Scores)),
     {Refused, Kept} = case Left > Bound orelse Waits of
         true -> refused(Scored, Left - (Bound - Bound div 8), []);

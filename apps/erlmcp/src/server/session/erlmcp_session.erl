@@ -202,7 +202,7 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 start_link(Instance, Id, Session, Flow) ->
     %% What calls leave is garbage at once. So it has no old heap, which nothing would sweep.
     gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},
-                          [{hibernate_after, 1000}, {spawn_opt, [{fullsweep_after, 0}]}]).
+                          [{hibernate_after, 100}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
 -doc false.
 init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->

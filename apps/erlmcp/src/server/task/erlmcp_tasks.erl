@@ -40,9 +40,9 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
     Now = erlang:system_time(millisecond),
     Session = session(Context, Instance),
     Task = #{id => Id, version => 1, principal => Principal, flow => Flow,
-             owner => owner(Context), node => node(), status => working,
+             owner => owner(Call, Context), node => node(), status => working,
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
-    Rest = maps:without([task, ticket], Call),
+    Rest = maps:without([task, ticket, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
     {ok, Keeper} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
                                           [fun() -> Running end, Task, Session]),
@@ -58,10 +58,11 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
 ttl(undefined, Max) -> Max;
 ttl(Wanted, Max) -> min(Wanted, Max).
 
-%% The process that a session is, or is in, owns the session's calls.
-owner(#{principal := anonymous, revision := '2025-11-25', owner := {Session, _}}) ->
-    {session, Session};
-owner(#{principal := Principal}) ->
+%% The process that a session is, or is in, owns the session's calls. A connection may have several,
+%% one after the other.
+owner(Call, #{principal := anonymous, revision := '2025-11-25', owner := {Pid, _}}) ->
+    {session, {Pid, maps:get(session, Call, 1)}};
+owner(_, #{principal := Principal}) ->
     {principal, Principal}.
 
 %% Who is told of changes.
@@ -101,10 +102,11 @@ operate(cancel, #{arguments := #{task := Id}}, Context, Instance) ->
         cancelled(with_keeper(Id, Instance, fun erlmcp_task_process:cancel/1), Id, Context,
                   Instance)
     end;
-operate(list, #{arguments := Arguments, keys := Keys, definition := #{page_size := Size}}, Context,
+operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} = Call, Context,
         Instance) ->
     maybe
-        Owner = owner(Context),
+        #{page_size := Size} = Definition,
+        Owner = owner(Call, Context),
         {ok, After} ?= place(Arguments, Owner, Keys),
         {Tasks, More} = erlmcp_task_store:list(Owner, After, Size,
                                                erlmcp_instance:task_store(Instance)),

@@ -2,7 +2,7 @@
 -moduledoc """
 Toxiproxy, a proxy of TCP that makes connections slow or breaks them when it is told to. Its
 program, `toxiproxy-server`, stands on the path or is named by the environment variable
-ERLMCP_TOXIPROXY; `scripts/toxiproxy.sh` builds it and prints where it is.
+ERLMCP_TOXIPROXY; `scripts/go_tool.sh` builds it and prints where it is.
 """.
 
 -export([program/0, start/0, stop/1, proxy/2, add/3, remove/2]).

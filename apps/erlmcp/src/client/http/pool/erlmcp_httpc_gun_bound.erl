@@ -2,7 +2,7 @@
 -moduledoc """
 The bound on the memory of a gun connection's process. Some releases of gun keep headers, and
 requests that the server does not take, without a bound of their own. Gun calls this event handler
-in that process, first when the process starts.
+in that process, first when the process starts. Another event tells the address that was reached.
 """.
 
 -behaviour(gun_event).
@@ -17,10 +17,11 @@ in that process, first when the process starts.
          cancel/2, disconnect/2, terminate/2]).
 
 -doc "Bounds the calling process to `Bytes` of memory. With more it is killed, without a report.".
--spec init(gun_event:init_event(), pos_integer()) -> pos_integer().
-init(_, Bytes) ->
+-spec init(gun_event:init_event(), {Bytes :: pos_integer(), erlmcp_httpc_opening:reached()}) ->
+    erlmcp_httpc_opening:reached().
+init(_, {Bytes, Reached}) ->
     _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
-    Bytes.
+    Reached.
 
 -if(?OTP_RELEASE >= 28).
 max_heap(Words) ->
@@ -37,6 +38,12 @@ domain_lookup_end(_, State) -> State.
 -doc false.
 connect_start(_, State) -> State.
 -doc false.
+connect_end(#{socket := Socket}, Reached) ->
+    maybe
+        {ok, {Ip, _}} ?= inet:peername(Socket),
+        ok = Reached(Ip)
+    end,
+    Reached;
 connect_end(_, State) -> State.
 -doc false.
 tls_handshake_start(_, State) -> State.

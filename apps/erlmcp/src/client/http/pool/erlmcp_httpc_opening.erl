@@ -6,15 +6,17 @@ one family is tried at a time. `localhost` means both loopback addresses, whatev
 resolver says (RFC 6761, 6.3).
 """.
 
--export([new/1, protocols/1, ways/1, open/2]).
--export_type([origin/0, opening/0, way/0]).
+-export([new/2, protocols/1, ways/1, open/2]).
+-export_type([origin/0, opening/0, way/0, reached/0]).
 
 -type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
                    inet:port_number()}.
 -type way() :: inet | inet6.
+-doc "A fun that gets the address of each connection, in the process that opens it.".
+-type reached() :: fun((inet:ip_address()) -> ok).
 -opaque opening() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
                        secure := boolean(), tls := [ssl:tls_client_option()],
-                       protocols := [http | http2]}.
+                       protocols := [http | http2], reached := reached()}.
 
 %% Bytes of memory that the process of a connection may have.
 -define(HEAP_BYTES, 268_435_456).
@@ -27,13 +29,14 @@ resolver says (RFC 6761, 6.3).
 
 -doc "Computes the data for opening connections, once for a pool.".
 -spec new(#{origin := origin(), connect_timeout := pos_integer(),
-            tls := [ssl:tls_client_option()], protocols := [http | http2], atom() => term()}) ->
-    opening().
+            tls := [ssl:tls_client_option()], protocols := [http | http2], atom() => term()},
+          reached()) -> opening().
 new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
-      protocols := Wanted}) ->
+      protocols := Wanted}, Reached) ->
     Secure = Scheme =:= https,
     Protocols = offered(Secure, Wanted),
     #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
+      reached => Reached,
       gun => #{protocols => Protocols,
                %% The process that opens it owns, watches and ends it.
                supervise => false,
@@ -42,7 +45,7 @@ new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
                connect_timeout => Timeout,
                domain_lookup_timeout => Timeout,
                tls_handshake_timeout => Timeout,
-               event_handler => {erlmcp_httpc_gun_bound, ?HEAP_BYTES},
+               event_handler => {erlmcp_httpc_gun_bound, {?HEAP_BYTES, Reached}},
                http2_opts => #{notify_settings_changed => true,
                                %% No server push.
                                max_concurrent_streams => 0,
@@ -94,8 +97,8 @@ open(#{host := Host} = Opening, Way) ->
     end.
 
 opened(Address, #{secure := false, protocols := [http]} = Opening, Tcp, _) ->
-    #{port := Port, gun := #{connect_timeout := Timeout}} = Opening,
-    erlmcp_httpc_socket:open(Address, Port, Tcp, Timeout);
+    #{port := Port, gun := #{connect_timeout := Timeout}, reached := Reached} = Opening,
+    erlmcp_httpc_socket:open({Address, Port}, Tcp, Timeout, Reached);
 opened(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
     %% A node that only serves on stdio starts gun with its first client.
     {ok, _} = application:ensure_all_started(gun),

@@ -20,7 +20,8 @@ lease whose holder dies is found within a second.
 
 -behaviour(gen_server).
 
--export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, owner/1, give_back/2]).
+-export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, owner/1, outermost/1,
+         give_back/2]).
 -export([info/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
          format_status/1]).
@@ -157,6 +158,11 @@ protocol({Lease, _}) ->
 -spec owner(lease()) -> pid().
 owner({_, {Pool, _, _}}) ->
     Pool.
+
+-doc "Returns how far inside the outermost address lies that a connection has reached.".
+-spec outermost(handle()) -> erlmcp_outbound_hosts:depth() | none.
+outermost({_, Slots, _}) ->
+    erlmcp_httpc_pool_table:outermost(Slots).
 
 -doc "Gives a lease back, once.".
 -spec give_back(lease(), reusable | broken) -> ok.

@@ -54,7 +54,10 @@ still held, and `closing` while HTTP/2 says goodbye.
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
-    Opening = erlmcp_httpc_opening:new(Settings),
+    Reached = fun(Address) ->
+        erlmcp_httpc_pool_table:reached(erlmcp_outbound_hosts:inwards(Address), Slots)
+    end,
+    Opening = erlmcp_httpc_opening:new(Settings, Reached),
     Protocol = case erlmcp_httpc_opening:protocols(Opening) of
         [One] -> One;
         _ -> unknown

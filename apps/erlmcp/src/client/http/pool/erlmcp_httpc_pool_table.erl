@@ -15,6 +15,7 @@ counters next to them only say where to look first, and the pool's sweep correct
 -export([leases/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
 -export([count_leases/2, last_used/2, open/1, busy/1]).
 -export([wait/3, waiting/2, refuse/3, admit/1, refusal/2]).
+-export([reached/2, outermost/1]).
 
 -export_type([slots/0, lease/0, kind/0, place/0, seat/0, row/0, connection/0, protocol/0]).
 
@@ -38,11 +39,12 @@ counters next to them only say where to look first, and the pool's sweep correct
 -opaque slots() :: #slots{}.
 -opaque lease() :: #lease{}.
 
-%% The counters: three of the pool, then three of each place.
+%% The counters: six of the pool, then three of each place.
 -define(WAITING_CALLS, 1).
 -define(WAITING_STREAMS, 2).
 -define(REFUSED_UNTIL, 3).
--define(COMMON, 3).
+-define(REACHED(Depth), (4 + Depth)).
+-define(COMMON, 6).
 -define(NEVER, (-1 bsl 60)).
 
 -doc """
@@ -287,6 +289,19 @@ refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->
             {true, Why, Until - Now};
         _ ->
             false
+    end.
+
+-doc "Records that a connection reached an address at the level `Depth`.".
+-spec reached(erlmcp_outbound_hosts:depth(), slots()) -> ok.
+reached(Depth, #slots{numbers = Numbers}) ->
+    atomics:put(Numbers, ?REACHED(Depth), 1).
+
+-doc "Returns how far inside the outermost address lies that a connection has reached.".
+-spec outermost(slots()) -> erlmcp_outbound_hosts:depth() | none.
+outermost(#slots{numbers = Numbers}) ->
+    case [Depth || Depth <- [0, 1, 2], atomics:get(Numbers, ?REACHED(Depth)) =:= 1] of
+        [Outermost | _] -> Outermost;
+        [] -> none
     end.
 
 seats(Place) -> ?COMMON + 3 * Place - 2.

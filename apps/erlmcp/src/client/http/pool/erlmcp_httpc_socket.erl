@@ -14,18 +14,20 @@ as messages. The socket is linked to the pool alone, and ends with it.
 Begins to open a connection, in a process linked to the calling one. On success the caller gets
 `{socket_up, Pid, Socket}` and owns the socket. On failure the process exits with `{shutdown, Why}`.
 """.
--spec open(inet:ip_address() | inet:hostname(), inet:port_number(), [gen_tcp:connect_option()],
-           timeout()) -> {ok, pid()}.
-open(Address, Port, Options, Timeout) ->
+-spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
+           timeout(), erlmcp_httpc_opening:reached()) -> {ok, pid()}.
+open(At, Options, Timeout, Reached) ->
     Owner = self(),
-    {ok, spawn_link(fun() -> opened(Owner, {Address, Port}, Options, Timeout) end)}.
+    {ok, spawn_link(fun() -> opened(Owner, At, Options, Timeout, Reached) end)}.
 
-opened(Owner, {Address, Port}, Options, Timeout) ->
+opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
     %% Only a socket that is a port can change its owner in this way, whatever the node's default
     %% is.
     Own = [{inet_backend, inet} | Options] ++ [binary, {packet, raw}, {active, false}],
     maybe
         {ok, Socket} ?= gen_tcp:connect(Address, Port, Own, Timeout),
+        {ok, {Ip, _}} ?= inet:peername(Socket),
+        ok = Reached(Ip),
         ok ?= gen_tcp:controlling_process(Socket, Owner),
         Owner ! {socket_up, self(), Socket}
     else

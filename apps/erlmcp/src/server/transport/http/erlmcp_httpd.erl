@@ -1,9 +1,9 @@
 -module(erlmcp_httpd).
 -moduledoc """
-Streamable HTTP on cowboy: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is
-the listener. `erlmcp_httpd_http1` is the short way of what most requests are,
-`erlmcp_httpd_identity` looks who comes, `erlmcp_httpd_stream` answers its requests, and
-`erlmcp_httpd_sse` those of HTTP+SSE where the listener has that too.
+Streamable HTTP: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is the
+listener. `erlmcp_httpd_http1` is the process of an HTTP/1.1 connection, and cowboy has that of an
+HTTP/2 connection. On both `erlmcp_httpd_route` says what the head of a request comes to, and
+`erlmcp_httpd_stream` answers it, with `erlmcp_httpd_sse` where the listener has HTTP+SSE too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
 """.
@@ -18,8 +18,8 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 %% Packets that a socket delivers before it waits for its process to ask for more: what is delivered
 %% and not looked at is counted nowhere.
 -define(ACTIVE, 4).
-%% Bytes of `Authorization`: of its scheme, and of the longest token that is looked at.
--define(AUTHORIZATION, 16_400).
+%% Bytes of such a packet, at least and at most.
+-define(BUFFER, {16_384, 131_072}).
 
 -doc """
 The child specification of an HTTP listener, and before it those of the processes that it needs.
@@ -74,16 +74,14 @@ cowboy_options(Limits, Options, Instance) ->
             streamable(Limits, Options, Instance);
         Endpoints ->
             (streamable(Limits, Options, Instance))#{
-                stream_handlers := [erlmcp_httpd_backpressure, erlmcp_httpd_identity,
-                                    erlmcp_httpd_sse],
                 erlmcp_sse => Endpoints}
     end.
 
 streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) ->
     #{connection_type => supervisor,
-      stream_handlers => [erlmcp_httpd_backpressure, erlmcp_httpd_identity, erlmcp_httpd_stream],
+      stream_handlers => [erlmcp_httpd_backpressure, erlmcp_httpd_stream],
       erlmcp_trusted_proxies => erlmcp_trusted_proxies:new(Options, maps:get(key, Instance)),
-      erlmcp_identity => erlmcp_httpd_identity:config(Options),
+      erlmcp_route => erlmcp_httpd_route:listener(Options),
       erlmcp => erlmcp_httpd_config:new(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
@@ -91,25 +89,21 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       %% the stream bounds itself.
       idle_timeout => infinity,
       inactivity_timeout => 300_000,
-      max_keepalive => infinity,
       max_concurrent_streams => maps:get(calls_per_connection, Limits),
       %% Frames, and cancelled streams, of one connection in a time that ends it: cowboy's own
       %% bounds are below what one busy proxy sends.
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
       active_n => ?ACTIVE,
+      dynamic_buffer => ?BUFFER,
       max_reset_stream_rate => ?GIVEN_UP,
       %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
       max_stream_buffer_size => 1,
       %% A client may have a window of a few octets, and gives the next ones for those alone. What
       %% cowboy keeps back for a larger window would never be sent.
       stream_window_data_threshold => 1,
-      %% The streams read the bodies that are worth reading.
-      max_skip_body_length => 0,
       %% All of them are ours; none carries bytes from a client.
       invalid_response_headers => ignore,
-      %% Tokens are longer than what cowboy takes.
-      max_authorization_header_value_length => ?AUTHORIZATION,
       logger => erlmcp_httpd_log}.
 
 -doc "What there is to know of a listener at this address.".

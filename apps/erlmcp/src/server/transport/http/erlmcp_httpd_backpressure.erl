@@ -1,13 +1,12 @@
 -module(erlmcp_httpd_backpressure).
 -moduledoc """
-What the client of an HTTP response has not read yet, bounded: the stream handler before those that
-answer. It hands what they say to cowboy in pieces, and to HEAD without its body.
+What the client of an HTTP/2 response has not read yet, bounded: the stream handler before those
+that answer. It hands what they say to cowboy in pieces, and to HEAD without its body.
 
-On HTTP/1.1 a piece that the client does not take in `send_timeout_ms` is the end of its connection.
-On HTTP/2 cowboy keeps what a client's window has no room for, and without a bound. So it is given
-one piece, and the next when that is gone; what waits is kept here. A stream of which the client
-takes nothing in `send_timeout_ms` is reset. So is the one that has waited longest, if more than
-`unread_bytes` wait on a connection beside the stream with most of them. The others go on.
+Cowboy keeps what a client's window has no room for, and without a bound. So it is given one piece,
+and the next when that is gone; what waits is kept here. A stream of which the client takes nothing
+in `send_timeout_ms` is reset. So is the one that has waited longest, if more than `unread_bytes`
+wait on a connection in addition to the stream with most of them. The others go on.
 
 The handlers behind it see `{alarm, _, on}` while something waits, whether here or in cowboy, and
 `{alarm, _, off}` after that.
@@ -16,7 +15,6 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
 -behaviour(cowboy_stream).
 
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
--export([in_pieces/1, ended/2]).
 
 %% Bytes that cowboy is given at once.
 -define(PIECE, 65_536).
@@ -44,18 +42,13 @@ init(StreamId, Request, #{erlmcp := #{instance := Instance}} = Options) ->
         #{method := ~"HEAD"} -> head;
         #{version := Known} -> Known
     end,
-    ok = erlmcp_httpd_http1_reads:began(Version, maps:get(has_body, Request)),
     {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
     said(Commands, StreamId, #unread{next = Next, version = Version, key = Key, limits = Limits}).
 
 -doc false.
 data(StreamId, IsFin, Data, #unread{next = Next} = Unread) ->
-    ok = whole(IsFin),
     {Commands, Later} = cowboy_stream:data(StreamId, IsFin, Data, Next),
     said(Commands, StreamId, Unread#unread{next = Later}).
-
-whole(fin) -> erlmcp_httpd_http1_reads:whole();
-whole(nofin) -> ok.
 
 -doc false.
 info(StreamId, {alarm, stream_buffer_full, on}, Unread) ->
@@ -85,18 +78,14 @@ cut(Limit, #unread{key = Key} = Unread) ->
 -doc false.
 terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = Unread) ->
     ok = counted(StreamId, 0),
-    ok = erlmcp_httpd_http2_inline_calls:over(StreamId),
-    ok = erlmcp_httpd_http1_reads:over(),
     _ = untimed(Unread),
-    ok = ended(Reason, #{key => Key, limits => Limits}),
+    ok = ended(Reason, Key, Limits),
     cowboy_stream:terminate(StreamId, Reason, Next).
 
--doc "A stream is over, maybe because its client took nothing of a piece for too long.".
--spec ended(cowboy_stream:reason(), #{key := reference(), limits := erlmcp_server_options:limits(),
-                                      atom() => term()}) -> ok.
-ended({socket_error, timeout, _}, #{key := Key, limits := #{send_timeout_ms := Limit}}) ->
+%% Its client took nothing of a piece for too long.
+ended({socket_error, timeout, _}, Key, #{send_timeout_ms := Limit}) ->
     erlmcp_slow_consumer:cut(Key, Limit);
-ended(_, _) ->
+ended(_, _, _) ->
     ok.
 
 -doc false.
@@ -106,10 +95,6 @@ early_error(StreamId, Reason, Request, Response, Options) ->
 %% What the next handler says. Most of it is little, and nothing waits.
 said(Commands, _, #unread{version = head} = Unread) ->
     {erlmcp_httpd_response:without_body(Commands), Unread};
-said(Commands, _, #unread{version = Version} = Unread) when Version =/= 'HTTP/2' ->
-    %% A piece waits for the socket, and there is no other stream that would wait with it. What is
-    %% not the last has another behind it, soon: a comment at least.
-    {in_pieces(Commands), Unread};
 said(Commands, StreamId, #unread{size = Before} = Unread) ->
     case sorted(lists:append([pieces(Command) || Command <- Commands]), Unread, []) of
         {Now, #unread{size = Size} = Kept} when Size > Before ->
@@ -120,23 +105,6 @@ said(Commands, StreamId, #unread{size = Before} = Unread) ->
         {Now, Kept} ->
             {Now, Kept}
     end.
-
--doc "What is said on HTTP/1.1, as the connection is to have it.".
--spec in_pieces(cowboy_stream:commands()) -> cowboy_stream:commands().
-in_pieces([{response, _, #{~"content-length" := Length}, _}, stop] = Commands) when
-    byte_size(Length) < 5
-->
-    Commands;
-in_pieces([{response, _, _, Body} = Response, stop] = Commands) ->
-    case iolist_size(Body) of
-        Size when Size =< ?PIECE -> Commands;
-        _ -> pieces(Response) ++ [stop]
-    end;
-in_pieces(Commands) ->
-    lists:append([ending(Command) || Command <- Commands]).
-
-ending({data, nofin, _} = Command) -> [Command];
-ending(Command) -> pieces(Command).
 
 pieces({response, Status, Headers, Body} = Response) ->
     case iolist_size(Body) of

@@ -10,7 +10,7 @@
     instance := erlmcp_instance:instance(),
     calls := erlmcp_instance:of_calls(),
     path := binary(),
-    plain := erlmcp_httpd_http1_head:patterns(),
+    http1 := erlmcp_httpd_http1_message:patterns(),
     %% of one request, by the door
     identity => erlmcp_auth:identity(),
     insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
@@ -26,5 +26,5 @@ new(Options, #{limits := Limits} = Instance) ->
     #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
     Path = maps:get(path, Options, ~"/mcp"),
     #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
-      path => Path, plain => erlmcp_httpd_http1_head:patterns(Path),
+      path => Path, http1 => erlmcp_httpd_http1_message:patterns(),
       message_bytes => Max, receive_timeout_ms => Timeout}.

@@ -1,10 +1,10 @@
 -module(erlmcp_httpd_connection).
 -moduledoc """
 The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
-a place before anything is read, also before a TLS handshake, but for a proxy's header that says
-whose the connection is (`m:erlmcp_trusted_proxies`), and then it is that of plain requests
-(`erlmcp_httpd_http1`), and cowboy's if others come. One for which there is no place is not left
-waiting in a queue of the system's: its requests are answered with the refusal
+a place before anything is read, also before a TLS handshake, except for a proxy's header that says
+whose the connection is (`m:erlmcp_trusted_proxies`). Then it speaks HTTP/1.1
+(`erlmcp_httpd_http1`), or is cowboy's for HTTP/2. A connection for which there is no place is not
+left waiting in a queue of the system's: its first request is answered with the refusal
 (`erlmcp_httpd_refused`) and it ends.
 """.
 
@@ -63,33 +63,31 @@ enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
     #{erlmcp := #{instance := #{gate := Gate}}, erlmcp_trusted_proxies := Proxies} = Options,
     case erlmcp_gate:connect(Gate, #{address => erlmcp_trusted_proxies:counted(Peer, Proxies)}) of
         {ok, Ticket} ->
-            serve(Ticket, fun() ->
+            serve([Ticket], fun() ->
                 Protocol:connection_process(Parent, From, Transport, Options)
             end);
         {refuse, Refusal} ->
-            %% What cowboy is told when its listener stops: it answers what it has, and goes.
+            %% As when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
-            {Cowboys, Known} = cowboys(Protocol, From),
-            Cowboys:connection_process(Parent, Known, Transport,
-                                       refusing(Refusal, Parent, Options))
+            Refusing = refusing(Refusal, Parent, Options),
+            serve([], fun() ->
+                Protocol:connection_process(Parent, From, Transport, Refusing)
+            end)
     end.
 
 %% A process that hibernates forgets all that it is in: what there is to do at its end, too.
 -doc false.
--spec serve(erlmcp_gate:ticket(), fun(() -> {idle, fun()} | term())) -> ok.
-serve(Ticket, Serve) ->
+-spec serve([erlmcp_gate:ticket()], fun(() -> {idle, fun()} | term())) -> ok.
+serve(Tickets, Serve) ->
     try Serve() of
-        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Ticket, Resume]);
-        _ -> erlmcp_gate:leave(Ticket)
+        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Tickets, Resume]);
+        _ -> lists:foreach(fun erlmcp_gate:leave/1, Tickets)
     catch
         Class:Reason:Stacktrace ->
-            ok = erlmcp_gate:leave(Ticket),
+            ok = lists:foreach(fun erlmcp_gate:leave/1, Tickets),
             erlang:raise(Class, Reason, Stacktrace)
     end.
 
-cowboys(erlmcp_httpd_http1, {Ref, _}) -> {cowboy_clear, Ref};
-cowboys(erlmcp_httpd_tls, From) -> {erlmcp_httpd_tls, From}.
-
 refusing(Refusal, Parent, Options) ->
     Options#{stream_handlers := [erlmcp_httpd_refused], erlmcp_refused => {Refusal, Parent},
-             request_timeout := ?REFUSED, idle_timeout := ?REFUSED, max_keepalive := 1}.
+             request_timeout := ?REFUSED, idle_timeout := ?REFUSED}.

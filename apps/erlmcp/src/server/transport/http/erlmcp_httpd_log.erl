@@ -1,9 +1,7 @@
 -module(erlmcp_httpd_log).
 -moduledoc """
 Where cowboy logs to. Its warnings of messages for streams that have ended are left out: a session's
-call outlives its stream, so they are no fault, and they carry what the call said. Those of messages
-that it does not know are not all faults, either: what the socket of a connection says is heard by
-`m:erlmcp_httpd_http2_reads` first, or by `m:erlmcp_httpd_http1_reads`.
+call outlives its stream, so they are no fault, and they carry what the call said.
 """.
 
 -export([emergency/2, alert/2, critical/2, error/2, warning/2, notice/2, info/2, debug/2]).
@@ -18,10 +16,6 @@ critical(Format, Arguments) -> erlmcp_log:text(critical, Format, Arguments).
 error(Format, Arguments) -> erlmcp_log:text(error, Format, Arguments).
 -doc false.
 warning("Received message" ++ _, _) ->
-    ok;
-warning(Format, [Message]) ->
-    erlmcp_httpd_http2_reads:came(Message) orelse erlmcp_httpd_http1_reads:came(Message)
-        orelse erlmcp_log:text(warning, Format, [Message]),
     ok;
 warning(Format, Arguments) ->
     erlmcp_log:text(warning, Format, Arguments).

@@ -16,8 +16,8 @@ init(StreamId, Request, Options) ->
     refused(StreamId, Request, Options).
 
 refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
-        #{erlmcp_identity := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
-    Unshared = Options#{erlmcp_identity := Asked#{pages := #{}}},
+        #{erlmcp_route := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
+    Unshared = Options#{erlmcp_route := Asked#{pages := #{}}},
     {Commands, State} = refused(StreamId, Request, Unshared),
     {erlmcp_httpd_response:with(map_get(Origin, Pages), Commands), State};
 refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_request).
 -moduledoc """
 What the head of an HTTP request asks for, checked before its body is read: path, method, media
-types, announced length. `erlmcp_httpd_identity` has looked at where it comes from and who asks.
+types, announced length. `erlmcp_httpd_route` has looked at where it comes from and who asks.
 
 Real clients are not all as strict as the specification. What is harmless is accepted: a missing
 `Accept` or one with wildcards counts as both media types; one that names `application/json` alone

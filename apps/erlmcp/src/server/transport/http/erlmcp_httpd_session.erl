@@ -9,7 +9,7 @@ Redelivery".
 """.
 
 -export([get/4, delete/3, gone/0]).
--export([of_message/4, open/3, start/4, watch/3]).
+-export([of_message/4, start/4, watch/3]).
 
 -export_type([session/0]).
 
@@ -63,27 +63,12 @@ gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
 -doc "The session that a message names. A stateless one may name one, which means nothing.".
--spec of_message(Json :: term(), Id :: binary() | none, erlmcp_engine:envelope(),
+-spec of_message(Json :: term(), Id :: binary(), erlmcp_engine:envelope(),
                  erlmcp_instance:instance()) -> session() | unknown | none.
-of_message(_, none, _, _) ->
-    none;
 of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
     case erlmcp_engine:era(Json, Envelope) of
         stateless -> none;
         session -> find(Id, Principal, Instance)
-    end.
-
--doc """
-Opens the session of a tenant that a message asks for, if it does: the headers of its answer.
-""".
--spec open(erlmcp_engine:session() | none, erlmcp_admission:flow(), erlmcp_instance:instance()) ->
-    {ok, #{binary() => binary()}} | {error, erlmcp_refusal:refusal()}.
-open(none, _, _) ->
-    {ok, #{}};
-open(Session, Flow, Instance) ->
-    case erlmcp_session:open(Session, Flow, Instance) of
-        {ok, Id} -> {ok, #{~"mcp-session-id" => Id}};
-        {error, _} = Error -> Error
     end.
 
 %% A principal's session. Another's is as unknown as one that is not there.

@@ -1,23 +1,17 @@
 -module(erlmcp_httpd_socket).
 -moduledoc """
 The sockets of HTTP connections, in the clear and over TLS, as what they say in active mode has both
-kinds: who came on one, what is sent on it, what is still unread of it, and its end.
+kinds: who came on one, what is sent on it, and its end.
 """.
 
--export([shown/2, send/3, unread/3, linger/3]).
+-export([shown/2, send/3, own/1, linger/3]).
 
 -export_type([socket/0]).
 
 -type socket() :: inet:socket() | ssl:sslsocket().
--type message() ::
-    {tcp | ssl, socket(), binary()}
-    | {tcp_closed | ssl_closed, socket()}
-    | {tcp_error | ssl_error, socket(), term()}.
-
 %% Packets until a socket is asked for again.
 -define(ACTIVE, 100).
 
--define(IS_BYTES(Tag), Tag =:= tcp; Tag =:= ssl).
 -define(IS_PASSIVE(Tag), Tag =:= tcp_passive; Tag =:= ssl_passive).
 -define(IS_CLOSED(Tag), Tag =:= tcp_closed; Tag =:= ssl_closed).
 -define(IS_ERROR(Tag), Tag =:= tcp_error; Tag =:= ssl_error).
@@ -39,32 +33,12 @@ shown(ranch_ssl, Socket) ->
 send(ranch_tcp, Socket, Bytes) -> erlmcp_tcp_send:send(Socket, Bytes);
 send(Transport, Socket, Bytes) -> Transport:send(Socket, Bytes).
 
--doc """
-What its process has to be told for another to begin where this one ends: the bytes that it has, and
-what has come behind them, in one message, and the socket's end. The socket is passive then.
-""".
--spec unread(module(), socket(), binary()) -> [message()].
-unread(Transport, Socket, Buffer) ->
-    _ = Transport:setopts(Socket, [{active, false}]),
-    {Tag, _, _, _} = Transport:messages(),
-    [{Tag, Socket, all_of(Socket, Buffer)} | end_of(Socket)].
-
-all_of(Socket, Buffer) ->
-    receive
-        {Tag, Socket, Bytes} when ?IS_BYTES(Tag) ->
-            all_of(Socket, <<Buffer/binary, Bytes/binary>>);
-        {Tag, Socket} when ?IS_PASSIVE(Tag) ->
-            all_of(Socket, Buffer)
-    after 0 ->
-        Buffer
-    end.
-
-end_of(Socket) ->
-    receive
-        {Tag, Socket} = End when ?IS_CLOSED(Tag) -> [End];
-        {Tag, Socket, _} = End when ?IS_ERROR(Tag) -> [End]
-    after 0 ->
-        []
+-doc "Returns what is left of what was read, without what was read beside it if that is as much.".
+-spec own(binary()) -> binary().
+own(Bytes) ->
+    case binary:referenced_byte_size(Bytes) > 2 * byte_size(Bytes) of
+        true -> binary:copy(Bytes);
+        false -> Bytes
     end.
 
 -doc """

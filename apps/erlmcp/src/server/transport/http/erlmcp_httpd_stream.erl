@@ -1,9 +1,14 @@
 -module(erlmcp_httpd_stream).
 -moduledoc """
-One HTTP request, as a cowboy stream handler: it lives in the connection's process, so that what
-needs no user code is answered without another. A call runs in a process of its own, but for one
-that is quick (`m:erlmcp_inline_call`) where no other runs on its connection; its answer is JSON, or
-a stream if the handler reports something before it.
+One HTTP request, as a cowboy stream handler, whichever HTTP it came with: it lives in the
+connection's process, so that what needs no user code is answered without another. A call runs in a
+process of its own, except for one that is quick (`m:erlmcp_inline_call`) where no other runs on its
+connection; its answer is JSON, or a stream if the handler reports something before it.
+
+What the head comes to is said by `m:erlmcp_httpd_route`, before anything of the body is read.
+Whoever has to be asked who sends it, a process or another machine, is not waited for: the stream
+keeps what arrives meanwhile, which the flow control of HTTP bounds, and the connection's other
+streams go on. Requests of HTTP+SSE go on in `m:erlmcp_httpd_sse`.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
 owned by the session and does not.
@@ -14,12 +19,10 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -behaviour(cowboy_stream).
 
 %% Every request passes here.
--compile({inline, [owned/2, told/4, decoded/3, admit/3]}).
+-compile({inline, [stream/3, owner/1, knock/3, with_extra/1, with_known_meta/4, decoded/3,
+                   admit/3]}).
 
--export([new/2, in_session/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
-
--export_type([stream/0]).
 
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
@@ -36,6 +39,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     alone :: boolean(),
     asked = {post, both} :: erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
     accept = both :: erlmcp_httpd_request:accept(),
+    %% headers that its answer has too
+    extra = #{} :: #{binary() => iodata()},
     session = none :: none | erlmcp_httpd_session:session(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% what runs: whose answer is waited for
@@ -50,86 +55,138 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
 }).
-
--opaque stream() :: #stream{}.
-
--doc "What the head of a POST request comes to, of whichever request; or its refusal.".
--spec new(cowboy_req:req(), erlmcp_httpd_config:config()) ->
-    {ok, stream()} | {error, erlmcp_refusal:refusal()}.
-new(#{method := ~"POST", streamid := StreamId} = Request, #{path := Path} = Config) ->
-    maybe
-        {ok, {post, Accept}} ?= erlmcp_httpd_request:check(Request, Path, Config),
-        {ok, entering(Request, (stream(StreamId, Request, Config))#stream{accept = Accept})}
-    end.
-
-entering(#{peer := {Ip, _}, headers := Headers}, #stream{principal = Principal} = Stream) ->
-    Stream#stream{flow = erlmcp_admission:flow(Principal, Ip),
-                  asked = erlmcp_httpd_admission:asked(Headers, Stream#stream.accept)}.
-
--doc "The same where the head names another session, and is no other beside.".
--spec in_session(Id :: binary(), stream()) -> stream().
-in_session(Id, Stream) ->
-    Stream#stream{named = Id}.
-
--doc "Serves a request with that head, whose body is here.".
--spec serve(cowboy_stream:streamid(), Body :: binary(), cowboy_req:req(), stream()) ->
-    {cowboy_stream:commands(), stream()}.
-serve(StreamId, Body, Request, #stream{asked = Asked, principal = Principal} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
-    case erlmcp_httpd_admission:knock(Asked, Request, Principal, Instance) of
-        ok ->
-            message(Body, owned(StreamId, Stream));
-        {refuse, Refusal, Headers} ->
-            {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Stream}
-    end.
-
-owned(StreamId, #stream{owner = {_, {_, StreamId}}} = Stream) -> Stream;
-owned(StreamId, Stream) -> Stream#stream{owner = {self(), {self(), StreamId}}}.
-
-stream(StreamId, #{headers := Headers} = Request, Config) ->
-    #{identity := #{principal := Principal} = Identity} = Config,
-    #stream{owner = {self(), {self(), StreamId}}, config = Config,
-            envelope = erlmcp_engine:envelope(Identity, Headers),
-            named = maps:get(~"mcp-session-id", Headers, none),
-            principal = Principal, alone = is_map_key(erlmcp_alone, Request)}.
+%% It is being asked who sends the request; what came of the body meanwhile, the last first.
+-record(asking, {
+    request :: cowboy_req:req(),
+    question :: erlmcp_httpd_route:question(),
+    options :: cowboy:opts(),
+    wait :: undefined | erlmcp_httpd_auth:wait(),
+    kept = [] :: [{cowboy_stream:fin(), binary()}]
+}).
+%% It is answered; what may still come of its body is forgotten.
+-record(answered, {body :: erlmcp_httpd_body:body() | none}).
+%% A request of HTTP+SSE.
+-record(sse, {state :: erlmcp_httpd_sse:state(), extra :: #{binary() => iodata()}}).
 
 -doc false.
-init(StreamId, Request, #{erlmcp := #{path := Path} = Config}) ->
-    #stream{owner = Owner} = Stream = stream(StreamId, Request, Config),
-    case erlmcp_httpd_request:check(Request, Path, Config) of
-        {ok, Asked} ->
-            enter(Asked, Request, Stream);
-        {error, Refusal} ->
-            received(erlmcp_httpd_body:refuse(Refusal, #{}, Request, Owner, Config), Stream)
+init(StreamId, #{route := Route} = Request, _) ->
+    serve(Route, StreamId, Request);
+init(StreamId, Request, #{erlmcp := #{instance := #{limits := Limits}}} = Options) ->
+    ok = erlmcp_heap:bound_connection(Limits),
+    resolved(erlmcp_httpd_route:resolve(Request, Options), StreamId, Request, Options).
+
+resolved({serve, Route}, StreamId, Request, _) ->
+    serve(Route, StreamId, Request);
+resolved({ask, Question}, StreamId, Request, Options) ->
+    #{erlmcp := #{instance := Instance}, erlmcp_route := #{auth := Auth}} = Options,
+    Answer = erlmcp_httpd_auth:ask(Auth, erlmcp_httpd_route:question(Question, Options),
+                                   owner(StreamId), Instance),
+    identified(Answer, StreamId, #asking{request = Request, question = Question,
+                                         options = Options});
+resolved({refuse, Refusal, Headers}, StreamId, Request, #{erlmcp := Config}) ->
+    forgotten(erlmcp_httpd_body:refuse(Refusal, Headers, Request, owner(StreamId), Config));
+resolved({answer, Commands}, _, _, _) ->
+    {Commands, #answered{body = none}}.
+
+owner(StreamId) ->
+    {self(), {self(), StreamId}}.
+
+forgotten({more, Commands, Body}) -> {Commands, #answered{body = Body}};
+forgotten({ended, Commands}) -> {Commands, #answered{body = none}}.
+
+identified({wait, Commands, Wait}, _, Asking) ->
+    {Commands, Asking#asking{wait = Wait}};
+identified(Answer, StreamId, #asking{question = Question, options = Options, kept = Kept,
+                                     request = Request}) ->
+    Resolved = erlmcp_httpd_route:identified(Answer, Question, Options),
+    replay(StreamId, lists:reverse(Kept), resolved(Resolved, StreamId, Request, Options)).
+
+%% What came while it was asked who asks, unless nothing of it is wanted any more.
+replay(_, [], Reached) ->
+    Reached;
+replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
+    case lists:member(stop, Commands) of
+        true ->
+            {Commands, State};
+        false ->
+            {More, Next} = data(StreamId, IsFin, Data, State),
+            replay(StreamId, Kept, {Commands ++ More, Next})
     end.
 
-enter(Asked, Request, #stream{principal = Principal} = Stream) ->
-    #stream{owner = Owner, config = #{instance := Instance} = Config} = Stream,
-    case erlmcp_httpd_admission:knock(Asked, Request, Principal, Instance) of
+%% A body that came with its head, which says what it is, is admitted as it is looked at.
+serve(#{asks := {post, Accept, Asked}} = Route, StreamId, #{body := Body} = Request) ->
+    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, asked = Asked},
+    case knock(Asked, Request, Stream) of
+        ok -> with_extra(message(Body, Stream));
+        {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
+    end;
+serve(#{asks := {post, Accept, Asked}} = Route, StreamId, Request) ->
+    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, asked = Asked},
+    case knock({post, Accept}, Request, Stream) of
         ok ->
-            asked(Asked, Request, entering(Request, Stream));
+            #stream{owner = Owner, config = Config} = Stream,
+            with_extra(received(erlmcp_httpd_body:read(Request, Owner, Config), Stream));
         {refuse, Refusal, Headers} ->
-            received(erlmcp_httpd_body:refuse(Refusal, Headers, Request, Owner, Config), Stream)
+            refuse(Refusal, Headers, Request, Stream)
+    end;
+serve(#{asks := {sse, _}, extra := Extra} = Route, StreamId, Request) ->
+    of_sse(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), Extra);
+serve(#{asks := Asks} = Route, StreamId, Request) ->
+    Stream = stream(Route, StreamId, Request),
+    case knock(Asks, Request, Stream) of
+        ok -> with_extra(of_session(Asks, Request, Stream));
+        {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end.
 
-asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
-    received(erlmcp_httpd_body:read(Request, Owner, Config), Stream#stream{accept = Accept});
-asked({get, Id}, #{headers := Headers}, #stream{owner = Owner, principal = Principal} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
+stream(#{config := Config, envelope := Envelope, session := Named, principal := Principal,
+         flow := Flow, extra := Extra}, StreamId, #{version := Version}) ->
+    #stream{owner = owner(StreamId), config = Config, envelope = Envelope, named = Named,
+            principal = Principal, flow = Flow, extra = Extra, alone = Version =/= 'HTTP/2'}.
+
+knock(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
+    erlmcp_httpd_admission:knock(Asks, Request, Principal, Instance).
+
+refuse(Refusal, Headers, Request, #stream{owner = Owner, config = Config, extra = Extra}) ->
+    forgotten(erlmcp_httpd_body:refuse(Refusal, maps:merge(Headers, Extra), Request, Owner,
+                                       Config)).
+
+with_extra({_, #stream{extra = Extra}} = Said) when map_size(Extra) =:= 0 -> Said;
+with_extra({Commands, #stream{extra = Extra} = Stream}) ->
+    {erlmcp_httpd_response:with(Extra, Commands), Stream}.
+
+of_sse({Commands, State}, Extra) when map_size(Extra) =:= 0 ->
+    {Commands, #sse{state = State, extra = Extra}};
+of_sse({Commands, State}, Extra) ->
+    {erlmcp_httpd_response:with(Extra, Commands), #sse{state = State, extra = Extra}}.
+
+of_session({get, Id}, #{headers := Headers}, #stream{owner = Owner} = Stream) ->
+    #stream{principal = Principal, config = #{instance := Instance}} = Stream,
     case erlmcp_httpd_session:get(Id, Principal, {Owner, Headers}, Instance) of
         {ok, Pid} ->
             expire(Stream),
             start_stream(erlmcp_sse:comment(), lasting(Stream#stream{call = {session, Pid}}));
         {refuse, Refusal} -> {erlmcp_httpd_response:refuse(Refusal), Stream}
     end;
-asked({delete, Id}, _, #stream{principal = Principal, config = #{instance := Instance}} = Stream) ->
+of_session({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
     {erlmcp_httpd_session:delete(Id, Principal, Instance), Stream}.
 
-%% With HTTP/2 the empty body of GET may come as a frame of its own.
 -doc false.
-data(_, _, <<>>, #stream{body = none} = Stream) ->
+data(StreamId, IsFin, Data, #stream{} = Stream) ->
+    with_extra(body(StreamId, IsFin, Data, Stream));
+data(_, IsFin, Data, #asking{kept = Kept} = Asking) ->
+    {[], Asking#asking{kept = [{IsFin, Data} | Kept]}};
+data(_, _, _, #answered{body = none} = Answered) ->
+    {[], Answered};
+data(_, IsFin, Data, #answered{body = Body}) ->
+    forgotten(erlmcp_httpd_body:data(IsFin, Data, Body));
+data(_, IsFin, Data, #sse{state = State, extra = Extra}) ->
+    of_sse(erlmcp_httpd_sse:data(IsFin, Data, State), Extra).
+
+%% With HTTP/2 the empty body of GET may come as a frame of its own.
+body(_, _, <<>>, #stream{body = none} = Stream) ->
     {[], Stream};
-data(_, IsFin, Data, #stream{body = Body} = Stream) ->
+body(_, IsFin, Data, #stream{body = Body} = Stream) ->
     received(erlmcp_httpd_body:data(IsFin, Data, Body), Stream).
 
 received({more, Commands, Body}, Stream) -> {Commands, Stream#stream{body = Body}};
@@ -141,11 +198,11 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 message(Bytes, #stream{asked = Asked, flow = Flow, config = #{instance := Instance}} = Stream) ->
     case erlmcp_httpd_admission:ask(Asked, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
-        {ok, Admitted, Begun} -> told(Begun, Bytes, Admitted, Stream);
+        {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         unread -> decoded(unread, Bytes, Stream)
     end.
 
-told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
+with_known_meta(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
     case erlmcp_meta_cache:request(Bytes, Begun, Asked, Limits) of
         {ok, Request} ->
@@ -192,18 +249,15 @@ refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
     end;
 refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
 
-handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} = Stream) ->
+handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     Catalog = erlmcp_published_catalog:catalog(Instance),
-    case erlmcp_httpd_session:of_message(Json, Named, Envelope, Instance) of
+    case session(Json, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             ok = erlmcp_error_budget_answers:known(Effects, Instance),
             Left = erlmcp_admission:effects(Effects, Admitted, Flow),
-            case erlmcp_httpd_session:open(Session, Flow, Instance) of
-                {ok, Headers} -> perform(Left, Headers, Stream);
-                {error, Refusal} -> {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream}
-            end;
+            open_session(Session, Json, Left, Stream);
         unknown ->
             ok = erlmcp_admission:forgo(Admitted),
             Refusal = erlmcp_httpd_session:gone(),
@@ -214,6 +268,20 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} 
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
                     Stream#stream{session = {Id, Pid, Next}})
+    end.
+
+session(_, #stream{named = none}) ->
+    none;
+session(Json, #stream{named = Named, envelope = Envelope, config = #{instance := Instance}}) ->
+    erlmcp_httpd_session:of_message(Json, Named, Envelope, Instance).
+
+open_session(none, _, Effects, Stream) ->
+    perform(Effects, #{}, Stream);
+open_session(Session, Json, Effects, #stream{flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    case erlmcp_session:open(Session, Flow, Instance) of
+        {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
+        {error, Refusal} -> {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream}
     end.
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
@@ -244,7 +312,7 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
 perform([{call, Call}], Headers, #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
-    case (Alone orelse erlmcp_httpd_http2_inline_calls:is_free())
+    case (Alone orelse not erlmcp_httpd_http2:has_calls())
         andalso erlmcp_inline_call:run(Call, Known) of
         {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
         _ -> start({call, Call}, Stream)
@@ -261,7 +329,7 @@ ran(_, Reply, _, Headers, Stream) ->
 start({call, #{id := Id} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
-    _ = Stream#stream.alone orelse erlmcp_httpd_http2_inline_calls:begun(Tag),
+    ok = erlmcp_httpd_http2:call_began(),
     {[{spawn, Pid, ?SHUTDOWN}],
      Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
                    place = erlmcp_call:place(Call)}};
@@ -295,64 +363,78 @@ lasting(#stream{config = Config} = Stream) ->
 %% What the call, the session and the timers send.
 
 -doc false.
-info(_, {notification, Bytes, Unread}, #stream{accept = json} = Stream) ->
+info(_, Message, #stream{} = Stream) ->
+    with_extra(notified(Message, Stream));
+info(StreamId, Message, #sse{state = State, extra = Extra}) ->
+    of_sse(erlmcp_httpd_sse:info(StreamId, Message, State), Extra);
+info(StreamId, Message, #asking{wait = Wait, options = Options} = Asking) ->
+    #{erlmcp_route := #{auth := Auth}} = Options,
+    case erlmcp_httpd_auth:told(Auth, Message, Wait) of
+        ignored -> {[], Asking};
+        Answer -> identified(Answer, StreamId, Asking)
+    end;
+info(_, receive_timeout, #answered{body = Body}) when Body =/= none ->
+    {erlmcp_httpd_body:late(Body), #answered{body = none}};
+info(_, _, Answered) ->
+    {[], Answered}.
+
+notified({notification, Bytes, Unread}, #stream{accept = json} = Stream) ->
     ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
     {[], Stream};
-info(_, {notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream) ->
+notified({notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream) ->
     streamed(erlmcp_sse:event(Bytes), more,
              written(fun() -> erlmcp_notification_window:written(byte_size(Bytes), Unread) end,
                      Stream));
-info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
+notified({stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
     %% Handled is what came before it: that has been written.
     streamed(erlmcp_sse:event(Event), Place,
              written(fun() -> erlmcp_session:written(Pid, Key) end, Stream));
-info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
+notified({event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     {erlmcp_httpd_response:event(erlmcp_subscriptions:encoded(Id, Encoded)),
      written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};
-info(_, {refused, Reply}, Stream) ->
+notified({refused, Reply}, Stream) ->
     perform([Reply], #{}, Stream);
 %% Something waits for the client to read it (`m:erlmcp_httpd_backpressure`).
-info(_, {alarm, _, on}, Stream) ->
+notified({alarm, _, on}, Stream) ->
     {[], Stream#stream{full = true}};
-info(_, {alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
+notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     lists:foreach(fun(Written) -> Written() end, lists:reverse(Unsaid)),
     {[], Stream#stream{full = false, unsaid = []}};
-info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
+notified({closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {erlmcp_httpd_subscription:closed(Closed), Stream};
 %% What is open ends with the token that it was opened with; its client comes back with another.
-info(_, {identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
+notified({identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
     {erlmcp_httpd_subscription:closed(Closed), Stream};
-info(_, {identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
+notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
     %% Before its client hears of it: a session has one such stream, and would still have this one.
     ok = erlmcp_session:detach(Pid, Owner),
     {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
-info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
+notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
+notified({answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Id, Subject}} = Stream) ->
+notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Id, Subject}} = Stream) ->
     #stream{place = Place, config = #{calls := Known}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Place),
     finish(erlmcp_call:timed_out(Milliseconds, Id, Subject, Known), Stream);
-info(_, {'EXIT', Pid, Reason},
+notified({'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Id, Subject}, config = #{calls := Known}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.place),
     finish(erlmcp_call:died(Reason, Id, Subject, Known), Stream);
-info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
+notified(cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_httpd_response:ended(Streaming), Stream#stream{call = undefined}};
-info(_, keep_alive, #stream{streaming = true} = Stream) ->
+notified(keep_alive, #stream{streaming = true} = Stream) ->
     keep_alive(Stream),
     {erlmcp_httpd_response:comment(), Stream};
-info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
+notified(receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_httpd_body:late(Body), Stream#stream{body = none}};
-%% Cowboy's answer to a body that it cannot read.
-info(_, {response, 400, _, _}, #stream{body = Body} = Stream) when Body =/= none ->
+notified(broken_body, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_httpd_body:broken(Body), Stream#stream{body = none}};
-info(_, {unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= none ->
+notified({unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= none ->
     received(erlmcp_httpd_body:told(Verdict, Body), Stream);
-info(_, _, Stream) ->
+notified(_, Stream) ->
     {[], Stream}.
 
 %% Who sends events is told that they are written, and sends no more than a few ahead.
@@ -369,19 +451,33 @@ streamed(Event, more, #stream{streaming = true} = Stream) ->
 streamed(Event, more, Stream) ->
     start_stream(Event, Stream).
 
-finish({reply, Status, Bytes}, Stream) ->
-    {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
+finish({reply, Status, Bytes}, #stream{call = Call} = Stream) ->
+    Commands = answer(Status, #{}, Bytes, Stream),
+    ok = count_end(Call),
+    {Commands, Stream#stream{call = undefined}}.
+
+count_end({call, _, _, _}) -> erlmcp_httpd_http2:call_ended();
+count_end({session, _}) -> ok.
 
 -doc false.
 %% What a lost client's call still does in its last second is its own.
-terminate(_, _, #stream{call = {call, _, _, _}, place = Place}) ->
+terminate(_, _, #stream{call = {call, _, _, _} = Call, place = Place}) ->
+    ok = count_end(Call),
     erlmcp_calls:leave(Place);
 terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,
     erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
+terminate(_, _, #stream{body = none}) ->
+    ok;
 terminate(_, _, #stream{body = Body}) ->
+    erlmcp_httpd_body:forget(Body);
+terminate(_, _, #sse{state = State}) ->
+    erlmcp_httpd_sse:terminate(State);
+terminate(_, _, #asking{wait = Wait}) ->
+    erlmcp_httpd_auth:forget(Wait);
+terminate(_, _, #answered{body = Body}) ->
     erlmcp_httpd_body:forget(Body).
 
 -doc false.

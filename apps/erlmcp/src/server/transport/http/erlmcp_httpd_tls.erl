@@ -2,7 +2,7 @@
 -moduledoc """
 The beginning of an HTTP connection over TLS, in the connection's process: the handshake, with the
 certificates that are current, and whose connection it is then. HTTP/2, which is agreed on by ALPN,
-is cowboy's; HTTP/1.1, or nothing, is that of plain requests first.
+is cowboy's; HTTP/1.1, or nothing, is `m:erlmcp_httpd_http1`.
 """.
 
 -export([connection_process/4]).
@@ -13,7 +13,7 @@ is cowboy's; HTTP/1.1, or nothing, is that of plain requests first.
 connection_process(Parent, {Ref, _} = From, Transport, Options) ->
     {ok, Socket} = ranch:handshake(Ref, shown(Options)),
     _ = process_flag(trap_exit, true),
-    case protocol(Socket, Options) of
+    case protocol(Socket) of
         erlmcp_httpd_http1 -> erlmcp_httpd_http1:init(Parent, From, Socket, Transport, Options);
         Cowboys -> Cowboys:init(Parent, Ref, Socket, Transport, undefined, Options)
     end.
@@ -21,10 +21,8 @@ connection_process(Parent, {Ref, _} = From, Transport, Options) ->
 shown(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 shown(_) -> [].
 
-protocol(Socket, Options) ->
+protocol(Socket) ->
     case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> erlmcp_httpd_http2_writes;
-        %% A connection without a place answers one request, whatever it is.
-        _ when is_map_key(erlmcp_refused, Options) -> cowboy_http;
+        {ok, ~"h2"} -> erlmcp_httpd_http2;
         _ -> erlmcp_httpd_http1
     end.

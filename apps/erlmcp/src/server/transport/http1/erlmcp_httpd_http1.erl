@@ -1,16 +1,24 @@
 -module(erlmcp_httpd_http1).
 -moduledoc """
-The short way of an HTTP/1.1 request, in the clear or over TLS: the process of a connection on which
-nothing but plain requests come (`m:erlmcp_httpd_http1_head`), each as a whole. They go to the same
-stream handlers, and have their answers from them, as cowboy's, without what cowboy does for all of
-HTTP.
+The process of an HTTP/1.1 connection, in the clear or over TLS: it reads requests
+(`m:erlmcp_httpd_http1_message`), one after the other, gives each to its stream handlers, and writes
+what these say. The handlers, and the commands that they return, are those of HTTP/2, where cowboy
+performs them.
 
-What is not yet a request is counted (`m:erlmcp_unfinished_messages`), and so is what lies behind
-one that is served, of which no more is read while there is no room.
+A connection in the clear that begins with the preface of HTTP/2 becomes cowboy's with its first
+byte. No other connection does.
 
-With the first bytes that are anything else the connection becomes cowboy's, which is given them to
-read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
+The process reads no more than it has room for: of a body what its stream takes, and behind a
+request that is served one message. The bytes of a head that is not whole, and those behind a
+request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read what it is sent
+loses its connection after `send_timeout_ms`. While nothing happens the process hibernates.
+
+Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 """.
+
+%% Every request passes here.
+-compile({inline, [patience/1, quiet_ms/1, patterns/1, uncounted/1, whole/2, held/1, commands/2,
+                   persistence/2, send/2]}).
 
 -export([connection_process/4, init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
@@ -20,45 +28,66 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 -define(ACTIVE, 16).
 %% Times that it is asked until how often its client asks is found out anew.
 -define(OFTEN, 6).
-%% Bytes that may wait behind a request that is served, beside the next one's message.
+%% Bytes that may wait behind a request that is served, in addition to the next one's message.
 -define(BEHIND, 65_536).
-%% Milliseconds that a plain request may take to arrive. Who needs longer is cowboy's to wait for.
--define(WHOLE, 1000).
-%% Milliseconds in which a client is to have read what it was told last.
--define(LINGER, 1000).
-%% The number of the first stream: cowboy's own, if the connection becomes its, begin with 1.
--define(FIRST, (1 bsl 32)).
+%% Bytes of a body that a stream takes before it asks for more.
+-define(ROOM, 65_535).
+%% Bytes that are written at once: a client has `send_timeout_ms` for these. A body whose length has
+%% this many digits may be longer.
+-define(PIECE, 65_536).
+-define(LONG, 5).
+%% Milliseconds in which nothing happens to a request before the process hibernates.
+-define(LASTS, 100).
+%% Milliseconds in which a client is to have read what it was sent last.
+-define(LINGER, 1_000).
+%% What a connection of HTTP/2 begins with.
+-define(PREFACE, "PRI * HTTP/2.0").
 
 %% The process has nothing to do and hibernates, and this is what it does when it wakes.
 -type rest() :: {idle, fun(() -> rest() | no_return())}.
 
--record(plain, {
+%% The stream of a request: its number, and the state of its handler.
+-type stream() :: {cowboy_stream:streamid(), State :: term()}.
+
+-record(connection, {
     parent :: pid(),
     ref :: ranch:ref(),
     socket :: erlmcp_httpd_socket:socket(),
     transport :: module(),
     options :: cowboy:opts(),
+    %% the stream handler of its requests
+    handler :: module(),
     idle_ms :: pos_integer(),
     %% milliseconds in which nothing happens before the process hibernates
     quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer(),
-    %% how often its socket was asked since that was found out
+    %% how often its socket was asked for more since that was found out
     asked = 0 :: non_neg_integer(),
     %% what all requests of the connection have in common
     request :: map(),
-    %% of the last request, whose head the next one's often is
-    head = none :: none | {erlmcp_httpd_http1_head:kept(), Length :: non_neg_integer(),
-                           erlmcp_httpd_http1_request:asked()},
+    %% whether its first bytes may be the preface of HTTP/2
+    is_new :: boolean(),
+    %% the last head, which the next one often is
+    cached = none ::
+        none | {Octets :: binary(), erlmcp_httpd_http1_message:head(), Request :: map()},
     buffer = <<>> :: binary(),
+    %% how many bytes of it were searched for the end of a head
+    seen = 0 :: non_neg_integer(),
     %% bytes of it, as they are counted, and whether more of them are read
     counted = 0 :: non_neg_integer(),
     paused = false :: boolean(),
-    %% milliseconds: when the first byte of an unfinished request came
+    %% milliseconds: when the first byte of an unfinished head came
     since = none :: none | integer(),
     children = cowboy_children:init() :: term(),
-    number = ?FIRST :: pos_integer(),
-    stream = none :: none | erlmcp_httpd_http1_stream:stream(),
-    %% of the answer: nothing, its head (with its length, or in chunks), all
-    sent = nothing :: nothing | length | chunks | all,
+    number = 1 :: pos_integer(),
+    stream = none :: none | stream(),
+    %% of the request that is served: its version, whether it is one for a head alone, what is still
+    %% to be read of its body, and how many bytes of that its stream takes
+    version = 'HTTP/1.1' :: 'HTTP/1.1' | 'HTTP/1.0',
+    is_head = false :: boolean(),
+    body = none :: none | erlmcp_httpd_http1_message:body(),
+    room = ?ROOM :: integer(),
+    %% of its response: nothing, its head, and how its body is framed then, or all
+    sent = nothing :: nothing | length | chunks | until_closed | all,
     closing = false :: boolean()
 }).
 
@@ -77,409 +106,552 @@ connection_process(Parent, {Ref, _} = From, Transport, Options) ->
 -spec init(pid(), erlmcp_httpd_connection:from(), erlmcp_httpd_socket:socket(), module(),
            cowboy:opts()) -> rest() | no_return().
 init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Options) ->
+    #{stream_handlers := Handlers} = Options,
     maybe
         {ok, Sock} ?= Transport:sockname(Socket),
         {ok, Scheme, Certificate} ?= erlmcp_httpd_socket:shown(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
-        #{erlmcp := #{path := Path}} = Options,
-        loop(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
-                    options = Options, idle_ms = Idle,
-                    request = erlmcp_httpd_http1_request:common(Ref, {Peer, Sock}, Scheme,
-                                                                Certificate, Path)})
+        ok = proc_lib:set_label({http1, Peer}),
+        loop(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
+                         options = Options, handler = lists:last(Handlers), idle_ms = Idle,
+                         %% Over TLS, HTTP/2 is agreed on beforehand.
+                         is_new = Transport =:= ranch_tcp,
+                         request = #{peer => Peer, sock => Sock, scheme => Scheme,
+                                     cert => Certificate}})
     else
         {error, _} -> exit({shutdown, closed})
     end.
 
-loop(Plain) ->
-    loop(patience(Plain), Plain).
+loop(Connection) ->
+    loop(patience(Connection), Connection).
 
-loop(Patience, #plain{parent = Parent, socket = Socket, quiet_ms = Quiet} = Plain) ->
+loop(Patience, #connection{parent = Parent, socket = Socket} = Connection) ->
     receive
-        {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> arrived(Bytes, Plain);
-        {{Pid, Id}, Message} when Pid =:= self() -> go_on(told(Id, Message, Plain));
+        {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> arrived(Bytes, Connection);
+        {{Pid, Id}, Message} when Pid =:= self() -> go_on(info(Id, Message, Connection));
         {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive ->
-            loop(case Plain#plain.paused of
-                     true -> Plain;
-                     false -> read_on(Plain)
+            loop(case Connection#connection.paused of
+                     true -> Connection;
+                     false -> read_on(Connection)
                  end);
         {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
-            ended({socket_error, closed, 'The socket has been closed.'}, Plain);
+            ended({socket_error, closed, 'The socket has been closed.'}, Connection);
         {Tag, Socket, Why} when Tag =:= tcp_error; Tag =:= ssl_error ->
-            ended(socket_error(Why), Plain);
-        {'EXIT', Parent, shutdown} -> closing(Plain);
+            ended(socket_error(Why), Connection);
+        {'EXIT', Parent, shutdown} -> closing(Connection);
         {'EXIT', Parent, Reason} ->
-            ended({stop, {exit, Reason}, 'Parent process terminated.'}, Plain);
-        {'EXIT', Pid, _} = Exit -> go_on(down(Pid, Exit, Plain));
-        {erlmcp_unfinished_messages, {unfinished, go_on}} -> loop(resumed(Plain));
-        {erlmcp_unfinished_messages, {unfinished, refused}} -> refused(Plain);
+            ended({stop, {exit, Reason}, 'Parent process terminated.'}, Connection);
+        {'EXIT', Pid, _} = Exit -> go_on(down(Pid, Exit, Connection));
+        {erlmcp_unfinished_messages, {unfinished, go_on}} -> loop(resumed(Connection));
+        {erlmcp_unfinished_messages, {unfinished, refused}} -> no_room(Connection);
         {timeout, Timer, {shutdown, Pid}} ->
-            ok = cowboy_children:shutdown_timeout(Plain#plain.children, Timer, Pid),
-            loop(Plain);
+            ok = cowboy_children:shutdown_timeout(Connection#connection.children, Timer, Pid),
+            loop(Connection);
         {'$gen_call', From, Call} ->
-            ok = cowboy_children:handle_supervisor_call(Call, From, Plain#plain.children, ?MODULE),
-            loop(Plain);
+            ok = cowboy_children:handle_supervisor_call(Call, From,
+                                                        Connection#connection.children, ?MODULE),
+            loop(Connection);
         {system, From, Request} ->
-            sys:handle_system_msg(Request, From, Parent, ?MODULE, [], Plain);
-        _ -> loop(Plain)
-    after min(Patience, Quiet) ->
-        quiet(Patience, Plain)
+            sys:handle_system_msg(Request, From, Parent, ?MODULE, [], Connection);
+        _ -> loop(Connection)
+    after min(Patience, quiet_ms(Connection)) ->
+        quiet(Patience, Connection)
     end.
 
 %% The next request may be there already.
-go_on(#plain{stream = none, paused = true} = Plain) -> go_on(resumed(Plain));
-go_on(#plain{stream = none, buffer = Buffer} = Plain) when Buffer =/= <<>> -> next(Buffer, Plain);
-go_on(Plain) -> loop(Plain).
+go_on(#connection{stream = none, paused = true} = Connection) -> go_on(resumed(Connection));
+go_on(#connection{stream = none, buffer = Buffer} = Connection) when Buffer =/= <<>> ->
+    next(Connection);
+go_on(Connection) -> loop(Connection).
 
-patience(#plain{stream = {_, _, _}}) -> infinity;
-patience(#plain{since = none, idle_ms = Idle}) -> Idle;
-patience(#plain{since = Since}) -> max(0, Since + ?WHOLE - now_ms()).
+patience(#connection{stream = {_, _}}) -> infinity;
+patience(#connection{since = none, idle_ms = Idle}) -> Idle;
+patience(#connection{since = Since, idle_ms = Idle}) -> max(0, Since + Idle - now_ms()).
 
-quiet(Patience, #plain{quiet_ms = Quiet} = Plain) when Patience > Quiet -> rest(Patience, Plain);
-quiet(_, Plain) -> late(Plain).
+%% A request that is not answered soon may be one that lasts.
+quiet_ms(#connection{stream = none, quiet_ms = Quiet}) -> Quiet;
+quiet_ms(#connection{}) -> ?LASTS.
 
-rest(infinity, Plain) ->
-    Resting = resting(Plain),
+quiet(infinity, Connection) ->
+    rest(infinity, Connection);
+quiet(Patience, #connection{quiet_ms = Quiet} = Connection) when Patience > Quiet ->
+    rest(Patience, Connection);
+quiet(_, Connection) ->
+    late(Connection).
+
+rest(infinity, Connection) ->
+    Resting = resting(Connection),
     {idle, fun() -> loop(Resting) end};
-rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
-    Resting = resting(Plain),
+rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
+    Resting = resting(Connection),
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
 %% What it does not need to go on is not kept: the next head is read anew.
-resting(#plain{options = #{erlmcp := #{instance := Instance}}} = Plain) ->
+resting(#connection{options = #{erlmcp := #{instance := Instance}}} = Connection) ->
     ok = erlmcp_connection_cache:forget(Instance),
-    Plain#plain{head = none}.
+    Connection#connection{cached = none}.
 
-woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->
+woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
     case erlang:cancel_timer(Timer) of
-        false -> receive {timeout, Timer, idle} -> loop(0, Plain) end;
+        false -> receive {timeout, Timer, idle} -> loop(0, Connection) end;
         Left ->
             ok = erlmcp_heap:slow_connection(true),
-            loop(Plain#plain{quiet_ms = erlmcp_hibernate_delay:next_ms(Quiet, Rest - Left)})
+            loop(Connection#connection{quiet_ms =
+                                           erlmcp_hibernate_delay:next_ms(Quiet, Rest - Left)})
     end.
 
-%% Nobody asked for anything; or somebody did, slowly.
-late(#plain{since = none} = Plain) ->
-    ended({connection_error, timeout, 'No request-line received before timeout.'}, Plain);
-late(Plain) ->
-    hand_over(Plain).
+%% Without a whole request line there is nobody to answer.
+late(#connection{since = Since, buffer = Buffer} = Connection) ->
+    case Since =/= none andalso erlmcp_httpd_http1_message:has_line(Buffer) of
+        true -> refused(408, Connection);
+        false -> ended({connection_error, timeout, 'No request came in time.'}, Connection)
+    end.
 
-%% Its requests.
+%% What it reads.
 
-arrived(Bytes, #plain{buffer = <<>>, stream = none} = Plain) ->
-    next(Bytes, Plain);
-arrived(Bytes, #plain{buffer = Buffer, stream = none} = Plain) ->
-    next(<<Buffer/binary, Bytes/binary>>, Plain);
-arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
-    #plain{options = #{erlmcp := #{message_bytes := Max}}} = Plain,
-    Behind = <<Buffer/binary, Bytes/binary>>,
-    case byte_size(Behind) > Max + ?BEHIND of
+arrived(Bytes, #connection{buffer = <<>>} = Connection) ->
+    read(Connection#connection{buffer = Bytes});
+arrived(Bytes, #connection{buffer = Buffer} = Connection) ->
+    read(Connection#connection{buffer = <<Buffer/binary, Bytes/binary>>}).
+
+read(#connection{is_new = true} = Connection) -> first(Connection);
+read(#connection{stream = none} = Connection) -> next(Connection);
+read(#connection{body = none} = Connection) -> behind(Connection);
+read(Connection) -> go_on(body(Connection)).
+
+first(#connection{buffer = <<?PREFACE, _/binary>>} = Connection) ->
+    http2(Connection);
+first(#connection{buffer = Buffer} = Connection) ->
+    Size = byte_size(Buffer),
+    case <<?PREFACE>> of
+        <<Buffer:Size/binary, _/binary>> -> next(Connection);
+        _ -> next(Connection#connection{is_new = false})
+    end.
+
+%% Cowboy reads all that came as if it came now.
+http2(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
+                  options = Options, buffer = Buffer} = Connection) ->
+    _ = uncounted(Connection),
+    _ = Transport:setopts(Socket, [{active, false}]),
+    _ = self() ! {tcp, Socket, received(Socket, Buffer)},
+    erlmcp_httpd_http2:init(Parent, Ref, Socket, Transport, undefined, Options).
+
+received(Socket, Buffer) ->
+    receive
+        {tcp, Socket, Bytes} -> received(Socket, <<Buffer/binary, Bytes/binary>>)
+    after 0 ->
+        Buffer
+    end.
+
+next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
+    Patterns = patterns(Connection),
+    case {erlmcp_httpd_http1_message:split({Buffer, Seen}, Patterns), Cached} of
+        {{ok, Octets, Behind}, {Octets, Head, Request}} ->
+            request(Head, Request, Behind, Connection);
+        {{ok, Octets, Behind}, _} ->
+            %% Not the whole of what was read with it.
+            Own = binary:copy(Octets),
+            case erlmcp_httpd_http1_message:parse(Own, Patterns) of
+                {ok, Head} ->
+                    Request = request_of(Head, Connection),
+                    request(Head, Request, Behind,
+                            Connection#connection{cached = {Own, Head, Request}});
+                {error, Status} ->
+                    refused(Status, Connection)
+            end;
+        {{more, Now}, _} ->
+            loop(unfinished(Connection#connection{seen = Now}));
+        {{error, Status}, _} ->
+            refused(Status, Connection)
+    end.
+
+patterns(#connection{options = #{erlmcp := #{http1 := Patterns}}}) -> Patterns.
+
+unfinished(#connection{since = none} = Connection) ->
+    counted(Connection#connection{since = now_ms()});
+unfinished(Connection) ->
+    counted(Connection).
+
+%% The request for its stream handler, as it is for all that have this head.
+request_of(#{port := Port} = Head, #connection{request = Common, options = Options} = Connection) ->
+    Request = (maps:merge(Common, maps:remove(closes, Head)))#{port := port(Port, Common)},
+    case Connection of
+        #connection{handler = erlmcp_httpd_stream} -> erlmcp_httpd_route:kept(Request, Options);
+        #connection{} -> Request
+    end.
+
+port(undefined, #{scheme := ~"http"}) -> 80;
+port(undefined, #{scheme := ~"https"}) -> 443;
+port(Port, _) -> Port.
+
+%% What lies behind a request that is served.
+behind(#connection{buffer = Buffer} = Connection) ->
+    #connection{options = #{erlmcp := #{message_bytes := Max}}} = Connection,
+    case byte_size(Buffer) > Max + ?BEHIND of
         true ->
             cut({connection_error, limit_reached, 'More than a request waits behind another.'},
-                Plain);
+                Connection);
         false ->
-            loop(counted(Plain#plain{buffer = Behind}))
+            loop(counted(Connection))
     end.
 
-%% What has come of a message that is not there yet. One that is not alone on its connection may
-%% wait; any other is here for a second at most.
-counted(#plain{buffer = Buffer, counted = Before, paused = Paused, stream = Stream} = Plain) ->
+counted(#connection{buffer = Buffer, counted = Before, paused = Paused} = Connection) ->
     Size = byte_size(Buffer),
-    Counted = Plain#plain{counted = Size},
+    Counted = Connection#connection{counted = Size},
     case erlmcp_unfinished_messages:count(owner(), Before, Size) of
-        wait when Stream =/= none, not Paused -> paused(Counted);
+        wait when not Paused -> paused(Counted);
         _ -> Counted
     end.
 
-uncounted(#plain{counted = 0} = Plain) ->
-    Plain;
-uncounted(#plain{counted = Before} = Plain) ->
+uncounted(#connection{counted = 0} = Connection) ->
+    Connection;
+uncounted(#connection{counted = Before} = Connection) ->
     ok = erlmcp_unfinished_messages:count(owner(), Before, 0),
-    Plain#plain{counted = 0}.
+    Connection#connection{counted = 0}.
 
 owner() ->
     {self(), erlmcp_unfinished_messages}.
 
 %% Its client waits with what it has to say. That it has gone is not heard meanwhile.
-paused(#plain{socket = Socket, transport = Transport} = Plain) ->
+paused(#connection{socket = Socket, transport = Transport} = Connection) ->
     case Transport:setopts(Socket, [{active, false}]) of
-        ok -> Plain#plain{paused = true};
-        {error, Why} -> ended(socket_error(Why), Plain)
+        ok -> Connection#connection{paused = true};
+        {error, Why} -> ended(socket_error(Why), Connection)
     end.
 
-resumed(#plain{paused = false} = Plain) ->
-    Plain;
-resumed(#plain{socket = Socket, transport = Transport} = Plain) ->
+resumed(#connection{paused = false} = Connection) ->
+    Connection;
+resumed(#connection{socket = Socket, transport = Transport} = Connection) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
-        ok -> Plain#plain{paused = false};
-        {error, Why} -> ended(socket_error(Why), Plain)
+        ok -> Connection#connection{paused = false};
+        {error, Why} -> ended(socket_error(Why), Connection)
     end.
 
 %% Another message may have begun since. Behind a request there is nobody to be answered yet.
-refused(#plain{stream = Stream} = Plain) ->
+no_room(#connection{stream = Stream} = Connection) ->
     case erlmcp_unfinished_messages:is_refused(owner()) of
         false ->
-            loop(Plain);
+            loop(Connection);
         true when Stream =:= none ->
             Commands = erlmcp_httpd_response:refuse(erlmcp_unfinished_messages:refusal(), undefined,
                                                     erlmcp_httpd_body:closing('HTTP/1.1')),
             [{response, Status, Headers, Body}, stop] = Commands,
-            Said = sent(Status, Headers, Body, Plain#plain{sent = nothing}),
+            Said = response(Status, Headers, Body, Connection#connection{sent = nothing}),
             ended({connection_error, limit_reached, 'There is no room for the request.'}, Said);
         true ->
-            cut({connection_error, limit_reached, 'There is no room behind the request.'}, Plain)
+            cut({connection_error, limit_reached, 'There is no room behind the request.'},
+                Connection)
     end.
 
-next(Bytes, #plain{head = {Head, Length, Request}} = Plain) ->
-    case erlmcp_httpd_http1_head:again(Bytes, Head) of
-        {Session, <<Body:Length/binary, Rest/binary>>} ->
-            request(erlmcp_httpd_route:in_session(Session, Request), Body, Rest, Plain);
-        _ ->
-            read(Bytes, Plain)
+%% A head that is none.
+refused(Status, Connection) ->
+    Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",
+                ~"date" => cowboy_clock:rfc1123()},
+    Said = response(Status, Headers, <<>>, Connection#connection{sent = nothing}),
+    ended({connection_error, protocol_error, 'A request could not be read.'}, Said).
+
+%% Its requests.
+
+request(#{version := Version, method := Method, closes := Closes} = Head, Request, Behind,
+        #connection{closing = Closing} = Connection) ->
+    Begun = Connection#connection{
+        seen = 0, since = none, sent = nothing, version = Version, is_head = Method =:= ~"HEAD",
+        closing = Closes orelse Closing},
+    case whole(Behind, Head) of
+        {Body, Rest} ->
+            Left = erlmcp_httpd_socket:own(Rest),
+            begin_stream(Request#{body => Body}, Begun#connection{buffer = Left});
+        none ->
+            %% Its stream says what becomes of the body.
+            Framing = erlmcp_httpd_http1_message:framing(Head),
+            begin_stream(Request, Begun#connection{buffer = Behind, body = Framing, room = ?ROOM})
+    end.
+
+%% A body that is there with its head. One in chunks may be larger than what a stream takes.
+whole(Behind, #{has_body := false}) ->
+    {<<>>, Behind};
+whole(Behind, #{body_length := Length}) when is_integer(Length) ->
+    case Behind of
+        <<Body:Length/binary, Rest/binary>> -> {Body, Rest};
+        _ -> none
     end;
-next(Bytes, Plain) ->
-    read(Bytes, Plain).
+whole(_, _) ->
+    none.
 
-read(Bytes, #plain{request = Common, options = Options, number = Id} = Plain) ->
-    #{erlmcp := #{plain := Patterns}} = Options,
-    case erlmcp_httpd_http1_head:read(Bytes, Patterns) of
-        {ok, #{length := Length, headers := Headers} = Read, Head, Behind} ->
-            case Behind of
-                <<Body:Length/binary, Rest/binary>> ->
-                    Asked = erlmcp_httpd_http1_request:new(Id, Read, Common, Options),
-                    Kept = erlmcp_httpd_http1_head:kept(Head, Headers),
-                    request(Asked, Body, Rest, Plain#plain{head = {Kept, Length, Asked}});
-                _ ->
-                    unfinished(Bytes, Plain)
-            end;
-        more -> unfinished(Bytes, Plain);
-        other -> others(Bytes, Plain#plain{buffer = Bytes})
-    end.
-
-%% Cowboy takes all that stands behind the path for a version, and would say 505.
-others(Bytes, Plain) ->
-    case erlmcp_httpd_http1_head:has_words_too_many(Bytes) of
-        true ->
-            _ = sent(400, #{~"content-length" => ~"0", ~"connection" => ~"close"}, <<>>, Plain),
-            ended({connection_error, protocol_error, 'A request line has three words.'}, Plain);
-        false ->
-            hand_over(Plain)
-    end.
-
-unfinished(Bytes, #plain{since = none} = Plain) ->
-    loop(counted(Plain#plain{buffer = Bytes, since = now_ms()}));
-unfinished(Bytes, Plain) ->
-    loop(counted(Plain#plain{buffer = Bytes})).
-
-request(#{} = Request, Body, Rest, #plain{number = Id, options = Options} = Plain) ->
-    Asked = Request#{streamid => Id, body => Body},
-    begin_stream(cowboy_stream, Id, Asked, Options, Rest, Plain);
-request(Ready, Body, Rest, #plain{number = Id} = Plain) ->
-    begin_stream(erlmcp_httpd_route, Id, Body, Ready, Rest, Plain).
-
-begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
-    try Module:init(Id, Asked, Known) of
-        {[{response, Status, Headers, Body}, stop], Handler}
-                when not Plain#plain.closing, not is_map_key(~"connection", Headers) ->
-            at_once(Status, Headers, Body, {Id, Module, Handler}, Rest, Plain);
-        {Commands, Handler} ->
-            Begun = uncounted(Plain#plain{buffer = Rest, number = Id + 1, since = none,
-                                          sent = nothing, stream = {Id, Module, Handler}}),
-            go_on(commands(Commands, behind(Begun)))
+begin_stream(Request, #connection{number = Id, handler = Module, options = Options} = Connection) ->
+    try Module:init(Id, Request, Options) of
+        {Commands, State} ->
+            Begun = Connection#connection{number = Id + 1, stream = {Id, State}},
+            go_on(body(commands(Commands, held(Begun))))
     catch
         Class:Reason:Stacktrace ->
-            ok = erlmcp_httpd_http1_stream:failed(init, [Id, Asked, Known],
-                                                  {Class, Reason, Stacktrace}, Plain#plain.options),
-            _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Plain),
-            ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Plain)
+            ok = failed(init, [Id, Request, Options], {Class, Reason, Stacktrace}, Options),
+            refused(500, Connection)
     end.
 
-%% What lies behind the request was counted with the one before it, and is still held. A few small
-%% requests that come together are not worth it.
-behind(#plain{buffer = Buffer} = Plain) when byte_size(Buffer) > ?BEHIND -> counted(Plain);
-behind(Plain) -> Plain.
+%% What lies behind the request was counted with the one before it, is still held, and as old. A few
+%% small requests that come together are not worth it.
+held(#connection{body = none, buffer = Buffer} = Connection) when byte_size(Buffer) > ?BEHIND ->
+    counted(Connection);
+held(Connection) ->
+    uncounted(Connection).
 
-%% The answer is there already, all of it: most are, and nothing is kept of them. Nobody knows of
-%% the stream, so the next one may have its number.
-at_once(Status, Headers, Body, Stream, Rest, Plain) ->
-    #plain{socket = Socket, transport = Transport, options = Options} = Plain,
-    Answer = [erlmcp_httpd_http1_reply:head(Status, Headers), Body],
-    case erlmcp_httpd_socket:send(Transport, Socket, Answer) of
-        ok ->
-            ok = erlmcp_httpd_http1_stream:terminate(normal, Stream, Options),
-            go_on(left(Rest, Plain));
-        {error, Why} ->
-            ended(socket_error(Why), Plain#plain{stream = Stream})
+%% Gives its stream what there is of the body.
+body(#connection{body = none} = Connection) ->
+    Connection;
+body(#connection{buffer = <<>>} = Connection) ->
+    Connection;
+body(#connection{body = Body, buffer = Buffer} = Connection) ->
+    case erlmcp_httpd_http1_message:body(Buffer, Body) of
+        {done, Data, Behind} ->
+            Read = resumed(Connection#connection{body = none,
+                                                 buffer = erlmcp_httpd_socket:own(Behind)}),
+            data(fin, Data, held(Read));
+        {more, <<>>, Again, Left} ->
+            Connection#connection{body = Left, buffer = Again};
+        {more, Data, Again, Left} ->
+            Room = Connection#connection.room - byte_size(Data),
+            taken(data(nofin, Data, Connection#connection{body = Left, buffer = Again,
+                                                          room = Room}));
+        broken ->
+            broken(Connection)
     end.
 
-left(<<>>, #plain{buffer = <<>>, since = none} = Plain) -> Plain;
-left(Rest, Plain) -> uncounted(Plain#plain{buffer = Rest, since = none}).
+taken(#connection{body = Body, room = Room, paused = false} = Connection) when Body =/= none,
+                                                                              Room =< 0 ->
+    paused(Connection);
+taken(Connection) ->
+    Connection.
 
-%% What is told to the stream.
-
-told(Id, Message, #plain{stream = {Id, Module, Handler}, options = Options} = Plain) ->
-    try Module:info(Id, Message, Handler) of
-        {Commands, Next} -> commands(Commands, Plain#plain{stream = {Id, Module, Next}})
+data(IsFin, Data, #connection{stream = {Id, State}, handler = Module} = Connection) ->
+    #connection{options = Options} = Connection,
+    try Module:data(Id, IsFin, Data, State) of
+        {Commands, Next} -> commands(Commands, Connection#connection{stream = {Id, Next}})
     catch
         Class:Reason:Stacktrace ->
-            ok = erlmcp_httpd_http1_stream:failed(info, [Id, Message, Handler],
-                                                  {Class, Reason, Stacktrace}, Options),
-            commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Plain)
-    end;
-told(_, _, Plain) ->
-    Plain.
+            ok = failed(data, [Id, IsFin, Data, State], {Class, Reason, Stacktrace}, Options),
+            commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Connection)
+    end.
 
-down(Pid, Exit, #plain{children = Children} = Plain) ->
+%% Where the next request would begin is not known.
+broken(#connection{stream = {Id, _}} = Connection) ->
+    case info(Id, broken_body, Connection#connection{closing = true}) of
+        #connection{sent = nothing} = Unanswered -> refused(400, Unanswered);
+        Answered -> ended({connection_error, protocol_error, 'A body is not framed.'}, Answered)
+    end.
+
+%% What its stream is told.
+
+info(Id, Message, #connection{stream = {Id, State}, handler = Module} = Connection) ->
+    #connection{options = Options} = Connection,
+    try Module:info(Id, Message, State) of
+        {Commands, Next} -> commands(Commands, Connection#connection{stream = {Id, Next}})
+    catch
+        Class:Reason:Stacktrace ->
+            ok = failed(info, [Id, Message, State], {Class, Reason, Stacktrace}, Options),
+            commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Connection)
+    end;
+info(_, _, Connection) ->
+    Connection.
+
+down(Pid, Exit, #connection{children = Children} = Connection) ->
     case cowboy_children:down(Children, Pid) of
-        {ok, undefined, Left} -> Plain#plain{children = Left};
-        {ok, Id, Left} -> told(Id, Exit, Plain#plain{children = Left});
-        error -> Plain
+        {ok, undefined, Left} -> Connection#connection{children = Left};
+        {ok, Id, Left} -> info(Id, Exit, Connection#connection{children = Left});
+        error -> Connection
     end.
 
-%% What the handlers want.
+%% What its stream handlers want.
 
-commands([], Plain) ->
-    Plain;
-commands([{response, Status, Headers, Body} | Commands], #plain{sent = nothing} = Plain) ->
-    commands(Commands, sent(Status, Headers, Body, Plain));
-commands([stop | _], Plain) ->
-    stopped(normal, Plain);
-commands([{spawn, Pid, Shutdown} | Commands], #plain{stream = {Id, _, _}} = Plain) ->
-    Children = cowboy_children:up(Plain#plain.children, Pid, Id, Shutdown),
-    commands(Commands, Plain#plain{children = Children});
-commands([{headers, Status, Headers} | Commands], #plain{sent = nothing} = Plain) ->
-    {Framed, Sent} = erlmcp_httpd_http1_reply:framed(Headers),
-    {Known, Next} = connection(Framed, Plain),
-    ok = send(erlmcp_httpd_http1_reply:head(Status, Known), Next),
-    commands(Commands, Next#plain{sent = Sent});
-commands([{data, IsFin, Data} | Commands], Plain) ->
-    ok = data(IsFin, Data, Plain),
-    commands(Commands, case IsFin of
-                           fin -> Plain#plain{sent = all};
-                           nofin -> Plain
-                       end);
-commands([{internal_error, _, _} = Reason | _], Plain) ->
-    stopped(Reason, Plain);
-%% The body is there.
-commands([{flow, _} | Commands], Plain) ->
-    commands(Commands, Plain).
+commands([], Connection) ->
+    Connection;
+commands(Commands, #connection{is_head = true} = Connection) ->
+    perform(erlmcp_httpd_response:without_body(Commands), Connection);
+commands(Commands, Connection) ->
+    perform(Commands, Connection).
 
-data(_, Data, #plain{sent = length} = Plain) -> send(Data, Plain);
-data(IsFin, Data, #plain{sent = chunks} = Plain) -> chunk(IsFin, Data, Plain).
+perform([], Connection) ->
+    Connection;
+perform([{response, Status, Headers, Body} | Commands], #connection{sent = nothing} = Connection) ->
+    perform(Commands, response(Status, Headers, Body, Connection));
+perform([stop | _], Connection) ->
+    stopped(normal, Connection);
+perform([{spawn, Pid, Shutdown} | Commands], #connection{stream = {Id, _}} = Connection) ->
+    Children = cowboy_children:up(Connection#connection.children, Pid, Id, Shutdown),
+    perform(Commands, Connection#connection{children = Children});
+perform([{headers, Status, Headers} | Commands], #connection{sent = nothing} = Connection) ->
+    {Framed, Begun} = framed(Headers, Connection),
+    {Known, Next} = persistence(Framed, Begun),
+    ok = send(erlmcp_httpd_http1_message:head(Status, Known), Next),
+    perform(Commands, Next);
+perform([{data, IsFin, Data} | Commands], Connection) ->
+    ok = content(IsFin, Data, Connection),
+    perform(Commands, case IsFin of
+                          fin -> Connection#connection{sent = all};
+                          nofin -> Connection
+                      end);
+perform([{inform, _, _} | Commands], #connection{version = 'HTTP/1.0'} = Connection) ->
+    perform(Commands, Connection);
+perform([{inform, Status, Headers} | Commands], Connection) ->
+    ok = send(erlmcp_httpd_http1_message:head(Status, Headers), Connection),
+    perform(Commands, Connection);
+perform([{flow, Size} | Commands], #connection{room = Room} = Connection) ->
+    perform(Commands, wanted(Connection#connection{room = max(0, Room) + Size}));
+perform([{internal_error, _, _} = Reason | _], Connection) ->
+    stopped(Reason, Connection).
 
-chunk(IsFin, Data, Plain) ->
-    case erlmcp_httpd_http1_reply:chunk(IsFin, Data) of
-        [] -> ok;
-        Chunk -> send(Chunk, Plain)
+wanted(#connection{body = none} = Connection) -> Connection;
+wanted(Connection) -> resumed(Connection).
+
+response(Status, Headers, Body, Connection) ->
+    {Known, Next} = persistence(Headers, Connection),
+    Head = erlmcp_httpd_http1_message:head(Status, Known),
+    ok = case Headers of
+        #{~"content-length" := Length} when byte_size(Length) >= ?LONG -> pieces(Body, Head, Next);
+        #{} -> send([Head, Body], Next)
+    end,
+    Next#connection{sent = all}.
+
+%% The end of a body whose length is not said is a chunk, or that of its connection.
+framed(#{~"content-length" := _} = Headers, Connection) ->
+    {Headers, Connection#connection{sent = length}};
+framed(Headers, #connection{version = 'HTTP/1.0'} = Connection) ->
+    {Headers, Connection#connection{sent = until_closed, closing = true}};
+framed(Headers, Connection) ->
+    {Headers#{~"transfer-encoding" => ~"chunked"}, Connection#connection{sent = chunks}}.
+
+persistence(#{~"connection" := ~"close"} = Headers, Connection) ->
+    {Headers, Connection#connection{closing = true}};
+persistence(Headers, #connection{closing = true} = Connection) ->
+    {Headers#{~"connection" => ~"close"}, Connection};
+persistence(Headers, #connection{version = 'HTTP/1.0'} = Connection) ->
+    {Headers#{~"connection" => ~"keep-alive"}, Connection};
+persistence(Headers, Connection) ->
+    {Headers, Connection}.
+
+content(IsFin, Data, #connection{sent = Framing} = Connection) ->
+    Bytes = case Framing of
+        chunks -> erlmcp_httpd_http1_message:chunk(IsFin, Data);
+        _ -> Data
+    end,
+    case iolist_size(Bytes) of
+        0 -> ok;
+        Size when Size =< ?PIECE -> send(Bytes, Connection);
+        _ -> pieces(Bytes, [], Connection)
     end.
 
-sent(Status, Headers, Body, Plain) ->
-    {Known, Next} = connection(Headers, Plain),
-    ok = send([erlmcp_httpd_http1_reply:head(Status, Known), Body], Next),
-    Next#plain{sent = all}.
+%% Parts of what there is, not copies.
+pieces(Body, Head, Connection) ->
+    Pieces = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec([Head, Body])]),
+    lists:foreach(fun(Piece) -> ok = send(Piece, Connection) end, Pieces).
 
-connection(#{~"connection" := ~"close"} = Headers, Plain) ->
-    {Headers, Plain#plain{closing = true}};
-connection(Headers, #plain{closing = true} = Plain) ->
-    {Headers#{~"connection" => ~"close"}, Plain};
-connection(Headers, Plain) ->
-    {Headers, Plain}.
+cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
+cut_up(Piece) -> [Piece].
 
-send(Bytes, #plain{socket = Socket, transport = Transport} = Plain) ->
+send(Bytes, #connection{socket = Socket, transport = Transport} = Connection) ->
     case erlmcp_httpd_socket:send(Transport, Socket, Bytes) of
         ok -> ok;
-        {error, Why} -> ended(socket_error(Why), Plain)
+        {error, Why} -> ended(socket_error(Why), Connection)
     end.
 
 socket_error(Why) ->
     {socket_error, Why, 'An error has occurred on the socket.'}.
 
-stopped(normal, #plain{sent = nothing} = Plain) ->
-    stopped(normal, sent(204, #{}, <<>>, Plain));
-stopped(Reason, #plain{sent = nothing} = Plain) ->
-    stopped(Reason, sent(500, #{~"content-length" => ~"0"}, <<>>, Plain));
-stopped(Reason, #plain{sent = chunks} = Plain) ->
-    ok = chunk(fin, <<>>, Plain),
-    stopped(Reason, Plain#plain{sent = all});
-stopped(Reason, #plain{stream = {Id, _, _}, children = Children, closing = Closing} = Plain) ->
-    ok = terminate_stream(Reason, Plain),
-    Rested = Plain#plain{stream = none, children = cowboy_children:shutdown(Children, Id)},
-    %% What has a length and less than that can only be cut.
-    case Closing orelse Reason =/= normal orelse Plain#plain.sent =/= all of
+stopped(normal, #connection{sent = nothing} = Connection) ->
+    stopped(normal, response(204, #{}, <<>>, Connection));
+stopped(Reason, #connection{sent = nothing} = Connection) ->
+    stopped(Reason, response(500, #{~"content-length" => ~"0"}, <<>>, Connection));
+stopped(Reason, #connection{sent = chunks} = Connection) ->
+    ok = content(fin, <<>>, Connection),
+    stopped(Reason, Connection#connection{sent = all});
+stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
+                            closing = Closing, sent = Sent} = Connection) ->
+    ok = terminate_stream(Reason, Connection),
+    Rested = Connection#connection{stream = none,
+                                   children = cowboy_children:shutdown(Children, Id)},
+    %% A response with a length and less than that can only be cut; and of a body that nobody reads
+    %% the rest would be taken for a request.
+    case Closing orelse Reason =/= normal orelse Sent =/= all orelse Body =/= none of
         true -> ended(Reason, Rested);
         false -> Rested
     end.
 
-terminate_stream(Reason, #plain{stream = Stream, options = Options}) ->
-    erlmcp_httpd_http1_stream:terminate(Reason, Stream, Options).
-
-read_on(#plain{socket = Socket, transport = Transport, asked = Asked} = Plain) ->
+read_on(#connection{socket = Socket, transport = Transport, asked = Asked} = Connection) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
         ok when Asked < ?OFTEN ->
-            Plain#plain{asked = Asked + 1};
+            Connection#connection{asked = Asked + 1};
         ok ->
             ok = erlmcp_heap:slow_connection(false),
-            Plain#plain{asked = 0, quiet_ms = erlmcp_hibernate_delay:first_ms()};
+            Connection#connection{asked = 0, quiet_ms = erlmcp_hibernate_delay:first_ms()};
         {error, Why} ->
-            ended(socket_error(Why), Plain)
+            ended(socket_error(Why), Connection)
     end.
 
 %% Its end.
 
-%% Whoever is being answered is answered; then it is over.
-closing(#plain{stream = none} = Plain) ->
-    ended({stop, {exit, shutdown}, 'Parent process requested shutdown.'}, Plain);
-closing(Plain) ->
-    loop(Plain#plain{closing = true}).
+%% A client that is being answered is answered; then it is over.
+closing(#connection{stream = none} = Connection) ->
+    ended({stop, {exit, shutdown}, 'Parent process requested shutdown.'}, Connection);
+closing(Connection) ->
+    loop(Connection#connection{closing = true}).
 
 %% Nothing more is read.
--spec cut(term(), #plain{}) -> no_return().
-cut(Reason, #plain{children = Children} = Plain) ->
-    ok = terminate_stream(Reason, Plain),
+-spec cut(term(), #connection{}) -> no_return().
+cut(Reason, #connection{children = Children} = Connection) ->
+    ok = terminate_stream(Reason, Connection),
     ok = cowboy_children:terminate(Children),
-    _ = uncounted(Plain),
+    _ = uncounted(Connection),
     exit({shutdown, Reason}).
 
--spec ended(term(), #plain{}) -> no_return().
-ended(Reason, #plain{socket = Socket, transport = Transport, children = Children} = Plain) ->
-    ok = terminate_stream(Reason, Plain),
+-spec ended(term(), #connection{}) -> no_return().
+ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) ->
+    #connection{children = Children} = Connection,
+    ok = slow_consumer(Reason, Connection),
+    ok = terminate_stream(Reason, Connection),
     ok = cowboy_children:terminate(Children),
-    _ = uncounted(Plain),
+    _ = uncounted(Connection),
     case Transport:shutdown(Socket, write) of
         ok -> erlmcp_httpd_socket:linger(Transport, Socket, ?LINGER);
         {error, _} -> ok
     end,
     exit({shutdown, Reason}).
 
-%% Cowboy reads what was read of the next request as if it came now.
-hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
-                 options = Options, buffer = Buffer, children = Children} = Plain) ->
-    ok = cowboy_children:terminate(Children),
-    _ = uncounted(Plain),
-    %% Whether it is slow is not looked at any more.
-    ok = erlmcp_heap:slow_connection(false),
-    _ = [self() ! Message || Message <- erlmcp_httpd_socket:unread(Transport, Socket, Buffer)],
-    %% Over TLS, HTTP/2 is agreed on beforehand.
-    Protocol = case Buffer of
-        <<"PRI", _/binary>> when Transport =:= ranch_tcp -> erlmcp_httpd_http2_writes;
-        _ -> erlmcp_httpd_http1_reads
-    end,
-    Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).
+slow_consumer({socket_error, timeout, _}, #connection{options = #{erlmcp := Config}}) ->
+    #{instance := #{key := Key, limits := #{send_timeout_ms := Limit}}} = Config,
+    erlmcp_slow_consumer:cut(Key, Limit);
+slow_consumer(_, _) ->
+    ok.
+
+terminate_stream(_, #connection{stream = none}) ->
+    ok;
+terminate_stream(Reason, #connection{stream = {Id, State}, handler = Module, options = Options}) ->
+    try Module:terminate(Id, Reason, State) of
+        _ -> ok
+    catch
+        Class:Why:Stacktrace ->
+            failed(terminate, [Id, Reason, State], {Class, Why, Stacktrace}, Options)
+    end.
+
+failed(Callback, Arguments, {Class, Reason, Stacktrace}, Options) ->
+    Log = cowboy_stream:make_error_log(Callback, Arguments, Class, Reason, Stacktrace),
+    _ = cowboy:log(Log, Options),
+    ok.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).
 
 -doc false.
--spec system_continue(pid(), list(), #plain{}) -> rest() | no_return().
-system_continue(_, _, Plain) ->
-    loop(Plain).
+-spec system_continue(pid(), list(), #connection{}) -> rest() | no_return().
+system_continue(_, _, Connection) ->
+    loop(Connection).
 
 -doc false.
--spec system_terminate(term(), pid(), list(), #plain{}) -> no_return().
-system_terminate(_, _, _, Plain) ->
-    closing(Plain).
+-spec system_terminate(term(), pid(), list(), #connection{}) -> no_return().
+system_terminate(_, _, _, Connection) ->
+    closing(Connection).
 
 -doc false.
--spec system_code_change(#plain{}, module(), term(), term()) -> {ok, #plain{}}.
-system_code_change(Plain, _, _, _) ->
-    {ok, Plain}.
+-spec system_code_change(#connection{}, module(), term(), term()) -> {ok, #connection{}}.
+system_code_change(Connection, _, _, _) ->
+    {ok, Connection}.

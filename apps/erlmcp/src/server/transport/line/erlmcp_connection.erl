@@ -113,7 +113,7 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
-        lines(erlmcp_line:flush(Framing), Connection),
+        lines(erlmcp_line:flush(Framing), Connection#{framing := erlmcp_line:give_up(Framing)}),
     %% The subscriptions of a client that has no more to say end, and it may still read so.
     Ends = [framed(Bytes, Next)
             || Id := {_, Closed} <- Watched, Id =/= session,
@@ -228,7 +228,8 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
         {[{call, _}], _} ?= handled(Json, Session, Connection),
         ok ?= erlmcp_calls:check_id(Id, Calls),
         ok ?= erlmcp_connection_queue:check_id(Id, Queue),
-        Request = #{id => Id, era => erlmcp_engine:era(Json, Envelope), line => Line},
+        Request = #{id => Id, era => erlmcp_engine:era(Json, Envelope), line => Line,
+                    since => erlang:monotonic_time(millisecond)},
         {ok, Longer} ?= erlmcp_connection_queue:add(Request, Limits, Queue),
         {[], Connection#{queue := Longer}}
     else
@@ -321,10 +322,10 @@ effects([], Out, Connection) ->
     {lists:reverse(Out), Connection};
 effects([{reply, _, Bytes} | Effects], Out, Connection) ->
     effects(Effects, [framed(Bytes, Connection) | Out], Connection);
-effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
+effects([{call, Call} | Effects], Out, #{calls := Calls, sessions := Sessions} = Connection) ->
     maybe
         start ?= quick(Call, Connection),
-        {ok, Started} ?= erlmcp_calls:start(Call, Calls),
+        {ok, Started} ?= erlmcp_calls:start(Call#{session => Sessions}, Calls),
         effects(Effects, Out, Connection#{calls := Started})
     else
         {{reply, _, Bytes}, Said} ->
@@ -504,10 +505,15 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
         _ -> {lists:reverse(Out), Connection}
     end.
 
--doc "Returns how many bytes have arrived and were not handled: of a line, and of what waits.".
--spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer()}.
+-doc """
+Returns how many bytes have arrived and were not handled: of a line, and of requests that wait; and
+when the first of these came, in milliseconds.
+""".
+-spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
+                             WaitingSince :: integer() | infinity}.
 held(#{framing := Framing, queue := Queue}) ->
-    {erlmcp_line:held(Framing), erlmcp_connection_queue:bytes(Queue)}.
+    {erlmcp_line:held(Framing), erlmcp_connection_queue:bytes(Queue),
+     erlmcp_connection_queue:since(Queue)}.
 
 -doc "Gives up what is held, and returns the refusals.".
 -spec give_up(connection()) -> {iodata(), connection()}.

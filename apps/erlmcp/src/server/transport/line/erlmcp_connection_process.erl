@@ -28,7 +28,7 @@ nothing more is read until `read_on/1`.
     {data, binary()} | passive | end_of_input | lost | ignore | other.
 -doc "Writes; may wait as long as the channel's bound lets it.".
 -callback write(channel(), iodata()) -> ok | {error, term()}.
--doc "Reads no more until `read_on/1`; a channel that cannot wait reads on.".
+-doc "Reads no more until `read_on/1`.".
 -callback pause(channel()) -> ok.
 -doc "Reads again.".
 -callback read_on(channel()) -> ok.
@@ -36,6 +36,9 @@ nothing more is read until `read_on/1`.
 -callback linger(channel()) -> ok.
 -doc "The end: nothing more is written.".
 -callback close(channel()) -> ok.
+
+%% A channel without these cannot wait, and reads on.
+-optional_callbacks([pause/1, read_on/1, linger/1]).
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
@@ -56,8 +59,10 @@ nothing more is read until `read_on/1`.
     timer :: undefined | reference(),
     input = open :: open | ended,
     busy = false :: boolean(),
-    %% bytes of a message that has begun, as they are counted
+    %% bytes that have come and were not handled, as they are counted
     held = 0 :: non_neg_integer(),
+    %% milliseconds: when the line came that is unfinished; an atom is more than any number
+    begun = infinity :: integer() | infinity,
     paused = false :: boolean(),
     %% milliseconds without a message after which the process hibernates
     quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer()
@@ -105,7 +110,7 @@ now_ms() ->
 handle(Message, Shell) ->
     case gather(Message, {[], 0}, Shell, ?GATHER) of
         {lost, Next} -> stop(Next);
-        {stranger, Ready, Next} -> turn_away(Ready, Next);
+        {last, Ready, Next} -> say_last(Ready, Next);
         {Ready, Left, Next} when Left =< ?GATHER - ?MANY ->
             written(write(Ready, Next), busy(true, Next));
         {Ready, _, Next} ->
@@ -121,8 +126,8 @@ gather(Message, Ready, Shell, Left) ->
     case step(Message, Shell) of
         lost ->
             {lost, Shell};
-        {stranger, Bytes, Next} ->
-            {stranger, joined(Ready, Bytes), Next};
+        {last, Bytes, Next} ->
+            {last, joined(Ready, Bytes), Next};
         {Bytes, Next} ->
             More = {_, Size} = joined(Ready, Bytes),
             more(Size < ?READY andalso Left > 0, More, Next, Left)
@@ -141,9 +146,7 @@ more(false, Ready, Shell, Left) ->
     {Ready, Left, Shell}.
 
 step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Connection} = Shell) ->
-    Refusal = erlmcp_connection:receive_timeout(Connection),
-    _ = write({Refusal, iolist_size(Refusal)}, Shell),
-    lost;
+    {last, erlmcp_connection:receive_timeout(Connection), Shell};
 step({erlmcp_unfinished_messages, {unfinished, Verdict}}, Shell) ->
     verdict(Verdict, Shell);
 step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
@@ -151,13 +154,13 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
         {data, Bytes} ->
             case erlmcp_connection:data(Bytes, Connection) of
                 {stranger, Out, Next} ->
-                    {stranger, Out, Shell#shell{connection = Next}};
+                    {last, Out, Shell#shell{connection = Next}};
                 {Input, Out, Next} ->
                     answered({Out, Next}, timer(Input, counted(Input, Next, Shell)))
             end;
         end_of_input ->
-            answered(erlmcp_connection:end_of_input(Connection),
-                     timer(complete, held(0, Shell#shell{input = ended})));
+            {_, Next} = Answer = erlmcp_connection:end_of_input(Connection),
+            answered(Answer, timer(complete, counted(complete, Next, Shell#shell{input = ended})));
         lost ->
             lost;
         passive ->
@@ -167,21 +170,30 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
             {[], Shell};
         other ->
             {_, Next} = Answer = erlmcp_connection:info(Message, Connection),
-            answered(Answer, counted(complete, Next, Shell))
+            answered(Answer, counted(unfinished, Next, Shell))
     end.
 
-%% A message that was there in one read is not counted, unless it waits.
+%% A message that was there in one read is not counted, unless it waits. The age is that of the line
+%% or the request that came first.
 counted(Input, Connection, #shell{held = Before} = Shell) ->
     case erlmcp_connection:held(Connection) of
-        {Begun, Waiting} when Begun + Waiting =:= Before -> Shell;
-        %% Of another message: its age begins anew.
-        {Begun, 0} when Input =:= started -> held(Begun, held(0, Shell));
-        {Begun, Waiting} -> held(Begun + Waiting, Shell)
+        {0, 0, _} when Before =:= 0 ->
+            Shell;
+        {Begun, Waiting, WaitingSince} ->
+            #shell{begun = Since} = Next = begun(Begun, Input, Shell),
+            held(Begun + Waiting, min(Since, WaitingSince), Next)
     end.
 
-held(Held, #shell{held = Before, paused = Paused} = Shell) ->
+begun(0, _, Shell) ->
+    Shell#shell{begun = infinity};
+begun(_, Input, #shell{begun = Since} = Shell) when Input =:= started; Since =:= infinity ->
+    Shell#shell{begun = now_ms()};
+begun(_, _, Shell) ->
+    Shell.
+
+held(Held, Since, #shell{held = Before, paused = Paused} = Shell) ->
     Next = Shell#shell{held = Held},
-    case erlmcp_unfinished_messages:count(owner(), Before, Held) of
+    case erlmcp_unfinished_messages:count(owner(), Before, Held, Since) of
         wait when not Paused -> paused(true, Next);
         ok when Held =:= 0, Paused -> paused(false, Next);
         _ -> Next
@@ -190,12 +202,21 @@ held(Held, #shell{held = Before, paused = Paused} = Shell) ->
 owner() ->
     {self(), erlmcp_unfinished_messages}.
 
-paused(Paused, #shell{module = Module, channel = Channel} = Shell) ->
-    ok = case Paused of
-        true -> Module:pause(Channel);
-        false -> Module:read_on(Channel)
-    end,
-    Shell#shell{paused = Paused}.
+%% Nothing more is to be read of an input that has ended.
+paused(Paused, #shell{input = ended} = Shell) ->
+    Shell#shell{paused = Paused};
+paused(true, Shell) ->
+    ok = if_it_waits(pause, Shell),
+    Shell#shell{paused = true};
+paused(false, Shell) ->
+    ok = if_it_waits(read_on, Shell),
+    Shell#shell{paused = false}.
+
+if_it_waits(Callback, #shell{module = Module, channel = Channel}) ->
+    case erlang:function_exported(Module, Callback, 1) of
+        true -> Module:Callback(Channel);
+        false -> ok
+    end.
 
 verdict(go_on, #shell{paused = true} = Shell) ->
     {[], paused(false, Shell)};
@@ -206,17 +227,15 @@ verdict(refused, #shell{connection = Connection, receive_timeout = Timeout} = Sh
     case erlmcp_unfinished_messages:is_refused(owner()) of
         true ->
             {Out, Next} = erlmcp_connection:give_up(Connection),
-            refused({Out, Next}, Timeout, timer(complete, held(0, Shell)));
+            {_, Freed} = Answer =
+                answered({Out, Next}, timer(complete, counted(complete, Next, Shell))),
+            case Timeout of
+                infinity -> Answer;
+                _ -> {last, Out, Freed}
+            end;
         false ->
             {[], Shell}
     end.
-
-refused(Answer, infinity, Shell) ->
-    answered(Answer, Shell);
-refused({Out, _}, _, #shell{module = Module, channel = Channel} = Shell) ->
-    _ = write({Out, iolist_size(Out)}, Shell),
-    ok = Module:linger(Channel),
-    lost.
 
 timer(complete, #shell{timer = undefined} = Shell) ->
     Shell;
@@ -250,9 +269,9 @@ written(ok, Shell) ->
     loop(Shell).
 
 %% What was written is not to be lost with what the client goes on sending.
-turn_away(Ready, #shell{module = Module, channel = Channel} = Shell) ->
+say_last(Ready, Shell) ->
     case write(Ready, Shell) of
-        ok -> ok = Module:linger(Channel);
+        ok -> ok = if_it_waits(linger, Shell);
         {error, _} -> ok
     end,
     stop(Shell).

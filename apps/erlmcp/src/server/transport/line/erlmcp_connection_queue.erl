@@ -5,12 +5,14 @@ The requests of one connection that wait because as many of its calls run as may
 (`queue_per_connection`) and in bytes (`queue_bytes_per_connection`). Pure.
 """.
 
--export([check_id/2, add/3, take/1, cancel/2, keep/2, ids/1, bytes/1]).
+-export([check_id/2, add/3, take/1, cancel/2, keep/2, ids/1, bytes/1, since/1]).
 
 -export_type([queue/0, request/0]).
 
 -type request() ::
-    #{id := erlmcp_message:id(), era := erlmcp_revision:era(), line := binary()}.
+    #{id := erlmcp_message:id(), era := erlmcp_revision:era(), line := binary(),
+      %% milliseconds: when it came
+      since := integer()}.
 -record(queue, {
     bytes = 0 :: non_neg_integer(),
     %% the number of the next one
@@ -114,3 +116,11 @@ ids(#queue{requests = Requests}) -> [Id || #{id := Id} <- gb_trees:values(Reques
 -spec bytes(queue()) -> non_neg_integer().
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.
+
+-doc "Returns when the request came that has waited longest, in milliseconds.".
+-spec since(queue()) -> integer() | infinity.
+since(none) ->
+    infinity;
+since(#queue{requests = Requests}) ->
+    {_, #{since := Since}} = gb_trees:smallest(Requests),
+    Since.

@@ -8,7 +8,7 @@ are; it ends with its client and with its server.
 -behaviour(erlmcp_connection_process).
 
 -export([start/3]).
--export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
+-export([received/2, write/2, close/1]).
 
 %% Milliseconds in which a client has to take what it is sent.
 -define(TAKE, 30_000).
@@ -64,19 +64,6 @@ write(#channel{client = Client, client_monitor = Monitor}, Bytes) ->
     after ?TAKE ->
         {error, timeout}
     end.
-
-%% A client of this node sends whole lines.
--doc false.
-pause(_) ->
-    ok.
-
--doc false.
-read_on(_) ->
-    ok.
-
--doc false.
-linger(_) ->
-    ok.
 
 -doc false.
 close(_) ->

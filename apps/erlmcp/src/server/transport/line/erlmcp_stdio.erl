@@ -17,7 +17,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 
 -export([child_spec/2]).
 -export([start_link/2, init/4]).
--export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
+-export([received/2, write/2, close/1]).
 
 %% Milliseconds that what was written has to be read after the end, and between two looks at it.
 -define(DRAIN, 30_000).
@@ -90,19 +90,6 @@ write(Port, Bytes, Left) ->
     catch
         error:badarg -> {error, closed}
     end.
-
-%% A port reads as long as it is open.
--doc false.
-pause(_) ->
-    ok.
-
--doc false.
-read_on(_) ->
-    ok.
-
--doc false.
-linger(_) ->
-    ok.
 
 %% A client that reads late misses nothing; one that does not read holds up nobody for ever.
 -doc false.

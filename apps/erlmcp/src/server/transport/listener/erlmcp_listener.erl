@@ -8,7 +8,7 @@ descriptors for, and how long a client that does not read is waited for.
 
 -export([child_spec/2, hard_stop/1, start_link/2, reason/1]).
 -export([socket_options/2, backlog/0, acceptors/0, is_loopback/1, accept/2]).
--export([start_connection/1]).
+-export([start_connection/1, load/1]).
 
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
@@ -116,22 +116,29 @@ start_connection({Module, Function, Arguments}) ->
 start_link({Module, Function, Arguments}, Address) ->
     %% A node may have been started without them for want of a listener (m:erlmcp_cli_boot).
     {ok, _} = application:ensure_all_started(cowboy),
-    ok = load(code:get_mode()),
+    ok = load(?NEEDED),
+    %% The log says so, too: what OTP prints reports with.
+    _ = code:ensure_loaded(io_lib_pretty),
     ok = wait(Address, ?LOOKS),
     apply(Module, Function, Arguments).
 
-%% Where modules are loaded when they are called first, that would be when there is no descriptor to
-%% read them with.
-load(interactive) ->
-    _ = code:ensure_modules_loaded(lists:append([modules(Application) || Application <- ?NEEDED])),
-    ok;
-load(embedded) ->
-    ok.
+-doc """
+Loads the modules of applications. Where modules are loaded when they are called first, that would
+be when there is no descriptor to read them with.
+""".
+-spec load([atom()]) -> ok.
+load(Applications) ->
+    case code:get_mode() of
+        interactive -> lists:foreach(fun load_application/1, Applications);
+        embedded -> ok
+    end.
 
-modules(Application) ->
+%% One by one: all that is read for several at once is in memory together.
+load_application(Application) ->
     _ = application:load(Application),
     {ok, Modules} = application:get_key(Application, modules),
-    Modules.
+    %% Some may be for what this machine has not.
+    lists:foreach(fun(Module) -> _ = code:ensure_loaded(Module) end, Modules).
 
 -doc "Why a listener could not listen: ranch wraps it in the reasons of its own supervisors.".
 -spec reason(term()) -> term().

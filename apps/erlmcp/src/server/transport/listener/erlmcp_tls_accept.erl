@@ -8,12 +8,17 @@ Whose they are then has `ranch_ssl` for them.
 -export([recv_proxy_header/2, handshake/2, handshake/3, peername/1, sockname/1, close/1, cleanup/1,
          format_error/1]).
 
+%% The applications whose modules shake hands.
+-define(NEEDED, [ssl, public_key, crypto, asn1]).
+
 -type options() :: ranch:transport_opts(ranch_ssl:opts()).
 -type address() :: {inet:ip_address(), inet:port_number()}.
 
 -doc false.
 -spec listen(options()) -> {ok, ssl:sslsocket()} | {error, atom()}.
-listen(Options) -> ranch_ssl:listen(Options).
+listen(Options) ->
+    ok = erlmcp_listener:load(?NEEDED),
+    ranch_ssl:listen(Options).
 
 -doc false.
 -spec accept(ssl:sslsocket(), timeout()) -> {ok, ssl:sslsocket()} | {error, atom()}.

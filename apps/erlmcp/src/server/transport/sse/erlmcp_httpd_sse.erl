@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_sse).
 -moduledoc """
-HTTP+SSE, the transport of 2024-11-05, as the stream handler in front of `erlmcp_httpd_stream` where
-a listener has it: requests at its two endpoints are answered here, all others there.
+A request of HTTP+SSE, the transport of 2024-11-05, where a listener has that: what
+`m:erlmcp_httpd_stream` does for it.
 
 A GET request opens a session (`erlmcp_httpd_sse_session`) and is its stream. Its first event names
 the endpoint for POST requests, which hand their messages to the session.
@@ -9,9 +9,12 @@ the endpoint for POST requests, which hand their messages to the session.
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 """.
 
--behaviour(cowboy_stream).
+-export([init/3, data/3, info/3, terminate/1]).
 
--export([init/3, data/4, info/3, terminate/3, early_error/5]).
+-export_type([asks/0, state/0]).
+
+-doc "A stream, whose first event names the path for messages; or a message for a session.".
+-type asks() :: {open, MessagePath :: binary()} | {message, Session :: binary()}.
 
 %% Milliseconds that a session has to end by itself.
 -define(SHUTDOWN, 1000).
@@ -34,61 +37,46 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
     timer :: undefined | reference()
 }).
 
--doc false.
-init(StreamId, #{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endpoints} = Options) ->
-    Owner = {self(), {self(), StreamId}},
-    case Endpoints of
-        #{path := Path} ->
-            open(Request, Endpoints, Owner, Config);
-        #{message_path := Path} ->
-            post(Request, #sse_message{owner = Owner, config = Config});
-        #{} ->
-            erlmcp_httpd_stream:init(StreamId, Request, Options)
-    end.
+-opaque state() :: #sse_stream{} | #sse_message{}.
 
-open(Request, #{message_path := MessagePath}, Owner, Config) ->
+-doc "Begins to serve a request that may enter.".
+-spec init(erlmcp_httpd_route:route(), erlmcp_call:owner(), cowboy_req:req()) ->
+    {cowboy_stream:commands(), state()}.
+init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal} = Identity} = Config,
-    #{version := Version, peer := {Ip, _}} = Request,
-    maybe
-        ok ?= erlmcp_httpd_request:check_stream(Request),
-        {ok, Pid, Id} ?= erlmcp_httpd_sse_session:open(Owner, Principal, Ip, Instance),
-        ok = erlmcp_httpd_auth:expire(Identity, Owner),
-        Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
-        {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
-         #sse_stream{session = Pid, id = Id, config = Config, version = Version}}
-    else
+    case erlmcp_httpd_sse_session:open(Owner, Principal, Ip, Instance) of
+        {ok, Pid, Id} ->
+            ok = erlmcp_httpd_auth:expire(Identity, Owner),
+            Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
+            #{version := Version} = Request,
+            {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
+             #sse_stream{session = Pid, id = Id, config = Config, version = Version}};
         {error, Refusal} ->
-            refuse(Refusal, ~"GET", Request, #sse_message{owner = Owner, config = Config})
-    end.
-
-post(Request, #sse_message{owner = Owner, config = Config} = Message) ->
+            refuse(Refusal, Request, #sse_message{owner = Owner, config = Config})
+    end;
+init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
-    maybe
-        {ok, Id} ?= erlmcp_httpd_request:check_message(Request, Config),
-        %% Asked again when its body is there; until then nobody waits for a body in vain.
-        {ok, _, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
-        received(erlmcp_httpd_body:read(Request, Owner, Config),
-                 Message#sse_message{session = Id})
-    else
-        {error, Refusal} -> refuse(Refusal, ~"POST", Request, Message);
-        error -> refuse(gone(), ~"POST", Request, Message)
+    Message = #sse_message{owner = Owner, config = Config, session = Id},
+    %% Asked again when its body is there; until then nobody waits for a body in vain.
+    case erlmcp_instance:find_session({sse, Id}, Principal, Instance) of
+        {ok, _, _} -> received(erlmcp_httpd_body:read(Request, Owner, Config), Message);
+        error -> refuse(gone(), Request, Message)
     end.
 
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"sessionId: no such session; open a new stream").
 
-refuse(Refusal, Allowed, Request, #sse_message{owner = Owner, config = Config} = Message) ->
-    Extra = case erlmcp_refusal:status(Refusal) of
-        405 -> #{~"allow" => Allowed};
-        _ -> #{}
-    end,
-    received(erlmcp_httpd_body:refuse(Refusal, Extra, Request, Owner, Config), Message).
+refuse(Refusal, Request, #sse_message{owner = Owner, config = Config} = Message) ->
+    received(erlmcp_httpd_body:refuse(Refusal, #{}, Request, Owner, Config), Message).
 
--doc false.
-data(_, IsFin, Data, #sse_message{body = Body} = Message) ->
+-doc "Takes what came of the request's body.".
+-spec data(cowboy_stream:fin(), binary(), state()) -> {cowboy_stream:commands(), state()}.
+data(_, _, #sse_message{body = none} = Message) ->
+    {[], Message};
+data(IsFin, Data, #sse_message{body = Body} = Message) ->
     received(erlmcp_httpd_body:data(IsFin, Data, Body), Message);
-data(StreamId, IsFin, Data, Other) ->
-    erlmcp_httpd_stream:data(StreamId, IsFin, Data, Other).
+data(_, _, #sse_stream{} = Stream) ->
+    {[], Stream}.
 
 received({more, Commands, Body}, Message) -> {Commands, Message#sse_message{body = Body}};
 received({whole, Bytes}, Message) -> hand_over(Bytes, Message#sse_message{body = none});
@@ -116,7 +104,8 @@ hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = M
             {erlmcp_httpd_response:refuse(Refusal), Message}
     end.
 
--doc false.
+-doc "Takes what the session, and the timers, say to the stream.".
+-spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(StreamId, {write, Bytes}, #sse_stream{} = Stream) ->
     %% Handled when the bytes have been written.
     self() ! {{self(), StreamId}, written},
@@ -152,15 +141,12 @@ info(_, untaken, #sse_message{} = Message) ->
     {erlmcp_httpd_response:refuse(Refusal), Message};
 info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_httpd_body:late(Body), Message#sse_message{body = none}};
-%% Cowboy's answer to a body that it cannot read.
-info(_, {response, 400, _, _}, #sse_message{body = Body} = Message) when Body =/= none ->
+info(_, broken_body, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_httpd_body:broken(Body), Message#sse_message{body = none}};
 info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/= none ->
     received(erlmcp_httpd_body:told(Verdict, Body), Message);
 info(_, _, #sse_message{} = Message) ->
-    {[], Message};
-info(StreamId, Message, Other) ->
-    erlmcp_httpd_stream:info(StreamId, Message, Other).
+    {[], Message}.
 
 %% What HTTP/2 still holds for a client that does not read is given up with a reset.
 ended({shutdown, slow_consumer}, #sse_stream{version = 'HTTP/2'}) ->
@@ -168,15 +154,9 @@ ended({shutdown, slow_consumer}, #sse_stream{version = 'HTTP/2'}) ->
 ended(_, _) ->
     erlmcp_httpd_response:ended(true).
 
-%% A session is told of the end of its stream as the stream's child.
--doc false.
-terminate(_, _, #sse_stream{}) ->
+-doc "Ends the request. A session hears of the end of its stream as the stream's child.".
+-spec terminate(state()) -> ok.
+terminate(#sse_stream{}) ->
     ok;
-terminate(_, _, #sse_message{body = Body}) ->
-    erlmcp_httpd_body:forget(Body);
-terminate(StreamId, Reason, Other) ->
-    erlmcp_httpd_stream:terminate(StreamId, Reason, Other).
-
--doc false.
-early_error(_, _, _, Response, _) ->
-    Response.
+terminate(#sse_message{body = Body}) ->
+    erlmcp_httpd_body:forget(Body).

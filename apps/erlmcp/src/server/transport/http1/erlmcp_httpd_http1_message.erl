@@ -1,0 +1,422 @@
+-module(erlmcp_httpd_http1_message).
+-moduledoc """
+The messages of HTTP/1.1 as a server reads and writes them: heads of requests, their bodies, heads
+of responses, and chunks. Bytes that are no HTTP/1.1 are refused with a status, and so is what is
+larger than its bound. HTTP/1.0 is read, too. Pure.
+
+Source: RFC 9112; RFC 9110.
+""".
+
+-export([patterns/0, split/2, has_line/1, parse/2, framing/1, body/2]).
+-export([head/2, chunk/2]).
+
+-export_type([patterns/0, head/0, body/0, status/0]).
+
+-doc "The patterns that heads are searched for; a listener compiles them once.".
+-opaque patterns() :: #{head_end := term(), line_end := term(), space := term(), colon := term(),
+                        forbidden := term()}.
+
+-doc """
+The head of a request, with the keys that cowboy's requests have for it. `port` is that of the
+`Host`, if it has one; `closes` says whether the connection ends with the response.
+""".
+-type head() :: #{method := binary(), path := binary(), qs := binary(),
+                  version := 'HTTP/1.1' | 'HTTP/1.0', headers := #{binary() => binary()},
+                  host := binary(), port := undefined | inet:port_number(),
+                  has_body := boolean(), body_length := undefined | non_neg_integer(),
+                  closes := boolean()}.
+
+-doc "How much of a body is still to be read.".
+-opaque body() :: {length, Left :: pos_integer()} | {chunks, cow_http_te:state()} | trailers.
+
+-doc "Why a request is refused.".
+-type status() :: 400 | 414 | 417 | 431 | 501 | 505.
+
+%% Bytes of a request line, of a head in all, of a name and of a value. Tokens are longer: their
+%% scheme, and the longest one that is looked at.
+-define(REQUEST_LINE, 8_000).
+-define(HEAD, 524_288).
+-define(NAME, 64).
+-define(VALUE, 4_096).
+-define(AUTHORIZATION, 16_400).
+-define(HOST, 255).
+-define(METHOD, 31).
+%% Fields of a head, and empty lines before it.
+-define(FIELDS, 100).
+-define(EMPTY, 5).
+%% Bytes of the fields behind a body in chunks.
+-define(TRAILERS, 4_096).
+
+-define(IS_UPPER(C), C >= $A, C =< $Z).
+-define(IS_TOKEN(C), C >= $a, C =< $z; C >= $0, C =< $9; C =:= $-; C =:= $_; C =:= $!; C =:= $#;
+                     C =:= $$; C =:= $%; C =:= $&; C =:= $'; C =:= $*; C =:= $+; C =:= $.;
+                     C =:= $^; C =:= $`; C =:= $|; C =:= $~).
+
+-doc "Compiles the patterns.".
+-spec patterns() -> patterns().
+patterns() ->
+    #{head_end => binary:compile_pattern(~"\r\n\r\n"),
+      line_end => binary:compile_pattern(~"\r\n"),
+      space => binary:compile_pattern(~" "),
+      colon => binary:compile_pattern(~":"),
+      forbidden => binary:compile_pattern([~"\r", ~"\n", <<0>>])}.
+
+-doc """
+Splits `Bytes` behind their first head, which is given without its empty line. Where the head goes
+on, `Seen` is what the next call takes in place of 0, so that no byte is searched twice.
+""".
+-spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
+    {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}
+    | {error, status()}.
+split({<<"\r\n", _/binary>> = Bytes, _}, Patterns) ->
+    empty_lines(Bytes, 0, Patterns);
+split({Bytes, Seen}, #{head_end := HeadEnd} = Patterns) ->
+    From = max(0, Seen - 3),
+    Size = byte_size(Bytes),
+    case binary:match(Bytes, HeadEnd, [{scope, {From, Size - From}}]) of
+        {At, 4} when At =< ?HEAD ->
+            <<Head:At/binary, _:4/binary, Behind/binary>> = Bytes,
+            {ok, Head, Behind};
+        nomatch when Size =< ?HEAD, Seen > ?REQUEST_LINE ->
+            {more, Size};
+        nomatch when Size =< ?HEAD ->
+            begun(Bytes, Patterns);
+        _ ->
+            {error, 431}
+    end.
+
+%% 2.2: "a server that is expecting to receive and parse a request-line SHOULD ignore at least one
+%% empty line (CRLF) received prior to the request-line."
+empty_lines(<<"\r\n", Bytes/binary>>, Count, Patterns) when Count < ?EMPTY ->
+    empty_lines(Bytes, Count + 1, Patterns);
+empty_lines(<<"\r\n", _/binary>>, _, _) ->
+    {error, 400};
+empty_lines(Bytes, Count, Patterns) ->
+    case split({Bytes, 0}, Patterns) of
+        %% They are skipped again with the bytes that follow.
+        {more, _} when Count > 0 -> {more, 0};
+        Split -> Split
+    end.
+
+%% A client that speaks something else may wait for an answer to its first line.
+begun(Bytes, #{line_end := LineEnd} = Patterns) ->
+    case binary:split(Bytes, LineEnd) of
+        [Line, _] ->
+            case request_line(Line, Patterns) of
+                {ok, _} -> {more, byte_size(Bytes)};
+                {error, _} = Error -> Error
+            end;
+        [_] when byte_size(Bytes) > ?REQUEST_LINE ->
+            {error, 414};
+        [_] ->
+            case binary:split(Bytes, [~"\r", ~"\n"]) of
+                [_] -> {more, byte_size(Bytes)};
+                %% The line feed may come next.
+                [_, <<>>] when binary_part(Bytes, byte_size(Bytes), -1) =:= ~"\r" ->
+                    {more, byte_size(Bytes)};
+                _ -> {error, 400}
+            end
+    end.
+
+-doc "Returns `true` if `Bytes` have a whole request line.".
+-spec has_line(binary()) -> boolean().
+has_line(<<"\r\n", Bytes/binary>>) -> has_line(Bytes);
+has_line(Bytes) -> binary:match(Bytes, ~"\r\n") =/= nomatch.
+
+-doc "Reads a head that was split off.".
+-spec parse(Head :: binary(), patterns()) -> {ok, head()} | {error, status()}.
+parse(Head, #{line_end := LineEnd, forbidden := Forbidden} = Patterns) ->
+    [Line | Lines] = binary:split(Head, LineEnd, [global]),
+    maybe
+        {ok, {Method, Authority, Path, Query, Version}} ?= request_line(Line, Patterns),
+        nomatch ?= binary:match(iolist_to_binary(Lines), Forbidden),
+        true ?= length(Lines) =< ?FIELDS orelse {error, 431},
+        #{} = Headers ?= fields(Lines, Patterns, #{}),
+        {ok, Host, Port} ?= host(Authority, Headers, Version),
+        {ok, Closes} ?= closes(Headers, Version),
+        {ok, Length} ?= body_length(Headers, Version),
+        ok ?= expectation(Headers, Version),
+        {ok, #{method => Method, path => Path, qs => Query, version => Version,
+               headers => maps:remove(~"transfer-encoding", Headers), host => Host, port => Port,
+               has_body => Length =/= 0, body_length => Length, closes => Closes}}
+    else
+        {error, _} = Error -> Error;
+        {_, 1} -> {error, 400}
+    end.
+
+%% 3: "request-line = method SP request-target SP HTTP-version".
+request_line(Line, _) when byte_size(Line) > ?REQUEST_LINE ->
+    {error, 414};
+request_line(Line, #{space := Space, forbidden := Forbidden}) ->
+    maybe
+        nomatch ?= binary:match(Line, Forbidden),
+        [Method | Words] = binary:split(Line, Space, [global]),
+        true ?= is_token(Method),
+        ok ?= method(Method),
+        [Target, Version] ?= Words,
+        true ?= is_visible(Target),
+        {ok, Authority, Path, Query} ?= target(Target, Method),
+        {ok, Known} ?= version(Version),
+        {ok, {Method, Authority, Path, Query, Known}}
+    else
+        {error, _} = Error -> Error;
+        _ -> {error, 400}
+    end.
+
+method(Method) when byte_size(Method) > ?METHOD; Method =:= ~"CONNECT"; Method =:= ~"TRACE" ->
+    {error, 501};
+method(_) ->
+    ok.
+
+version(~"HTTP/1.1") -> {ok, 'HTTP/1.1'};
+version(~"HTTP/1.0") -> {ok, 'HTTP/1.0'};
+version(<<"HTTP/", Major, ".", Minor>>) when Major >= $0, Major =< $9, Minor >= $0, Minor =< $9 ->
+    {error, 505};
+version(_) -> {error, 400}.
+
+%% 3.2: a target in origin-form, absolute-form or, of OPTIONS, in asterisk-form.
+target(<<"/", _/binary>> = Target, _) ->
+    path(undefined, Target);
+target(~"*", ~"OPTIONS") ->
+    {ok, undefined, ~"*", <<>>};
+target(Target, _) ->
+    case binary:split(Target, ~"://") of
+        [Scheme, Rest] when byte_size(Scheme) =< 5 ->
+            case cowboy_bstr:to_lower(Scheme) of
+                Known when Known =:= ~"http"; Known =:= ~"https" -> absolute(Rest);
+                _ -> {error, 400}
+            end;
+        _ ->
+            {error, 400}
+    end.
+
+absolute(Rest) ->
+    Size = case binary:match(Rest, [~"/", ~"?", ~"#"]) of
+        {At, 1} -> At;
+        nomatch -> byte_size(Rest)
+    end,
+    <<Authority:Size/binary, Behind/binary>> = Rest,
+    case {Authority, binary:match(Authority, ~"@")} of
+        {<<>>, _} -> {error, 400};
+        {_, {_, 1}} -> {error, 400};
+        {_, nomatch} when Size > ?HOST -> {error, 414};
+        _ -> path(Authority, rooted(Behind))
+    end.
+
+rooted(<<"/", _/binary>> = Path) -> Path;
+rooted(Behind) -> <<"/", Behind/binary>>.
+
+path(Authority, Target) ->
+    case binary:match(Target, ~"#") of
+        nomatch ->
+            case binary:split(Target, ~"?") of
+                [Path, Query] -> {ok, Authority, Path, Query};
+                [Path] -> {ok, Authority, Path, <<>>}
+            end;
+        _ ->
+            {error, 400}
+    end.
+
+is_token(<<C, Rest/binary>>) when ?IS_UPPER(C); ?IS_TOKEN(C) -> Rest =:= <<>> orelse is_token(Rest);
+is_token(_) -> false.
+
+%% 3: "no whitespace is allowed in the request-target".
+is_visible(<<C, Rest/binary>>) when C > $\s, C =/= 127 -> is_visible(Rest);
+is_visible(Rest) -> Rest =:= <<>>.
+
+%% 5: "field-line = field-name ":" OWS field-value OWS".
+fields([], _, Headers) ->
+    Headers;
+fields([Line | Lines], #{colon := Colon} = Patterns, Headers) ->
+    case binary:match(Line, Colon) of
+        {At, 1} when At > ?NAME ->
+            {error, 431};
+        {At, 1} when At > 0 ->
+            <<Written:At/binary, $:, Value/binary>> = Line,
+            case lower(Written, <<>>) of
+                <<Name/binary>> -> field(Name, trimmed(Value), Lines, Patterns, Headers);
+                error -> {error, 400}
+            end;
+        _ ->
+            {error, 400}
+    end.
+
+field(Name, Value, _, _, _) when byte_size(Value) > ?VALUE,
+                                 (Name =/= ~"authorization"
+                                  orelse byte_size(Value) > ?AUTHORIZATION) ->
+    {error, 431};
+field(Name, Value, Lines, Patterns, Headers) ->
+    fields(Lines, Patterns, case Headers of
+        #{Name := Before} -> Headers#{Name := joined(Name, Before, Value)};
+        #{} -> Headers#{Name => Value}
+    end).
+
+%% RFC 9110, 5.3: fields of a name are a list; RFC 6265, 5.4: cookies are another one.
+joined(~"cookie", Before, Value) -> <<Before/binary, "; ", Value/binary>>;
+joined(_, Before, Value) -> <<Before/binary, ", ", Value/binary>>.
+
+%% A name in small letters.
+lower(<<C, Rest/binary>>, Lower) when ?IS_TOKEN(C) -> lower(Rest, <<Lower/binary, C>>);
+lower(<<C, Rest/binary>>, Lower) when ?IS_UPPER(C) -> lower(Rest, <<Lower/binary, (C + 32)>>);
+lower(<<>>, Lower) -> Lower;
+lower(_, _) -> error.
+
+trimmed(<<C, Value/binary>>) when C =:= $\s; C =:= $\t ->
+    trimmed(Value);
+trimmed(Value) ->
+    trimmed_end(Value, byte_size(Value) - 1).
+
+trimmed_end(Value, Last) when Last >= 0 ->
+    case binary:at(Value, Last) of
+        C when C =:= $\s; C =:= $\t -> trimmed_end(Value, Last - 1);
+        _ -> binary:part(Value, 0, Last + 1)
+    end;
+trimmed_end(_, _) ->
+    <<>>.
+
+%% 3.2.2: "When an origin server receives a request with an absolute-form of request-target, the
+%% origin server MUST ignore the received Host header field (if any) and instead use the host
+%% information of the request-target."
+host(Authority, #{~"host" := Host}, _) when byte_size(Host) =< ?HOST ->
+    maybe
+        {ok, _, _} ?= authority(Host),
+        authority(case Authority of
+                      undefined -> Host;
+                      _ -> Authority
+                  end)
+    end;
+host(_, #{~"host" := _}, _) ->
+    {error, 414};
+host(_, _, 'HTTP/1.1') ->
+    {error, 400};
+host(undefined, _, _) ->
+    {ok, <<>>, undefined};
+host(Authority, _, _) ->
+    authority(Authority).
+
+authority(Authority) ->
+    try cow_http_hd:parse_host(Authority) of
+        {Host, Port} when Port =:= undefined; Port > 0, Port =< 65_535 -> {ok, Host, Port};
+        _ -> {error, 400}
+    catch
+        error:_ -> {error, 400}
+    end.
+
+%% 9.3: which connections persist.
+closes(#{~"connection" := Options}, Version) ->
+    try cow_http_hd:parse_connection(Options) of
+        Known when Version =:= 'HTTP/1.0' -> {ok, not lists:member(~"keep-alive", Known)};
+        Known -> {ok, lists:member(~"close", Known)}
+    catch
+        error:_ -> {error, 400}
+    end;
+closes(_, Version) ->
+    {ok, Version =:= 'HTTP/1.0'}.
+
+%% 6.3: the length of a request's body. 6.1: "A server or client that receives an HTTP/1.0 message
+%% containing a Transfer-Encoding header field MUST treat the message as if the framing is faulty".
+body_length(#{~"transfer-encoding" := _, ~"content-length" := _}, _) ->
+    {error, 400};
+body_length(#{~"transfer-encoding" := _}, 'HTTP/1.0') ->
+    {error, 400};
+body_length(#{~"transfer-encoding" := Codings}, _) ->
+    try lists:reverse(cow_http_hd:parse_transfer_encoding(Codings)) of
+        [~"chunked"] -> {ok, undefined};
+        %% "A server that receives a request message with a transfer coding it does not understand
+        %% SHOULD respond with 501"; without chunked as the last the length is not known: 400.
+        [~"chunked" | Others] ->
+            case lists:member(~"chunked", Others) of
+                true -> {error, 400};
+                false -> {error, 501}
+            end;
+        _ -> {error, 400}
+    catch
+        error:_ -> {error, 400}
+    end;
+body_length(#{~"content-length" := Digits}, _) ->
+    case is_number_text(Digits) of
+        true -> {ok, binary_to_integer(Digits)};
+        false -> {error, 400}
+    end;
+body_length(_, _) ->
+    {ok, 0}.
+
+is_number_text(<<C, Rest/binary>>) when C >= $0, C =< $9 ->
+    Rest =:= <<>> orelse is_number_text(Rest);
+is_number_text(_) ->
+    false.
+
+%% RFC 9110, 10.1.1: "A server that receives an Expect field value containing a member other than
+%% 100-continue MAY respond with a 417"; "in an HTTP/1.0 request MUST ignore that expectation".
+expectation(#{~"expect" := Expected}, 'HTTP/1.1') ->
+    case cowboy_bstr:to_lower(Expected) of
+        ~"100-continue" -> ok;
+        _ -> {error, 417}
+    end;
+expectation(_, _) ->
+    ok.
+
+-doc "Returns how the body of a request with this head is framed, if it has one.".
+-spec framing(head()) -> body() | none.
+framing(#{has_body := false}) -> none;
+framing(#{body_length := undefined}) -> {chunks, {0, 0}};
+framing(#{body_length := Length}) -> {length, Length}.
+
+-doc """
+Reads what there is of a body. `more` has what is read of it, and the bytes that are to be given
+again with those that follow.
+""".
+-spec body(Bytes :: binary(), body()) ->
+    {done, Data :: binary(), Behind :: binary()}
+    | {more, Data :: binary(), Again :: binary(), body()}
+    | broken.
+body(Bytes, {length, Left}) ->
+    case Bytes of
+        <<Data:Left/binary, Behind/binary>> -> {done, Data, Behind};
+        _ -> {more, Bytes, <<>>, {length, Left - byte_size(Bytes)}}
+    end;
+body(<<>>, Chunks) ->
+    {more, <<>>, <<>>, Chunks};
+body(Bytes, {chunks, State}) ->
+    try cow_http_te:stream_chunked(Bytes, State) of
+        more -> {more, <<>>, Bytes, {chunks, State}};
+        {more, Data, Next} -> {more, Data, <<>>, {chunks, Next}};
+        {more, Data, Left, Next} when is_integer(Left) -> {more, Data, <<>>, {chunks, Next}};
+        {more, Data, Again, Next} -> {more, Data, Again, {chunks, Next}};
+        {done, no_trailers, Behind} -> {done, <<>>, Behind};
+        {done, Data, no_trailers, Behind} -> {done, Data, Behind};
+        {done, trailers, Behind} -> trailers(<<>>, Behind);
+        {done, Data, trailers, Behind} -> trailers(Data, Behind)
+    catch
+        error:_ -> broken
+    end;
+body(Bytes, trailers) ->
+    trailers(<<>>, Bytes).
+
+%% 7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or
+%% discard the received trailer fields."
+trailers(Data, Bytes) ->
+    case binary:split(Bytes, ~"\r\n\r\n") of
+        [Trailers, Behind] when byte_size(Trailers) =< ?TRAILERS -> {done, Data, Behind};
+        [_] when byte_size(Bytes) =< ?TRAILERS -> {more, Data, Bytes, trailers};
+        _ -> broken
+    end.
+
+-doc "Returns the head of a response.".
+-spec head(cowboy:http_status(), cowboy:http_headers()) -> iodata().
+head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
+            ~"date" := Date} = Headers) when map_size(Headers) =:= 3 ->
+    [~"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ", Length,
+     ~"\r\ndate: ", Date, ~"\r\n\r\n"];
+head(Status, Headers) ->
+    cow_http:response(Status, 'HTTP/1.1', maps:to_list(Headers)).
+
+-doc "Returns a chunk, the last one or not; nothing for an empty one that is not the last.".
+-spec chunk(fin | nofin, iodata()) -> iodata().
+chunk(IsFin, Data) ->
+    chunk(IsFin, Data, iolist_size(Data)).
+
+chunk(fin, _, 0) -> ~"0\r\n\r\n";
+chunk(nofin, _, 0) -> [];
+chunk(fin, Data, Size) -> [integer_to_binary(Size, 16), ~"\r\n", Data, ~"\r\n0\r\n\r\n"];
+chunk(nofin, Data, Size) -> [integer_to_binary(Size, 16), ~"\r\n", Data, ~"\r\n"].

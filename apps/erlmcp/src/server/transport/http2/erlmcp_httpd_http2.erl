@@ -1,0 +1,138 @@
+-module(erlmcp_httpd_http2).
+-moduledoc """
+An HTTP/2 connection. It is cowboy's from its first byte: this module starts `m:cowboy_http2` in the
+calling process, and is the transport that cowboy reads and writes through.
+
+The transport is the socket's own, except that it counts what is sent in answer to PING and
+SETTINGS. Cowboy answers every one of them and counts them as frames alone, of which a busy proxy
+sends many. Above their rate the connection ends with GOAWAY, ENHANCE_YOUR_CALM.
+
+Source: RFC 9113, section 10.5.
+""".
+
+-export([init/6, max_answers/0]).
+-export([call_began/0, call_ended/0, has_calls/0]).
+%% The transport.
+-export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
+
+%% Answers to PING and SETTINGS in this many milliseconds: far more than a client sends that
+%% measures its connection.
+-define(MAX_ANSWERS, {10_000, 10_000}).
+%% The highest number of a stream: which streams were read is for cowboy to say.
+-define(ANY_STREAM, 16#7fffffff).
+
+-define(SETTINGS, 4).
+-define(PING, 6).
+
+%% In the process dictionary: cowboy calls a transport by its module and its socket alone.
+-record(connection, {
+    transport :: module(),
+    %% calls in processes of their own
+    calls = 0 :: non_neg_integer(),
+    %% answers in the period that ends at this time
+    answers = 0 :: non_neg_integer(),
+    period_end = erlang:monotonic_time(millisecond) :: integer()
+}).
+
+-doc "Serves a connection that is HTTP/2 from here on.".
+-spec init(pid(), ranch:ref(), erlmcp_httpd_socket:socket(), module(), undefined, cowboy:opts()) ->
+    no_return().
+init(Parent, Ref, Socket, Transport, undefined, Options) ->
+    _ = put(?MODULE, #connection{transport = Transport}),
+    ok = erlmcp_heap:slow_connection(true),
+    cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, Options).
+
+-doc """
+Returns how many PING and SETTINGS a client may send in how many milliseconds. One more ends its
+connection.
+""".
+-spec max_answers() -> {pos_integer(), Milliseconds :: pos_integer()}.
+max_answers() ->
+    ?MAX_ANSWERS.
+
+-doc "Counts a call that runs in a process of its own, and would end with the calling connection.".
+-spec call_began() -> ok.
+call_began() ->
+    count_calls(1).
+
+-doc "Counts the end of such a call.".
+-spec call_ended() -> ok.
+call_ended() ->
+    count_calls(-1).
+
+count_calls(More) ->
+    case get(?MODULE) of
+        #connection{calls = Calls} = Connection ->
+            _ = put(?MODULE, Connection#connection{calls = Calls + More}),
+            ok;
+        undefined ->
+            ok
+    end.
+
+-doc """
+Returns `true` if such calls run. A quick call that hangs takes its connection with it, and so must
+not run in the connection's process then (`m:erlmcp_inline_call`).
+""".
+-spec has_calls() -> boolean().
+has_calls() ->
+    case get(?MODULE) of
+        #connection{calls = 0} -> false;
+        _ -> true
+    end.
+
+-doc false.
+-spec send(erlmcp_httpd_socket:socket(), iodata()) -> ok | {error, term()}.
+send(Socket, <<_:24, Type, 1, 0:32, _/binary>> = Answer) when Type =:= ?SETTINGS; Type =:= ?PING ->
+    #connection{transport = Transport, answers = Answers, period_end = End} = Counted =
+        get(?MODULE),
+    {Max, Period} = ?MAX_ANSWERS,
+    case erlang:monotonic_time(millisecond) of
+        Now when Now >= End ->
+            _ = put(?MODULE, Counted#connection{answers = 1, period_end = Now + Period}),
+            Transport:send(Socket, Answer);
+        _ when Answers < Max ->
+            _ = put(?MODULE, Counted#connection{answers = Answers + 1}),
+            Transport:send(Socket, Answer);
+        _ ->
+            _ = Transport:send(Socket, cow_http2:goaway(?ANY_STREAM, enhance_your_calm,
+                                                        ~"PING, SETTINGS")),
+            {error, enhance_your_calm}
+    end;
+send(Socket, Data) ->
+    (transport()):send(Socket, Data).
+
+-doc false.
+-spec name() -> atom().
+name() ->
+    (transport()):name().
+
+-doc false.
+-spec messages() -> {atom(), atom(), atom(), atom()}.
+messages() ->
+    (transport()):messages().
+
+-doc false.
+-spec peername(erlmcp_httpd_socket:socket()) ->
+    {ok, {inet:ip_address(), inet:port_number()}} | {error, atom()}.
+peername(Socket) ->
+    (transport()):peername(Socket).
+
+-doc false.
+-spec sockname(erlmcp_httpd_socket:socket()) ->
+    {ok, {inet:ip_address(), inet:port_number()}} | {error, atom()}.
+sockname(Socket) ->
+    (transport()):sockname(Socket).
+
+-doc false.
+-spec setopts(erlmcp_httpd_socket:socket(), [term()]) -> ok | {error, atom()}.
+setopts(Socket, Options) ->
+    (transport()):setopts(Socket, Options).
+
+-doc false.
+-spec shutdown(erlmcp_httpd_socket:socket(), read | write | read_write) -> ok | {error, term()}.
+shutdown(Socket, How) ->
+    (transport()):shutdown(Socket, How).
+
+transport() ->
+    #connection{transport = Transport} = get(?MODULE),
+    Transport.
