@@ -9,10 +9,10 @@ another origin than its issuer's. The second is an address further inside than t
 For a public server that is a private address; for a server elsewhere it is this machine or its
 link.
 
-A server with a name is as far outside as the outermost of its addresses. They are those that it was
-reached at, and those that its name had in the login. So a name that gets a private address later does not
-make a public server private. A connection goes to an address that was checked, so a name cannot
-change its address in between.
+A server with a name is as far outside as the outermost of its addresses. These are the addresses
+that it was reached at, and those that its name had in the login. So a name that gets a private
+address later does not make a public server private. A connection goes to an address that was
+checked, so a name cannot change its address in between.
 """.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).

@@ -30,7 +30,7 @@ more are `{key, Key}` of proofs and `{nonce, Nonce}`, the server's latest.
     tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
     digest = none :: none | binary(),
     issuer = none :: none | binary(),
-    %% How far inside the outermost of the addresses lies that the server was reached at.
+    %% The level of the outermost address that the server was reached at.
     reached = none :: erlmcp_outbound_hosts:depth() | none,
     flight = none :: none | #flight{},
     logins = [] :: [integer()],
