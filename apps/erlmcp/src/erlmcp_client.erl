@@ -629,7 +629,7 @@ Returns a reason as a sentence.
 2> erlmcp_client:format_error({rpc, #{code => -32601, message => ~"no such method"}}).
 ~"the server answered with error -32601: no such method"
 3> erlmcp_client:format_error({unauthorized, {http, 401, #{}, ~""}}).
-~"the server wants authorization: the server answered with HTTP status 401"
+~"the server requires authorization: the server answered with HTTP status 401"
 ```
 """.
 -spec format_error(reason()) -> binary().

@@ -12,15 +12,15 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 The RFC defines no matching, so this is erlmcp's own. A URI matches if it can be read from the left
 to its end. Each variable takes as many characters as it can, and at least one:
 
-- a value goes across no `/`, `?` or `#`, unless its operator is `+` or `#`; across no `,` that
-  separates it from the next variable of its expression; and, unless its operator is `#`, across no
-  `?`, `;` or `&` if the template has an expression with that operator;
-- only variables of `?`, `;` and `&` may be absent; they may stand in any order, and a parameter
-  that the template does not have is no match;
-- a value that is longer than its prefix allows (`{id:3}`) is no match.
+- A value never contains `/`, `?` or `#`, unless its operator is `+` or `#`. It contains no `,` that
+  separates it from the next variable of its expression. If the template has an expression with the
+  operator `?`, `;` or `&`, a value contains no such character, unless its operator is `#`.
+- Only variables of `?`, `;` and `&` may be absent. They may stand in any order, and a parameter
+  that the template does not have is no match.
+- A value that is longer than its prefix allows (`{id:3}`) is no match.
 
-Values are percent-decoded and valid UTF-8, and may otherwise be anything: `..`, a `/` that was
-`%2F`, a control character. Matching takes time linear in the URI, for any URI.
+Values are percent-decoded and valid UTF-8, and otherwise unrestricted: `..`, a `/` that was `%2F`,
+a control character. Matching takes time linear in the URI, for any URI.
 """.
 
 -export([compile/1, variables/1]).
@@ -45,8 +45,8 @@ Values are percent-decoded and valid UTF-8, and may otherwise be anything: `..`,
 -doc "Text or a number.".
 -type scalar() :: binary() | number().
 
-%% How a URI is read: a literal; a value, which ends before a stop at the latest; parameters, which
-%% end at the first stop and may be absent.
+%% The steps of reading a URI: a literal; a value, which ends before a stop at the latest;
+%% parameters, which end at the first stop and may be absent.
 -type step() ::
     Literal :: binary()
     | {value, Stops :: [char()], Separator :: binary(), variable()}
@@ -56,7 +56,7 @@ Values are percent-decoded and valid UTF-8, and may otherwise be anything: `..`,
 -define(VARIABLE, "^(" ?CHARACTER "+(?:\\." ?CHARACTER "+)*)(\\*|:[1-9][0-9]{0,3})?$").
 -define(LITERAL, "^(?:[^\\x00-\\x20\\x7f\"%<>\\\\^`{|}]|%[[:xdigit:]]{2})*$").
 
-%% RFC 9110 asks that request targets of 8000 bytes be supported.
+%% RFC 9110 recommends to support request targets of 8000 bytes.
 -define(MAX_URI, 8192).
 
 -define(IS_HEX(C),
@@ -114,8 +114,8 @@ variable_list(Names, Expression) ->
          nomatch -> throw({invalid_expression, Expression})
      end || Name <- binary:split(Names, ~",", [global])].
 
-%% What stands before the first value and between two, what a name adds to an empty value, and
-%% which characters are not encoded (RFC 6570, appendix A).
+%% RFC 6570, appendix A: the text before the first value, between two, and after an empty one's
+%% name, and the characters that are not encoded.
 operator(none) -> {~"", ~",", unnamed, unreserved};
 operator($+) -> {~"", ~",", unnamed, reserved};
 operator($#) -> {~"#", ~",", unnamed, reserved};
@@ -194,8 +194,9 @@ match(_, _) ->
     nomatch.
 
 %% Dead says for each step, counted from the end, how many bytes stand behind the last end of its
-%% value that was tried in vain. The longest is tried first, so every end from there on is in vain,
-%% and a value that begins earlier is not tried across it again. That makes it linear.
+%% value that was tried in vain. The longest value is tried first, so every end from there on is in
+%% vain. A value that begins earlier is not tried across that end again, which makes matching
+%% linear.
 read([], ~"", _) ->
     {ok, []};
 read([], _, Dead) ->
@@ -242,7 +243,7 @@ ends(Uri, Size, Stops, Dead, Ends) ->
             Ends
     end.
 
-%% The escapes of one character are not parted. A broken escape is in no value, nor is what is not
+%% The escapes of one character stay together. A value contains no broken escapes and no invalid
 %% UTF-8.
 character_size(<<$%, H, L, _/binary>> = Text, _) when ?IS_HEX(H), ?IS_HEX(L) ->
     case 3 * utf8_size(H) of
@@ -257,7 +258,7 @@ character_size(<<C/utf8, Rest/binary>> = Text, Stops) when C =/= $% ->
 character_size(_, _) ->
     0.
 
-%% By the first hexadecimal digit of its first byte.
+%% By the first hexadecimal digit of the character's first byte.
 utf8_size(H) when H =:= $C; H =:= $c; H =:= $D; H =:= $d -> 2;
 utf8_size(H) when H =:= $E; H =:= $e -> 3;
 utf8_size(H) when H =:= $F; H =:= $f -> 4;
@@ -265,7 +266,7 @@ utf8_size(_) -> 1.
 
 bindings(Found) ->
     Values = lists:flatmap(fun values/1, Found),
-    %% Of a name that stands twice the last is kept: a whole value rather than its prefix.
+    %% Of a name that stands twice the last value is kept: the whole one rather than its prefix.
     Bindings = maps:from_list(lists:sort([{Name, Value} || {{Name, _}, Value} <- Values])),
     Agrees = fun({{Name, Modifier}, Value}) ->
         cut(Modifier, maps:get(Name, Bindings)) =:= Value
@@ -346,7 +347,7 @@ composite(null) -> [];
 composite(Value) when is_map(Value) -> maps:to_list(Value);
 composite(Value) -> Value.
 
-%% One text, or one for each item of an exploded value.
+%% Returns a text, or one for each item of an exploded value.
 expand_variable(_, [], _) ->
     [];
 expand_variable({_, {prefix, _}}, [_ | _], _) ->

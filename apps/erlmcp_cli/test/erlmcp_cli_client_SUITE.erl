@@ -294,7 +294,7 @@ ended(Port) ->
         {Port, {exit_status, Status}} -> Status;
         {Port, {data, Data}} ->
             %% Who is told to end has not failed.
-            nomatch = binary:match(Data, ~"the client does not run"),
+            nomatch = binary:match(Data, ~"the client is not running"),
             ended(Port)
     after 10000 ->
         ct:fail(still_running)

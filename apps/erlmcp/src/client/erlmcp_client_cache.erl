@@ -1,10 +1,10 @@
 -module(erlmcp_client_cache).
 -moduledoc """
-Results that a client keeps for as long as their server says that they stay fresh, by method and
-parameters. Read and written by the calls themselves; the table is the client's. What a notification
-tells of is forgotten.
+The cache of one client: results by method and parameters, kept as long as their server says that
+they stay fresh. Calls read and write the table themselves; the client's process owns it. A change
+notification removes the results that it concerns.
 
-A client acts for one principal, so that results of either `cacheScope` may be kept here.
+A client acts for one principal, so results of either `cacheScope` may be kept here.
 
 Source: specification 2026-07-28, "Caching".
 
@@ -15,21 +15,24 @@ Internal.
 
 -export_type([cache/0, options/0, key/0]).
 
--doc "How many results, and how many bytes of them, are kept; a single one has at most a quarter.".
+-doc """
+Bounds of the cache: the number of results, and their bytes together. A single result may have at
+most a quarter of `bytes`.
+""".
 -type options() :: #{entries := pos_integer(), bytes := pos_integer()}.
-%% The numbers: bytes that are kept, and how often something was said to have changed.
+%% The counters: bytes that are kept, and change notifications.
 -opaque cache() :: none | {ets:tid(), options(), Numbers :: atomics:atomics_ref()}.
 -type key() :: {Method :: binary(), Params :: map()}.
 
-%% No hint is taken for longer: milliseconds of a day.
+%% The longest time that a result is kept: a day, in milliseconds.
 -define(LONGEST, 86_400_000).
 
--doc "An empty cache of the calling process.".
+-doc "Creates an empty cache, owned by the calling process. `none` keeps no results.".
 -spec new(options() | none) -> cache().
 new(none) -> none;
 new(Options) -> {ets:new(cache, [public, {read_concurrency, true}]), Options, atomics:new(2, [])}.
 
--doc "The result that is kept for a request, if it is fresh.".
+-doc "Returns the result that is kept for a request, if it is fresh.".
 -spec find(key(), cache()) -> {ok, map()} | none.
 find(_, none) ->
     none;
@@ -44,15 +47,17 @@ find(Key, {Table, _, _}) ->
             none
     end.
 
--doc "How often something has changed: what is asked for now is kept if nothing has until then.".
+-doc """
+Returns the number of changes so far. A request takes this number before it is sent, for `keep/4`.
+""".
 -spec changes(cache()) -> non_neg_integer().
 changes(none) -> 0;
 changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
-Keeps a result, if its server says for how long, and nothing has changed since `Changes` were
-counted, before it was asked for: an answer may be older than the notification that came before it
-was read.
+Keeps `Result` if its server says for how long, and if nothing has changed since `Changes` was
+counted. A result that was sent before a change notification can arrive after it, and would be
+stale.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
 keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when
@@ -70,7 +75,8 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, S
                 true -> atomics:add(Size, 1, Bytes);
                 false -> ok
             end,
-            %% Who tells of a change counts it, and then forgets: one of the two sees the other.
+            %% A change is counted first, and its results are removed then. So either this look sees
+            %% the new count, or the removal sees this result.
             case changes(Cache) of
                 Changes -> ok;
                 _ -> forget([Key], Cache)
@@ -100,7 +106,7 @@ forget(Keys, {Table, _, Size}) ->
                       [atomics:sub(Size, 1, Bytes) || {_, _, Bytes, _} <- ets:take(Table, Key)]
                   end, Keys).
 
--doc "Forgets what a notification of the server's says has changed.".
+-doc "Removes the results that a notification of the server's makes stale.".
 -spec changed(Method :: binary(), Params :: map(), cache()) -> ok.
 changed(_, _, none) ->
     ok;
@@ -124,7 +130,7 @@ forget_all(Methods, {Table, _, Numbers} = Cache) ->
 keys(Table) ->
     ets:select(Table, [{{'$1', '_', '_', '_'}, [], [{{'$1'}}]}]).
 
--doc "How many results are kept, and how many bytes they have.".
+-doc "Returns the number of results that are kept, and their bytes.".
 -spec info(cache()) -> #{entries := non_neg_integer(), bytes := integer()}.
 info(none) -> #{entries => 0, bytes => 0};
 info({Table, _, Size}) -> #{entries => ets:info(Table, size), bytes => atomics:get(Size, 1)}.

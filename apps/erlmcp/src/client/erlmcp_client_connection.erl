@@ -1,8 +1,8 @@
 -module(erlmcp_client_connection).
 -moduledoc """
-A client's own process: it has the channel to the server, finds out what the server speaks, opens
-the session where there are sessions, and puts what it knows where every call reads it without
-asking. Calls come here only when that is not known yet, or has turned out to be wrong.
+The process of one client. It owns the channel to the server and negotiates the revision. It opens
+a session where the revision has sessions, and publishes the outcome for all calls to read. A call
+asks this process only before the server is known, or when the published state proved wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
 
@@ -11,12 +11,13 @@ Internal.
 
 -behaviour(gen_statem).
 
--export([start_link/1, stop/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
+-export([start_link/1, stop/1, live/2, renegotiate/3, notify/3, subscribe/3, unsubscribe/2]).
+-export([info/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
 -export_type([client/0, live/0]).
 
--doc "What of a client never changes.".
+-doc "The part of a client that never changes.".
 -type client() :: #{
     peer := pid(),
     channel := erlmcp_channel:channel(),
@@ -29,8 +30,8 @@ Internal.
     cache := erlmcp_client_cache:cache()
 }.
 -doc """
-What is known of the server, until it turns out to be wrong: `epoch` counts how often it was found
-out. `session` is the id of an HTTP session.
+The outcome of the last negotiation with the server. `epoch` counts the negotiations; `session` is
+the id of an HTTP session.
 """.
 -type live() :: #{
     epoch := non_neg_integer(),
@@ -42,49 +43,49 @@ out. `session` is the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that wait here, of which a large one counts as many of so many bytes;
-%% more are dropped, and counted.
+%% Notifications of the server that may wait here; a larger one than SMALL bytes counts for several.
+%% Further ones are dropped and counted.
 -define(UNREAD, 1000).
 -define(SMALL, 8192).
-%% Milliseconds between two looks for calls that died without a word.
+%% Milliseconds between two looks for calls that died silently.
 -define(SWEEP, 1000).
 %% Milliseconds that a session's stream may take to open before calls go without it.
 -define(STREAM, 2000).
 
-%% Requests of a server's that wait until the session is open.
+%% Requests of the server that may wait until the session is open.
 -define(EARLY, 16).
 
 -record(peer, {
     client :: client(),
     channel :: pid(),
-    %% Of the process without which nobody finds the client.
+    %% The monitor of the table's process. Without the table no call finds the client.
     table :: reference(),
     live :: undefined | live(),
     epoch = 0 :: non_neg_integer(),
-    %% The process that finds out; who waits for it.
+    %% The process that negotiates, and the callers that wait for its outcome.
     negotiator :: undefined | pid(),
     waiting = [] :: [gen_statem:from()],
-    %% What is known while the session's stream is opened, without which the first answers may miss
-    %% what the server asks.
+    %% The outcome of the negotiation while the session's stream opens. It is not published before,
+    %% since questions of the server during the first calls might be lost.
     pending :: undefined | live(),
-    %% Whether the way is up; HTTP has none to wait for.
+    %% Whether the channel's connection is up. On HTTP there is none to wait for.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
-    %% What a server asks before it is known here that the session is open; how often in a row the
-    %% server was not found.
+    %% Requests of the server that came before the session was open, and the number of failed
+    %% negotiations in a row.
     early = [] :: [erlmcp_message:message()],
     failures = 0 :: non_neg_integer()
 }).
 
--doc "Starts a client, linked to the calling process, with options that have been checked.".
+-doc "Starts a client with checked options, linked to the calling process.".
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
     gen_statem:start_link(?MODULE, Settings, []);
 start_link({Name, Settings}) ->
     gen_statem:start_link(Name, ?MODULE, Settings, []).
 
--doc "Ends a client in order: calls, session, channel.".
+-doc "Stops a client in order: first its calls, then its session, then its channel.".
 -spec stop(pid() | atom()) -> ok.
 stop(Client) ->
     case erlmcp_client_table:find(Client) of
@@ -93,14 +94,14 @@ stop(Client) ->
             try
                 gen_statem:stop(Peer, shutdown, infinity)
             catch
-                %% It ended by itself, for whatever reason.
+                %% The client ended by itself meanwhile.
                 exit:_ -> ok
             end;
         {error, stopped} ->
             ok
     end.
 
--doc "What is known of the server; waits until that is so, or the deadline.".
+-doc "Returns what is known of the server, and waits for the negotiation until `Deadline`.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
     case erlmcp_client_table:live(Peer) of
@@ -109,9 +110,11 @@ live(#{peer := Peer}, Deadline) ->
         stopped -> {error, stopped}
     end.
 
--doc "Says that what was known is wrong, such as a session that has ended, and finds out anew.".
--spec lost(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
-lost(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
+-doc """
+Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation.
+""".
+-spec renegotiate(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
 
 ask(Peer, Question, Deadline) ->
@@ -123,7 +126,7 @@ ask(Peer, Question, Deadline) ->
         exit:_ -> {error, stopped}
     end.
 
--doc "Hands on a notification of the server's that no call keeps for itself.".
+-doc "Hands a notification of the server that belongs to no call to the client's process.".
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     Own = erlmcp_client_mailbox:own({Method, Params}),
@@ -137,7 +140,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
             ok
     end.
 
--doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
+-doc "Subscribes a process, as described at `erlmcp_client:subscribe/2`.".
 -spec subscribe(client(), pid(), erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
@@ -149,7 +152,7 @@ unsubscribe(#{peer := Peer}, Reference) ->
     Peer ! {unsubscribe, Reference},
     ok.
 
--doc "See `erlmcp_client:info/1`.".
+-doc "Returns what `erlmcp_client:info/1` returns for a client.".
 -spec info(client()) -> map().
 info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
     Known = case erlmcp_client_table:live(Peer) of
@@ -174,7 +177,7 @@ init(#{transport := Transport, target := Target} = Settings) ->
     end.
 
 opened(Transport, Target, Settings, Table) ->
-    %% Ids are counted here, and so are notifications: unread, dropped.
+    %% Counters: the last request id, unread notifications, dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
@@ -191,17 +194,17 @@ opened(Transport, Target, Settings, Table) ->
             Peer = #peer{client = Client, channel = Channel, table = Table,
                          way = first_way(Settings),
                          subscriptions = erlmcp_client_subscriptions:new()},
-            {ok, serving, begun(Peer), {{timeout, sweep}, ?SWEEP, look}};
+            {ok, serving, negotiate_if_up(Peer), {{timeout, sweep}, ?SWEEP, look}};
         {error, Reason} ->
             {stop, {shutdown, Reason}}
     end.
 
-%% A way with an order of its own, such as a program that is started, says when it is up.
+%% A channel that connects on its own, such as to a program that it starts, reports when it is up.
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
 
-begun(#peer{way = up} = Peer) -> negotiate(Peer);
-begun(Peer) -> Peer.
+negotiate_if_up(#peer{way = up} = Peer) -> negotiate(Peer);
+negotiate_if_up(Peer) -> Peer.
 
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
     Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
@@ -246,7 +249,7 @@ handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer
 handle_event(info, {notification, {Method, Params}, Weight}, _,
              #peer{client = #{ids := Counters}} = Peer) ->
     atomics:sub(Counters, 2, Weight),
-    {keep_state, heard(Method, Params, Peer)};
+    {keep_state, notification(Method, Params, Peer)};
 handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
     way(Event, Peer);
 handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
@@ -254,7 +257,8 @@ handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
 handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
 handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    settled(Peer#peer{subscriptions = erlmcp_client_subscriptions:ended(Pid, Subscriptions)});
+    Next = erlmcp_client_subscriptions:worker_ended(Pid, Subscriptions),
+    settled(Peer#peer{subscriptions = Next});
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};
 handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
@@ -265,7 +269,7 @@ handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscrip
     Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:stream(Pid, State, Subscriptions),
+    Next = erlmcp_client_subscriptions:stream_event(Pid, State, Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
     ok = erlmcp_client_call:sweep(Calls),
@@ -292,7 +296,7 @@ terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, c
         false -> ok
     end.
 
-%% Headers and tokens are secrets of the user's.
+%% Headers and tokens are secrets.
 -doc false.
 format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
@@ -317,17 +321,17 @@ forget(#peer{client = #{peer := Self}} = Peer) ->
     Peer#peer{live = undefined, pending = undefined}.
 
 negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
-    Renewed = erlmcp_client_subscriptions:renewed({Client, Live}, Subscriptions),
+    Renewed = erlmcp_client_subscriptions:restart({Client, Live}, Subscriptions),
     Next = lists:foldr(fun(Request, Acc) ->
-                           erlmcp_client_subscriptions:asked(Request, {Client, Live}, Acc)
+                           erlmcp_client_subscriptions:answer(Request, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
-negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = Peer) ->
+negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
-    %% Subscribers wait without asking.
-    Pause = erlmcp_client_backoff:after_failures_ms(Failures),
-    {keep_state, Peer#peer{waiting = [], early = [], failures = Failures + 1},
-     {{timeout, again}, Pause div 2 + rand:uniform(Pause div 2), look}}.
+    %% Subscribers send no calls that would start the next negotiation, so a timer does.
+    Failures = Before + 1,
+    {keep_state, Peer#peer{waiting = [], early = [], failures = Failures},
+     {{timeout, again}, erlmcp_client_backoff:after_failures(Failures), look}}.
 
 settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer) ->
     case erlmcp_client_subscriptions:is_opening(Subscriptions) of
@@ -354,14 +358,14 @@ way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
-    Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),
+    Next = erlmcp_client_subscriptions:answer(Request, {Client, Live}, Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 way({message, {request, _, _, _} = Request}, #peer{early = Early} = Peer) when
     length(Early) < ?EARLY
 ->
     {keep_state, Peer#peer{early = [Request | Early]}};
 way({message, {notification, Method, Params}}, Peer) ->
-    {keep_state, heard(Method, Params, Peer)};
+    {keep_state, notification(Method, Params, Peer)};
 way(_, _) ->
     keep_state_and_data.
 
@@ -372,13 +376,13 @@ end_negotiator(Pid) ->
     exit(Pid, kill),
     ok.
 
-%% The server takes back what it has asked, on whichever stream that was.
-heard(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
+%% The server withdraws one of its requests. The notification may come on any stream.
+notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
     #peer{epoch = Epoch, early = Early} = Peer,
     ok = erlmcp_client_question:take_back({Epoch, Id}, Client),
     Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
-heard(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+notification(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
-    Next = erlmcp_client_subscriptions:heard(Method, Params, Subscriptions),
+    Next = erlmcp_client_subscriptions:notify_all(Method, Params, Subscriptions),
     Peer#peer{subscriptions = Next}.

@@ -1,12 +1,12 @@
 -module(erlmcp_client_error).
--moduledoc "Why a call failed, in words. Pure. Internal.".
+-moduledoc "The reasons for which calls fail, as sentences for people. Pure. Internal.".
 
 -export([text/1]).
 
--doc "A sentence without its full stop.".
+-doc "Returns the sentence for `Reason`, without its full stop.".
 -spec text(erlmcp_client:reason()) -> binary().
 text(Reason) ->
-    %% What a server has in it may be no text at all.
+    %% Text from a server need not be valid UTF-8.
     case unicode:characters_to_binary(sentence(Reason)) of
         Text when is_binary(Text) -> Text;
         {_, Text, _} -> Text
@@ -27,23 +27,23 @@ sentence({http, Status, _, _}) ->
 sentence(session_lost) ->
     "the server has forgotten the session";
 sentence({redirect, Location}) ->
-    %% A header is not always text.
-    ["the server sends to another place, which is not followed: ",
+    %% A header need not be valid UTF-8.
+    ["the server redirects to another place, which is not followed: ",
      erlmcp_printable:part(Location, byte_size(Location))];
 sentence({unauthorized, Why}) ->
-    ["the server wants authorization: ", why(Why)];
+    ["the server requires authorization: ", why(Why)];
 sentence({protocol, What}) ->
-    ["what the server sent is not MCP: ", What];
+    ["the server's message is not MCP: ", What];
 sentence({too_large, heap}) ->
-    "what the server sent takes more memory than a call may use";
+    "the server's messages take more memory than a call may use";
 sentence({too_large, Limit}) ->
-    io_lib:format("what the server sent is larger than ~b bytes", [Limit]);
+    io_lib:format("the server's message is larger than ~b bytes", [Limit]);
 sentence({overload, Limit}) ->
     io_lib:format("the client's own limit of ~b is reached", [Limit]);
 sentence({unsupported_version, Versions}) ->
-    ["the server speaks none of our revisions, but: ", lists:join(", ", Versions)];
+    ["the server supports none of the client's revisions, but: ", lists:join(", ", Versions)];
 sentence({cursor_loop, Cursor}) ->
-    ["the server's list comes back to a page that was there before: ", Cursor];
+    ["the server's list returns to an earlier page: ", Cursor];
 sentence({too_many_pages, Limit}) ->
     io_lib:format("the server's list has more than ~b pages", [Limit]);
 sentence({too_many_rounds, Limit}) ->
@@ -59,11 +59,11 @@ sentence({bad_option, Key, Expected}) ->
 sentence(cancelled) ->
     "the call was cancelled";
 sentence(stopped) ->
-    "the client does not run".
+    "the client is not running".
 
 why(Text) when is_binary(Text) -> Text;
-why({http, _, _, _} = Response) -> [sentence(Response), said(Response)];
-why({insufficient_scope, _} = Why) -> said({unauthorized, Why});
+why({http, _, _, _} = Response) -> [sentence(Response), refusal_text(Response)];
+why({insufficient_scope, _} = Why) -> refusal_text({unauthorized, Why});
 why({host_not_allowed, Host, Why}) ->
     ["the login leads to the host ", Host, outside(Why), "; `allow_hosts` allows it"];
 why(Posix) when is_atom(Posix) ->
@@ -73,7 +73,7 @@ why(Posix) when is_atom(Posix) ->
     end;
 why(Term) -> io_lib:format("~0tp", [Term]).
 
-said(Reason) ->
+refusal_text(Reason) ->
     maybe
         {ok, Refusal} ?= erlmcp_client_refusal:read(Reason),
         [_ | _] = Words ?= erlmcp_client_refusal:words(Refusal),

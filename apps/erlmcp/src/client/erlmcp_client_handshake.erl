@@ -1,10 +1,9 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
-Finds out what a server speaks: asks it as 2026-07-28 does, falls back to `initialize` where that
-tells of an older one, and opens the session then. Runs in a process of its own, which may wait.
+The negotiation with a server. The first question is that of 2026-07-28. If the answer tells of an
+older server, `initialize` follows, which opens a session. A process of its own runs this and waits.
 
-Which era an HTTP origin has is remembered on the node, so that the next client does not try the
-other one first.
+The node remembers the era of an HTTP origin, so that the next client begins with the right one.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
@@ -15,14 +14,15 @@ Internal.
 
 -export([run/2]).
 
-%% Milliseconds after which a server that does not answer a first question is an older one.
+%% Milliseconds after which a server on lines that does not answer the first question counts as
+%% older.
 -define(PROBE, 5000).
 %% Bytes of a session's id, which goes with every request.
 -define(SESSION_BYTES, 4096).
 %% Origins that are remembered.
 -define(ORIGINS, 1000).
 
--doc "What is known of the client's server then.".
+-doc "Negotiates with the server of `Client`, and returns what is known of the server then.".
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
     {ok, erlmcp_client_connection:live()} | {error, term()}.
@@ -34,7 +34,7 @@ run(#{settings := #{era := Era}} = Client, Epoch) ->
         {ok, Live}
     end.
 
-%% Who knows that the server is one of HTTP+SSE may say so.
+%% The option `transport` names a server of HTTP+SSE, which is not asked first then.
 placed(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
        {Epoch, 0}) ->
     maybe
@@ -44,7 +44,7 @@ placed(#{channel := {Transport, Handle}, settings := #{options := #{transport :=
 placed(_, Epoch) ->
     {ok, Epoch}.
 
-%% HTTP+SSE is the transport of sessions.
+%% HTTP+SSE has sessions only.
 found(auto, #{settings := #{rules := http}} = Client, {_, Generation} = Epoch) when
     Generation > 0
 ->
@@ -71,7 +71,7 @@ found(Revision, Client, Epoch) ->
     end.
 
 probe(#{settings := #{rules := Rules}} = Client, Epoch) ->
-    %% On HTTP silence says nothing; on a pair of pipes it is how some older servers answer.
+    %% On HTTP, silence does not tell the era; on a pair of pipes some older servers answer with it.
     Deadline = case Rules of
         http -> deadline(Client);
         line -> min(deadline(Client), erlmcp_clock:now_ms() + ?PROBE)
@@ -87,12 +87,13 @@ discovered({ok, #{~"supportedVersions" := Versions} = Result, _}, Client, Epoch,
 ->
     Revision = erlmcp_revision:latest(stateless),
     case lists:member(erlmcp_revision:name(Revision), Versions) of
-        true -> {ok, known(unknown(Revision, Epoch), Result)};
+        true -> {ok, with_server(unknown(Revision, Epoch), Result)};
         false -> offered(Versions, Client, Epoch)
     end;
 discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = Versions}}}},
            Client, Epoch, Otherwise) ->
-    %% It may name the very revision that it was asked in: then it is asked again, once.
+    %% A server may name the very revision that it refused. Then it is asked once more in this
+    %% revision.
     Revision = erlmcp_revision:latest(stateless),
     case lists:member(erlmcp_revision:name(Revision), Versions) of
         true when Otherwise =/= once ->
@@ -109,7 +110,7 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
 discovered({error, Reason} = Error, #{settings := #{rules := Rules}} = Client, Epoch, fall_back) ->
     case {is_old(Reason), Rules} of
         {true, _} -> session(erlmcp_revision:latest(session), Client, Epoch);
-        {false, line} -> unheard(is_mute(Reason), Error, Client, Epoch);
+        {false, line} -> after_silence(is_mute(Reason), Error, Client, Epoch);
         {false, http} -> Error
     end;
 discovered({error, _} = Error, _, _, _) ->
@@ -119,22 +120,22 @@ discovered({ok, _, _}, Client, Epoch, fall_back) ->
 discovered({ok, _, _}, _, _, _) ->
     {error, {protocol, ~"result of server/discover: supportedVersions: expected an array"}}.
 
-%% What an older server may say to a request that it does not know.
+%% Answers of older servers to a request that they do not know.
 is_old({rpc, _}) -> true;
 is_old({http, Status, _, _}) -> Status >= 400 andalso Status < 500;
 is_old({protocol, _}) -> true;
 is_old(session_lost) -> true;
 is_old(_) -> false.
 
-%% What one on a pair of pipes may do instead. On HTTP it tells of a server in trouble.
+%% Reactions of older servers on a pair of pipes. On HTTP they mean a server in trouble.
 is_mute({timeout, _}) -> true;
 is_mute({closed, _}) -> true;
 is_mute(_) -> false.
 
-%% One that was only slow says what it supports when it is asked to `initialize`.
-unheard(false, Error, _, _) ->
+%% A modern server that was only slow names its revisions when it refuses `initialize`.
+after_silence(false, Error, _, _) ->
     Error;
-unheard(true, _, Client, Epoch) ->
+after_silence(true, _, Client, Epoch) ->
     case session(erlmcp_revision:latest(session), Client, Epoch) of
         {error, {rpc, #{code := -32022}}} = Unsupported ->
             discovered(Unsupported, Client, Epoch, never);
@@ -142,7 +143,7 @@ unheard(true, _, Client, Epoch) ->
             Outcome
     end.
 
-%% A modern server that has no revision of ours may have an older one.
+%% A modern server whose stateless revisions this client lacks may also have one with sessions.
 offered(Versions, Client, Epoch) ->
     Ours = [Revision || Revision <- erlmcp_revision:all(),
                         erlmcp_revision:era(Revision) =:= session,
@@ -183,7 +184,7 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         {ok, Agreed} ?= agreed(Result),
         Session = maps:get(~"mcp-session-id", Headers, none),
         true ?= Session =:= none orelse is_visible(Session),
-        Live = known((unknown(Agreed, Epoch))#{session := Session}, Result),
+        Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
         ok ?= erlmcp_client_exchange:tell(~"notifications/initialized", #{}, Client, Live),
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
@@ -205,7 +206,7 @@ is_visible(Session) ->
     Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES
         andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
 
-%% A session has a level for all of its calls.
+%% A session has one log level for all of its calls.
 log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,
           Deadline) when is_map_key(~"logging", Offered) ->
     case request({~"logging/setLevel", #{~"level" => Level}}, Client, Live, Deadline) of
@@ -224,7 +225,7 @@ unknown(Revision, {Epoch, Generation}) ->
     #{epoch => Epoch, generation => Generation, revision => Revision, session => none,
       capabilities => #{}, server_info => #{}}.
 
-known(Live, Result) ->
+with_server(Live, Result) ->
     Instructions = maps:from_list([{instructions, Text}
                                    || #{~"instructions" := Text} <- [Result], is_binary(Text)]),
     maps:merge(Live#{capabilities := object(~"capabilities", Result),
@@ -236,7 +237,7 @@ object(Key, Result) ->
         #{} -> #{}
     end.
 
-%% A result of 2026-07-28 says who answers in its `_meta`.
+%% A result of 2026-07-28 names the server in its `_meta`.
 server_info(#{~"serverInfo" := #{} = Info}) -> Info;
 server_info(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{} = Info}}) -> Info;
 server_info(_) -> #{}.

@@ -1,7 +1,7 @@
 -module(erlmcp_client_listen).
 -moduledoc """
-The process of one subscription of 2026-07-28: it keeps its stream open, and opens it anew, with a
-growing pause, when that ends. The subscriber is told of changes from here.
+The process of one subscription in 2026-07-28. It keeps the subscription's stream open, opens it
+again with a growing pause when it ends, and sends changes to the subscriber.
 
 Source: specification 2026-07-28, "Subscriptions".
 
@@ -25,8 +25,8 @@ Internal.
 }).
 
 -doc """
-Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
-process, whose exit signal ends it, and then the server is told.
+Listens until the subscriber stops reading, or the server turns out to have no subscriptions. The
+process is linked to the client's, whose exit signal ends it; the server is told then.
 """.
 -spec run(reference(), pid(), erlmcp_client:filter(),
           erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
@@ -61,19 +61,20 @@ listen(#listen{client = #{channel := {Transport, Handle}} = Client} = Listen) ->
 receiving(Exchange, #listen{client = #{channel := {Transport, _}}} = Listen) ->
     receive
         {'EXIT', _, _} ->
-            left(Exchange, Listen);
+            leave(Exchange, Listen);
         Message ->
             case Transport:received(Message, Exchange) of
                 other -> receiving(Exchange, Listen);
                 {Events, Next} -> events(Events, Next, Listen)
             end
     after silence(Listen) ->
-        ok = left(Exchange, Listen),
+        ok = leave(Exchange, Listen),
         again(timeout, Listen)
     end.
 
-%% Where its stream does not end with the exchange, the server has to be told.
-left(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
+%% On a channel where aborting the exchange does not close a stream, a notification tells the
+%% server.
+leave(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
     case Transport:abort(Exchange) of
         true ->
             ok;
@@ -119,18 +120,17 @@ next(Event, Events, Exchange, Listen) ->
             events(Events, Exchange, Listen);
         cut ->
             ok = erlmcp_client_connection:unsubscribe(Client, Reference),
-            left(Exchange, Listen)
+            leave(Exchange, Listen)
     end.
 
 finished(Reason, #listen{subscriber = Pid, reference = Reference, client = Client}) ->
     _ = erlmcp_client_subscriptions:deliver(Pid, Reference, {ended, Reason}),
     erlmcp_client_connection:unsubscribe(Client, Reference).
 
-%% Somebody else's server may be down for long; half of the pause is chance, so that not all come
-%% back at once.
+%% The server may be down for long, hence the jitter: its clients do not all return at once.
 again(_, #listen{pause = Pause} = Listen) ->
     receive
         {'EXIT', _, _} -> ok
-    after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
+    after erlmcp_client_backoff:with_jitter(Pause) ->
         listen(Listen#listen{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

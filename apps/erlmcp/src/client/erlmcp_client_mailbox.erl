@@ -1,20 +1,20 @@
 -module(erlmcp_client_mailbox).
 -moduledoc """
-Messages for processes that may not read them, such as those of a client's user: how many may wait,
-and how large they may be together.
+Messages to processes that may not read them, such as those of a client's user. It bounds how many
+may wait in a mailbox, and their bytes.
 
 Internal.
 """.
 
 -export([offer/2, own/1]).
 
-%% Messages that may wait, and bytes that they may have if all were as large as the one offered.
+%% Messages that may wait, and their bytes if all were as large as the one that is offered.
 -define(UNREAD, 1000).
 -define(BYTES, 8_388_608).
 
 -doc """
-Sends a message unless too much waits in the receiver's mailbox. What it keeps alive is its own, and
-no larger part of what came from a server.
+Sends `Message` unless too much waits in the receiver's mailbox. The message is copied first, so
+that it keeps no larger binary of the server's alive.
 """.
 -spec offer(pid(), Message :: term()) -> ok | full.
 offer(Pid, Message) when node(Pid) =:= node() ->
@@ -38,13 +38,13 @@ offer(Pid, Message) ->
     ok.
 
 -doc """
-A term without the messages that its strings are parts of (`m:erlmcp_json`), which it would keep
-alive: for what is kept longer than a call lasts.
+Copies a term whose strings are parts of a received message (`m:erlmcp_json`), which they would keep
+alive. Terms that outlive their call are copied so.
 """.
 -spec own(Term) -> Term.
 own(Term) ->
     own(Term, erlang:external_size(Term)).
 
-%% Short strings are nobody's part.
+%% Strings up to 64 bytes are never parts of a larger binary.
 own(Term, Size) when Size =< 64 -> Term;
 own(Term, _) -> binary_to_term(term_to_binary(Term)).

@@ -1,7 +1,7 @@
 -module(erlmcp_client_options).
 -moduledoc """
-The options of a client as data: what each may be, and what holds where one is left out. What a
-transport wants beside them it checks itself.
+The options of a client as data: the values that each may have, and the defaults. A transport checks
+its own options.
 
 Internal.
 """.
@@ -15,12 +15,12 @@ Internal.
     pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
 }.
 -doc """
-What the specification demands of a client beside its messages. `http`: sessions have ids and
-streams, arguments are mirrored into headers, silence says nothing of the era, and a server is known
-by its URL. `line`: a connection is a session, and an older server may not answer.
+The transport's rules for a client, in addition to the messages. With `http`, sessions have ids and
+streams, arguments are mirrored into headers, silence does not tell the era, and a URL identifies a
+server. With `line`, a connection is a session, and an older server may not answer.
 """.
 -type rules() :: http | line.
--doc "Options that have been checked, with the defaults of those that were left out.".
+-doc "Checked options, with the defaults of those that were left out.".
 -type settings() :: #{
     rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
@@ -31,17 +31,17 @@ by its URL. `line`: a connection is a session, and an older server may not answe
     limits := limits()
 }.
 
--doc "Every number, its default, and what it bounds.".
+-doc "Returns every numeric option with its default and its meaning.".
 -spec defaults() -> [{atom(), Default :: pos_integer(), What :: binary()}].
 defaults() ->
     [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
      {max_timeout, 600_000, ~"milliseconds of a call, however much progress it makes"},
-     {connect_timeout, 10_000, ~"milliseconds until a connection stands"},
-     {input_timeout, 600_000, ~"milliseconds that an answer to what the server asks may take"},
+     {connect_timeout, 10_000, ~"milliseconds to establish a connection"},
+     {input_timeout, 600_000, ~"milliseconds for an answer to a question of the server"},
      {calls, 1_000, ~"calls that run at once"},
      {subscriptions, 100, ~"subscriptions at once"}].
 
--doc "Every limit of what comes from a server, its default, and what it bounds.".
+-doc "Returns every limit on data from a server, with its default and its meaning.".
 -spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a server"},
@@ -53,7 +53,7 @@ limits() ->
 
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
--doc "The settings that the options of a transport amount to, or the first option that is wrong.".
+-doc "Checks the options of a client, and returns its settings or the first option that is wrong.".
 -spec check(rules(), Transport :: module(), Target :: term(), erlmcp_client:options()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(Rules, Transport, Target, Options) when is_map(Options) ->

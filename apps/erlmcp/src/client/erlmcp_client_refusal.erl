@@ -1,7 +1,7 @@
 -module(erlmcp_client_refusal).
 -moduledoc """
-What a server says of a request that it refused for want of authorization: in `WWW-Authenticate`,
-and in its body, which may be a JSON-RPC error or one of OAuth. Pure.
+The reason of a server for refusing a request that lacks authorization. The reason stands in
+`WWW-Authenticate`, and in the body, which may be a JSON-RPC error or one of OAuth. Pure.
 
 Sources: RFC 6750, section 3; RFC 9728, section 5.1.
 
@@ -13,8 +13,8 @@ Internal.
 -export_type([refusal/0]).
 
 -doc """
-`error`, `error_description` and `scopes` are those of the challenge, `rpc` the JSON-RPC error of
-the body. Texts of headers are cut, and are ASCII.
+A refusal. `error`, `error_description` and `scopes` come from the challenge, `rpc` is the JSON-RPC
+error of the body. Texts of headers are cut to 512 bytes and are ASCII.
 """.
 -type refusal() :: #{
     status := 401 | 403,
@@ -29,7 +29,7 @@ the body. Texts of headers are cut, and are ASCII.
 -define(SCOPES, 50).
 -define(LIMITS, #{message_bytes => 4096, depth => 16, members => 200}).
 
--doc "Reads what is said with a reason that a call failed for; `none` where that is another one.".
+-doc "Reads the refusal in the reason of a failed call; `none` for any other reason.".
 -spec read(erlmcp_client:reason() | tuple()) -> {ok, refusal()} | none.
 read({unauthorized, {http, _, _, _} = Response}) ->
     read(Response);
@@ -44,7 +44,7 @@ read(_) ->
 challenged(#{~"www-authenticate" := Field}) ->
     Known = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
                        Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
-    %% The error stands at the scheme that was used.
+    %% The error stands in the challenge of the scheme that was used.
     Params = lists:foldl(fun maps:merge/2, #{},
                          Known ++ [One || #{~"error" := _} = One <- Known]),
     maps:merge(texts(Params, [error, error_description, resource_metadata]),
@@ -78,8 +78,8 @@ rpc(Error) ->
                #{data => Data || #{~"data" := Data} <- [Error]}).
 
 -doc """
-The words of a refusal: its error, what the server says of it, and the scopes that it wants. Empty
-where it says nothing.
+Returns the text of a refusal: its error, the server's description, and the scopes that it requires.
+The text is empty if the server gave none of them.
 """.
 -spec words(refusal()) -> unicode:chardata().
 words(Refusal) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_client_stream).
 -moduledoc """
-The process of a session's GET stream on HTTP, on which the server sends what belongs to no call:
-notifications go to the client's own process, requests are answered from here. Servers need not have
-one.
+The process of a session's GET stream on HTTP, where the server sends messages that belong to no
+call. It passes notifications to the client's process and answers requests itself. A server need not
+offer such a stream.
 
 Source: specification 2025-11-25, "Transports / Listening for Messages from the Server".
 
@@ -22,8 +22,8 @@ Internal.
 }).
 
 -doc """
-Keeps the stream open until the session is lost or there is no stream to have. Linked to the
-client's process, whose exit signal ends it, and then the server sees the stream close.
+Keeps the stream open until the session is lost, or the server turns out to offer none. The process
+is linked to the client's, whose exit signal ends it; the server sees the stream close then.
 """.
 -spec run(erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Client, Live) ->
@@ -69,35 +69,35 @@ events([{message, {notification, Method, Params}} | Events], Exchange, Stream) -
     ok = erlmcp_client_connection:notify(Stream#stream.client, Method, Params),
     events(Events, Exchange, Stream);
 events([{message, {request, _, _, _} = Request} | Events], Exchange, Stream) ->
-    events(Events, Exchange, asked(Request, Stream));
+    events(Events, Exchange, answer_request(Request, Stream));
 events([{failed, Reason} | _], _, Stream) ->
     failed(Reason, Stream);
 events([_ | Events], Exchange, Stream) ->
     events(Events, Exchange, Stream).
 
-asked(Request, #stream{client = Client, live = Live, questions = Questions} = Stream) ->
+answer_request(Request, #stream{client = Client, live = Live, questions = Questions} = Stream) ->
     Stream#stream{questions = erlmcp_client_questions:ask(Request, {Client, Live}, Questions)}.
 
-%% Of 4xx these pass by themselves: too slow, too many, and the stream of before is still open.
+%% These 4xx pass by themselves: too slow, too many, and an earlier stream that is still open.
 failed({http, Status, _, _}, #stream{client = #{peer := Peer}}) when
     Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
 ->
     Peer ! {stream, self(), refused},
     ok;
 failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = Stream) ->
-    %% A server without sessions that has no stream either says the same.
+    %% A server without sessions and without a stream gives the same answer.
     case Live of
         #{session := none} ->
             Peer ! {stream, self(), refused},
             ok;
         #{} ->
-            _ = erlmcp_client_connection:lost(Client, Live,
-                                              erlang:monotonic_time(millisecond) + ?OPEN),
+            _ = erlmcp_client_connection:renegotiate(Client, Live,
+                                                     erlang:monotonic_time(millisecond) + ?OPEN),
             failed(lost, Stream)
     end;
 failed(_, #stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
-    after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
+    after erlmcp_client_backoff:with_jitter(Pause) ->
         open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

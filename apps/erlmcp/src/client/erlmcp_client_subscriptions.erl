@@ -1,17 +1,16 @@
 -module(erlmcp_client_subscriptions).
 -moduledoc """
-Who of a client's users wants to hear of which changes, kept by the client's own process. In
-2026-07-28 each subscription has a stream of its own (`m:erlmcp_client_listen`); in a session all
-share what the server sends, and the resources that they watch are counted, so that the server is
-asked for each of them once.
+The subscriptions of a client's users, kept by the client's process. In 2026-07-28 each subscription
+has a stream of its own (`m:erlmcp_client_listen`). In a session all share the messages of the
+server. Their resources are counted there, so that the server is asked to watch each of them once.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
 
 Internal.
 """.
 
--export([check/1, new/0, is_empty/1, add/4, remove/3, ended/2, renewed/2]).
--export([end_all/2, heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
+-export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/2, restart/2]).
+-export([end_all/2, notify_all/3, answer/3, subscribed/3, stream_event/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
 -export_type([subscriptions/0]).
@@ -19,13 +18,13 @@ Internal.
 -record(subscription, {
     pid :: pid(),
     filter :: erlmcp_client:filter(),
-    %% What makes it heard: a stream of its own, or a process that asks for resources.
+    %% The process that serves it: its own stream's, or one that asks the server to watch resources.
     worker :: undefined | pid(),
     asked = false :: boolean()
 }).
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
-    %% The stream on which a session's server says what belongs to no call.
+    %% The stream on which a session's server sends messages that belong to no call.
     stream = none :: none | {opening | open, pid()},
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
@@ -33,7 +32,7 @@ Internal.
 -opaque subscriptions() :: #subscriptions{}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
--doc "Whether a filter is one.".
+-doc "Checks a filter, and returns its first wrong member if there is one.".
 -spec check(erlmcp_client:filter() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->
@@ -53,19 +52,19 @@ filter(Key, Value) when
 ->
     is_boolean(Value) orelse ~"a boolean";
 filter(_, _) ->
-    ~"nothing that can be subscribed to".
+    ~"no such kind of change".
 
--doc "No subscriptions.".
+-doc "Returns an empty set of subscriptions.".
 -spec new() -> subscriptions().
 new() ->
     #subscriptions{}.
 
--doc "Whether there are none.".
+-doc "Returns `true` if there are no subscriptions.".
 -spec is_empty(subscriptions()) -> boolean().
 is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
--doc "One more, for a process that is monitored from now on.".
+-doc "Adds a subscription of the process `Pid`, which is monitored from now on.".
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
@@ -75,15 +74,15 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
             {error, {overload, Limit}};
         _ ->
             Reference = monitor(process, Pid),
-            Subscription = begun(Reference, #subscription{pid = Pid, filter = Filter}, Server),
+            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server),
             {ok, Reference, announced(Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
-%% Before the server is known, nothing; `renewed/2` comes then.
-begun(_, Subscription, {_, undefined}) ->
+%% Before the server is known there is nothing to begin; `renewed/2` follows.
+start(_, Subscription, {_, undefined}) ->
     Subscription;
-begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
+start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
     #{revision := Revision} = Live,
     Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
@@ -112,7 +111,7 @@ watch([Uri | Uris], Method, Client, Live) ->
         {error, _} = Error -> Error
     end.
 
--doc "One less: unsubscribed, or its process has ended.".
+-doc "Removes a subscription that was ended, or whose process has died.".
 -spec remove(reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
     case maps:take(Reference, All) of
@@ -135,7 +134,7 @@ end_worker(Worker) ->
     exit(Worker, shutdown),
     ok.
 
-%% What no other one watches.
+%% Unsubscribes from the resources that no other subscription watches.
 unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= [] ->
     Watched = lists:append([maps:get(resources, Filter, [])
                             || _ := #subscription{filter = Filter} <- Others]),
@@ -149,11 +148,11 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
 unwatch(_, _, _) ->
     ok.
 
--doc "A linked process has ended: a question's, a stream's, or that of a subscription.".
--spec ended(pid(), subscriptions()) -> subscriptions().
-ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+-doc "Removes a linked process that has ended: a question's, a stream's, or a subscription's.".
+-spec worker_ended(pid(), subscriptions()) -> subscriptions().
+worker_ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = none});
-ended(Pid, #subscriptions{all = All} = Subscriptions) ->
+worker_ended(Pid, #subscriptions{all = All} = Subscriptions) ->
     Subscriptions#subscriptions{all = maps:map(
         fun(_, #subscription{worker = Worker} = Subscription) when Worker =:= Pid ->
                 Subscription#subscription{worker = undefined};
@@ -161,24 +160,24 @@ ended(Pid, #subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Tells every subscriber that nothing more comes.".
+-doc "Tells every subscriber that its subscription has ended.".
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
                       deliver(Pid, Reference, {ended, Reason})
                   end, maps:to_list(All)).
 
--doc "The server is known, or known anew: everything is asked for again.".
--spec renewed({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
+-doc "Begins all subscriptions again after a negotiation with the server.".
+-spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
-renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
+restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     ok = case Stream of
         {_, Old} -> end_worker(Old);
         none -> ok
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         begun(Reference, Subscription#subscription{asked = false}, Server)
+                         start(Reference, Subscription#subscription{asked = false}, Server)
                      end, All),
     announced(Subscriptions#subscriptions{all = Again, stream = opened(Server)}).
 
@@ -194,7 +193,7 @@ opened({#{settings := #{rules := http}} = Client,
 opened(_) ->
     none.
 
--doc "What came of asking a session's server to watch resources.".
+-doc "Takes the outcome of asking a session's server to watch resources.".
 -spec subscribed(pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
@@ -212,26 +211,26 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions
     end.
 
--doc "The session's stream is open, or open anew; or there is none.".
--spec stream(pid(), open | refused, subscriptions()) -> subscriptions().
-stream(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
+-doc "Takes the news of a session's stream: it is open, open again, or refused.".
+-spec stream_event(pid(), open | refused, subscriptions()) -> subscriptions().
+stream_event(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = {open, Pid}});
-stream(Pid, open, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
+stream_event(Pid, open, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
     lists:foreach(fun({Reference, #subscription{pid = Subscriber}}) ->
                       deliver(Subscriber, Reference, subscribed)
                   end, maps:to_list(All)),
     Subscriptions;
-stream(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+stream_event(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = none});
-stream(_, _, Subscriptions) ->
+stream_event(_, _, Subscriptions) ->
     Subscriptions.
 
--doc "Whether the session's stream is on its way.".
+-doc "Returns `true` if the session's stream is being opened.".
 -spec is_opening(subscriptions()) -> boolean().
 is_opening(#subscriptions{stream = {opening, _}}) -> true;
 is_opening(_) -> false.
 
-%% In a session a subscription stands when the server was asked and its stream is there.
+%% In a session a subscription stands when the server was asked and its stream is open.
 announced(#subscriptions{stream = {opening, _}} = Subscriptions) ->
     Subscriptions;
 announced(#subscriptions{all = All} = Subscriptions) ->
@@ -243,9 +242,9 @@ announced(#subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Tells the subscribers of a session of a notification that came for nobody in particular.".
--spec heard(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
-heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
+-doc "Tells the subscribers of a session of a notification that belongs to no call.".
+-spec notify_all(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
+notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
     case event(Method, Params) of
         none ->
             Subscriptions;
@@ -256,7 +255,7 @@ heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
--doc "The event that a notification is; `none` for one that no subscriber is told of.".
+-doc "Returns the event of a notification; `none` if subscribers are not told of its method.".
 -spec event(Method :: binary(), Params :: map()) -> erlmcp_client:event() | none.
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
@@ -272,7 +271,7 @@ wants({log, _}, Filter) -> maps:get(logs, Filter, false);
 wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
--doc "Sends a subscriber an event, or cuts it off if it does not read.".
+-doc "Sends a subscriber an event, or ends the subscription if its process does not read.".
 -spec deliver(pid(), reference(), erlmcp_client:event()) -> ok | cut.
 deliver(Pid, Reference, Event) ->
     case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
@@ -283,10 +282,10 @@ deliver(Pid, Reference, Event) ->
             cut
     end.
 
--doc "Answers a request that the server sent on no call's stream.".
--spec asked(erlmcp_message:message(),
-            {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
-            subscriptions()) -> subscriptions().
-asked(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
+-doc "Answers a request that the server sent outside of any call's stream.".
+-spec answer(erlmcp_message:message(),
+             {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
+             subscriptions()) -> subscriptions().
+answer(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
     Asked = erlmcp_client_questions:ask(Request, Server, Questions),
     Subscriptions#subscriptions{questions = Asked}.

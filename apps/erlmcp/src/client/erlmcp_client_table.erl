@@ -1,7 +1,7 @@
 -module(erlmcp_client_table).
 -moduledoc """
-The table of the node's clients and pools: every call reads there what its client is, and what is
-known of its server. And the process that has it, and forgets those that ended without a word.
+The table of the node's clients and pools, where every call reads its client and the state of its
+server. The process of this module owns the table, and removes the rows of clients that died.
 
 Internal.
 """.
@@ -12,14 +12,14 @@ Internal.
 -export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--doc "Starts it, with its table.".
+-doc "Starts the process, with its table.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Says that the calling process writes itself into the table: what it has there goes when it ends. It
-is to end when the monitor that is returned says that the table has.
+Registers the calling process, which then writes its own row into the table. The row goes when the
+process ends. The process in turn must end when the returned monitor reports the end of the table.
 """.
 -spec join() -> {ok, reference()} | {error, {not_started, erlmcp}}.
 join() ->
@@ -33,7 +33,7 @@ join() ->
             {error, {not_started, erlmcp}}
     end.
 
--doc "From now on `find/1` knows this pool, which the calling process is.".
+-doc "Adds the calling process to the table as the pool `Pool`.".
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
     maybe
@@ -42,7 +42,7 @@ join_pool(#{pool := Pid} = Pool) ->
         publish(Pid, Pool)
     end.
 
--doc "A client or pool has ended; of no matter if the table has.".
+-doc "Removes a client or pool that has ended, if the table still exists.".
 -spec leave(pid()) -> ok.
 leave(Pid) ->
     try
@@ -52,7 +52,7 @@ leave(Pid) ->
         error:badarg -> ok
     end.
 
--doc "A client, or a pool of them, by its pid or name, as every call reads it.".
+-doc "Finds a client or a pool by its pid or its registered name.".
 -spec find(pid() | atom()) ->
     {ok, erlmcp_client_connection:client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
@@ -61,38 +61,42 @@ find(Name) when is_atom(Name) ->
         Pid -> find(Pid)
     end;
 find(Peer) ->
-    %% Of what is published only this is copied. The table is there while the application runs.
+    %% Only this element of the row is copied. The table exists while the application runs.
     try ets:lookup_element(?MODULE, Peer, 2) of
         Client -> {ok, Client}
     catch
         error:badarg -> {error, stopped}
     end.
 
--doc "What is known of a client's server; `none` if it is not known yet, or no longer.".
+-doc "Returns what is known of a client's server; `none` before and between negotiations.".
 -spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.
 live(Peer) ->
     ets:lookup_element(?MODULE, Peer, 3, stopped).
 
--doc "Puts a client or a pool there, for all that call it. Nothing is known of its server then.".
+-doc "Publishes a client or a pool, whose server is not known yet.".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
     true = ets:insert(?MODULE, {Pid, Client, none}),
     ok.
 
--doc "Puts there what is known of a client's server.".
+-doc "Publishes what is known of a client's server.".
 -spec publish_live(pid(), erlmcp_client_connection:live() | none) -> ok.
 publish_live(Peer, Live) ->
     true = ets:update_element(?MODULE, Peer, {3, Live}),
     ok.
 
--doc "The era that a server at the client's URL last had; `unknown` for other transports.".
+-doc """
+Returns the era that the server at the client's URL last had; `unknown` for other transports.
+""".
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
     ets:lookup_element(?MODULE, {era, Url}, 2, unknown);
 remembered(_) ->
     unknown.
 
--doc "Remembers the era of a client's URL, for so many of them; then it begins anew.".
+-doc """
+Remembers the era of the client's URL. When the table has `Most` rows, all eras are forgotten first.
+""".
 -spec remember(erlmcp_client_connection:client(), erlmcp_revision:era(), Most :: pos_integer()) ->
     ok.
 remember(#{settings := #{rules := http, target := Url}}, Era, Most) ->

@@ -1,9 +1,13 @@
 -module(erlmcp_client_target).
--moduledoc "Where a client's server is, and which channel leads there. Pure. Internal.".
+-moduledoc """
+The target of a client: the server's address, and the channel that leads there. Pure.
+
+Internal.
+""".
 
 -export([settings/1, place/1, label/2]).
 
--doc "The settings of a client of this server, if its options are right.".
+-doc "Checks the options of a target, and returns the settings of a client of this server.".
 -spec settings(erlmcp_client:target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
 settings({http, Url, Options}) ->
     erlmcp_client_options:check(http, erlmcp_httpc_channel, Url, Options);
@@ -16,7 +20,7 @@ settings({server, Server, Options}) ->
 settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
--doc "The target without its options, which may have secrets.".
+-doc "Returns the target without its options, which may hold secrets.".
 -spec place(erlmcp_client:target()) -> tuple().
 place(Target) ->
     erlang:delete_element(tuple_size(Target), Target).

@@ -1,7 +1,7 @@
 -module(erlmcp_client_tools).
 -moduledoc """
-What a client has to know of its server's tools to call them: which arguments go into headers too,
-and what their structured results must fit. Learned from the lists as they come.
+The table of a server's tools: for each, the arguments that go into headers too, and the schema of
+its structured result. It is filled from the lists as they come.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
 Output Schema".
@@ -11,12 +11,12 @@ Internal.
 
 -export([new/0, learn/3, declarations/2, is_task/2, check_result/3]).
 
-%% Tools that are remembered, and bytes of what is known of them; those beyond are called without
-%% their headers.
+%% Tools that are remembered, and their bytes together. Further tools are called without their
+%% headers.
 -define(TOOLS, 10_000).
 -define(BYTES, 16_777_216).
 
--doc "A table of the calling process, which knows no tool.".
+-doc "Creates an empty table, owned by the calling process.".
 -spec new() -> ets:table().
 new() ->
     Table = ets:new(tools, [public, {read_concurrency, true}]),
@@ -24,8 +24,8 @@ new() ->
     Table.
 
 -doc """
-Learns the tools of a list. Where arguments go into headers, tools whose definition is invalid are
-left out: their names are logged, and the others stay usable.
+Learns the tools of a list, and returns the tools that can be called. If arguments go into headers
+(`Mirrors`), tools with an invalid definition are left out and their names logged.
 """.
 -spec learn([map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->
@@ -45,7 +45,7 @@ is_learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
             false
     end.
 
-%% Calls learn at once: what is counted is what was taken out and put in.
+%% Calls learn at the same time: only rows that were really taken out and put in are counted.
 remember(Known, Table) ->
     Name = element(1, Known),
     Size = erlang:external_size(Known),
@@ -70,7 +70,7 @@ remember(Known, Table) ->
 output(#{~"outputSchema" := Schema}) -> Schema;
 output(_) -> none.
 
--doc "The arguments of a tool that go into headers too; `unknown` if no list had the tool.".
+-doc "Returns the arguments of a tool that go into headers too; `unknown` if no list had the tool.".
 -spec declarations(Name :: binary(), ets:table()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
     ets:lookup_element(Table, Name, 2, unknown).
@@ -78,12 +78,12 @@ declarations(Name, Table) ->
 is_task(#{~"execution" := #{~"taskSupport" := ~"required"}}) -> true;
 is_task(_) -> false.
 
--doc "Whether a tool of a session is to be called as a task, as far as is known.".
+-doc "Returns `true` if a tool of a session is known to require being called as a task.".
 -spec is_task(Name :: binary(), ets:table()) -> boolean().
 is_task(Name, Table) ->
     ets:lookup_element(Table, Name, 4, false).
 
--doc "Whether a tool's result has the structured content that its output schema promises.".
+-doc "Checks that a tool's result has the structured content that its output schema promises.".
 -spec check_result(Name :: binary(), Result :: map(), ets:table()) -> ok | {error, binary()}.
 check_result(_, #{~"isError" := true}, _) ->
     ok;
@@ -94,7 +94,7 @@ check_result(Name, Result, Table) ->
     end.
 
 fits(Schema, #{~"structuredContent" := Content}) ->
-    %% What is no schema promises nothing.
+    %% An invalid schema promises nothing.
     case erlmcp_schema:compile(Schema, #{check => false}) of
         {ok, Compiled} ->
             case erlmcp_schema:validate(Content, Compiled) of
@@ -107,4 +107,4 @@ fits(Schema, #{~"structuredContent" := Content}) ->
             ok
     end;
 fits(_, _) ->
-    {error, ~"structuredContent: expected what the tool's output schema says, got none"}.
+    {error, ~"structuredContent: expected the content of the tool's output schema, got none"}.

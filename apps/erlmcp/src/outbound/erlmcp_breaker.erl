@@ -1,9 +1,9 @@
 -module(erlmcp_breaker).
 -moduledoc """
-A circuit breaker: a few numbers that every call reads and changes itself. No process.
+A circuit breaker: a few atomics that every call reads and changes itself, without a process.
 
-It is closed; after `failures` in a row it opens, and no call may go there; when its time has passed
-it is half-open: one call may try, and closes it again or opens it for twice as long.
+It is closed at first. After `failures` in a row it opens, and calls are refused. When its time has
+passed it is half-open: one call may try, and closes it again or opens it for twice as long.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 
@@ -19,8 +19,9 @@ Internal.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
 
-%% Failures in a row, milliseconds of `since_start_ms/0` until which it is open (0: closed), how
-%% often it has opened in a row, and until when a call that tries it keeps others away.
+%% Failures in a row; the time until which it is open, in milliseconds of `since_start_ms/0` (0:
+%% closed); how often it has opened in a row; and the time until which the call that tries keeps
+%% others away.
 -define(FAILED, 1).
 -define(UNTIL, 2).
 -define(OPENED, 3).
@@ -28,7 +29,7 @@ Internal.
 
 -define(DEFAULTS, #{failures => 5, open_ms => 1_000, longest_open_ms => 30_000}).
 
--doc "Whether these are options of a breaker.".
+-doc "Returns `true` if a term is a map of valid options of a breaker.".
 -spec is_options(term()) -> boolean().
 is_options(Options) when is_map(Options) ->
     maps:keys(Options) -- maps:keys(?DEFAULTS) =:= []
@@ -37,7 +38,7 @@ is_options(Options) when is_map(Options) ->
 is_options(_) ->
     false.
 
--doc "A breaker that is closed.".
+-doc "Creates a breaker that is closed.".
 -spec new(erlmcp:breaker()) -> breaker().
 new(Options) ->
     #{failures := Failures, open_ms := First, longest_open_ms := Longest} =
@@ -45,9 +46,9 @@ new(Options) ->
     {atomics:new(4, [{signed, true}]), Failures, First, Longest}.
 
 -doc """
-Whether a call may go there, or the milliseconds until one may. What came of it has to be told to
-`leave/2`; of all that find it half-open one may try, and keeps the others away for a while, since
-it may die on the way.
+Returns `ok` if a call may go ahead, or the milliseconds until one may. The caller reports the
+outcome to `leave/2`. In the half-open state one call may try, and keeps others away for a while,
+since it may die before it reports.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
@@ -64,7 +65,7 @@ enter({Numbers, _, _, Longest} = Breaker) ->
             end
     end.
 
--doc "A call has ended that might enter: it was served, or it failed. Whether this opened it.".
+-doc "Reports the end of a call, and returns whether this opened or closed the breaker.".
 -spec leave(breaker(), served | failed) -> ok | opened | closed.
 leave({Numbers, _, _, _}, served) ->
     Closed = atomics:get(Numbers, ?UNTIL) =/= 0,
@@ -80,13 +81,13 @@ leave({Numbers, Most, _, _} = Breaker, failed) ->
         false -> ok
     end.
 
-%% Those that fail together open it once.
+%% Simultaneous failures open it once.
 open({Numbers, _, First, Longest}) ->
     Now = since_start_ms(),
     Before = atomics:get(Numbers, ?UNTIL),
     Opened = atomics:get(Numbers, ?OPENED),
     Milliseconds = min(Longest, First bsl min(Opened, 20)),
-    %% Never sooner, and not all of all nodes at once.
+    %% Never sooner, and with jitter, so that nodes do not try at the same time.
     Until = Now + Milliseconds + rand:uniform(max(1, Milliseconds div 10)),
     case Before =< Now andalso atomics:compare_exchange(Numbers, ?UNTIL, Before, Until) of
         ok ->
@@ -97,7 +98,7 @@ open({Numbers, _, First, Longest}) ->
             ok
     end.
 
--doc "Whether a call would find it closed, or half-open and not tried.".
+-doc "Returns `true` if a call would find it closed, or half-open without another try.".
 -spec works(breaker()) -> boolean().
 works({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
@@ -108,17 +109,17 @@ works({Numbers, _, _, _}) ->
             Until =< Now andalso atomics:get(Numbers, ?TRYING) =< Now
     end.
 
--doc "Milliseconds until it is half-open, 1 at least.".
+-doc "Returns the milliseconds until it is half-open, at least 1.".
 -spec opens_in(breaker()) -> pos_integer().
 opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
--doc "Who might enter did not go there: another may try.".
+-doc "Reports that the call that might try did not go ahead, so that another one may.".
 -spec spare(breaker()) -> ok.
 spare({Numbers, _, _, _}) ->
     atomics:put(Numbers, ?TRYING, 0).
 
--doc "Its state.".
+-doc "Returns the state of a breaker.".
 -spec state(breaker()) -> state().
 state({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
@@ -130,11 +131,11 @@ state({Numbers, _, _, _}) ->
             end
     end.
 
--doc "The calls that failed in a row.".
+-doc "Returns the number of failures in a row.".
 -spec failed(breaker()) -> non_neg_integer().
 failed({Numbers, _, _, _}) ->
     atomics:get(Numbers, ?FAILED).
 
-%% Monotonic time may be negative, and 0 is a breaker that is closed.
+%% Monotonic time may be negative, and 0 means a closed breaker.
 since_start_ms() ->
     erlang:monotonic_time(millisecond) - erlang:system_info(start_time) div 1_000_000 + 1.

@@ -1,12 +1,12 @@
 -module(erlmcp_fetch).
 -moduledoc """
-One HTTP request of the authorization flow, and its answer: a small document, asked for with a
-deadline and read within a bound. It runs in the process that asks.
+An HTTP request of the authorization flow, and its answer: a small document, with a deadline and a
+bound on its size. It runs in the process that asks.
 
-A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address that
+A URL is called only if `m:erlmcp_oauth_url` allows it, and at an address that
 `m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
-GET alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document
-only under a JSON media type.
+GET alone, within its origin, and at most three times. A redirect elsewhere is an error. JSON is
+accepted only under a JSON media type.
 
 Internal.
 """.
@@ -16,9 +16,9 @@ Internal.
 -export_type([settings/0, answer/0, reason/0]).
 
 -doc """
-`deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has 30 seconds of the time
-until then. `plain` are the hosts that plain http is
-allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
+Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has at
+most 30 seconds until then. `plain` are the hosts that may be called over plain http, `tls` the
+options of TLS. Without `hosts` all addresses are allowed.
 """.
 -type settings() :: #{
     deadline := integer(),
@@ -26,7 +26,7 @@ allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
     tls := [ssl:tls_client_option()],
     hosts => erlmcp_outbound_hosts:hosts()
 }.
--doc "`json` is `none` where the body is not a JSON document.".
+-doc "An answer. `json` is `none` if the body is not a JSON document.".
 -type answer() :: #{
     status := 200..599,
     headers := #{binary() => binary()},
@@ -43,7 +43,7 @@ allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
 
 -define(BODY_BYTES, 1_048_576).
 -define(REDIRECTS, 3).
-%% A server that does not answer holds up a login, and everybody who waits for it.
+%% Milliseconds of a request: a slow server holds up a login, and all requests that wait for it.
 -define(REQUEST_MS, 30_000).
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
@@ -74,7 +74,7 @@ post_form(Url, Headers, Form, Settings) ->
 post_json(Url, Document, Settings) ->
     post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).
 
-%% A POST carries what is for its own URL alone, and so no redirect of one is followed.
+%% The body of a POST is for its own URL alone, so no redirect of it is followed.
 post(Url, Headers, Body, Settings) ->
     maybe
         {ok, Answer} ?= exchange(~"POST", Url, Headers, Body, Settings),
@@ -93,7 +93,7 @@ redirected(Answer, _, _) ->
     {ok, Answer}.
 
 resolved(Location, Url) when byte_size(Location) =< 4096 ->
-    %% uri_string takes text; these are bytes.
+    %% uri_string takes text, and a header is bytes.
     case unicode:characters_to_binary(Location) =:= Location
              andalso uri_string:resolve(Location, Url) of
         Target when is_binary(Target) -> Target;
@@ -112,10 +112,10 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
                   Settings#{deadline := Own})
     end.
 
-%% A host of several addresses is called at the first that can be reached. Each has its part of the
-%% time for that: the next one could be reached where this one is dead.
+%% Of a host's several addresses, the first one that can be reached is called. Each has its part of
+%% the time for that: the next one could be reached where this one is dead.
 exchanged([Address | Others], Origin, Request, #{deadline := Deadline} = Settings) ->
-    Part = left(Deadline) div (1 + length(Others)),
+    Part = remaining_ms(Deadline) div (1 + length(Others)),
     Until = erlang:monotonic_time(millisecond) + Part,
     case connected(Address, Origin, Request, Until, Settings) of
         {error, {connect, _}} when Others =/= [] -> exchanged(Others, Origin, Request, Settings);
@@ -125,7 +125,7 @@ exchanged([Address | Others], Origin, Request, #{deadline := Deadline} = Setting
 
 connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
     maybe
-        %% A server on stdio starts without it.
+        %% A node that only serves on stdio has not started gun.
         {ok, _} ?= application:ensure_all_started(gun),
         {ok, Options} ?= connection(Scheme, address(Host), Until, Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
@@ -135,9 +135,9 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
             gun:flush(Connection)
         end,
         case Answered of
-            %% It was over before it could be asked why, and nothing was sent on it.
+            %% The connection ended before its reason could be asked, and nothing was sent on it.
             {error, {connect, noproc}} ->
-                case left(Until) of
+                case remaining_ms(Until) of
                     0 -> {error, {connect, timeout}};
                     _ -> connected(Address, Origin, Request, Until, Settings)
                 end;
@@ -150,7 +150,7 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
 
 answered(Connection, {Method, Target, Headers, Body}, Until, #{deadline := Deadline}) ->
     maybe
-        {ok, _} ?= connect_error(gun:await_up(Connection, left(Until))),
+        {ok, _} ?= connect_error(gun:await_up(Connection, remaining_ms(Until))),
         Stream = gun:request(Connection, Method, Target, headers(Headers), Body, #{flow => 4}),
         {ok, Status, Given, End} ?= head(Connection, Stream, Deadline),
         {ok, Text} ?= body(End, Connection, Stream, Deadline),
@@ -159,7 +159,7 @@ answered(Connection, {Method, Target, Headers, Body}, Until, #{deadline := Deadl
     end.
 
 head(Connection, Stream, Deadline) ->
-    case gun:await(Connection, Stream, left(Deadline)) of
+    case gun:await(Connection, Stream, remaining_ms(Deadline)) of
         {response, End, Status, Headers} -> {ok, Status, Headers, End};
         {inform, _, _} -> head(Connection, Stream, Deadline);
         {error, timeout} -> {error, timeout};
@@ -171,7 +171,7 @@ body(fin, _, _, _) -> {ok, ~""};
 body(nofin, Connection, Stream, Deadline) -> body(Connection, Stream, Deadline, 0, []).
 
 body(Connection, Stream, Deadline, Size, Parts) ->
-    case gun:await(Connection, Stream, left(Deadline)) of
+    case gun:await(Connection, Stream, remaining_ms(Deadline)) of
         {data, _, Part} when Size + byte_size(Part) > ?BODY_BYTES ->
             {error, {too_large, ?BODY_BYTES}};
         {data, fin, Part} ->
@@ -188,7 +188,7 @@ body(Connection, Stream, Deadline, Size, Parts) ->
     end.
 
 connection(Scheme, Host, Until, #{tls := Tls}) ->
-    Common = #{retry => 0, connect_timeout => left(Until), protocols => [http]},
+    Common = #{retry => 0, connect_timeout => remaining_ms(Until), protocols => [http]},
     case Scheme of
         ~"http" ->
             {ok, Common#{transport => tcp}};
@@ -227,7 +227,7 @@ target(Url) ->
 headers(Headers) ->
     [{~"accept", ~"application/json"} | Headers].
 
-%% Of a header that comes twice, both: what needs one of them alone will not take the list.
+%% The values of a repeated header are joined; a header that must be single is then invalid.
 received(Given) ->
     lists:foldl(fun({Name, Value}, Headers) ->
                     maps:update_with(Name, fun(Old) -> <<Old/binary, ", ", Value/binary>> end,
@@ -255,7 +255,7 @@ is_json(Type) ->
 connect_error({ok, Protocol}) -> {ok, Protocol};
 connect_error({error, Reason}) -> {error, {connect, outline(Reason)}}.
 
-%% Gun's reasons may hold the state of a connection, with what was sent on it.
+%% Gun's reasons may hold the state of a connection, with the bytes sent on it.
 outline({shutdown, Reason}) -> outline(Reason);
 outline({down, Reason}) -> outline(Reason);
 outline({stream_error, Reason}) -> outline(Reason);
@@ -265,5 +265,5 @@ outline(Reason) when is_atom(Reason) -> Reason;
 outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
 outline(_) -> other.
 
-left(Deadline) ->
+remaining_ms(Deadline) ->
     max(0, Deadline - erlmcp_clock:now_ms()).

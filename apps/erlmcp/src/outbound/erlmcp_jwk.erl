@@ -1,11 +1,11 @@
 -module(erlmcp_jwk).
 -moduledoc """
-Public keys as JSON (JWK), and which algorithm of signatures each serves. Pure.
+Public keys as JSON (JWK), and the signature algorithms that each serves. Pure.
 
-What comes from outside is read member by member: a key has only those of its kind, and keys of
-secrets (`oct`), too short or too long ones, and those that are for something else are none. A
-secret is a key only where its owner gives it as one (`secret/1`), and then for nothing but `HS256`
-and its like, which no public key serves: so nobody signs with what everybody knows.
+Keys from outside are read member by member: a key gets only the members of its kind. Keys of
+secrets (`oct`), of a wrong size or for another use are refused. A secret is a key only if its owner
+gives it as one (`secret/1`), for `HS256` and similar algorithms, which take no public key. So
+nothing that is public can sign.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 
@@ -18,12 +18,12 @@ Internal.
 
 -export_type([key/0]).
 
--doc "A public key, or a secret; `alg` and `kid` where its JWK has them.".
+-doc "A public key, or a secret, with `alg` and `kid` if its JWK has them.".
 -type key() :: #{map := #{binary() => binary()}, jose := jose_jwk:key(), alg => binary(),
                  kid => binary()}.
 
 -define(RSA_BITS, 2048).
-%% Checking a signature takes time with the size of both numbers of a key.
+%% Bounds, since the time to check a signature grows with both numbers of a key.
 -define(MOST_RSA_BITS, 8192).
 -define(EXPONENT_BYTES, 4).
 -define(KEYS, 100).
@@ -31,18 +31,18 @@ Internal.
 %% Keys that are tried for a token that does not name one.
 -define(TRIED, 8).
 
--doc "The algorithms of JWS that have public keys, as far as they are known here.".
+-doc "Returns the known algorithms of JWS that have public keys.".
 -spec algorithms() -> [binary()].
 algorithms() ->
     [~"RS256", ~"RS384", ~"RS512", ~"PS256", ~"PS384", ~"PS512", ~"ES256", ~"ES384", ~"ES512",
      ~"EdDSA"].
 
--doc "The algorithms of JWS that have a secret, which signs and verifies.".
+-doc "Returns the algorithms of JWS whose secret both signs and verifies.".
 -spec secret_algorithms() -> [binary()].
 secret_algorithms() ->
     [~"HS256", ~"HS384", ~"HS512"].
 
--doc "Whether an algorithm takes a key with these public members.".
+-doc "Returns `true` if an algorithm takes a key with these public members.".
 -spec fits(Algorithm :: binary(), #{binary() => term()}) -> boolean().
 fits(~"ES256", #{~"kty" := ~"EC", ~"crv" := ~"P-256"}) -> true;
 fits(~"ES384", #{~"kty" := ~"EC", ~"crv" := ~"P-384"}) -> true;
@@ -61,18 +61,18 @@ fits(<<Kind:2/binary, _/binary>> = Algorithm, #{~"kty" := ~"RSA", ~"n" := Modulu
         end;
 fits(_, _) -> false.
 
-%% What a number is written with, without the zeros before it.
+%% The bytes of a number, without the zeros before it.
 number(<<0, Rest/binary>>) -> number(Rest);
 number(Bytes) -> Bytes.
 
--doc "The keys of a JWK set that serve for signatures: of a set of more than 100, the first 100.".
+-doc "Returns the keys of a JWK set that serve for signatures; only its first 100 are read.".
 -spec set(term()) -> [key()].
 set(#{~"keys" := Given}) when is_list(Given) ->
     [Key || Jwk <- lists:sublist(Given, ?KEYS), {ok, Key} <- [of_set(Jwk)]];
 set(_) ->
     [].
 
-%% One key that is not well formed does not take the others with it.
+%% A malformed key does not invalidate the others.
 of_set(#{} = Jwk) ->
     case is_for_signatures(Jwk) andalso public(Jwk) of
         {ok, Key} -> {ok, maps:merge(Key, labels(Jwk))};
@@ -97,7 +97,7 @@ labels(Jwk) ->
     #{Name => Value || {Name, Member} <- [{alg, ~"alg"}, {kid, ~"kid"}],
                        #{Member := Value} <- [Jwk]}.
 
--doc "The public key that a JWK has, whatever else it has.".
+-doc "Returns the public key of a JWK, and ignores its other members.".
 -spec public(#{binary() => term()}) -> {ok, key()} | error.
 public(#{~"kty" := ~"RSA", ~"n" := _, ~"e" := Exponent} = Jwk) ->
     case decoded(Exponent) of
@@ -132,24 +132,24 @@ key(Members, Jwk) ->
         false -> error
     end.
 
--doc "A secret as a key; `secret_problem/2` says before whether it is one.".
+-doc "Returns a secret as a key, after `secret_problem/2` has accepted it.".
 -spec secret(binary()) -> key().
 secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Says what is wrong with a secret for these algorithms, without a byte of it, or `none`. It has at
-least the bytes of the algorithm's hash (RFC 7518, section 3.2), and is no public key, which
-everybody has.
+Returns what is wrong with a secret for these algorithms, without revealing a byte of it, or `none`.
+A secret must have at least the bytes of the algorithm's hash (RFC 7518, section 3.2). It must not
+be a public key, which is no secret.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->
     {Bytes, Algorithm} = lists:max([{hash_bytes(Algorithm), Algorithm} || Algorithm <- Algorithms]),
     case is_written_key(Secret) of
         true ->
-            ~"a secret that is known to nobody else; the text of a key or of a certificate came";
+            ~"a secret that only its owner knows, not the text of a key or of a certificate";
         false when byte_size(Secret) < Bytes ->
-            text("a secret of at least ~b bytes for ~ts; ~b came",
+            text("a secret of at least ~b bytes for ~ts, got ~b",
                  [Bytes, Algorithm, byte_size(Secret)]);
         false ->
             none
@@ -176,26 +176,26 @@ is_der(Type, Bytes) ->
     end.
 
 -doc """
-Says what is wrong with a JWK that is no key for signatures: the member, what was expected and what
-came.
+Returns what is wrong with a JWK that is no key for signatures: the member, the expected value and
+the received one.
 """.
 -spec problem(term()) -> binary().
-problem(#{~"use" := Use}) when Use =/= ~"sig" -> came("use", "sig", Use);
+problem(#{~"use" := Use}) when Use =/= ~"sig" -> mismatch("use", "sig", Use);
 problem(#{~"key_ops" := Operations} = Jwk) ->
     case is_list(Operations) andalso lists:member(~"verify", Operations) of
         true -> problem(maps:remove(~"key_ops", Jwk));
-        false -> came("key_ops", "a list with verify", Operations)
+        false -> mismatch("key_ops", "a list with verify", Operations)
     end;
 problem(#{~"kty" := ~"RSA"} = Jwk) ->
     case {size_of(~"n", Jwk), size_of(~"e", Jwk)} of
-        {none, _} -> came("n", "a number in base64url", maps:get(~"n", Jwk, none));
+        {none, _} -> mismatch("n", "a number in base64url", maps:get(~"n", Jwk, none));
         {_, Bytes} when Bytes =:= none; Bytes > ?EXPONENT_BYTES ->
-            came("e", "a number of at most 4 bytes in base64url", maps:get(~"e", Jwk, none));
+            mismatch("e", "a number of at most 4 bytes in base64url", maps:get(~"e", Jwk, none));
         _ ->
             {ok, Modulus} = decoded(maps:get(~"n", Jwk)),
             case bit_size(number(Modulus)) of
                 Bits when Bits < ?RSA_BITS; Bits > ?MOST_RSA_BITS ->
-                    text("n: expected a number of ~b to ~b bits; ~b came",
+                    text("n: expected a number of ~b to ~b bits, got ~b",
                          [?RSA_BITS, ?MOST_RSA_BITS, Bits]);
                 _ ->
                     label_problem(Jwk)
@@ -203,18 +203,18 @@ problem(#{~"kty" := ~"RSA"} = Jwk) ->
     end;
 problem(#{~"kty" := ~"EC", ~"crv" := Curve} = Jwk) ->
     case coordinate(Curve) of
-        none -> came("crv", "P-256, P-384 or P-521", Curve);
+        none -> mismatch("crv", "P-256, P-384 or P-521", Curve);
         Bytes -> bytes_problem([~"x", ~"y"], Bytes, Jwk)
     end;
 problem(#{~"kty" := ~"OKP", ~"crv" := ~"Ed25519"} = Jwk) ->
     bytes_problem([~"x"], 32, Jwk);
-problem(#{~"kty" := ~"OKP"} = Jwk) -> came("crv", "Ed25519", maps:get(~"crv", Jwk, none));
-problem(#{~"kty" := ~"EC"}) -> came("crv", "P-256, P-384 or P-521", none);
+problem(#{~"kty" := ~"OKP"} = Jwk) -> mismatch("crv", "Ed25519", maps:get(~"crv", Jwk, none));
+problem(#{~"kty" := ~"EC"}) -> mismatch("crv", "P-256, P-384 or P-521", none);
 problem(#{~"kty" := ~"oct"}) ->
     ~"kty: oct is a secret, which is given as {secret, Secret}";
-problem(#{~"kty" := Type}) -> came("kty", "RSA, EC or OKP", Type);
+problem(#{~"kty" := Type}) -> mismatch("kty", "RSA, EC or OKP", Type);
 problem(#{kty := _}) -> ~"kty: expected names and values that are binaries";
-problem(#{}) -> came("kty", "RSA, EC or OKP", none);
+problem(#{}) -> mismatch("kty", "RSA, EC or OKP", none);
 problem(_) -> ~"expected a map with kty and the members of its kind".
 
 bytes_problem([], _, Jwk) ->
@@ -222,12 +222,12 @@ bytes_problem([], _, Jwk) ->
 bytes_problem([Name | Names], Bytes, Jwk) ->
     case size_of(Name, Jwk) of
         Bytes -> bytes_problem(Names, Bytes, Jwk);
-        none -> text("~ts: expected ~b bytes in base64url; none came", [Name, Bytes]);
-        Other -> text("~ts: expected ~b bytes in base64url; ~b came", [Name, Bytes, Other])
+        none -> text("~ts: expected ~b bytes in base64url, got none", [Name, Bytes]);
+        Other -> text("~ts: expected ~b bytes in base64url, got ~b", [Name, Bytes, Other])
     end.
 
 label_problem(Jwk) ->
-    text("alg and kid: expected texts of at most ~b bytes; others came: ~ts",
+    text("alg and kid: expected texts of at most ~b bytes, got others: ~ts",
          [?ID_BYTES, lists:join(", ", [Name || Name <- [~"alg", ~"kid"], is_map_key(Name, Jwk)])]).
 
 size_of(Name, Jwk) ->
@@ -236,17 +236,17 @@ size_of(Name, Jwk) ->
         error -> none
     end.
 
-came(Name, Expected, none) -> text("~ts: expected ~ts; it is missing", [Name, Expected]);
-came(Name, Expected, Came) when is_binary(Came) ->
-    text("~ts: expected ~ts; ~ts came", [Name, Expected, erlmcp_printable:quoted(Came)]);
-came(Name, Expected, _) -> text("~ts: expected ~ts; no text came", [Name, Expected]).
+mismatch(Name, Expected, none) -> text("~ts: expected ~ts, got nothing", [Name, Expected]);
+mismatch(Name, Expected, Came) when is_binary(Came) ->
+    text("~ts: expected ~ts, got ~ts", [Name, Expected, erlmcp_printable:quoted(Came)]);
+mismatch(Name, Expected, _) -> text("~ts: expected ~ts, got no text", [Name, Expected]).
 
 text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
-The keys that a signature with this algorithm may be of: those of the id, if the header has one, or
-a few that fit. A key that names an algorithm serves for no other.
+Returns the keys that may have signed with this algorithm: those with the header's id, or a few that
+fit. A key that names an algorithm serves for no other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].
 candidates(Algorithm, Kid, Keys) ->
@@ -254,10 +254,10 @@ candidates(Algorithm, Kid, Keys) ->
                           Kid =:= none orelse maps:get(kid, Key, none) =:= Kid,
                           fits(Algorithm, Map)], ?TRIED).
 
--doc "Whether a compact JWS was signed with this algorithm and key.".
+-doc "Returns `true` if a compact JWS was signed with this algorithm and key.".
 -spec verifies(Jws :: binary(), Algorithm :: binary(), key()) -> boolean().
 verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
-    %% A point that is not on its curve, for one, crashes deep inside.
+    %% An invalid key, such as a point that is not on its curve, crashes inside jose.
     fits(Algorithm, Map) andalso
         try jose_jws:verify_strict(Key, [Algorithm], Jws) of
             {true, _, _} -> true;
@@ -266,7 +266,7 @@ verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
             error:_ -> false
         end.
 
--doc "The thumbprint of a key, as `jkt` has it.".
+-doc "Returns the thumbprint of a key, as in `jkt`.".
 -spec thumbprint(key()) -> binary().
 thumbprint(#{jose := Key}) ->
     <<Thumbprint/binary>> = jose_jwk:thumbprint(Key),

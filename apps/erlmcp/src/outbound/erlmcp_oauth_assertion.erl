@@ -1,6 +1,6 @@
 -module(erlmcp_oauth_assertion).
 -moduledoc """
-A JWT by which a client with a key of its own says who it is (`private_key_jwt`).
+A JWT with which a client with a key of its own authenticates itself (`private_key_jwt`).
 
 Source: RFC 7523, sections 2.2 and 3; RFC 7518 and RFC 8037 for the algorithms.
 
@@ -12,10 +12,15 @@ Internal.
 -export_type([options/0, reason/0]).
 
 -doc """
-`key` is a PEM text whose first private key signs: PKCS#8, or the older forms of EC and RSA, not
-encrypted. `algorithm` is `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2048 bits or more) or
-`EdDSA` (Ed25519). `audience` is the issuer or the token endpoint, as the server wants it. `key_id`
-stands in the header as `kid`; `seconds` is how long the assertion serves, 60 unless told.
+Options of an assertion.
+
+- `key`: a PEM text whose first private key signs: PKCS#8, or the older forms of EC and RSA, not
+  encrypted.
+- `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2048 bits or more) or `EdDSA`
+  (Ed25519).
+- `audience`: the issuer or the token endpoint, as the server requires.
+- `key_id`: the header's `kid`.
+- `seconds`: the life of the assertion, 60 by default.
 """.
 -type options() :: #{
     client_id := binary(),
@@ -26,17 +31,19 @@ stands in the header as `kid`; `seconds` is how long the assertion serves, 60 un
     seconds => pos_integer()
 }.
 -doc """
-- `no_key`: there is no private key in the text, or it is not well formed.
+The reason for which no assertion was made.
+
+- `no_key`: the text has no private key, or a malformed one.
 - `encrypted_key`: the key is encrypted.
-- `{unsupported_algorithm, Algorithm}`: it is not one of the four.
-- `{wrong_key, Algorithm}`: the algorithm takes another kind of key, or a longer one.
+- `{unsupported_algorithm, Algorithm}`: the algorithm is not one of the four.
+- `{wrong_key, Algorithm}`: the algorithm requires another kind of key, or a longer one.
 """.
 -type reason() ::
     no_key | encrypted_key | {unsupported_algorithm, binary()} | {wrong_key, binary()}.
 
 -define(SECONDS, 60).
 
--doc "A new assertion: each has an id of its own, so it serves once.".
+-doc "Makes an assertion. Each has an id of its own, so it serves once.".
 -spec client(options()) -> {ok, Jwt :: binary()} | {error, reason()}.
 client(#{client_id := Client, audience := Audience} = Options) ->
     #{key := Pem, algorithm := Algorithm} = Options,
@@ -74,7 +81,7 @@ key(Pem) ->
         [] -> {error, no_key}
     end.
 
-%% What crashes in reading a key has the key in its reason: nothing of that is passed on.
+%% The reason of a crash here would contain the key, so it is dropped.
 entries(Pem) ->
     try
         public_key:pem_decode(Pem)

@@ -1,15 +1,18 @@
 -module(erlmcp_outbound_hosts).
 -moduledoc """
-Which hosts the servers of a login may lead to. It runs in the process of the login, where it looks
-names up.
+The hosts that the servers of a login may lead to. It runs in the process of the login, where it
+looks up names.
 
-The user names the MCP server, and perhaps an issuer; these name others. The option `allow_hosts`
-decides about an endpoint of another origin than its issuer's, and about an address further inside
-than the MCP server's own: a private one, where that is public; this machine or its link, where that
-is not on it. All else is followed. A server of a name is as far outside as the outermost of the
-addresses that it was reached at, or that its name meant in the login: a name that means a private
-address later makes no public server private. A connection goes to an address that was looked at, so
-a name that means another address a moment later leads nowhere else.
+The user names the MCP server, and perhaps an issuer; these servers name others. The option
+`allow_hosts` decides in two cases, and all other hosts are followed. The first is an endpoint of
+another origin than its issuer's. The second is an address further inside than the MCP server's own.
+For a public server that is a private address; for a server elsewhere it is this machine or its
+link.
+
+A server with a name is as far outside as the outermost of its addresses. These are the addresses
+that it was reached at, and those that its name had in the login. So a name that gets a private
+address later does not make a public server private. A connection goes to an address that was
+checked, so a name cannot change its address in between.
 
 Internal.
 """.
@@ -18,21 +21,21 @@ Internal.
 
 -export_type([hosts/0, depth/0, why/0, consent/0, reason/0]).
 
--doc "Hosts that a login may lead to.".
+-doc "The hosts that a login may lead to.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
     allow := erlmcp_oauth:allow_hosts(),
-    %% and `{outermost, depth() | none}`, of the addresses of the MCP server's name
+    %% The consents, and the row `{outermost, depth() | none}` of the MCP server's addresses.
     consents := ets:table(),
     learned := fun((consent()) -> ok)
 }.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
--doc "A host that was allowed, and for what: an inner address is more than another origin.".
+-doc "An allowed host with its reason: an inner address is a wider permission than another origin.".
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
 
--doc "How far inside an address lies (`inwards/1`).".
+-doc "A level of how far inside an address lies (`inwards/1`).".
 -type depth() :: 0..2.
 
 -define(PUBLIC, 0).
@@ -40,9 +43,9 @@ Internal.
 -define(HERE, 2).
 
 -doc """
-The hosts of a login at the MCP server with this URL, for the calling process. `Reached` says how
-far inside the outermost address lies that the server was reached at. `Consents` are those of
-before; each new one goes to `Learned`.
+Creates the hosts of a login at the MCP server with this URL, for the calling process. `Reached` is
+how far inside the outermost address lies that the server was reached at. `Consents` are the earlier
+ones; each new one is passed to `Learned`.
 """.
 -spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
           Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
@@ -54,8 +57,8 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses that a URL may be called at, or the error of its name or its host. With `any`
-the user has named the URL.
+Returns the addresses that a URL may be called at, or the error of its name or its host. `any`
+allows all, for a URL that the user has named.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
@@ -71,7 +74,7 @@ addresses(Url, Hosts) ->
         {error, _} = Error -> Error
     end.
 
-%% IPv6 where there is no other, as everywhere in OTP.
+%% IPv6 if there is no IPv4 address, as everywhere in OTP.
 looked_up(Host) ->
     Text = binary_to_list(Host),
     maybe
@@ -92,11 +95,11 @@ outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named}
         true -> ok;
         false ->
             Why = {inner_address, list_to_binary(inet:ntoa(Innermost))},
-            asked(#{host => Host, url => Url, why => Why}, Hosts)
+            ask_user(#{host => Host, url => Url, why => Why}, Hosts)
     end.
 
-%% The server of a name says with its name where it is. It may say that it is in the same network,
-%% and not that it is this machine.
+%% The owner of a name chooses its addresses. They may claim to be in the same network, and not to
+%% be this machine.
 depth({_, Host, _}, Hosts) ->
     case {erlmcp_oauth_url:loopback(Host), inet:parse_strict_address(binary_to_list(Host))} of
         {true, _} -> ?HERE;
@@ -119,9 +122,9 @@ outermost(Addresses, #{consents := Table}) ->
     Outermost.
 
 -doc """
-Says how far inside an address lies: 0 is the internet; 1 a network of somebody's own, and whatever
-is no address of the internet; 2 this machine and its link, where machines in a cloud have their
-secrets. An IPv4 address that is written as one of IPv6 lies where it lies.
+Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address
+that is not of the internet; 2 is this machine and its link, where clouds offer a machine's secrets.
+An IPv4 address written as IPv6 counts as the IPv4 address.
 
 Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
 """.
@@ -152,9 +155,9 @@ embedded(C, D) ->
     inwards({C bsr 8, C band 16#ff, D bsr 8, D band 16#ff}).
 
 -doc """
-Returns `ok` if an endpoint that an issuer's metadata names may be used: to be called before a user
-logs in, and before anything is sent there. A name without an address now is looked at again when it
-is called.
+Returns `ok` if an endpoint in an issuer's metadata may be used. It is called before a user logs in,
+and before anything is sent there. A name that has no address now is checked again when it is
+called.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.
@@ -173,11 +176,11 @@ outside(_, Url, Issuer, Hosts) ->
             ok;
         false ->
             {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),
-            asked(#{host => Host, url => Url, why => {other_origin, Issuer}}, Hosts)
+            ask_user(#{host => Host, url => Url, why => {other_origin, Issuer}}, Hosts)
     end.
 
-asked(#{host := Host, why := {Kind, _} = Why} = Question,
-      #{allow := Allow, consents := Consents, learned := Learned}) ->
+ask_user(#{host := Host, why := {Kind, _} = Why} = Question,
+         #{allow := Allow, consents := Consents, learned := Learned}) ->
     Known = ets:member(Consents, {Host, inner_address}) orelse ets:member(Consents, {Host, Kind}),
     case Known orelse is_allowed(Question, Allow) of
         true when Known ->

@@ -1,7 +1,7 @@
 -module(erlmcp_tls).
 -moduledoc """
-What a client of TLS asks of its server: a certificate that a root it trusts has signed, for the
-host that was meant. The roots are the system's, unless the user names others.
+The verification of a TLS server by its client: its certificate must be signed by a trusted root,
+for the host that was meant. The roots are the system's, unless the user names others.
 
 Internal.
 """.
@@ -12,11 +12,11 @@ Internal.
 -type host() :: string() | inet:ip_address().
 
 -doc """
-The options for a connection to this host. The user's take the place of those of the same name, and
-say with `cacerts` or `cacertfile` whom to trust instead of the system's roots. `no_cacerts` is the
-error of a system without any.
+Returns the options for a connection to this host. The user's options override those of the same
+name, and `cacerts` or `cacertfile` replace the system's roots. `no_cacerts` is the error of a
+system without any.
 
-ALPN is not among them: who speaks HTTP says which versions.
+ALPN is not included: the HTTP client chooses the versions.
 
 ## Examples
 
@@ -38,8 +38,8 @@ client_options(Host, Own) ->
                                not lists:keymember(Name, 1, Own)]}
     end.
 
-%% What is asked of the certificate is asked of this name; an address is no name for the handshake
-%% (RFC 6066, 3), and ssl asks the certificate for the address that it is connected to.
+%% The certificate is checked for this name. An address is not a name for the handshake (RFC 6066,
+%% 3): ssl checks the certificate for the address that it is connected to.
 server_name(Host) when is_list(Host) -> [{server_name_indication, Host}];
 server_name(_) -> [].
 
@@ -52,7 +52,7 @@ roots(Own) ->
             try public_key:cacerts_get() of
                 Roots -> {ok, [{cacerts, Roots}]}
             catch
-                %% It finds the system's roots or fails; there is no return for that.
+                %% cacerts_get/0 has no error return: it crashes without roots.
                 error:_ -> {error, no_cacerts}
             end
     end.

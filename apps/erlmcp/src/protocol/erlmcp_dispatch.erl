@@ -1,7 +1,7 @@
 -module(erlmcp_dispatch).
 -moduledoc """
-What each request method does, for all revisions and both eras: an answer that is known, or a call
-of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
+The effect of each request method, for all revisions and both eras: an answer that is known, or a
+call of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 
 -export_type([client/0]).
 
--doc "Who asks, however his era says it.".
+-doc "The client of a request, in the same form for both eras.".
 -type client() :: #{
     principal := erlmcp_auth:principal(),
     scopes := erlmcp:scopes(),
@@ -19,12 +19,12 @@ Internal.
     client_info := map() | undefined,
     client_capabilities := map(),
     log_level := erlmcp_meta:level() | undefined,
-    %% of a stateless request on HTTP: they say again what it says
+    %% The headers of a stateless request on HTTP, which mirror its body.
     headers => none | erlmcp_header:headers(),
     atom() => term()
 }.
 
--doc "The effect of a request.".
+-doc "Returns the effect of a request.".
 -spec request(Method :: binary(), erlmcp_message:id(), Params :: map(), client(),
               erlmcp_catalog:catalog()) -> erlmcp_engine:effect().
 request(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
@@ -34,7 +34,7 @@ request(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
         Effect -> Effect
     end.
 
-%% What is answered from the catalog has the bound of what handlers give.
+%% Answers from the catalog have the same bound as results of handlers.
 bounded({reply, _, Bytes} = Reply, Id, Revision, Catalog) ->
     maybe
         {ok, Max} ?= erlmcp_catalog:reply_bytes(Catalog),
@@ -148,7 +148,7 @@ found(error, Refused, Unknown, Name) ->
     {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_value_text:name(Name)],
                                #{code => -32602, status => 400})}.
 
-%% Whoever sees it knows that it is there; to use it he must have been given its scopes.
+%% A client that sees a definition knows that it exists; to use it the client must have its scopes.
 permitted(Definition, #{scopes := Scopes}) ->
     erlmcp_scope:check(erlmcp_definition:needs(Definition), Scopes).
 
@@ -165,7 +165,7 @@ resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
         error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
     end.
 
-%% The arguments that a prompt's definition calls required; all of them are strings.
+%% The arguments that a prompt's definition requires; all of them are strings.
 required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
     Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
                        not is_map_key(Name, Arguments)],
@@ -191,7 +191,7 @@ call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
                  context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
     end.
 
-%% That of most calls is made at once.
+%% The context of most calls is built in one step.
 context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog) when
     map_size(Target) =:= 2, not is_map_key(claims, Client)
 ->
@@ -207,7 +207,7 @@ context(Target, Meta, Token, Client, Catalog) ->
     maps:merge(Target, Who#{meta => Meta, progress_token => Token,
                             call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}}).
 
-%% What a stateless client brings back from an earlier round; the call opens the state.
+%% The input that a stateless client returns from an earlier round; the call opens the state.
 input(Params, '2026-07-28') when
     is_map_key(~"inputResponses", Params); is_map_key(~"requestState", Params)
 ->
@@ -225,7 +225,7 @@ input(Params, '2026-07-28') when
 input(_, _) ->
     {ok, #{responses => #{}}}.
 
-%% Completion: what the definition lists is answered here, what a fun finds by a call.
+%% Completion: values in the definition are answered here, values of a fun by a call.
 
 complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
     maybe
@@ -287,38 +287,39 @@ completed(Id, Values, Revision, Catalog) ->
     {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
     erlmcp_reply:result(Id, Result).
 
-%% The requests of the Skills extension that are about one thing: a skill, a folder, a file. All are
-%% answered from the catalog. (`skills/list` is a list like the others.)
+%% The requests of the Skills extension about one skill, one folder or one file. (`skills/list` is a
+%% list like the others.)
 
 skill(Id, Params, Revision, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
         {ok, #{encoded := Skill}} ?=
-            found_skill(erlmcp_catalog:definition(skill, Uri, Catalog), Uri, ~"skill"),
-        of_catalog(Id, {~"skill", Skill}, Revision, Catalog)
+            skill_found(erlmcp_catalog:definition(skill, Uri, Catalog), Uri, ~"skill"),
+        skill_result(Id, {~"skill", Skill}, Revision, Catalog)
     end.
 
 skill_directory(Id, Params, Revision, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
         {ok, Cursor} ?= erlmcp_params:cursor(Params),
-        {ok, Page} ?= found_skill(erlmcp_catalog:directory(Uri, Cursor, Revision, Catalog), Uri,
-                                  ~"directory"),
+        {ok, Page} ?=
+            skill_found(erlmcp_catalog:directory(Uri, Cursor, Revision, Catalog), Uri,
+                        ~"directory"),
         erlmcp_reply:result(Id, Page)
     else
         bad_cursor -> {error, erlmcp_params:bad_cursor()};
         {error, _} = Error -> Error
     end.
 
-found_skill({ok, _} = Found, _, _) -> Found;
-found_skill(bad_cursor, _, _) -> bad_cursor;
-found_skill(error, Uri, What) ->
+skill_found({ok, _} = Found, _, _) -> Found;
+skill_found(bad_cursor, _, _) -> bad_cursor;
+skill_found(error, Uri, What) ->
     Message = [~"no ", What, ~" has the URI ", Uri],
     {error, erlmcp_refusal:new(resource_not_found, Message,
                                #{code => -32602, status => 400, data => #{~"uri" => Uri}})}.
 
 skill_file(Id, Contents, Revision, Catalog) ->
-    of_catalog(Id, {~"contents", Contents}, Revision, Catalog).
+    skill_result(Id, {~"contents", Contents}, Revision, Catalog).
 
-of_catalog(Id, {Member, Encoded}, Revision, Catalog) ->
+skill_result(Id, {Member, Encoded}, Revision, Catalog) ->
     erlmcp_reply:result(Id, erlmcp_catalog:result(Member, Encoded, Revision, Catalog)).

@@ -3,12 +3,12 @@
 The protocol as a function: a message in, effects out. Pure; the shell around it (a connection, an
 HTTP stream) performs the effects.
 
-A request is served statelessly when its `_meta` names a protocol version, or when its
-`MCP-Protocol-Version` header is none of the older revisions; `initialize` opens a session. What
-happens then differs between the eras only in what stands around the one dispatcher.
+A request is stateless if its `_meta` names a protocol version, or if its `MCP-Protocol-Version`
+header is not one of the older revisions. `initialize` opens a session. The eras differ only in the
+steps before and after the common dispatcher.
 
-Each request gives exactly one effect: its answer, or what will answer it. A notification or a
-response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
+Each request gives exactly one effect: its answer, or the call that will answer it. A notification
+or a response gives `accepted`, after a `cancel` or a `response` if it is one.
 
 Internal.
 """.
@@ -19,28 +19,27 @@ Internal.
 -export_type([context/0, call_reference/0]).
 
 -doc """
-What a transport knows beside the body: who asks, with which scopes (all, unless it says so), and
-the HTTP headers by their names in lower case, or `none` where it has no headers.
+The transport's knowledge of a request, next to its body: the principal, its scopes (all by
+default), and the HTTP headers by lower-case names. `headers` is `none` if the transport has none.
 """.
 -type envelope() :: #{
     headers := none | #{binary() => binary()},
-    %% the era that the headers ask for, and what else they say, where somebody has looked at them
-    %% already
+    %% The era that the headers ask for, and their other content, if they were read before.
     header_era => erlmcp_revision:era(),
-    said => erlmcp_header:said(),
-    %% what the message's `_meta` comes to, where somebody knows it
-    meta => erlmcp_meta:known() | none,
+    header_values => erlmcp_header:values(),
+    %% The validated `_meta` of the message, if it is known.
+    meta => erlmcp_meta:validated() | none,
     principal := erlmcp_auth:principal(),
     scopes => erlmcp:scopes(),
     claims => map(),
     expires_at => integer()
 }.
--doc "A stateless request that was read so far, with what its `_meta` comes to if that is known.".
+-doc "A stateless request, read so far, with its validated `_meta` if it is known.".
 -type request() ::
-    {erlmcp_message:id(), Method :: binary(), Params :: map(), erlmcp_meta:known() | none}.
+    {erlmcp_message:id(), Method :: binary(), Params :: map(), erlmcp_meta:validated() | none}.
 -type session() :: #{
     principal := erlmcp_auth:principal(),
-    %% each request has its own in their place
+    %% Each request has scopes of its own in their place.
     scopes => all,
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
@@ -68,22 +67,22 @@ bound of its notifications.
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp:key_ring(),
-    %% its place at the server's gate, and for whom the bounds of one are, which the shell that
-    %% performs the effect has for it
+    %% The permit of the server's gate and the flow that its bounds are for, which the shell passes
+    %% on.
     permit => term(),
     flow => erlmcp_gate:tenant(),
-    %% the number of its session among those of its connection
+    %% The number of its session among those of its connection.
     session => non_neg_integer(),
-    %% the call is to become a task, or what one goes on with that became one in the middle
+    %% The call is to become a task, or it is the continuation of one that became a task.
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term())
 }.
--doc "What a client can be told of: a change of a list, of the resource with a URI, of a task.".
+-doc "A subject of notifications: a changed list, the resource with a URI, or a task.".
 -type topic() ::
     tool | prompt | resource | {uri, binary()} | {task, Principal :: term(), Id :: binary()}.
 -doc """
-A subscription: what is sent when it begins, and when the server ends it (the answer to its request
-is the last of it).
+A subscription, with the message that acknowledges it, and those for its end. The last of these is
+the answer to its request.
 """.
 -type listen() :: #{
     id := erlmcp_message:id(), topics := [topic()],
@@ -101,13 +100,13 @@ is the last of it).
 
 %% Messages in one JSON-RPC batch.
 -define(MAX_BATCH, 100).
-%% Bytes of what a session keeps of its client.
+%% Bytes that a session keeps of its client's declaration.
 -define(MAX_KEPT, 16_384).
-%% What a session is sent before it says which level it wants: `info` and above.
+%% The log level of a session before its client sets one: `info` and above.
 -define(DEFAULT_LOG_LEVEL, 6).
 
 -doc """
-The effects of a decoded message, and the session after it. `none` is no session: before
+Returns the effects of a decoded message, and the session after it. `none` is no session: before
 `initialize`, and always for a stateless client.
 """.
 -spec handle(Json :: term(), envelope(), erlmcp_catalog:catalog(), session() | none) ->
@@ -152,7 +151,7 @@ message({invalid, Id, Refusal}, _, _, Session) ->
     {[erlmcp_reply:refuse(Id, Refusal)], Session}.
 
 -doc """
-The era that a decoded message asks to be served in: what its `_meta` says, or else its
+Returns the era that a decoded message asks for: that of its `_meta`, or else of its
 `MCP-Protocol-Version` header. Without either it belongs to a session.
 """.
 -spec era(Json :: term(), envelope()) -> erlmcp_revision:era().
@@ -160,7 +159,7 @@ era(#{~"method" := Method, ~"params" := #{} = Params}, Envelope) -> era(Method, 
 era(#{~"method" := Method}, Envelope) -> era(Method, #{}, Envelope);
 era(_, Envelope) -> header_era(Envelope).
 
-%% `server/discover` exists to find out the era, so it needs no proof of its own.
+%% Clients send `server/discover` to learn the era, so it is always stateless.
 era(~"server/discover", _, _) ->
     stateless;
 era(_, Params, Envelope) ->
@@ -169,13 +168,13 @@ era(_, Params, Envelope) ->
         false -> header_era(Envelope)
     end.
 
--doc "The envelope of requests with these headers, which are looked at once for all of them.".
+-doc "Returns the envelope of requests with these headers, which are read once for all of them.".
 -spec envelope(erlmcp_auth:identity(), erlmcp_header:headers()) -> envelope().
 envelope(Identity, Headers) ->
     Envelope = Identity#{headers => Headers},
-    Envelope#{header_era => header_era(Envelope), said => erlmcp_header:said(Headers)}.
+    Envelope#{header_era => header_era(Envelope), header_values => erlmcp_header:read(Headers)}.
 
-%% The era that the headers ask for holds for a message that says nothing of its own.
+%% The era of the headers holds for a message that names none itself.
 header_era(#{header_era := Era}) ->
     Era;
 header_era(#{headers := #{~"mcp-protocol-version" := Version}}) ->
@@ -188,14 +187,14 @@ header_era(_) ->
 
 %% Stateless: everything is in the request.
 
--doc "The effect of a request whose era is known to be `stateless`.".
+-doc "Returns the effect of a request that is known to be stateless.".
 -spec request(request(), envelope(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, Envelope, Catalog) ->
     #{headers := Headers, principal := Principal} = Envelope,
-    Said = headers_of(Envelope),
+    Values = header_values(Envelope),
     maybe
-        {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Said), Known),
-        ok ?= mirrored(Method, Params, Said),
+        {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Values), Known),
+        ok ?= mirrored(Method, Params, Values),
         ok ?= offered(Method, Revision, Catalog),
         #{client_info := Info, client_capabilities := Capabilities, log_level := Level} = Meta,
         Client = asking(Envelope, #{revision => Revision, principal => Principal, scopes => all,
@@ -206,7 +205,7 @@ request({Id, Method, Params, Known}, Envelope, Catalog) ->
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
-%% A session has its principal's name for itself: that of a request is a part of its head.
+%% The principal of a session is a copy: a request's is a part of its head.
 asking(#{claims := Claims} = Envelope, Known) ->
     scoped(Envelope, Known#{claims => Claims});
 asking(Envelope, Known) ->
@@ -218,15 +217,15 @@ scoped(_, Known) -> Known#{scopes => all}.
 known_meta(#{meta := Known}) -> Known;
 known_meta(_) -> none.
 
-headers_of(#{said := Said}) -> Said;
-headers_of(#{headers := none}) -> none;
-headers_of(#{headers := Headers}) -> erlmcp_header:said(Headers).
+header_values(#{header_values := Values}) -> Values;
+header_values(#{headers := none}) -> none;
+header_values(#{headers := Headers}) -> erlmcp_header:read(Headers).
 
 version(none) -> none;
 version(#{version := Version}) -> Version.
 
 mirrored(_, _, none) -> ok;
-mirrored(Method, Params, Said) -> erlmcp_header:check(Method, Params, Said).
+mirrored(Method, Params, Values) -> erlmcp_header:check(Method, Params, Values).
 
 offered(Method, Revision, Catalog) ->
     case erlmcp_revision:offers(Method, Revision)
@@ -239,7 +238,7 @@ offered(Method, Revision, Catalog) ->
             {error, erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404})}
     end.
 
-%% Sessions: what `initialize` agreed on holds for the requests after it.
+%% Sessions: the agreement of `initialize` holds for the requests after it.
 
 session(Id, ~"initialize", Params, #{principal := Principal}, Catalog, none) ->
     case initialize(Params, Principal) of
@@ -280,8 +279,8 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
     maybe
         ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
         ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
-        {ok, {OwnIdentity, OwnCapabilities}} ?= own_declaration({Identity, Capabilities}),
-        %% Often a part of a header: what is kept of it keeps no request.
+        {ok, {OwnIdentity, OwnCapabilities}} ?= copy_declaration({Identity, Capabilities}),
+        %% A principal is often a part of a header, so it is copied to keep no request alive.
         OwnPrincipal = binary_to_term(term_to_binary(Principal)),
         {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
                client_info => OwnIdentity, client_capabilities => OwnCapabilities,
@@ -292,8 +291,8 @@ initialize(#{~"protocolVersion" := Version}, _) ->
 initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 
-%% As long as the session: bounded, and apart from the message it came in.
-own_declaration(Declared) ->
+%% The declaration lives as long as the session: bounded, and copied out of its message.
+copy_declaration(Declared) ->
     case term_to_binary(Declared) of
         Kept when byte_size(Kept) > ?MAX_KEPT ->
             {error, erlmcp_refusal:new(invalid_params, ~"clientInfo and capabilities: too large",
@@ -303,12 +302,12 @@ own_declaration(Declared) ->
             {ok, binary_to_term(Kept)}
     end.
 
--doc "Messages that one JSON-RPC batch may have.".
+-doc "Returns the number of messages that one JSON-RPC batch may have.".
 -spec max_batch() -> pos_integer().
 max_batch() ->
     ?MAX_BATCH.
 
-%% What the client asked for, or else the newest that has sessions.
+%% The revision that the client asked for, or else the newest one with sessions.
 negotiate(Version) ->
     Latest = erlmcp_revision:latest(session),
     case erlmcp_revision:parse(Version) of

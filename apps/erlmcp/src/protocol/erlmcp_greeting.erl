@@ -1,6 +1,6 @@
 -module(erlmcp_greeting).
 -moduledoc """
-The answers that say who the server is and what it can: the result of `initialize` in the revisions
+The answers that introduce a server and its capabilities: the result of `initialize` in revisions
 with sessions, and of `server/discover`. Pure.
 
 Internal.
@@ -10,12 +10,15 @@ Internal.
 
 -export_type([identity/0, server/0]).
 
--doc "Who the server is: the fields of MCP's `Implementation`, and `instructions`.".
+-doc "The identity of a server: the fields of MCP's `Implementation`, and `instructions`.".
 -type identity() :: #{
     name := binary(), version := binary(), title => binary(), description => binary(),
     website_url => binary(), icons => [map()], instructions => binary()
 }.
--doc "What a greeting says; `identity` is an `Implementation`, `ttl_ms` how long it may be kept.".
+-doc """
+The content of a greeting. `identity` is an `Implementation`, and `ttl_ms` is how long clients may
+keep it.
+""".
 -type server() :: #{
     identity := #{binary() => term()},
     instructions := binary() | undefined,
@@ -24,14 +27,14 @@ Internal.
     ttl_ms := non_neg_integer()
 }.
 
--doc "The `Implementation` of a server, with the fields that it has in the newest revision.".
+-doc "Returns the `Implementation` of a server, with its fields in the newest revision.".
 -spec implementation(identity()) -> #{binary() => term()}.
 implementation(Identity) ->
     Names = #{name => ~"name", version => ~"version", title => ~"title",
               description => ~"description", website_url => ~"websiteUrl", icons => ~"icons"},
     #{Wire => maps:get(Name, Identity) || Name := Wire <- Names, is_map_key(Name, Identity)}.
 
--doc "The greeting of each revision, encoded.".
+-doc "Returns the encoded greeting of each revision.".
 -spec encode(server()) -> #{erlmcp_revision:revision() => binary()}.
 encode(Server) ->
     #{Revision => iolist_to_binary(encode(Revision, Server)) || Revision <- erlmcp_revision:all()}.
@@ -56,11 +59,11 @@ capabilities(Revision, Extensions) ->
     List = #{~"listChanged" => true},
     Base = #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
              ~"completions" => #{}, ~"logging" => #{}},
-    %% The one revision that has tasks in its core.
+    %% The only revision with tasks in its core.
     Core = maps:merge(Base, #{~"tasks" => erlmcp_task:capability()
                               || Revision =:= '2025-11-25',
                                  is_map_key(erlmcp_extension:tasks(), Extensions)}),
-    case erlmcp_extension:shown(Revision, Extensions) of
+    case erlmcp_extension:in_revision(Revision, Extensions) of
         Shown when map_size(Shown) =:= 0 -> Core;
         Shown -> Core#{~"extensions" => Shown}
     end.

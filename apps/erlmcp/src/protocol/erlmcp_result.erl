@@ -1,16 +1,16 @@
 -module(erlmcp_result).
 -moduledoc """
-What a handler returned, as the result or the error that goes on the wire. Pure.
+The return value of a handler, as the result or the error on the wire. Pure.
 
-A value that is none of the documented ones is `error({bad_return, Kind, Value, Expected})`: the
-fault is the handler's, and its caller treats it like a crash.
+A value that is none of the documented ones raises `error({bad_return, Kind, Value, Expected})`. The
+error is the handler's, and its caller treats it like a crash.
 
 Internal.
 """.
 
 -export([from/4, object/3, object/4, caching/3, missing_resource/2, is_contents/1]).
 
-%% What every result is made of.
+%% Every result is built by these.
 -compile({inline, [complete/2, object/3, object/4]}).
 
 -export_type([context/0, member/0]).
@@ -24,9 +24,8 @@ Internal.
 -type member() :: {binary(), term() | {encoded, iodata()}} | {text, binary()}.
 
 -doc """
-The result of a handler, encoded, or the refusal that its answer amounts to. `Definition` is the
-tool, resource or prompt that was asked for; `Context` is what its handler was given. `{ok, Result}`
-is the same as `Result`.
+Returns the encoded result of a handler, or the refusal that it stands for. `Definition` is that of
+the tool, resource or prompt; `Context` is the handler's. `{ok, Result}` means the same as `Result`.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
@@ -65,20 +64,20 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
-A result object with these members. Their names are the protocol's, which go as they are. For a
-stateless revision it also has `resultType` and the server's identity, given encoded, in `_meta`. A
-value may be `{encoded, Json}` already; `{text, Text}` is the `content` that is
+Encodes a result object with these members, whose names are the protocol's. For a stateless revision
+it also has `resultType` and the server's identity (`ServerMeta`) in `_meta`. A value may be encoded
+already, as `{encoded, Json}`. `{text, Text}` is the member `content` with
 `[erlmcp_content:text(Text)]`.
 """.
 -spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->
     object(complete, Members, Revision, ServerMeta).
 
--doc "The same with another `resultType`.".
+-doc "Encodes a result object with this `resultType`.".
 -spec object(complete | task, [member()], erlmcp_revision:revision(), ServerMeta :: iodata()) ->
     iodata().
 object(complete, [{text, Text}] = Members, Revision, ServerMeta) when is_binary(ServerMeta) ->
-    %% As most results are: in few pieces, which cost wherever they are counted or written.
+    %% Most results, in few pieces: each piece costs when it is counted or written.
     case erlmcp_json_fast:is_plain(Text) andalso erlmcp_revision:era(Revision) of
         stateless ->
             [type(complete), ServerMeta, ~",\"content\":[{\"type\":\"text\",\"text\":\"", Text,
@@ -112,7 +111,7 @@ type(task) -> ~"{\"resultType\":\"task\",\"_meta\":".
 value({encoded, Json}) -> Json;
 value(Value) -> erlmcp_json:encode(Value).
 
--doc "The members that say how long a client may keep a result, and for whom; none for a session.".
+-doc "Returns the members that allow a client to cache a result, and for whom; none for a session.".
 -spec caching(Milliseconds :: non_neg_integer(), public | private, erlmcp_revision:revision()) ->
     [{binary(), term()}].
 caching(Milliseconds, Scope, Revision) ->
@@ -121,7 +120,7 @@ caching(Milliseconds, Scope, Revision) ->
         session -> []
     end.
 
--doc "The refusal for a URI that no resource has.".
+-doc "Returns the refusal for a URI that no resource has.".
 -spec missing_resource(Uri :: binary(), erlmcp_revision:revision()) -> erlmcp_refusal:refusal().
 missing_resource(Uri, Revision) ->
     erlmcp_refusal:new(resource_not_found,
@@ -152,7 +151,7 @@ promised(Content, Definition, #{revision := Revision}) ->
         {error, Errors} -> error({bad_return, structured_content, Errors})
     end.
 
-%% Sent as text too, for the clients that read nothing else.
+%% Also sent as text, for clients that read only that.
 structured(Value, Definition, #{revision := Revision} = Context) ->
     Text = iolist_to_binary(erlmcp_json:encode(Value)),
     ok = promised(Text, Definition, Context),
@@ -208,7 +207,7 @@ message(#{role := Role, content := Content}, Revision) when Role =:= user; Role 
 message(Message, _) ->
     bad_return(message, Message).
 
-%% At most 100 values go out; how many there are is said.
+%% At most 100 values are sent, with their total number.
 completion(Values) when is_list(Values) ->
     completion(#{values => Values});
 completion(#{values := Values} = Completion) when is_list(Values) ->
@@ -255,7 +254,7 @@ contents(Return, _, _, _) ->
 mime_type(Definition) ->
     maps:get(mime_type, Definition, undefined).
 
-%% What a view of MCP Apps asks of its sandbox: hosts of 2026-01-26 look for it here alone.
+%% The sandbox settings of an MCP Apps view: hosts of 2026-01-26 look for them only here.
 beside(Contents, #{ui := _, wire := #{~"_meta" := #{~"ui" := Ui}}}, #{revision := Revision}) when
     Revision >= '2025-06-18'
 ->
@@ -276,12 +275,12 @@ expected(tool) -> ~"a binary, a list of content, a map, {structured, Value} or {
 expected(content) -> ~"a binary, or content as erlmcp_content makes it";
 expected(prompt) -> ~"a binary, a list of messages, or a map with messages";
 expected(message) -> ~"a map with role, user or assistant, and content";
-expected(completion) -> ~"a list of binaries, or a map with values, which are that";
+expected(completion) -> ~"a list of binaries, or a map with such a list as values";
 expected(resource) ->
     ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
 expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp:refusal/2".
 
-%% The handler ran and answered; HTTP did its part.
+%% The handler ran and answered, so HTTP succeeded.
 failed(Text) ->
     erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200}).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_subscription).
 -moduledoc """
-What clients ask to be told of: the URI of `resources/subscribe`, and the filter of
-`subscriptions/listen` with what is agreed to of it. Pure.
+The subscriptions of clients: the URI of `resources/subscribe`, and the filter of
+`subscriptions/listen` with the part that is honoured. Pure.
 
 Internal.
 """.
@@ -10,14 +10,17 @@ Internal.
 
 -export_type([closing/0]).
 
--doc "What the end of a subscription is told with, of which little is kept as long as it is open.".
+-doc """
+The data for the messages at a subscription's end, small since it is kept while the subscription is
+open.
+""".
 -opaque closing() :: {erlmcp_message:id(), erlmcp_revision:revision(), ServerMeta :: binary()}.
 
 %% URIs in one filter, and bytes of one.
 -define(MAX_URIS, 1000).
 -define(MAX_URI_BYTES, 8192).
 
--doc "The URI to watch, or no more: bounded, since it is kept, and apart from its message.".
+-doc "Returns the URI to watch, or to watch no more. It is bounded and copied, since it is kept.".
 -spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 uri(Params) ->
     maybe
@@ -33,7 +36,7 @@ bounded(Field, Uri) ->
                                #{code => -32602, limit => ?MAX_URI_BYTES,
                                  observed => byte_size(Uri)})}.
 
--doc "The effect of `subscriptions/listen`, of the stateless era.".
+-doc "Returns the effect of `subscriptions/listen`, of the stateless era.".
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_dispatch:client(),
              erlmcp_catalog:catalog()) ->
     {listen, erlmcp_engine:listen()} | {error, erlmcp_refusal:refusal()}.
@@ -49,7 +52,7 @@ listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
         true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
         ok ?= bounded(~"notifications.resourceSubscriptions", longest(Asked)),
         Id = own(Given),
-        %% What no resource is, or not for this client, is left out of what is agreed to.
+        %% URIs that no resource has, or none that this client may read, are not honoured.
         Uris = [Uri || Uri <- Asked, may_read(Uri, Client, Catalog)],
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
                                   ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]
@@ -62,8 +65,8 @@ listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
                    topics => [Topic || {_, Topic} <- Lists]
                        ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
                    acknowledged => Acknowledged,
-                   %% Not the catalog's own: when that changes, who has a part of it is
-                   %% collected, and there may be many.
+                   %% A copy: when the catalog changes, each of the many holders of a part of it
+                   %% would be garbage collected.
                    closed => {Id, Revision, binary:copy(erlmcp_catalog:server_meta(Catalog))}}}
     end.
 
@@ -72,7 +75,7 @@ longest(Uris) ->
                    (_, Longest) -> Longest
                 end, ~"", Uris).
 
-%% It is kept, and apart from its message.
+%% A copy, since the id is kept.
 own(Id) when is_binary(Id) -> binary:copy(Id);
 own(Id) -> Id.
 
@@ -98,7 +101,10 @@ too_many_uris(Count) ->
     erlmcp_refusal:new(invalid_params, ~"notifications.resourceSubscriptions: too many URIs",
                        #{code => -32602, limit => ?MAX_URIS, observed => Count}).
 
--doc "That the server ends it, and then the answer to the request, which is the end of its stream.".
+-doc """
+Returns the messages for a subscription that the server ends: a notification, and the answer to the
+request, which ends its stream.
+""".
 -spec closed(closing()) -> [iodata(), ...].
 closed({Id, Revision, ServerMeta}) ->
     Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},

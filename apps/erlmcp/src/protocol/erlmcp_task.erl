@@ -1,7 +1,8 @@
 -module(erlmcp_task).
 -moduledoc """
-When the call of a tool becomes a task, and what the requests about tasks ask for: the extension
-`io.modelcontextprotocol/tasks` of 2026-07-28, and the tasks that 2025-11-25 has of its own. Pure.
+The rules for tasks: when a tool call becomes a task, and the operations of requests about tasks.
+They are those of the extension `io.modelcontextprotocol/tasks` in 2026-07-28, and of the core of
+2025-11-25. Pure.
 
 Sources: the extension's specification (SEP-2663); specification 2025-11-25, "Tasks".
 
@@ -13,28 +14,28 @@ Internal.
 
 -export_type([support/0, mode/0, operation/0]).
 
--doc "Whether the calls of a tool are tasks: never, where the client has tasks, or always.".
+-doc "Whether calls of a tool are tasks: never, if the client supports tasks, or always.".
 -type support() :: forbidden | optional | required.
 -doc """
-A call that is to be a task: at once, or when its handler returns that it goes on as one; and for
-how long its client wants it kept.
+A call that becomes a task, at once or when its handler returns a continuation. `ttl` is how long
+its client wants the task kept, in milliseconds.
 """.
 -type mode() :: #{starts := at_once | on_return, ttl := non_neg_integer() | undefined}.
 -type operation() :: get | update | cancel | result | list.
 
 %% Tasks in one subscription filter.
 -define(MAX_TASKS, 1000).
-%% Bytes of a task's id. Ours are shorter; others name no task.
+%% Bytes of a task's id. Ids of this server are shorter, so a longer one names no task.
 -define(MAX_ID_BYTES, 64).
 
--doc "The `tasks` capability of a 2025-11-25 server.".
+-doc "Returns the `tasks` capability of a 2025-11-25 server.".
 -spec capability() -> map().
 capability() ->
     #{~"list" => #{}, ~"cancel" => #{}, ~"requests" => #{~"tools" => #{~"call" => #{}}}}.
 
 -doc """
-What a call of a tool is to be, or why it cannot be. `Offered` says whether the server has tasks at
-all; one that has none does not know what a `task` parameter is.
+Returns whether and how a tool call becomes a task, or the refusal if it cannot be served. `Offered`
+tells whether the server has tasks; without them a `task` parameter has no meaning.
 """.
 -spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_dispatch:client(),
            Offered :: boolean()) ->
@@ -53,7 +54,7 @@ mode(_, #{~"task" := _}, #{revision := '2025-11-25'}, true) ->
 mode(_, _, _, _) ->
     {ok, none}.
 
-%% A client of 2025-11-25 that asks for a task is given one before anything else happens.
+%% A client of 2025-11-25 that asks for a task gets one before anything else happens.
 starts(_, '2025-11-25') -> at_once;
 starts(Tool, _) -> maps:get(task_starts, Tool, at_once).
 
@@ -90,7 +91,10 @@ undeclared() ->
 no_method(Message) ->
     erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404}).
 
--doc "What a request about tasks asks for. `erlmcp_engine` has checked that its revision has it.".
+-doc """
+Returns the operation of a request about tasks. `erlmcp_engine` has checked that its revision has
+the method.
+""".
 -spec operation(Method :: binary(), Params :: map(), erlmcp_dispatch:client(),
                 Offered :: boolean()) ->
     {ok, operation(), Arguments :: map()} | {error, erlmcp_refusal:refusal()}.
@@ -127,8 +131,8 @@ operation(~"tasks/cancel") -> cancel;
 operation(~"tasks/result") -> result.
 
 -doc """
-What a subscription filter asks to be told of tasks: the ids that are honoured, and their topics. A
-topic has the principal in it, so that nobody hears of a task that is not his.
+Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
+contains the principal, so that clients are told of their own tasks only.
 """.
 -spec topics(Filter :: map(), erlmcp_dispatch:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

@@ -1,7 +1,7 @@
-%% What the modules of this folder share.
+%% Records that the modules of this folder share.
 
-%% A subschema where it stands: in which resource, under which JSON pointer (the last token first),
-%% and what its dynamic references mean there: an anchor's name to the outermost place that has it.
+%% The place of a subschema: its resource, its JSON pointer (the last token first), and the targets
+%% of its dynamic references. A target is the outermost place with the anchor's name.
 -record(place, {
     uri :: binary(),
     pointer = [] :: [binary()],
@@ -10,14 +10,14 @@
     scope = #{} :: #{binary() | recursive => {Uri :: binary(), Pointer :: [binary()]}}
 }).
 
-%% One validation that collects errors.
+%% A validation that collects errors.
 -record(run, {
     table :: tuple(),
     budget :: non_neg_integer(),
     errors = [] :: [erlmcp_schema_error:error()],
     room :: non_neg_integer(),
-    %% A branch (of anyOf, say) that is full goes on; the whole validation ends.
+    %% A branch (of anyOf, for example) that is full goes on; a whole validation ends.
     branch = false :: boolean(),
-    %% Of the value that is looked at, if a schema around asks for it.
+    %% The evaluated parts of the current value, if a schema around asks for them.
     evaluated = unasked :: unasked | erlmcp_schema_run:evaluated()
 }).

@@ -1,10 +1,10 @@
 -module(erlmcp_schema_compile).
 -moduledoc """
-A schema as funs: one pair for each place that has a number, which holds those of the subschemas
-inside it. Pure.
+The compiler of schemas: a pair of funs for each numbered place, which contains those of the
+subschemas inside it. Pure.
 
-What has a number is called through the table and never held, and what a fun holds it holds once:
-so the whole grows with the schema and not faster when it is copied, as by a persistent term, and a
+Numbered places are called through the table and never contained, and a fun contains any other fun
+once. So the funs grow with the schema, even when they are copied, as into a persistent term; and a
 schema may refer to itself.
 
 Internal.
@@ -30,8 +30,8 @@ Internal.
 }.
 
 -doc """
-The checks of all places, then their finders; the root is the first. Throws a reason of
-`t:erlmcp_schema:reason/0`.
+Returns the checks of all numbered places, followed by their finders; the root is the first. Throws
+a reason of `t:erlmcp_schema:reason/0`.
 """.
 -spec table(erlmcp_schema_index:index(), options()) -> tuple().
 table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPattern}) ->
@@ -40,7 +40,7 @@ table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPa
     {Checks, Finders} = lists:unzip([pair(Place, Context) || Place <- Places]),
     list_to_tuple(Checks ++ Finders).
 
--doc "The funs of the subschema that stands under these tokens.".
+-doc "Returns the funs of the subschema at `Tokens` in a place.".
 -spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
     erlmcp_schema_run:node_pair().
 child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
@@ -53,7 +53,7 @@ child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
 child(_, _, Context, Keyword) ->
     invalid(Keyword, Context).
 
--doc "The funs of the schemas in a list or map that a keyword has, each with its token.".
+-doc "Returns the funs of the schemas in a keyword's list or map, each with its token.".
 -spec children(binary(), term(), list | map, context()) ->
     [{binary(), erlmcp_schema_run:node_pair()}].
 children(Keyword, Schemas, list, Context) when is_list(Schemas) ->
@@ -65,17 +65,17 @@ children(Keyword, Schemas, map, Context) when is_map(Schemas) ->
 children(Keyword, _, _, Context) ->
     invalid(Keyword, Context).
 
--doc "Throws that the schema has something else under a keyword than it must have.".
+-doc "Throws that the value of a keyword is not what the keyword requires.".
 -spec invalid(binary(), context()) -> no_return().
 invalid(Keyword, #{place := Place}) ->
     throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
 
--doc "What stands under these tokens of the schema, as an error names it.".
+-doc "Returns the location of `Tokens` in a place, for an error.".
 -spec location([binary()], context()) -> binary().
 location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
     erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
 
--doc "Whether `format` is more than an annotation.".
+-doc "Returns `true` if `format` is more than an annotation.".
 -spec asserts_formats(context()) -> boolean().
 asserts_formats(#{formats := assert}) -> true;
 asserts_formats(#{place := #place{dialect = Dialect}}) ->
@@ -104,7 +104,7 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
         [] ->
             {erlmcp_schema_run:all(Checks), unless_passed(Find, Schema, Context)};
         Last ->
-            %% These need to know what the others evaluated, and only finders do.
+            %% These keywords need to know what the others evaluated, which only finders do.
             Finder = asking(erlmcp_schema_run:in_turn([Find | Last])),
             Check = fun(V, Table, Budget) ->
                 Holds = fun(Run) -> Finder(V, [], [], Run) end,
@@ -113,15 +113,15 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
             {Check, Finder}
     end.
 
-%% Schemas beside this one count for nothing in it; it counts for those around.
+%% Evaluations of adjacent schemas do not count in this one; its own count in those around it.
 asking(Find) ->
     fun(V, I, S, #run{evaluated = Before} = Run) ->
         #run{evaluated = Evaluated} = Found = Find(V, I, S, Run#run{evaluated = #{}}),
         erlmcp_schema_run:evaluated(Evaluated, Found#run{evaluated = Before})
     end.
 
-%% Where nobody asks what was evaluated there is nothing to find in what passes; and looking for it
-%% is most of the work where there are branches.
+%% Without a schema around that asks for evaluations, a valid value has nothing to find. Skipping it
+%% saves most of the work where there are branches.
 unless_passed(Find, Schema, #{place := Place} = Context)
         when is_map_key(~"anyOf", Schema); is_map_key(~"oneOf", Schema) ->
     {Check, _} = numbered(number(Place, Context), Context),
@@ -140,7 +140,7 @@ unless_passed(Find, _, _) ->
 number(Place, #{numbers := Numbers}) ->
     map_get(erlmcp_schema_place:key(Place), Numbers).
 
-%% The funs of the place with this number, which are in the table when they are called.
+%% The funs of the numbered place, which are looked up in the table when called.
 numbered(N, #{numbers := Numbers}) ->
     Half = map_size(Numbers),
     {fun(V, Table, Budget) -> (element(N, Table))(V, Table, Budget) end,

@@ -1,7 +1,7 @@
 -module(erlmcp_schema_dialect).
 -moduledoc """
-Which keywords a schema has, by the dialect that its `$schema` names: JSON Schema 2020-12, 2019-09,
-draft-07, or one of a meta-schema that is given and made of their vocabularies. Pure.
+The keywords of a schema, by the dialect that its `$schema` names: JSON Schema 2020-12, 2019-09,
+draft-07, or a given meta-schema made of their vocabularies. Pure.
 
 Internal.
 """.
@@ -29,8 +29,8 @@ Internal.
 -define(URI_07, ~"http://json-schema.org/draft-07/schema").
 
 -doc """
-The dialect that `$schema` names. `Documents` are the schemas given beside it, by their address.
-Throws `{unsupported_dialect, Uri}` or `{unsupported_vocabulary, Uri}`.
+Returns the dialect that `$schema` names. `Documents` are the given schemas by their address. Throws
+`{unsupported_dialect, Uri}` or `{unsupported_vocabulary, Uri}`.
 """.
 -spec named(binary(), #{binary() => erlmcp_schema:json()}) -> dialect().
 named(Uri, Documents) ->
@@ -107,11 +107,11 @@ keyword_list(core, draft_2020_12) ->
 keyword_list(applicator, Draft) ->
     [~"properties", ~"patternProperties", ~"additionalProperties", ~"propertyNames", ~"items",
      ~"contains", ~"allOf", ~"anyOf", ~"oneOf", ~"not", ~"if", ~"then", ~"else",
-     %% Since 2019-09 an old name, which a validator may go on to know.
+     %% An old name since 2019-09, which a validator may still support.
      ~"dependencies"] ++
         case Draft of
             draft_07 -> [~"additionalItems"];
-            %% Of a vocabulary of its own only since 2020-12.
+            %% In a vocabulary of its own only since 2020-12.
             draft_2019_09 ->
                 [~"additionalItems", ~"dependentSchemas", ~"unevaluatedItems",
                  ~"unevaluatedProperties"];
@@ -132,27 +132,27 @@ keyword_list(Format, _) when Format =:= format; Format =:= format_assertion ->
 keyword_list(_, _) ->
     [].
 
--doc "The addresses of the meta-schemas that are known.".
+-doc "Returns the addresses of the known meta-schemas.".
 -spec uris() -> [binary()].
 uris() -> [<<?URI_2020, "schema">>, <<?URI_2019, "schema">>, ?URI_07].
 
--doc "The address of the dialect's meta-schema.".
+-doc "Returns the address of the dialect's meta-schema.".
 -spec uri(dialect()) -> binary().
 uri(#dialect{uri = Uri}) -> Uri.
 
--doc "The draft whose rules the dialect follows.".
+-doc "Returns the draft whose rules the dialect follows.".
 -spec draft(dialect()) -> draft().
 draft(#dialect{draft = Draft}) -> Draft.
 
--doc "Whether the dialect itself says that `format` is more than an annotation.".
+-doc "Returns whether the dialect itself asserts `format`.".
 -spec formats(dialect()) -> annotated | asserted.
 formats(#dialect{formats = Formats}) -> Formats.
 
--doc "Whether the keyword means something.".
+-doc "Returns `true` if the dialect has the keyword.".
 -spec has(binary(), dialect()) -> boolean().
 has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
 
--doc "The published document under an address, without its fragment.".
+-doc "Returns the published document under an address without fragment.".
 -spec document(binary()) -> {ok, erlmcp_schema:json()} | error.
 document(Uri) ->
     Documents = case Uri of
@@ -166,12 +166,12 @@ document(Uri) ->
         false -> error
     end.
 
--doc "The schema without what its dialect has it ignore beside `$ref`.".
+-doc "Returns the schema without the keywords that its dialect ignores next to `$ref`.".
 -spec effective(map(), dialect()) -> map().
 effective(#{~"$ref" := Ref}, #dialect{draft = draft_07}) -> #{~"$ref" => Ref};
 effective(Schema, _) -> Schema.
 
--doc "The subschemas right inside a schema.".
+-doc "Returns the direct subschemas of a schema.".
 -spec children(map(), dialect()) -> [child()].
 children(Schema, #dialect{keywords = Keywords}) ->
     [Child || Keyword := Value <- Schema,

@@ -1,6 +1,6 @@
 -module(erlmcp_schema_error).
 -moduledoc """
-What a validation found wrong: a small term while it validates, told when somebody reads it. Pure.
+The errors of a validation: small terms while it runs, made into text when they are read. Pure.
 
 Internal.
 """.
@@ -11,16 +11,16 @@ Internal.
 
 -import(erlmcp_value_text, [value/1, literal/1, count/2]).
 
--doc "The paths have their last token first.".
+-doc "An error. The paths have their last token first.".
 -type error() :: {kind(), Expected :: term(), Value :: term(),
                   Instance :: erlmcp_schema_run:path(), Schema :: erlmcp_schema_run:path()}.
 -doc """
-The keyword; or that the schema is `false`, that the object is `closed` to a member, that a pattern
-`halted`.
+The kind of an error: a keyword, the schema `false`, an object that is `closed` to a member, or a
+pattern that was `halted`.
 """.
 -type kind() :: binary() | false | closed | halted.
 
--doc "Both places, as JSON pointers, and the sentence.".
+-doc "Returns both places, as JSON pointers, and the sentence.".
 -spec detail(error()) -> erlmcp_schema:detail().
 detail({_, _, _, Instance, Schema} = Error) ->
     #{
@@ -29,12 +29,12 @@ detail({_, _, _, Instance, Schema} = Error) ->
         message => sentence(Error)
     }.
 
--doc "What is wrong, of which field.".
+-doc "Returns a sentence on the field and its error.".
 -spec sentence(error()) -> binary().
 sentence(Error) ->
-    iolist_to_binary([said(Error), $.]).
+    iolist_to_binary([clause(Error), $.]).
 
-said({Kind, Expected, V, Instance, _}) ->
+clause({Kind, Expected, V, Instance, _}) ->
     Field = erlmcp_value_text:field(erlmcp_schema_place:pointer(Instance)),
     [Field, $\s, text(Kind, Expected, V)].
 
@@ -107,7 +107,7 @@ text(Choice, {passed, Tokens}, V) ->
      erlmcp_value_text:list(Tokens, ~"and")];
 text(Choice, {Count, Errors}, _) ->
     [~"must match a schema in ", Choice, ~"; by the nearest of ", integer_to_binary(Count), ~", ",
-     said(nearest(Errors))].
+     clause(nearest(Errors))].
 
 literals(Values, Last) ->
     erlmcp_value_text:list([literal(Value) || Value <- Values], Last).
@@ -131,7 +131,7 @@ few(Text, Limit, Count) ->
 same([{A, First}, {B, Second} | _]) when A == B -> {First, Second};
 same([_ | Rest]) -> same(Rest).
 
-%% The schema that was meant is most likely the one that goes wrong furthest inside of the value.
+%% The schema that was meant is most likely the one whose error lies deepest in the value.
 nearest([First | Errors]) ->
     lists:foldl(fun(Error, Best) ->
         case depth(Error) > depth(Best) of

@@ -1,9 +1,9 @@
 -module(erlmcp_schema_graph).
 -moduledoc """
-The places of a schema that have a number: those that references lead to, so that recursive schemas
-can be compiled, and those that stand apart. Whatever leads to one calls it by its number. Refuses a
-reference that comes back to itself without going deeper into the instance, since no validation of
-it would end. Pure.
+The numbered places of a schema: the targets of references, so that recursive schemas can be
+compiled, and the places that stand apart. They are called by their numbers. A reference that leads
+back to itself without going deeper into the instance is refused, since no validation would end.
+Pure.
 
 Internal.
 """.
@@ -15,14 +15,14 @@ Internal.
 -record(graph, {
     numbers = #{} :: #{erlmcp_schema_place:key() => pos_integer()},
     places = [] :: [erlmcp_schema_place:place()],
-    %% From a place to those that it applies to the same part of the instance.
+    %% From a place to the places that it applies to the same part of the instance.
     edges = #{} :: #{pos_integer() => [pos_integer()]},
     count = 0 :: non_neg_integer()
 }).
 
 -doc """
-The root, which is number 1, and the others in the order of their numbers; and their numbers.
-Throws a reason of `t:erlmcp_schema:reason/0`.
+Returns the numbered places in their order, the root first, and their numbers. Throws a reason of
+`t:erlmcp_schema:reason/0`.
 """.
 -spec new(erlmcp_schema_index:index(), Limit :: pos_integer()) ->
     {[erlmcp_schema_place:place()], #{erlmcp_schema_place:key() => pos_integer()}}.
@@ -35,8 +35,8 @@ new(Index, Limit) ->
     {Places, Graph#graph.numbers}.
 
 -doc """
-Whether a place has a number though no reference may lead to it: its funs hold its subschemas more
-than once, and those around it would hold it more than once in turn.
+Returns `true` if a place has a number even without a reference to it. Its funs contain its
+subschemas more than once, and the funs around it would contain it more than once in turn.
 """.
 -spec stands_apart(erlmcp_schema_place:place()) -> boolean().
 stands_apart(#place{schema = #{} = Schema}) ->
@@ -62,7 +62,7 @@ reach([{N, Place} | Rest], Index, Limit, Graph0) ->
     {New, Graph} = scan(Place, N, Index, Limit, {[], Graph0}),
     reach(New ++ Rest, Index, Limit, Graph).
 
-%% From is the number of the place whose instance this one is applied to, or `inside`.
+%% `From` is the number of the place whose instance this one is applied to, or `inside`.
 scan(#place{schema = Schema, dialect = Dialect} = Place, From, Index, Limit, {New0, Graph0}) ->
     Count = Graph0#graph.count + 1,
     Count =< Limit orelse throw({too_many_subschemas, Limit}),

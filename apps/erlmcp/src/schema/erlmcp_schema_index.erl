@@ -1,7 +1,7 @@
 -module(erlmcp_schema_index).
 -moduledoc """
-The resources of a schema: what its `$id`s, `$anchor`s and `$dynamicAnchor`s name, in it, in the
-schemas given beside it, and in the published meta-schemas that one of them refers to. Nothing is
+The resources of a schema, by its `$id`s, `$anchor`s and `$dynamicAnchor`s. They are in the schema,
+in the given schemas, and in the published meta-schemas that one of them refers to. No document is
 ever fetched. Pure.
 
 Internal.
@@ -15,9 +15,9 @@ Internal.
 -record(index, {
     root :: binary(),
     resources = #{} :: #{binary() => resource() | {alias, binary()}},
-    %% Addresses that are referred to, to look up among the published documents.
+    %% Referenced addresses, to look up among the published documents.
     wanted = [] :: [binary()],
-    %% The names that some dynamic reference has: the others need no scope.
+    %% The names that dynamic references use; other names need no scope.
     dynamic = #{} :: #{binary() | recursive => true}
 }).
 
@@ -35,12 +35,10 @@ Internal.
     _ => _
 }.
 
-%% What relative references of a schema without an `$id` are relative to.
+%% The base of relative references in a schema without an `$id`.
 -define(NOWHERE, ~"schema:///").
 
--doc """
-The index of a schema. Throws a reason of `t:erlmcp_schema:reason/0`.
-""".
+-doc "Returns the index of a schema. Throws a reason of `t:erlmcp_schema:reason/0`.".
 -spec new(erlmcp_schema:json(), limits()) -> index().
 new(Schema, #{schemas := Documents, dialect := Default} = Limits) ->
     Own = dialect(Schema, erlmcp_schema_dialect:named(Default, Documents), Documents),
@@ -68,7 +66,7 @@ dialect(#{~"$schema" := Uri}, _, Documents) when is_binary(Uri) ->
 dialect(_, Inherited, _) ->
     Inherited.
 
-%% A document is known by the address it is given under, and by its own `$id`.
+%% A document has the address that it is given under, and that of its own `$id`.
 add_document(Schema, Address, Inherited, #{schemas := Documents} = Limits, Index0) ->
     Dialect = dialect(Schema, Inherited, Documents),
     case own_id(Schema, Dialect) of
@@ -118,7 +116,7 @@ walk_child(Schema, {Uri, _} = At, Inherited, Depth, #{schemas := Documents} = Li
             walk(Schema, At, Inherited, Depth, Limits, Index)
     end.
 
-%% In draft-07 an `$id` that is a fragment alone is what `$anchor` is later.
+%% In draft-07 an `$id` that is only a fragment means the later `$anchor`.
 own_id(#{~"$id" := Id} = Schema, Dialect) when is_binary(Id) ->
     Ignored = is_map_key(~"$ref", Schema),
     case {erlmcp_schema_dialect:draft(Dialect), Id} of
@@ -179,13 +177,13 @@ references(Schema, Uri, Dialect, Index) ->
         dynamic = maps:merge(Names, #{Name => true || Name <- Dynamic})
     }.
 
--doc "The address of the schema itself.".
+-doc "Returns the address of the schema itself.".
 -spec root(index()) -> binary().
 root(#index{root = Root} = Index) ->
     {Uri, _} = find(Root, Index),
     Uri.
 
--doc "The resource under an address without fragment, and the address it is known by.".
+-doc "Returns the resource under an address without fragment, and its own address.".
 -spec find(binary(), index()) -> {Uri :: binary(), resource()} | error.
 find(Uri, #index{resources = Resources} = Index) ->
     case Resources of
@@ -194,7 +192,7 @@ find(Uri, #index{resources = Resources} = Index) ->
         #{} -> error
     end.
 
--doc "Where the names stand that dynamic references may mean by entering a resource.".
+-doc "Returns the places of the dynamic anchors that a resource brings into scope.".
 -spec dynamic(binary(), index()) -> #{binary() | recursive => {binary(), [binary()]}}.
 dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
     case Resources of
@@ -204,7 +202,7 @@ dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
             #{}
     end.
 
--doc "What a reference means relative to an address: an address without its fragment.".
+-doc "Resolves a reference relative to an address, and returns an address without its fragment.".
 -spec resolve_uri(binary(), binary()) -> binary().
 resolve_uri(Ref, Base) ->
     case binary:split(Ref, ~"#") of
@@ -213,12 +211,13 @@ resolve_uri(Ref, Base) ->
         [Relative | _] ->
             case uri_string:resolve(Relative, Base) of
                 Uri when is_binary(Uri) -> Uri;
-                %% A base that nothing is relative to (a URN), or no URI at all: as it stands.
+                %% The base is not hierarchical (a URN), or the reference is not a URI: it stays as
+                %% it is.
                 _ -> Relative
             end
     end.
 
--doc "The fragment of a reference, as it stands.".
+-doc "Returns the fragment of a reference, as it stands.".
 -spec fragment(binary()) -> binary().
 fragment(Ref) ->
     case binary:split(Ref, ~"#") of

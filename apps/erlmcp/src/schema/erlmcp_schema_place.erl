@@ -1,8 +1,8 @@
 -module(erlmcp_schema_place).
 -moduledoc """
-Subschemas where they stand: the root, one inside another, and what a reference leads to. A dynamic
-reference is resolved here too, while compiling: what it means depends on the way that leads to it,
-so a place on two ways with different meanings is two places. Pure.
+The places of subschemas: the root, a subschema inside another one, and the target of a reference. A
+dynamic reference is resolved here too, at compile time. Its target depends on the way that leads to
+it, so a place on two ways with different targets is two places. Pure.
 
 Internal.
 """.
@@ -17,13 +17,13 @@ Internal.
 -type place() :: #place{}.
 -type key() :: {binary(), [binary()], map()}.
 
--doc "The whole schema.".
+-doc "Returns the place of the whole schema.".
 -spec root(erlmcp_schema_index:index()) -> place().
 root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
--doc "The subschema that stands under these tokens of another.".
+-doc "Returns the place of the subschema at `Tokens` in another one.".
 -spec child([binary()], erlmcp_schema:json(), place(), erlmcp_schema_index:index()) -> place().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
     case crossing(Schema, Uri, Index) of
@@ -34,7 +34,7 @@ child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
             Place#place{pointer = lists:reverse(Tokens, Pointer), schema = Schema}
     end.
 
-%% A subschema with an `$id` that the index knows begins a resource of its own.
+%% A subschema whose `$id` is in the index begins a resource of its own.
 crossing(#{~"$id" := Id} = Schema, Uri, Index) when is_binary(Id) ->
     Own = erlmcp_schema_index:resolve_uri(Id, Uri),
     case erlmcp_schema_index:find(Own, Index) of
@@ -44,17 +44,17 @@ crossing(#{~"$id" := Id} = Schema, Uri, Index) when is_binary(Id) ->
 crossing(_, _, _) ->
     no.
 
-%% The outermost place that has a name is the one that it means.
+%% Of several places with one dynamic anchor, the outermost is meant.
 enter(#place{uri = Uri, scope = Scope} = Place, Index) ->
     Place#place{scope = maps:merge(erlmcp_schema_index:dynamic(Uri, Index), Scope)}.
 
--doc "The references of a schema: its keywords of that kind.".
+-doc "Returns the keywords of a schema that are references.".
 -spec references(map(), erlmcp_schema_dialect:dialect()) -> [Keyword :: binary()].
 references(Schema, Dialect) ->
     [Keyword || Keyword <- [~"$ref", ~"$dynamicRef", ~"$recursiveRef"],
                 is_map_key(Keyword, Schema), erlmcp_schema_dialect:has(Keyword, Dialect)].
 
--doc "Where a reference of the place leads. Throws `unresolved_ref` or `invalid_keyword`.".
+-doc "Returns the target of a place's reference. Throws `unresolved_ref` or `invalid_keyword`.".
 -spec reference(Keyword :: binary(), place(), erlmcp_schema_index:index()) -> place().
 reference(Keyword, #place{schema = Schema} = Place, Index) ->
     case map_get(Keyword, Schema) of
@@ -79,7 +79,7 @@ follow(Keyword, Ref, #place{uri = Base, scope = Scope} = Place, Index) ->
         error -> throw({unresolved_ref, location(Place), Ref})
     end.
 
-%% Only a name that is dynamic where it leads first is looked for further out.
+%% A name is searched further out only if it is dynamic in its first target.
 dynamic(~"$ref", _, Target, _, _) ->
     Target;
 dynamic(~"$dynamicRef", Name, #place{uri = Uri} = Target, Scope, Index) ->
@@ -112,7 +112,7 @@ at(Uri, Tokens, Scope, Index) ->
     {Uri, #{schema := Schema, dialect := Dialect}} = erlmcp_schema_index:find(Uri, Index),
     Place = #place{uri = Uri, schema = Schema, dialect = Dialect},
     case descend(Tokens, Place, Index) of
-        %% What a pointer comes across is not entered, only what it leads to.
+        %% A pointer enters only the resource of its target, and none on the way there.
         {ok, Target} -> {ok, enter(Target#place{scope = Scope}, Index)};
         error -> error
     end.
@@ -142,12 +142,12 @@ number(Token) when byte_size(Token) >= 1, byte_size(Token) =< 6 ->
 number(_) ->
     none.
 
--doc "What tells two places apart.".
+-doc "Returns a key that is unique for each place.".
 -spec key(place()) -> key().
 key(#place{uri = Uri, pointer = Pointer, scope = Scope}) ->
     {Uri, Pointer, Scope}.
 
--doc "A JSON pointer of tokens, the last one first.".
+-doc "Returns the JSON pointer of tokens, the last one first.".
 -spec pointer([binary() | non_neg_integer()]) -> binary().
 pointer(Reversed) ->
     << <<"/", (escape(Token))/binary>> || Token <- lists:reverse(Reversed) >>.
@@ -158,7 +158,7 @@ escape(Token) when is_binary(Token) ->
         true -> Token;
         false -> << <<(escape_byte(C))/binary>> || <<C>> <= Token >>
     end;
-%% A key that is no string is a mistake of the server's own handler.
+%% A key that is not a string comes from a handler of the server itself, by mistake.
 escape(_) -> ~"?".
 
 is_plain(<<C, Rest/binary>>) when C =/= $~, C =/= $/ -> is_plain(Rest);
@@ -168,7 +168,7 @@ escape_byte($~) -> ~"~0";
 escape_byte($/) -> ~"~1";
 escape_byte(C) -> <<C>>.
 
--doc "The place as an error names it: its JSON pointer, behind its address if it has one.".
+-doc "Returns a place for an error: its JSON pointer, behind its address if it has one.".
 -spec location(place()) -> binary().
 location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->
     pointer(Pointer);

@@ -1,11 +1,10 @@
 -module(erlmcp_schema_run).
 -moduledoc """
-What compiled schemas are made of, and how two of them are put together. Pure.
+The parts of compiled schemas, and their combinations. Pure.
 
-A schema is compiled twice. A check says only whether the value is valid, as fast as it can: it
-takes what is left of the budget and returns what is left then, or `bnot` of that where the value is
-not valid. A finder is called when the check said no: it collects errors, and which properties or
-items were evaluated.
+Each schema has two funs. A check tells only whether the value is valid, as fast as it can. It takes
+a budget and returns the rest of it, or `bnot` of the rest for an invalid value. A finder runs after
+a failed check: it collects errors, and the properties or items that were evaluated.
 
 Internal.
 """.
@@ -26,10 +25,10 @@ Internal.
 -type finder() :: fun((Value :: term(), Instance :: path(), Schema :: path(), run()) -> run()).
 -type node_pair() :: {check(), finder()}.
 
-%% A check that cannot say yes or no throws: `budget` when nothing is left of it, `pattern` when a
-%% pattern takes too long. A finder then throws `{halt, Error}`.
+%% A check without an answer throws: `budget` when its budget is spent, `pattern` when a pattern
+%% takes too long. A finder then throws `{halt, Error}`.
 
-%% What one or a few keywords of a schema that belong together come to.
+%% The checks and finders of a keyword, or of a few that belong together.
 -type part() :: {[check()], [finder()]}.
 -type token() :: binary() | non_neg_integer().
 %% The last token first.
@@ -37,18 +36,18 @@ Internal.
 -type evaluated() :: all | #{token() => true}.
 -type run() :: #run{}.
 
--doc "The schema `true`.".
+-doc "Returns the funs of the schema `true`.".
 -spec pass() -> node_pair().
 pass() ->
     {fun(_, _, Budget) -> Budget end, in_turn([])}.
 
--doc "The schema `false`.".
+-doc "Returns the funs of the schema `false`.".
 -spec refuse() -> node_pair().
 refuse() ->
     {fun(_, _, Budget) -> bnot Budget end,
      fun(V, I, S, Run) -> fail(false, none, V, I, S, Run) end}.
 
--doc "The check that all of these pass.".
+-doc "Combines checks into one that passes if all of them pass.".
 -spec all([check()]) -> check().
 all([]) ->
     element(1, pass());
@@ -76,7 +75,7 @@ all([A, B, C]) ->
 all([A, B, C | Rest]) ->
     all([all([A, B, C]), all(Rest)]).
 
--doc "The check that one of two passes.".
+-doc "Combines two checks into one that passes if one of them passes.".
 -spec either(check(), check()) -> check().
 either(A, B) ->
     fun(V, T, Budget) ->
@@ -86,7 +85,7 @@ either(A, B) ->
         end
     end.
 
--doc "The finder that is these, one after the other.".
+-doc "Combines finders into one that runs them one after the other.".
 -spec in_turn([finder()]) -> finder().
 in_turn([]) ->
     fun(_, _, _, Run) -> Run end;
@@ -99,7 +98,9 @@ in_turn([A, B, C]) ->
 in_turn([A, B, C | Rest]) ->
     in_turn([in_turn([A, B, C]), in_turn(Rest)]).
 
--doc "A keyword that looks at nothing but the value, and what it expects of that.".
+-doc """
+Returns the part of a keyword that depends on the value alone, with the expectation for its error.
+""".
 -spec leaf(binary(), check(), Expected :: term()) -> part().
 leaf(Keyword, Check, Expected) ->
     Finder = fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
@@ -111,7 +112,7 @@ leaf(Keyword, Check, Expected) ->
     end,
     {[Check], [Finder]}.
 
--doc "Whether a check passes, within the budget of a run.".
+-doc "Runs a check within the budget of a run, and returns whether it passes.".
 -spec passes(check(), term(), run()) -> {boolean(), run()}.
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
     case Check(V, Table, Budget) of
@@ -120,7 +121,7 @@ passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
         Failed -> {false, Run#run{budget = bnot Failed}}
     end.
 
--doc "A check, of a schema that has to know what was evaluated: its finder, up to the first error.".
+-doc "Runs a finder as a check, up to its first error, for a schema that needs evaluations.".
 -spec holds(fun((run()) -> run()), tuple(), non_neg_integer()) -> integer().
 holds(Find, Table, Budget) ->
     try Find(#run{table = Table, budget = Budget, room = 1}) of
@@ -129,7 +130,7 @@ holds(Find, Table, Budget) ->
         throw:{full, #run{budget = Left}} -> bnot Left
     end.
 
--doc "One error more. Throws `{full, Run}` when no other has room.".
+-doc "Adds an error to a run. Throws `{full, Run}` when there is no room for another one.".
 -spec fail(erlmcp_schema_error:kind(), Expected :: term(), Value :: term(), Instance :: path(),
            Schema :: path(), run()) -> run().
 fail(_, _, _, _, _, #run{room = 0} = Run) ->
@@ -141,27 +142,27 @@ fail(Kind, Expected, V, I, S, #run{errors = Errors, room = Room, branch = Branch
         _ -> More
     end.
 
--doc "The errors of a run, in their order.".
+-doc "Returns the errors of a run, in their order.".
 -spec errors(run()) -> [erlmcp_schema_error:error()].
 errors(#run{errors = [_] = Errors}) -> Errors;
 errors(#run{errors = Errors}) -> lists:reverse(Errors).
 
--doc "Two parts as one.".
+-doc "Combines two parts into one.".
 -spec both(part(), part()) -> part().
 both({ChecksA, FindersA}, {ChecksB, FindersB}) ->
     {ChecksA ++ ChecksB, FindersA ++ FindersB}.
 
--doc "What is left of a budget; throws `budget` if that is less than nothing.".
+-doc "Takes a cost from a budget; throws `budget` if it does not suffice.".
 -spec spend(non_neg_integer(), non_neg_integer()) -> non_neg_integer().
 spend(Cost, Budget) when is_integer(Cost), is_integer(Budget), Cost =< Budget -> Budget - Cost;
 spend(_, _) -> throw(budget).
 
--doc "The run with that much less of its budget; throws `budget` if that is less than nothing.".
+-doc "Takes a cost from the budget of a run; throws `budget` if it does not suffice.".
 -spec spent(non_neg_integer(), run()) -> run().
 spent(Cost, #run{budget = Budget} = Run) ->
     Run#run{budget = spend(Cost, Budget)}.
 
--doc "What is found in parts of the value, whose own evaluation is another.".
+-doc "Runs a finder on parts of the value, which have evaluations of their own.".
 -spec inside(fun((run()) -> run()), Parts :: evaluated(), run()) -> run().
 inside(Find, _, #run{evaluated = unasked} = Run) ->
     Find(Run);
@@ -169,7 +170,7 @@ inside(Find, Parts, #run{evaluated = Evaluated} = Run) ->
     Found = Find(Run#run{evaluated = unasked}),
     Found#run{evaluated = merge(Evaluated, Parts)}.
 
--doc "That these were evaluated too.".
+-doc "Records that properties or items were evaluated.".
 -spec evaluated(evaluated(), run()) -> run().
 evaluated(_, #run{evaluated = unasked} = Run) -> Run;
 evaluated(More, #run{evaluated = Evaluated} = Run) -> Run#run{evaluated = merge(Evaluated, More)}.
@@ -178,14 +179,14 @@ merge(all, _) -> all;
 merge(_, all) -> all;
 merge(A, B) -> maps:merge(A, B).
 
--doc "A run whose errors do not count for the value, yet; the first is enough.".
+-doc "Begins a branch: its errors do not count for the value yet, and the first one is enough.".
 -spec branch(run()) -> run().
 branch(Run) ->
     Run#run{errors = [], room = 1, branch = true}.
 
 -doc """
-The run goes on after a branch, with its own errors and the branch's budget; and, if the value
-passed that, with what it evaluated.
+Continues a run after a branch, with the run's errors and the branch's budget. If the value passed
+the branch, its evaluations count too.
 """.
 -spec join(run(), Branch :: run()) -> run().
 join(Run, #run{budget = Left, errors = [], evaluated = Evaluated}) ->

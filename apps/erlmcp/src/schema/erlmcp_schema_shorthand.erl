@@ -11,8 +11,8 @@ Internal.
 -type reason() :: {bad_shorthand, [binary()], term()}.
 
 -doc """
-Returns the JSON Schema, with binaries as its keys. The reason of an error has the names that lead
-to the part that is neither a shorthand nor JSON.
+Expands a shorthand to JSON Schema, with binaries as its keys. The reason of an error has the names
+that lead to the part that is neither a shorthand nor JSON.
 """.
 -spec expand(erlmcp_schema:shorthand()) ->
     {ok, #{binary() => erlmcp_schema:json()}} | {error, reason()}.
@@ -69,7 +69,7 @@ object(Fields, Path) ->
     },
     maps:merge(Object, #{~"required" => Required || Required =/= []}).
 
-%% The type that all of the values have: many clients ask for one beside an `enum`.
+%% The type that all values share, which many clients require next to an `enum`.
 type_of(Values) ->
     Types = [{~"string", fun is_binary/1}, {~"integer", fun is_integer/1},
              {~"number", fun is_number/1}, {~"boolean", fun is_boolean/1}],
@@ -108,7 +108,7 @@ name(Name, _) when is_atom(Name) -> atom_to_binary(Name);
 name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
--doc "Returns `true` if a map is JSON Schema as it is.".
+-doc "Returns `true` if a map is JSON Schema and not a shorthand.".
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->
     lists:any(fun says_so/1, maps:to_list(Map)).
@@ -130,7 +130,7 @@ is_keyword(<<"$", _/binary>>) -> true;
 is_keyword(Name) ->
     lists:member(Name, [~"properties", ~"anyOf", ~"oneOf", ~"allOf", ~"additionalProperties"]).
 
--doc "Returns in a sentence why a term is no schema.".
+-doc "Describes why a term is not a schema, in a sentence.".
 -spec reason(reason()) -> binary().
 reason({bad_shorthand, Path, Term}) ->
     Where = [[$/, Name] || Name <- Path],

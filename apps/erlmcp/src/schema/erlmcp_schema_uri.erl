@@ -29,7 +29,7 @@ Internal.
         orelse C =:= $~)
 ).
 
--doc "Whether a text is a URI, with its scheme.".
+-doc "Returns `true` if a text is a URI with a scheme.".
 -spec is_uri(binary()) -> boolean().
 is_uri(<<C, Rest/binary>>) when ?IS_ALPHA(C) -> scheme(Rest);
 is_uri(_) -> false.
@@ -42,7 +42,7 @@ scheme(_) -> false.
 hierarchy(<<"//", Rest/binary>>) -> authority(Rest);
 hierarchy(Rest) -> path(Rest).
 
--doc "Whether a text is a URI or relative to one.".
+-doc "Returns `true` if a text is a URI, or relative to one.".
 -spec is_reference(binary()) -> boolean().
 is_reference(Text) ->
     is_uri(Text) orelse relative(Text).
@@ -122,7 +122,7 @@ future(_) ->
 hex_digits(<<C, Rest/binary>>) when ?IS_HEX(C) -> hex_digits(Rest);
 hex_digits(Rest) -> Rest =:= <<>>.
 
--doc "Whether a text is four numbers with dots between them, without leading zeros.".
+-doc "Returns `true` if a text is four numbers with dots between them, without leading zeros.".
 -spec is_ipv4(binary()) -> boolean().
 is_ipv4(Text) when byte_size(Text) =< 15 ->
     Numbers = binary:split(Text, ~".", [global]),
@@ -137,7 +137,7 @@ octet(<<A, B, C>> = Text) ->
         andalso binary_to_integer(Text) =< 255;
 octet(_) -> false.
 
--doc "Whether a text is an IPv6 address, without a zone.".
+-doc "Returns `true` if a text is an IPv6 address without a zone.".
 -spec is_ipv6(binary()) -> boolean().
 is_ipv6(Text) when byte_size(Text) =< 45 ->
     case binary:split(Text, ~"::") of
@@ -153,7 +153,7 @@ is_ipv6(_) ->
 groups_or_none(<<>>, _) -> 0;
 groups_or_none(Text, Where) -> groups(Text, Where).
 
-%% How many groups, or so few that no sum is one.
+%% The number of groups, or a negative number that no sum makes valid.
 groups(Text, Where) ->
     count(binary:split(Text, ~":", [global]), Where, 0).
 
@@ -170,7 +170,7 @@ count([Group | Groups], Where, N) when byte_size(Group) >= 1, byte_size(Group) =
 count([], _, N) -> N;
 count(_, _, _) -> -100.
 
--doc "Whether a text is a mailbox, of ASCII, such as `joe.bloggs@example.com`.".
+-doc "Returns `true` if a text is a mailbox in ASCII, such as `joe.bloggs@example.com`.".
 -spec is_email(binary()) -> boolean().
 is_email(<<"\"", Rest/binary>> = Text) when byte_size(Text) =< 254 -> quoted(Rest, 1);
 is_email(Text) when byte_size(Text) =< 254 -> local(Text, 0, dot);
@@ -197,7 +197,7 @@ literal(Text, Is) ->
         _ -> false
     end.
 
-%% Last is what stood before: a dot or the beginning, a hyphen, a letter or digit.
+%% `Last` is the previous character: a dot or the beginning, a hyphen, a letter or digit.
 label(<<C, Rest/binary>>, Size, _) when ?IS_ALPHA(C), Size < 63; ?IS_DIGIT(C), Size < 63 ->
     label(Rest, Size + 1, alnum);
 label(<<"-", Rest/binary>>, Size, Last) when Size < 63, Last =/= dot ->

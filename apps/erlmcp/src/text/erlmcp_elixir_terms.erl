@@ -1,7 +1,7 @@
 -module(erlmcp_elixir_terms).
 -moduledoc """
-Terms of Elixir that JSON has its own word for: dates and times are ISO 8601 strings. Pure; nothing
-of Elixir has to be there, since its structs are maps with the key `'__struct__'`.
+Elixir terms that JSON has a form for: dates and times are ISO 8601 strings. Pure. Elixir itself is
+not needed, since its structs are maps with the key `'__struct__'`.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 
 -doc """
 Returns the text of a `Date`, `Time`, `NaiveDateTime` or `DateTime` of the ISO calendar, as their
-`to_iso8601/1` gives it; `error` for every other struct.
+`to_iso8601/1` does; `error` for every other struct.
 
 ## Examples
 

@@ -2,8 +2,8 @@
 -moduledoc """
 The YAML frontmatter of a `SKILL.md`, as a map that is JSON. Pure.
 
-It is a subset of YAML, the part that every YAML reader reads alike; the rest is refused with its
-line and what to write instead. There are
+Only a subset of YAML is accepted, which every YAML reader understands in the same way. All else is
+refused with its line and the form to use instead. The subset has
 
 - mappings of plain keys (letters, digits, `_`, `-`, `.`, `/`), nested by indentation with spaces;
 - values of one line:
@@ -17,7 +17,7 @@ line and what to write instead. There are
 - lists of one-line values, below their key with `- ` or as `[one, "two"]`;
 - whole lines that are comments.
 
-There are no anchors, aliases, tags, values that go on in the next line, or comments after a value.
+It has no anchors, aliases, tags, values of several lines, or comments after a value.
 
 Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification>.
 
@@ -33,7 +33,7 @@ Internal.
 -type error() :: {Line :: pos_integer(), Expected :: binary()}.
 -type line() :: {pos_integer(), Indent :: non_neg_integer() | tab, Text :: binary()}.
 
-%% Bytes of the frontmatter, and mappings within each other.
+%% Bytes of the frontmatter, and levels of mappings.
 -define(MAX_BYTES, 65_536).
 -define(MAX_DEPTH, 8).
 
@@ -46,7 +46,7 @@ Internal.
 -define(OTHER, "^(" ?WORDS ?INTEGERS ?FLOATS ?DATES ")$").
 
 -doc """
-The frontmatter at the head of a Markdown text: what stands between a first line `---` and the next.
+Parses the frontmatter of a Markdown text, which stands between a first line `---` and the next.
 
 ```erlang
 {ok, #{~"name" := ~"tidy", ~"metadata" := #{~"version" := ~"1.0"}}} =
@@ -99,7 +99,7 @@ indent(<<" ", Rest/binary>>, Indent) -> indent(Rest, Indent + 1);
 indent(<<"\t", _/binary>>, _) -> tab;
 indent(_, Indent) -> Indent.
 
-%% What some reader takes for a line's end or for no text is left out.
+%% Some readers take the excluded characters for a line's end or for no text.
 is_printable(<<C/utf8, Rest/binary>>) when
     C =:= $\t; C >= $\s, C < 16#7f; C >= 16#a0, C =/= 16#2028, C =/= 16#2029, C =/= 16#feff,
     C =/= 16#fffe, C =/= 16#ffff
@@ -195,7 +195,7 @@ sequence(Lines, At, Items) ->
             {lists:reverse(Items), []}
     end.
 
-%% A block scalar: its first line says how far all are indented.
+%% A block scalar: its first line has the indentation of all.
 block(Style, Chomp, Number, Rest, Indent) ->
     End = case Chomp of
         ~"" -> ~"\n";
@@ -226,7 +226,7 @@ block_lines([{Number, Own, Text} | Rest] = Lines, Indent, At, Known) ->
 block_lines([], _, _, Known) ->
     {ended(Known), []}.
 
-%% The empty lines at the end belong to what follows.
+%% The empty lines at the end belong to the next line's block.
 ended(Known) ->
     lists:reverse(lists:dropwhile(fun({_, Line}) -> Line =:= ~"" end, Known)).
 
@@ -235,7 +235,7 @@ joined($|, Lines) ->
 joined($>, Lines) ->
     iolist_to_binary(folded(Lines)).
 
-%% A line's end is a space; with empty lines after it, those alone count.
+%% A line's end becomes a space. If empty lines follow, only those become ends of lines.
 folded([{Number, <<C, _/binary>>} | _]) when C =:= $\s; C =:= $\t ->
     throw({Number, ~"no line of a folded text indented more than its first; use |-"});
 folded([{_, Line}]) ->
@@ -288,7 +288,7 @@ number(Text) when byte_size(Text) =< 15 ->
 number(_) ->
     error.
 
-%% Whether a text can stand without quotes and is a text to every reader.
+%% Returns `true` if a text needs no quotes, and every reader takes it for a text.
 is_plain(Text) ->
     re:run(Text, "^[^-?:,\\[\\]{}#&*!|>'\"%@`\\s]", [{capture, none}, unicode]) =:= match
         andalso re:run(Text, ":(\\s|$)|\\s#|\\t", [{capture, none}, dollar_endonly]) =:= nomatch
@@ -361,8 +361,8 @@ spaces(<<" ", Rest/binary>>) -> spaces(Rest);
 spaces(Rest) -> Rest.
 
 -doc """
-A frontmatter with these fields, as text with its lines `---`. Keys must be plain; `parse/1` gives
-the fields back.
+Returns a frontmatter with these fields as text, with its lines `---`. Keys must be plain. `parse/1`
+returns the same fields.
 """.
 -spec compose([{binary(), binary() | [binary()] | #{binary() => binary()}}]) -> binary().
 compose(Fields) ->
@@ -379,7 +379,7 @@ field(Key, Values) ->
     [Key, ~":\n", [[~"  ", field(Inner, Value)]
                    || Inner := Value <- maps:iterator(Values, ordered)]].
 
-%% A text in double quotes that every reader reads as this text.
+%% Returns a text in double quotes, which every reader reads as the same text.
 quoted(Text) ->
     [$", [escaped(C) || <<C/utf8>> <= Text], $"].
 

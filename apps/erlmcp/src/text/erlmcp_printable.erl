@@ -1,18 +1,18 @@
 -module(erlmcp_printable).
 -moduledoc """
-Bytes of a peer's as a sentence shows them: what came may be long, no text, or made to disturb who
-reads it. Pure. What has been decoded from JSON is told by `erlmcp_value_text:value/1`.
+A peer's bytes as error messages show them: they may be long, not text, or crafted to disturb a
+reader. Pure. Decoded JSON is shown by `erlmcp_value_text:value/1`.
 
 Internal.
 """.
 
 -export([quoted/1, part/2, text/1, is_visible/1]).
 
-%% Enough to find it by.
+%% Bytes that are enough to recognise the text by.
 -define(QUOTED, 64).
 
 -doc """
-Bytes in quotes, no more than the first of them.
+Returns the bytes in quotes, cut to the first 64.
 
 ## Examples
 
@@ -26,7 +26,7 @@ quoted(<<Start:?QUOTED/binary, _, _/binary>>) -> [$", visible(Start), ~"...\""];
 quoted(Bytes) -> [$", visible(Bytes), $"].
 
 -doc """
-At most so many of these bytes, visible characters of ASCII and spaces; `?` stands for what is none.
+Returns at most `Most` of the bytes as printable ASCII and spaces; `?` stands for any other byte.
 
 ## Examples
 
@@ -43,10 +43,11 @@ visible(Bytes) ->
     << <<(case C >= $\s andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.
 
 -doc """
-Returns a whole text in UTF-8 with everything in it that a terminal would obey, or not show, spelled
-out. Ends of lines and tabs stay. Octets that are no UTF-8 become U+FFFD.
+Returns a whole text in UTF-8, with all characters spelled out that a terminal would obey or hide.
+Ends of lines and tabs stay. Bytes that are not UTF-8 become U+FFFD.
 
-Spelled out are the controls of C0 (as their pictures), of C1, and what `is_visible/1` says of.
+Controls of C0 are spelled out as their pictures; controls of C1 and other characters for which
+`is_visible/1` is false by their code points.
 
 ## Examples
 
@@ -76,9 +77,9 @@ spelled(16#7f) -> <<16#2421/utf8>>;
 spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.
 
 -doc """
-Returns `true` if a character takes a place where a reader sees it, and orders nothing. That is no
-control, no separator of lines or paragraphs, and none of Unicode's `Default_Ignorable_Code_Point`:
-the overrides of direction, joiners and spaces without width, variation selectors, fillers, tags.
+Returns `true` if a character is visible to a reader and has no effect on a terminal. Controls and
+separators of lines or paragraphs are not. Neither are Unicode's `Default_Ignorable_Code_Point`s:
+overrides of direction, joiners and spaces without width, variation selectors, fillers, tags.
 
 ## Examples
 
@@ -99,7 +100,7 @@ is_visible(C) when C >= 16#2060, C =< 16#206f -> false;
 is_visible(16#3164) -> false;
 is_visible(C) when C >= 16#fe00, C =< 16#fe0f -> false;
 is_visible(C) when C =:= 16#feff; C =:= 16#ffa0 -> false;
-%% Annotations between lines, of which nothing but a browser knows.
+%% Interlinear annotations, which only browsers interpret.
 is_visible(C) when C >= 16#fff0, C =< 16#fffb -> false;
 is_visible(C) when C >= 16#1bca0, C =< 16#1bca3 -> false;
 is_visible(C) when C >= 16#1d173, C =< 16#1d17a -> false;

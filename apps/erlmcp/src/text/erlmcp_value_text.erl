@@ -1,5 +1,9 @@
 -module(erlmcp_value_text).
--moduledoc "The sentences of errors: which field, what was expected, what came. Pure. Internal.".
+-moduledoc """
+The sentences of errors: the field, the expected values and the received one. Pure.
+
+Internal.
+""".
 
 -export([field/1, name/1, value/1, literal/1, type/1, list/2, count/2]).
 -export([reason/1]).
@@ -7,14 +11,14 @@
 -define(SHOWN, 60).
 -define(SHOWN_OF_NAME, 200).
 
--doc "What a sentence calls the value at a JSON pointer.".
+-doc "Returns the name of the value at a JSON pointer.".
 -spec field(binary()) -> binary().
 field(~"") -> ~"The value";
 field(Pointer) -> iolist_to_binary(name(Pointer)).
 
 -doc """
-A name that may be a peer's as a sentence shows it: as it is, but for what is too long; and in
-quotes, by its numbers, what may disturb who reads it.
+Returns a name of a peer's as a sentence shows it. A long one is cut. If it could disturb a reader,
+it is in quotes, with its characters as escapes.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->
@@ -29,7 +33,7 @@ name(Name) ->
             erlmcp_printable:quoted(Name)
     end.
 
--doc "A value as a sentence names it, with its type, and cut short.".
+-doc "Returns a description of a value with its type, cut short.".
 -spec value(term()) -> iodata().
 value(V) when is_binary(V) -> [~"the string ", quote(V, ~"of bytes that are not UTF-8")];
 value(V) when is_number(V) -> [~"the number ", cut(iolist_to_binary(json:encode(V)), ?SHOWN)];
@@ -58,8 +62,8 @@ quote(V, NoText) ->
             NoText
     end.
 
-%% Without what a terminal takes for a command, or shows as another text than it is: JSON escapes
-%% the first 32 characters alone.
+%% Without characters that a terminal would obey, or show as another text: JSON escapes only the
+%% first 32.
 is_harmless(Text) ->
     << <<C/utf8>> || <<C/utf8>> <= Text, not is_control(C) >> =:= Text.
 
@@ -81,19 +85,19 @@ whole(Part) ->
         Whole -> Whole
     end.
 
--doc "The same, without the type where it is plain to see.".
+-doc "Returns a description as `value/1` does, without the type where the value shows it.".
 -spec literal(term()) -> iodata().
 literal(V) when is_binary(V) -> quote(V);
 literal(V) when is_number(V) -> tl(value(V));
 literal(V) -> value(V).
 
--doc "The name of a type, with its article.".
+-doc "Returns the name of a type with its article.".
 -spec type(binary()) -> iodata().
 type(~"null") -> ~"null";
 type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type];
 type(Type) -> [~"a ", Type].
 
--doc "Things one after the other, cut short; `Last` stands before the last one.".
+-doc "Joins texts to a list, cut short; `Last` stands before the last one.".
 -spec list([iodata()], Last :: binary()) -> iodata().
 list([], _) -> ~"none";
 list([One], _) -> One;
@@ -102,12 +106,12 @@ list(Many, Last) when length(Many) > 10 ->
      integer_to_binary(length(Many) - 9), ~" others"];
 list(Many, Last) -> [lists:join(~", ", lists:droplast(Many)), $\s, Last, $\s, lists:last(Many)].
 
--doc "A number of things.".
+-doc "Returns a number with its noun, in the plural unless it is 1.".
 -spec count(integer(), binary()) -> iodata().
 count(1, Thing) -> [~"1 ", Thing];
 count(N, Thing) -> [integer_to_binary(N), $\s, Thing, $s].
 
--doc "Why a schema cannot be compiled, in a sentence.".
+-doc "Returns the reason for which a schema cannot be compiled as a sentence.".
 -spec reason(erlmcp_schema:reason()) -> binary().
 reason(Reason) ->
     iolist_to_binary(sentence(Reason)).

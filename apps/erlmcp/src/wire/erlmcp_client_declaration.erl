@@ -1,10 +1,10 @@
 -module(erlmcp_client_declaration).
 -moduledoc """
-What a client declares about itself, its identity and its capabilities, checked against the schema
-of a revision. Pure.
+The declaration of a client, its identity and its capabilities, checked against the schema of a
+revision. Pure.
 
-Each revision has its own shapes: a member that a revision does not have passes with any value. So
-do the values inside an object whose members the schema leaves open.
+Each revision has its own shapes. A member that a revision does not have passes with any value, and
+so do values inside an object with open members.
 
 Sources: `Implementation` and `ClientCapabilities` in `schema.json` of each revision.
 
@@ -23,7 +23,7 @@ Internal.
 
 -doc """
 Returns `ok` if `Identity` is an `Implementation` of `Revision`; `undefined` is an absent one.
-`Field` names it in the refusal.
+`Field` is its name in the refusal.
 
 ## Examples
 
@@ -47,7 +47,7 @@ capabilities(_, Capabilities, _) when Capabilities =:= #{} ->
 capabilities(Field, Capabilities, Revision) ->
     checked(Field, Capabilities, capabilities(Revision)).
 
-%% The shapes. They are literals: nothing is built when a request is checked.
+%% The shapes are literals: nothing is built when a request is checked.
 
 -spec identity(erlmcp_revision:revision()) -> shape().
 identity(Revision) when Revision < '2025-06-18' ->
@@ -107,7 +107,7 @@ checked(Field, Value, Shape) ->
             {error, erlmcp_params:mistyped([Field | named(Path)], expected(Expected), Came)}
     end.
 
-%% The first member that is wrong, by the names that lead to it, the last one first.
+%% Finds the first wrong member. `Path` has the names that lead to it, the last one first.
 check({members, Members}, #{} = Object, Path) -> members(Members, Object, Path);
 check(string, Value, _) when is_binary(Value) -> ok;
 check(object, #{}, _) -> ok;

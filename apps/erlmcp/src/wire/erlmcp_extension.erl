@@ -9,39 +9,39 @@ Internal.
 """.
 
 -export([skills/0, tasks/0, ui/0, view_type/0]).
--export([offers/3, shown/2, client_has/2]).
+-export([offers/3, in_revision/2, client_has/2]).
 
 -export_type([extensions/0]).
 
--doc "Extensions by their identifiers, with what they are declared with.".
+-doc "Extensions by their identifiers, with their declared settings.".
 -type extensions() :: #{binary() => Settings :: map()}.
 
--doc "The identifier of Skills.".
+-doc "Returns the identifier of Skills.".
 -spec skills() -> binary().
 skills() -> ~"io.modelcontextprotocol/skills".
 
--doc "The identifier of tasks, which are in the core of 2025-11-25.".
+-doc "Returns the identifier of tasks, which are in the core of 2025-11-25.".
 -spec tasks() -> binary().
 tasks() -> ~"io.modelcontextprotocol/tasks".
 
--doc "The identifier of MCP Apps.".
+-doc "Returns the identifier of MCP Apps.".
 -spec ui() -> binary().
 ui() -> ~"io.modelcontextprotocol/ui".
 
--doc "The media type of a view of MCP Apps, the one that there is.".
+-doc "Returns the media type of a view of MCP Apps, the only one.".
 -spec view_type() -> binary().
 view_type() -> ~"text/html;profile=mcp-app".
 
-%% Tools and resources have `_meta`, in which MCP Apps says everything, since 2025-06-18.
+%% MCP Apps needs only the `_meta` of tools and resources, which 2025-06-18 introduced.
 since(~"io.modelcontextprotocol/skills") -> '2025-11-25';
 since(~"io.modelcontextprotocol/tasks") -> '2026-07-28';
 since(_) -> '2025-06-18'.
 
--doc "Whether one of these extensions adds this method to a revision.".
+-doc "Returns `true` if one of these extensions adds this method to a revision.".
 -spec offers(Method :: binary(), erlmcp_revision:revision(), extensions()) -> boolean().
 offers(Method, Revision, Extensions) ->
     case adds(Method) of
-        {ok, Extension} -> is_map_key(Extension, shown(Revision, Extensions));
+        {ok, Extension} -> is_map_key(Extension, in_revision(Revision, Extensions));
         error -> false
     end.
 
@@ -50,13 +50,13 @@ adds(~"skills/get") -> {ok, skills()};
 adds(~"resources/directory/read") -> {ok, skills()};
 adds(_) -> error.
 
--doc "Those that a client of a revision is told of.".
--spec shown(erlmcp_revision:revision(), extensions()) -> extensions().
-shown(Revision, Extensions) ->
+-doc "Returns the extensions that exist in a revision, for clients to see.".
+-spec in_revision(erlmcp_revision:revision(), extensions()) -> extensions().
+in_revision(Revision, Extensions) ->
     #{Extension => Settings || Extension := Settings <- Extensions, since(Extension) =< Revision}.
 
 -doc """
-Whether a client with these capabilities has an extension. For MCP Apps that means that it shows
+Returns `true` if a client with these capabilities has an extension. For MCP Apps it must show
 `text/html;profile=mcp-app`.
 """.
 -spec client_has(Extension :: binary(), Capabilities :: map()) -> boolean().

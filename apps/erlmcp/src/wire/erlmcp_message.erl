@@ -1,8 +1,8 @@
 -module(erlmcp_message).
 -moduledoc """
 JSON-RPC 2.0 messages as MCP uses them: ids are strings or integers, `params` is an object, and a
-response is a result or an error. Pure. Decoded JSON in, a tagged tuple out, and the other way round
-as iodata ready for the wire.
+response is a result or an error. Pure. It turns decoded JSON into tagged tuples, and messages into
+iodata for the wire.
 
 Source: specification, "Base protocol / Messages", of each revision.
 
@@ -22,20 +22,20 @@ Internal.
     | {batch, [term(), ...]}
     | {invalid, id() | undefined, erlmcp_refusal:refusal()}.
 
-%% Digits of an id that is looked for: such a number is a small one.
+%% Digits of an id that `first_id/1` reads, so that the number is a small integer.
 -define(FIRST_ID, 15).
-%% Bytes before it.
+%% Bytes before the id.
 -define(BEFORE_ID, byte_size(~"{\"jsonrpc\":\"2.0\",\"id\":")).
 
 %% Bytes of a result that is worth joining.
 -define(SHORT, 1_024).
 
-%% Every answer has one.
+%% Every answer has an id.
 -compile({inline, [id/1]}).
 
 -doc """
-The message that a decoded JSON value is. What is no message is `invalid`, with the id where one
-could be read and a refusal that names the member at fault.
+Returns the message of a decoded JSON value. A value that is no message is `invalid`, with its id if
+it has one, and with a refusal that names the wrong member.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
@@ -78,8 +78,8 @@ is_message(Json) -> is_single(Json).
 is_single(Json) -> not lists:member(element(1, parse(Json)), [invalid, batch]).
 
 -doc """
-The id of a request whose bytes begin with it, as those of most clients do, and how many bytes that
-are: for who does not want to read the rest. Nothing is said of the rest.
+Returns the id at the beginning of a request's bytes, where most clients write it, and the bytes
+read so far. The rest of the request is not checked.
 """.
 -spec first_id(binary()) -> {ok, id(), Bytes :: pos_integer()} | unseen.
 first_id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Rest/binary>>) -> first_id(Rest, 0, 0);
@@ -114,13 +114,13 @@ fault(#{~"jsonrpc" := Version}) ->
 fault(_) ->
     ~"jsonrpc: expected \"2.0\", got nothing".
 
--doc "A response with a result, whose JSON is given.".
+-doc "Encodes a response with a result, given as JSON.".
 -spec result(id(), Result :: iodata()) -> iodata().
 result(Id, [A, B, C, D, E]) when
     is_integer(Id), is_binary(A), is_binary(B), is_binary(C), is_binary(D), is_binary(E),
     byte_size(A) + byte_size(B) + byte_size(C) + byte_size(D) + byte_size(E) < ?SHORT
 ->
-    %% A result of one text: to join it so is quicker than to flatten it.
+    %% Joining a result of one text is quicker than flattening it later.
     <<"{\"jsonrpc\":\"2.0\",\"id\":", (integer_to_binary(Id))/binary, ",\"result\":", A/binary,
       B/binary, C/binary, D/binary, E/binary, "}">>;
 result(Id, Result) ->
@@ -129,14 +129,14 @@ result(Id, Result) ->
 id(Id) when is_integer(Id) -> integer_to_binary(Id);
 id(Id) -> json:encode(Id).
 
--doc "A response with an error; without an id where none could be read.".
+-doc "Encodes a response with an error; without an id if the request's could not be read.".
 -spec error(id() | undefined, erlmcp_refusal:refusal()) -> iodata().
 error(undefined, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"error\":", erlmcp_refusal:encode(Refusal), $}];
 error(Id, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", id(Id), ~",\"error\":", erlmcp_refusal:encode(Refusal), $}].
 
--doc "A notification with these parameters.".
+-doc "Encodes a notification with these parameters.".
 -spec notification(Method :: binary(), Params :: map()) -> iodata().
 notification(Method, Params) when map_size(Params) =:= 0 ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];
@@ -144,13 +144,13 @@ notification(Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method),
      ~",\"params\":", erlmcp_json:encode(Params), $}].
 
--doc "A request of the server's, for the revisions that have them.".
+-doc "Encodes a request of the server, for revisions that have them.".
 -spec request(id(), Method :: binary(), Params :: map()) -> iodata().
 request(Id, Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id), ~",\"method\":", json:encode(Method),
      ~",\"params\":", erlmcp_json:encode(Params), $}].
 
--doc "Encoded responses as one JSON-RPC batch.".
+-doc "Encodes responses, which are encoded already, as one JSON-RPC batch.".
 -spec batch([iodata(), ...]) -> iodata().
 batch(Responses) ->
     [$[, lists:join($,, Responses), $]].

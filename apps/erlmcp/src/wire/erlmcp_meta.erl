@@ -8,10 +8,10 @@ Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 Internal.
 """.
 
--export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).
+-export([is_modern/1, validate/2, validate/3, reusable/1, progress_token/1]).
 -export([level/1, level/2, levels/0]).
 
--export_type([meta/0, level/0, known/0]).
+-export_type([meta/0, level/0, validated/0]).
 
 -type level() :: 0..7.
 -type meta() :: #{
@@ -20,26 +20,28 @@ Internal.
     log_level := level() | undefined
 }.
 
--doc "What a `_meta` object comes to, in whichever request it is.".
--opaque known() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
+-doc "A validated `_meta` object, which may be reused for any request that has the same one.".
+-opaque validated() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
 
 -define(VERSION, ~"io.modelcontextprotocol/protocolVersion").
 -define(INFO, ~"io.modelcontextprotocol/clientInfo").
 -define(CAPABILITIES, ~"io.modelcontextprotocol/clientCapabilities").
 -define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
 
--doc "Whether a request's parameters name a protocol version, and so ask to be served statelessly.".
+-doc """
+Returns `true` if a request's parameters name a protocol version, and so ask for a stateless answer.
+""".
 -spec is_modern(Params :: map()) -> boolean().
 is_modern(#{~"_meta" := #{?VERSION := _}}) -> true;
 is_modern(_) -> false.
 
 -doc """
-The protocol fields of a stateless request. `Header` is the `MCP-Protocol-Version` header:
-`undefined` where HTTP had none, `none` where the transport has no headers.
+Validates the protocol fields of a stateless request. `Header` is the `MCP-Protocol-Version` header:
+`undefined` if HTTP had none, `none` if the transport has no headers.
 
-Checked in this order: header there (-32020), required fields there and well-typed (-32602), header
-equal to the body (-32020), version supported (-32022), what the client declares of itself as the
-version's schema has it (-32602).
+The checks are, in this order: the header is there (-32020); the required fields are there and
+well-typed (-32602); the header equals the body (-32020); the version is supported (-32022); the
+client's declaration fits the version's schema (-32602).
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -67,18 +69,18 @@ validate(Params, Header) ->
     {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
 -doc """
-Returns the same of a request whose `_meta` is known, without a look at it; `none` is one that is
-not.
+Validates a request as `validate/2` does, and reuses `Known`, the validated form of the same
+`_meta`. `none` validates anew.
 """.
--spec validate(Params :: map(), Header :: binary() | undefined | none, known() | none) ->
+-spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
 validate(_, Header, {Version, Revision, Fields}) when Header =:= Version; Header =:= none ->
     {ok, Revision, Fields};
 validate(Params, Header, _) -> validate(Params, Header).
 
--doc "What a `_meta` object comes to, if no request is refused for it.".
--spec known(Meta :: map()) -> known() | none.
-known(#{} = Meta) ->
+-doc "Validates a `_meta` object for reuse; `none` if a request with it would be refused.".
+-spec reusable(Meta :: map()) -> validated() | none.
+reusable(#{} = Meta) ->
     case validate(#{~"_meta" => Meta}, none) of
         {ok, Revision, Fields} -> {map_get(?VERSION, Meta), Revision, Fields};
         {error, _} -> none
@@ -98,7 +100,7 @@ declared(#{client_info := Identity, client_capabilities := Capabilities}, Revisi
         erlmcp_client_declaration:capabilities([~"_meta.", ?CAPABILITIES], Capabilities, Revision)
     end.
 
-%% The schema does not require it.
+%% The schema does not require the identity.
 identity(undefined, _) -> ok;
 identity(Identity, Revision) ->
     erlmcp_client_declaration:identity([~"_meta.", ?INFO], Identity, Revision).
@@ -106,7 +108,7 @@ identity(Identity, Revision) ->
 log_level(#{?LOG_LEVEL := Name}) -> level([~"_meta.", ?LOG_LEVEL], Name);
 log_level(_) -> {ok, undefined}.
 
--doc "The progress token of a `_meta` object: a string or an integer, or `undefined`.".
+-doc "Returns the progress token of a `_meta` object: a string or an integer, or `undefined`.".
 -spec progress_token(Meta :: map()) ->
     {ok, binary() | integer() | undefined} | {error, erlmcp_refusal:refusal()}.
 progress_token(#{~"progressToken" := Token}) when is_binary(Token); is_integer(Token) ->
@@ -116,7 +118,7 @@ progress_token(#{~"progressToken" := Token}) ->
 progress_token(_) ->
     {ok, undefined}.
 
--doc "A log level by its RFC 5424 name: 0 is `emergency`, 7 is `debug`.".
+-doc "Parses a log level by its RFC 5424 name: 0 is `emergency`, 7 is `debug`.".
 -spec level(term()) -> {ok, level()} | error.
 level(~"emergency") -> {ok, 0};
 level(~"alert") -> {ok, 1};
@@ -128,7 +130,9 @@ level(~"info") -> {ok, 6};
 level(~"debug") -> {ok, 7};
 level(_) -> error.
 
--doc "The same of a field, or the refusal that names it; `undefined` is one that is not there.".
+-doc """
+Parses the log level of a field, or returns the refusal that names it. `undefined` is absent.
+""".
 -spec level(Field :: iodata(), term()) -> {ok, level()} | {error, erlmcp_refusal:refusal()}.
 level(Field, Name) ->
     case level(Name) of
@@ -151,7 +155,7 @@ missing(#{} = Meta, _) ->
     erlmcp_refusal:new(missing_required_field, [~"_meta: missing ", lists:join(~" and ", Keys)],
                        #{code => -32602, status => 400});
 missing(undefined, Header) when is_binary(Header) ->
-    %% It may be the header that is wrong: with another one the request is of a session.
+    %% The header may be the error: with another one the request would belong to a session.
     erlmcp_refusal:new(missing_required_field,
                        [~"params._meta: missing, and MCP-Protocol-Version says ",
                         erlmcp_printable:quoted(Header)],

@@ -8,7 +8,7 @@ Internal.
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
 -export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
--doc "A member that must be a string.".
+-doc "Returns a required member that is a string.".
 -spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 string(Field, Params) ->
     case Params of
@@ -17,7 +17,7 @@ string(Field, Params) ->
         #{} -> {error, missing(Field)}
     end.
 
--doc "A member that is an object; an empty one where it is absent.".
+-doc "Returns a member that is an object; an empty one if it is absent.".
 -spec object(binary(), map()) -> {ok, map()} | {error, erlmcp_refusal:refusal()}.
 object(Field, Params) ->
     case Params of
@@ -26,7 +26,7 @@ object(Field, Params) ->
         #{} -> {ok, #{}}
     end.
 
--doc "A member that is an object of objects; an empty one where it is absent.".
+-doc "Returns a member that is an object of objects; an empty one if it is absent.".
 -spec objects(binary(), map()) -> {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
 objects(Field, Params) ->
     maybe
@@ -41,7 +41,7 @@ objects(Field, Params) ->
             Error
     end.
 
--doc "A member that is an array of strings; an empty one where it is absent.".
+-doc "Returns a member that is an array of strings; an empty one if it is absent.".
 -spec strings(binary(), map()) -> {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
 strings(Field, Params) ->
     case maps:get(Field, Params, []) of
@@ -54,40 +54,40 @@ strings(Field, Params) ->
             {error, mistyped(Field, ~"an array of strings", Value)}
     end.
 
--doc "The cursor of a list request, if it has one.".
+-doc "Returns the cursor of a list request; `none` if it has none.".
 -spec cursor(map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
 cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};
 cursor(#{~"cursor" := Value}) -> {error, mistyped(~"cursor", ~"a string", Value)};
 cursor(_) -> {ok, none}.
 
--doc "The refusal for a member that is not there.".
+-doc "Returns the refusal for a member that is absent.".
 -spec missing(iodata()) -> erlmcp_refusal:refusal().
 missing(Field) ->
     erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
 
--doc "The refusal for a member of the wrong type; `undefined` is one that is not there.".
+-doc "Returns the refusal for a member of the wrong type; `undefined` is an absent one.".
 -spec mistyped(iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
 mistyped(Field, Expected, Came) ->
     erlmcp_refusal:new(field_type_mismatch,
-                       [Field, ~": expected ", Expected, ~", got ", came(Came)],
+                       [Field, ~": expected ", Expected, ~", got ", received_text(Came)],
                        #{code => -32602}).
 
-came(undefined) -> ~"nothing";
-came(Value) -> erlmcp_value_text:value(Value).
+received_text(undefined) -> ~"nothing";
+received_text(Value) -> erlmcp_value_text:value(Value).
 
--doc "The refusal for a member whose value will not do.".
+-doc "Returns the refusal for a member with an unacceptable value.".
 -spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
 invalid(Field, Why) ->
     erlmcp_refusal:new(invalid_params, [Field, ~": ", Why], #{code => -32602}).
 
--doc "The refusal for a cursor that this server did not give for this list.".
+-doc "Returns the refusal for a cursor that this server did not give for this list.".
 -spec bad_cursor() -> erlmcp_refusal:refusal().
 bad_cursor() ->
     invalid(~"cursor", ~"not one that this server gave").
 
 -doc """
-The refusal for a member that does not fit a schema. Its `data.errors` has what was found, each with
-its `instancePath`, a JSON pointer, and its `message`.
+Returns the refusal for a member that does not fit a schema. Its `data.errors` has the errors found,
+each with its `instancePath`, a JSON pointer, and its `message`.
 """.
 -spec unfit(iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
 unfit(Field, Found) ->
@@ -100,7 +100,7 @@ unfit(Field, Found) ->
     erlmcp_refusal:new(invalid_params, [Field, ~": ", First],
                        #{code => -32602, data => #{~"errors" => Errors}}).
 
--doc "The refusal for bytes that are no JSON, or more of it than the limits allow.".
+-doc "Returns the refusal for bytes that are not JSON, or exceed its limits.".
 -spec unreadable(erlmcp_json:decode_error()) -> erlmcp_refusal:refusal().
 unreadable({too_large, Limit, Observed}) ->
     erlmcp_refusal:new(message_too_large, ~"the message is too large",

@@ -1,13 +1,12 @@
 -module(erlmcp_refusal).
 -moduledoc """
-What erlmcp answers when it will not, or must not, do what was asked: one table, one way onto the
+The refusals of erlmcp, for requests that it cannot or must not serve: one table, one way onto the
 wire. Pure.
 
-A refusal has a number and a name of its own. Where the MCP revision in use defines an error code,
-that code is the JSON-RPC `code` and the number rides in `data.refusal`; where MCP has no word for
-it (overload, size, shutdown, ...) the number is the code. `data` also carries `name`,
-`retryAfterMs`, `limit`, `observed`, `incident` and `scopes` where they apply. Never a stack, a pid
-or a path.
+A refusal has a number and a name of its own. If the MCP revision in use defines an error code, that
+code is the JSON-RPC `code` and the number stands in `data.refusal`. If MCP defines none (overload,
+size, shutdown, ...), the number is the code. `data` also carries `name`, `retryAfterMs`, `limit`,
+`observed`, `incident` and `scopes` where they apply. Never a stack, a pid or a path.
 
 Internal.
 """.
@@ -86,29 +85,37 @@ Internal.
     resource_exhausted => {1089, 503, critical, delay}
 }).
 
--doc "A refusal by its name in the table, with a sentence for the one who can mend it.".
+-doc """
+Returns the refusal of this name in the table. `Message` is a sentence for the person who can fix
+it.
+""".
 -spec new(erlmcp:refusal_name(), iodata()) -> refusal().
 new(Name, Message) ->
     new(Name, Message, #{}).
 
 -doc """
-The same with details: `code` and `status` where the MCP revision fixes them, `retry_after_ms`,
-`limit` and `observed` for a bound, `incident` for what the log knows, `scopes` that are needed,
-`fault` for what is no fault of the server's although the table says so, `data` for members that the
-specification asks for.
+Returns a refusal with details.
+
+- `code`, `status`: the ones that the MCP revision prescribes.
+- `retry_after_ms`: milliseconds until a retry may help.
+- `limit`, `observed`: a limit, and the value that exceeds it.
+- `incident`: the id of an entry in the log.
+- `scopes`: the scopes that the request needs.
+- `fault`: `false` if the server has not failed although the table says so.
+- `data`: further members that the specification requires.
 """.
 -spec new(erlmcp:refusal_name(), iodata(), erlmcp:refusal_details()) -> refusal().
 new(Name, Message, Details) ->
     {Name, maps:get(Name, ?TABLE), unicode:characters_to_binary(Message), Details}.
 
--doc "Whether this is a refusal.".
+-doc "Returns `true` if a term is a refusal.".
 -spec is_refusal(term()) -> boolean().
 is_refusal({Name, Row, Message, Details}) ->
     is_binary(Message) andalso is_map(Details) andalso maps:find(Name, ?TABLE) =:= {ok, Row};
 is_refusal(_) ->
     false.
 
--doc "The refusal as the JSON of a JSON-RPC `error` member.".
+-doc "Encodes a refusal as the JSON of a JSON-RPC `error` member.".
 -spec encode(refusal()) -> iodata().
 encode({Name, {Number, _, _, _}, Message, Details}) ->
     Extra = maps:get(data, Details, #{}),
@@ -120,53 +127,55 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
     Data = maps:merge(Extra, Bounds#{~"refusal" => Number, ~"name" => Name}),
     Error = #{~"code" => maps:get(code, Details, Number), ~"message" => Message, ~"data" => Data},
     case Details of
-        %% It may be a handler's.
+        %% A handler's data may hold any terms.
         #{data := _} -> erlmcp_json:encode(Error);
         #{} -> json:encode(Error)
     end.
 
--doc "The HTTP status it is answered with.".
+-doc "Returns the HTTP status of a refusal.".
 -spec status(refusal()) -> 200..599.
 status({_, {_, Status, _, _}, _, Details}) ->
     maps:get(status, Details, Status).
 
--doc "The same under another HTTP status.".
+-doc "Returns the refusal with another HTTP status.".
 -spec with_status(200..599, refusal()) -> refusal().
 with_status(Status, {Name, Row, Message, Details}) ->
     {Name, Row, Message, Details#{status => Status}}.
 
--doc "The seconds of its `Retry-After` header, rounded up; `undefined` where waiting helps nobody.".
+-doc """
+Returns the seconds of the `Retry-After` header, rounded up; `undefined` if a retry does not help.
+""".
 -spec retry_after(refusal()) -> undefined | pos_integer().
 retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
     max(1, (Milliseconds + 999) div 1000);
 retry_after(_) ->
     undefined.
 
--doc "The same with so many milliseconds at least until a retry, where waiting helps.".
+-doc "Raises the milliseconds until a retry to at least `RetryMs`, if a retry may help.".
 -spec not_before(RetryMs :: non_neg_integer(), refusal()) -> refusal().
 not_before(RetryMs, {Name, Row, Message, #{retry_after_ms := Known} = Details}) ->
     {Name, Row, Message, Details#{retry_after_ms := max(RetryMs, Known)}};
 not_before(_, Refusal) ->
     Refusal.
 
--doc "The scopes that a request must have; `undefined` where it is not for want of scopes.".
+-doc "Returns the scopes that a request must have; `undefined` if scopes are not the reason.".
 -spec scopes(refusal()) -> undefined | [binary(), ...].
 scopes({_, _, _, Details}) ->
     maps:get(scopes, Details, undefined).
 
--doc "Its name in the table.".
+-doc "Returns the name of a refusal in the table.".
 -spec name(refusal()) -> erlmcp:refusal_name().
 name({Name, _, _, _}) -> Name.
 
--doc "Its sentence.".
+-doc "Returns the sentence of a refusal.".
 -spec message(refusal()) -> binary().
 message({_, _, Message, _}) -> Message.
 
 -doc """
-Whether the server failed, so that it counts against its error budget: a status of 500 or more,
-graver than a warning, or a deadline that passed. A caller's mistakes and limits do not, nor does
-what the server says of itself while it drains or holds a caller off, or that a client did not
-answer.
+Returns `true` if the server failed, so that the refusal counts against its error budget. It has a
+status of 500 or more and a severity above warning, or a deadline that passed. Errors of a caller
+and limits do not count. Neither do refusals while the server drains or sheds load, or for a client
+that did not answer.
 """.
 -spec is_fault(refusal()) -> boolean().
 is_fault({_, _, _, #{fault := false}}) -> false;
@@ -174,7 +183,7 @@ is_fault({timeout, _, _, _}) -> true;
 is_fault({_, {_, Status, Severity, delay}, _, _}) -> Status >= 500 andalso Severity =/= warning;
 is_fault(_) -> false.
 
--doc "The whole table, by number.".
+-doc "Returns the whole table, by number.".
 -spec table() -> [row()].
 table() ->
     Rows = [#{name => Name, number => Number, status => Status, severity => Severity,

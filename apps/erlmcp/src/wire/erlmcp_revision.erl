@@ -1,8 +1,8 @@
 -module(erlmcp_revision).
 -moduledoc """
-The five revisions of MCP as data: which era each belongs to, which methods, content types and
-definition fields it has. Pure. Everything that differs between revisions asks here, so that there
-is one dispatcher and one encoder for all of them.
+The five revisions of MCP as data: the era, the methods, the content types and the definition fields
+of each. Pure. Every difference between revisions is looked up here, so that one dispatcher and one
+encoder serve all of them.
 
 Sources: `schema.json` and the changelog page of each revision.
 
@@ -20,22 +20,22 @@ Internal.
 -type definition_kind() ::
     implementation | tool | resource | resource_template | prompt | argument.
 
--doc "All revisions, the newest first.".
+-doc "Returns all revisions, the newest first.".
 -spec all() -> [revision(), ...].
 all() ->
     ['2026-07-28', '2025-11-25', '2025-06-18', '2025-03-26', '2024-11-05'].
 
--doc "The newest revision of an era.".
+-doc "Returns the newest revision of an era.".
 -spec latest(era()) -> revision().
 latest(stateless) -> '2026-07-28';
 latest(session) -> '2025-11-25'.
 
--doc "The names of an era's revisions, as `supportedVersions` and the errors list them.".
+-doc "Returns the names of an era's revisions, as `supportedVersions` and the errors list them.".
 -spec supported(era()) -> [binary()].
 supported(Era) ->
     [name(Revision) || Revision <- all(), era(Revision) =:= Era].
 
--doc "The revision of that name; `error` for every other name. No atom is made from the name.".
+-doc "Returns the revision of a name, without making an atom; `error` for every other name.".
 -spec parse(term()) -> {ok, revision()} | error.
 parse(~"2026-07-28") -> {ok, '2026-07-28'};
 parse(~"2025-11-25") -> {ok, '2025-11-25'};
@@ -44,7 +44,7 @@ parse(~"2025-03-26") -> {ok, '2025-03-26'};
 parse(~"2024-11-05") -> {ok, '2024-11-05'};
 parse(_) -> error.
 
--doc "The name of a revision on the wire.".
+-doc "Returns the name of a revision on the wire.".
 -spec name(revision()) -> binary().
 name('2026-07-28') -> ~"2026-07-28";
 name('2025-11-25') -> ~"2025-11-25";
@@ -52,12 +52,12 @@ name('2025-06-18') -> ~"2025-06-18";
 name('2025-03-26') -> ~"2025-03-26";
 name('2024-11-05') -> ~"2024-11-05".
 
--doc "Whether requests stand alone (`stateless`) or belong to an `initialize`d session.".
+-doc "Returns the era of a revision: requests stand alone (`stateless`), or belong to a `session`.".
 -spec era(revision()) -> era().
 era('2026-07-28') -> stateless;
 era(_) -> session.
 
--doc "Whether a request method exists in a revision.".
+-doc "Returns `true` if a request method exists in a revision.".
 -spec offers(Method :: binary(), revision()) -> boolean().
 offers(~"tools/call", _) -> true;
 offers(~"tools/list", _) -> true;
@@ -82,8 +82,8 @@ offers(~"logging/setLevel", Revision) -> era(Revision) =:= session;
 offers(_, _) -> false.
 
 -doc """
-The fields that a definition has in a revision, by their names on the wire. Later fields are left
-out of what an older client is sent.
+Returns the fields of a definition in a revision, by their names on the wire. Clients of an older
+revision are not sent later fields.
 """.
 -spec fields(definition_kind(), revision()) -> [binary()].
 fields(Kind, Revision) ->
@@ -111,46 +111,47 @@ common() ->
     [{~"name", '2024-11-05'}, {~"description", '2024-11-05'}, {~"title", '2025-06-18'},
      {~"_meta", '2025-06-18'}, {~"icons", '2025-11-25'}].
 
--doc "The content types that a client of a revision knows.".
+-doc "Returns the content types of a revision.".
 -spec content_types(revision()) -> [binary()].
 content_types('2024-11-05') -> [~"text", ~"image", ~"resource"];
 content_types('2025-03-26') -> [~"text", ~"image", ~"resource", ~"audio"];
 content_types(_) -> [~"text", ~"image", ~"resource", ~"audio", ~"resource_link"].
 
 -doc """
-Whether a value may stand in `structuredContent`: nothing before 2025-06-18, an object until
+Returns `true` if a value may stand in `structuredContent`: none before 2025-06-18, an object until
 2025-11-25, any JSON value since.
 """.
 -spec structured(term(), revision()) -> boolean().
 structured(_, '2026-07-28') -> true;
 structured(Value, Revision) -> is_map(Value) andalso Revision >= '2025-06-18'.
 
--doc "Whether a message may be a JSON-RPC batch: in 2025-03-26 only.".
+-doc "Returns `true` if a message may be a JSON-RPC batch: in 2025-03-26 only.".
 -spec batches(revision()) -> boolean().
 batches(Revision) ->
     Revision =:= '2025-03-26'.
 
 -doc """
-Whether a client knows that a stream outlives its connection: events without data tell it the place
-to come back to, and it comes when the server ends the connection before the answer.
+Returns `true` if clients expect a stream to outlive its connection. An event without data then
+gives the id to resume after, and the client reconnects when the server ends the connection before
+the answer.
 """.
 -spec polls(revision()) -> boolean().
 polls(Revision) ->
     Revision =:= '2025-11-25'.
 
--doc "Whether a URL elicitation has an id, by which its client is told of its end.".
+-doc "Returns `true` if a URL elicitation has an id, with which its client is told of its end.".
 -spec elicitation_ids(revision()) -> boolean().
 elicitation_ids(Revision) ->
     Revision =:= '2025-11-25'.
 
--doc "The error code for a resource that is not there.".
+-doc "Returns the error code for a resource that does not exist.".
 -spec missing_resource_code(revision()) -> integer().
 missing_resource_code('2026-07-28') -> -32602;
 missing_resource_code(_) -> -32002.
 
 -doc """
-How a tool's arguments that do not fit its input schema are answered: as a result of the tool's,
-which a model reads and can mend (SEP-1303, since 2025-11-25), or as an error of the protocol.
+Returns the form of the answer to arguments that do not fit a tool's input schema. A `result` of the
+tool can be read and corrected by a model (SEP-1303, since 2025-11-25); before, it is an `error`.
 """.
 -spec invalid_arguments(revision()) -> result | error.
 invalid_arguments(Revision) when Revision >= '2025-11-25' -> result;

@@ -292,10 +292,10 @@ an_option_that_is_wrong_says_why(_) ->
      end || {Name, Options, Expected} <- [
             {algorithms, #{algorithms => [~"RS256", ~"HS257"]},
              "a list of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, or "
-             "of HS256, HS384, HS512; \"HS257\" came"},
+             "of HS256, HS384, HS512, got \"HS257\""},
             {algorithms, #{algorithms => ['RS256']},
              "a list of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, or "
-             "of HS256, HS384, HS512; the atom \"RS256\" came"},
+             "of HS256, HS384, HS512, got the atom \"RS256\""},
             {algorithms, #{algorithms => []}, ~"a list of at least one algorithm"},
             {algorithms, #{algorithms => [~"HS256"]},
              "algorithms with public keys, for jwks has such; HS256 has a secret: jwks => "
@@ -305,32 +305,32 @@ an_option_that_is_wrong_says_why(_) ->
             {algorithms, (Keys(Ec))#{algorithms => [~"RS256", ~"PS256"]},
              ~"an algorithm that one of the keys serves for: none does for RS256, PS256"},
             {jwks, #{jwks => {secret, binary:part(Short, 0, 31)}, algorithms => [~"HS256"]},
-             ~"{secret, Secret} with a secret of at least 32 bytes for HS256; 31 came"},
+             ~"{secret, Secret} with a secret of at least 32 bytes for HS256, got 31"},
             {jwks, #{jwks => {secret, Short}, algorithms => [~"HS256", ~"HS512"]},
-             ~"{secret, Secret} with a secret of at least 64 bytes for HS512; 32 came"},
+             ~"{secret, Secret} with a secret of at least 64 bytes for HS512, got 32"},
             {jwks, #{jwks => {secret, secret}, algorithms => [~"HS256"]},
              ~"{secret, Secret} with a secret as a binary, or a fun that gives {ok, Secret}"},
             {jwks, #{jwks => {secret, fun() -> {error, nothing} end}, algorithms => [~"HS256"]},
              ~"{secret, Secret} with a binary, or a fun that gives {ok, Secret}"},
             {jwks, #{jwks => ~"https://i.example/jwks"},
              ~"{uri, Url}, {keys, Jwks} or {secret, Secret}"},
-            {jwks, Keys(Rsa(1024)), [OfFirst, "n: expected a number of 2048 to 8192 bits; 1024 "
-                                              "came"]},
+            {jwks, Keys(Rsa(1024)), [OfFirst, "n: expected a number of 2048 to 8192 bits, got "
+                                              "1024"]},
             {jwks, Keys(#{~"kty" => ~"oct", ~"k" => Short}),
              [OfFirst, ~"kty: oct is a secret, which is given as {secret, Secret}"]},
             {jwks, Keys(#{~"kty" => ~"rsa"}),
-             [OfFirst, ~"kty: expected RSA, EC or OKP; \"rsa\" came"]},
+             [OfFirst, ~"kty: expected RSA, EC or OKP, got \"rsa\""]},
             {jwks, Keys(#{kty => ~"RSA"}),
              [OfFirst, ~"kty: expected names and values that are binaries"]},
-            {jwks, Keys(#{~"n" => ~"AQAB"}), [OfFirst, "kty: expected RSA, EC or OKP; it is "
-                                                       "missing"]},
+            {jwks, Keys(#{~"n" => ~"AQAB"}), [OfFirst, "kty: expected RSA, EC or OKP, got "
+                                                       "nothing"]},
             {jwks, Keys(Ec#{~"crv" => ~"secp256k1"}),
-             [OfFirst, ~"crv: expected P-256, P-384 or P-521; \"secp256k1\" came"]},
-            {jwks, Keys(Ec#{~"y" => ~"AQAB"}), [OfFirst, "y: expected 32 bytes in base64url; 3 "
-                                                         "came"]},
-            {jwks, Keys(Ec#{~"use" => ~"enc"}), [OfFirst, ~"use: expected sig; \"enc\" came"]},
+             [OfFirst, ~"crv: expected P-256, P-384 or P-521, got \"secp256k1\""]},
+            {jwks, Keys(Ec#{~"y" => ~"AQAB"}), [OfFirst, "y: expected 32 bytes in base64url, got "
+                                                         "3"]},
+            {jwks, Keys(Ec#{~"use" => ~"enc"}), [OfFirst, ~"use: expected sig, got \"enc\""]},
             {jwks, Keys(Ec#{~"key_ops" => [~"sign"]}),
-             [OfFirst, ~"key_ops: expected a list with verify; no text came"]},
+             [OfFirst, ~"key_ops: expected a list with verify, got no text"]},
             {jwks, Keys(~"-----BEGIN PUBLIC KEY-----"),
              [OfFirst, ~"expected a map with kty and the members of its kind"]}]].
 

@@ -212,8 +212,8 @@ an_answer_is_kept_for_a_while(Config) ->
     Now = erlang:system_time(second),
     #{tables := Tables} = Handle,
     ok = erlmcp_bearer_tables:remember(~"d", Now + 30, lasting, {#{}, []}, Tables),
-    {ok, _, _} = erlmcp_bearer_tables:known(~"d", Now + 29, Tables),
-    unknown = erlmcp_bearer_tables:known(~"d", Now + 30, Tables).
+    {ok, _, _} = erlmcp_bearer_tables:identity(~"d", Now + 29, Tables),
+    unknown = erlmcp_bearer_tables:identity(~"d", Now + 30, Tables).
 
 no_answer_is_no_token(Config) ->
     Issuer = issuer(Config),

@@ -54,8 +54,8 @@ an_endpoint_of_another_origin_is_refused(Config) ->
          oauth_peer:metadata(Peer, #{Name => oauth_peer:url(Other, path(Name))}),
          {Name, {error, {host_not_allowed, ~"localhost", {other_origin, Issuer}} = Why}} =
              {Name, outcome(#{}, Peer)},
-         <<"the server wants authorization: the login leads to the host localhost, which is not of "
-           "the origin of its issuer ", Issuer:(byte_size(Issuer))/binary,
+         <<"the server requires authorization: the login leads to the host localhost, which is "
+           "not of the origin of its issuer ", Issuer:(byte_size(Issuer))/binary,
            "; `allow_hosts` allows it">> = erlmcp_client:format_error({unauthorized, Why})
      end || Name <- ?ENDPOINTS],
     [] = oauth_peer:asked(Other),

@@ -332,7 +332,7 @@ the_latest_nonce_counts(Config) ->
     bound(Peer, none),
     Handle = started(oauth_peer:logged_in(#{dpop => true}), Peer),
     {ok, 200} = oauth_peer:call(Handle, Peer),
-    ok = erlmcp_authorizer:noticed(Handle, #{~"dpop-nonce" => ~"newer"}),
+    ok = erlmcp_authorizer:notice(Handle, #{~"dpop-nonce" => ~"newer"}),
     %% The process has it by the time it answers anything else.
     retry = erlmcp_authorizer:challenged(Handle, [], {401, #{}}, none, oauth_peer:deadline()),
     {ok, 200} = oauth_peer:call(Handle, Peer),

@@ -98,7 +98,7 @@ call(Handle, Url, Deadline, Challenges) ->
                           [{autoredirect, false}], [{body_format, binary}]),
         Answered = #{list_to_binary(Name) => list_to_binary(Value) || {Name, Value} <- Received},
         true ?= Status =:= 401 orelse Status =:= 403
-            orelse {erlmcp_authorizer:noticed(Handle, Answered), Status},
+            orelse {erlmcp_authorizer:notice(Handle, Answered), Status},
         true ?= Challenges > 0 orelse {ok, Status},
         retry ?= erlmcp_authorizer:challenged(Handle, Headers, {Status, Answered}, none, Deadline),
         call(Handle, Url, Deadline, Challenges - 1)

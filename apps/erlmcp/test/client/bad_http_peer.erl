@@ -19,7 +19,7 @@ what is to come of a call.
 Calls a tool that is answered so, all kinds one after the other, each on a client and a server of
 its own, under one watch: what comes of it must be so, before the call's deadline.
 """.
--spec each(Config :: [tuple()], erlmcp_client_options:options(), fun((term()) -> boolean()),
+-spec each(Config :: [tuple()], erlmcp_client:options(), fun((term()) -> boolean()),
            [{Kind :: atom(), Answer :: term()}]) -> [].
 each(Config, Options, IsExpected, Kinds) ->
     Timeout = maps:get(timeout, Options, ?WAIT),

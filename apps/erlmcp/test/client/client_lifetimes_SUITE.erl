@@ -414,7 +414,7 @@ longest_retry(_) ->
     {_, Reader} = erlmcp_sse_reader:push(~"id: 1\nretry: 999999999999999\ndata: x\n\n",
                                          erlmcp_sse_reader:new(100)),
     {Delay, _} = erlmcp_httpc_resumption:delay(
-        erlmcp_httpc_resumption:came_to(Reader, erlmcp_httpc_resumption:new())),
+        erlmcp_httpc_resumption:progress(Reader, erlmcp_httpc_resumption:new())),
     true = Delay >= 86_400_000,
     Timer = erlang:start_timer(Delay, self(), retry),
     true = is_integer(erlang:cancel_timer(Timer)).

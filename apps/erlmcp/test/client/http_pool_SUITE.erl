@@ -462,7 +462,7 @@ unknown_host_is_told(_) ->
 
 pauses_grow(_) ->
     [begin
-         Pause = erlmcp_httpc_backoff:after_failures(Failures),
+         Pause = erlmcp_client_backoff:after_failures(Failures, 100, 10_000),
          true = Pause > Least andalso Pause =< 2 * Least
      end || {Failures, Least} <- [{1, 50}, {2, 100}, {5, 800}, {7, 3200}, {8, 5000}, {9, 5000},
                                   {100_000, 5000}],

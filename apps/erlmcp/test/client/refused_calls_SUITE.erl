@@ -36,13 +36,13 @@ a_listener_says_why(_) ->
          {Options, Sentence} = {Options, erlmcp_client:format_error(Reason)},
          ok = erlmcp_client:stop(Client)
      end || {Options, Sentence} <- [
-            {#{}, <<"the server wants authorization: the server answered with HTTP status 401: "
+            {#{}, <<"the server requires authorization: the server answered with HTTP status 401: "
                     "an access token is needed; scope: read">>},
             {#{token => ~"ended"},
-             <<"the server wants authorization: the server answered with HTTP status 401: "
+             <<"the server requires authorization: the server answered with HTTP status 401: "
                "invalid_token: the token has expired; scope: read">>},
             {#{token => ~"reads"},
-             <<"the server wants authorization: the server answered with HTTP status 403: "
+             <<"the server requires authorization: the server answered with HTTP status 403: "
                "insufficient_scope: this needs more than what the token was given for; this needs "
                "the scopes write; scope: read write">>}]],
     erlmcp_test_http:stop(Server).
@@ -105,5 +105,5 @@ other_reasons(_) ->
                    {rpc, #{code => 1014, message => ~"x"}}]],
     {ok, #{status := 403, error := ~"insufficient_scope", scopes := [~"a"]}} =
         erlmcp_client_refusal:read({unauthorized, {insufficient_scope, [~"a"]}}),
-    ~"the server wants authorization: insufficient_scope: scope: a" =
+    ~"the server requires authorization: insufficient_scope: scope: a" =
         erlmcp_client:format_error({unauthorized, {insufficient_scope, [~"a"]}}).

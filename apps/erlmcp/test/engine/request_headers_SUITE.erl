@@ -165,7 +165,7 @@ mirrored_headers_must_agree(_) ->
                       Agrees = lists:member(HeaderMethod, [same, Method])
                           andalso (Name =:= Value orelse Value =:= undefined
                                    orelse lists:member(Method, [~"tools/list", ~"a"])),
-                      case erlmcp_header:check(Method, Params, erlmcp_header:said(Headers)) of
+                      case erlmcp_header:check(Method, Params, erlmcp_header:read(Headers)) of
                           ok -> Agrees;
                           {error, Refusal} ->
                               not Agrees andalso code(Refusal) =:= -32020

@@ -132,7 +132,7 @@ wrong_returns_are_told(_) ->
           ~"a binary, a list of messages, or a map with messages", true},
          {~"completion/complete", #{ref => #{type => ~"ref/prompt", name => ~"string"},
                                     argument => #{name => ~"a", value => ~""}},
-          completion, [String], ~"a list of binaries, or a map with values, which are that", false},
+          completion, [String], ~"a list of binaries, or a map with such a list as values", false},
          {~"resources/read", #{uri => ~"a:b"}, resource, ok,
           <<"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, "
             "or {error, not_found}">>, false}],

@@ -321,7 +321,7 @@ known_or_not(_Config) ->
                                         [~B'{"_meta":', Object, $1, $}],
                                         [~B'{"_meta":{"m":1,"m":2}}']]],
                       Limits = #{message_bytes => 1_000_000, depth => Depth, members => Members},
-                      case erlmcp_json:known(Text) of
+                      case erlmcp_json:known_meta(Text) of
                           {ok, Known} ->
                               lists:all(fun(One) ->
                                             erlmcp_json:decode(One, Limits, Known)

@@ -38,7 +38,7 @@ names(_) ->
          Headers = erlmcp_request_header:request(Method, Params),
          ?assertEqual(Expected, Headers),
          ?assertEqual(ok, erlmcp_header:check(Method, Params,
-                                               erlmcp_header:said(maps:from_list(Headers))))
+                                               erlmcp_header:read(maps:from_list(Headers))))
      end || {Method, Params, Expected} <- [
                 {~"tools/call", #{~"name" => ~"a b", ~"uri" => ~"x"},
                  [{~"mcp-method", ~"tools/call"}, {~"mcp-name", ~"a b"}]},

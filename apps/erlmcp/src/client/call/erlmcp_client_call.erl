@@ -1,8 +1,8 @@
 -module(erlmcp_client_call).
 -moduledoc """
-The process of one call of a client's, which ends with the outcome of its operation
-(`m:erlmcp_client_requests`). Its deadline, its heap and the number of its like are bounded; when
-its caller ends, so does it, and the server is told.
+The process of one call of a client, which ends with the outcome of its operation
+(`m:erlmcp_client_requests`). Its deadline, its heap and the number of such processes are bounded.
+When its caller dies, the process ends too and tells the server.
 
 Internal.
 """.
@@ -10,10 +10,10 @@ Internal.
 -export([check/1, run/3, start/4, cancel/2]).
 -export([sweep/1, stop_all/1]).
 
-%% Words of a call's heap at its beginning.
+%% Initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
 
--doc "Whether the options of a call are some.".
+-doc "Checks the options of a call, and returns the first wrong one if there is one.".
 -spec check(erlmcp_client:call_options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -61,8 +61,8 @@ run(Operation, #{calls := Calls} = Client, Options) ->
     end.
 
 -doc """
-Runs an operation whose outcome is sent to the calling process, as `{erlmcp, Reference, Outcome}`,
-and before it `{erlmcp, Reference, {progress | log, Params}}`.
+Starts an operation whose outcome is sent to `Receiver` as `{erlmcp, Reference, Outcome}`. Before it
+come `{erlmcp, Reference, {progress | log, Params}}`.
 """.
 -spec start(erlmcp_client:operation(), erlmcp_client_connection:client(),
             erlmcp_client:call_options(), pid()) -> reference().
@@ -89,7 +89,7 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
                 erlang:raise(Class, Reason, Stack)
         end
     end, bounds(Client)),
-    %% It can be cancelled from now on.
+    %% From here on the call can be cancelled.
     try ets:insert(Calls, {Pid, To}) of
         true ->
             Pid ! {go, Reference},
@@ -108,14 +108,14 @@ ended(Outcome, To, Calls) ->
         false -> ok
     end.
 
-%% As the reason of an exit has it.
+%% The reason with which the process would have exited.
 crash(error, Reason, Stack) -> {Reason, Stack};
 crash(throw, Reason, Stack) -> {{nocatch, Reason}, Stack};
 crash(exit, Reason, _) -> Reason.
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
     Words = Bytes div erlang:system_info(wordsize),
-    %% Most calls are over before they need more. Without a report: the caller is told.
+    %% Most calls end before their heap grows. The caller gets the error, so no report is logged.
     [{min_heap_size, min(?HEAP_WORDS, Words)},
      {max_heap_size, #{size => Words, kill => true, error_logger => false,
                        include_shared_binaries => false}}].
@@ -124,7 +124,7 @@ died(killed) -> {too_large, heap};
 died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
--doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
+-doc "Cancels a call that `start/4` started. Its outcome is then `{error, cancelled}`.".
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
     try ets:match(Calls, {'$1', {'_', Reference}}) of
@@ -151,16 +151,16 @@ outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Op
         error:badarg -> {error, stopped}
     end.
 
-%% Whether nobody else has told what came of this call, or does now.
+%% True for the process that takes the row of the call, which alone reports its outcome.
 has_left(Calls) ->
     try
         ets:take(Calls, self()) =/= []
     catch
-        %% Who stops the client in order has sent its signal before the table went.
+        %% An orderly stop of the client sends its exit signal before the table goes.
         error:badarg -> receive after 0 -> true end
     end.
 
--doc "Tells the receivers of calls that were killed, of which nobody else hears.".
+-doc "Reports the end of calls that were killed to their receivers.".
 -spec sweep(ets:tid()) -> ok.
 sweep(Calls) ->
     Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
@@ -171,7 +171,7 @@ sweep(Calls) ->
                       end
                   end, Dead).
 
--doc "Ends all calls: the client is stopped.".
+-doc "Ends all calls of a client that is being stopped.".
 -spec stop_all(ets:tid()) -> ok.
 stop_all(Calls) ->
     lists:foreach(fun({Pid, To}) ->

@@ -1,7 +1,8 @@
 -module(erlmcp_client_exchange).
 -moduledoc """
-One request on its way: sent on the client's channel, waited for until its deadline, and what comes
-before its response dealt with. Runs in the process of the call, whose mailbox it owns meanwhile.
+The exchange of a request and its response. The module sends the request on the client's channel,
+waits until the deadline, and handles the messages before the response. It runs in the process of
+the call, and owns the mailbox meanwhile.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 
@@ -13,10 +14,10 @@ Internal.
 -export_type([watch/0, outcome/0]).
 
 -doc """
-What bounds a request and who hears of it. `deadline` is in milliseconds of
-`erlang:monotonic_time/1`; progress moves it to `timeout` from then, and never behind
-`last_deadline`. The call ends as cancelled when `caller`, a monitor, fires, or `{erlmcp_cancel,
-Reference}` comes with that of `cancel`.
+The bounds of a request, and the receivers of its notifications. `deadline` is in milliseconds of
+`erlang:monotonic_time/1`. Progress moves it to `timeout` from now, but not past `last_deadline`.
+The call is cancelled when the monitor `caller` fires, or when `{erlmcp_cancel, Reference}` comes
+with the reference `cancel`.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
@@ -28,12 +29,12 @@ Reference}` comes with that of `cancel`.
     {ok, Result :: term(), Headers :: #{binary() => binary()}}
     | {error, {rpc, map()} | {timeout, pos_integer()} | cancelled | erlmcp_channel:reason()}.
 
-%% What a server may ask in one call, in all.
+%% Questions that a server may ask in one call.
 -define(QUESTIONS, 100).
-%% Milliseconds after the deadline in which what is in the mailbox is still read: a server that
-%% never stops sending does not keep a call.
+%% Milliseconds after the deadline in which the mailbox is still read. The bound ends the call of a
+%% server that never stops sending.
 -define(LATE, 50).
-%% Milliseconds that telling a server of something no call waits for may take.
+%% Milliseconds to send a message that no call waits for.
 -define(TELL, 5000).
 
 -record(attempt, {
@@ -43,14 +44,14 @@ Reference}` comes with that of `cancel`.
     exchange :: erlmcp_channel:exchange(),
     watch :: watch(),
     headers = #{} :: #{binary() => binary()},
-    %% Monitors of the processes that ask the user what the server wants to know, since when there
-    %% are any, and what the deadline was then.
+    %% Monitors of the processes that ask the user the server's questions, since when there are any,
+    %% and the deadline at that time.
     questions = [] :: [reference()],
     paused = none :: none | {Since :: integer(), Deadline :: integer()},
     asked = 0 :: non_neg_integer()
 }).
 
--doc "The bounds that the options of a call amount to, beginning now.".
+-doc "Returns the bounds that the options of a call set, from now on.".
 -spec watch(map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
     Now = erlang:monotonic_time(millisecond),
@@ -61,8 +62,8 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
                  max_timeout => Most, last_deadline => Now + Most}).
 
 -doc """
-Sends a request and waits for its response. Throws `cancelled` when the caller is gone or wants the
-call no more; the server is told then, and when the deadline passes.
+Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
+call. The server is told then, and when the deadline passes.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
@@ -84,14 +85,14 @@ run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Las
             {error, reason(Reason, Watch)}
     end.
 
--doc "Sends one request of the client's own, when what its server is, is known already.".
+-doc "Sends a request of the client itself, once the server is known.".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_client_connection:client(),
               erlmcp_client_connection:live()) ->
     outcome().
 request(Request, Client, Live) ->
     run(Request, #{}, {Client, Live}, watch(#{}, Client)).
 
-%% A token asks for progress; it is the request's id, of which there is one in a client's life.
+%% A token asks for progress. The token is the request's id, which is unique in a client.
 token(Id, #{progress := _}, Extra) -> Extra#{token => Id};
 token(_, _, Extra) -> Extra.
 
@@ -165,14 +166,14 @@ message({notification, ~"notifications/progress", #{~"progressToken" := Id} = Pa
         #attempt{id = Id, watch = Watch} = Attempt) ->
     case Params of
         #{~"progress" := Progress} when is_number(Progress) ->
-            ok = told(progress, Params, Watch),
+            ok = call_user_fun(progress, Params, Watch),
             {ok, Attempt#attempt{watch = extended(Watch)}};
         #{} ->
             {error, {protocol, ~"notifications/progress: progress: expected a number"}}
     end;
 message({notification, ~"notifications/message", Params}, #attempt{watch = #{log := _} = Watch}
         = Attempt) ->
-    ok = told(log, Params, Watch),
+    ok = call_user_fun(log, Params, Watch),
     {ok, Attempt};
 message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
     ok = erlmcp_client_connection:notify(Client, Method, Params),
@@ -188,7 +189,7 @@ message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open}
         false -> {ok, Next}
     end;
 message({response, _, _}, _) ->
-    {error, {protocol, ~"id: expected that of the request"}};
+    {error, {protocol, ~"id: expected the request's"}};
 message({invalid, _, _}, _) ->
     {error, {protocol, ~"expected a JSON-RPC message"}};
 message({batch, Messages}, Attempt) ->
@@ -202,7 +203,7 @@ batch([Message | Messages], Attempt) ->
         batch(Messages, Next)
     end.
 
-%% While the user thinks it is not the server's time that passes.
+%% The clock of the server stands still while the user thinks.
 paused(#attempt{client = Client, watch = #{deadline := Deadline} = Watch} = Attempt) ->
     Now = erlmcp_clock:now_ms(),
     Paused = case Attempt#attempt.paused of
@@ -225,7 +226,7 @@ answered(Monitor, #attempt{questions = Open, watch = Watch, paused = Paused} = A
             Attempt#attempt{questions = Left}
     end.
 
-told(Kind, Params, Watch) ->
+call_user_fun(Kind, Params, Watch) ->
     case Watch of
         #{Kind := Fun} ->
             _ = Fun(Params),
@@ -237,7 +238,7 @@ told(Kind, Params, Watch) ->
 extended(#{timeout := Timeout, deadline := Deadline, last_deadline := Last} = Watch) ->
     Watch#{deadline := max(Deadline, min(erlmcp_clock:now_ms() + Timeout, Last))}.
 
-%% Where the end of the exchange does not tell the server, a notification does. Nobody waits for it.
+%% A notification tells the server, unless closing the exchange did. No call waits for it.
 give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Why) ->
     #{channel := {Transport, _}} = Client,
     #{revision := Revision} = Live,
@@ -273,7 +274,7 @@ notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
 tell(Method, Params, Client, #{revision := Revision} = Live) ->
     post(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
 
--doc "Answers a request of the server's, and waits until the server has taken the answer.".
+-doc "Answers a request of the server, and waits until the server has taken the answer.".
 -spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
              erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
     ok | {error, erlmcp_channel:reason()}.

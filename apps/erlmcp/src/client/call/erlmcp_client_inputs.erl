@@ -1,10 +1,10 @@
 -module(erlmcp_client_inputs).
 -moduledoc """
-What a server asks of a client's user, model or folders, and the funs of the client that answer:
-the same for the requests of a session and for the rounds of 2026-07-28.
+The questions of a server to the client's user, model or folders, and the client's funs that answer
+them. They serve the requests of a session and the rounds of 2026-07-28 alike.
 
-An answer to a form has the defaults of its schema where the fun left members out, and is held
-against the schema before it is sent.
+An answer to a form gets the defaults of its schema for members that the fun left out. It is
+validated before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 
@@ -13,10 +13,10 @@ Internal.
 
 -export([capabilities/1, timeout/1, is_asked/2, gather/3, respond/2]).
 
-%% Processes that answer a client's server at once.
+%% Questions of one result that are answered at the same time.
 -define(AT_ONCE, 16).
 
--doc "The capabilities that these funs come to.".
+-doc "Returns the capabilities that these funs give a client.".
 -spec capabilities(erlmcp_client:inputs()) -> map().
 capabilities(Inputs) ->
     Modes = #{Mode => #{} || {Key, Mode} <- [{elicit, ~"form"}, {elicit_url, ~"url"}],
@@ -25,12 +25,12 @@ capabilities(Inputs) ->
                    ++ [{~"sampling", #{}} || is_map_key(sample, Inputs)]
                    ++ [{~"roots", #{}} || is_map_key(roots, Inputs)]).
 
--doc "Milliseconds that an answer may take.".
+-doc "Returns the milliseconds that an answer may take.".
 -spec timeout(erlmcp_client_connection:client()) -> pos_integer().
 timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
--doc "Whether somebody is asked for the answer, which may take its time.".
+-doc "Returns `true` if a fun of the user's answers the method, which may take long.".
 -spec is_asked(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
 is_asked(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
     is_map_key(elicit, Inputs) orelse is_map_key(elicit_url, Inputs);
@@ -42,9 +42,9 @@ is_asked(_, _) ->
     false.
 
 -doc """
-The answers to the `inputRequests` of a result, by their names. They are asked at once, each in a
-process of its own, and all have the time of `timeout/1`. They end with the calling process, and
-when its call is cancelled, which is thrown as `cancelled`.
+Collects the answers to the `inputRequests` of a result, by their names. All questions are asked at
+once, each in a process of its own, within `timeout/1`. These processes end with the calling
+process, and when its call is cancelled, which throws `cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->
@@ -96,7 +96,7 @@ end_all(Asked, Outcome) ->
                   end, Asked),
     Outcome.
 
--doc "The answer to one request, in a process of its own: a fun may take its time, and may crash.".
+-doc "Answers one request. It runs in a process of its own, since a fun may take long or crash.".
 -spec respond(Request :: map() | term(), erlmcp_client:inputs()) ->
     {ok, map()} | {error, integer(), binary()}.
 respond(#{~"method" := Method} = Request, Inputs) ->
@@ -138,7 +138,7 @@ undeclared(Method) ->
     {error, -32601, <<Method/binary, ": the client has not declared that it can">>}.
 
 filled(Content, Schema) ->
-    %% As it will be on the wire: atoms are strings there.
+    %% As the content will be on the wire, where atoms are strings.
     Given = json:decode(iolist_to_binary(erlmcp_json:encode(Content))),
     Full = maps:merge(defaults(Schema), Given),
     case erlmcp_schema:compile(Schema, #{formats => assert}) of

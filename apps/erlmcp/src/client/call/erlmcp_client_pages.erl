@@ -1,6 +1,6 @@
 -module(erlmcp_client_pages).
 -moduledoc """
-The items of a list that comes in pages: all of them, within the limits. Runs in the call's process.
+The pages of a list, collected within the limits of the client. Runs in the call's process.
 
 Source: specification 2026-07-28, "Pagination", "Caching / Interaction with Pagination".
 
@@ -9,11 +9,13 @@ Internal.
 
 -export([collect/3]).
 
--doc "Gives the result of a request: one that is kept will do, or it has to be fresh.".
+-doc """
+A fun that returns the result of a request: `kept` may take it from the cache, `fresh` may not.
+""".
 -type fetch() :: fun(({Method :: binary(), Params :: map()}, kept | fresh) ->
                          {ok, map()} | {error, term()}).
 
--doc "Fetches page after page; `list_bytes` bounds what all of them have.".
+-doc "Fetches page after page, and returns the items of all. `list_bytes` bounds their size.".
 -spec collect({Method :: binary(), Items :: binary()}, fetch(), erlmcp_client_options:limits()) ->
     {ok, [map()]} | {error, term()}.
 collect({Method, Items}, Fetch, Limits) ->
@@ -22,7 +24,7 @@ collect({Method, Items}, Fetch, Limits) ->
     end,
     case Pages(kept) of
         {unknown_cursor, _} ->
-            %% A page that was kept may have a cursor that the server does not know any more.
+            %% A cached page may have a cursor that the server no longer knows.
             case Pages(fresh) of
                 {unknown_cursor, Reason} -> {error, Reason};
                 Outcome -> Outcome
@@ -43,7 +45,7 @@ page({Method, Params} = Request, Items, Fetch, Limits, {Seen, Pages, Bytes}) ->
                 More when More > MostBytes ->
                     {error, {too_large, MostBytes}};
                 More ->
-                    %% A page would keep the whole message alive that it came in.
+                    %% Without a copy, a page would keep the whole received message alive.
                     [Next | Own] = erlmcp_client_mailbox:own([Cursor | Page]),
                     page({Method, #{~"cursor" => Next}}, Items, Fetch, Limits,
                          {Seen#{Next => []}, [Own | Pages], More})

@@ -1,8 +1,8 @@
 -module(erlmcp_client_question).
 -moduledoc """
-The process of one request that a server sends by itself: it has the answer worked out in another
-one, sends it, and ends when that was taken. When the server takes the request back, or the
-process that read it ends, nobody is asked any more, and there is no answer.
+The process of one request that a server sends outside of calls. A second process works the answer
+out, and this one sends it and ends when the server has taken it. No answer is sent if the server
+withdraws the request, or if the process that read it ends.
 
 Source: specification 2025-11-25, "Cancellation".
 
@@ -11,12 +11,12 @@ Internal.
 
 -export([table/0, start/3, wait/3, go/1, take_back/2]).
 
--doc "Where a client's questions are found by the session's epoch and their ids.".
+-doc "Creates the table of a client's open questions, by the session's epoch and their ids.".
 -spec table() -> ets:table().
 table() ->
     ets:new(questions, [public]).
 
--doc "Answers a request: the monitor of its process is returned.".
+-doc "Answers a request in a process of its own, and returns a monitor of that process.".
 -spec start(erlmcp_message:message(), erlmcp_client_connection:client(),
             erlmcp_client_connection:live()) -> reference().
 start(Request, Client, Live) ->
@@ -24,7 +24,7 @@ start(Request, Client, Live) ->
     ok = go(Pid),
     Monitor.
 
--doc "The same, but not before `go/1`.".
+-doc "Starts the process of a request, which does not begin before `go/1`.".
 -spec wait(erlmcp_message:message(), erlmcp_client_connection:client(),
            erlmcp_client_connection:live()) ->
     {pid(), reference()}.
@@ -53,13 +53,13 @@ in_table(Change) ->
         error:badarg -> true
     end.
 
--doc "Begins with one that waits.".
+-doc "Lets a process that `wait/3` started begin.".
 -spec go(pid()) -> ok.
 go(Pid) ->
     Pid ! go,
     ok.
 
--doc "The server wants no more answer to the request with this id, if it is still a question.".
+-doc "Withdraws the request with this id, if it is not answered yet.".
 -spec take_back({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) ->
     ok.
 take_back(Key, #{questions := Table}) ->

@@ -1,11 +1,10 @@
 -module(erlmcp_client_questions).
 -moduledoc """
-What a server asks its client by itself, on no call's stream: requests that somebody is asked about
-are answered a few at a time, others wait, and for whom there is no room is refused at once. It is
-part of the process that reads them.
+The requests that a server sends outside of calls, as state of the process that reads them. A few at
+a time are put to the user's funs, others wait, and further ones are refused at once.
 
-What nobody is asked about (`ping`, an unknown method, a refusal) is answered when it comes. Only to
-a server that has a hundred such answers under way, and does not take them, no more are sent.
+Requests without such a fun (`ping`, an unknown method, a refusal) are answered when they come. A
+server that leaves a hundred of these answers unread gets no more.
 
 Internal.
 """.
@@ -14,12 +13,12 @@ Internal.
 
 -export_type([questions/0]).
 
-%% Requests that somebody is asked about at once, and those that wait meanwhile, with their bytes.
-%% One that waits has its process already, which hears when the server takes it back.
+%% Requests that funs answer at the same time, and those that wait meanwhile, with their bytes. A
+%% waiting request has its process already, which hears when the server withdraws it.
 -define(AT_ONCE, 16).
 -define(WAITING, 100).
 -define(WAITING_BYTES, 1_000_000).
-%% Answers that are known, on their way at once.
+%% Answers without a fun that are being sent at the same time.
 -define(ANSWERS, 100).
 
 -type server() :: {erlmcp_client_connection:client(), erlmcp_client_connection:live()}.
@@ -33,12 +32,14 @@ Internal.
 
 -opaque questions() :: #questions{}.
 
--doc "Nobody asks.".
+-doc "Returns an empty set of questions.".
 -spec new() -> questions().
 new() ->
     #questions{}.
 
--doc "A request of the server's. Processes begin of whose ends the caller hears: see `ended/2`.".
+-doc """
+Adds a request of the server. Its process is monitored: the caller passes the end to `ended/2`.
+""".
 -spec ask(erlmcp_message:message(), server(), questions()) -> questions().
 ask({request, _, Method, _} = Request, {Client, Live} = Server, Questions) ->
     #questions{open = Open, waiting = Waiting, bytes = Bytes} = Questions,
@@ -51,12 +52,12 @@ ask({request, _, Method, _} = Request, {Client, Live} = Server, Questions) ->
             Questions#questions{waiting = Waiting ++ [{Monitor, Pid, Size}],
                                 bytes = Bytes + Size};
         true ->
-            known(fun refuse/2, Request, Server, Questions);
+            answer_at_once(fun refuse/2, Request, Server, Questions);
         false ->
-            known(fun start/2, Request, Server, Questions)
+            answer_at_once(fun start/2, Request, Server, Questions)
     end.
 
--doc "The end of a process that has this monitor, if it is one of these. Who waits is next.".
+-doc "Removes the process with this monitor, if it is one of these, and begins the next question.".
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
 ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->
     case {lists:member(Monitor, Open), lists:keytake(Monitor, 1, Waiting),
@@ -82,11 +83,11 @@ next(#questions{waiting = [{Monitor, Pid, Size} | Waiting]} = Questions) ->
 opened(Request, Server, #questions{open = Open} = Questions) ->
     Questions#questions{open = [start(Request, Server) | Open]}.
 
-known(Answer, Request, Server, #questions{answers = Answers} = Questions) when
+answer_at_once(Answer, Request, Server, #questions{answers = Answers} = Questions) when
     length(Answers) < ?ANSWERS
 ->
     Questions#questions{answers = [Answer(Request, Server) | Answers]};
-known(_, _, _, Questions) ->
+answer_at_once(_, _, _, Questions) ->
     Questions.
 
 start(Request, {Client, Live}) ->

@@ -1,7 +1,6 @@
 -module(erlmcp_client_request).
 -moduledoc """
-A client's messages as bytes: what each era wants in a request's `_meta` and in the headers of
-HTTP. Pure.
+A client's messages as bytes, with the `_meta` and the HTTP headers that each era requires. Pure.
 
 Sources: specification 2026-07-28, "Base protocol / _meta" and "Streamable HTTP / Request Metadata";
 2025-11-25, "Transports / Protocol Version Header".
@@ -13,10 +12,10 @@ Internal.
 
 -export_type([identity/0, extra/0]).
 
--doc "Who a client is and what it can do, as it says it to servers.".
+-doc "The name and the capabilities of a client, as it declares them to servers.".
 -type identity() :: #{info := map(), capabilities := map()}.
 
--doc "What a request has beside its parameters.".
+-doc "The parts of a request that are not in its parameters.".
 -type extra() :: #{
     token => erlmcp_message:id(),
     log_level => binary(),
@@ -29,7 +28,7 @@ Internal.
 -define(CAPABILITIES, ~"io.modelcontextprotocol/clientCapabilities").
 -define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
 
--doc "A request of a revision, and its headers.".
+-doc "Encodes a request of a revision, and returns it with its headers.".
 -spec request(erlmcp_message:id(), {Method :: binary(), Params :: map()}, extra(),
               {erlmcp_revision:revision(), identity()}) ->
     {iodata(), [{binary(), iodata()}]}.
@@ -43,7 +42,7 @@ request(Id, {Method, Params}, Extra, {Revision, Identity}) ->
     end,
     {erlmcp_message:request(Id, Method, Full), headers(Method, Params, Revision, Extra)}.
 
-%% What is agreed on by `initialize` no header can say before.
+%% The revision is not agreed on before `initialize` is answered, so no header names it.
 headers(~"initialize", _, _, _) ->
     [];
 headers(Method, Params, Revision, Extra) ->
@@ -57,7 +56,7 @@ headers(Method, Params, Revision, Extra) ->
 
 mirrored(_, []) -> [];
 mirrored(#{~"arguments" := Arguments}, Declared) ->
-    %% As they will be in the body: atoms are strings there.
+    %% As the arguments will be in the body, where atoms are strings.
     Sent = json:decode(iolist_to_binary(erlmcp_json:encode(Arguments))),
     erlmcp_request_header:arguments(Sent, Declared);
 mirrored(_, _) -> [].
@@ -72,13 +71,13 @@ meta(stateless, Revision, #{info := Info, capabilities := Capabilities}, Extra) 
                               ++ [{?LOG_LEVEL, Level}
                                   || #{log_level := Level} <- [Extra]])).
 
--doc "A notification of a revision, and its headers.".
+-doc "Encodes a notification of a revision, and returns it with its headers.".
 -spec notification(Method :: binary(), Params :: map(), erlmcp_revision:revision()) ->
     {iodata(), [{binary(), iodata()}]}.
 notification(Method, Params, Revision) ->
     {erlmcp_message:notification(Method, Params), headers(Method, Params, Revision, #{})}.
 
--doc "The answer to a request of the server's, and its headers.".
+-doc "Encodes the answer to a request of the server, and returns it with its headers.".
 -spec response(erlmcp_message:id(), {ok, map()} | {error, Code :: integer(), Message :: binary()},
                erlmcp_revision:revision()) -> {iodata(), [{binary(), iodata()}]}.
 response(Id, Answer, Revision) ->
@@ -89,14 +88,14 @@ response(Id, Answer, Revision) ->
     end,
     {erlmcp_json:encode(Body), erlmcp_request_header:version(Revision)}.
 
--doc "The parameters of `initialize`.".
+-doc "Returns the parameters of `initialize`.".
 -spec initialize(erlmcp_revision:revision(), identity()) -> map().
 initialize(Revision, #{info := Info, capabilities := Capabilities}) ->
     #{~"protocolVersion" => erlmcp_revision:name(Revision),
       ~"capabilities" => in_session(Capabilities),
       ~"clientInfo" => Info}.
 
-%% Later revisions ask for the roots whenever they want them.
+%% Stateless servers ask for the roots at any time, so only sessions announce their changes.
 in_session(#{~"roots" := Roots} = Capabilities) ->
     Capabilities#{~"roots" := maps:merge(#{~"listChanged" => true}, Roots)};
 in_session(Capabilities) ->

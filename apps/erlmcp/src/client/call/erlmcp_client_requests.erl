@@ -1,7 +1,7 @@
 -module(erlmcp_client_requests).
 -moduledoc """
-The requests that an operation takes: the pages of a list, the rounds that the server asks for, the
-looks at a task, and once more what may be repeated. Runs in the process of the call.
+The requests of an operation. They are the pages of a list, rounds of input, the polls of a task, or
+a repetition where it is safe. Runs in the process of the call.
 
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
 
@@ -10,25 +10,28 @@ Internal.
 
 -export([outcome/4]).
 
-%% How often a server may ask for input before it gives the result.
+%% Rounds of input that a server may ask for before it gives the result.
 -define(ROUNDS, 20).
 %% Milliseconds to cancel a task.
 -define(CANCEL, 5000).
-%% Milliseconds until what may be repeated is.
+%% Milliseconds, on average, until a safe request is repeated.
 -define(AGAIN, 200).
 
 -record(call, {
     client :: erlmcp_client_connection:client(),
     options :: erlmcp_client:call_options(),
     watch :: erlmcp_client_exchange:watch(),
-    %% What has been tried once and is not tried again.
+    %% The remedies that were tried, each once.
     tried = [] :: [session | version | headers | again],
     rounds = 0 :: non_neg_integer(),
-    %% How often something had changed at the server before the request was sent.
+    %% The change count of the cache before the request was sent.
     changes = 0 :: non_neg_integer()
 }).
 
--doc "Sends what the operation takes. Throws `cancelled` as `erlmcp_client_exchange:run/4` does.".
+-doc """
+Performs an operation, with all of its requests. Throws `cancelled` as
+`erlmcp_client_exchange:run/4` does.
+""".
 -spec outcome(erlmcp_client:operation(), erlmcp_client_connection:client(),
               erlmcp_client:call_options(), erlmcp_client_exchange:watch()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
@@ -42,7 +45,7 @@ perform({list, List}, Call) ->
                                    (Request, fresh) -> send(Request, Call)
                                 end, Limits);
 perform(ping, Call) ->
-    %% 2026-07-28 has no ping; this asks as little.
+    %% 2026-07-28 has no ping; `server/discover` is the cheapest request instead.
     maybe
         {ok, #{revision := Revision}} ?= live(Call),
         Method = case erlmcp_revision:era(Revision) of
@@ -65,7 +68,7 @@ perform(Operation, #call{client = #{tools := Tools}} = Call) ->
         {error, _} = Error -> Error
     end.
 
-%% In a session the client says that a call is to be a task, and has to where the tool wants it.
+%% In a session the client asks for a task, and must where the tool requires one.
 as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
     #call{client = #{tools := Tools, settings := #{tasks := Tasks}}, options = Options} = Call,
     case Tasks andalso (maps:get(task, Options, await) =:= handle
@@ -90,7 +93,7 @@ task(Operation, Task, #call{client = Client, watch = Watch} = Call) ->
     Send = fun(Request, Bounds) ->
         send(Request, Call#call{rounds = 0, tried = [], watch = Bounds})
     end,
-    %% What ends a task has time when the call has none any more.
+    %% The request that cancels a task has time even after the call's time is over.
     Late = fun(Request) ->
         Send(Request, erlmcp_client_exchange:watch(#{timeout => ?CANCEL}, Client))
     end,
@@ -114,7 +117,7 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
 live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
     in_time(erlmcp_client_connection:live(Client, Deadline), Call).
 
-%% Whatever a call waited for when its time was over, its time is what it is told.
+%% A call whose time is over reports its own timeout, whichever step was waited for.
 in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
 in_time(Outcome, _) -> Outcome.
 
@@ -144,17 +147,17 @@ declarations(_, _) ->
 sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
     case Result of
         #{~"resultType" := ~"input_required"} when Revision >= '2026-07-28' ->
-            asked(Request, Result, Call);
+            next_round(Request, Result, Call);
         #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
                                       Type =/= ~"task" ->
-            protocol([~"result of ", Method, ~": resultType: expected one that is known"]);
+            protocol([~"result of ", Method, ~": resultType: expected a known one"]);
         #{~"resultType" := ~"task"} when Revision >= '2026-07-28' ->
             became_task(Request, Result, Call);
         #{~"task" := #{} = Task} when Method =:= ~"tools/call", Revision =:= '2025-11-25' ->
             became_task(Request, Task, Call);
         _ ->
             case erlmcp_client_operation:check(Method, Result) of
-                ok -> {ok, kept(Request, Result, Revision, Call)};
+                ok -> {ok, cache_result(Request, Result, Revision, Call)};
                 {error, What} -> protocol(What)
             end
     end;
@@ -182,21 +185,22 @@ became_task({Method, _}, _, _) ->
 protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
 
-%% What came of answers is not what everybody would get.
-kept(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
+%% A result that depended on the user's answers is not cached.
+cache_result(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
-kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
+cache_result({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
     #call{client = #{cache := Cache, tools := Tools, settings := #{rules := Rules}},
           changes = Changes} = Call,
     Mirrors = Rules =:= http andalso Revision >= '2026-07-28',
     Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
     ok = erlmcp_client_cache:keep(Request, Learned, Changes, Cache),
     Learned;
-kept(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes}) ->
+cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes}) ->
     ok = erlmcp_client_cache:keep(Request, Result, Changes, Cache),
     Result.
 
-%% What may help: a new session, another revision, the tool's newest definition, one more try.
+%% The remedy for a failure: a new session, another revision, the tool's newest definition, or a
+%% repetition.
 remedy(session_lost, _, _) -> session;
 remedy({rpc, #{code := -32022}}, _, _) -> version;
 remedy({rpc, #{code := -32020}}, {~"tools/call", _}, #{revision := '2026-07-28'}) -> headers;
@@ -220,19 +224,19 @@ remedied(again, Request, _, Call) ->
         send(Request, Call)
     end;
 remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    case in_time(erlmcp_client_connection:lost(Client, Live, Deadline), Call) of
+    case in_time(erlmcp_client_connection:renegotiate(Client, Live, Deadline), Call) of
         {ok, _} -> send(Request, Call);
         {error, _} = Error -> Error
     end.
 
-%% The state is the server's, and is sent back with this very request or not at all.
-asked(_, _, #call{rounds = ?ROUNDS}) ->
+%% The state is the server's. It is sent back with this request only.
+next_round(_, _, #call{rounds = ?ROUNDS}) ->
     {error, {too_many_rounds, ?ROUNDS}};
-asked({Method, _}, Result, _) when
+next_round({Method, _}, Result, _) when
     not is_map_key(~"inputRequests", Result), not is_map_key(~"requestState", Result)
 ->
     protocol([~"result of ", Method, ~": expected inputRequests or requestState"]);
-asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
+next_round({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
     Requests = maps:get(~"inputRequests", Result, #{}),
     Since = erlang:monotonic_time(millisecond),
     maybe
@@ -252,7 +256,7 @@ asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) 
             Error
     end.
 
-%% The time of the user's answers is not the server's.
+%% The time of the user's answers is not counted as the server's.
 renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     Now = erlang:monotonic_time(millisecond),
     NextLast = Last + Now - Since,

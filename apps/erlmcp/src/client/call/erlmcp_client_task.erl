@@ -1,9 +1,9 @@
 -module(erlmcp_client_task).
 -moduledoc """
-A call that has become a task on the server: asked how it is at the pace that the server names, its
-questions answered, until there is the result that the call would have had. Each look has the time
-of a call, all of them together the longest that a call may take. Runs in the call's process; when
-the call ends before the task, the task is cancelled.
+A call that has become a task on the server. The module polls the task at the pace that the server
+names, answers its questions, and returns the result that the call would have had. Each poll has the
+time of a call, and all polls together have the longest time of a call. It runs in the call's
+process; when the call ends before the task, the task is cancelled.
 
 Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25, "Tasks".
 
@@ -12,17 +12,17 @@ Internal.
 
 -export([run/5]).
 
-%% Milliseconds between two looks, unless the server names another pace, which is bounded too.
+%% Milliseconds between two polls, unless the server names another pace, which is bounded.
 -define(PACE, 1000).
 -define(FASTEST, 50).
 -define(SLOWEST, 60_000).
 
--doc "How a request is sent; the second one when the call's time is over, or its caller gone.".
+-doc "The funs that send a request: `Late` when the call's time is over, or its caller gone.".
 -type sends() :: {send(), Late :: fun((request()) -> {ok, map()} | {error, term()})}.
 -type send() :: fun((request(), erlmcp_client_exchange:watch()) -> {ok, map()} | {error, term()}).
 -type request() :: {Method :: binary(), Params :: map()}.
 
--doc "Asks how a task is, waits for its result, or cancels it.".
+-doc "Returns the state of a task, waits for its result, or cancels it.".
 -spec run(get | await | cancel, Task :: map(), sends(), erlmcp_client_exchange:watch(),
           erlmcp_client_connection:client()) -> {ok, map()} | {error, term()}.
 run(Operation, #{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) when is_binary(Id) ->
@@ -49,7 +49,7 @@ waited(#{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) ->
             throw(cancelled)
     end.
 
-%% What is over already is not cancelled any more, which is no matter here.
+%% Cancelling a task that is over already fails, which does not matter here.
 end_task(Id, Late) ->
     _ = Late({~"tasks/cancel", #{~"taskId" => Id}}),
     ok.
@@ -58,43 +58,45 @@ look(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
     ok = pause(pace(Task), Watch),
     case in_time({~"tasks/get", #{~"taskId" => Id}}, Send, Watch) of
         {ok, #{~"status" := Status} = Now} ->
-            went(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
+            on_status(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
         {ok, _} -> {error, {protocol, ~"result of tasks/get: status: expected a string"}};
         {error, _} = Error -> Error
     end.
 
-went(~"working", Task, Answered, Send, Watch, Client) ->
+on_status(~"working", Task, Answered, Send, Watch, Client) ->
     look(Task, Answered, Send, Watch, Client);
-went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Send, Watch,
-     Client) ->
+on_status(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Send, Watch,
+          Client) ->
     #{~"taskId" := Id} = Task,
     #{last_deadline := Last} = Watch,
     Asked = erlmcp_clock:now_ms(),
     maybe
         New = maps:without(maps:keys(Answered), Requests),
         {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
-        %% The time of the user's answers is not the server's.
+        %% The time of the user's answers is not counted as the server's.
         Renewed = Watch#{last_deadline := Last + erlmcp_clock:now_ms() - Asked},
         {ok, _} ?= updated(Id, Answers, Send, Renewed),
         look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
     end;
-went(~"completed", #{~"result" := Result}, _, _, _, _) ->
+on_status(~"completed", #{~"result" := Result}, _, _, _, _) ->
     case erlmcp_client_operation:check(~"tools/call", Result) of
         ok -> {ok, Result};
         {error, What} -> {error, {protocol, What}}
     end;
-went(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _, _, _) ->
+on_status(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _, _,
+          _) ->
     {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
                                  ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
-went(~"cancelled", _, _, _, _, _) ->
+on_status(~"cancelled", _, _, _, _, _) ->
     {error, cancelled};
-%% A session's server asks, and gives the result or the error, in answer to one more request.
-went(Status, #{~"taskId" := Id}, _, Send, #{max_timeout := Most} = Watch, _) when
+%% A session's server asks its questions, and gives the result or the error, in answer to this
+%% request.
+on_status(Status, #{~"taskId" := Id}, _, Send, #{max_timeout := Most} = Watch, _) when
     Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
 ->
     in_time({~"tasks/result", #{~"taskId" => Id}}, Send, Watch#{timeout := Most});
-went(_, _, _, _, _, _) ->
-    {error, {protocol, ~"result of tasks/get: status: expected one that is known"}}.
+on_status(_, _, _, _, _, _) ->
+    {error, {protocol, ~"result of tasks/get: status: expected a known one"}}.
 
 updated(_, Answers, _, _) when map_size(Answers) =:= 0 ->
     {ok, none};

@@ -1,7 +1,7 @@
 -module(erlmcp_one_shot).
 -moduledoc """
-A process that works out one thing and ends with it: who started it hears once, of the outcome or of
-its death, in the message of its monitor: `{'DOWN', Monitor, process, Pid, {outcome, Outcome}}`.
+A process that computes one outcome and ends with it. The starter gets one message, from its
+monitor: `{'DOWN', Monitor, process, Pid, {outcome, Outcome}}`, or the reason of a crash.
 
 Internal.
 """.
@@ -9,7 +9,7 @@ Internal.
 -export([start/2]).
 -export([conclude/1]).
 
--doc "Starts the process with these options beside a monitor.".
+-doc "Starts the process with the spawn options `Options`, monitored.".
 -spec start(fun(() -> term()), [term()]) -> {pid(), reference()}.
 start(Work, Options) ->
     {Pid, Monitor} = spawn_opt(?MODULE, conclude, [Work], [monitor | Options]),

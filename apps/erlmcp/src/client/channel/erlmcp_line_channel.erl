@@ -1,59 +1,98 @@
 -module(erlmcp_line_channel).
 -moduledoc """
-A channel of one message a line, both ways: its process, and what the ways (TCP, the pipes of a
-child, messages to a local server) have in common. The behaviour is what a way has of its own.
+A channel of one message a line in both directions. The module has what its ways have in common:
+TCP, the pipes of a child process, and messages to a server of this node. The behaviour is
+implemented by each way.
 
-The process connects, and again with a growing pause when the connection ended; it reads, and it
-knows which exchange waits for what (`m:erlmcp_line_inbox`). A second process writes, for a server
-that does not read must not keep us from reading. Senders never wait: what they send is kept, within
-`unsent_bytes`, until it can be written, and is left out if its sender has ended, aborted it, or
-passed its deadline by then.
+The channel's process connects, and again with a growing pause when the connection ends. It reads,
+and finds the exchange of each line (`m:erlmcp_line_inbox`). A second process writes, so that a
+server that does not read never stops the reading. Senders never wait: up to 16 MiB of unsent lines
+are kept. A line is dropped if by the time of writing its sender has ended, aborted it, or passed
+its deadline.
 
-What is sent while a connection is being made waits for it. In the pause after a failure it fails at
-once with `{connect, Why}`. When a connection ends, what was written fails with `{closed, Why}`, and
-what was not with `{closed, unprocessed}`. The owner is told `{down, {connect, Why}}` of each
-attempt that failed, too.
+Lines that are sent during a connection attempt wait for it. In the pause after a failure, sending
+fails at once with `{connect, Why}`. When a connection ends, exchanges whose line was written fail
+with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner also gets `{down,
+{connect, Why}}` for each attempt that failed.
 
 Internal.
 """.
 
+-behaviour(gen_server).
+
 -export([open/3, send/2, received/2, abort/1, leave/4, close/1]).
--export([reserve/2, release/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 -export_type([handle/0, exchange/0, way/0, prepared/0]).
 
+-opaque handle() :: {pid(), atomics:atomics_ref()}.
 -opaque exchange() :: {pid(), erlmcp_line_exchanges:ref()}.
 -type way() :: term().
 -type prepared() :: term().
 
--doc "Reaches the server, at most within `connect_timeout`. Runs in a process that ends after it.".
+-doc "Reaches the server within `connect_timeout`, in a process that ends afterwards.".
 -callback connect(Target :: term(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
--doc "Takes the connection over, in the channel's process; what it reads comes as messages.".
+-doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
 -callback activate(prepared(), erlmcp_channel:settings()) -> {ok, way()} | {error, Why :: term()}.
--doc "What a message to the channel's process means; `other` for one that is not the way's.".
+-doc "Interprets a message to the channel's process; `other` for one that is not the way's.".
 -callback arrived(Message :: term(), way()) ->
     {data, binary(), way()} | {ended, Why :: term(), way()} | {ignore, way()} | other.
--doc "Writes, in the writer's process; may wait. `gone`: `arrived/2` will hear why it cannot.".
+-doc "Writes in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
 -callback deliver(iodata(), way()) -> ok | gone | {error, Why :: term()}.
--doc "Leaves the connection at once; what that takes longer goes on without us.".
+-doc "Drops the connection at once; a slow part of it goes on in the background.".
 -callback drop(way()) -> ok.
--doc "Ends the connection in order, and waits for that.".
+-doc "Ends the connection in order, and waits for its end.".
 -callback finish(way()) -> ok.
--doc "Whether an option of the way's own may have this value; what it may have otherwise.".
+-doc "Returns `true` if an option of the way may have this value; otherwise the expected values.".
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
--doc "What logs say of the target; no secrets.".
+-doc "Returns a description of the target for logs, without secrets.".
 -callback about(Target :: term()) -> map().
 
-%% Bytes that may wait to be written, and what a message takes beside its own.
+%% Bytes that may wait to be written, and the overhead that is counted for each line.
 -define(UNSENT, 16_777_216).
 -define(OVERHEAD, 128).
+%% Bytes that are written in one piece, unless a single line is longer.
+-define(PIECE, 262_144).
+%% Milliseconds in which a server has to read one piece.
+-define(WRITE_TIMEOUT, 30_000).
+%% Milliseconds: the first pause after a failure, the longest, and the life of a connection whose
+%% end does not count as a failure.
+-define(FIRST_PAUSE, 100).
+-define(LAST_PAUSE, 30_000).
+-define(STEADY, 10_000).
+-define(DEFAULT_CALLS, 1000).
+-define(DEFAULT_SUBSCRIPTIONS, 100).
 
--opaque handle() :: {pid(), atomics:atomics_ref()}.
+-record(state, {
+    module :: module(),
+    target :: term(),
+    settings :: erlmcp_channel:settings(),
+    owner :: pid(),
+    unsent :: atomics:atomics_ref(),
+    most :: pos_integer(),
+    phase = connecting :: connecting | up | {paused, Why :: term()},
+    generation = 0 :: non_neg_integer(),
+    since = 0 :: integer(),
+    failures = 0 :: non_neg_integer(),
+    connector :: pid() | undefined,
+    %% Only while a connection is up.
+    way :: way() | undefined,
+    inbox :: erlmcp_line_inbox:inbox() | undefined,
+    writer :: pid() | undefined,
+    writing = none :: none | {Timer :: reference(), [waiting()]},
+    exchanges = erlmcp_line_exchanges:new() :: erlmcp_line_exchanges:exchanges(),
+    queue = queue:new() :: queue:queue(waiting()),
+    %% The open exchanges whose line is not written yet.
+    unwritten = #{} :: #{erlmcp_line_exchanges:ref() => true}
+}).
+
+%% `own` is a response of the channel itself.
+-type waiting() :: {erlmcp_line_exchanges:ref() | own, Line :: binary()}.
 
 -doc """
-Starts the channel of a way, whose options are `options`. As many exchanges may be open as `calls`
-and `subscriptions` of the settings come to.
+Starts the channel of the way `Module`, and checks its own options. The settings `calls` and
+`subscriptions` bound the exchanges that may be open.
 """.
 -spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
@@ -67,17 +106,18 @@ open(Module, Target, #{options := Options} = Settings) ->
 
 started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
-    %% Commands and environments have secrets: a fun hides them from logs.
+    %% Commands and environments hold secrets: a fun hides them from logs.
     Given = fun() -> {Module, Target, Settings, Unsent} end,
-    case erlmcp_line_channel_process:start(self(), Given) of
+    %% The process links itself: a gen_server whose parent crashes logs that as a crash of its own.
+    case gen_server:start(?MODULE, {self(), Given}, []) of
         {ok, Pid} -> {ok, Pid, {Pid, Unsent}};
         {error, _} = Error -> Error
     end.
 
 -doc """
-Sends. Beside what every channel knows, `token` is the progress token whose notifications belong to
-the exchange, and `generation` the only connection that it may go to: on another one it would be
-without the session that it needs, and fails with `{closed, unprocessed}`.
+Sends a message. In addition to the members that every channel knows, `token` is the progress token
+whose notifications belong to the exchange. `generation` is the only connection that the message may
+go to, since its session is there; on another one the exchange fails with `{closed, unprocessed}`.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -93,8 +133,7 @@ send(#{kind := Kind, id := Id, message := Message, deadline := Deadline} = Outgo
         {ok, {Pid, Ref}}
     end.
 
--doc "Counts a line that waits to be written. One may wait, whatever its size.".
--spec reserve(binary(), atomics:atomics_ref()) -> ok | {error, {overload, pos_integer()}}.
+%% Counts a line that waits to be written. A line of any size may wait alone.
 reserve(Line, Unsent) ->
     Size = size_of(Line),
     case atomics:add_get(Unsent, 1, Size) of
@@ -105,15 +144,13 @@ reserve(Line, Unsent) ->
             ok
     end.
 
--doc "It waits no more.".
--spec release(binary(), atomics:atomics_ref()) -> ok.
 release(Line, Unsent) ->
     atomics:sub(Unsent, 1, size_of(Line)).
 
 size_of(Line) ->
     byte_size(Line) + ?OVERHEAD.
 
--doc "What a message means for an exchange.".
+-doc "Returns the events that a message brings to an exchange.".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, {response, _, _}} = Event}, {_, Ref} = Exchange) ->
     over(Ref),
@@ -148,12 +185,12 @@ forget(Ref) ->
         ok
     end.
 
--doc "Nothing: a session of a line channel ends with its connection.".
+-doc "Does nothing: a session of a line channel ends with its connection.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.
 leave(_, _, _, _) ->
     ok.
 
--doc "Ends the channel in order, and waits for that: the way has its bounds.".
+-doc "Ends the channel in order and waits for its end, which each way bounds.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     Monitor = monitor(process, Pid),
@@ -162,3 +199,294 @@ close(Pid) ->
     receive
         {'DOWN', Monitor, process, Pid, _} -> ok
     end.
+
+-doc false.
+init({Owner, Given}) ->
+    process_flag(trap_exit, true),
+    true = link(Owner),
+    {Module, Target, Settings, Unsent} = Given(),
+    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_target:label(Module, Target)]),
+    Most = maps:get(calls, Settings, ?DEFAULT_CALLS)
+        + maps:get(subscriptions, Settings, ?DEFAULT_SUBSCRIPTIONS),
+    {ok, connect(#state{module = Module, target = Target, settings = Settings, owner = Owner,
+                        unsent = Unsent, most = Most})}.
+
+connect(#state{module = Module, target = Target, settings = Settings} = State) ->
+    Channel = self(),
+    Connector = spawn_link(fun() ->
+        Outcome = Module:connect(Target, Settings),
+        ok = hand_over(Outcome, Channel),
+        Channel ! {connected, self(), Outcome}
+    end),
+    State#state{phase = connecting, connector = Connector}.
+
+%% A socket belongs to the process that opened it, which ends now.
+hand_over({ok, Socket}, Channel) when is_port(Socket) ->
+    case gen_tcp:controlling_process(Socket, Channel) of
+        ok -> ok;
+        {error, _} -> ok
+    end;
+hand_over(_, _) ->
+    ok.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info({send, Ref, Exchange, Generation, Line}, State) ->
+    {noreply, write_next(accept(Ref, Exchange, Generation, Line, State))};
+handle_info({abort, Ref}, #state{exchanges = Exchanges} = State) ->
+    case erlmcp_line_exchanges:remove(Ref, Exchanges) of
+        {_, Rest} -> {noreply, State#state{exchanges = Rest}};
+        none -> {noreply, State}
+    end;
+handle_info({written, Writer, Outcome}, #state{writer = Writer} = State) ->
+    case Outcome of
+        ok -> {noreply, write_next(written(State))};
+        gone -> {noreply, State};
+        {error, Why} -> {noreply, ended(Why, State)}
+    end;
+handle_info({timeout, Timer, write}, #state{writing = {Timer, _}} = State) ->
+    {noreply, ended(write_timeout, State)};
+handle_info({timeout, _, connect}, #state{phase = {paused, _}} = State) ->
+    {noreply, connect(State)};
+handle_info({connected, Connector, Outcome}, #state{connector = Connector} = State) ->
+    {noreply, connected(Outcome, State#state{connector = undefined})};
+handle_info({close, _}, State) ->
+    {stop, normal, State};
+handle_info({'EXIT', Owner, _}, #state{owner = Owner} = State) ->
+    {stop, {shutdown, owner}, State};
+handle_info({'EXIT', Connector, Reason}, #state{connector = Connector} = State) ->
+    {noreply, connected({error, Reason}, State#state{connector = undefined})};
+handle_info({'EXIT', Writer, Reason}, #state{writer = Writer} = State) ->
+    {noreply, ended(Reason, State)};
+handle_info({'DOWN', Monitor, process, _, _} = Message, #state{exchanges = Exchanges} = State) ->
+    case erlmcp_line_exchanges:by_monitor(Monitor, Exchanges) of
+        {ok, Ref} -> handle_info({abort, Ref}, State);
+        none -> arrived(Message, State)
+    end;
+handle_info(Message, State) ->
+    arrived(Message, State).
+
+connected({ok, Prepared}, #state{module = Module, settings = Settings} = State) ->
+    case Module:activate(Prepared, Settings) of
+        {ok, Way} -> up(Way, State);
+        {error, Why} -> failed(Why, State)
+    end;
+connected({error, Why}, State) ->
+    failed(Why, State).
+
+up(Way, #state{module = Module, target = Target, settings = #{limits := Limits}} = State) ->
+    #state{owner = Owner, generation = Before} = State,
+    Channel = self(),
+    Generation = Before + 1,
+    Writer = spawn_link(fun() ->
+        ok = erlmcp_label:set([erlmcp_channel_writer, Channel]),
+        writer(Module, Way, Channel)
+    end),
+    Owner ! {erlmcp_channel, self(), {up, Generation}},
+    write_next(State#state{
+        phase = up, way = Way, writer = Writer, generation = Generation,
+        since = erlang:monotonic_time(millisecond),
+        inbox = erlmcp_line_inbox:new({Owner, Channel}, Limits, Module:about(Target))}).
+
+writer(Module, Way, Channel) ->
+    receive
+        {write, Bytes} ->
+            Channel ! {written, self(), Module:deliver(Bytes, Way)},
+            writer(Module, Way, Channel)
+    end.
+
+%% The server could not be reached: nothing was sent.
+failed(Why, #state{owner = Owner} = State) ->
+    Owner ! {erlmcp_channel, self(), {down, {connect, Why}}},
+    pause(Why, fail_all(fun(_) -> {connect, Why} end, State)).
+
+arrived(_, #state{phase = Phase} = State) when Phase =/= up ->
+    {noreply, State};
+arrived(Message, #state{module = Module, way = Way} = State) ->
+    case Module:arrived(Message, Way) of
+        {data, Bytes, Next} -> {noreply, data(Bytes, State#state{way = Next})};
+        {ended, Why, Next} -> {noreply, ended(Why, State#state{way = Next})};
+        {ignore, Next} -> {noreply, State#state{way = Next}};
+        other -> {noreply, State}
+    end.
+
+data(Bytes, #state{exchanges = Exchanges, inbox = Inbox} = State) ->
+    case erlmcp_line_inbox:push(Bytes, Exchanges, Inbox) of
+        {too_large, _} = Reason ->
+            ended(Reason, State);
+        {Replies, Left, Next} ->
+            write_next(lists:foldl(fun answer/2, State#state{exchanges = Left, inbox = Next},
+                                   Replies))
+    end.
+
+%% A server that asks more than it reads gets no answer.
+answer(Reply, #state{unsent = Unsent} = State) ->
+    Line = iolist_to_binary([Reply, $\n]),
+    case reserve(Line, Unsent) of
+        ok -> enqueue({own, Line}, State);
+        {error, _} -> State
+    end.
+
+enqueue(Waiting, #state{queue = Queue} = State) ->
+    State#state{queue = queue:in(Waiting, Queue)}.
+
+accept(Ref, Exchange, Generation, Line, #state{phase = Phase, exchanges = Exchanges} = State) ->
+    maybe
+        ok ?= fits(Generation, State),
+        ok ?= has_room(Exchange, State),
+        {ok, Added} ?= erlmcp_line_exchanges:add(Ref, Exchange, Exchanges),
+        ok ?= case Phase of
+            {paused, Why} ->
+                %% Removes its monitor.
+                _ = erlmcp_line_exchanges:remove(Ref, Added),
+                {connect, Why};
+            _ ->
+                ok
+        end,
+        #state{unwritten = Unwritten} = State,
+        enqueue({Ref, Line}, State#state{exchanges = Added, unwritten = Unwritten#{Ref => true}})
+    else
+        Reason ->
+            Ref ! {Ref, {failed, refused(Reason)}},
+            unsent({Ref, Line}, State)
+    end.
+
+refused(taken) -> {protocol, ~"id or progress token: another exchange has it"};
+refused(Reason) -> Reason.
+
+fits(any, _) -> ok;
+fits(Generation, #state{phase = up, generation = Generation}) -> ok;
+fits(_, _) -> {closed, unprocessed}.
+
+%% Notifications and responses end exchanges on the other side, so they are never refused.
+has_room(#{kind := Kind}, _) when Kind =:= notification; Kind =:= response ->
+    ok;
+has_room(_, #state{exchanges = Exchanges, most = Most}) ->
+    case erlmcp_line_exchanges:count(Exchanges) of
+        Count when Count < Most -> ok;
+        _ -> {overload, Most}
+    end.
+
+unsent({_, Line}, #state{unsent = Unsent} = State) ->
+    ok = release(Line, Unsent),
+    State.
+
+write_next(#state{phase = up, writing = none, writer = Writer} = State) ->
+    case take(0, [], State) of
+        {[], Next} ->
+            Next;
+        {Taken, Next} ->
+            Writer ! {write, [Line || {_, Line} <- Taken]},
+            Next#state{writing = {erlang:start_timer(?WRITE_TIMEOUT, self(), write), Taken}}
+    end;
+write_next(State) ->
+    State.
+
+take(Size, Taken, #state{queue = Queue} = State) ->
+    case queue:out(Queue) of
+        {{value, {_, Line} = Waiting}, Rest} when Size =:= 0; Size + byte_size(Line) =< ?PIECE ->
+            Next = State#state{queue = Rest},
+            case is_wanted(Waiting, Next) of
+                {true, Wanted} -> take(Size + byte_size(Line), [Waiting | Taken], Wanted);
+                {false, Unwanted} -> take(Size, Taken, unsent(Waiting, Unwanted))
+            end;
+        _ ->
+            {lists:reverse(Taken), State}
+    end.
+
+is_wanted({own, _}, State) ->
+    {true, State};
+is_wanted({Ref, _}, #state{exchanges = Exchanges, unwritten = Unwritten} = State) ->
+    Next = State#state{unwritten = maps:remove(Ref, Unwritten)},
+    Now = erlang:monotonic_time(millisecond),
+    case erlmcp_line_exchanges:find(Ref, Exchanges) of
+        {ok, #{deadline := Deadline}} when Deadline >= Now -> {true, Next};
+        {ok, _} -> {false, fail(Ref, timeout, Next)};
+        none -> {false, Next}
+    end.
+
+written(#state{writing = {Timer, Taken}} = State) ->
+    _ = erlang:cancel_timer(Timer),
+    lists:foldl(fun sent/2, State#state{writing = none}, Taken).
+
+sent({Ref, _} = Waiting, #state{exchanges = Exchanges} = State) ->
+    Next = unsent(Waiting, State),
+    case Ref =/= own andalso erlmcp_line_exchanges:find(Ref, Exchanges) of
+        {ok, #{kind := Kind}} when Kind =:= notification; Kind =:= response ->
+            {_, Rest} = erlmcp_line_exchanges:remove(Ref, Exchanges),
+            Ref ! {Ref, sent},
+            Next#state{exchanges = Rest};
+        _ ->
+            Next
+    end.
+
+fail(Ref, Reason, #state{exchanges = Exchanges, unwritten = Unwritten} = State) ->
+    {_, Rest} = erlmcp_line_exchanges:remove(Ref, Exchanges),
+    Ref ! {Ref, {failed, Reason}},
+    State#state{exchanges = Rest, unwritten = maps:remove(Ref, Unwritten)}.
+
+%% `Reason` is a fun of whether the exchange's line was written.
+fail_all(Reason, #state{exchanges = Exchanges, queue = Queue} = State) ->
+    Failed = lists:foldl(fun(Ref, #state{unwritten = Unwritten} = Left) ->
+                             fail(Ref, Reason(not is_map_key(Ref, Unwritten)), Left)
+                         end, State, erlmcp_line_exchanges:all(Exchanges)),
+    queue:fold(fun unsent/2, Failed#state{queue = queue:new()}, Queue).
+
+ended(Why, #state{module = Module, way = Way, owner = Owner} = State) ->
+    ok = Module:drop(Way),
+    Reason = case Why of
+        {too_large, _} -> Why;
+        {connect, _} -> Why;
+        _ -> {closed, Why}
+    end,
+    Owner ! {erlmcp_channel, self(), {down, Why}},
+    Next = fail_all(fun(true) -> Reason; (false) -> {closed, unprocessed} end,
+                    stop_writer(State)),
+    Lasted = erlang:monotonic_time(millisecond) - State#state.since,
+    Failures = case Lasted >= ?STEADY of
+        true -> 0;
+        false -> State#state.failures
+    end,
+    pause(Why, Next#state{way = undefined, inbox = undefined, failures = Failures}).
+
+stop_writer(#state{writer = Writer, writing = Writing} = State) ->
+    unlink(Writer),
+    exit(Writer, kill),
+    Next = State#state{writer = undefined, writing = none},
+    case Writing of
+        none ->
+            Next;
+        {Timer, Taken} ->
+            _ = erlang:cancel_timer(Timer),
+            lists:foldl(fun unsent/2, Next, Taken)
+    end.
+
+pause(Why, #state{failures = Before} = State) ->
+    Failures = Before + 1,
+    Pause = erlmcp_client_backoff:after_failures(Failures, ?FIRST_PAUSE, ?LAST_PAUSE),
+    _ = erlang:start_timer(Pause, self(), connect),
+    State#state{phase = {paused, Why}, failures = Failures}.
+
+-doc false.
+terminate(_, #state{phase = up, module = Module, way = Way} = State) ->
+    _ = fail_all(fun(_) -> {closed, stopped} end, stop_writer(State)),
+    Module:finish(Way);
+terminate(_, #state{connector = Connector} = State) ->
+    _ = fail_all(fun(_) -> {closed, stopped} end, State),
+    _ = is_pid(Connector) andalso exit(Connector, kill),
+    ok.
+
+%% Commands and environments hold secrets.
+-doc false.
+format_status(Status) ->
+    maps:map(fun(state, #state{module = Module, phase = Phase}) -> {Module, Phase};
+                (message, _) -> hidden;
+                (_, Value) -> Value
+             end, Status).

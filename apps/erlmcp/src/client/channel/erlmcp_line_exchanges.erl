@@ -1,20 +1,20 @@
 -module(erlmcp_line_exchanges).
 -moduledoc """
-The exchanges of a line channel that are not over: who waits for which id, and for the notifications
-of which progress token or subscription. A value of the channel's process, whose monitors it has: an
-exchange whose process ended is found by `ended/2`.
+The open exchanges of a line channel, by id, by progress token and by subscription. The channel's
+process owns this value, which monitors the process of each exchange: `ended/2` finds the exchange
+of a dead one.
 
 Internal.
 """.
 
--export([new/0, count/1, add/3, find/2, remove/2, ended/2, all/1]).
+-export([new/0, count/1, add/3, find/2, remove/2, by_monitor/2, all/1]).
 -export([by_id/2, by_params/2, only_request/1]).
 
 -export_type([exchanges/0, exchange/0, ref/0]).
 
 -define(SUBSCRIPTION, ~"io.modelcontextprotocol/subscriptionId").
 
--doc "An alias of the process that waits, and the name of its exchange.".
+-doc "The name of an exchange, which is an alias of the process that waits.".
 -type ref() :: reference().
 -type exchange() :: #{
     pid := pid(),
@@ -33,17 +33,17 @@ Internal.
 
 -opaque exchanges() :: #exchanges{}.
 
--doc "None.".
+-doc "Returns an empty set of exchanges.".
 -spec new() -> exchanges().
 new() ->
     #exchanges{}.
 
--doc "How many are open.".
+-doc "Returns the number of open exchanges.".
 -spec count(exchanges()) -> non_neg_integer().
 count(#exchanges{open = Open}) ->
     map_size(Open).
 
--doc "Adds one; `taken` if its id or token belongs to another that is open.".
+-doc "Adds an exchange; `taken` if another open exchange has its id or token.".
 -spec add(ref(), exchange(), exchanges()) -> {ok, exchanges()} | taken.
 add(_, #{kind := Kind, id := Id}, #exchanges{ids = Ids}) when
     (Kind =:= request orelse Kind =:= stream), is_map_key(Id, Ids)
@@ -57,7 +57,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
     {ok, Exchanges#exchanges{
         open = Open#{Ref => {Monitor, Exchange}},
         ids = case Kind of
-            %% The id of a response is the server's.
+            %% The id of a response is one of the server's.
             response -> Ids;
             _ -> put_key(Id, Ref, Ids)
         end,
@@ -67,7 +67,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
 put_key(none, _, Keys) -> Keys;
 put_key(Key, Ref, Keys) -> Keys#{Key => Ref}.
 
--doc "One that is open.".
+-doc "Finds an open exchange by its name.".
 -spec find(ref(), exchanges()) -> {ok, exchange()} | none.
 find(Ref, #exchanges{open = Open}) ->
     case Open of
@@ -75,7 +75,7 @@ find(Ref, #exchanges{open = Open}) ->
         #{} -> none
     end.
 
--doc "Takes one out; `none` if it is not open (any more).".
+-doc "Removes an exchange and returns it; `none` if it is not open (any more).".
 -spec remove(ref(), exchanges()) -> {exchange(), exchanges()} | none.
 remove(Ref, #exchanges{open = Open, ids = Ids, tokens = Tokens, monitors = Monitors} = Exchanges) ->
     case maps:take(Ref, Open) of
@@ -95,27 +95,29 @@ remove_key(Key, Ref, Keys) ->
         #{} -> Keys
     end.
 
--doc "Which exchange a monitor that went down was of.".
--spec ended(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
-ended(Monitor, #exchanges{monitors = Monitors}) ->
+-doc "Finds the exchange whose process died, by its monitor.".
+-spec by_monitor(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
+by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
     case Monitors of
         #{Monitor := Ref} -> {ok, Ref};
         #{} -> none
     end.
 
--doc "All that are open.".
+-doc "Returns the names of all open exchanges.".
 -spec all(exchanges()) -> [ref()].
 all(#exchanges{open = Open}) ->
     maps:keys(Open).
 
--doc "The request or stream of an id, whose type counts: `1` is not `~\"1\"`.".
+-doc """
+Finds the request or stream of an id. The type of the id counts: `1` is not `~"1"`.
+""".
 -spec by_id(erlmcp_message:id(), exchanges()) -> {ok, ref()} | none.
 by_id(Id, #exchanges{ids = Ids}) ->
     found(Id, Ids).
 
 -doc """
-The exchange that a notification's parameters name: by their `progressToken`, or by the id of the
-request that opened the subscription.
+Finds the exchange that a notification's parameters name, by their `progressToken` or by the id of
+the request that opened the subscription.
 """.
 -spec by_params(map(), exchanges()) -> {ok, ref(), pid()} | none.
 by_params(#{~"progressToken" := Token}, #exchanges{tokens = Tokens} = Exchanges) ->
@@ -131,7 +133,7 @@ with_pid({ok, Ref}, #exchanges{open = Open}) ->
 with_pid(none, _) ->
     none.
 
--doc "The request that waits, if it is the only one.".
+-doc "Returns the request that waits for a response, if it is the only one.".
 -spec only_request(exchanges()) -> {ok, ref(), erlmcp_message:id()} | none.
 only_request(#exchanges{open = Open, ids = Ids}) when map_size(Ids) =:= 1 ->
     [{Id, Ref}] = maps:to_list(Ids),

@@ -1,17 +1,18 @@
 -module(erlmcp_line_inbox).
 -moduledoc """
-What a server writes on a line channel, and whom it is for. A value of the channel's process.
+The received lines of a line channel, and the process that each is for. A value of the channel's
+process.
 
-A line is decoded within the limits. A response goes to the exchange with its id; a notification to
-the exchange that its `progressToken` or its subscription's id names; everything else to the
-channel's owner. An error response without an id, which is how a server answers what it could not
-read, is that of the only request that waits, if there is one only. A line that is no message is
-logged and skipped: programs print where they should not, and what they print answers nobody. An
-invalid response with an id that waits ends its exchange as `protocol`.
+A line is decoded within the limits. A response goes to the exchange with its id, and a notification
+to the exchange of its `progressToken` or subscription. Every other message goes to the channel's
+owner. Servers answer an unreadable message with an error without an id: such an error goes to the
+waiting request, if there is only one. A line that is not a message is logged and skipped, since
+programs may print to their output by mistake. An invalid response ends the exchange with its id as
+`protocol`.
 
-Whoever is sent notifications faster than it takes them does not get all: while more than 1000
-messages are in its mailbox, or as many of its size would have 8 MiB, they are left out, and
-requests of the server's to the owner are answered with an error.
+A process that reads notifications slower than they come misses some. None is sent while its mailbox
+holds more than 1000 messages, or 8 MiB if all were as large as the one to send. Requests of the
+server to an owner in this state are answered with an error.
 
 Internal.
 """.
@@ -20,42 +21,45 @@ Internal.
 
 -export_type([inbox/0]).
 
-%% Messages in a process's mailbox from which on it is sent no more notifications, and bytes of as
-%% many; how many it is sent between two looks, and from how many bytes on one is large, for which
-%% there is a look at once.
+%% Messages in a mailbox, and their bytes, above which a process gets no notifications. LOOK is how
+%% many are sent between two looks at the mailbox; one of LARGE bytes or more causes a look at once.
 -define(MAILBOX, 1000).
 -define(BYTES, 8_388_608).
 -define(LOOK, 32).
 -define(LARGE, 16_384).
 %% Bytes of a wrong line that are logged.
 -define(SHOWN, 200).
+%% Milliseconds between two warnings of a kind.
+-define(WARNING_INTERVAL, 10_000).
 
 -record(inbox, {
     owner :: pid(),
-    %% Who it is that the owner hears of.
+    %% The channel that messages to the owner name.
     channel :: pid(),
     limits :: erlmcp_json:limits(),
-    complaints :: erlmcp_rate_limited_log:complaints(),
+    %% The description of the channel in every warning.
+    about :: map(),
+    %% Of each kind of warning, when it was last logged, and how many were left out since then.
+    warnings = #{} :: #{Kind :: atom() => {Logged :: integer(), Omitted :: non_neg_integer()}},
     framing :: erlmcp_line:state(),
-    %% Bytes of the line that is read.
+    %% Bytes of the line that is being read.
     size = 0 :: non_neg_integer(),
-    %% Of a process that is sent notifications: how many since the last look, or that it is full.
+    %% The notifications sent to each process since the last look, or `full`.
     sent = #{} :: #{pid() => pos_integer() | full}
 }).
 
 -opaque inbox() :: #inbox{}.
 
--doc "An inbox at the beginning of a connection. What goes to the owner is sent it at once.".
+-doc "Returns an inbox for a new connection. Messages to the owner are sent to it at once.".
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
-    #inbox{owner = Owner, channel = Channel, limits = Limits,
-           complaints = erlmcp_rate_limited_log:new(About),
+    #inbox{owner = Owner, channel = Channel, limits = Limits, about = About,
            framing = erlmcp_line:new(Max)}.
 
 -doc """
-What arrived. Exchanges are told what is theirs, and those that got their response are over. Gives
-the answers that are to be written. A line over `message_bytes` is `too_large`: whose it is cannot
-be known, so the connection is of no use to anyone after it.
+Takes received bytes. Exchanges get their messages, and those that got their response are removed.
+Returns the answers to write. A line over `message_bytes` is `too_large`; its exchange cannot be
+known, so the connection has to end.
 """.
 -spec push(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.
@@ -64,7 +68,9 @@ push(Bytes, Exchanges, #inbox{framing = Framing} = Inbox) ->
     %% A look at the mailboxes is good for one chunk.
     lines(Lines, [], Exchanges, Inbox#inbox{framing = Rest, sent = #{}}).
 
--doc "The same of one message that is known to be whole, such as an event's data.".
+-doc """
+Takes one message that is known to be whole, such as an event's data, as `push/3` does a line.
+""".
 -spec take(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()}.
 take(Bytes, Exchanges, Inbox) ->
@@ -84,7 +90,7 @@ line(Line, Exchanges, #inbox{limits = Limits} = Inbox) ->
             message(Json, Exchanges, Inbox#inbox{size = byte_size(Line)});
         {error, Reason} ->
             Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
-            {[], Exchanges, complain(not_json, #{reason => Reason, line => Shown}, Inbox)}
+            {[], Exchanges, warn(not_json, #{reason => Reason, line => Shown}, Inbox)}
     end.
 
 message(Json, Exchanges, Inbox) ->
@@ -93,7 +99,7 @@ message(Json, Exchanges, Inbox) ->
         Message -> route(Message, Json, Exchanges, Inbox)
     end.
 
-%% A server of 2025-03-26 may answer so.
+%% A server of 2025-03-26 may answer with a batch.
 batch([], Replies, Exchanges, Inbox) ->
     {Replies, Exchanges, Inbox};
 batch([Item | Items], Replies, Exchanges, Inbox) ->
@@ -103,7 +109,7 @@ batch([Item | Items], Replies, Exchanges, Inbox) ->
 route({response, Id, _} = Message, _, Exchanges, Inbox) ->
     case erlmcp_line_exchanges:by_id(Id, Exchanges) of
         {ok, Ref} -> {[], finish(Ref, {message, Message}, Exchanges), Inbox};
-        none -> {[], Exchanges, complain(unknown_response, #{id => shown(Id)}, Inbox)}
+        none -> {[], Exchanges, warn(unknown_response, #{id => shown(Id)}, Inbox)}
     end;
 route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
     case erlmcp_line_exchanges:by_params(Params, Exchanges) of
@@ -119,7 +125,7 @@ route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox
             Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"the client is busy",
                                          #{limit => ?MAILBOX}),
             {[erlmcp_message:error(Id, Refusal)], Exchanges,
-             complain(refused_requests, #{limit => ?MAILBOX}, Inbox)}
+             warn(refused_requests, #{limit => ?MAILBOX}, Inbox)}
     end;
 route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json, Exchanges,
       Inbox) when not is_map_key(~"method", Json) ->
@@ -142,7 +148,7 @@ route({invalid, Id, Refusal}, Json, Exchanges, Inbox) when
 route({invalid, _, Refusal}, _, Exchanges, Inbox) ->
     {[], Exchanges, not_a_message(Refusal, Inbox)};
 route({batch, _}, _, Exchanges, Inbox) ->
-    {[], Exchanges, complain(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
+    {[], Exchanges, warn(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
 
 finish(Ref, Event, Exchanges) ->
     {_, Rest} = erlmcp_line_exchanges:remove(Ref, Exchanges),
@@ -152,11 +158,11 @@ finish(Ref, Event, Exchanges) ->
 to_owner(Message, #inbox{channel = Channel}) ->
     {erlmcp_channel, Channel, {message, Message}}.
 
-%% What waits there keeps alive what it is a part of: it is sent as its own.
+%% Copied, since a waiting message would keep its whole chunk alive.
 notify(Pid, To, Message, #inbox{sent = Sent, size = Size} = Inbox) ->
     case Sent of
         #{Pid := full} ->
-            complain(dropped_notifications, #{limit => ?MAILBOX}, Inbox);
+            warn(dropped_notifications, #{limit => ?MAILBOX}, Inbox);
         #{Pid := Count} when Count < ?LOOK, Size < ?LARGE ->
             To ! erlmcp_client_mailbox:own(Message),
             Inbox#inbox{sent = Sent#{Pid := Count + 1}};
@@ -177,10 +183,20 @@ is_full(Pid, #inbox{size = Size}) ->
     end.
 
 not_a_message(Refusal, Inbox) ->
-    complain(not_a_message, #{reason => erlmcp_refusal:message(Refusal)}, Inbox).
+    warn(not_a_message, #{reason => erlmcp_refusal:message(Refusal)}, Inbox).
 
 shown(Id) when is_binary(Id), byte_size(Id) > ?SHOWN -> binary:copy(binary_part(Id, 0, ?SHOWN));
 shown(Id) -> Id.
 
-complain(Kind, Details, #inbox{complaints = Complaints} = Inbox) ->
-    Inbox#inbox{complaints = erlmcp_rate_limited_log:add(Kind, Details, Complaints)}.
+%% Warns once in an interval, with the number of warnings of the kind that were left out before.
+warn(Kind, Details, #inbox{about = About, warnings = Warnings} = Inbox) ->
+    Now = erlang:monotonic_time(millisecond),
+    case Warnings of
+        #{Kind := {Logged, Omitted}} when Now - Logged < ?WARNING_INTERVAL ->
+            Inbox#inbox{warnings = Warnings#{Kind := {Logged, Omitted + 1}}};
+        #{} ->
+            {_, Omitted} = maps:get(Kind, Warnings, {none, 0}),
+            ok = erlmcp_log:report(warning, maps:merge(Details, About#{what => Kind,
+                                                                       omitted => Omitted})),
+            Inbox#inbox{warnings = Warnings#{Kind => {Now, 0}}}
+    end.

@@ -1,8 +1,8 @@
 -module(erlmcp_memory_channel).
 -moduledoc """
-A channel to a server of this node, without a socket (`m:erlmcp_memory`). `Target` is
-`{server, Server}`. Of the options it reads `principal`, who the server takes the client for.
-While there is no such server, `Why` of `{connect, Why}` is `no_server`.
+A channel to a server of this node, without a socket (`m:erlmcp_memory`). `Target` is `{server,
+Server}`. The option `principal` is the principal that the server takes the client for. While no
+such server runs, `Why` of `{connect, Why}` is `no_server`.
 
 Internal.
 """.
@@ -13,35 +13,35 @@ Internal.
 -export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
 -export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
--doc "Starts it; the server is looked up, and looked up again, in the background.".
+-doc "Starts the channel, which looks for the server in the background.".
 -spec open({server, erlmcp:server()}, erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
 open({server, _} = Target, Settings) ->
     erlmcp_line_channel:open(?MODULE, Target, Settings).
 
--doc "See `erlmcp_line_channel:send/2`.".
+-doc "Sends as `erlmcp_line_channel:send/2` does.".
 -spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->
     {ok, erlmcp_line_channel:exchange()} | {error, erlmcp_channel:reason()}.
 send(Outgoing, Handle) ->
     erlmcp_line_channel:send(Outgoing, Handle).
 
--doc "See `erlmcp_line_channel:received/2`.".
+-doc "Returns events as `erlmcp_line_channel:received/2` does.".
 -spec received(term(), erlmcp_line_channel:exchange()) ->
     {[erlmcp_channel:event()], erlmcp_line_channel:exchange()} | other.
 received(Message, Exchange) ->
     erlmcp_line_channel:received(Message, Exchange).
 
--doc "See `erlmcp_line_channel:abort/1`.".
+-doc "Aborts as `erlmcp_line_channel:abort/1` does.".
 -spec abort(erlmcp_line_channel:exchange()) -> false.
 abort(Exchange) ->
     erlmcp_line_channel:abort(Exchange).
 
--doc "See `erlmcp_line_channel:leave/4`.".
+-doc "Leaves as `erlmcp_line_channel:leave/4` does.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_line_channel:handle()) -> ok.
 leave(Session, Headers, Deadline, Handle) ->
     erlmcp_line_channel:leave(Session, Headers, Deadline, Handle).
 
--doc "Ends the connection; what the server does for it ends too.".
+-doc "Ends the connection, and with it all work of the server for it.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     erlmcp_line_channel:close(Pid).
@@ -68,7 +68,7 @@ arrived({'DOWN', Monitor, process, _, _}, {_, Monitor} = Way) ->
 arrived(_, _) ->
     other.
 
-%% The connection's process answers the one that writes.
+%% The connection's process acknowledges to the writer.
 -doc false.
 deliver(Bytes, {Pid, _}) ->
     Monitor = monitor(process, Pid),

@@ -1,24 +1,25 @@
 -module(erlmcp_stdio_channel).
 -moduledoc """
 A channel to a server that is a child process of this node. `Target` is `{stdio, Command}`: a path,
-a name to be found on the `PATH`, or a list of that and its first arguments. Options:
+a name on the `PATH`, or a list of a command and its first arguments. Options:
 
 - `args`: more arguments;
-- `env`: a map or list of environment variables that it is given; `false` removes one;
-- `inherit`: what it has of the node's own environment besides: `safe`, a few variables that have no
+- `env`: a map or list of environment variables for the server; `false` removes one;
+- `inherit`: the variables of the node's own environment that the server gets: `safe`, a few without
   secrets (see `erlmcp_stdio_environment`), or `all`;
-- `cd`: the folder that it runs in;
-- `stop_ms`: milliseconds that it has to end after its input has, and again after SIGTERM (2000).
+- `cd`: the folder that the server runs in;
+- `stop_ms`: milliseconds for the server to end after its input is closed, and again after SIGTERM
+  (2000).
 
-What the server writes on standard error is logged, each line as a notice with the domain
-`[erlmcp, client, stderr]`, at most 200 lines a second. It ends in the order of the specification:
-its input is closed; SIGTERM; SIGKILL, to all of its process group. That also happens when the node
-is killed, for it is done by a guard outside of the node: see `priv/erlmcp_stdio.sh`. A server that
+The server's standard error is logged, each line as a notice with the domain `[erlmcp, client,
+stderr]`, at most 200 lines a second. The server is ended in the order of the specification: its
+input is closed, then SIGTERM and SIGKILL go to its whole process group. A guard outside of the node
+does this, so it also happens when the node is killed: see `priv/erlmcp_stdio.sh`. A server that
 ends is started again, after a pause that grows while it does not last.
 
-A server that writes faster than it is read is held up, as by a pipe that is full. Ports read ahead
-without a bound, so what feeds them copies a portion of the pipe and waits to be told to go on; it
-is told so before a portion is used up, and says when one is.
+A server that writes faster than the channel reads is held up, as by a full pipe. Ports read ahead
+without a bound, so a program between them copies one portion of the pipe at a time. It reports each
+portion, and is allowed the next one before the current one is used up.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -32,16 +33,15 @@ Internal.
 -export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
 -define(STOP_MS, 2000).
-%% Records of at most 2048 bytes in a portion of the server's output, or of its errors; up to two
-%% portions of each may wait in our mailbox.
+%% Records of at most 2048 bytes in a portion of the server's output or errors. Up to two portions
+%% of each may wait in the channel's mailbox.
 -define(PORTION, 1024).
-%% Milliseconds between the end of the server and the end of its output, which another may have. Who
-%% copies the output, and who says how the server ended, are programs that may have to wait for a
-%% processor.
+%% Milliseconds between the end of the server and the end of its output, which another process may
+%% hold open. The programs that copy the output and report the end may have to wait for a processor.
 -define(LAST_WORDS, 2000).
-%% And between the end of its output and its own, by which the reason is known.
+%% Milliseconds between the end of its output and the end of the server, which tells the reason.
 -define(OWN_END, 10_000).
-%% Milliseconds that the guard takes at most beside the two times that it waits.
+%% Milliseconds that the guard takes at most, in addition to the two times that it waits.
 -define(GUARD, 5000).
 
 -record(way, {
@@ -49,20 +49,20 @@ Internal.
     stop_ms :: pos_integer(),
     server :: port(),
     guard :: port(),
-    %% Of the server's output, and of what it writes on standard error.
+    %% The programs that copy the server's output and its standard error.
     reader :: port(),
     error_reader :: port(),
     reader_pids :: [string()],
-    %% Where the readers say that they have copied a portion.
+    %% The program that reports copied portions, and the unfinished line of its reports.
     teller :: port(),
-    told = ~"" :: binary(),
+    report = ~"" :: binary(),
     errors :: erlmcp_stdio_stderr:lines(),
     heard = false :: boolean(),
     ended = none :: none | term(),
     output = open :: open | closed
 }).
 
--doc "Starts it; the server is started, and started again, in the background.".
+-doc "Starts the channel, which starts the server in the background, and again when it ends.".
 -spec open({stdio, Command :: binary() | string() | [binary() | string()]},
            erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
@@ -77,29 +77,29 @@ opened([Program | _] = Command, Settings) ->
         false -> {error, {bad_option, command, ~"a program, or a list of it and its arguments"}}
     end.
 
--doc "See `erlmcp_line_channel:send/2`.".
+-doc "Sends as `erlmcp_line_channel:send/2` does.".
 -spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->
     {ok, erlmcp_line_channel:exchange()} | {error, erlmcp_channel:reason()}.
 send(Outgoing, Handle) ->
     erlmcp_line_channel:send(Outgoing, Handle).
 
--doc "See `erlmcp_line_channel:received/2`.".
+-doc "Returns events as `erlmcp_line_channel:received/2` does.".
 -spec received(term(), erlmcp_line_channel:exchange()) ->
     {[erlmcp_channel:event()], erlmcp_line_channel:exchange()} | other.
 received(Message, Exchange) ->
     erlmcp_line_channel:received(Message, Exchange).
 
--doc "See `erlmcp_line_channel:abort/1`.".
+-doc "Aborts as `erlmcp_line_channel:abort/1` does.".
 -spec abort(erlmcp_line_channel:exchange()) -> false.
 abort(Exchange) ->
     erlmcp_line_channel:abort(Exchange).
 
--doc "See `erlmcp_line_channel:leave/4`.".
+-doc "Leaves as `erlmcp_line_channel:leave/4` does.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_line_channel:handle()) -> ok.
 leave(Session, Headers, Deadline, Handle) ->
     erlmcp_line_channel:leave(Session, Headers, Deadline, Handle).
 
--doc "Ends the server, in order; waits for that up to twice `stop_ms` and a little.".
+-doc "Ends the server in order, and waits for at most twice `stop_ms` and five seconds.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     erlmcp_line_channel:close(Pid).
@@ -112,7 +112,8 @@ connect({stdio, Command}, #{connect_timeout := Timeout}) ->
         {ok, Port} ?= open_script(["make", Folder], []),
         receive
             {Port, {data, _}} ->
-                %% It takes the folder away again if we end before.
+                %% The script removes the folder if this process ends before it takes the folder
+                %% over.
                 true = port_command(Port, ~"taken\n"),
                 {ok, {Folder, Command}};
             {Port, {exit_status, Status}} -> {error, {no_folder, Folder, Status}}
@@ -137,7 +138,7 @@ activate({Folder, Command}, #{options := Options}) ->
                   teller = Teller, errors = erlmcp_stdio_stderr:new(hd(Command), script())}}
     end.
 
-%% While it copies a portion it is to have leave for the next.
+%% Two permits: while the reader copies one portion it already may copy the next.
 open_reader(Folder, Stream) ->
     maybe
         {ok, Reader} ?= open_script(["read", Folder, Stream, integer_to_list(?PORTION)], []),
@@ -175,7 +176,7 @@ open_script(Arguments, Options) ->
 
 script() -> filename:absname("erlmcp_stdio.sh", code:priv_dir(erlmcp)).
 
-%% A port whose program has ended already has none.
+%% A port whose program has ended has no pid any more.
 pid_of(Port) ->
     [integer_to_list(Pid) || {os_pid, Pid} <- [erlang:port_info(Port, os_pid)]].
 
@@ -185,12 +186,12 @@ arrived({Reader, {data, Bytes}}, #way{reader = Reader} = Way) ->
 arrived({Reader, {data, Bytes}}, #way{error_reader = Reader, errors = Errors} = Way) ->
     {ignore, Way#way{errors = erlmcp_stdio_stderr:push(Bytes, Errors)}};
 arrived({Teller, {data, Bytes}}, #way{teller = Teller} = Way) ->
-    {ignore, told(Bytes, Way)};
+    {ignore, allow_more(Bytes, Way)};
 arrived({Teller, {exit_status, _}}, #way{teller = Teller} = Way) ->
     over(Way);
 arrived({Server, {data, Status}}, #way{server = Server} = Way) ->
     over(Way#way{ended = {exit_status, binary_to_integer(string:trim(Status))}});
-%% Who was to say so could not begin, or was killed.
+%% The script that reports the status could not begin, or was killed.
 arrived({Server, {exit_status, Status}}, #way{server = Server} = Way) ->
     over(Way#way{ended = {exit_status, Status}});
 arrived({Reader, {exit_status, _}}, #way{reader = Reader} = Way) ->
@@ -199,7 +200,7 @@ arrived({?MODULE, Server, last_words}, #way{server = Server, ended = Ended} = Wa
     {ended, why(Ended, Way), Way};
 arrived({Guard, {exit_status, Status}},
         #way{guard = Guard, folder = Folder, reader_pids = Pids, stop_ms = StopMs} = Way) ->
-    %% Somebody killed it. The server may not live without one.
+    %% The guard was killed from outside. The server must not live without one.
     case open_script(guard(Folder, StopMs, Pids), []) of
         {ok, Next} -> {ended, {guard, Status}, Way#way{guard = Next}};
         {error, Why} -> {ended, {guard, Why}, Way}
@@ -207,7 +208,8 @@ arrived({Guard, {exit_status, Status}},
 arrived(_, _) ->
     other.
 
-%% What it wrote before its end is still on the way; and who closes its output only has not ended.
+%% The last output of an ended server is still on its way. A server that only closed its output runs
+%% on.
 over(#way{ended = Ended, output = closed} = Way) when Ended =/= none ->
     {ended, why(Ended, Way), Way};
 over(#way{server = Server, ended = Ended} = Way) ->
@@ -219,19 +221,19 @@ over(#way{server = Server, ended = Ended} = Way) ->
     {ignore, Way}.
 
 why(none, _) -> output_closed;
-%% The shell's way to say that there is no such program, or that it is none.
+%% The status of a shell for a command that was not found, or cannot be run.
 why({exit_status, Status}, #way{heard = false}) when Status =:= 126; Status =:= 127 ->
     {connect, {exit_status, Status}};
 why(Ended, _) -> Ended.
 
-%% All that was copied before is in our mailbox, and was before this, but for a pipe's content.
-told(Bytes, #way{told = Before, reader = Reader, error_reader = ErrorReader} = Way) ->
+%% All that was copied before this report is already in the mailbox, except the content of a pipe.
+allow_more(Bytes, #way{report = Before, reader = Reader, error_reader = ErrorReader} = Way) ->
     Lines = binary:split(<<Before/binary, Bytes/binary>>, ~"\n", [global]),
     [Rest | Streams] = lists:reverse(Lines),
     [ok = go_on(case Stream of ~"out" -> Reader; ~"err" -> ErrorReader end) || Stream <- Streams],
-    Way#way{told = Rest}.
+    Way#way{report = Rest}.
 
-%% Of a port that may have ended.
+%% The program of the port may have ended.
 command(Port, Bytes) ->
     try port_command(Port, Bytes, [nosuspend]) of
         _ -> ok
@@ -245,11 +247,11 @@ deliver(Bytes, #way{server = Server}) ->
         true = port_command(Server, Bytes),
         ok
     catch
-        %% The program has ended, with a status that is on its way to the channel.
+        %% The program has ended; its status is on the way to the channel.
         error:badarg -> gone
     end.
 
-%% The guard does the rest: its input ends.
+%% The guard sees the end of its input and ends the server.
 -doc false.
 drop(#way{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader,
           teller = Teller}) ->
@@ -263,7 +265,7 @@ finish(#way{server = Server, guard = Guard, error_reader = ErrorReader} = Way) -
     ok = await_ends([Guard, ErrorReader], Timer, Way),
     drop(Way).
 
-%% The server can go on writing until it ends.
+%% The server may write until it ends.
 await_ends([], Timer, _) ->
     _ = erlang:cancel_timer(Timer),
     ok;
@@ -276,7 +278,7 @@ await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader,
         {Reader, {data, _}} ->
             await_ends(Ports, Timer, Way);
         {Teller, {data, Bytes}} ->
-            await_ends(Ports, Timer, told(Bytes, Way));
+            await_ends(Ports, Timer, allow_more(Bytes, Way));
         {Port, {exit_status, _}} ->
             await_ends(lists:delete(Port, Ports), Timer, Way);
         {timeout, Timer, finish} ->

@@ -1,8 +1,8 @@
 -module(erlmcp_stdio_stderr).
 -moduledoc """
-What a child writes on standard error, for the log: each line is a notice with the domain
-`[erlmcp, client, stderr]`, up to a length and a number a second. A value of the process that reads.
-It says nothing of how the child does: programs write there whatever they like.
+The log of a child's standard error. Each line is a notice with the domain `[erlmcp, client,
+stderr]`, up to 8192 bytes a line and 200 lines a second. A value of the process that reads. Lines
+say nothing about the health of the child, since programs write any text there.
 
 Internal.
 """.
@@ -26,14 +26,14 @@ Internal.
 -opaque lines() :: #lines{}.
 
 -doc """
-No lines yet, of the program `Command`. What the script `Starter` itself complains of, that there is
-no such program, is no line of the program: its status says it.
+Returns an empty log of the program `Command`. Lines that the script `Starter` writes itself are
+left out: its exit status tells that there is no such program.
 """.
 -spec new(Command :: term(), Starter :: file:filename()) -> lines().
 new(Command, Starter) ->
     #lines{command = Command, starter = unicode:characters_to_binary([Starter, ": "])}.
 
--doc "What it wrote; whole lines are logged.".
+-doc "Takes bytes that the program wrote, and logs the whole lines.".
 -spec push(binary(), lines()) -> lines().
 push(Bytes, #lines{framing = Framing} = Lines) ->
     {Whole, Rest} = erlmcp_line:push(Bytes, Framing),

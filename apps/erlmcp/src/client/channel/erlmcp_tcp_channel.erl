@@ -13,13 +13,13 @@ Internal.
 -export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
 -export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
-%% Packets that the socket delivers before it waits for us to ask for more, and bytes of one.
+%% Packets that the socket delivers before it must be asked for more, and bytes of one.
 -define(ACTIVE, 16).
 -define(BUFFER, 65_536).
-%% Milliseconds in which the server has to read what was written in one piece.
+%% Milliseconds in which the server has to read one piece.
 -define(SEND_TIMEOUT, 30_000).
 
--doc "Starts it; the server is reached, and reached again, in the background.".
+-doc "Starts the channel, which connects to the server in the background, and again when needed.".
 -spec open({tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()},
            erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
@@ -28,24 +28,24 @@ open({tcp, Host, Port}, Settings) when is_binary(Host) ->
 open({tcp, _, _} = Target, Settings) ->
     erlmcp_line_channel:open(?MODULE, Target, Settings).
 
--doc "See `erlmcp_line_channel:send/2`.".
+-doc "Sends as `erlmcp_line_channel:send/2` does.".
 -spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->
     {ok, erlmcp_line_channel:exchange()} | {error, erlmcp_channel:reason()}.
 send(Outgoing, Handle) ->
     erlmcp_line_channel:send(Outgoing, Handle).
 
--doc "See `erlmcp_line_channel:received/2`.".
+-doc "Returns events as `erlmcp_line_channel:received/2` does.".
 -spec received(term(), erlmcp_line_channel:exchange()) ->
     {[erlmcp_channel:event()], erlmcp_line_channel:exchange()} | other.
 received(Message, Exchange) ->
     erlmcp_line_channel:received(Message, Exchange).
 
--doc "See `erlmcp_line_channel:abort/1`.".
+-doc "Aborts as `erlmcp_line_channel:abort/1` does.".
 -spec abort(erlmcp_line_channel:exchange()) -> false.
 abort(Exchange) ->
     erlmcp_line_channel:abort(Exchange).
 
--doc "See `erlmcp_line_channel:leave/4`.".
+-doc "Leaves as `erlmcp_line_channel:leave/4` does.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_line_channel:handle()) -> ok.
 leave(Session, Headers, Deadline, Handle) ->
     erlmcp_line_channel:leave(Session, Headers, Deadline, Handle).
@@ -90,11 +90,11 @@ deliver(Bytes, Socket) ->
 
 -doc false.
 drop(Socket) ->
-    %% To close waits for what the server has not read.
+    %% An ordinary close waits for bytes that the server has not read.
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),
     gen_tcp:close(Socket).
 
-%% A server answers what it has read, but nobody waits for it any more.
+%% The server answers the lines that it has read, but no exchange waits for them any more.
 -doc false.
 finish(Socket) ->
     case inet:getstat(Socket, [send_pend]) of

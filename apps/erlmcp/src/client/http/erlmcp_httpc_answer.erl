@@ -1,29 +1,29 @@
 -module(erlmcp_httpc_answer).
 -moduledoc """
-What an HTTP response means to the client that sent a message: which kind it is, and the messages in
-its bytes. No process.
+The meaning of an HTTP response for the client that sent a message: its kind, and the messages in
+its body. Pure.
 
 Internal.
 """.
 
 -export([fields/1, closes/1, kind/3, whole/3, event/3]).
--export([refused/3, refusal/3, kept/0]).
+-export([reason/3, refusal/3, kept_bytes/0]).
 
 -export_type([fields/0, kind/0, expected/0]).
 
-%% Bytes of a header that comes more than once; of one that has more, the first is taken.
+%% Bytes of a header that comes more than once. Of a longer one only the first value is taken.
 -define(JOINED, 65_536).
 
 -type fields() :: #{binary() => binary()}.
 -doc "The id of the response that is awaited, or `none`.".
 -type expected() :: erlmcp_message:id() | none.
 -doc """
-What is to become of the body: one JSON value, events, nothing (the message was taken), or why it
-was not.
+The treatment of the body. It is one JSON value, or events, or not needed because the message was
+`taken`. Otherwise the message was `refused`, or the response is an error.
 """.
 -type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
 
--doc "The headers by name; those that come more than once as one, as RFC 9110 joins them.".
+-doc "Returns the headers by name. The values of a repeated header are joined as in RFC 9110.".
 -spec fields([{binary(), binary()}]) -> fields().
 fields(Headers) ->
     case maps:from_list(Headers) of
@@ -33,14 +33,14 @@ fields(Headers) ->
                                             fun({_, Value}) -> Value end, Headers))
     end.
 
-%% Compressed, a header that comes again takes a byte.
+%% Compressed, a repeated header takes one byte, so the joined value needs a bound.
 joined([First | _] = Values) ->
     case iolist_size(Values) =< ?JOINED of
         true -> iolist_to_binary(lists:join(~", ", Values));
         false -> First
     end.
 
--doc "Whether the connection of HTTP/1.1 ends with the response.".
+-doc "Returns `true` if the connection of HTTP/1.1 ends with the response.".
 -spec closes(fields()) -> boolean().
 closes(#{~"connection" := Options}) ->
     lists:any(fun(Option) -> string:lowercase(string:trim(Option)) =:= ~"close" end,
@@ -48,7 +48,7 @@ closes(#{~"connection" := Options}) ->
 closes(_) ->
     false.
 
--doc "Of a status and headers, for a message that awaits a response, a stream, or neither.".
+-doc "Returns the kind of a response, for a message that awaits a response, a stream, or neither.".
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
 kind(200, #{~"content-encoding" := Encoding}, Awaited) when
     Awaited =/= nothing, Encoding =/= ~"identity"
@@ -74,7 +74,7 @@ media_type(Value) ->
     [Type | _] = binary:split(Value, ~";"),
     string:lowercase(string:trim(Type)).
 
--doc "The messages of a JSON body, among which the response must be.".
+-doc "Returns the messages of a JSON body, which must contain the response.".
 -spec whole(binary(), expected(), erlmcp_json:limits()) ->
     {ok, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
 whole(Body, Expected, Limits) ->
@@ -84,7 +84,7 @@ whole(Body, Expected, Limits) ->
         {error, _} = Error -> Error
     end.
 
--doc "The messages of an event's data, and whether the response is one of them.".
+-doc "Returns the messages of an event's data, and whether the response is among them.".
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
 event(Data, Expected, Limits) ->
@@ -117,34 +117,34 @@ batch([Value | Values], Expected, State, Events) ->
         {error, _} = Error -> Error
     end.
 
-%% Where a server could not read the id, its error is of the message that this is the response to.
+%% A server that could not read the id answers without it; the error belongs to the message sent.
 without_id(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _} = Error} = Value, undefined, _, Id)
   when Id =/= none, not is_map_key(~"result", Value), not is_map_key(~"method", Value) ->
     {answered, [{message, {response, Id, {error, Error}}}]};
 without_id(_, _, Refusal, _) ->
     protocol(erlmcp_refusal:message(Refusal)).
 
--doc "Bytes that are kept of a body that is no message.".
--spec kept() -> pos_integer().
-kept() ->
+-doc "Returns the number of bytes that are kept of a body that is no message.".
+-spec kept_bytes() -> pos_integer().
+kept_bytes() ->
     4096.
 
--doc "HTTP's own refusal, as a reason.".
--spec refused(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
-refused(Status, Fields, Body) ->
-    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept(), byte_size(Body))))}.
+-doc "Returns the reason for a refusal of HTTP without a JSON-RPC message.".
+-spec reason(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
+reason(Status, Fields, Body) ->
+    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
-What a response means that is none of HTTP's successes, for the message with this session and id:
-the session is lost, authorization is due, the JSON-RPC error that answers the message, or no more
-than the status says.
+Returns the meaning of an unsuccessful response to the message with this session and id. The session
+is lost, authorization is due, a JSON-RPC error answers the message, or `none`: the status says it
+all.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->
     session_lost | unauthorized | {error, map()} | none.
 refusal({404, _, Body}, {Session, Id}, Limits) when Session =/= none ->
     case error_of(Body, Limits) of
-        %% A server that knows the session says whose the error is.
+        %% A server that knows the session answers with another code, for this request.
         {ok, Id, #{~"code" := Code} = Error} when Code =/= -32001, Code =/= -32600, Code =/= 1016 ->
             {error, Error};
         _ ->
@@ -155,7 +155,7 @@ refusal({401, _, _}, _, _) ->
 refusal({403, #{~"www-authenticate" := _}, _}, _, _) ->
     unauthorized;
 refusal({405, _, _}, _, _) ->
-    %% Of the URL, whatever else it says: messages are not posted there.
+    %% Whatever its body, a 405 concerns the URL: messages are not posted there.
     none;
 refusal({Status, _, Body}, {_, Id}, Limits) ->
     case error_of(Body, Limits) of
@@ -181,5 +181,5 @@ protocol(What) ->
 
 id(Id) -> json:encode(Id).
 
-%% Enough to find it by.
+%% Enough to recognise the text by.
 shown(Bytes) -> erlmcp_printable:part(Bytes, 80).

@@ -1,8 +1,8 @@
 -module(erlmcp_httpc_channel).
 -moduledoc """
-The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs,
-and each message is an `m:erlmcp_httpc_exchange` in the process that sends it. Where the server
-turns out to be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_httpc_sse_exchange`.
+The channel to a server's URL by HTTP/1.1 and HTTP/2. Its process supervises the pool and the
+authorizer. Each message is an `m:erlmcp_httpc_exchange` in the process that sends it. With a server
+of HTTP+SSE, messages become an `m:erlmcp_httpc_sse_exchange` after the fallback.
 
 Internal.
 """.
@@ -19,12 +19,12 @@ Internal.
 -type exchange() :: {http, erlmcp_httpc_exchange:exchange()}
     | {sse, erlmcp_httpc_sse_exchange:exchange()}.
 
-%% What may be open at once where nobody says how much.
+%% Exchanges that may be open at once where the settings give no numbers.
 -define(CALLS, 1000).
 -define(SUBSCRIPTIONS, 100).
 
 -doc """
-Starts the pool of connections to a URL's origin, and, with the option `auth`, its authorizer. The
+Starts the pool of connections to a URL's origin and, with the option `auth`, its authorizer. The
 options are those of `erlmcp_httpc_options:check/2`.
 """.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
@@ -57,7 +57,7 @@ started(Other) -> Other.
 authorizer(#{authorizer := Pid}) -> erlmcp_authorizer:handle(Pid);
 authorizer(#{}) -> none.
 
-%% It has nothing to end in order, and may be waiting for a connection.
+%% The process of the stream may be waiting for a connection, and has nothing to end in order.
 stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
     Most = maps:get(calls, Settings, ?CALLS) + maps:get(subscriptions, Settings, ?SUBSCRIPTIONS),
     #{id => sse, shutdown => brutal_kill,
@@ -70,15 +70,15 @@ stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
 init(Given) ->
     {#{origin := {Scheme, Host, Port}} = Pool, Url, Auth} = Given(),
     ok = erlmcp_label:set([erlmcp_channel, Scheme, {Host, Port}]),
-    %% Handles are out among the calls, so nothing here can begin anew.
+    %% Calls hold handles of these processes, so none of them can be restarted alone.
     {ok, {#{strategy => one_for_all, intensity => 0},
           [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}
            | [#{id => authorizer, start => {erlmcp_httpc_authorization, start_link, [Auth, Url]}}
               || Auth =/= none]]}}.
 
 -doc """
-Sends a message, or asks for a session's stream. What has a `generation` goes to the stream of
-HTTP+SSE that has it.
+Sends a message, or asks for a session's stream. A message with a `generation` goes to the stream of
+HTTP+SSE with that generation.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -90,7 +90,7 @@ send(Outgoing, Route) ->
 sent(Kind, {ok, Exchange}) -> {ok, {Kind, Exchange}};
 sent(_, {error, _} = Error) -> Error.
 
--doc "What a message of gun's means, or one of the stream's process.".
+-doc "Returns the events in a message of a connection or of the stream's process.".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received(Message, {http, Exchange}) ->
     happened(http, erlmcp_httpc_exchange:received(Message, Exchange));
@@ -106,7 +106,7 @@ abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse_exchange:abort(Exchange).
 
 -doc """
-Opens a stream of HTTP+SSE at the URL, and gives its generation: what is sent with that goes there.
+Opens a stream of HTTP+SSE at the URL, and returns its generation, with which messages go there.
 When the stream ends it is opened again, and the owner is told.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
@@ -114,7 +114,7 @@ When the stream ends it is opened again, and the owner is told.
 fall_back(#{sse := Stream}, Deadline) ->
     erlmcp_httpc_sse_process:open(Stream, Deadline).
 
--doc "Ends a session by DELETE, whatever the server says to it.".
+-doc "Ends a session by DELETE, and ignores the answer.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.
 leave(none, _, _, _) ->
     ok;

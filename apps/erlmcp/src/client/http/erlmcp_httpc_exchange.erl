@@ -1,10 +1,10 @@
 -module(erlmcp_httpc_exchange).
 -moduledoc """
-One message sent by HTTP, and what comes back: a state machine that lives in the process that sent
-it. No process stands between that one and gun's connection.
+The exchange of a message and its response by HTTP: a state machine in the process that sent the
+message. No process stands between that process and the connection.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
-the response is taken up again where it ended.
+the response is resumed where it ended.
 
 Internal.
 """.
@@ -13,7 +13,10 @@ Internal.
 
 -export_type([route/0, exchange/0, event/0]).
 
--doc "Where a channel's messages go, and with what; `sse` is the process of the older transport.".
+-doc """
+The destination and the common headers of a channel's messages. `sse` is the process of the older
+transport.
+""".
 -type route() :: #{
     pool := erlmcp_httpc_pool:handle(),
     url := uri_string:uri_map(),
@@ -24,7 +27,10 @@ Internal.
     sse => pid()
 }.
 
--doc "Of a stream that was asked for with `named`, an event of any name, with its data as it is.".
+-doc """
+An event. A stream that was asked for with `named` gives events of any name, with their data as it
+is.
+""".
 -type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
 -record(exchange, {
@@ -33,7 +39,7 @@ Internal.
     body :: binary(),
     path :: binary(),
     method :: post | get | delete,
-    %% How many milliseconds the server has to begin its answer.
+    %% Milliseconds that the server has to begin its answer.
     patience :: integer(),
     %% The request that runs.
     loan = none :: none | erlmcp_httpc_pool_request:loan(),
@@ -42,10 +48,10 @@ Internal.
         | {events, erlmcp_sse_reader:state()}
         | {waiting, reference()}
         | over,
-    %% How often it was sent anew: after a connection that did nothing, and elsewhere.
+    %% Repetitions after connections that did nothing, and redirections.
     repeats = 0 :: non_neg_integer(),
     redirects = 0 :: non_neg_integer(),
-    %% The headers that the authorizer gave, and how often they were refused.
+    %% The authorizer's headers, and how often they were refused.
     authorization = [] :: [{binary(), iodata()}],
     challenges = 0 :: non_neg_integer(),
     resumption = erlmcp_httpc_resumption:new() :: erlmcp_httpc_resumption:resumption()
@@ -56,7 +62,7 @@ Internal.
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
 
--doc "Sends. What comes of it is told to this process.".
+-doc "Sends a message. Its events come to the calling process, in messages for `received/2`.".
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
 start(#{kind := Kind, id := Id} = Outgoing, Route) ->
@@ -88,7 +94,7 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
         {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
     end.
 
-%% A server may have closed the connection that is free.
+%% The server may have closed a connection that the pool believes to be open.
 lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
     maybe
         {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
@@ -116,7 +122,7 @@ headers(#exchange{method = get, outgoing = #{headers := Headers}, resumption = R
 headers(#exchange{outgoing = #{headers := Headers}}) ->
     Headers.
 
-%% Methods, sessions and tokens come from elsewhere, and none may become a header of its own.
+%% Methods, sessions and tokens come from elsewhere. None may smuggle in a header of its own.
 sendable([{Name, Value} | Headers]) ->
     case erlmcp_httpc_options:is_value(Value) of
         true -> sendable(Headers);
@@ -125,7 +131,7 @@ sendable([{Name, Value} | Headers]) ->
 sendable([]) ->
     ok.
 
--doc "What a message in the mailbox means.".
+-doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     resume(X);
@@ -143,7 +149,7 @@ received(Message, #exchange{loan = Loan} = X) ->
 
 response({IsFin, Data} = Begun, Status, Fields, #exchange{route = Route} = X) ->
     #{authorizer := Authorizer} = Route,
-    ok = erlmcp_httpc_authorization:noticed(Authorizer, Fields),
+    ok = erlmcp_httpc_authorization:notice(Authorizer, Fields),
     case erlmcp_httpc_answer:kind(Status, Fields, awaited(X)) of
         json -> accepted(Begun, Fields, X, {body, json, ~""});
         events -> accepted(Begun, Fields, X, {events, reader(X)});
@@ -161,7 +167,7 @@ reader(#exchange{route = #{limits := #{message_bytes := Max}}}) ->
     erlmcp_sse_reader:new(Max).
 
 accepted({IsFin, Data}, Fields, #exchange{resumption = Resumption} = X, At) ->
-    Begun = X#exchange{at = At, resumption = erlmcp_httpc_resumption:begun(Resumption)},
+    Begun = X#exchange{at = At, resumption = erlmcp_httpc_resumption:stream_began(Resumption)},
     case {IsFin, Data} of
         {nofin, ~""} ->
             {[{headers, Fields}], Begun};
@@ -192,15 +198,15 @@ body(IsFin, Data, X, {body, What, Held}) ->
 
 most(json, #exchange{route = #{limits := #{message_bytes := Max}}}) -> Max;
 most({refused, _, #{~"content-type" := <<"application/json", _/binary>>}}, X) -> most(json, X);
-most(_, _) -> erlmcp_httpc_answer:kept().
+most(_, _) -> erlmcp_httpc_answer:kept_bytes().
 
 over_bound(json, _, IsFin, X) ->
-    failed({too_large, most(json, X)}, left(IsFin), X);
+    failed({too_large, most(json, X)}, lease_state(IsFin), X);
 over_bound(What, Body, IsFin, X) ->
-    whole(What, Body, left(IsFin), X).
+    whole(What, Body, lease_state(IsFin), X).
 
-left(fin) -> reusable;
-left(nofin) -> cut.
+lease_state(fin) -> reusable;
+lease_state(nofin) -> cut.
 
 whole(json, Body, Left, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
     case erlmcp_httpc_answer:whole(Body, Id, Limits) of
@@ -212,52 +218,53 @@ whole(taken, _, Left, X) ->
 whole({refused, Status, Fields}, Body, Left, X) ->
     refused(Status, Fields, Body, release(Left, X)).
 
-%% What HTTP refused. A redirection that keeps the method is followed, but to no other origin.
+%% A redirection that keeps the method is followed within the origin; any other refusal ends the
+%% exchange.
 refused(Status, #{~"location" := Location}, _, X) when Status >= 300, Status < 400 ->
     #exchange{route = #{url := Url}, redirects = Redirects, path = Path} = X,
-    case erlmcp_httpc_target:redirected(Location, Path, Url) of
+    case erlmcp_httpc_target:resolve_redirect(Location, Path, Url) of
         {ok, Next} when Status =:= 307 orelse Status =:= 308, Redirects < ?REDIRECTS ->
             again(X#exchange{path = Next, redirects = Redirects + 1});
         _ ->
-            gone({redirect, Location}, X)
+            fail_released({redirect, Location}, X)
     end;
 refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
     #exchange{outgoing = #{session := Session, id := Id}, resumption = Resumption} = X,
-    Reason = erlmcp_httpc_answer:refused(Status, Fields, Body),
+    Reason = erlmcp_httpc_answer:reason(Status, Fields, Body),
     case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
         unauthorized -> unauthorized(Status, Fields, Reason, X);
-        session_lost -> gone(session_lost, X);
+        session_lost -> fail_released(session_lost, X);
         {error, Error} when Status =:= 404, Session =/= none -> answered(Error, X);
         Refusal ->
             case {erlmcp_httpc_resumption:is_placed(Resumption), Refusal} of
                 {true, _} -> not_resumed(Status, Reason, X);
                 {false, {error, Error}} -> answered(Error, X);
-                {false, none} -> gone(Reason, X)
+                {false, none} -> fail_released(Reason, X)
             end
     end.
 
 answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
     {[{message, {response, Id, {error, Error}}}], X#exchange{at = over}}.
 
-%% A session that is left is not worth a login.
+%% The end of a session is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
-    gone({unauthorized, Reason}, X);
+    fail_released({unauthorized, Reason}, X);
 unauthorized(Status, Fields, Reason, #exchange{route = Route} = X) ->
     #{authorizer := Authorizer, pool := Pool} = Route,
     #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
     Response = {Status, Fields, erlmcp_httpc_pool:outermost(Pool), Deadline},
-    case erlmcp_httpc_authorization:refused(Authorizer, Used, Before, Response) of
+    case erlmcp_httpc_authorization:after_refusal(Authorizer, Used, Before, Response) of
         retry -> again(X#exchange{challenges = Before + 1});
-        refused -> gone({unauthorized, Reason}, X);
-        {error, Why} -> gone(Why, X)
+        refused -> fail_released({unauthorized, Reason}, X);
+        {error, Why} -> fail_released(Why, X)
     end.
 
 %% A server in trouble may know the stream later.
 not_resumed(Status, Reason, #exchange{outgoing = #{id := Id}} = X) ->
     case is_resumable(X) of
         true when Status >= 500 -> wait([], X);
-        _ when Id =:= none -> gone(Reason, X);
-        _ -> gone({closed, Reason}, X)
+        _ when Id =:= none -> fail_released(Reason, X);
+        _ -> fail_released({closed, Reason}, X)
     end.
 
 events([#{event := Name, data := Data} | Read], Events, IsFin,
@@ -268,12 +275,12 @@ events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Dat
     case erlmcp_httpc_answer:event(Data, Id, Limits) of
         {open, More} -> events(Read, [Events | More], IsFin, X);
         {answered, More} -> over(lists:flatten([Events | More]), drained(IsFin, X), X);
-        {error, Reason} -> over(lists:flatten([Events, {failed, Reason}]), left(IsFin), X)
+        {error, Reason} -> over(lists:flatten([Events, {failed, Reason}]), lease_state(IsFin), X)
     end;
 events([#{} | Read], Events, IsFin, X) ->
     events(Read, Events, IsFin, X);
 events([{too_large, Limit}], Events, IsFin, X) ->
-    over(lists:flatten([Events, {failed, {too_large, Limit}}]), left(IsFin), X);
+    over(lists:flatten([Events, {failed, {too_large, Limit}}]), lease_state(IsFin), X);
 events([], Events, nofin, X) ->
     {lists:flatten(Events), X};
 events([], Events, fin, X) ->
@@ -282,11 +289,11 @@ events([], Events, fin, X) ->
 drained(fin, _) -> reusable;
 drained(nofin, #exchange{loan = Loan}) -> erlmcp_httpc_pool_request:drained(Loan).
 
-%% The connection did not bring the response. What it never took is sent on another one.
+%% The connection did not bring the response. A request that it never took is sent on another one.
 broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
     again(Released#exchange{repeats = Repeats + 1});
 broken(unprocessed, #exchange{at = head}, Released) ->
-    gone({closed, unprocessed}, Released);
+    fail_released({closed, unprocessed}, Released);
 broken(unprocessed, _, Released) ->
     ended([], ended, Released);
 broken(Reason, _, Released) ->
@@ -300,7 +307,7 @@ ended(Events, Why, X) ->
     end.
 
 came_to(#exchange{at = {events, Reader}, resumption = Resumption} = X) ->
-    X#exchange{resumption = erlmcp_httpc_resumption:came_to(Reader, Resumption)};
+    X#exchange{resumption = erlmcp_httpc_resumption:progress(Reader, Resumption)};
 came_to(X) ->
     X.
 
@@ -316,11 +323,11 @@ wait(Events, #exchange{resumption = Resumption} = X) ->
     Timer = erlang:start_timer(min(Left, Delay), self(), resume),
     {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
-%% A stream lives as long as it does; its deadline is for each beginning of it.
+%% The deadline of a stream bounds each of its beginnings, not its life.
 renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
     Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
     X#exchange{outgoing = Outgoing#{deadline := Deadline}};
-%% A call that was told of progress has more time, and ends by itself when that is over.
+%% A call that had progress has more time, and ends by itself when that is over.
 renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
     X#exchange{outgoing = Outgoing#{deadline := Last}};
 renewed(_, X) ->
@@ -328,7 +335,7 @@ renewed(_, X) ->
 
 resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
     case erlang:monotonic_time(millisecond) >= Deadline of
-        true -> gone(timeout, X);
+        true -> fail_released(timeout, X);
         false -> again(X)
     end.
 
@@ -336,18 +343,18 @@ again(X) ->
     case request(X) of
         {ok, Next} -> {[], Next};
         {error, {connect, stopped} = Reason} ->
-            %% The pool has ended, and no other comes.
-            gone(Reason, X);
+            %% The pool has ended, and no other one comes.
+            fail_released(Reason, X);
         {error, {connect, _} = Reason} ->
             case erlmcp_httpc_resumption:has_failed(X#exchange.resumption) of
                 true -> ended([], Reason, X#exchange{at = head});
-                false -> gone(Reason, X)
+                false -> fail_released(Reason, X)
             end;
         {error, Reason} ->
-            gone(Reason, X)
+            fail_released(Reason, X)
     end.
 
-gone(Reason, X) ->
+fail_released(Reason, X) ->
     {[{failed, Reason}], X#exchange{at = over}}.
 
 failed(Reason, Left, X) ->
@@ -362,7 +369,7 @@ release(Left, #exchange{loan = Loan} = X) ->
     ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
     X#exchange{loan = none}.
 
--doc "Ends it, by closing its stream, of which the server hears.".
+-doc "Ends the exchange by closing its stream, which tells the server.".
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->
     _ = erlang:cancel_timer(Timer),
@@ -371,7 +378,7 @@ abort(X) ->
     _ = release(cut, X),
     true.
 
--doc "Ends a session on the server, and waits until that says something or the deadline passes.".
+-doc "Ends a session on the server, and waits for the answer or the deadline.".
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
 delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,

@@ -1,15 +1,17 @@
 -module(erlmcp_httpc_options).
--moduledoc "What a channel on HTTP is opened with: its URL and options, checked. Pure. Internal.".
+-moduledoc "The URL and the options of a channel on HTTP, checked. Pure. Internal.".
 
 -export([check/2, is_value/1]).
 
 -export_type([settings/0]).
 
 -doc """
-- `url`, `headers`: where messages go, and what is sent with each of them
-- `pool`: options of the pool that were given
-- `auth`: those of the authorizer, if there is to be one; in a fun, for they have secrets, and what
-  starts processes is reported
+Checked options.
+
+- `url`, `headers`: the destination of messages, and the headers of each of them.
+- `pool`: the given options of the pool.
+- `auth`: the options of the authorizer, if there is one. They are secrets, and in a fun, since
+  supervisors report the arguments of their children.
 """.
 -type settings() :: #{
     url := uri_string:uri_map(),
@@ -18,23 +20,23 @@
     auth := none | fun(() -> map())
 }.
 
-%% What a client's own headers must leave alone.
+%% Headers that the client sets itself.
 -define(RESERVED, [~"accept", ~"connection", ~"content-length", ~"content-type", ~"host",
                    ~"last-event-id", ~"mcp-method", ~"mcp-name", ~"mcp-protocol-version",
                    ~"mcp-session-id", ~"te", ~"trailer", ~"transfer-encoding", ~"upgrade"]).
 -define(POOL, [connections, streams, idle_ms, tls, protocols]).
-%% Each connection has a place from the beginning.
+%% The pool's table has a place for each connection from the beginning.
 -define(PLACES, 10_000).
 
 -doc """
-The settings that a URL and options amount to, or the first of them that is wrong.
+Checks a URL and options, and returns the settings or the first value that is wrong.
 
-- `headers`: a list of names and values that are sent with every request, but for those that the
-  client sends itself
-- `token`: of the `authorization` header, as it is, or a fun that gives it when the client starts;
+- `headers`: a list of names and values that are sent with every request, except names that the
+  client sets itself
+- `token`: the token of the `authorization` header, or a fun that returns it when the client starts;
   `auth`: options of OAuth, see `m:erlmcp_authorizer`
 - `transport`: `sse` for a server of HTTP+SSE, the transport of 2024-11-05, whose stream is at the
-  URL; without it one is recognized, by what it says to messages there
+  URL; without this option such a server is recognized by its answers to messages
 - `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_httpc_pool:options/0`
 """.
 -spec check(Url :: term(), map()) ->
@@ -115,7 +117,7 @@ is_own(_) ->
 is_name(Name) ->
     re:run(Name, "^[!#$%&'*+.^_`|~0-9a-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
-%% What is in a fun is in no child specification, and so in no report of a supervisor.
+%% A fun hides the token from child specifications, and so from a supervisor's reports.
 token(#{token := Given}) when is_function(Given) ->
     Token = Given(),
     case is_token(Token) of
@@ -138,7 +140,7 @@ oauth(_) ->
 auth(#{auth := Auth}) -> fun() -> Auth end;
 auth(_) -> none.
 
--doc "Whether a header can have this value: nothing in it ends the header's line.".
+-doc "Returns `true` if a header can have this value: no byte of it ends the header's line.".
 -spec is_value(iodata()) -> boolean().
 is_value(<<C, Rest/binary>>) when C =/= $\r, C =/= $\n, C =/= 0 -> is_value(Rest);
 is_value(Value) when is_list(Value) -> is_value(iolist_to_binary(Value));

@@ -1,8 +1,8 @@
 -module(erlmcp_httpc_sse_exchange).
 -moduledoc """
-One message sent by HTTP+SSE: a POST request of the process that sends it, and what the stream's
-process (`m:erlmcp_httpc_sse_process`) tells that one of. No process stands between it and the
-connection that takes the message.
+The exchange of a message by HTTP+SSE. The sending process makes a POST request, and gets its
+messages from the stream's process (`m:erlmcp_httpc_sse_process`). No process stands between the
+sender and the connection of the POST.
 
 Internal.
 """.
@@ -15,16 +15,16 @@ Internal.
     process :: pid(),
     ref :: erlmcp_line_exchanges:ref(),
     generation :: pos_integer(),
-    %% The request that brings the message, until the server has taken it.
+    %% The request that carries the message, until the server has taken it.
     post = taken :: taken | erlmcp_httpc_exchange:exchange(),
-    %% A response that came before that: its connection is free only then.
+    %% A response that came before the POST was answered, which keeps its connection until then.
     response = none :: none | erlmcp_channel:event()
 }).
 
 -opaque exchange() :: #exchange{}.
 -type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
 
--doc "Sends on the stream of that generation; what comes of it is told to this process.".
+-doc "Sends on the stream of the message's generation. Its events come to the calling process.".
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
 start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} = Outgoing,
@@ -48,7 +48,7 @@ start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} 
         {error, timeout}
     end.
 
-%% What answers it does not come with the request's response, which says that it was taken.
+%% The POST's own response only acknowledges the message; the answer comes on the stream.
 post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kind}, Route,
      #exchange{process = Pid, ref = Ref} = X) ->
     Taken = #{kind => notification, id => none, session => none, message => Message,
@@ -82,12 +82,12 @@ forget(Ref) ->
         ok
     end.
 
--doc "What a message in the mailbox means.".
+-doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, Event}, #exchange{ref = Ref} = X) ->
-    told(Event, X);
+    stream_event(Event, X);
 received({'DOWN', Ref, process, _, Why}, #exchange{ref = Ref} = X) ->
-    told({failed, {closed, Why}}, X);
+    stream_event({failed, {closed, Why}}, X);
 received(_, #exchange{post = taken}) ->
     other;
 received(Message, #exchange{post = Post} = X) ->
@@ -96,15 +96,15 @@ received(Message, #exchange{post = Post} = X) ->
         other -> other
     end.
 
-told({message, {response, _, _}} = Event, #exchange{ref = Ref, post = Post} = X) ->
+stream_event({message, {response, _, _}} = Event, #exchange{ref = Ref, post = Post} = X) ->
     ok = over(Ref),
     case Post of
         taken -> {[Event], X};
         _ -> {[], X#exchange{response = Event}}
     end;
-told({message, _} = Event, X) ->
+stream_event({message, _} = Event, X) ->
     {[Event], X};
-told({failed, _} = Event, #exchange{ref = Ref} = X) ->
+stream_event({failed, _} = Event, #exchange{ref = Ref} = X) ->
     ok = over(Ref),
     {[Event], unposted(X)}.
 
@@ -123,7 +123,7 @@ posted([Event | _], #exchange{response = Response} = X) when
 ->
     {[Response], X#exchange{post = taken, response = none}};
 posted([{failed, {http, 404, _, _}} | _], #exchange{process = Pid, generation = G} = X) ->
-    %% The stream's session has ended, and the stream is of no use to anyone.
+    %% The session of the stream has ended, so the stream is useless.
     Pid ! {lost, G},
     failed({closed, unprocessed}, X);
 posted([{failed, Reason} | _], X) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_httpc_sse_process).
 -moduledoc """
-The process of a client's stream of HTTP+SSE, the transport of 2024-11-05. It sleeps until it is
-asked to open the stream, for most servers have no such thing. Then it keeps it open, with a growing
-pause between failures, knows where messages are to be posted, and tells exchanges
-(`m:erlmcp_httpc_sse_exchange`) what comes for them, as a line channel does.
+The process of a client's stream of HTTP+SSE, the transport of 2024-11-05. Few servers have it, so
+the process sleeps until it is asked to open the stream. Then it keeps the stream open, with a
+growing pause between failures, and knows the URL for messages. It passes received messages to
+exchanges (`m:erlmcp_httpc_sse_exchange`), as a line channel does.
 
-A session is its stream: each one that is opened is a generation of its own. The owner is told `up`
-and `down` of those that were not opened by `open/2`.
+A session is its stream: each opened stream is a generation of its own. The owner gets `up` and
+`down` for streams that were not opened by `open/2`.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE"; 2025-11-25, "Transports / Backwards
 Compatibility".
@@ -19,21 +19,21 @@ Internal.
 -export([start_link/3, open/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
-%% Milliseconds: the first pause after a failure, the longest, and how long a stream must have
-%% lasted to be no failure.
+%% Milliseconds: the first pause after a failure, the longest, and the life of a stream whose end
+%% does not count as a failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).
 
 -record(state, {
     owner :: pid(),
-    %% Who it is that the owner hears of.
+    %% The channel that messages to the owner name.
     channel :: pid(),
     route :: erlmcp_httpc_exchange:route(),
     connect_timeout :: pos_integer(),
     most :: pos_integer(),
     phase = idle :: idle | {opening, Timer :: reference()} | {up, Path :: binary()} | paused,
-    %% Who waits for the stream that is being opened; the owner, if nobody does.
+    %% The caller that waits for the stream being opened; without one, the owner is told.
     opener = none :: none | gen_server:from(),
     stream = none :: none | erlmcp_httpc_exchange:exchange(),
     generation = 0 :: non_neg_integer(),
@@ -43,14 +43,14 @@ Internal.
     inbox :: undefined | erlmcp_line_inbox:inbox()
 }).
 
--doc "Starts it, for an owner and the process of its channel; so many exchanges may be open.".
+-doc "Starts the process for an owner and its channel. At most `Most` exchanges may be open.".
 -spec start_link({Owner :: pid(), Channel :: pid()}, fun(() -> erlmcp_httpc_exchange:route()),
                  {ConnectTimeout :: pos_integer(), Most :: pos_integer()}) ->
     gen_server:start_ret().
 start_link(Who, Route, Bounds) ->
     gen_server:start_link(?MODULE, {Who, Route, Bounds}, []).
 
--doc "Opens the stream, anew if there is one, and gives its generation.".
+-doc "Opens the stream, anew if there is one, and returns its generation.".
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 open(Pid, Deadline) ->
@@ -68,7 +68,7 @@ init({{Owner, Channel}, Route, {ConnectTimeout, Most}}) ->
 
 -doc false.
 handle_call(open, From, State) ->
-    {noreply, opening((left(renewed, State))#state{opener = From})}.
+    {noreply, opening((end_exchanges(renewed, State))#state{opener = From})}.
 
 -doc false.
 handle_cast(_, State) ->
@@ -89,7 +89,7 @@ handle_info({timeout, Timer, endpoint}, #state{phase = {opening, Timer}} = State
 handle_info({timeout, _, open}, #state{phase = paused} = State) ->
     {noreply, opening(State)};
 handle_info({'DOWN', Monitor, process, _, _} = Message, #state{exchanges = Exchanges} = State) ->
-    case erlmcp_line_exchanges:ended(Monitor, Exchanges) of
+    case erlmcp_line_exchanges:by_monitor(Monitor, Exchanges) of
         {ok, Ref} -> handle_info({abort, Ref}, State);
         none -> {noreply, arrived(Message, State)}
     end;
@@ -122,7 +122,7 @@ events([{failed, Reason} | _], State) ->
     ended(Reason, State#state{stream = none});
 events([{named, ~"endpoint", Data} | Events], #state{phase = {opening, Timer}} = State) ->
     #state{route = #{path := Path, url := Url}} = State,
-    case erlmcp_httpc_target:redirected(Data, Path, Url) of
+    case erlmcp_httpc_target:resolve_redirect(Data, Path, Url) of
         {ok, Endpoint} ->
             _ = erlang:cancel_timer(Timer),
             events(Events, up(Endpoint, State));
@@ -133,7 +133,7 @@ events([{named, _, _} | _], #state{phase = {opening, _}} = State) ->
     ended({protocol, ~"events: expected endpoint as the first one"}, State);
 events([{named, ~"message", Data} | Events], State) ->
     #state{exchanges = Exchanges, inbox = Inbox} = State,
-    %% A server that asks more than its client takes is not answered.
+    %% The answers are dropped: this server asks more than its client takes.
     {_, Left, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
     events(Events, State#state{exchanges = Left, inbox = Next});
 events([_ | Events], State) ->
@@ -180,7 +180,7 @@ accept(Ref, _, _, State) ->
 refused(false, Most) -> {overload, Most};
 refused(taken, _) -> {protocol, ~"id or progress token: another exchange has it"}.
 
-%% The stream is over, or did not come to be.
+%% The stream is over, or could not be opened.
 ended(Reason, #state{phase = Phase, opener = none, owner = Owner, channel = Channel} = State) ->
     Why = case {Phase, Reason} of
         {{up, _}, {closed, Closed}} -> Closed;
@@ -189,12 +189,12 @@ ended(Reason, #state{phase = Phase, opener = none, owner = Owner, channel = Chan
         {_, _} -> {connect, Reason}
     end,
     Owner ! {erlmcp_channel, Channel, {down, Why}},
-    pause(left(Why, State));
+    pause(end_exchanges(Why, State));
 ended(Reason, #state{opener = Opener} = State) ->
     gen_server:reply(Opener, {error, Reason}),
-    left(Reason, State#state{opener = none}).
+    end_exchanges(Reason, State#state{opener = none}).
 
-left(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
+end_exchanges(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
     _ = Stream =/= none andalso erlmcp_httpc_exchange:abort(Stream),
     Reason = case Why of
         {too_large, _} -> Why;
@@ -207,7 +207,6 @@ left(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
                        end, Exchanges, erlmcp_line_exchanges:all(Exchanges)),
     State#state{phase = idle, stream = none, exchanges = None, inbox = undefined}.
 
-%% With jitter, so that the clients of a server that comes back do not come at once.
 pause(#state{since = Since, failures = Before} = State) ->
     Now = erlang:monotonic_time(millisecond),
     Failures = case Since =/= 0 andalso Now - Since >= ?STEADY of
@@ -215,7 +214,7 @@ pause(#state{since = Since, failures = Before} = State) ->
         false -> Before
     end,
     Pause = min(?LAST_PAUSE, ?FIRST_PAUSE bsl min(Failures, 16)),
-    _ = erlang:start_timer(Pause div 2 + rand:uniform(Pause div 2), self(), open),
+    _ = erlang:start_timer(erlmcp_client_backoff:with_jitter(Pause), self(), open),
     State#state{phase = paused, failures = Failures + 1, since = Now}.
 
 %% Headers are secrets.

@@ -1,13 +1,13 @@
 -module(erlmcp_httpc_target).
 -moduledoc """
-The URL of a server: what of it a connection needs, and what else is of its origin.
+The URL of a server: the parts that a connection needs, and URLs of the same origin. Pure.
 
 Internal.
 """.
 
--export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
+-export([parse/1, origin/1, authority/1, path/1, at/2, resolve_redirect/3]).
 
--doc "The parts of an absolute `http` or `https` URL, without fragment; none has a user in it.".
+-doc "Parses an absolute `http` or `https` URL without a user in it; its fragment is left out.".
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
 parse(Url) when is_binary(Url) ->
     case uri_string:parse(Url) of
@@ -26,7 +26,7 @@ parse(Url) when is_binary(Url) ->
 parse(_) ->
     error.
 
--doc "Who is connected to.".
+-doc "Returns the scheme, the host and the port to connect to.".
 -spec origin(uri_string:uri_map()) -> {http | https, Host :: binary(), inet:port_number()}.
 origin(#{scheme := ~"http", host := Host} = Url) -> {http, Host, port(Url, 80)};
 origin(#{scheme := ~"https", host := Host} = Url) -> {https, Host, port(Url, 443)}.
@@ -34,7 +34,7 @@ origin(#{scheme := ~"https", host := Host} = Url) -> {https, Host, port(Url, 443
 port(#{port := Port}, _) when is_integer(Port) -> Port;
 port(_, Default) -> Default.
 
--doc "Who is asked: what the `host` header has.".
+-doc "Returns the value of the `host` header.".
 -spec authority(uri_string:uri_map()) -> binary().
 authority(#{host := Host} = Url) ->
     Name = case binary:match(Host, ~":") of
@@ -47,7 +47,7 @@ authority(#{host := Host} = Url) ->
         {_, _, Port} -> <<Name/binary, ":", (integer_to_binary(Port))/binary>>
     end.
 
--doc "What stands in a request's first line.".
+-doc "Returns the path and query of a request's first line.".
 -spec path(uri_string:uri_map()) -> binary().
 path(#{path := Path} = Url) ->
     Absolute = case Path of
@@ -59,20 +59,20 @@ path(#{path := Path} = Url) ->
         #{} -> Absolute
     end.
 
--doc "The URL of a path of a URL's origin.".
+-doc "Returns the URL of a path of a URL's origin.".
 -spec at(Path :: binary(), uri_string:uri_map()) -> binary().
 at(Path, Url) ->
     Root = uri_string:recompose((maps:without([query], Url))#{path => ~""}),
     <<Root/binary, Path/binary>>.
 
 -doc """
-Where a `Location` leads from a path of a URL's origin: to another path there, `elsewhere`, or
-nowhere.
+Resolves a `Location` against a path of a URL's origin. Returns another path of this origin,
+`elsewhere` for another origin, or `error`.
 """.
--spec redirected(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
+-spec resolve_redirect(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.
-redirected(Location, Path, Url) ->
-    %% uri_string takes text; these are bytes.
+resolve_redirect(Location, Path, Url) ->
+    %% uri_string takes text, and a header is bytes.
     case unicode:characters_to_binary(Location) =:= Location
              andalso uri_string:resolve(Location, at(Path, Url)) of
         Resolved when is_binary(Resolved) ->

@@ -1,26 +1,25 @@
 -module(erlmcp_authorizer).
 -moduledoc """
-The authorization of one client at one MCP server: the headers of its requests, and what to do when
-the server refuses them. What a request asks is read from a table in its own process; the process
-behind it (`m:erlmcp_oauth_tokens`), which belongs to the client's, is asked only where a token is
-missing or ends.
+The authorization of one client at one MCP server: the headers of its requests, and the reaction to
+a refusal. Requests read the token from a table in their own process. The process behind it
+(`m:erlmcp_oauth_tokens`), linked to the client's, is asked only when a token is missing or ends.
 
 Internal.
 """.
 
--export([start_link/2, handle/1, headers/4, challenged/5, noticed/2]).
+-export([start_link/2, handle/1, headers/4, challenged/5, notice/2]).
 
 -export_type([handle/0, reason/0]).
 
 -record(handle, {pid :: pid(), table :: ets:table(), url :: binary()}).
 -opaque handle() :: #handle{}.
 -doc """
-Why there is no authorization, beside what a flow may fail with.
+The reason for a failed authorization, in addition to those of a flow.
 
 - `{forbidden, Error}`: the server refuses the request for a reason that no token changes.
-- `{insufficient_scope, Scopes}`: it wants scopes that were asked for already.
-- `{too_many_logins, Limit}`: it refuses one token after another.
-- `{crashed, Incident}`: the log has it under that id.
+- `{insufficient_scope, Scopes}`: the server requires scopes that were asked for already.
+- `{too_many_logins, Limit}`: the server refuses one token after another.
+- `{crashed, Incident}`: a crash, which the log has under this id.
 """.
 -type reason() ::
     erlmcp_oauth_flow:reason()
@@ -33,8 +32,8 @@ Why there is no authorization, beside what a flow may fail with.
     | stopped.
 
 -doc """
-Starts it, linked to the calling process. `ServerUrl` is the MCP server's; nothing is asked of
-anybody before that refuses a request.
+Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
+request is made before the server refuses one.
 """.
 -spec start_link(erlmcp_oauth:options(), ServerUrl :: binary()) ->
     {ok, pid()} | {error, {bad_option, term(), binary()} | {store, erlmcp_token_store:reason()}}.
@@ -51,15 +50,15 @@ url(Url) ->
         {error, invalid_url} -> {error, {bad_option, url, ~"an http or https URL"}}
     end.
 
--doc "What the other functions take; small, to be copied to every call.".
+-doc "Returns the handle for the other functions. It is small, since every call copies it.".
 -spec handle(pid()) -> handle().
 handle(Pid) ->
     {Table, Url} = gen_server:call(Pid, handle),
     #handle{pid = Pid, table = Table, url = Url}.
 
 -doc """
-The headers of a request to the server, none while there is no token. Waits only for a token that is
-being renewed. A token goes to the server's own origin alone.
+Returns the authorization headers of a request to the server; none while there is no token. Waits
+only for a token that is being renewed. A token is sent to the server's own origin alone.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -123,10 +122,10 @@ looked_up(Table, Name) ->
     end.
 
 -doc """
-Says that the server refused a request that had the headers `Used`, with this status and these
-headers. Waits until a login, a renewal or a step up is over; `retry` if the request may be sent
-again, with new headers. The caller bounds how often. `Reached` says how far inside the server's
-outermost address lies, of those that it was reached at.
+Reports that the server refused a request with the headers `Used`, and waits until a login, a
+renewal or a step up is over. After `retry` the request may be sent again with new headers; the
+caller bounds how often. `Status` and its headers are those of the refusal. `Reached` is how far
+inside the outermost of the server's addresses lies.
 """.
 -spec challenged(handle(), Used :: [{binary(), iodata()}],
                  {Status :: 401 | 403, #{binary() => binary()}},
@@ -134,10 +133,11 @@ outermost address lies, of those that it was reached at.
     retry | {error, reason()}.
 challenged(#handle{pid = Pid}, Used, {Status, Headers}, Reached, Deadline) ->
     Challenge = challenge(Headers),
-    ask(Pid, {challenged, used(Used), Status, Challenge, nonce(Headers), Reached}, Deadline).
+    ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers), Reached},
+        Deadline).
 
-%% Only what tells whether it is the current one.
-used(Headers) ->
+%% Only the digest, which tells whether the token is the current one.
+token_digest(Headers) ->
     case lists:keyfind(~"authorization", 1, Headers) of
         {_, Value} ->
             [Token | _] = lists:reverse(binary:split(iolist_to_binary(Value), ~" ")),
@@ -148,7 +148,7 @@ used(Headers) ->
 challenge(#{~"www-authenticate" := Field}) ->
     Known = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
                        Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
-    %% A server that has both schemes says the same under both.
+    %% A server with both schemes has the same parameters under both.
     Params = lists:foldl(fun(Params, Above) -> maps:merge(Params, Above) end, #{}, Known),
     #{metadata => maps:get(~"resource_metadata", Params, none),
       scopes => erlmcp_oauth_scope:parse(maps:get(~"scope", Params, ~"")),
@@ -156,20 +156,20 @@ challenge(#{~"www-authenticate" := Field}) ->
 challenge(_) ->
     #{metadata => none, scopes => [], error => none}.
 
-%% The other scheme may name another error beside the nonce that is wanted.
+%% The other scheme may have another error next to the demand for a nonce.
 error_name(Known, Params) ->
     Wanted = ~"use_dpop_nonce",
     case [Wanted || #{~"error" := Error} <- Known, Error =:= Wanted] of
-        [] -> erlmcp_oauth_token:said(~"error", Params);
+        [] -> erlmcp_oauth_token:error_text(~"error", Params);
         _ -> Wanted
     end.
 
 nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
 nonce(_) -> none.
 
--doc "Says that the server answered with these headers: the next proof may need what they hold.".
--spec noticed(handle(), #{binary() => binary()}) -> ok.
-noticed(#handle{pid = Pid, table = Table}, Headers) ->
+-doc "Reports the headers of a response, whose nonce the next proof needs.".
+-spec notice(handle(), #{binary() => binary()}) -> ok.
+notice(#handle{pid = Pid, table = Table}, Headers) ->
     case nonce(Headers) of
         none ->
             ok;
@@ -180,8 +180,8 @@ noticed(#handle{pid = Pid, table = Table}, Headers) ->
             end
     end.
 
-%% Waited for, since the next request is to have it. One that is not heard of costs that request a
-%% second try.
+%% Waits, so that the next request has the nonce. A nonce that is lost costs that request a second
+%% try.
 noted(Pid, Nonce) ->
     try
         gen_server:call(Pid, {nonce, Nonce}, 1000)

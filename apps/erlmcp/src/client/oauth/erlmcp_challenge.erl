@@ -1,7 +1,8 @@
 -module(erlmcp_challenge).
 -moduledoc """
-The challenges of a `WWW-Authenticate` field. Pure. What servers get wrong is read where its meaning
-is plain (a URL without quotes, a missing comma), and left out where it is not.
+The challenges of a `WWW-Authenticate` field. Pure. Errors of servers are tolerated where the
+meaning is plain, such as a URL without quotes or a missing comma. Other malformed parts are left
+out.
 
 Source: RFC 9110, section 11.6.1.
 
@@ -13,9 +14,9 @@ Internal.
 -export_type([challenge/0]).
 
 -doc """
-A challenge. The scheme and the names of parameters are in lower case, values as they came, without
-quotes. Of a parameter that comes twice the first counts. `token68` stands there where the scheme
-has one instead of parameters.
+A challenge. The scheme and the names of parameters are in lower case; values are as sent, without
+quotes. If a parameter comes twice the first one counts. `token68` is there if the scheme has one
+instead of parameters.
 """.
 -type challenge() :: #{
     scheme := binary(),
@@ -32,8 +33,8 @@ has one instead of parameters.
 -define(IS_SPACE(C), (C =:= $\s orelse C =:= $\t)).
 
 -doc """
-The challenges of a field in their order; several fields are one, joined by commas. Of a field of
-more than 16384 bytes nothing is read; the first 16 challenges are, and 32 parameters of each.
+Parses the challenges of a field, in their order. Several fields are one, joined by commas. A field
+of more than 16384 bytes has none; at most 16 challenges are read, and 32 parameters of each.
 
 ```erlang
 1> erlmcp_challenge:parse(~'Bearer realm="a, b", error=invalid_token, Basic realm="c"').
@@ -47,7 +48,7 @@ parse(Field) when byte_size(Field) > ?MAX_BYTES ->
 parse(Field) ->
     lists:sublist(lists:reverse(parse(Field, [])), ?MAX_CHALLENGES).
 
-%% The challenge that is being read is the first of those found.
+%% The challenge that is being read is the first in `Found`.
 parse(<<>>, Found) ->
     Found;
 parse(<<$", Rest/binary>>, Found) ->
@@ -99,7 +100,7 @@ quoted(<<$\\, C, Rest/binary>>, Read) -> quoted(Rest, <<Read/binary, C>>);
 quoted(<<C, Rest/binary>>, Read) when C =/= $\\ -> quoted(Rest, <<Read/binary, C>>);
 quoted(_, _) -> {none, <<>>}.
 
-%% More than a token, for the URLs that servers send without quotes.
+%% More characters than in a token, for URLs without quotes.
 bare(<<C, Rest/binary>>, Read) when C > $\s, C < 16#7f, C =/= $,, C =/= $" ->
     bare(Rest, <<Read/binary, C>>);
 bare(Rest, <<>>) -> {none, Rest};

@@ -1,7 +1,7 @@
 -module(erlmcp_dpop).
 -moduledoc """
-Proofs of possession: a JWT for each request, signed with a key that the token is bound to. The key
-is P-256, the algorithm ES256.
+Proofs of possession (DPoP): a JWT for each request, signed with the key that the token is bound to.
+The key is on P-256, the algorithm ES256.
 
 Source: RFC 9449; RFC 7638 for the thumbprint.
 
@@ -14,15 +14,15 @@ Internal.
 
 -record(key, {private :: jose_jwk:key(), public :: #{binary() => binary()}}).
 
--doc "A private key, which is a secret: `to_map/1` writes it down.".
+-doc "A private key, which is a secret. `to_map/1` converts it for storage.".
 -opaque key() :: #key{}.
 -doc """
-What a proof may hold besides: the server's latest nonce, and the access token that goes with the
-request (none at the token endpoint).
+Further claims of a proof: the server's latest nonce, and the access token of the request (none at
+the token endpoint).
 """.
 -type claims() :: #{nonce => binary(), access_token => binary()}.
 
--doc "A new key.".
+-doc "Generates a key.".
 -spec new() -> key().
 new() ->
     key(jose_jwk:generate_key({ec, ~"P-256"})).
@@ -32,8 +32,8 @@ key(Private) ->
     #key{private = Private, public = maps:with([~"kty", ~"crv", ~"x", ~"y"], Public)}.
 
 -doc """
-The value of the `DPoP` field of one request. The method is the request's in upper case; of its URL
-the query and the fragment are left out. Each proof has an id of its own, so it serves once.
+Returns the value of the `DPoP` field of one request. `Method` is in upper case; the query and the
+fragment of `Url` are left out. Each proof has an id of its own, so it serves once.
 """.
 -spec proof(Method :: binary(), Url :: binary(), claims(), key()) -> binary().
 proof(Method, Url, Claims, #key{private = Private, public = Public}) ->
@@ -54,24 +54,25 @@ claims(Claims) ->
 claim({nonce, Nonce}) -> {~"nonce", Nonce};
 claim({access_token, Token}) -> {~"ath", erlmcp_base64url:encode(crypto:hash(sha256, Token))}.
 
--doc "The thumbprint of the key, as `jkt` and `dpop_jkt` have it.".
+-doc "Returns the thumbprint of the key, as in `jkt` and `dpop_jkt`.".
 -spec thumbprint(key()) -> binary().
 thumbprint(#key{private = Private}) ->
     <<Thumbprint/binary>> = jose_jwk:thumbprint(Private),
     Thumbprint.
 
 -doc """
-The key as a JWK with its private part, to be kept beside the refresh token that is bound to it.
+Returns the key as a JWK with its private part, to be stored with the refresh token that is bound to
+it.
 """.
 -spec to_map(key()) -> #{binary() => binary()}.
 to_map(#key{private = Private}) ->
     {_, Map} = jose_jwk:to_map(Private),
     Map.
 
--doc "The key that `to_map/1` gave, if it is one.".
+-doc "Returns the key of a map that `to_map/1` returned.".
 -spec from_map(#{binary() => term()}) -> {ok, key()} | {error, bad_key}.
 from_map(#{~"kty" := ~"EC", ~"crv" := ~"P-256", ~"d" := _} = Map) ->
-    %% jose crashes on what is no key, and the crash would show it.
+    %% jose crashes on an invalid key, and the crash would show the key.
     try
         Key = key(jose_jwk:from_map(Map)),
         case is_whole(Key) of
@@ -84,8 +85,8 @@ from_map(#{~"kty" := ~"EC", ~"crv" := ~"P-256", ~"d" := _} = Map) ->
 from_map(_) ->
     {error, bad_key}.
 
-%% The parts of a key may each be well formed and belong to different ones: it has to verify what
-%% it signs.
+%% The parts of a key may be well formed and still belong to different keys, so the key must verify
+%% its own signature.
 is_whole(#key{private = Private}) ->
     Signed = jose_jws:sign(Private, ~"", #{~"alg" => ~"ES256"}),
     {Verified, _, _} = jose_jws:verify(jose_jwk:to_public(Private), Signed),

@@ -1,19 +1,22 @@
 -module(erlmcp_oauth_credentials).
 -moduledoc """
-What outlives a login, in a store: tokens by the server they are for and the client that has them,
-registrations by issuer. What is kept is read back only if it is whole.
+The credentials that outlive a login, in a store: tokens by server and client, and registrations by
+issuer. Incomplete stored values count as missing.
 
 Internal.
 """.
 
--export([open/3, client/2, learn/2, forget/2, tokens/1, keep/3, drop/1]).
+-export([open/3, client/2, keep_client/2, drop_client/2, tokens/1, keep_tokens/3, drop_tokens/1]).
 
 -export_type([kept/0]).
 
 -record(kept, {module :: module(), store :: term(), tokens :: erlmcp_token_store:key()}).
 -opaque kept() :: #kept{}.
 
--doc "Opens the store for the process that calls, and what it holds for this server and client.".
+-doc """
+Opens the store for the calling process, to read and write the credentials of this server and
+client.
+""".
 -spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.
 open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) ->
@@ -25,7 +28,7 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
             {error, {store, Reason}}
     end.
 
--doc "The client that registered itself with an issuer.".
+-doc "Returns the client that was registered dynamically with an issuer.".
 -spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
 client(Issuer, #kept{module = Module, store = Store}) ->
     case Module:get({client, Issuer}, Store) of
@@ -36,7 +39,7 @@ client(Issuer, #kept{module = Module, store = Store}) ->
 client(#{~"client_id" := Id, ~"auth" := Auth, ~"redirect_uri" := RedirectUri} = Value)
   when is_binary(Id), is_binary(RedirectUri) ->
     Client = maps:merge(#{client_id => Id, redirect_uri => RedirectUri},
-                        known(Value, [client_secret, expires_at])),
+                        members(Value, [client_secret, expires_at])),
     authenticated(Auth, Client);
 client(_) ->
     none.
@@ -50,22 +53,22 @@ authenticated(~"client_secret_post", #{client_secret := _} = Client) ->
 authenticated(_, _) ->
     none.
 
-known(Value, Names) ->
+members(Value, Names) ->
     #{Name => maps:get(atom_to_binary(Name), Value)
       || Name <- Names, is_map_key(atom_to_binary(Name), Value)}.
 
--doc "Keeps a client that registered itself. A store that fails costs another registration.".
--spec learn({Issuer :: binary(), erlmcp_oauth_registration:client()}, kept()) -> ok.
-learn({Issuer, Client}, #kept{module = Module, store = Store}) ->
+-doc "Stores a dynamically registered client. A store that fails costs another registration.".
+-spec keep_client({Issuer :: binary(), erlmcp_oauth_registration:client()}, kept()) -> ok.
+keep_client({Issuer, Client}, #kept{module = Module, store = Store}) ->
     Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Client},
-    heard(Module:put({client, Issuer}, Value, Store)).
+    log_failure(Module:put({client, Issuer}, Value, Store)).
 
--doc "Forgets the client that registered itself with an issuer.".
--spec forget(Issuer :: binary(), kept()) -> ok.
-forget(Issuer, #kept{module = Module, store = Store}) ->
-    heard(Module:delete({client, Issuer}, Store)).
+-doc "Deletes the client that was registered dynamically with an issuer.".
+-spec drop_client(Issuer :: binary(), kept()) -> ok.
+drop_client(Issuer, #kept{module = Module, store = Store}) ->
+    log_failure(Module:delete({client, Issuer}, Store)).
 
--doc "The tokens of before, and the key that they are bound to.".
+-doc "Returns the stored tokens, and the key that they are bound to.".
 -spec tokens(kept()) ->
     {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->
@@ -99,7 +102,7 @@ tokens(#{~"resource" := Resource, ~"access_token" := Token, ~"type" := Type,
         {ok, End} ?= expires(Expires),
         {ok, maps:merge(#{resource => Resource, access_token => Token, type => Kind,
                           expires_at => End, requested => Requested, server => Server},
-                        known(Value, [refresh_token, refreshed_at]))}
+                        members(Value, [refresh_token, refreshed_at]))}
     end;
 tokens(_, _) ->
     malformed.
@@ -115,7 +118,7 @@ expires(_) -> malformed.
 server(Value) ->
     Names = [issuer, authorization_endpoint, token_endpoint, registration_endpoint, scopes,
              code_challenge_methods, auth_methods, client_metadata, iss],
-    case known(Value, Names) of
+    case members(Value, Names) of
         #{authorization_endpoint := Authorize, registration_endpoint := Register} = Server
           when map_size(Server) =:= length(Names) ->
             {ok, Server#{authorization_endpoint := url(Authorize),
@@ -127,28 +130,28 @@ server(Value) ->
 url(~"none") -> none;
 url(Url) -> Url.
 
--doc "Keeps tokens, and the key that they are bound to.".
--spec keep(erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none, kept()) -> ok.
-keep(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) ->
+-doc "Stores tokens, and the key that they are bound to.".
+-spec keep_tokens(erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none, kept()) -> ok.
+keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) ->
     Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Tokens},
     Bound = case Dpop of
                 none -> Value;
                 _ -> Value#{~"dpop" => erlmcp_dpop:to_map(Dpop)}
             end,
-    heard(Module:put(Key, Bound, Store)).
+    log_failure(Module:put(Key, Bound, Store)).
 
--doc "Drops the tokens.".
--spec drop(kept()) -> ok.
-drop(#kept{module = Module, store = Store, tokens = Key}) ->
-    heard(Module:delete(Key, Store)).
+-doc "Deletes the tokens.".
+-spec drop_tokens(kept()) -> ok.
+drop_tokens(#kept{module = Module, store = Store, tokens = Key}) ->
+    log_failure(Module:delete(Key, Store)).
 
 written(Truth) when is_boolean(Truth) -> Truth;
 written(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
 written(#{} = Map) -> #{atom_to_binary(Name) => written(Value) || Name := Value <- Map};
 written(Value) -> Value.
 
-%% The token serves without it.
-heard(ok) ->
+%% The token serves without the store.
+log_failure(ok) ->
     ok;
-heard({error, Reason}) ->
+log_failure({error, Reason}) ->
     erlmcp_log:report(warning, #{what => token_store_failed, reason => Reason}).

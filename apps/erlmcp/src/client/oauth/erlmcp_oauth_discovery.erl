@@ -1,11 +1,12 @@
 -module(erlmcp_oauth_discovery).
 -moduledoc """
-Finds the authorization server of an MCP server: the resource's metadata (RFC 9728), then the
-authorization server's (RFC 8414, OpenID Connect Discovery). It runs in the process that asks.
+The discovery of an MCP server's authorization server: first the resource's metadata (RFC 9728),
+then the authorization server's (RFC 8414, OpenID Connect Discovery). It runs in the process that
+asks.
 
-An MCP server that has no such metadata is one of 2025-03-26, which is its own authorization server:
-its metadata is at its origin, or else its endpoints have the names that revision gives them. Where
-the client was told the issuer, that is asked instead.
+An MCP server without such metadata is one of 2025-03-26, and its own authorization server. Its
+metadata is at its origin, or its endpoints have the default names of that revision. A client that
+was given the issuer asks that issuer instead.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 
@@ -17,15 +18,15 @@ Internal.
 -export_type([place/0, server/0, reason/0]).
 
 -doc """
-Where tokens come from. `resource` is byte for byte what the resource's metadata says; `scopes` are
-those that it names, if it does.
+The origin of an MCP server's tokens. `resource` is byte for byte the value in the resource's
+metadata, and `scopes` are the scopes that it names, if any.
 """.
 -type place() :: #{
     resource := binary(),
     scopes := [binary()] | none,
     server := server()
 }.
--doc "The metadata of an authorization server, as far as it is used.".
+-doc "The used part of an authorization server's metadata.".
 -type server() :: #{
     issuer := binary(),
     authorization_endpoint := binary() | none,
@@ -48,8 +49,8 @@ those that it names, if it does.
 -define(LIST, 200).
 
 -doc """
-The place of an MCP server's tokens. `Named` is the metadata's URL that the challenge names, or
-`none`; `Issuer` the one to choose where several are offered, or `none` for the first.
+Finds the place of an MCP server's tokens. `metadata` is the metadata's URL in the challenge, or
+`none`; `issuer` is the one to choose among several, or `none` for the first.
 """.
 -spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
              erlmcp_fetch:settings()) ->
@@ -80,7 +81,7 @@ chosen(Issuer, Issuers) ->
         false -> {error, {issuer_not_offered, Issuer, Issuers}}
     end.
 
-%% What the challenge names must be there; what is only looked for may be missing.
+%% Metadata that the challenge names must exist; metadata at a default place may be missing.
 resource(ServerUrl, none, Settings) ->
     probed(erlmcp_oauth_url:resource_metadata(ServerUrl), ServerUrl, Settings);
 resource(ServerUrl, Named, Settings) ->
@@ -115,7 +116,7 @@ matches(Resource, ServerUrl) ->
         false -> {error, {resource_mismatch, Resource}}
     end.
 
-%% The metadata of the authorization server that is this issuer.
+%% The metadata of the authorization server with this issuer.
 server(Issuer, #{plain := Plain} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},
@@ -126,7 +127,7 @@ server(Issuer, #{plain := Plain} = Settings) ->
         {error, _} = Error -> Error
     end.
 
-%% Whether a token can be had there: before a user logs in, and not after.
+%% Checks the token endpoint before a user logs in, and not after.
 usable(#{token_endpoint := Url, issuer := Issuer} = Server, Settings) ->
     maybe
         ok ?= erlmcp_outbound_hosts:endpoint(Url, Issuer, Settings),
@@ -200,7 +201,7 @@ named(Url, Settings) ->
         {error, _} = Error -> Error
     end.
 
-%% A page of HTML under status 200 is what some web servers have for every path.
+%% Some web servers answer every path with a page of HTML and status 200.
 looked_for(Url, Settings) ->
     case erlmcp_fetch:get_json(Url, Settings) of
         {ok, #{status := 200, json := {ok, #{} = Document}}} -> {ok, Document};

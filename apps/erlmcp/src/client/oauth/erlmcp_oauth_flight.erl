@@ -1,9 +1,8 @@
 -module(erlmcp_oauth_flight).
 -moduledoc """
-A flow in a process of its own, linked to the one that starts it, which is told what comes of it:
-`{learned, Pid, {issuer, Issuer} | {host, Consent} | login}` while it goes on and
-`{landed, Pid, Result}` at its end. Tokens are in a fun, so that no message prints them, and a crash
-is a result like others.
+A flow in a process of its own, linked to its starter. The starter gets `{learned, Pid, {issuer,
+Issuer} | {host, Consent} | login}` during the flow, and `{landed, Pid, Result}` at its end. Tokens
+are in a fun, so that no message prints them. A crash is an ordinary result.
 
 Internal.
 """.
@@ -13,8 +12,8 @@ Internal.
 -export_type([before/0, result/0]).
 
 -doc """
-What is known before. `tokens` and `dpop` are funs, for what they hold is secret; `consents` are the
-hosts that were allowed.
+The state before a flow. `tokens` and `dpop` are funs, since their values are secret; `consents` are
+the hosts that were allowed.
 """.
 -type before() :: #{
     server_url := binary(),
@@ -30,10 +29,10 @@ hosts that were allowed.
     {ok, fun(() -> erlmcp_oauth_token:tokens())}
     | {error, erlmcp_oauth_flow:reason() | {crashed, Incident :: binary()}}.
 
-%% A token that is refused so soon after it was refreshed is not one that ended.
+%% A token that is refused so soon after its refresh has not just expired.
 -define(NEW_SECONDS, 30).
 
--doc "Starts it. `Deadline` is in milliseconds of `erlang:monotonic_time/1`.".
+-doc "Starts the flow. `Deadline` is in milliseconds of `erlang:monotonic_time/1`.".
 -spec start(erlmcp_oauth_flow:intent(), before(), Deadline :: integer()) -> pid().
 start(Intent, Before, Deadline) ->
     Owner = self(),
@@ -60,7 +59,7 @@ usable(none, _) -> none;
 usable(Tokens, {login, _}) -> refreshable(Tokens());
 usable(Tokens, _) -> Tokens().
 
-%% What was just refreshed is not refreshed again: the server does not want it.
+%% The server does not accept a token that was just refreshed, so another refresh would not help.
 refreshable(#{refreshed_at := At} = Tokens) ->
     case erlang:system_time(second) - At < ?NEW_SECONDS of
         true -> maps:remove(refresh_token, Tokens);
@@ -70,14 +69,14 @@ refreshable(Tokens) ->
     Tokens.
 
 learned({client, Issuer, Client}, Kept, _) ->
-    erlmcp_oauth_credentials:learn({Issuer, Client}, Kept);
+    erlmcp_oauth_credentials:keep_client({Issuer, Client}, Kept);
 learned({forget, Issuer}, Kept, _) ->
-    erlmcp_oauth_credentials:forget(Issuer, Kept);
+    erlmcp_oauth_credentials:drop_client(Issuer, Kept);
 learned(What, _, Owner) ->
     Owner ! {learned, self(), What},
     ok.
 
-%% Whatever the stack of a crash shows may be a secret, but for its places.
+%% The arguments in the stack of a crash may be secrets, so only its places are logged.
 flown(Intent, Before, Deadline, Owner) ->
     try erlmcp_oauth_flow:run(Intent, context(Intent, Before, Deadline, Owner)) of
         {ok, Tokens} -> {ok, fun() -> Tokens end};

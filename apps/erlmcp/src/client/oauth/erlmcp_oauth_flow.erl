@@ -1,10 +1,10 @@
 -module(erlmcp_oauth_flow).
 -moduledoc """
-From a challenge to a token: where it is to be had, whether the one we have can be renewed, what to
-ask for. It runs in the process that asks, which may take as long as a user does.
+The way from a challenge to a token: discovery, renewal or login, and the choice of scopes. It runs
+in the process that asks, for as long as a user takes.
 
-The metadata of the resource is read at each challenge, since its authorization server may be
-another one now; what belonged to the one before is not shown to it.
+The metadata of the resource is read at each challenge, since the authorization server may have
+changed. Credentials of the old one are not shown to the new one.
 
 Internal.
 """.
@@ -14,17 +14,19 @@ Internal.
 -export_type([intent/0, challenge/0, context/0, reason/0]).
 
 -doc """
+The purpose of a flow.
+
 - `login`: there is no token, or it is not accepted (any more).
-- `step_up`: it is not enough.
-- `renew`: it ends.
+- `step_up`: the token's scopes are not enough.
+- `renew`: the token ends soon.
 """.
 -type intent() :: {login, challenge()} | {step_up, challenge()} | renew.
--doc "What a challenge says: the URL of the resource's metadata, and scopes.".
+-doc "The content of a challenge: the URL of the resource's metadata, and scopes.".
 -type challenge() :: #{metadata := binary() | none, scopes := [binary()]}.
 -doc """
-What a flow knows. `tokens` are those of before. `issuer` is the one that the client's own
-credentials are for, if that is known. `known` and `learned` read and write what was registered;
-`learned` is told, too, when a login begins.
+The input of a flow. `tokens` are the previous ones. `issuer` is the one that the client's own
+credentials belong to, if known. `known` and `learned` read and write registrations; `learned` is
+also called when a login begins.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -61,7 +63,7 @@ run(renew, #{tokens := #{server := Server} = Tokens} = Context) ->
 run({login, Challenge}, Context) ->
     maybe
         {ok, Place} ?= located(Challenge, Context),
-        again ?= kept(Place, Context),
+        again ?= try_refresh(Place, Context),
         erlmcp_oauth_grant:tokens(Place, first(Challenge, Place, Context), Context)
     end;
 run({step_up, Challenge}, #{tokens := #{requested := Before}} = Context) ->
@@ -87,7 +89,7 @@ expected(#{settings := #{issuer := Issuer}}) -> Issuer;
 expected(#{settings := #{client_id := _}, issuer := Issuer}) -> Issuer;
 expected(#{}) -> none.
 
-%% Credentials that do not say whose they are belong to the first issuer that they were used with.
+%% Credentials without an issuer belong to the first issuer that they were used with.
 bound(none, #{server := #{issuer := Found}}, #{settings := #{client_id := _}} = Context) ->
     (maps:get(learned, Context))({issuer, Found});
 bound(none, _, _) ->
@@ -97,17 +99,17 @@ bound(Expected, #{server := #{issuer := Expected}}, _) ->
 bound(Expected, #{server := #{issuer := Found}}, _) ->
     {error, {issuer_changed, Expected, Found}}.
 
-%% A refresh token goes to who issued it. Refused, it is worth nothing, and the login begins anew.
-kept(#{server := #{issuer := Issuer} = Server, resource := Resource},
-     #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
-                   resource := Resource} = Tokens} = Context) ->
+%% A refresh token goes to its issuer only. A refused one is worthless, and the login begins anew.
+try_refresh(#{server := #{issuer := Issuer} = Server, resource := Resource},
+            #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
+                          resource := Resource} = Tokens} = Context) ->
     case refreshed(Tokens#{server := Server}, Context) of
         {ok, New} -> {ok, New};
         {error, {token_refused, Status, _, _}} when Status < 500 -> again;
         {error, {no_client, _}} -> again;
         {error, _} = Error -> Error
     end;
-kept(_, _) ->
+try_refresh(_, _) ->
     again.
 
 refreshed(Tokens, Context) ->
@@ -116,7 +118,7 @@ refreshed(Tokens, Context) ->
         erlmcp_oauth_token:refresh(Tokens, Client, Context)
     end.
 
-%% A client may have registered itself again since, for another server of the same issuer.
+%% The client of the token, since another server of the same issuer may have registered a newer one.
 owner(#{client := Client}, _) -> {ok, Client};
 owner(#{server := Server}, Context) -> erlmcp_oauth_registration:configured(Server, Context).
 
@@ -125,7 +127,7 @@ first(#{scopes := Challenged}, #{scopes := Supported, server := Server},
     Scopes = erlmcp_oauth_scope:first(Challenged, Configured, Supported),
     offline(erlmcp_oauth_scope:union(before(Server, Context), Scopes), Server, Context).
 
-%% What was asked for before stays, unless that was of another authorization server.
+%% Earlier scopes are asked for again, unless they were another authorization server's.
 before(#{issuer := Issuer}, #{tokens := #{server := #{issuer := Issuer}, requested := Before}}) ->
     Before;
 before(_, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_grant).
 -moduledoc """
-How a token is come by: a user's login, or one of the grants without a user. It runs in the process
-that asks. None of them is tried in place of another.
+The grants: a user's login, or one of the grants without a user. It runs in the process that asks.
+No grant is tried in place of another.
 
 Sources: specification 2026-07-28, "Authorization"; the extensions OAuth Client Credentials,
 Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC 8693.
@@ -14,7 +14,7 @@ Internal.
 -define(TOKEN_TYPE, "urn:ietf:params:oauth:token-type:").
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
--doc "Tokens of a place, asked for with these scopes.".
+-doc "Gets tokens of a place with these scopes, by the grant of the settings.".
 -spec tokens(erlmcp_oauth_discovery:place(), Scopes :: [binary()], erlmcp_oauth_flow:context()) ->
     {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.
 tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) ->
@@ -72,17 +72,18 @@ at_provider(#{client_id := Id, client_secret := Secret}) ->
 at_provider(#{client_id := Id}) ->
     #{client_id => Id, auth => none}.
 
-%% The identity provider is named by the user, and not by any server.
+%% The identity provider is chosen by the user, and not by any server.
 provider_context(#{fetch := Fetch} = Context) ->
     Context#{fetch := (maps:remove(hosts, Fetch))#{plain := [loopback]}}.
 
 login(_, _, #{settings := #{browser := none}}) ->
     {error, {browser, none}};
-%% Somebody else waits for the browser at a redirect URI that was set; ours is waited for here.
+%% With a configured redirect URI, the user's own program waits for the browser; otherwise the
+%% loopback listener does.
 login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Browser}} = Context) ->
     maybe
         {ok, Client, Pending} ?=
-            begun(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
+            begin_login(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
         {ok, Redirected} ?= sent(Browser(erlmcp_oauth_code:url(Pending))),
         redeemed(Redirected, Client, Pending, Context)
     end;
@@ -90,7 +91,7 @@ login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
     State = erlmcp_oauth_code:state(),
     Reference = make_ref(),
     AuthorizeUrl = fun(RedirectUri) ->
-        case begun(Place, RedirectUri, Scopes, State, Context) of
+        case begin_login(Place, RedirectUri, Scopes, State, Context) of
             {ok, Client, Pending} ->
                 self() ! {Reference, Client, Pending},
                 erlmcp_oauth_code:url(Pending);
@@ -111,8 +112,8 @@ login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
         throw:{Reference, Reason} -> {error, Reason}
     end.
 
-%% A registration serves again where the redirect is the same, and so its port is the one to have.
-%% With another one a server that refuses it would tell so to the user alone (RFC 8252, 7.3).
+%% A registration can be reused if the redirect URI is the same, so its port is preferred. A server
+%% that refuses another port would tell only the user (RFC 8252, 7.3).
 listener(State, #{server := Server}, #{settings := Settings} = Context) ->
     Given = (maps:get(loopback, Settings, #{}))#{state => State},
     Options = maps:merge(Given, #{open => Browser || #{browser := Browser} <- [Settings]}),
@@ -128,7 +129,7 @@ sent({ok, Redirected}) when is_binary(Redirected) -> {ok, Redirected};
 sent({error, Reason}) -> {error, {browser, Reason}};
 sent(_) -> {error, {browser, no_answer}}.
 
-begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
+begin_login(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
     #{learned := Learned} = Context,
     maybe
         ok ?= browsed(Server, Context),
@@ -140,7 +141,7 @@ begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
         {ok, Client, Pending}
     end.
 
-%% The browser looks the host up for itself, and goes where its user sees it go.
+%% The browser resolves the host itself, and its user sees where it goes.
 browsed(#{authorization_endpoint := none}, _) -> ok;
 browsed(#{authorization_endpoint := Url, issuer := Issuer}, #{fetch := Fetch}) ->
     erlmcp_outbound_hosts:endpoint(Url, Issuer, Fetch).

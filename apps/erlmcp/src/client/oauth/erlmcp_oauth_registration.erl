@@ -1,9 +1,9 @@
 -module(erlmcp_oauth_registration).
 -moduledoc """
-Who the client is at an authorization server: registered before, by its own metadata document, or
-by dynamic registration, in this order. It runs in the process that asks.
+The client's identity at an authorization server: registered before, by its own metadata document,
+or by dynamic registration, in this order. It runs in the process that asks.
 
-What one authorization server issued is used with that issuer alone.
+Credentials of one authorization server are used with that issuer alone.
 
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
 
@@ -15,8 +15,8 @@ Internal.
 -export_type([client/0, reason/0]).
 
 -doc """
-A client of one authorization server. `auth` is how it says so at the token endpoint;
-`redirect_uri` is that of one that registered itself, `expires_at` (seconds) when its secret ends.
+A client of one authorization server. `auth` is its method at the token endpoint. A dynamically
+registered client has its `redirect_uri` and, in seconds, the end of its secret (`expires_at`).
 """.
 -type client() :: #{
     client_id := binary(),
@@ -32,14 +32,16 @@ A client of one authorization server. `auth` is how it says so at the token endp
     | {registration_refused, Status :: pos_integer(), Error :: binary() | none,
        Description :: binary() | none}.
 
--doc "The client for a login that comes back to this redirect URI; it registers itself if need be.".
+-doc """
+Returns the client for a login that comes back to `RedirectUri`, and registers one if needed.
+""".
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->
     {ok, client()} | {error, reason()}.
 client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
     case set(Server, Context) of
         none ->
-            case known(Issuer, Context) of
+            case stored_client(Issuer, Context) of
                 {ok, #{redirect_uri := RedirectUri} = Client} -> {ok, Client};
                 _ -> register(Server, RedirectUri, Context)
             end;
@@ -47,17 +49,17 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
             Set
     end.
 
--doc "Where a login comes back to that the client registered itself for before.".
+-doc "Returns the redirect URI of an earlier dynamic registration.".
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.
 redirect_uri(#{issuer := Issuer}, Context) ->
-    case known(Issuer, Context) of
+    case stored_client(Issuer, Context) of
         {ok, #{redirect_uri := Uri}} -> {ok, Uri};
         _ -> none
     end.
 
 -doc """
-The client as its own settings have it at an authorization server: registered before, or by its
+Returns the client that the settings give for an authorization server: registered before, or by its
 metadata document. Such a client needs no registration.
 """.
 -spec configured(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
@@ -99,7 +101,7 @@ first_of(Known, Methods) ->
         [] -> none
     end.
 
-known(Issuer, #{known := Known}) ->
+stored_client(Issuer, #{known := Known}) ->
     case Known(Issuer) of
         {ok, #{expires_at := Until} = Client} ->
             case Until > erlang:system_time(second) of
@@ -138,7 +140,7 @@ document(Method, RedirectUri, #{client_name := Name, dpop := Dpop}) ->
         false -> Document
     end.
 
-%% What comes back to the machine itself is an application on it.
+%% A redirect to the machine itself belongs to a native application.
 application_type(RedirectUri) ->
     {ok, {_, Host, _}} = erlmcp_oauth_url:origin(RedirectUri),
     case erlmcp_oauth_url:loopback(Host) of
@@ -174,5 +176,5 @@ expiry(_) ->
     #{}.
 
 refused(Status, Document) ->
-    {error, {registration_refused, Status, erlmcp_oauth_token:said(~"error", Document),
-             erlmcp_oauth_token:said(~"error_description", Document)}}.
+    {error, {registration_refused, Status, erlmcp_oauth_token:error_text(~"error", Document),
+             erlmcp_oauth_token:error_text(~"error_description", Document)}}.

@@ -1,22 +1,22 @@
 -module(erlmcp_oauth_token).
 -moduledoc """
-The token endpoint: a grant goes there with what says who the client is, and a token comes back. It
-runs in the process that asks. A token is taken only if it can stand in a header, and is of the kind
-that was asked for.
+The token endpoint: a grant goes there with the client's authentication, and a token comes back. It
+runs in the process that asks. A token is accepted only if it can stand in a header, and is of the
+requested kind.
 
 Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 9449, sections 5 and 8.
 
 Internal.
 """.
 
--export([request/5, exchange/4, refresh/3, said/2]).
+-export([request/5, exchange/4, refresh/3, error_text/2]).
 
 -export_type([tokens/0, reason/0]).
 
 -doc """
-What was granted. `expires_at` is in seconds of system time; `requested` the scopes asked for,
-whatever was granted of them; `client` who it was granted to, if that registered itself;
-`refreshed_at` is there if it came by a refresh token.
+The granted tokens. `expires_at` is in seconds of system time. `requested` are the scopes that were
+asked for, whatever was granted. `client` is the holder if it was registered dynamically.
+`refreshed_at` is there if a refresh token was used.
 """.
 -type tokens() :: #{
     resource := binary(),
@@ -30,8 +30,8 @@ whatever was granted of them; `client` who it was granted to, if that registered
     refreshed_at => integer()
 }.
 -doc """
-`token_refused` has the error that the authorization server names and what it says of it, as far as
-that is text; `token` what is wrong with its answer.
+The reason for which no token was granted. `token_refused` has the error and the description of the
+authorization server, as far as they are text; `token` names the wrong member of its answer.
 """.
 -type reason() ::
     erlmcp_fetch:reason()
@@ -76,8 +76,8 @@ refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Conte
     end.
 
 -doc """
-Exchanges a token at an identity provider for the assertion that another authorization server takes
-(RFC 8693). What is asked for is no access token, and has no proof.
+Exchanges a token at an identity provider for the assertion that another authorization server
+accepts (RFC 8693). The assertion is not an access token, and no proof is sent.
 """.
 -spec exchange(Url :: binary(), [{binary(), binary()}], erlmcp_oauth_registration:client(),
                erlmcp_oauth_flow:context()) ->
@@ -104,7 +104,7 @@ authenticated(Url, Audience, Form, Client, #{settings := Settings} = Context) ->
         posted(Url, Headers, Form ++ Parameters, #{}, Context)
     end.
 
-%% The authorization server may want a nonce in the proof, and says so once.
+%% The authorization server may require a nonce in the proof, which is tried once.
 posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := none}) when Claims =:= #{} ->
     erlmcp_fetch:post_form(Url, Headers, Form, Fetch);
 posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
@@ -117,7 +117,7 @@ posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
             Answer
     end.
 
-%% A client that the authorization server does not know any more is registered anew next time.
+%% A client that the authorization server no longer knows is registered anew next time.
 accepted(Answer, Issuer, Client, #{learned := Learned}) ->
     case accepted(Answer) of
         {error, {token_refused, _, ~"invalid_client", _}} = Error
@@ -131,8 +131,8 @@ accepted(Answer, Issuer, Client, #{learned := Learned}) ->
 accepted(#{status := 200, json := {ok, #{} = Document}}) ->
     {ok, Document};
 accepted(#{status := Status, json := {ok, #{} = Document}}) ->
-    {error, {token_refused, Status, said(~"error", Document),
-             said(~"error_description", Document)}};
+    {error, {token_refused, Status, error_text(~"error", Document),
+             error_text(~"error_description", Document)}};
 accepted(#{status := Status}) ->
     {error, {token_refused, Status, none, none}}.
 
@@ -149,7 +149,7 @@ tokens(#{~"access_token" := _}, _) ->
 tokens(_, _) ->
     {error, {token, access_token}}.
 
-%% Who wants bound tokens has no use for one that anybody can show.
+%% A client that requires bound tokens refuses one that any holder can use.
 kind(~"bearer", #{dpop := none}) -> {ok, bearer};
 kind(~"dpop", #{dpop := Key}) when Key =/= none -> {ok, dpop};
 kind(_, _) -> {error, {token, token_type}}.
@@ -160,7 +160,7 @@ refresh_token(#{~"refresh_token" := Token}) when is_binary(Token), Token =/= ~""
 refresh_token(_) ->
     #{}.
 
-%% In a header it must be one word of visible characters.
+%% In a header the token must be one word of visible characters.
 is_token(Token) ->
     is_binary(Token) andalso Token =/= ~"" andalso byte_size(Token) =< ?TOKEN_BYTES andalso
         << <<Byte>> || <<Byte>> <= Token, Byte > 32, Byte < 127 >> =:= Token.
@@ -171,10 +171,11 @@ expiry(_) ->
     infinity.
 
 -doc """
-What the authorization server says in a member of an error: a short text in ASCII, or `none`.
+Returns the text of a member of an authorization server's error, short and in ASCII; `none` if it is
+not text.
 """.
--spec said(Name :: binary(), #{binary() => term()}) -> binary() | none.
-said(Name, Document) ->
+-spec error_text(Name :: binary(), #{binary() => term()}) -> binary() | none.
+error_text(Name, Document) ->
     case Document of
         #{Name := Text} when is_binary(Text) -> erlmcp_printable:part(Text, ?SAID_BYTES);
         #{} -> none

@@ -1,13 +1,13 @@
 -module(erlmcp_oauth_tokens).
 -moduledoc """
-The process that has the token of one client at one MCP server, in a table that others read
-(`m:erlmcp_authorizer`). When the token is refused, or is about to end, a flight goes for another
-(`m:erlmcp_oauth_flight`): one at a time, and whoever asks for it waits for that. It goes on when
-those who asked give up, since a user may take minutes for a login.
+The process that owns the token of one client at one MCP server, in a table that others read
+(`m:erlmcp_authorizer`). When the token is refused or about to end, a flight gets another one
+(`m:erlmcp_oauth_flight`). At most one flight runs at a time, and further requests wait for it. It
+goes on when its callers give up, since a login may take minutes.
 
-Secrets are in the table and in funs. None is in the state as it prints, or in a message. The rows
-of the table: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time;
-`{key, Key}` of proofs; `{nonce, Nonce}`, the server's latest.
+Secrets are in the table and in funs, so neither the printed state nor a message has any. The table
+has the row `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time. Two
+more are `{key, Key}` of proofs and `{nonce, Nonce}`, the server's latest.
 
 Internal.
 """.
@@ -32,7 +32,7 @@ Internal.
     tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
     digest = none :: none | binary(),
     issuer = none :: none | binary(),
-    %% how far inside the server's outermost address lies, of those that it was reached at
+    %% The level of the outermost address that the server was reached at.
     reached = none :: erlmcp_outbound_hosts:depth() | none,
     flight = none :: none | #flight{},
     logins = [] :: [integer()],
@@ -40,18 +40,18 @@ Internal.
     consents = [] :: [erlmcp_outbound_hosts:consent()]
 }).
 
-%% A flight without a user has no reason to take longer.
+%% Milliseconds of a flight without a user.
 -define(FLIGHT_MS, 90_000).
 -define(WAITERS, 10_000).
 -define(CONSENTS, 100).
-%% Logins within ten minutes. Those of a user open a browser.
+%% Logins within ten minutes. Each login of a user opens a browser.
 -define(LOGIN_WINDOW_MS, 600_000).
 -define(USER_LOGINS, 6).
 -define(OTHER_LOGINS, 60).
-%% How long before its end a token is renewed, at most; a tenth of its time otherwise.
+%% Seconds before its end that a token is renewed, at most; otherwise a tenth of its remaining life.
 -define(EARLY_SECONDS, 30).
 
--doc "Starts it, linked to the calling process, for the server of this URL.".
+-doc "Starts the process for the server of this URL, linked to the calling process.".
 -spec start_link(ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, pid()} | {error, {store, erlmcp_token_store:reason()}}.
 start_link(ServerUrl, Settings) ->
@@ -60,7 +60,7 @@ start_link(ServerUrl, Settings) ->
         {error, {store, _} = Reason} -> {error, Reason}
     end.
 
--doc "What tells one token from another, without being one.".
+-doc "Returns a digest that tells one token from another, without revealing it.".
 -spec digest(Token :: binary()) -> binary().
 digest(Token) ->
     crypto:hash(sha256, Token).
@@ -137,7 +137,7 @@ handle_info({timeout, Timer, flight},
     exit(Pid, kill),
     {noreply, landed({error, timeout}, Flight, State#state{flight = none})};
 handle_info({'EXIT', Pid, _}, #state{flight = #flight{pid = Pid} = Flight} = State) ->
-    %% Killed from outside: whatever it does itself it reports before its end.
+    %% Killed from outside: a flight reports its own failures before its end.
     {noreply, landed({error, {crashed, ~"killed"}}, Flight, State#state{flight = none})};
 handle_info(_, State) ->
     {noreply, State}.
@@ -149,7 +149,7 @@ terminate(_, _) ->
     ok.
 
 decided(Used, Status, Challenge, Nonce, #state{digest = Digest} = State) ->
-    %% Somebody else may have got another token since.
+    %% Another caller may have got another token since.
     case Used =/= Digest andalso serves(State) of
         true -> retry;
         false -> decided_anew(Used, Status, Challenge, Nonce, State)
@@ -234,17 +234,17 @@ landed(Result, #flight{timer = Timer, waiters = Waiters, intent = Intent}, State
     Landed.
 
 outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
-    ok = erlmcp_oauth_credentials:keep(Tokens(), Dpop(), Kept),
+    ok = erlmcp_oauth_credentials:keep_tokens(Tokens(), Dpop(), Kept),
     {retry, installed(Tokens(), State)};
 outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
     {retry, dropped(State)};
 outcome({error, _} = Error, _, State) ->
     {Error, State}.
 
-%% The server's next challenge says what is to be done. What was asked for is asked for again.
+%% The next challenge of the server decides what to do. Earlier scopes are asked for again.
 dropped(#state{table = Table, kept = Kept, tokens = Tokens} = State) ->
     true = ets:delete(Table, token),
-    ok = erlmcp_oauth_credentials:drop(Kept),
+    ok = erlmcp_oauth_credentials:drop_tokens(Kept),
     Rest = maps:remove(refresh_token, Tokens()),
     State#state{tokens = fun() -> Rest end, digest = none}.
 

@@ -1,6 +1,6 @@
 -module(erlmcp_token_store_ets).
 -moduledoc """
-Tokens in memory: they end with the process that opened the store. At most 1000 of them. It takes no
+Tokens in memory, at most 1000. They end with the process that opened the store. It takes no
 options.
 
 Internal.
@@ -46,7 +46,7 @@ delete(Key, Table) ->
                  ok
              end).
 
-%% The error of a table that is gone has the arguments with it, and they are secrets.
+%% The error of a missing table would contain the arguments, which are secrets.
 in_table(Access) ->
     try
         Access()

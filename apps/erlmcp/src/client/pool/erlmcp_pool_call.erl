@@ -1,17 +1,17 @@
 -module(erlmcp_pool_call).
 -moduledoc """
-A call of a pool: at one member and, where it may be tried again, at others, within one deadline.
-Runs in the process that calls.
+A call of a pool: it runs at one member and, where repeating is safe, at others, within one
+deadline. Runs in the process that calls.
 
 Internal.
 """.
 
 -export([run/3, start/4, cancel/2]).
 
-%% Milliseconds of the first pause where no other member is left to try.
+%% The least pause before members are tried again, in milliseconds; jitter adds up to as much.
 -define(PAUSE, 50).
 
--doc "Runs an operation at a member. The call options `key` and `repeatable` are the pool's.".
+-doc "Runs an operation at a member. The call options `key` and `repeatable` are for the pool.".
 -spec run(erlmcp_client:operation(), erlmcp_pool_members:pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
 run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
@@ -25,7 +25,7 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     Begun = erlang:monotonic_time(millisecond),
     try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, {Retries, none}).
 
-%% Left is how many tries follow this one, and Last what came of the one before.
+%% `Left` counts the tries after this one, and `Last` is the outcome of the one before.
 try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Left, Last}) ->
     case {erlmcp_pool_members:pick(Key, Tried, Pool), Last} of
         {{ok, Index, Client}, _} ->
@@ -43,19 +43,19 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Left, Last}) ->
         {{error, _}, {some, Outcome}} when Tried =:= [] ->
             Outcome;
         {{error, _}, _} ->
-            %% All were tried: they are again, after a pause.
+            %% All members were tried. After a pause they are tried again.
             receive
             after ?PAUSE + rand:uniform(?PAUSE) ->
                 try_at(Operation, Options, {Key, [], Pool}, Repeatable, {Left, Last})
             end
     end.
 
-%% What is left of the call's time, which begins with its first try.
+%% The rest of the call's time, which begins with its first try.
 in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
     Timeout = maps:get(timeout, Options, Default),
     Options#{timeout => max(1, Begun + Timeout - erlang:monotonic_time(millisecond))}.
 
-%% What tells of the member, and not of the call.
+%% Failures that are the member's, and not the call's.
 verdict({error, {connect, _}}) -> failed;
 verdict({error, {closed, _}}) -> failed;
 verdict({error, {timeout, _}}) -> failed;
@@ -75,7 +75,7 @@ is_repeated({error, {closed, _}}, Repeatable) -> Repeatable;
 is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso Repeatable;
 is_repeated(_, _) -> false.
 
--doc "The same without waiting, see `erlmcp_client:async/3`.".
+-doc "Starts an operation without waiting for it, as described at `erlmcp_client:async/3`.".
 -spec start(erlmcp_client:operation(), erlmcp_pool_members:pool(), map(), pid()) ->
     reference().
 start(Operation, #{members := Table} = Pool, Options, Receiver) ->
@@ -91,7 +91,7 @@ start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Pid ! {go, Reference},
     Reference.
 
-%% The table ends with the pool; its calls are told by its members.
+%% The table ends with the pool, whose members then tell the callers.
 in_table(Access) ->
     try
         Access()
@@ -117,7 +117,7 @@ waited(Run, Receiver, Reference) ->
             {error, cancelled}
     end.
 
--doc "Cancels what `start/4` started.".
+-doc "Cancels a call that `start/4` started.".
 -spec cancel(reference(), erlmcp_pool_members:pool()) -> ok.
 cancel(Reference, #{members := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,

@@ -1,12 +1,12 @@
 -module(erlmcp_pool_members).
 -moduledoc """
-The members of a pool, and which one a call goes to. No process: how many calls run at a member its
-client knows, and its circuit breaker (`erlmcp_breaker`) is numbers that every call changes itself.
+The members of a pool, and the choice of one for a call. No process is asked: the clients' own
+tables count running calls, and a breaker (`erlmcp_breaker`) is atomics that calls change.
 
 Internal.
 """.
 
--export([new/3, joined/3, pick/3, leave/3, info/1]).
+-export([new/3, member_started/3, pick/3, leave/3, info/1]).
 -export([settings/2, member/1, pids/1]).
 
 -export_type([pool/0, index/0]).
@@ -17,7 +17,7 @@ Internal.
     options := map()
 }.
 
--doc "A pool whose members are to come.".
+-doc "Creates a pool whose members are not started yet.".
 -spec new(pid(), [erlmcp_client_options:settings(), ...], map()) -> pool().
 new(Pid, Members, Options) ->
     Table = ets:new(members, [public, {read_concurrency, true}]),
@@ -30,21 +30,21 @@ new(Pid, Members, Options) ->
     Breakers = list_to_tuple([erlmcp_breaker:new(Breaker) || _ <- Members]),
     #{pool => Pid, members => Table, breakers => Breakers, size => Size, options => Options}.
 
--doc "What a member is started with.".
+-doc "Returns the settings that a member is started with.".
 -spec settings(index(), pool()) -> erlmcp_client_options:settings().
 settings(Index, #{members := Table}) ->
     ets:lookup_element(Table, {settings, Index}, 2).
 
--doc "A member has started, or started again.".
--spec joined(index(), pid(), pool()) -> ok.
-joined(Index, Pid, #{members := Table}) ->
+-doc "Records that a member has started, or started again.".
+-spec member_started(index(), pid(), pool()) -> ok.
+member_started(Index, Pid, #{members := Table}) ->
     true = ets:update_element(Table, Index, {2, Pid}),
     ok.
 
 -doc """
-A member for a call: the one of the key, or the one with the fewest calls, of those that work and
-are not in `Except`. Without one, the milliseconds until one may be tried. What came of the call has
-to be told to `leave/3`.
+Picks a member for a call among those that work and are not in `Except`. With a key it is the member
+of the key, otherwise the one with the fewest calls. Without such a member it returns the
+milliseconds until one may be tried. The caller must report the outcome with `leave/3`.
 """.
 -spec pick(Key :: {key, term()} | none, Except :: [index()], pool()) ->
     {ok, index(), erlmcp_client_connection:client()}
@@ -77,13 +77,13 @@ take([{_, Index, Client} | Ranked], Others, Pool) ->
         {open, _} -> take(Ranked, Others, Pool)
     end.
 
--doc "A call has left a member, which served it or failed.".
+-doc "Reports the end of a call at a member, which served it or failed.".
 -spec leave(index(), served | failed, pool()) -> ok.
 leave(Index, Outcome, Pool) ->
     _ = erlmcp_breaker:leave(breaker(Index, Pool), Outcome),
     ok.
 
--doc "The client with the fewest calls, for what is no call.".
+-doc "Returns the client with the fewest calls, for operations that are not calls.".
 -spec member(pool()) ->
     {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.
 member(Pool) ->
@@ -95,12 +95,12 @@ member(Pool) ->
             Error
     end.
 
--doc "Every member that runs.".
+-doc "Returns the processes of all members that run.".
 -spec pids(pool()) -> [pid()].
 pids(#{members := Table}) ->
     [Pid || {Index, Pid, _} <- ets:tab2list(Table), is_integer(Index), is_pid(Pid)].
 
--doc "See `erlmcp_pool:info/1`.".
+-doc "Returns what `erlmcp_pool:info/1` returns.".
 -spec info(pool()) -> [map()].
 info(#{members := Table} = Pool) ->
     [#{target => Target, state => erlmcp_breaker:state(breaker(Index, Pool)),

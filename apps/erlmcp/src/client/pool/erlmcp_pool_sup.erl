@@ -1,12 +1,12 @@
 -module(erlmcp_pool_sup).
--moduledoc "The supervisor of a pool's clients; they are started again, each by itself. Internal.".
+-moduledoc "The supervisor of a pool's clients, which restarts each by itself. Internal.".
 
 -behaviour(supervisor).
 
 -export([start_link/3, stop/1]).
 -export([init/1, start_member/2]).
 
--doc "Starts so many clients of each server.".
+-doc "Starts a pool: `size` clients of each server.".
 -spec start_link(none | {local, atom()}, [erlmcp_client_options:settings(), ...], map()) ->
     supervisor:startlink_ret().
 start_link(none, Settings, Options) ->
@@ -14,7 +14,7 @@ start_link(none, Settings, Options) ->
 start_link(Name, Settings, Options) ->
     supervisor:start_link(Name, ?MODULE, {Settings, Options}).
 
--doc "Stops the pool and waits for its end.".
+-doc "Stops a pool and waits for its end.".
 -spec stop(pid() | atom()) -> ok.
 stop(Pool) ->
     case erlmcp_client_table:find(Pool) of
@@ -23,7 +23,7 @@ stop(Pool) ->
             try
                 proc_lib:stop(Pid, shutdown, infinity)
             catch
-                %% It ended by itself, for whatever reason.
+                %% The pool ended by itself meanwhile.
                 exit:_ -> ok
             end,
             erlmcp_client_table:leave(Pid);
@@ -36,7 +36,8 @@ init({Settings, #{size := Size} = Options}) ->
     ok = erlmcp_label:set([erlmcp_pool, Size]),
     Members = [One || One <- Settings, _ <- lists:seq(1, Size)],
     Pool = erlmcp_pool_members:new(self(), Members, Options),
-    %% What members are started with has secrets: it is not here, where reports would have it.
+    %% The settings of members hold secrets. They are not in the child specification, which reports
+    %% show.
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           [#{id => Index, start => {?MODULE, start_member, [Pool, Index]}, shutdown => 10_000}
            || Index <- lists:seq(1, length(Members))]}}.
@@ -46,10 +47,10 @@ init({Settings, #{size := Size} = Options}) ->
     gen_statem:start_ret() | {error, term()}.
 start_member(Pool, Index) ->
     maybe
-        %% Each time: the table may be another one since.
+        %% Each start joins anew, since the table may have been restarted.
         ok ?= erlmcp_client_table:join_pool(Pool),
         Settings = erlmcp_pool_members:settings(Index, Pool),
         {ok, Pid} ?= erlmcp_client_connection:start_link({none, Settings}),
-        ok = erlmcp_pool_members:joined(Index, Pid, Pool),
+        ok = erlmcp_pool_members:member_started(Index, Pid, Pool),
         {ok, Pid}
     end.

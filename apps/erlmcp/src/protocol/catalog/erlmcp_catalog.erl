@@ -1,13 +1,13 @@
 -module(erlmcp_catalog).
 -moduledoc """
-What a server offers, compiled for reading: its definitions (`erlmcp_catalog_entries`) and, for each
-revision, the answers to the list requests (`erlmcp_listing`), to `initialize` and to
-`server/discover` (`erlmcp_greeting`), already encoded. Pure; the current one is read from
+The offer of a server, compiled for reading. It has the definitions (`erlmcp_catalog_entries`), and
+answers that are encoded for each revision: to list requests (`erlmcp_listing`), to `initialize` and
+to `server/discover` (`erlmcp_greeting`). Pure; the current one is read from
 `erlmcp_published_catalog`.
 
-For a principal that may not see a definition there is none. Skills all see; they are there from
-the start to the end: a user's approval binds to what they were, and no notification tells of a
-change. Their files are resources that have their contents.
+A definition does not exist for a principal that may not see it. Skills are visible to all, and do
+not change while the server runs. A user's approval is bound to their content, and no notification
+tells of a change. Their files are resources with fixed contents.
 
 Internal.
 """.
@@ -22,9 +22,9 @@ Internal.
 -export_type([catalog/0, settings/0, part/0]).
 
 -doc """
-How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
-for, and the keys that seal cursors and state. And what is around each handler: the server's
-`middleware`, the one that keeps results, for the definitions that ask for it, and what guards them.
+Settings of a catalog: the definitions of one page, the milliseconds that a client may keep a list,
+and the keys for cursors and state. The others wrap each handler: the server's `middleware`, the one
+that caches results (`cached`), and the guards of a definition (`guarded`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -43,7 +43,7 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     settings := settings(),
     server_meta := binary(),
     entries := erlmcp_catalog_entries:entries(),
-    %% they are the same from the start to the end
+    %% They do not change while the server runs.
     directories := erlmcp_skill_directory:listings() | apart,
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
@@ -51,10 +51,10 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 
--doc "What stays as it is through many changes.".
+-doc "A part that many changes leave as it is.".
 -type part() :: erlmcp_catalog_layers:layer() | erlmcp_skill_directory:listings().
 
-%% The definitions up to which a catalog is small.
+%% Definitions up to which a catalog counts as small.
 -define(SMALL, 256).
 %% Resource templates that are at hand as a list.
 -define(FEW_TEMPLATES, 16).
@@ -62,8 +62,8 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-A catalog with these definitions; lists keep their order. The meta-schemas, which their schemas are
-checked against, are what `erlmcp_schema:metaschemas/0` gives.
+Creates a catalog with these definitions; lists keep their order. The meta-schemas that check their
+schemas are those of `erlmcp_schema:metaschemas/0`.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -120,7 +120,7 @@ keep(Kind, Definition, Catalog) ->
             Error
     end.
 
-%% A skill that lies in another one shares its files with it.
+%% A skill inside another one shares its files with it.
 keep_files([], Catalog) ->
     {ok, Catalog};
 keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
@@ -136,7 +136,7 @@ keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
 files(#{entries := Entries}) ->
     [File || #{contents := _} = File <- erlmcp_catalog_entries:definitions(resource, Entries)].
 
-%% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
+%% "Resource MUST exist on the server": for as long as a tool names it. A mounted server checks its
 %% own.
 with_views(After, Catalog) ->
     case without_view(After, fun(Uri) -> not is_resource(Uri, Catalog) end, Catalog) of
@@ -146,14 +146,14 @@ with_views(After, Catalog) ->
             {error, {bad_definition, tool, Name, ui, Expected}}
     end.
 
-%% The first behind a place whose view is missing, if there is one.
+%% The first tool behind a place whose view is missing, if there is one.
 without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) ->
     case is_map_key(erlmcp_extension:ui(), Extensions) of
         true -> tool_without_view(After, IsMissing, Entries);
         false -> []
     end.
 
--doc "The catalog with one definition more, at the end of its list.".
+-doc "Adds a definition at the end of its list.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
 add(Kind, Source, Metaschemas, Catalog) ->
@@ -167,8 +167,8 @@ greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) 
 greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
-The catalog without the definition of this name, URI or URI template. `in_use` names what needs it:
-the tool whose view it is, or the skill.
+Removes the definition of this name, URI or URI template. `in_use` names the definition that needs
+it: the tool whose view it is, or the skill.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -187,7 +187,7 @@ remove(Kind, Key, Catalog) ->
             {error, not_found}
     end.
 
-%% All tools are asked, where one may have lost its view. That of a mounted server may go.
+%% Checks all tools, one of which may have lost its view. A mounted server's view may go.
 without_views(Kind, Before, Rest) when Kind =:= resource; Kind =:= resource_template ->
     IsLost = fun(Uri) -> is_resource(Uri, Before) andalso not is_resource(Uri, Rest) end,
     case without_view(-1, IsLost, Rest) of
@@ -201,8 +201,9 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
     Catalog#{entries := erlmcp_catalog_entries:remove(Kind, Key, Entries)}.
 
 -doc """
-The catalog with all that another one offers, under a prefix and as it is now; and what is left out.
-What it has of that already (`Since`) is not compiled again: `erlmcp_mount:mount/6`.
+Adds all that another catalog offers now, under a prefix, and returns the definitions that are left
+out. Definitions that were mounted already (`Since`) are not compiled again: see
+`erlmcp_mount:mount/6`.
 """.
 -spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
@@ -214,12 +215,12 @@ mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
     Filled = Catalog#{entries := Entries, extensions := maps:merge(Extensions, Needed)},
     {changed_at(Changed, greeting_again(Catalog, Filled)), LeftOut}.
 
--doc "The catalog without what is mounted under a prefix.".
+-doc "Removes all definitions that are mounted under a prefix.".
 -spec unmount(erlmcp_mount:prefix(), catalog()) -> catalog().
 unmount(Prefix, #{entries := Entries} = Catalog) ->
     encode_lists(Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
 
--doc "A small catalog as it is read most cheaply.".
+-doc "Returns a small catalog in the form that is cheapest to read; `large` for a large one.".
 -spec whole(catalog()) -> {ok, catalog()} | large.
 whole(#{entries := Entries} = Catalog) ->
     case erlmcp_catalog_entries:size(Entries) > ?SMALL of
@@ -228,8 +229,8 @@ whole(#{entries := Entries} = Catalog) ->
     end.
 
 -doc """
-The catalog without what stays as it is through many changes, if it is large; and that. It is not
-read before it is joined.
+Splits a large catalog into the part that changes often, and the parts that many changes leave as
+they are. It cannot be read before it is joined again.
 """.
 -spec split(catalog()) -> {catalog(), [{erlmcp_catalog_layers:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
@@ -240,7 +241,7 @@ split(#{entries := Entries, directories := Directories} = Catalog) ->
         _ -> {Rest#{directories := apart}, Many ++ [{directories, Directories}]}
     end.
 
--doc "The catalog that was split into these.".
+-doc "Joins the parts of a catalog that was split.".
 -spec join(catalog(), [part()]) -> catalog().
 join(#{directories := apart} = Catalog, Parts) ->
     {Layers, [Directories]} = lists:split(length(Parts) - 1, Parts),
@@ -248,29 +249,31 @@ join(#{directories := apart} = Catalog, Parts) ->
 join(#{entries := Few} = Catalog, Many) ->
     Catalog#{entries := erlmcp_catalog_entries:join(Few, Many)}.
 
--doc "A number that is another one after each change.".
+-doc "Returns a number that each change makes a different one.".
 -spec version(catalog()) -> non_neg_integer().
 version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).
 
--doc "The definitions by which the lists of two catalogs differ, of the kinds that do.".
+-doc "Returns the definitions by which the lists of two catalogs differ, by their kinds.".
 -spec changed(catalog(), catalog()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
 changed(#{entries := One}, #{entries := Other}) ->
     erlmcp_catalog_entries:changed(One, Other).
 
--doc "The result of `initialize` or `server/discover` for a revision, encoded.".
+-doc "Returns the encoded result of `initialize` or `server/discover` for a revision.".
 -spec greeting(erlmcp_revision:revision(), catalog()) -> binary().
 greeting(Revision, #{greetings := Greetings}) ->
     maps:get(Revision, Greetings).
 
--doc "The result of a principal's list request without a cursor, encoded.".
+-doc "Returns the encoded result of a principal's list request without a cursor.".
 -spec first_page(Method :: binary(), erlmcp_revision:revision(), erlmcp_auth:principal(),
                  catalog()) -> binary().
 first_page(Method, Revision, Principal, #{entries := Entries} = Catalog) ->
     erlmcp_listing:first_page(list(Method, Catalog), Entries, Revision, Principal).
 
--doc "The result of a list request with a cursor, if it is one for this list.".
+-doc """
+Returns the encoded result of a list request with a cursor, if the cursor is one of this list.
+""".
 -spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(),
            erlmcp_auth:principal(), catalog()) -> {ok, binary()} | error.
 page(Method, Cursor, Revision, Principal, #{entries := Entries} = Catalog) ->
@@ -279,20 +282,21 @@ page(Method, Cursor, Revision, Principal, #{entries := Entries} = Catalog) ->
 list(Method, #{lists := Lists}) ->
     maps:get(erlmcp_listing:kind(Method), Lists).
 
--doc "The tool of this name that a principal sees.".
+-doc "Returns the tool of this name, if the principal sees it.".
 -spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 tool(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(tool, Name, Principal, Entries).
 
--doc "The prompt of this name.".
+-doc "Returns the prompt of this name, if the principal sees it.".
 -spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 prompt(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(prompt, Name, Principal, Entries).
 
 -doc """
-The resource of this URI, or else the first template that matches it, with the template's variables.
+Returns the resource of this URI, or else the first template that matches it, with the template's
+variables.
 """.
 -spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, resource | resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
@@ -302,30 +306,30 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
         error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
--doc "Whether some principal finds a resource under this URI.".
+-doc "Returns `true` if some principal finds a resource under this URI.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
         orelse is_matched(Uri, Entries).
 
--doc "The resource template with this text.".
+-doc "Returns the resource template with this text, if the principal sees it.".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource_template, Template, Principal, Entries).
 
--doc "A page of the children of the folder with this URI, encoded: the first, or a cursor's.".
+-doc "Returns an encoded page of the children of a folder: the first one, or a cursor's.".
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
                 catalog()) -> {ok, binary()} | error | bad_cursor.
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     erlmcp_skill_directory:page(Uri, Cursor, Revision, Directories).
 
--doc "Whether an extension that the definitions need adds this method to a revision.".
+-doc "Returns `true` if an extension that the definitions need adds this method to a revision.".
 -spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 
--doc "A result with one member, given encoded, that everybody may keep as long as a list.".
+-doc "Returns a result with one encoded member, which any client may cache as long as a list.".
 -spec result(Member :: binary(), Encoded :: iodata(), erlmcp_revision:revision(), catalog()) ->
     iodata().
 result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Settings}) ->
@@ -334,7 +338,7 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
                | erlmcp_result:caching(Milliseconds, public, Revision)],
     erlmcp_result:object(Members, Revision, ServerMeta).
 
--doc "Returns the definition with this key, whoever may see it.".
+-doc "Returns the definition with this key, whether or not a principal sees it.".
 -spec definition(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 definition(Kind, Key, #{entries := Entries}) ->
@@ -343,7 +347,7 @@ definition(Kind, Key, #{entries := Entries}) ->
         error -> error
     end.
 
--doc "Who may know of a change of the resource with this URI: who may read it.".
+-doc "Returns the principals that may hear of a change of a resource: those that may read it.".
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
 audience(Uri, #{entries := Entries} = Catalog) ->
     case erlmcp_catalog_entries:is_shared(resource, Entries)
@@ -352,27 +356,27 @@ audience(Uri, #{entries := Entries} = Catalog) ->
         false -> fun(Principal) -> resource(Uri, Principal, Catalog) =/= error end
     end.
 
--doc "The `_meta` object of every stateless result: who the server is.".
+-doc "Returns the `_meta` object of every stateless result, with the server's identity.".
 -spec server_meta(catalog()) -> binary().
 server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
--doc "The keys that seal.".
+-doc "Returns the keys that seal cursors and state.".
 -spec keys(catalog()) -> erlmcp:key_ring().
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 
--doc "The definitions of one page of a list.".
+-doc "Returns the number of definitions of one page of a list.".
 -spec page_size(catalog()) -> pos_integer().
 page_size(#{settings := #{page_size := Size}}) ->
     Size.
 
--doc "Bytes that a result may have, if that is bounded.".
+-doc "Returns the number of bytes that a result may have, if that is bounded.".
 -spec reply_bytes(catalog()) -> {ok, pos_integer()} | error.
 reply_bytes(#{settings := Settings}) ->
     maps:find(reply_bytes, Settings).
 
--doc "Whether a tool runs as a task, or one did: its tasks may outlive it.".
+-doc "Returns `true` if a tool runs as a task, or one did: its tasks may outlive it.".
 -spec has_tasks(catalog()) -> boolean().
 has_tasks(#{extensions := Extensions}) ->
     is_map_key(erlmcp_extension:tasks(), Extensions).
@@ -393,7 +397,7 @@ changed_at(all, Catalog) ->
 changed_at(Changed, Catalog) ->
     maps:fold(fun(Kind, Place, Next) -> changed_at(Place, Kind, Next) end, Catalog, Changed).
 
-%% Of a kind definitions came or went, the first of them here.
+%% Definitions of a kind came or went, the first of them at this place.
 changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->
     #{Kind := List} = Lists,
     Templates = case Kind of
@@ -403,8 +407,8 @@ changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Befor
     Catalog#{lists := Lists#{Kind := erlmcp_listing:changed(Place, Entries, List)},
              templates := Templates}.
 
-%% The first tool behind a place that names a view which is missing, with the view's URI. A mounted
-%% server sees to its own.
+%% The first tool behind a place whose view is missing, with the view's URI. Tools of a mounted
+%% server are not checked.
 tool_without_view(After, IsMissing, Entries) ->
     Lacks = fun({_, #{mounted := _}, _}) ->
                     false;
@@ -419,8 +423,8 @@ tool_without_view(After, IsMissing, Entries) ->
             end,
     erlmcp_catalog_entries:take(1, tool, After, Lacks, Entries).
 
-%% The resource templates that a URI is matched against, in the order of their list. A few are at
-%% hand as a list. More would be much to write with each change, and are looked for among the
+%% The resource templates that a URI is matched against, in the order of their list. A few are kept
+%% as a list of their own. More would be costly to copy with each change, and are looked up in the
 %% entries.
 
 templates(Entries) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_catalog_entries).
 -moduledoc """
-Compiled definitions by kind and by key (a name, a URI or a URI template), each at its place in the
-order of its list, and as its list shows it in each revision. A place is used once. Pure;
-`erlmcp_catalog_layers` is how they are kept.
+Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a place in the
+order of its list, used once, and its encoded objects for each revision. Pure;
+`erlmcp_catalog_layers` stores them.
 
 Internal.
 """.
@@ -20,30 +20,30 @@ Internal.
 -opaque entries() :: #{
     next := place(),
     layers := erlmcp_catalog_layers:layers(),
-    %% how many are listed for some principals only
+    %% The number of definitions that are listed for some principals only.
     restricted := #{erlmcp_definition:kind() => non_neg_integer()}
 }.
 
--doc "No definitions.".
+-doc "Returns entries without definitions.".
 -spec new() -> entries().
 new() ->
     #{next => 0, layers => erlmcp_catalog_layers:new(),
       restricted => #{Kind => 0 || Kind <- kinds()}}.
 
--doc "Every kind of definitions.".
+-doc "Returns all kinds of definitions.".
 -spec kinds() -> [erlmcp_definition:kind(), ...].
 kinds() ->
     [tool, resource, resource_template, prompt, skill].
 
--doc "The entries with one more, behind the others of its kind.".
+-doc "Adds a definition behind the others of its kind.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
 add(Kind, Definition, #{next := Next} = Entries) ->
     add(Next, Kind, Definition, Entries, Entries).
 
 -doc """
-The same, at a place that it had before, among these entries. What is at its place as it was is not
-encoded again.
+Adds a definition at a place that it had in the entries `Before`. If it was there unchanged, it is
+not encoded again.
 """.
 -spec add(place(), erlmcp_definition:kind(), erlmcp_definition:definition(), Before :: entries(),
           entries()) ->
@@ -63,7 +63,7 @@ add(Place, Kind, #{key := Key} = Definition, #{layers := Before}, Entries) ->
             {error, {duplicate, Kind, Key}}
     end.
 
-%% Most revisions show the same of it, which is kept once.
+%% Most revisions show the same object, which is kept once.
 encoded(Kind, Definition) ->
     {Encoded, _} = lists:foldl(
         fun(Revision, {Encoded, Once}) ->
@@ -84,14 +84,14 @@ count(Kind, #{visible := _} = Definition, Change, #{restricted := Restricted} = 
 count(_, _, _, Entries) ->
     Entries.
 
--doc "The entries without this one, which is there.".
+-doc "Removes the definition of a key, which must exist.".
 -spec remove(erlmcp_definition:kind(), Key :: binary(), entries()) -> entries().
 remove(Kind, Key, #{next := Next, layers := Layers} = Entries) ->
     {_, Definition, _} = erlmcp_catalog_layers:find(Kind, Key, Layers),
     Left = erlmcp_catalog_layers:put(Next, Kind, Key, gone, false, Layers),
     count(Kind, Definition, -1, Entries#{next := Next + 1, layers := Left}).
 
--doc "The entries whose definitions are as wanted.".
+-doc "Keeps the definitions for which `Wanted` returns `true`.".
 -spec filter(fun((erlmcp_definition:definition()) -> boolean()), entries()) -> entries().
 filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
     Kept = Entries#{next := Next + 1, layers := erlmcp_catalog_layers:filter(Wanted, Next, Layers)},
@@ -100,13 +100,13 @@ filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
                                                         is_listed(Definition)])
                           || Kind <- kinds()}}.
 
--doc "The same entries, put together: to be read most cheaply, and changed at more cost.".
+-doc "Merges the layers of entries into one, which is cheapest to read, and dearer to change.".
 -spec whole(entries()) -> entries().
 whole(#{next := Next, layers := Layers} = Entries) ->
-    %% What is changed next has another id.
+    %% The next change gets another id.
     Entries#{next := Next + 1, layers := erlmcp_catalog_layers:whole(Next, Layers)}.
 
--doc "The definition with this key, and its place.".
+-doc "Returns the definition with this key, and its place.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), entries()) ->
     {place(), erlmcp_definition:definition()} | error.
 find(Kind, Key, #{layers := Layers}) ->
@@ -115,7 +115,7 @@ find(Kind, Key, #{layers := Layers}) ->
         error -> error
     end.
 
--doc "The definition with this key, if a principal sees it.".
+-doc "Returns the definition with this key, if a principal sees it.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), erlmcp_auth:principal(), entries()) ->
     {ok, erlmcp_definition:definition()} | error.
 find(Kind, Key, Principal, #{layers := Layers}) ->
@@ -132,35 +132,35 @@ find(Kind, Key, Principal, #{layers := Layers}) ->
     end.
 
 -doc """
-What a fun makes of the definitions that are listed behind a place, in their order: the first so
-many for which it makes something.
+Calls `Make` for the listed definitions behind a place, in their order, and returns the first
+`Count` terms that it makes.
 """.
 -spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: place() | -1,
            fun((entry()) -> {true, Made} | false), entries()) -> [Made].
 take(Count, Kind, After, Make, #{layers := Layers}) ->
     erlmcp_catalog_layers:take(Count, Kind, After, Make, Layers).
 
--doc "The definitions of a kind, in their order, and those that are not listed.".
+-doc "Returns all definitions of a kind in their order, with those that are not listed.".
 -spec definitions(erlmcp_definition:kind(), entries()) -> [erlmcp_definition:definition()].
 definitions(Kind, #{layers := Layers}) ->
     [Definition || {_, Definition, _} <- erlmcp_catalog_layers:entries(Kind, Layers)].
 
--doc "How many definitions there are, about.".
+-doc "Returns the approximate number of definitions.".
 -spec size(entries()) -> non_neg_integer().
 size(#{layers := Layers}) ->
     erlmcp_catalog_layers:size(Layers).
 
--doc "The place of what is added next, which is another one after each change.".
+-doc "Returns the place of the next definition, which each change makes a different one.".
 -spec next(entries()) -> place().
 next(#{next := Next}) ->
     Next.
 
--doc "Whether all see the same of a kind's list.".
+-doc "Returns `true` if all principals see the same list of a kind.".
 -spec is_shared(erlmcp_definition:kind(), entries()) -> boolean().
 is_shared(Kind, #{restricted := Restricted}) ->
     map_get(Kind, Restricted) =:= 0.
 
--doc "The definitions by which the lists of two differ, of the kinds that do.".
+-doc "Returns the definitions by which the lists of two entries differ, by their kinds.".
 -spec changed(entries(), entries()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
 changed(#{layers := Before}, #{layers := After}) ->
@@ -182,8 +182,8 @@ differing(Before, After) ->
     [Definition || {_, Definition, _} <- [Before, After]].
 
 -doc """
-What came since `next/1` was this, in the order of its places, and what is `gone`, or was so before
-already; `all` where that is not known.
+Returns the definitions added since `next/1` was `Next`, in the order of their places, and those
+that are `gone` (some perhaps before). Returns `all` if the changes are not known any more.
 """.
 -spec since(place(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}
@@ -198,18 +198,18 @@ since(Next, #{layers := Layers}) ->
                  ++ [{Kind, Key, Definition} || {_, Kind, Key, Definition} <- Came]}
     end.
 
-%% What a list shows of it, and to whom.
+%% The object of a definition in its list, and its audience.
 shown(#{wire := Wire} = Definition) ->
     {Wire, erlmcp_definition:audience(Definition)}.
 
--doc "The entries without those layers that stay as they are for longer; and these.".
+-doc "Splits off the layers that change seldom.".
 -spec split(entries()) ->
     {entries(), [{erlmcp_catalog_layers:id(), erlmcp_catalog_layers:layer()}]}.
 split(#{layers := Layers} = Entries) ->
     {Few, Many} = erlmcp_catalog_layers:split(Layers),
     {Entries#{layers := Few}, Many}.
 
--doc "The entries that were split into these.".
+-doc "Joins entries with the layers that were split off.".
 -spec join(entries(), [erlmcp_catalog_layers:layer()]) -> entries().
 join(#{layers := Few} = Entries, Many) ->
     Entries#{layers := erlmcp_catalog_layers:join(Few, Many)}.

@@ -1,13 +1,13 @@
 -module(erlmcp_catalog_layers).
 -moduledoc """
-Compiled definitions in layers, so that a change costs little however many there are: it is a layer
-of its own, on top of what was there. Two layers become one where the upper has grown to a part of
-the lower, so there are few, each several times as large as the one above it, and a definition is
-moved a few times for each time that all of them grow by that. Pure.
+Compiled definitions in layers, so that a change is cheap however many there are. A change becomes a
+layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the
+two are merged. So there are few layers, each several times as large as the one above. A definition
+is moved only a few times for each such growth. Pure.
 
-A layer has its definitions by kind and key, those that it takes away from the layers below as
-`gone`, and the order of those that are listed. What is in an upper layer stands behind what is in
-those below it. Few definitions are one layer.
+A layer has its definitions by kind and key, and the order of those that are listed. Definitions
+that it removes from the layers below are marked as `gone`. Definitions of an upper layer stand
+behind those of lower layers. A few definitions are one layer.
 
 Internal.
 """.
@@ -19,34 +19,34 @@ Internal.
 -export_type([layers/0, layer/0, id/0, entry/0, place/0]).
 
 -type place() :: non_neg_integer().
--doc "What a list has of a definition is there encoded; nothing of one that is not listed.".
+-doc "A definition, with its encoded objects for lists; a definition that is not listed has none.".
 -type entry() :: {
     place(), erlmcp_definition:definition(),
     Encoded :: #{erlmcp_revision:revision() => binary()}
 }.
--doc "That of the change which made a layer.".
+-doc "The id of the change that made a layer.".
 -type id() :: non_neg_integer().
 -opaque layer() :: #{
     id := id(),
     size := pos_integer(),
     known := #{erlmcp_definition:kind() => #{Key :: binary() => entry() | gone}},
-    %% tuples of {place(), Key}
+    %% Tuples of {place(), Key}.
     order := #{erlmcp_definition:kind() => tuple()}
 }.
--doc "From the top.".
+-doc "The layers, from the top.".
 -type layers() :: [layer()].
 
-%% The definitions up to which there is one layer.
+%% Definitions up to which there is one layer.
 -define(FEW, 16).
-%% What part of the layer below it one may be.
+%% A layer is at most this part of the layer below.
 -define(PART, 8).
 
--doc "No definitions.".
+-doc "Returns layers without definitions.".
 -spec new() -> layers().
 new() ->
     [].
 
--doc "The layers with a change of the definition with this key.".
+-doc "Adds a change of the definition with this key.".
 -spec put(id(), erlmcp_definition:kind(), Key :: binary(), entry() | gone, IsListed :: boolean(),
           layers()) -> layers().
 put(Id, Kind, Key, Entry, IsListed, Layers) ->
@@ -63,7 +63,7 @@ settle([#{size := Above} = Upper, #{size := Below} = Lower | Layers])
 settle(Layers) ->
     Layers.
 
-%% With nothing below it there is nothing that a layer takes away.
+%% The lowest layer needs no marks for removed definitions.
 merge(#{id := Id, known := Upper, order := New}, #{known := Lower, order := Old}, IsLast) ->
     {Known, Order} = maps:fold(
         fun(Kind, Above, {Known, Order}) ->
@@ -88,7 +88,7 @@ layer(Id, Known, Order) ->
     Size = lists:sum([map_size(Keys) || _ := Keys <- Known]),
     #{id => Id, size => max(1, Size), known => Known, order => Order}.
 
--doc "The definition with this key, its place and what is encoded of it.".
+-doc "Returns the definition with this key, with its place and its encoded objects.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), layers()) -> entry() | error.
 find(Kind, Key, [#{known := Known} | Layers]) ->
     case Known of
@@ -100,8 +100,8 @@ find(_, _, []) ->
     error.
 
 -doc """
-What a fun makes of the definitions that are listed behind a place, in their order: the first so
-many for which it makes something.
+Calls `Make` for the listed definitions behind a place, in their order, and returns the first
+`Count` terms that it makes.
 """.
 -spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: place() | -1,
            fun((entry()) -> {true, Made} | false), layers()) -> [Made].
@@ -123,7 +123,7 @@ taken(0, _, _, _, _) ->
 taken(Count, At, Order, {Kind, _, Make, Layers} = Asked, Upper) when At =< tuple_size(Order) ->
     {Place, Key} = element(At, Order),
     maybe
-        %% Else it went, in an upper layer, or stands there at another place.
+        %% Otherwise an upper layer has removed it, or has it at another place.
         {Place, _, _} = Entry ?= find(Kind, Key, Layers),
         {true, Made} ?= Make(Entry),
         [Made | taken(Count - 1, At + 1, Order, Asked, Upper)]
@@ -133,7 +133,7 @@ taken(Count, At, Order, {Kind, _, Make, Layers} = Asked, Upper) when At =< tuple
 taken(Count, _, _, Asked, Upper) ->
     take(Count, Asked, Upper).
 
-%% The number of the first that is behind a place: one of `From` to `To`.
+%% The index of the first definition behind a place: one of `From` to `To`.
 first(_, To, To, _) ->
     To;
 first(After, From, To, Order) ->
@@ -143,7 +143,7 @@ first(After, From, To, Order) ->
         false -> first(After, Middle + 1, To, Order)
     end.
 
--doc "All definitions of a kind, listed or not, in the order of their places.".
+-doc "Returns all definitions of a kind, listed or not, in the order of their places.".
 -spec entries(erlmcp_definition:kind(), layers()) -> [entry()].
 entries(Kind, Layers) ->
     Known = lists:foldr(fun(#{known := Above}, Below) ->
@@ -151,7 +151,7 @@ entries(Kind, Layers) ->
                         end, #{}, Layers),
     lists:keysort(1, [Entry || _ := {_, _, _} = Entry <- Known]).
 
--doc "How many definitions there are, or were and are still noted as gone.".
+-doc "Returns the number of definitions, with those that are still marked as gone.".
 -spec size(layers()) -> non_neg_integer().
 size(Layers) ->
     size(Layers, 0).
@@ -159,14 +159,14 @@ size(Layers) ->
 size([], Sum) -> Sum;
 size([#{size := Size} | Layers], Sum) when is_integer(Size) -> size(Layers, Sum + Size).
 
--doc "The same definitions in one layer.".
+-doc "Merges all layers into one.".
 -spec whole(id(), layers()) -> layers().
 whole(_, Layers) when length(Layers) < 2 ->
     Layers;
 whole(Id, [Upper, Lower | Layers]) ->
     whole(Id, [(merge(Upper, Lower, Layers =:= []))#{id := Id} | Layers]).
 
--doc "The definitions that are as wanted, in one layer.".
+-doc "Keeps the definitions for which `Wanted` returns `true`, in one layer.".
 -spec filter(fun((erlmcp_definition:definition()) -> boolean()), id(), layers()) -> layers().
 filter(Wanted, Id, Layers) ->
     [begin
@@ -176,7 +176,7 @@ filter(Wanted, Id, Layers) ->
                            || Kind := _ <- Order})
      end || #{known := Known, order := Order} <- whole(Id, Layers)].
 
--doc "What may be another definition in one of two than in the other, if both came of the same.".
+-doc "Returns the keys whose definitions may differ between two versions of the same layers.".
 -spec differing(layers(), layers()) -> [{erlmcp_definition:kind(), Key :: binary()}].
 differing(One, Other) ->
     Ids = ids(One),
@@ -191,24 +191,26 @@ keys(Layers) ->
                                 Kind := Keys <- Known, Key := _ <- Keys]).
 
 -doc """
-What may be another definition since the change with this id, that one too; `all` where what went
-since then is noted no more.
+Returns the keys whose definitions may have changed since the change with this id, and in it.
+Returns `all` if removals since then are not marked any more.
 """.
 -spec since(id(), layers()) -> {ok, [{erlmcp_definition:kind(), Key :: binary()}]} | all.
 since(Id, Layers) ->
-    %% One that an earlier change made is as it was then, and so are those below it.
+    %% A layer of an earlier change is unchanged since then, and so are those below it.
     case lists:splitwith(fun(#{id := Of}) -> Of >= Id end, Layers) of
         {_, []} -> all;
         {Since, _} -> {ok, keys(Since)}
     end.
 
--doc "The upper layers, of few definitions; and those below, which stay as they are for longer.".
+-doc """
+Splits layers into the upper ones of few definitions, and the lower ones, which change seldom.
+""".
 -spec split(layers()) -> {layers(), [{id(), layer()}]}.
 split(Layers) ->
     {Few, Many} = lists:splitwith(fun(#{size := Size}) -> Size =< ?FEW end, Layers),
     {Few, [{Id, Layer} || #{id := Id} = Layer <- Many]}.
 
--doc "The layers that were split into these.".
+-doc "Joins layers that were split.".
 -spec join(layers(), [layer()]) -> layers().
 join(Few, Many) ->
     Few ++ Many.

@@ -1,9 +1,9 @@
 -module(erlmcp_definition).
 -moduledoc """
 Definitions of tools, resources, resource templates and prompts: checked once, when they are added,
-and turned into what a request needs. Pure.
+and compiled for requests. Pure.
 
-A definition is a map. Its fields are data in this module (`fields/1`); a field that is unknown,
+A definition is a map. Its fields are data in this module (`fields/1`). A field that is unknown,
 missing or of the wrong type is refused by name.
 
 Internal.
@@ -18,7 +18,7 @@ Internal.
 -type source() :: #{atom() => term()}.
 -doc """
 A checked definition: the source, its `key` in the catalog, and its object on the `wire`. A file of
-a skill has its `contents`, encoded, in place of a handler.
+a skill has encoded `contents` in place of a handler.
 """.
 -type definition() :: #{
     key := binary(),
@@ -29,7 +29,9 @@ a skill has its `contents`, encoded, in place of a handler.
     output_validator => erlmcp_schema:compiled(),
     atom() => term()
 }.
--doc "Who may see a definition: all, or those that its `visible` says.".
+-doc """
+The principals that may see a definition: all, or those for which its `visible` returns `true`.
+""".
 -type audience() :: all | fun((erlmcp_auth:principal()) -> boolean()).
 -type error() ::
     {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}
@@ -39,7 +41,7 @@ a skill has its `contents`, encoded, in place of a handler.
     | milliseconds | size | scope | scopes | visibility | middleware | cache | ui
     | task_support | task_start | count | rates | breaker | label | flag.
 
--doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
+-doc "Returns the fields of a kind: name, name on the wire (if sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
     [{name, ~"name", name, required}, {input_schema, ~"inputSchema", schema, optional},
@@ -76,8 +78,8 @@ common() ->
      {scopes, hidden, scopes, optional}].
 
 -doc """
-A definition ready for the catalog, or the first field that is wrong and what was expected. The
-meta-schemas are what `erlmcp_schema:metaschemas/0` gives.
+Compiles a definition for the catalog, or returns the first wrong field and what was expected. The
+meta-schemas are those of `erlmcp_schema:metaschemas/0`.
 """.
 -spec compile(kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
     {ok, definition()} | {error, error()}.
@@ -86,11 +88,11 @@ compile(skill, Source, _) ->
 compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
-        ok ?= check_fields(Kind, Source, Fields),
+        ok ?= check_names(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
         ok ?= private(Kind, Source),
         ok ?= quick(Kind, Source),
-        {ok, Shown} ?= erlmcp_ui:shown(Kind, Source),
+        {ok, Shown} ?= erlmcp_ui:with_meta(Kind, Source),
         {ok, Wire} ?= wire(Kind, Shown, Fields),
         Key = key(Kind, Source),
         derive(Kind, (named(Shown))#{key => Key, wire => Wire}, Metaschemas)
@@ -101,7 +103,7 @@ compile(Kind, Source, Metaschemas) when is_map(Source) ->
 compile(Kind, _, _) ->
     {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
 
-%% Requests name arguments by binaries, definitions by atoms too.
+%% Requests name arguments by binaries; definitions may use atoms.
 named(#{complete := Complete} = Source) ->
     Source#{complete := #{case is_atom(Name) of
                               true -> atom_to_binary(Name);
@@ -110,7 +112,7 @@ named(#{complete := Complete} = Source) ->
 named(Source) ->
     Source.
 
-%% What requests need of it, worked out beforehand.
+%% Adds the fields that requests need, computed in advance.
 derive(tool, #{task_starts := _} = Tool, _) when not is_map_key(task, Tool) ->
     bad(tool, Tool, task_starts, ~"a tool whose task is optional or required");
 derive(tool, #{task_timeout_ms := _} = Tool, _) when not is_map_key(task, Tool) ->
@@ -137,7 +139,7 @@ derive(prompt, #{wire := Wire} = Prompt, _) ->
 derive(_, Definition, _) ->
     {ok, Definition}.
 
-%% Nobody asks for values of what is misspelt.
+%% Completions for a misspelt name would never be used.
 completed(Kind, Definition, Names) ->
     case lists:sort(maps:keys(maps:get(complete, Definition, #{}))) -- Names of
         [] ->
@@ -162,7 +164,7 @@ key(resource, #{uri := Uri}) -> Uri;
 key(resource_template, #{uri_template := Template}) -> Template;
 key(_, _) -> undefined.
 
-check_fields(Kind, Source, Fields) ->
+check_names(Kind, Source, Fields) ->
     case maps:keys(Source) -- [Name || {Name, _, _, _} <- Fields] of
         [] -> ok;
         [Unknown | _] -> bad(Kind, Source, Unknown, ~"no such field")
@@ -183,13 +185,13 @@ check(Kind, Source, [{Name, _, Type, Presence} | Fields]) ->
             check(Kind, Source, Fields)
     end.
 
-%% What a shared cache may keep, everybody may see.
+%% A result in a shared cache is visible to all.
 private(Kind, #{visible := _, cache_scope := public} = Source) ->
     bad(Kind, Source, cache_scope, ~"private, since only some may see it");
 private(_, _) ->
     ok.
 
-%% What waits for others is not quick.
+%% A definition whose calls may wait is not quick.
 quick(Kind, #{quick := true} = Source) when
     is_map_key(workers, Source); is_map_key(breaker, Source); is_map_key(cache, Source);
     is_map_key(task, Source)
@@ -204,7 +206,7 @@ bad(Kind, Source, Field, Expected) ->
 is_a(name, Value) -> is_binary(Value) andalso Value =/= ~"";
 is_a(text, Value) -> is_binary(Value);
 is_a(object, Value) -> is_map(Value);
-%% Wrong in many ways, each of which `wire/4` can tell.
+%% A schema can be wrong in many ways, which `wire/4` reports.
 is_a(schema, _) -> true;
 is_a(objects, [Object | Objects]) -> is_map(Object) andalso is_a(objects, Objects);
 is_a(objects, Value) -> Value =:= [];
@@ -269,7 +271,7 @@ expected(breaker) -> ~"a name, or a map of options";
 expected(label) -> ~"a name, an atom";
 expected(flag) -> ~"true or false".
 
-%% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
+%% The definition as clients read it: keys are binaries, and terms without a JSON form are refused.
 wire(Kind, Source, Fields) ->
     Sent = [{Wire, Name, maps:get(Name, Source)}
             || {Name, Wire, _, _} <- Fields, Wire =/= hidden, is_map_key(Name, Source)],
@@ -319,7 +321,7 @@ json(Value) ->
             {error, ~"a value that JSON can say, in UTF-8"}
     end.
 
--doc "The definition as a client of a revision is shown it.".
+-doc "Encodes the definition for clients of a revision.".
 -spec encode(kind(), definition(), erlmcp_revision:revision()) -> iodata().
 encode(skill, #{encoded := Encoded}, _) ->
     Encoded;
@@ -327,7 +329,7 @@ encode(Kind, #{wire := Wire} = Definition, Revision) ->
     Shown = maps:with(erlmcp_revision:fields(Kind, Revision), Wire),
     json:encode(maps:merge(shown(Kind, Shown, Revision), execution(Definition, Revision))).
 
-%% In the extension for tasks it is the server alone who decides.
+%% With the extension for tasks, only the server decides.
 execution(#{task := Support}, '2025-11-25') ->
     #{~"execution" => #{~"taskSupport" => Support}};
 execution(_, _) ->
@@ -344,22 +346,22 @@ shown(tool, Wire, Revision) ->
 shown(_, Wire, _) ->
     Wire.
 
--doc "Who may see a definition.".
+-doc "Returns the principals that may see a definition.".
 -spec audience(source() | definition()) -> audience().
 audience(#{visible := Visible}) -> Visible;
 audience(#{}) -> all.
 
--doc "Whether a principal is one of those.".
+-doc "Returns `true` if a principal belongs to an audience.".
 -spec sees(erlmcp_auth:principal(), audience()) -> boolean().
 sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).
 
--doc "The scopes that a request must have to use it.".
+-doc "Returns the scopes that a request must have to use a definition.".
 -spec needs(definition()) -> [erlmcp:scope()].
 needs(#{scopes := Scopes}) -> Scopes;
 needs(#{}) -> [].
 
--doc "The extensions that a definition needs, what it needs of the protocol beyond its core.".
+-doc "Returns the extensions of the protocol that a definition needs.".
 -spec extensions(kind(), definition()) -> erlmcp_extension:extensions().
 extensions(skill, _) ->
     #{erlmcp_extension:skills() => #{~"directoryRead" => true}};

@@ -1,16 +1,16 @@
 -module(erlmcp_listing).
 -moduledoc """
-The list of one kind of definitions, as it is given out in pages: of objects that
-`erlmcp_catalog_entries` has encoded for each revision, and the first pages whole. Pure.
+The list of one kind of definitions, in pages. The objects are encoded for each revision by
+`erlmcp_catalog_entries`, and the first pages are encoded whole. Pure.
 
-A list in which some definitions are `visible` to some principals only has no page beforehand. It is
-put together for each request, of the encoded objects that the principal sees; `visible` is asked
-for each of them until the page is full.
+A list with definitions that are `visible` to some principals only has no page in advance. Each
+request's page is made of the encoded objects that the principal sees: `visible` is asked for each
+of them until the page is full.
 
-A cursor says after which definition a page begins, so that it stays good while others come and go.
-It is sealed: nobody reads in it how many there are that he does not see. That of a list that is not
-the same for all is its principal's. None is good once its list has become the other sort, since the
-pages of one walk have one scope.
+A cursor names the definition that a page begins after, so it stays valid while others come and go.
+It is sealed, so that no client can read how many definitions it does not see. For a list that
+differs between principals, it belongs to its principal. Cursors end when a list changes between the
+two sorts, since the pages of one walk have one scope.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
 
@@ -23,8 +23,8 @@ Internal.
 -export_type([listing/0, settings/0]).
 
 -doc """
-How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
-for, and the keys that seal cursors and state.
+Settings of lists: the definitions of one page, the milliseconds that a client may keep a list, and
+the keys that seal cursors and state.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -36,13 +36,13 @@ for, and the keys that seal cursors and state.
     settings := settings(),
     server_meta := binary(),
     children => [{place(), Encoded :: binary()}],
-    %% the place behind which a change does not show in them
+    %% The place behind which a change does not show in the first pages.
     last := place() | none,
     first_pages := #{erlmcp_revision:revision() => binary()}
 }.
 -type place() :: erlmcp_catalog_entries:place().
 
--doc "The list of each kind of definitions; there may be more settings.".
+-doc "Returns the list of each kind of definitions. `Settings` may have further members.".
 -spec all(erlmcp_catalog_entries:entries(), map(), ServerMeta :: binary()) ->
     #{erlmcp_definition:kind() => listing()}.
 all(Entries, Settings, ServerMeta) ->
@@ -51,7 +51,7 @@ all(Entries, Settings, ServerMeta) ->
                                   server_meta => ServerMeta, last => none, first_pages => #{}})
       || Kind <- erlmcp_catalog_entries:kinds()}.
 
--doc "The list after a definition came or went at a place.".
+-doc "Updates the list after a definition came or went at a place.".
 -spec changed(place(), erlmcp_catalog_entries:entries(), listing()) -> listing().
 changed(Place, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
   when is_integer(Last), Place > Last ->
@@ -70,7 +70,7 @@ in_pages(Entries, #{kind := Kind} = Listing) ->
 
 shared(Entries, Listing) ->
     #{settings := #{page_size := Size}} = Shared = Listing#{scope := public},
-    %% One more than goes into the page says that there are more.
+    %% A definition more than fits tells that there is another page.
     Found = found(-1, Shared, Entries, anonymous),
     Last = case length(Found) > Size of
         true -> element(1, lists:last(Found));
@@ -80,7 +80,7 @@ shared(Entries, Listing) ->
             first_pages := #{Revision => page_of(Found, Shared, Revision, anonymous)
                              || Revision <- erlmcp_revision:all()}}.
 
--doc "The list of the children of a folder of resources, which all see, in their order, encoded.".
+-doc "Returns the list of a folder's encoded children in their order, which all principals see.".
 -spec directory(Uri :: binary(), [{place(), Encoded :: binary()}], settings(),
                 ServerMeta :: binary()) -> listing().
 directory(Uri, Children, Settings, ServerMeta) ->
@@ -88,7 +88,7 @@ directory(Uri, Children, Settings, ServerMeta) ->
                    server_meta => ServerMeta, children => Children, last => none,
                    first_pages => #{}}).
 
--doc "The result of a principal's list request without a cursor, encoded.".
+-doc "Returns the encoded result of a principal's list request without a cursor.".
 -spec first_page(listing(), erlmcp_catalog_entries:entries() | none, erlmcp_revision:revision(),
                  erlmcp_auth:principal()) -> binary().
 first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->
@@ -97,7 +97,9 @@ first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->
         #{} -> page_after(-1, Listing, Entries, Revision, Principal)
     end.
 
--doc "The result of a list request with a cursor. The list of a folder needs no entries.".
+-doc """
+Returns the encoded result of a list request with a cursor. A folder's list needs no entries.
+""".
 -spec page(Cursor :: binary(), listing(), erlmcp_catalog_entries:entries() | none,
            erlmcp_revision:revision(), erlmcp_auth:principal()) -> {ok, binary()} | error.
 page(Cursor, Listing, Entries, Revision, Principal) ->
@@ -109,7 +111,7 @@ page(Cursor, Listing, Entries, Revision, Principal) ->
 page_after(Place, Listing, Entries, Revision, Principal) ->
     page_of(found(Place, Listing, Entries, Principal), Listing, Revision, Principal).
 
-%% One more than go into a page.
+%% Returns one definition more than fits into a page.
 found(Place, #{children := Children, settings := #{page_size := Size}}, _, _) ->
     Rest = lists:dropwhile(fun({P, _}) -> P =< Place end, Children),
     lists:sublist(Rest, Size + 1);
@@ -154,7 +156,7 @@ method(prompt) -> ~"prompts/list";
 method(skill) -> ~"skills/list";
 method({directory, Uri}) -> <<"resources/directory/read ", Uri/binary>>.
 
--doc "The kind that a list request asks for.".
+-doc "Returns the kind of definitions that a list request asks for.".
 -spec kind(Method :: binary()) -> erlmcp_definition:kind().
 kind(~"tools/list") -> tool;
 kind(~"resources/list") -> resource;

@@ -6,9 +6,9 @@ Funs around the handlers of definitions, composed once, when a definition is add
 fun(Arguments, Context, Next) -> Next(Arguments, Context) end
 ```
 
-`Next` is what is inside: the next middleware or the handler, and returns what that returned. A
-middleware may call it with other arguments or another context, more than once or not at all, and
-return something else.
+`Next` calls the next middleware or the handler, and returns its return value. A middleware may call
+it with other arguments or another context, several times or not at all, and may return another
+value.
 
 Internal.
 """.
@@ -16,8 +16,8 @@ Internal.
 -export([of_server/4, wrap/3, is_list_of/1]).
 
 -doc """
-A definition with what its server has around its handler: the server's middleware, the definition's
-own, what keeps its results, and next to the handler what guards it. If it is quick it has its mark.
+Wraps the handler of a definition: outermost is the server's middleware, then the definition's own,
+then the cache, and innermost its guards. A quick definition gets its mark.
 """.
 -spec of_server(erlmcp_definition:kind(), Place :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
@@ -43,8 +43,8 @@ marked(Definition, _) ->
     maps:remove(quick, Definition).
 
 -doc """
-A definition with these around each of its funs; what is in `Handler` is around its handler only,
-inside the others.
+Wraps each fun of a definition in middleware. The funs in `Handler` wrap its handler only, inside
+the others.
 """.
 -spec wrap([erlmcp:middleware()], Handler :: [erlmcp:middleware()],
            erlmcp_definition:definition()) ->
@@ -60,13 +60,13 @@ wrap(All, Inner, #{handler := Handler} = Definition) ->
 completion(All, Complete) when is_function(Complete, 2) -> around(All, Complete);
 completion(_, Values) -> Values.
 
-%% The first outermost.
+%% The first is the outermost.
 around(Middleware, Fun) ->
     lists:foldr(fun(Outer, Next) ->
                     fun(Arguments, Context) -> Outer(Arguments, Context, Next) end
                 end, Fun, Middleware).
 
--doc "Whether this is a list of middleware.".
+-doc "Returns `true` if a term is a list of middleware.".
 -spec is_list_of(term()) -> boolean().
 is_list_of([Middleware | Rest]) -> is_function(Middleware, 3) andalso is_list_of(Rest);
 is_list_of(Value) -> Value =:= [].

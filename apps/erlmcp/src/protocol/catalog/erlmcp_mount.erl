@@ -1,7 +1,7 @@
 -module(erlmcp_mount).
 -moduledoc """
-Definitions of one server as another one that mounts it offers them: their names and URIs under a
-prefix, and back again for their handlers. Pure.
+The definitions of a mounted server, as the server that mounts it offers them. Their names and URIs
+get a prefix, which is removed again for their handlers. Pure.
 
 | of the mounted server | mounted as `files` |
 | --- | --- |
@@ -10,7 +10,7 @@ prefix, and back again for their handlers. Pure.
 | `data://{id}` | `data://files/{id}` |
 | `urn:isbn:1` | `urn:files/isbn:1` |
 
-`_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
+The separator is `_`, and not `.` or `/`: all clients allow it in tool names.
 
 Internal.
 """.
@@ -21,21 +21,21 @@ Internal.
 -export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
 
 -type prefix() :: binary().
--doc "Whether the mounted server has a resource with this URI of its own.".
+-doc "Tells whether the mounted server itself has a resource with this URI.".
 -type offers() :: fun((Uri :: binary()) -> boolean()).
--doc "A definition of a mounted server that is not offered, and why.".
+-doc "A definition of a mounted server that is not offered, and the reason.".
 -type left_out() ::
     {duplicate, erlmcp_definition:kind(), Key :: binary()}
     | {bad_definition, erlmcp_definition:kind(), Key :: binary(), Field :: atom(),
        Expected :: binary()}.
 -doc """
-What is mounted already: all that the server had when `erlmcp_catalog_entries:next/1` was this, but
-for what was left out. Nothing is mounted since 0.
+The definitions that are mounted already: those of the server when `erlmcp_catalog_entries:next/1`
+was this, without the ones that were left out. 0 means none.
 """.
 -type since() :: {erlmcp_catalog_entries:place(), [left_out()]}.
 -doc """
-What the entries are with what is mounted, the extensions that it needs, from which place on which
-lists are now others than before, and all that is left out.
+The entries with the mounted definitions, the extensions that these need, and the definitions that
+are left out. `changed` has the places from which lists differ from before.
 """.
 -type mounted() :: #{
     entries := erlmcp_catalog_entries:entries(), extensions := erlmcp_extension:extensions(),
@@ -49,8 +49,9 @@ lists are now others than before, and all that is left out.
 -define(MAX_PREFIX, 64).
 
 -doc """
-Whether a term can be a prefix: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, the first of them a
-letter or a digit. It stands where URIs have a host, whose capitals clients make small.
+Returns `true` if a term can be a prefix: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which
+the first is alphanumeric. Capitals are excluded, since the prefix stands in the place of a URI's
+host, which clients convert to lower case.
 """.
 -spec is_prefix(term()) -> boolean().
 is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
@@ -81,13 +82,13 @@ prefixes([], Prefixes) ->
 prefixes(_, _) ->
     error.
 
--doc "A URI, or the text of a URI template, under a prefix.".
+-doc "Returns a URI, or the text of a URI template, under a prefix.".
 -spec uri(prefix(), binary()) -> binary().
 uri(Prefix, Uri) ->
     {Scheme, Rest} = parts(Uri),
     <<Scheme/binary, Prefix/binary, $/, Rest/binary>>.
 
-%% `scheme://`, `scheme:` or nothing, and what follows. A template's expression is no scheme.
+%% `scheme://`, `scheme:` or nothing, and the rest. A template's expression is not a scheme.
 parts(Uri) ->
     case re:run(Uri, "^[A-Za-z][A-Za-z0-9+.-]*:(?://)?", [{capture, first}]) of
         {match, [{0, Size}]} ->
@@ -98,12 +99,12 @@ parts(Uri) ->
     end.
 
 -doc """
-The entries with all that a server offers, under a prefix and as it is now: what was mounted there
-before and is not offered any more goes, the rest keeps its place. With those that are left out:
-their name is taken, or too long with the prefix. The middleware is around all of them.
+Mounts all that a server offers now under a prefix. Mounted definitions that are no longer offered
+are removed, and the others keep their places. A definition is left out if its name is taken, or too
+long with the prefix. The middleware wraps all of them.
 
-No more is compiled than what changed in the server since what is mounted already, as far as that is
-known, and what was left out then and whose name is free now.
+Only two sorts are compiled: definitions that changed since the last mount, if this is known, and
+those left out whose name is free now.
 """.
 -spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
@@ -113,7 +114,7 @@ mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     end,
     #{left_out := LeftOut} = Next = case changed(Since, Mounted) of
         {ok, Changed} ->
-            {Rest, Gone} = gone(Changed, Prefix, Before),
+            {Rest, Gone} = remove_changed(Changed, Prefix, Before),
             {Free, LeftOutStill} =
                 lists:partition(fun(Reason) -> has_room(Reason, Rest) end,
                                 unchanged(LeftOutBefore, Changed, Prefix)),
@@ -134,7 +135,7 @@ mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     end,
     Next#{left_out := lists:reverse(LeftOut)}.
 
-%% A tool is another one when its view has come or gone.
+%% A tool changes when its view comes or goes.
 changed(Since, Mounted) ->
     maybe
         {ok, Changed} ?= erlmcp_catalog_entries:since(Since, Mounted),
@@ -146,8 +147,8 @@ changed(Since, Mounted) ->
         _ -> all
     end.
 
-%% Also what has come again since.
-gone(Changed, Prefix, Before) ->
+%% Also definitions that were added again since.
+remove_changed(Changed, Prefix, Before) ->
     lists:foldl(
         fun({Kind, Own, _}, {Entries, Gone}) ->
             Key = key(Prefix, Kind, Own),
@@ -159,11 +160,11 @@ gone(Changed, Prefix, Before) ->
             end
         end, {Before, #{}}, Changed).
 
-%% Where a list is another one from this place on.
+%% Records the first place from which a list differs.
 from(Kind, Place, Changed) ->
     Changed#{Kind => min(Place, maps:get(Kind, Changed, Place))}.
 
-%% What changed is looked at anyway.
+%% Changed definitions are mounted anyway.
 unchanged([], _, _) ->
     [];
 unchanged(LeftOut, Changed, Prefix) ->
@@ -175,7 +176,7 @@ has_room({duplicate, Kind, Key}, Entries) ->
     erlmcp_catalog_entries:find(Kind, Key, Entries) =:= error;
 has_room(_, _) -> false.
 
-%% The last of what is left out stands first until all of it is known.
+%% Until all are known, the definitions that are left out are in reverse order.
 nothing(Entries, Changed, LeftOut) ->
     #{entries => Entries, extensions => #{}, changed => Changed,
       left_out => lists:reverse(LeftOut)}.
@@ -213,17 +214,17 @@ fits(resource_template, Text) ->
 bounded(_, _, Key, Max, _) when byte_size(Key) =< Max -> ok;
 bounded(Kind, Field, Key, _, Expected) -> {error, {bad_definition, Kind, Key, Field, Expected}}.
 
--doc "The entries without what is mounted under a prefix.".
+-doc "Removes the definitions that are mounted under a prefix.".
 -spec unmount(prefix(), erlmcp_catalog_entries:entries()) -> erlmcp_catalog_entries:entries().
 unmount(Prefix, Entries) ->
     erlmcp_catalog_entries:filter(fun(#{mounted := Of}) -> Of =/= Prefix; (_) -> true end, Entries).
 
-%% A definition of the mounted server under a prefix. Its handler is given its own name or URI, and
-%% the resources of its server that its results name are named as the client finds them.
+%% A definition of the mounted server under a prefix. Its handler gets its own name or URI.
+%% Resources of its server in the results get the URIs that clients find them under.
 definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers) ->
     Key = key(Prefix, Kind, Own),
     Inward = inward(Kind, Own, Prefix),
-    %% What they ask for is in the handler already.
+    %% The handler contains these already.
     Bare = maps:without([middleware, cache, max_calls, rates, breaker, workers], Definition),
     completions(Inward, named(Kind, Key, Prefix, Offers, Bare#{
         key := Key, mounted => Prefix,
@@ -272,14 +273,14 @@ inward(Kind, Own, _) when Kind =:= tool; Kind =:= prompt ->
 inward(_, _, Prefix) ->
     fun(#{uri := Uri} = Context) -> Context#{uri := own_uri(Prefix, Uri)} end.
 
-%% The URI that stands under the prefix.
+%% The URI without the prefix.
 own_uri(Prefix, Uri) ->
     {Scheme, Rest} = parts(Uri),
     Size = byte_size(Prefix),
     <<Prefix:Size/binary, $/, Own/binary>> = Rest,
     <<Scheme/binary, Own/binary>>.
 
-%% What goes on with a call is as mounted as its handler.
+%% The continuation of a call is wrapped as its handler is.
 returned(tool, {task, Continue}, Inward, Prefix, Offers) when is_function(Continue, 1) ->
     {task, fun(Context) ->
         returned(tool, Continue(Inward(Context)), Inward, Prefix, Offers)

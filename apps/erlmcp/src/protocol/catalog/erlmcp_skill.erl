@@ -1,10 +1,10 @@
 -module(erlmcp_skill).
 -moduledoc """
-A skill: its files checked, and everything that a client may ask of it encoded. Pure;
-`erlmcp_skill_folder` reads the files of a folder.
+A skill: its files checked, and all answers about it encoded. Pure; `erlmcp_skill_folder` reads the
+files of a folder.
 
-A skill that is wrong is `{bad_skill, Skill, Place, Expected}`: which skill, the file or the field
-of its frontmatter, and what was expected there.
+The error of an invalid skill is `{bad_skill, Skill, Place, Expected}`. `Place` is the file or the
+field of its frontmatter, and `Expected` what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
@@ -16,7 +16,7 @@ Internal.
 
 -export_type([definition/0, file/0, error/0]).
 
--doc "A file: a resource whose contents are known.".
+-doc "A file: a resource with fixed contents.".
 -type file() :: #{
     key := binary(), wire := #{binary() => term()}, contents := binary(), digest := binary(),
     listed := boolean()
@@ -27,7 +27,7 @@ Internal.
 -type error() ::
     {bad_skill, Skill :: binary(), Place :: binary(), Expected :: binary()}.
 
-%% What every host loads: "Servers SHOULD NOT serve a skill that exceeds either limit".
+%% The limits that every host loads: "Servers SHOULD NOT serve a skill that exceeds either limit".
 -define(MAX_FILES, 512).
 -define(MAX_BYTES, 16_777_216).
 -define(MAX_PATH_BYTES, 1024).
@@ -53,15 +53,15 @@ Internal.
     ~"pptx" => ~"application/vnd.openxmlformats-officedocument.presentationml.presentation"
 }).
 
--doc "Files that one skill may have, its `SKILL.md` among them.".
+-doc "Returns the number of files that one skill may have, with its `SKILL.md`.".
 -spec max_files() -> pos_integer().
 max_files() -> ?MAX_FILES.
 
--doc "Bytes that the files of one skill may have.".
+-doc "Returns the number of bytes that the files of one skill may have.".
 -spec max_bytes() -> pos_integer().
 max_bytes() -> ?MAX_BYTES.
 
--doc "A skill ready for the catalog, or what is wrong with it.".
+-doc "Compiles a skill for the catalog, or returns what is wrong with it.".
 -spec compile(erlmcp:skill()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->
     Label = label(Source),
@@ -77,7 +77,7 @@ compile(Source) ->
         throw:{Place, Expected} -> {error, {bad_skill, Label, Place, Expected}}
     end.
 
--doc "What a skill is called in errors: its folder, or its name where it can be told.".
+-doc "Returns the name of a skill in errors: its folder, or its name if it has a readable one.".
 -spec label(term()) -> binary().
 label(#{folder := Folder}) -> Folder;
 label(#{name := Name}) when is_binary(Name) -> Name;
@@ -104,7 +104,7 @@ files(#{name := _} = Source) ->
     Body = typed(~"body", text, maps:get(body, Source, ~"")),
     More = maps:get(files, Source, #{}),
     is_map(More) andalso not is_map_key(?MAIN, More)
-        orelse throw({~"files", ~"a map of the files beside SKILL.md"}),
+        orelse throw({~"files", ~"a map of the files next to SKILL.md"}),
     Head = erlmcp_frontmatter:compose(Given),
     More#{?MAIN => <<Head/binary, $\n, Body/binary>>};
 files(#{files := _}) ->
@@ -165,7 +165,7 @@ frontmatter(#{?MAIN := Bytes}) ->
 frontmatter(_) ->
     throw({?MAIN, ~"a file of this name"}).
 
-%% What the Agent Skills specification says of the fields. Others pass.
+%% The rules of the Agent Skills specification for its fields. Other fields pass.
 check_fields(Frontmatter) ->
     Name = required(~"name", Frontmatter),
     re:run(Name, "^(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$",
@@ -211,7 +211,7 @@ prefix(#{prefix := Prefix}) ->
 prefix(_) ->
     ~"".
 
-%% As clients see it.
+%% The skill as clients see it.
 
 definition(SkillPath, Frontmatter, Files) ->
     Root = <<"skill://", SkillPath/binary, $/>>,
@@ -259,11 +259,11 @@ ending(Name) ->
 names(?MAIN, _, Frontmatter) -> maps:with([~"name", ~"description"], Frontmatter);
 names(_, Name, _) -> #{~"name" => Name}.
 
-%% What RFC 3986 lets stand in a segment stays as it is.
+%% Characters that RFC 3986 allows in a segment stay as they are.
 quoted(Segment) ->
     uri_string:quote(Segment, "!$&'()*+,;=:@").
 
--doc "The digest of a file, as entries have it.".
+-doc "Returns the digest of a file, as entries have it.".
 -spec digest(binary()) -> binary().
 digest(Bytes) ->
     Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),

@@ -1,7 +1,7 @@
 -module(erlmcp_skill_directory).
 -moduledoc """
-The folders that the files of skills lie in, by URI, each with its direct children as
-`resources/directory/read` gives them: in the order of their URIs, encoded. Pure.
+The folders of the files of skills, by URI. Each has its direct children as in
+`resources/directory/read`: encoded, in the order of their URIs. Pure.
 
 Internal.
 """.
@@ -13,7 +13,7 @@ Internal.
 -type listings() :: #{Uri :: binary() => erlmcp_listing:listing()}.
 -type index() :: #{Uri :: binary() => [{Place :: non_neg_integer(), Encoded :: binary()}]}.
 
--doc "The folders of these files, or a URI that is both a file and a folder.".
+-doc "Returns the folders of these files, or a URI that is both a file and a folder.".
 -spec index([erlmcp_skill:file()]) -> {ok, index()} | {error, {duplicate, resource, binary()}}.
 index(Files) ->
     Resources = #{Uri => Wire || #{key := Uri, wire := Wire} <- Files},
@@ -49,13 +49,13 @@ encoded(Children) ->
     Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
     [{Place, iolist_to_binary(json:encode(Wire))} || {Place, Wire} <- lists:enumerate(0, Wires)].
 
--doc "The listings of these folders.".
+-doc "Returns the listings of these folders.".
 -spec listings(index(), erlmcp_listing:settings(), ServerMeta :: binary()) -> listings().
 listings(Index, Settings, ServerMeta) ->
     #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
       || Uri := Children <- Index}.
 
--doc "A page of the children of the folder with this URI, encoded: the first, or a cursor's.".
+-doc "Returns an encoded page of the children of a folder: the first one, or a cursor's.".
 -spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
     {ok, binary()} | error | bad_cursor.
 page(Uri, Cursor, Revision, Listings) ->

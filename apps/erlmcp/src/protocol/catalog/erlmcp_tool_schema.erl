@@ -1,7 +1,7 @@
 -module(erlmcp_tool_schema).
 -moduledoc """
-What a tool's schemas come to: compiled when the tool is defined, asked before its handler runs
-whether the arguments fit, and after it whether the structured content is what was promised. Pure.
+The schemas of a tool, compiled when the tool is defined. Arguments are checked before its handler
+runs, and structured content after it. Pure.
 
 Source: specification, "Server features / Tools", "Output Schema" and "Security Considerations".
 
@@ -13,13 +13,13 @@ Internal.
 -type validators() :: #{input_validator | output_validator => erlmcp_schema:compiled()}.
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
-%% Keywords by which no value fails.
+%% Keywords that make no value invalid.
 -define(SILENT, [~"$schema", ~"$comment", ~"$defs", ~"definitions", ~"title", ~"description",
                  ~"default", ~"examples", ~"deprecated", ~"readOnly", ~"writeOnly"]).
 
 -doc """
-The validators of a tool as it is on the wire: one of its arguments unless every object fits its
-input schema, so that such a tool has nothing to pay, and one of its output if it has a schema.
+Returns the validators of a tool as it is on the wire. The arguments have one, unless every object
+fits the input schema: then checking costs nothing. The output has one if there is a schema.
 """.
 -spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
     {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.
@@ -51,7 +51,7 @@ validator(Field, Schema, Metaschemas) ->
         {error, Reason} -> {error, Field, erlmcp_schema:reason(Reason)}
     end.
 
-%% Whether every object fits. Where that is not plain to see the answer is no.
+%% True if every object fits. In doubt the answer is no.
 fits_all(Schema) ->
     lists:all(fun({~"type", Type}) -> Type =:= ~"object";
                  ({~"required", Names}) -> Names =:= [];
@@ -65,8 +65,8 @@ says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
 says_nothing(Schema) -> Schema =:= true.
 
 -doc """
-Whether arguments fit. If not, what the request is answered with: in the revisions that have it so a
-result that tells the model each error, in the others an error.
+Checks arguments. If they do not fit, it returns the answer to the request. In revisions that have
+it so that is a result, which tells the model each error; in others it is an error.
 """.
 -spec check_arguments(map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -86,8 +86,8 @@ text(Found) ->
     iolist_to_binary([~"The arguments do not fit the tool's input schema." | Sentences]).
 
 -doc """
-Whether a tool's result keeps what its output schema promises to clients of the revision. Content
-is the JSON of the structured content; a tool that promises some must have it.
+Checks that a tool's result keeps the promise of its output schema to clients of the revision.
+`Content` is the JSON of the structured content, which such a tool must have.
 """.
 -spec check_result(Content :: binary() | none, erlmcp_definition:definition() | #{},
                    erlmcp_revision:revision()) ->
@@ -106,8 +106,8 @@ check_result(_, _, _) ->
     ok.
 
 -doc """
-Whether a tool, as it is on the wire, shows clients of a revision an output schema. Earlier ones
-have structured content of type object only.
+Returns `true` if a tool, as it is on the wire, shows clients of a revision an output schema.
+Earlier revisions have structured content of type object only.
 """.
 -spec is_promised(Wire :: #{binary() => term()}, erlmcp_revision:revision()) -> boolean().
 is_promised(#{~"outputSchema" := #{~"type" := ~"object"}}, Revision) ->

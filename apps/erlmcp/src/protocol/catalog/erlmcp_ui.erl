@@ -1,32 +1,32 @@
 -module(erlmcp_ui).
 -moduledoc """
-What definitions say of MCP Apps: the field `ui` of a tool, which names the view that shows its
-results, and of a resource, which is such a view. Checked here and turned into `_meta`. Pure.
+The fields of definitions for MCP Apps: `ui` of a tool, which names the view of its results, and of
+a resource, which is such a view. They are checked here and put into `_meta`. Pure.
 
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
 
 Internal.
 """.
 
--export([shown/2, view_of/1, may_be_view/1, is_used/1]).
+-export([with_meta/2, view_of/1, may_be_view/1, is_used/1]).
 
 -export_type([tool/0, view/0]).
 
 -doc """
 The field `ui` of a tool.
 
-- `resource_uri`: the resource, of this server, that shows its results; its scheme is `ui`.
-- `visibility`: who may call it, the `model`, the `app` that a view is, or both (the default).
+- `resource_uri`: the resource of this server that shows its results; its scheme is `ui`.
+- `visibility`: the callers of the tool: the `model`, the `app` (a view), or both (the default).
 """.
 -type tool() :: #{resource_uri => binary(), visibility => [model | app, ...]}.
 -doc """
-The field `ui` of a resource whose URI has the scheme `ui`: what the view asks of its sandbox.
+The field `ui` of a resource whose URI has the scheme `ui`: the sandbox that the view asks for.
 
 - `csp`: the origins that it loads from; none by default. `connect_domains` for requests,
   `resource_domains` for images, scripts, styles and fonts, `frame_domains` for frames,
   `base_uri_domains` for its base URI.
-- `permissions`: of `camera`, `microphone`, `geolocation` and `clipboard_write`.
-- `domain`: an origin of its own, in the form that the host's documents say.
+- `permissions`: some of `camera`, `microphone`, `geolocation` and `clipboard_write`.
+- `domain`: an origin of its own, in the form that the host documents.
 - `prefers_border`: whether it wants a border and a background.
 """.
 -type view() :: #{
@@ -37,18 +37,18 @@ The field `ui` of a resource whose URI has the scheme `ui`: what the view asks o
 }.
 
 -doc """
-The definition with `_meta` for its `ui`, and for a view with the media type that views have; or the
-field that is wrong.
+Adds `_meta` for the `ui` of a definition, and the media type of views for a view; or returns the
+wrong field.
 """.
--spec shown(erlmcp_definition:kind(), erlmcp_definition:source()) ->
+-spec with_meta(erlmcp_definition:kind(), erlmcp_definition:source()) ->
     {ok, erlmcp_definition:source()} | {error, Field :: atom(), Expected :: binary()}.
-shown(_, #{ui := _, meta := #{ui := _}}) -> {error, ui, ~"no ui in meta beside it"};
-shown(_, #{ui := _, meta := #{~"ui" := _}}) -> {error, ui, ~"no ui in meta beside it"};
-shown(tool, #{ui := Ui} = Source) -> described(fun tool/2, Ui, Source);
-shown(resource, #{uri := <<"ui://", _/binary>>} = Source) -> view(Source);
-shown(resource_template, #{uri_template := <<"ui://", _/binary>>} = Source) -> view(Source);
-shown(_, #{ui := _}) -> {error, ui, ~"a URI of the scheme ui"};
-shown(_, Source) -> {ok, Source}.
+with_meta(_, #{ui := _, meta := #{ui := _}}) -> {error, ui, ~"no ui in meta next to it"};
+with_meta(_, #{ui := _, meta := #{~"ui" := _}}) -> {error, ui, ~"no ui in meta next to it"};
+with_meta(tool, #{ui := Ui} = Source) -> described(fun tool/2, Ui, Source);
+with_meta(resource, #{uri := <<"ui://", _/binary>>} = Source) -> view(Source);
+with_meta(resource_template, #{uri_template := <<"ui://", _/binary>>} = Source) -> view(Source);
+with_meta(_, #{ui := _}) -> {error, ui, ~"a URI of the scheme ui"};
+with_meta(_, Source) -> {ok, Source}.
 
 view(Source) ->
     View = erlmcp_extension:view_type(),
@@ -64,7 +64,7 @@ described(Field, Ui, Source) ->
         Known ->
             Meta = maps:get(meta, Source, #{}),
             Older = case Known of
-                %% The key of before 2026: hosts that know no other are still about.
+                %% The key from before 2026, for hosts that know only that.
                 #{~"resourceUri" := Uri} -> #{~"ui/resourceUri" => Uri};
                 #{} -> #{}
             end,
@@ -118,7 +118,7 @@ csp(frame_domains) -> ~"frameDomains";
 csp(base_uri_domains) -> ~"baseUriDomains";
 csp(_) -> throw(~"csp: connect_domains, resource_domains, frame_domains, base_uri_domains alone").
 
-%% They go into a header of the host's: nothing that could end a directive there.
+%% The host puts them into a header, so they must not contain characters that end a directive.
 origins(Name, Origins) ->
     try lists:all(fun is_origin/1, Origins) of
         true -> Origins;
@@ -141,19 +141,21 @@ permission(geolocation) -> ~"geolocation";
 permission(clipboard_write) -> ~"clipboardWrite";
 permission(_) -> throw(~"permissions: of camera, microphone, geolocation and clipboard_write").
 
--doc "The URI of the view that shows a tool's results, if it has one.".
+-doc "Returns the URI of the view that shows a tool's results, if it has one.".
 -spec view_of(erlmcp_definition:definition()) -> {ok, binary()} | none.
 view_of(#{wire := #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}}}) -> {ok, Uri};
 view_of(_) -> none.
 
--doc "Whether a tool may name this URI as its view, or one that a template of this text matches.".
+-doc """
+Returns `true` if a tool may name this URI, or one that this URI template matches, as its view.
+""".
 -spec may_be_view(binary()) -> boolean().
 may_be_view(Text) ->
     [Literal | _] = binary:split(Text, ~"{"),
     Size = min(byte_size(Literal), byte_size(~"ui://")),
     binary:part(Literal, 0, Size) =:= binary:part(~"ui://", 0, Size).
 
--doc "Whether a definition is for MCP Apps.".
+-doc "Returns `true` if a definition is for MCP Apps.".
 -spec is_used(erlmcp_definition:definition()) -> boolean().
 is_used(#{wire := #{~"_meta" := #{~"ui" := _}}}) -> true;
 is_used(#{wire := #{~"mimeType" := Type}}) -> Type =:= erlmcp_extension:view_type();

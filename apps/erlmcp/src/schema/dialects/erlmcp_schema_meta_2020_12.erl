@@ -1,14 +1,14 @@
 -module(erlmcp_schema_meta_2020_12).
 -moduledoc """
-The meta-schema of JSON Schema 2020-12 and its vocabularies, as published, less its
-titles, comments and defaults. Data; pure.
+The meta-schema of JSON Schema 2020-12 and its vocabularies, as published, without titles, comments
+and defaults. Data; pure.
 
 Internal.
 """.
 
 -export([documents/0]).
 
--doc "Each document with the address that it is referred to by.".
+-doc "Returns each document with its address.".
 -spec documents() -> [{Uri :: binary(), erlmcp_schema:json()}].
 documents() ->
     [

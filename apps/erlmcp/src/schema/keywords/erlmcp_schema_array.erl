@@ -1,7 +1,7 @@
 -module(erlmcp_schema_array).
 -moduledoc """
-The keywords that look at an array's items. The first ones (`prefixItems`, and before 2020-12 a list
-in `items`) and the rest are one check. Pure.
+The keywords for an array's items. The first items (`prefixItems`, and before 2020-12 a list in
+`items`) and the rest have one common check. Pure.
 
 Internal.
 """.
@@ -12,7 +12,7 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, evaluated/2, fail/6]).
 
--doc "The parts of a schema that these keywords are.".
+-doc "Returns the parts of a schema for these keywords.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Sizes = keywords([~"minItems", ~"maxItems"], Schema, Context),
@@ -30,7 +30,7 @@ keywords(Keywords, Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
      || Keyword <- Keywords, #{Keyword := Value} <- [Schema]].
 
-%% Both sizes and the items in one. An atom is more than any number.
+%% Both sizes and the items in one check. An atom is greater than any number.
 sized(Least, Most, Items) ->
     fun
         (V, Table, Budget) when length(V) >= Least, length(V) =< Most ->
@@ -41,7 +41,7 @@ sized(Least, Most, Items) ->
             Items(V, Table, Budget)
     end.
 
--doc "Whether the items have a check. It refuses all but arrays if `type` does.".
+-doc "Returns `true` if the items have a check, which also refuses other values if `type` does.".
 -spec has_items(map()) -> boolean().
 has_items(Schema) ->
     lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
@@ -129,7 +129,7 @@ finder(First, Finds, Rest, Only) ->
             Run
     end.
 
-%% Which items these keywords evaluate.
+%% The items that these keywords evaluate.
 parts(First, V, none) -> maps:from_keys(lists:seq(0, min(First, length(V)) - 1), true);
 parts(_, _, _) -> all.
 
@@ -178,7 +178,7 @@ part(~"uniqueItems", true, _, _) ->
     Check = fun
         ([_, _ | _] = V, _, Budget) ->
             Left = spend(weight(V, 0), Budget),
-            %% Sorting holds 1 and 1.0 for equal, also inside of items.
+            %% Sorting treats 1 and 1.0 as equal, also inside of items.
             case length(lists:usort(V)) =:= length(V) of
                 true -> Left;
                 false -> bnot Left
@@ -195,7 +195,7 @@ part(~"contains", Sub, Schema, #{place := #place{dialect = Dialect}} = Context) 
         #{~"maxContains" := Max} ->
             erlmcp_schema_value:integral({~"maxContains", Max}, Context);
         #{} ->
-            %% More than any number.
+            %% Greater than any number.
             infinity
     end,
     Evaluates = erlmcp_schema_dialect:draft(Dialect) =:= draft_2020_12,
@@ -248,7 +248,7 @@ contains_finder(Check, Least, Most, Evaluates) ->
             Run
     end.
 
-%% What looking at all of a term costs.
+%% The cost of looking at a whole term.
 weight([Item | Items], N) when is_list(Item); is_map(Item) -> weight(Items, weight(Item, N));
 weight([_ | Items], N) -> weight(Items, N + 1);
 weight(#{} = Map, N) -> weight(maps:values(Map), N + map_size(Map));

@@ -1,18 +1,18 @@
 -module(erlmcp_schema_ecma).
 -moduledoc """
-Regular expressions of ECMA-262 (2023, section 22.2, with the `u` flag) as the ones of `m:re`, for
-the options `unicode`, `dotall` and `dollar_endonly`. Pure.
+The translation of regular expressions of ECMA-262 (2023, section 22.2, with the `u` flag) to those
+of `m:re`, for the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 
-What only Perl's have (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused and not passed on.
-More lenient than the standard: a character that needs no backslash may have one, if it is neither a
-letter nor a digit, and `{`, `}` and `]` may stand for themselves.
+Syntax of Perl's alone (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In two points the
+translation is more lenient than the standard. A character that needs no backslash may have one, if
+it is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves.
 
 Internal.
 """.
 
 -export([translate/1]).
 
-%% WhiteSpace and LineTerminator of the standard, and all but these.
+%% WhiteSpace and LineTerminator of the standard, and their complement.
 -define(SPACE, "\\x{9}-\\x{d}\\x{20}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
                "\\x{202f}\\x{205f}\\x{3000}\\x{feff}").
 -define(NO_SPACE, "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
@@ -25,6 +25,8 @@ Internal.
 ).
 
 -doc """
+Translates a regular expression of ECMA-262 to one of `m:re`.
+
 ## Examples
 
 ```erlang
@@ -57,13 +59,13 @@ outside(<<"(*", _/binary>>) -> throw(invalid);
 outside(<<"(", Rest/binary>>) -> [$( | outside(Rest)];
 outside(<<")", Rest/binary>>) -> [$) | quantifier(Rest)];
 outside(<<C, Rest/binary>>) when C =:= $|; C =:= $^; C =:= $$ -> [C | outside(Rest)];
-%% With nothing before them to repeat.
+%% A quantifier with nothing before it.
 outside(<<C, _/binary>>) when C =:= $*; C =:= $+; C =:= $? -> throw(invalid);
 outside(<<C, Rest/binary>>) when C =:= ${; C =:= $}; C =:= $] -> [$\\, C | quantifier(Rest)];
 outside(<<C/utf8, Rest/binary>>) -> [<<C/utf8>> | quantifier(Rest)];
 outside(_) -> throw(invalid).
 
-%% After what can be repeated.
+%% Behind an expression that can be repeated.
 quantifier(<<C, Rest/binary>>) when C =:= $*; C =:= $+; C =:= $? -> [C | lazy(Rest)];
 quantifier(<<"{", Rest/binary>> = Text) ->
     case counts(Rest) of
@@ -75,7 +77,7 @@ quantifier(Rest) -> outside(Rest).
 lazy(<<"?", Rest/binary>>) -> [$? | unquantified(Rest)];
 lazy(Rest) -> unquantified(Rest).
 
-%% Two quantifiers are an error there, and possessive here.
+%% Two quantifiers are an error in ECMA-262, and possessive in `m:re`.
 unquantified(<<C, _/binary>>) when C =:= $*; C =:= $+; C =:= $? -> throw(invalid);
 unquantified(<<"{", Rest/binary>> = Text) ->
     counts(Rest) =:= none orelse throw(invalid),
@@ -171,7 +173,7 @@ hex(Digits) ->
         error:badarg -> throw(invalid)
     end.
 
-%% A surrogate alone is in no text.
+%% No text contains a lone surrogate.
 character(C) when C >= 16#D800, C =< 16#DFFF; C > 16#10FFFF -> throw(invalid);
 character(C) -> io_lib:format("\\x{~.16b}", [C]).
 
@@ -183,7 +185,7 @@ property(<<"Script_Extensions=", Name/binary>>) -> [~"scx:", name(Name)];
 property(<<"scx=", Name/binary>>) -> [~"scx:", name(Name)];
 property(Name) -> category(Name).
 
-%% re knows the short names alone.
+%% `m:re` accepts only the short names.
 category(Name) ->
     maps:get(Name, #{
         ~"Letter" => ~"L", ~"Cased_Letter" => ~"L&", ~"LC" => ~"L&", ~"Uppercase_Letter" => ~"Lu",

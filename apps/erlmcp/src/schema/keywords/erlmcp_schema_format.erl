@@ -1,9 +1,8 @@
 -module(erlmcp_schema_format).
 -moduledoc """
-The formats of strings that are more than an annotation where that is asked for; others are not
-looked at. Pure.
+The formats of strings that `assert` checks; other formats are ignored. Pure.
 
-| format | what it is |
+| format | grammar |
 | --- | --- |
 | `date-time`, `date`, `time` | RFC 3339, leap seconds only at the end of a day of UTC |
 | `email` | RFC 5321, `Mailbox` |
@@ -31,7 +30,7 @@ Internal.
 ).
 
 -doc """
-What says whether a string has a format.
+Returns a fun that tells whether a string has a format.
 
 ## Examples
 
@@ -99,7 +98,7 @@ fraction(Rest) -> Rest.
 digits(<<D, Rest/binary>>) when ?IS_DIGIT(D) -> digits(Rest);
 digits(Rest) -> Rest.
 
-%% In minutes.
+%% The offset in minutes.
 offset(Z) when Z =:= ~"Z"; Z =:= ~"z" -> 0;
 offset(<<Sign, H1, H2, ":", M1, M2>>)
         when Sign =:= $+ orelse Sign =:= $-, ?IS_DIGIT(H1), ?IS_DIGIT(H2), ?IS_DIGIT(M1),

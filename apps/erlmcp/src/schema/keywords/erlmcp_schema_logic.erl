@@ -12,7 +12,7 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
--doc "The parts of a schema that these keywords are.".
+-doc "Returns the parts of a schema for these keywords.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
@@ -59,7 +59,7 @@ branch_of(Keyword, Schema, Context) ->
 finds(Pairs) ->
     [{Token, Find} || {Token, {_, Find}} <- Pairs].
 
-%% Each of the schemas that may be applied costs a step.
+%% Each schema that may be applied costs a step.
 charged(Cost, Check) ->
     fun
         (V, Table, Budget) when Cost =< Budget -> Check(V, Table, Budget - Cost);
@@ -74,7 +74,7 @@ choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
     Places = [erlmcp_schema_place:child([Keyword, Token], Sub, Place, Index)
               || {{Token, _}, Sub} <- lists:zip(Pairs, Of)],
     Cost = length(Checks),
-    case {erlmcp_schema_tag:find(Places, Index), Keyword} of
+    case {common_tag(Places, Index), Keyword} of
         {{Name, Numbers}, _} ->
             {[tagged(Name, #{Tag => lists:nth(N + 1, Checks) || Tag := N <- Numbers}, Cost)],
              [find_tagged(Keyword, Name, Numbers, list_to_tuple(Finds))]};
@@ -85,6 +85,51 @@ choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
             {[charged(Cost, fun(V, Table, Budget) -> one(Checks, V, Table, Budget) end)],
              [find_choice(Keyword, Finds)]}
     end.
+
+%% Finds a property of which each schema requires another constant, so that a value passes at most
+%% one schema. Most branches of `oneOf` and `anyOf` are such. Gives the property, and the number of
+%% the schema for each constant, from 0.
+common_tag([_, _ | _] = Places, Index) ->
+    Tags = [tags(followed(Place, Index)) || Place <- Places],
+    first_tag(lists:sort(maps:keys(hd(Tags))), Tags);
+common_tag(_, _) ->
+    none.
+
+first_tag([Name | Names], Tags) ->
+    Values = [{Value, N} || {N, #{Name := Value}} <- lists:enumerate(0, Tags)],
+    case maps:from_list(Values) of
+        Table when map_size(Table) =:= length(Tags) -> {Name, Table};
+        _ -> first_tag(Names, Tags)
+    end;
+first_tag([], _) ->
+    none.
+
+%% A value that passes the referring schema also passes the target.
+followed(#place{schema = #{~"$ref" := _}, dialect = Dialect} = Place, Index) ->
+    case erlmcp_schema_dialect:has(~"$ref", Dialect) of
+        true -> erlmcp_schema_place:reference(~"$ref", Place, Index);
+        false -> Place
+    end;
+followed(Place, _) ->
+    Place.
+
+%% The constants of the required properties, if only objects pass.
+tags(#place{schema = #{} = Whole, dialect = Dialect}) ->
+    Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
+                        erlmcp_schema_dialect:effective(Whole, Dialect)),
+    HasConst = erlmcp_schema_dialect:has(~"const", Dialect),
+    case Known of
+        #{~"type" := ~"object", ~"properties" := #{} = Properties, ~"required" := Required}
+                when is_list(Required), HasConst ->
+            #{Name => Value || Name <- Required,
+                               #{Name := #{~"const" := Value} = Sub} <- [Properties],
+                               is_binary(Value), not is_map_key(~"$ref", Sub),
+                               not is_map_key(~"$id", Sub)};
+        #{} ->
+            #{}
+    end;
+tags(_) ->
+    #{}.
 
 tagged(Name, ByTag, Cost) ->
     fun
@@ -128,7 +173,7 @@ conditional(If, Then, Else) ->
         end
     end.
 
-%% The tag tells which schema was meant: the others fail by it.
+%% The tag names the schema that was meant; the value fails the others by their tags.
 find_tagged(Keyword, Name, Numbers, Finds) ->
     Count = tuple_size(Finds),
     fun
@@ -157,7 +202,7 @@ choose(Keyword, Finds, V, I, S, Run) ->
             Left
     end.
 
-%% Which schemas the value passes, and the first error of each other.
+%% The schemas that the value passes, and the first error of each other one.
 branches([{Token, Find} | Finds], V, I, S, Run, Passed, Failed) ->
     case Find(V, I, [Token | S], branch(spent(1, Run))) of
         #run{errors = []} = Tried ->

@@ -1,7 +1,8 @@
 -module(erlmcp_schema_members).
 -moduledoc """
-The members of an object: `properties`, `patternProperties`, what is said of the others, and
-`required`. They are one check, since nearly every object has them together. Pure.
+The keywords for the members of an object: `properties`, `patternProperties`, those for the other
+members, and `required`. They have one common check, since nearly every object schema has them
+together. Pure.
 
 Internal.
 """.
@@ -12,21 +13,21 @@ Internal.
 
 -import(erlmcp_schema_run, [spend/2, spent/2, inside/3, fail/6]).
 
-%% Up to here OTP keeps the members of a map in a list.
+%% Up to this size OTP keeps the members of a map in a list.
 -define(SMALL, 32).
-%% Below this a look-up of each costs less than the list.
+%% Below this size, looking up each member costs less than the list.
 -define(TINY, 4).
 
 -type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
 
--doc "Whether the schema has such a check. It refuses all but objects if `type` does.".
+-doc "Returns `true` if the schema has this check, which also refuses other values if `type` does.".
 -spec has_check(map()) -> boolean().
 has_check(Schema) ->
     lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
               [~"properties", ~"patternProperties", ~"required", ~"additionalProperties",
                ~"unevaluatedProperties"]).
 
--doc "The part of a schema that these keywords are.".
+-doc "Returns the part of a schema for these keywords.".
 -spec part(map(), erlmcp_schema_compile:context()) -> erlmcp_schema_run:part().
 part(Schema, Context) ->
     Properties = children(~"properties", Schema, Context),
@@ -50,7 +51,7 @@ children(Keyword, Schema, Context) ->
         #{} -> []
     end.
 
-%% Beside the first of these the second finds nothing.
+%% Next to `additionalProperties`, `unevaluatedProperties` finds nothing.
 -spec rest(map(), erlmcp_schema_compile:context()) -> rest().
 rest(Schema, Context) ->
     Keywords = [Keyword || Keyword <- [~"additionalProperties", ~"unevaluatedProperties"],
@@ -58,7 +59,7 @@ rest(Schema, Context) ->
     [{Keyword, Sub, erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)}
      || Keyword <- lists:sublist(Keywords, 1), #{Keyword := Sub} <- [Schema]].
 
-%% The one check. `any` stands for members that need none, `none` for members that must not be.
+%% The common check. `any` stands for members without a check, `none` for forbidden members.
 check(Properties, Required, Patterns, Rest, Schema) ->
     {Any, _} = erlmcp_schema_run:pass(),
     Known = names(Properties),
@@ -149,7 +150,7 @@ closed(Named, Only) ->
         (_, _, Budget) -> Budget
     end.
 
-%% Other is how many members have not been found among the named ones.
+%% `Other` counts the members that were not found among the named ones.
 only([{Name, _, Check} | Named], [{Name, Value} | Members], V, Other, Table, Budget) ->
     case Check(Value, Table, Budget) of
         Left when Left >= 0 -> only(Named, Members, V, Other - 1, Table, Left);
@@ -168,8 +169,8 @@ only([{Name, Required, Check} | Named], Members, V, Other, Table, Budget) ->
 only([], _, _, 0, _, Budget) -> Budget;
 only([], _, _, _, _, Budget) -> bnot Budget.
 
-%% The members of a small map come in the order of the named ones, so that the next is most often
-%% the one that is asked for. Where it is not, it is looked up: the order is for speed alone.
+%% The members of a small map come in the order of the named ones, so the next one is most often the
+%% member to check. Otherwise it is looked up: the order matters only for speed.
 order(V) when map_size(V) >= ?TINY, map_size(V) =< ?SMALL -> maps:to_list(V);
 order(_) -> [].
 
@@ -220,7 +221,7 @@ matching([{Pattern, Check} | Patterns], Name, Value, Table, Budget, Evaluated) -
 matching([], _, _, _, Budget, Evaluated) ->
     {Evaluated, Budget}.
 
-%% The finders. The first one refuses what is no object if `type` does.
+%% The finders. The first one refuses a value that is not an object, if `type` does.
 finders(Properties, Required, [], Rest, Schema) ->
     [finder(Properties, Required, Rest, Schema) || has_check(Schema)];
 finders(Properties, Required, Patterns, Rest, Schema) ->
@@ -250,7 +251,7 @@ finder(Properties, Required, Rest, Schema) ->
             Run
     end.
 
-%% Other is how many members have not been found among the properties.
+%% `Other` counts the members that were not found among the properties.
 properties([{Name, Find} | Properties], V, Other, I, S, Required, Rest, Run) ->
     case V of
         #{Name := Value} ->

@@ -1,20 +1,20 @@
 -module(erlmcp_schema_number).
 -moduledoc """
-JSON's numbers, which know no difference between `1` and `1.0`: exact for integers of any size, and
-for floats by the decimal digits that they are written with. Pure.
+JSON numbers, where `1` and `1.0` are the same: exact for integers of any size, and for floats by
+their decimal digits. Pure.
 
 Internal.
 """.
 
 -export([to_integer/1, is_multiple/2]).
 
--doc "The integer that a number without a fraction is, and any other term as it is.".
+-doc "Returns a number without a fraction as an integer, and any other term unchanged.".
 -spec to_integer(term()) -> term().
 to_integer(N) when is_float(N), trunc(N) == N -> trunc(N);
 to_integer(Other) -> Other.
 
 -doc """
-Whether a number is a multiple of another that is more than 0.
+Returns `true` if a number is a multiple of another one that is greater than 0.
 
 ## Examples
 
@@ -34,7 +34,7 @@ is_multiple(N, Of) ->
     Least = min(ExponentA, ExponentB),
     shift(A, ExponentA - Least) rem shift(B, ExponentB - Least) =:= 0.
 
-%% {Digits, Exponent}, the number being Digits * 10 ^ Exponent.
+%% {Digits, Exponent}, for the number Digits * 10 ^ Exponent.
 decimal(N) when is_integer(N) ->
     {N, 0};
 decimal(N) ->

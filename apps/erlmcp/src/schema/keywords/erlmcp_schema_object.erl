@@ -1,7 +1,7 @@
 -module(erlmcp_schema_object).
 -moduledoc """
-The keywords that look at an object as a whole: how many members it has, their names, and what is
-needed beside which. Pure.
+The keywords for an object as a whole: the number of its members, their names, and members that
+require others. Pure.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3]).
 
--doc "The parts of a schema that these keywords are.".
+-doc "Returns the parts of a schema for these keywords.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [part(Keyword, Value, Context)

@@ -1,12 +1,12 @@
 -module(erlmcp_schema_pattern).
 -moduledoc """
-The patterns of schemas, which are regular expressions of ECMA-262 in its Unicode mode, run by
-`m:re` or, where they are as simple as most are, by `m:erlmcp_schema_shape`. Pure.
+The patterns of schemas: regular expressions of ECMA-262 in its Unicode mode. `m:re` runs them, or
+`m:erlmcp_schema_shape` if they are as simple as most are. Pure.
 
-No pattern can blow up. It is tried with a bound on the work of the match, then with a larger one at
-a larger cost to the validation's budget, and a third time; then it has taken too long, and the
-value is refused. Among texts of more than 10,000 bytes that may befall one that is honest, if its
-pattern has neither `^` before it nor a match near the beginning, but a repetition.
+No pattern can blow up. A match is tried with a bound on its work, then twice more with larger
+bounds, at larger costs to the validation's budget. After the third try the value is refused. An
+honest pattern can fail so on a text of more than 10,000 bytes, if it has a repetition, no `^` and
+no early match.
 
 Internal.
 """.
@@ -17,25 +17,25 @@ Internal.
 
 -type pattern() :: {shape, erlmcp_schema_shape:shape()} | {re, Compiled :: term(), nature()}.
 
-%% Whether it can begin at the start alone; whether one of its steps can take as long as the text;
-%% how many of its steps may wait for the end of others.
+%% Whether the match can begin only at the start; whether one of its steps can take as long as the
+%% text; how many of its steps may wait for the end of others.
 -type nature() :: {Anchored :: boolean(), Runs :: boolean(), Open :: pos_integer()}.
 
-%% Steps of the match in the three tries, and what these cost, for a text of no length.
+%% Steps of the match in the three tries, and their costs, for an empty text.
 -define(TRIES, [{500, 20}, {20_000, 1_000}, {1_000_000, 50_000}]).
-%% The same where a step may go over all of the text, for such tries count its bytes.
+%% Steps of the three tries if a step may go over the whole text; their costs grow with its bytes.
 -define(RUNS, [64, 20_000, 1_000_000]).
 -define(MOST_BYTES, 100_000_000).
 -define(BYTES_A_STEP, 500).
 
-%% Bytes that a match may take. A step that waits keeps where the groups of the expression stand.
+%% Bytes that a match may take. A waiting step keeps the positions of the expression's groups.
 -define(MEMORY, 32_000_000).
 
-%% A regular expression in a value, which `format` asks about.
+%% Bytes of a regular expression in a value, for the format `regex`.
 -define(LONGEST, 10_000).
 
 -doc """
-A pattern, which stands under these tokens of the schema. Throws `invalid_pattern` or
+Compiles a pattern, which stands at `Tokens` in the schema. Throws `invalid_pattern` or
 `pattern_too_long`.
 """.
 -spec compile(binary(), [binary()], erlmcp_schema_compile:context()) -> pattern().
@@ -55,12 +55,12 @@ compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
             end
     end.
 
--doc "Whether a text is a regular expression that could be a pattern.".
+-doc "Returns `true` if a text is a regular expression that could be a pattern.".
 -spec is_pattern(binary()) -> boolean().
 is_pattern(Text) ->
     byte_size(Text) =< ?LONGEST andalso element(1, regex(Text)) =:= ok.
 
-%% What comes before the match is a part of the expression: else each start would have a bound of
+%% The text before the match is part of the expression: otherwise each start would have a bound of
 %% its own.
 regex(Text) ->
     maybe
@@ -72,7 +72,7 @@ regex(Text) ->
         _ -> {error, invalid}
     end.
 
--doc "A check of a text. Throws `pattern` if it takes too long, `budget` if nothing is left of it.".
+-doc "Checks a text. Throws `pattern` if it takes too long, `budget` if the budget is spent.".
 -spec match(binary(), pattern(), non_neg_integer()) -> integer().
 match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
     Left = erlmcp_schema_run:spend(byte_size(Text) bsr 5, Budget),
@@ -83,14 +83,14 @@ match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
 match(Text, {re, Compiled, {_, _, Open} = Nature}, Budget) when is_binary(Text) ->
     Options = [{capture, none}, report_errors, {match_limit_recursion, Open}],
     run(tries(Nature, byte_size(Text)), Text, Compiled, Options, Budget);
-%% A key that is no string is a mistake of the server's own handler.
+%% A key that is not a string comes from a handler of the server itself, by mistake.
 match(_, _, Budget) ->
     bnot Budget.
 
 tries({_, false, _}, Size) ->
     [{Steps + 4 * Size, Cost + Size bsr 3} || {Steps, Cost} <- ?TRIES];
 tries({Anchored, true, _}, Size) ->
-    %% Each start is a step at least.
+    %% Each start is at least one step.
     Starts = case Anchored of
         true -> 0;
         false -> 4 * Size
@@ -108,7 +108,7 @@ run([{Limit, Cost} | Tries], Text, Compiled, Options, Budget) ->
         nomatch -> bnot Left;
         {error, _} -> run(Tries, Text, Compiled, Options, Left)
     catch
-        %% A text that is not UTF-8.
+        %% The text is not UTF-8.
         error:badarg -> bnot Left
     end.
 
@@ -127,8 +127,8 @@ alternates(<<"|", _/binary>>, 0) -> true;
 alternates(<<_, Rest/binary>>, Depth) -> alternates(Rest, Depth);
 alternates(<<>>, _) -> false.
 
-%% Each step of re is counted, but what repeats a character or a class is one step, and so is what
-%% refers back to a group.
+%% `m:re` counts its steps, but a repeated character or class is one step, and so is a reference
+%% back to a group.
 runs(<<"\\", C, _/binary>>, _) when C >= $1, C =< $9; C =:= $k -> true;
 runs(<<"\\", _, Rest/binary>>, _) -> runs(Rest, one);
 runs(<<"[", Rest/binary>>, _) -> runs(after_class(Rest), one);
@@ -147,7 +147,7 @@ after_class(<<>>) -> <<>>.
 is_long(Counts) ->
     re:run(Counts, "^[0-9]*(?:,[}]|,?[0-9]{3})", [{capture, none}]) =:= match.
 
--doc "The finder of a keyword with a pattern, which says so when that takes too long.".
+-doc "Returns the finder of a keyword with a pattern, which reports a pattern that takes too long.".
 -spec halting(binary(), binary(), erlmcp_schema_run:finder()) -> erlmcp_schema_run:finder().
 halting(Keyword, Text, Finder) ->
     case erlmcp_schema_shape:compile(Text) of

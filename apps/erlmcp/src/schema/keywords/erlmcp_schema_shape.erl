@@ -1,8 +1,8 @@
 -module(erlmcp_schema_shape).
 -moduledoc """
-Patterns that need no regular expressions: from `^` to `$`, ASCII characters and classes of them,
-repeated or not, of which each can only end where the next one begins, such as `^[a-z0-9-]{1,64}$`
-or `^\d{4}-\d{2}$`. They are matched in one pass, several times as fast as by `m:re`. Pure.
+Patterns that need no regular expressions: ASCII characters and classes from `^` to `$`, repeated or
+not, such as `^[a-z0-9-]{1,64}$` or `^\d{4}-\d{2}$`. Each repetition can only end where the next
+part begins. So they are matched in one pass, several times as fast as by `m:re`. Pure.
 
 Internal.
 """.
@@ -11,12 +11,12 @@ Internal.
 
 -export_type([shape/0]).
 
-%% Which characters, and how many of them.
+%% The characters, and how many of them.
 -opaque shape() :: [{class(), Least :: non_neg_integer(), Most :: non_neg_integer()}].
-%% A bit for each of the 128: three integers that need no more than a word each.
+%% A bit for each of the 128: three integers of at most one word each.
 -type class() :: {From0 :: integer(), From48 :: integer(), From96 :: integer()}.
 
-%% No text is as long.
+%% More than the length of any text.
 -define(ANY_NUMBER, (1 bsl 50)).
 -define(IS_ALNUM(C),
     (C >= $0 andalso C =< $9 orelse C >= $a andalso C =< $z orelse C >= $A andalso C =< $Z)
@@ -34,7 +34,7 @@ Internal.
 ).
 
 -doc """
-The shape that a pattern is.
+Compiles a pattern to a shape, if it is simple enough.
 
 ## Examples
 
@@ -79,7 +79,7 @@ set(<<"\\", Rest/binary>>, Set) ->
     not_a_range(Left),
     set(Left, More ++ Set);
 set(<<"-", Rest/binary>>, Set) ->
-    %% For itself where it is the first or the last.
+    %% A hyphen stands for itself as the first or the last character.
     Set =:= [] orelse binary:first(<<Rest/binary, 0>>) =:= $] orelse throw(other),
     not_a_range(Rest),
     set(Rest, [$- | Set]);
@@ -128,7 +128,7 @@ count(Digits) when byte_size(Digits) >= 1, byte_size(Digits) =< 6 ->
 count(_) ->
     throw(other).
 
-%% Where the number is not fixed, a character that may go on must not be one that may follow.
+%% If the number is not fixed, no character that continues it may also follow it.
 deterministic([{Set, Least, Most} | Items]) when Least =/= Most ->
     ordsets:is_disjoint(ordsets:from_list(Set), first(Items)) andalso deterministic(Items);
 deterministic([_ | Items]) -> deterministic(Items);
@@ -145,7 +145,7 @@ bits(Set, From, To) ->
     lists:foldl(fun(C, Bits) -> Bits bor (1 bsl (C - From)) end, 0,
                 [C || C <- Set, C >= From, C < To]).
 
--doc "Whether the whole text has the shape.".
+-doc "Returns `true` if the whole text has the shape.".
 -spec match(binary(), shape()) -> boolean().
 match(Text, [{{A, B, D}, Least, Most}]) ->
     N = byte_size(Text),
@@ -171,7 +171,7 @@ exactly(<<C, Rest/binary>>, N, {A, B, D} = Class, Items) when ?IS_IN(C, A, B, D)
 exactly(_, _, _, _) ->
     false.
 
-%% All that there are: what comes next is none of them.
+%% Takes all of them, since none can belong to the next part.
 span(<<C, Rest/binary>>, N, {A, B, D} = Class, Least, Most, Items) when ?IS_IN(C, A, B, D) ->
     span(Rest, N + 1, Class, Least, Most, Items);
 span(Rest, N, _, Least, Most, Items) ->

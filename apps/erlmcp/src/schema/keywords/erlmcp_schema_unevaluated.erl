@@ -1,7 +1,8 @@
 -module(erlmcp_schema_unevaluated).
 -moduledoc """
-`unevaluatedProperties` and `unevaluatedItems`: what no other keyword of the schema, nor of one that
-it applies to the same value, has evaluated. Pure.
+The keywords `unevaluatedProperties` and `unevaluatedItems`. They concern members and items that no
+other keyword has evaluated, neither of the schema nor of one that it applies to the same value.
+Pure.
 
 Internal.
 """.
@@ -14,15 +15,15 @@ Internal.
                ~"dependentSchemas", ~"dependencies"]).
 
 -doc """
-The schema, and what of these two keywords has to be looked for in each value. Where no subschema is
-applied to the same value they come to `additionalProperties` or to the rest of `items`: then they
-stay in the schema.
+Returns the schema, and those of these keywords that need evaluations at run time. If no subschema
+is applied to the same value, they are equal to `additionalProperties` or to the rest of `items`.
+Then they stay in the schema.
 """.
 -spec resolved(map(), erlmcp_schema_dialect:dialect()) -> {map(), Sought :: map()}.
 resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
                                is_map_key(~"unevaluatedItems", Schema) ->
     Here = lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end, ?HERE),
-    %% What `contains` evaluates depends on the value, since 2020-12.
+    %% Since 2020-12 the items that `contains` evaluates depend on the value.
     Contains = is_map_key(~"contains", Schema)
         andalso erlmcp_schema_dialect:draft(Dialect) =:= draft_2020_12,
     Sought = [~"unevaluatedProperties" || Here] ++ [~"unevaluatedItems" || Here orelse Contains],
@@ -30,7 +31,7 @@ resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
 resolved(Schema, _) ->
     {Schema, #{}}.
 
--doc "The last finders of a schema that has such keywords.".
+-doc "Returns the finders of these keywords, which run last.".
 -spec finders(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:finder()].
 finders(Schema, Context) ->
     [finder(Keyword, Child)

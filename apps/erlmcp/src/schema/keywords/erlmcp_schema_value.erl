@@ -1,7 +1,7 @@
 -module(erlmcp_schema_value).
 -moduledoc """
-The keywords that look at a value alone: its type, the values it may have, what a number or a string
-is like. Pure.
+The keywords for a single value: its type, the allowed values, and the form of a number or a string.
+Pure.
 
 Internal.
 """.
@@ -13,7 +13,7 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2]).
 
--doc "The parts of a schema that these keywords are.".
+-doc "Returns the parts of a schema for these keywords.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Parts = [{Keyword, part(Keyword, Value, Context)}
@@ -29,7 +29,7 @@ parts(Schema, Context) ->
         _ -> [{Checks, finders(Parts, Checks, Schema)}]
     end.
 
-%% Most values are as they should be: one check says so for all keywords.
+%% Most values are valid, and one check tells so for all keywords.
 finders(Parts, Checks, Schema) ->
     case {lists:append([Finders || {_, {_, Finders}} <- Parts]), Schema} of
         {[], _} ->
@@ -53,9 +53,9 @@ unless_passed(Check, Find) ->
         end
     end.
 
-%% The check that stands for the type and what is most often said beside it.
+%% The common check for the type and its most frequent companions.
 fused(#{~"type" := ~"object"} = Schema) ->
-    %% The members' check refuses what is no object.
+    %% The members' check refuses values that are not objects.
     {[], [~"type" || erlmcp_schema_members:has_check(Schema)]};
 fused(#{~"type" := ~"array"} = Schema) ->
     {[], [~"type" || erlmcp_schema_array:has_items(Schema)]};
@@ -100,7 +100,7 @@ fused(#{~"type" := Type} = Schema)
     Least = maps:get(~"minimum", Schema, none),
     Most = maps:get(~"maximum", Schema, none),
     Integral = Type =:= ~"integer",
-    %% An atom is more than any number.
+    %% An atom is greater than any number.
     {[fun
           (V, _, Budget) when is_integer(V), V =< Most, Least =:= none orelse V >= Least ->
               Budget;
@@ -259,7 +259,7 @@ enum(Values) ->
     fun
         (V, _, Budget) when is_binary(V), byte_size(V) > Longest ->
             bnot Budget;
-        %% Looking up an array or object would be reading all of it.
+        %% Looking up an array or object would mean reading all of it.
         (V, _, Budget) when not is_map(V), not is_list(V), is_map_key(V, Set) ->
             Budget;
         (V, _, Budget) when is_float(V), is_map_key(trunc(V), Set), trunc(V) == V ->
@@ -274,7 +274,7 @@ enum(Values) ->
             end
     end.
 
--doc "The length of a text in characters. What is not UTF-8 has a length too.".
+-doc "Returns the length of a text in characters; a text that is not UTF-8 has a length too.".
 -spec characters(binary()) -> non_neg_integer().
 characters(Text) ->
     characters(Text, 0).
@@ -284,7 +284,7 @@ characters(<<C, Rest/binary>>, N) when C band 16#C0 =/= 16#80 -> characters(Rest
 characters(<<_, Rest/binary>>, N) -> characters(Rest, N);
 characters(<<>>, N) -> N.
 
--doc "The number of things that a keyword has as its value.".
+-doc "Returns a keyword's value, which must be a count.".
 -spec integral({binary(), term()}, erlmcp_schema_compile:context()) -> non_neg_integer().
 integral({Keyword, Value}, Context) ->
     case erlmcp_schema_number:to_integer(Value) of
@@ -292,7 +292,7 @@ integral({Keyword, Value}, Context) ->
         _ -> erlmcp_schema_compile:invalid(Keyword, Context)
     end.
 
--doc "The names that a keyword has as its value.".
+-doc "Returns a keyword's value, which must be a list of names.".
 -spec names({binary(), term()}, erlmcp_schema_compile:context()) -> [binary()].
 names({Keyword, Names}, Context) ->
     is_list(Names) andalso lists:all(fun is_binary/1, Names)

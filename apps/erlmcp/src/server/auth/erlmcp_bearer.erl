@@ -1,11 +1,12 @@
 -module(erlmcp_bearer).
 -moduledoc """
-Who asks, by the access token of an HTTP request: `authenticate => {bearer, Options}` of a listener.
+The authentication of an HTTP request by its access token: `authenticate => {bearer, Options}` of a
+listener.
 
-A request whose token is known already, is in a list, or was signed with a key that is known, is
-answered at once, in the process that asks. What has to ask another machine (keys that are not known
-yet, an introspection) runs in a process of its own, of which there is a bounded number, with a
-deadline; the process that asks is sent a message when it goes on, and waits for nothing meanwhile.
+A token that is remembered, listed, or signed with a known key is checked at once, in the calling
+process. Questions to another machine (keys that are not known yet, an introspection) run in a
+bounded number of processes, with a deadline. The caller gets a message when its request can go on,
+and does not block meanwhile.
 
 Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RFC 9068 and RFC 8725
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
@@ -18,19 +19,18 @@ Internal.
 
 -export_type([handle/0, owner/0, identity/0, answer/0, wait/0]).
 
--doc "What one listener's requests are checked with.".
+-doc "The settings and tables of one listener.".
 -opaque handle() :: #{settings := erlmcp_bearer_options:settings(),
                       tables := erlmcp_bearer_tables:tables()}.
 -doc """
-Who is told that a request goes on: the process gets `{Tag, {erlmcp_bearer, Reference, Outcome}}`,
-and gives the inner tuple to `awaited/3`.
+The process to tell when a request can go on. It gets `{Tag, {erlmcp_bearer, Reference, Outcome}}`,
+and passes the inner tuple to `awaited/3`.
 """.
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
-Who asks, and what for. `expires_at` is the second of system time from which the token is not taken
-any more: a stream that is open then has to end. `claims` are the token's (of a `static` token
-none). `dpop_nonce` is there if the client should use this nonce from now on, and is sent as
-`DPoP-Nonce` with the answer.
+The identity of a request. `expires_at` is the second of system time from which the token is
+invalid: an open stream has to end then. `claims` are the token's (none for a `static` token).
+`dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
 """.
 -type identity() :: #{
     principal := erlmcp_auth:principal(),
@@ -46,24 +46,25 @@ none). `dpop_nonce` is there if the client should use this nonce from now on, an
                     outcomes := erlmcp_bearer_source:outcomes()}.
 
 -doc """
-What a listener's requests are checked with, from options that were checked. Its tables belong to
-the calling process, which is to live as long as the listener; `Server` is its server's key.
+Creates the handle of a listener from checked options. Its tables belong to the calling process,
+which must live as long as the listener. `Server` is the key of its server.
 """.
 -spec new(erlmcp_bearer_options:settings(), Server :: reference()) -> handle().
 new(Settings, Server) ->
     #{settings => Settings#{server => Server}, tables => erlmcp_bearer_tables:new(Settings)}.
 
 -doc """
-The process that a handle needs: it fetches keys, asks for introspections, and forgets what is old.
-Without it, what is known is known, and what is not is refused as unavailable.
+Returns the child specification of a handle's process, which fetches keys, asks for introspections,
+and removes old entries. Without it, remembered tokens are accepted and all others refused as
+unavailable.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->
     #{id => ?MODULE, start => {erlmcp_bearer_keeper, start_link, [Settings, Tables]}}.
 
 -doc """
-Who asks, or why the request is refused, or `{wait, Wait}`: the owner is sent a message then, within
-`wait_ms` and whatever happens. What comes for a request that does not wait any more is dropped.
+Returns the identity of a request, its refusal, or `{wait, Wait}`. After `wait` the owner always
+gets a message, within `wait_ms`. A message for a request that no longer waits is dropped.
 """.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
@@ -71,8 +72,8 @@ verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     decided(Handle, Request, #{}, Owner, Deadline).
 
 -doc """
-The same with a message that the owner was sent. It may be `{wait, Wait}` again: with more than one
-source, and where the message belongs to an earlier wait.
+Continues a request with a message that the owner got. The result may be `{wait, Wait}` again, with
+several sources, or if the message belongs to an earlier wait.
 """.
 -spec awaited(handle(), {?MODULE, reference(), term()}, wait()) -> answer().
 awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait) ->
@@ -93,8 +94,9 @@ decided(#{settings := Settings, tables := Tables} = Handle, Request, Outcomes, O
         {ok, Scheme, Token} ?= erlmcp_bearer_credentials:read(Request, Settings),
         {ok, Identity, Confirmation} ?=
             erlmcp_bearer_source:identity(Token, Request, Outcomes, Settings, Tables),
-        {ok, Proved} ?= erlmcp_bearer_credentials:bound(Scheme, Token, Confirmation, Request,
-                                                        Settings, Tables),
+        {ok, Proved} ?=
+            erlmcp_bearer_credentials:check_binding(Scheme, Token, Confirmation, Request, Settings,
+                                                    Tables),
         {ok, maps:merge(Identity, Proved)}
     else
         {wait, Subject, Question} ->
@@ -103,7 +105,7 @@ decided(#{settings := Settings, tables := Tables} = Handle, Request, Outcomes, O
             {error, Failure}
     end.
 
-%% The timer is the caller's own, so that nobody waits for a process that is not there any more.
+%% The caller has its own timer, so that it does not depend on the keeper's life.
 waiting(#{tables := Tables}, Subject, Question, Request, Outcomes, {Pid, Tag} = Owner, Deadline) ->
     Reference = make_ref(),
     case erlmcp_bearer_keeper:ask(Subject, Question, {Owner, Reference}, Deadline, Tables) of
@@ -117,9 +119,9 @@ waiting(#{tables := Tables}, Subject, Question, Request, Outcomes, {Pid, Tag} = 
     end.
 
 -doc """
-The headers of the answer to a request that is refused: `WWW-Authenticate`, with what the listener
-takes and what was wrong, and `DPoP-Nonce` where there is one. `resource_metadata` is the URL of the
-listener's metadata, `scope` the scopes that the request needs.
+Returns the headers of a refusal: `WWW-Authenticate` with the accepted schemes and the error, and
+`DPoP-Nonce` if there is one. `resource_metadata` is the URL of the listener's metadata, `scope` the
+scopes that the request needs.
 """.
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.
@@ -127,9 +129,9 @@ headers(#{settings := Settings}, Failure, Parameters) ->
     erlmcp_bearer_failure:headers(Failure, Parameters, Settings).
 
 -doc """
-The listener's metadata as a protected resource (RFC 9728), as far as its options say it: the
-resource, which is the first of `resource` or else the endpoint's URL, the authorization servers,
-and how tokens are sent and bound.
+Returns the listener's metadata as a protected resource (RFC 9728), from its options. They are the
+resource (the first of `resource`, or the endpoint's URL), the authorization servers, and how tokens
+are sent and bound.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

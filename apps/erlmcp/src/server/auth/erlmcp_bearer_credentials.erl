@@ -1,14 +1,14 @@
 -module(erlmcp_bearer_credentials).
 -moduledoc """
-The token of a request, and whether who sends it has what the token is bound to: a key, by a proof
-(DPoP), or the certificate of the connection.
+The token of a request, and the proof that its sender may use it: of a key (DPoP), or the
+certificate of the connection.
 
 Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
 
 Internal.
 """.
 
--export([read/2, bound/6]).
+-export([read/2, check_binding/6]).
 
 -export_type([scheme/0]).
 
@@ -17,8 +17,8 @@ Internal.
 -define(TOKEN_BYTES, 16_384).
 
 -doc """
-The scheme and the token of `Authorization`. Other schemes than those that the listener takes are
-none.
+Returns the scheme and the token of `Authorization`. A scheme that the listener does not accept
+counts as none.
 """.
 -spec read(erlmcp_listen:request(), erlmcp_bearer_options:settings()) ->
     {ok, scheme(), Token :: binary()} | {error, erlmcp_bearer_failure:failure()}.
@@ -47,16 +47,16 @@ is_token(Token) ->
                                  [{capture, none}, dollar_endonly]).
 
 -doc """
-Whether the sender may use the token; if so, the nonce that it is to use next, where that is a new
-one. A proof serves once, and is used up here: it is looked at last.
+Checks that the sender may use the token, and returns the nonce to use next if there is a new one. A
+proof serves once, and is used up here; so it is checked last.
 """.
--spec bound(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
-            erlmcp_listen:request(),
-            erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
+-spec check_binding(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
+                    erlmcp_listen:request(),
+                    erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, #{dpop_nonce => binary()}} | {error, erlmcp_bearer_failure:failure()}.
-bound(_, _, unknown, _, _, _) ->
-    {error, erlmcp_bearer_failure:invalid(~"the token is bound to what is not known here")};
-bound(Scheme, Token, Bindings, Request, Settings, Tables) ->
+check_binding(_, _, unknown, _, _, _) ->
+    {error, erlmcp_bearer_failure:invalid(~"the token has a binding that is not supported here")};
+check_binding(Scheme, Token, Bindings, Request, Settings, Tables) ->
     maybe
         ok ?= certificate(lists:keyfind(certificate, 1, Bindings), Request),
         key(Scheme, lists:keyfind(jkt, 1, Bindings), Token, Request, Settings, Tables)
@@ -84,7 +84,7 @@ key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, 
         {ok, #{thumbprint := Thumbprint} = Proof} ?=
             erlmcp_dpop_proof:check(Text, wanted(Token, Request, Settings, Now)),
         {ok, Next} ?= nonce(Proof, Settings, Now),
-        ok ?= used(Proof, Tables),
+        ok ?= use_proof(Proof, Tables),
         {ok, Next}
     else
         {ok, _} -> {error, erlmcp_bearer_failure:bound(~"the token is bound to another key")};
@@ -94,8 +94,7 @@ key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, 
 key(dpop, _, _, _, _, _) ->
     {error, erlmcp_bearer_failure:proof(~"DPoP: the proof is missing")}.
 
-%% Where a proxy stands before the listener, the client's URL is on the resource's origin, and its
-%% path may be the resource's.
+%% Behind a proxy, the client's URL has the resource's origin, and its path may be the resource's.
 wanted(Token, #{method := Method, path := Path, url := Url}, Settings, Now) ->
     Resources = erlmcp_bearer_options:resources(Settings, Url),
     Targets = [erlmcp_oauth_url:under_origin(Resource, Path) || Resource <- Resources],
@@ -111,7 +110,7 @@ nonce(#{nonce := Nonce}, #{nonces := Secret}, Now) ->
         false -> {error, erlmcp_bearer_failure:nonce(erlmcp_dpop_nonce:current(Secret(), Now))}
     end.
 
-used(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
+use_proof(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
     case erlmcp_bearer_tables:use_proof({Thumbprint, Id}, Until, Tables) of
         ok -> ok;
         used -> {error, ~"jti: the proof was used before"};

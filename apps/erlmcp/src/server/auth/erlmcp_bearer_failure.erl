@@ -1,6 +1,6 @@
 -module(erlmcp_bearer_failure).
 -moduledoc """
-Why a request's token is not taken, and the headers that tell the client. Pure.
+The reasons for which a token is refused, with the headers that tell the client. Pure.
 
 Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.1.
 
@@ -14,9 +14,9 @@ Internal.
 -export_type([failure/0]).
 
 -doc """
-The refusal, which has the status, the number and the sentence; the `error` of RFC 6750 or RFC 9449,
-where the client is told one; the scheme that it used, if it did; a nonce for its proofs, and the
-scopes that it needs.
+A failure: the refusal with its status, number and sentence, and the parts of the challenge. `error`
+is that of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the one that the client used.
+`dpop_nonce` is a nonce for its proofs, and `scope` the scopes that it needs.
 """.
 -type failure() :: #{
     refusal := erlmcp_refusal:refusal(),
@@ -27,87 +27,86 @@ scopes that it needs.
 }.
 
 -define(RETRY_MS, 1000).
-%% How often old proofs are forgotten.
+%% Milliseconds between sweeps of old proofs.
 -define(SWEEP_MS, 5_000).
 
--doc "There is no token: 401 without an error, as RFC 6750 has it.".
+-doc "Returns the failure without a token: 401 without an error, as in RFC 6750.".
 -spec missing() -> failure().
 missing() ->
     #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
 
--doc "What stands in the headers is not one token: 400.".
+-doc "Returns the failure for headers that do not hold exactly one token: 400.".
 -spec malformed(binary()) -> failure().
 malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
       error => ~"invalid_request"}.
 
--doc "The token does not serve here.".
+-doc "Returns the failure for a token that is not valid here.".
 -spec invalid(binary()) -> failure().
 invalid(Text) ->
     #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
 
--doc "The token has served.".
+-doc "Returns the failure for a token that has expired.".
 -spec expired() -> failure().
 expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
--doc "The token is bound otherwise than it was used.".
+-doc "Returns the failure for a token that is not used as it is bound.".
 -spec bound(binary()) -> failure().
 bound(Text) ->
     (invalid(Text))#{scheme => dpop}.
 
--doc "The proof of possession does not hold.".
+-doc "Returns the failure for an invalid proof of possession.".
 -spec proof(binary()) -> failure().
 proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof",
       scheme => dpop}.
 
--doc "The proof wants this nonce.".
+-doc "Returns the failure for a proof without this nonce.".
 -spec nonce(Nonce :: binary()) -> failure().
 nonce(Nonce) ->
-    #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce that comes with this"),
+    #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),
       error => ~"use_dpop_nonce", scheme => dpop, dpop_nonce => Nonce}.
 
--doc "The token is good, and not for this: 403, with the scopes that are needed.".
+-doc "Returns the failure for a valid token that lacks scopes: 403, with the needed ones.".
 -spec insufficient(Text :: binary(), Scopes :: [binary()]) -> failure().
 insufficient(Text, Scopes) ->
     #{refusal => erlmcp_refusal:new(authz_forbidden, Text), error => ~"insufficient_scope",
       scope => Scopes}.
 
--doc "Who would know is not to be asked now: 503.".
+-doc "Returns the failure if the authorization server cannot be asked now: 503.".
 -spec unavailable(binary()) -> failure().
 unavailable(Text) ->
     #{refusal => erlmcp_refusal:new(dependency_unavailable, Text, #{retry_after_ms => ?RETRY_MS})}.
 
--doc "More tokens wait to be checked than may: 503.".
+-doc "Returns the failure if too many tokens wait to be checked: 503.".
 -spec busy(Limit :: pos_integer()) -> failure().
 busy(Limit) ->
     #{refusal => erlmcp_refusal:new(backpressure_active, ~"too many tokens wait to be checked",
                                     #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
 
 -doc """
-More proofs are in use than may be: of the key that signed this one (429), or of all keys (503).
+Returns the failure if too many proofs are in use: of the key that signed this one (429), or of all
+keys (503).
 """.
 -spec proofs(key | all, Limit :: pos_integer()) -> failure().
 proofs(key, Limit) ->
-    full(rate_limit_exceeded,
-         ~"DPoP: the key of this proof has as many proofs in use as one key may have now", Limit);
+    full(rate_limit_exceeded, ~"DPoP: the key of this proof has too many proofs in use", Limit);
 proofs(all, Limit) ->
-    full(backpressure_active, ~"DPoP: all keys together have as many proofs in use as they may",
-         Limit).
+    full(backpressure_active, ~"DPoP: all keys together have too many proofs in use", Limit).
 
 full(Name, Text, Limit) ->
     #{refusal => erlmcp_refusal:new(Name, Text, #{retry_after_ms => ?SWEEP_MS, limit => Limit})}.
 
--doc "What was refused for another reason, such as a fun of the user's that crashed.".
+-doc "Returns the failure for any other refusal, such as that of a user's fun that crashed.".
 -spec refused(erlmcp_refusal:refusal()) -> failure().
 refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-The headers of an answer with this failure. What the listener takes is named first by what most
-clients know, `Bearer`; the error stands at the scheme that the request used.
+Returns the headers of an answer with this failure. Of the accepted schemes `Bearer`, which most
+clients know, comes first. The error stands at the scheme that the request used.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.
@@ -147,7 +146,7 @@ named(true, #{error := Error, refusal := Refusal}) ->
 named(_, _) ->
     [].
 
-%% What RFC 6750 allows between the quotes, whatever a user's fun says.
+%% The characters that RFC 6750 allows between the quotes, since a user's fun may return any.
 quotable(Text) ->
     << <<(case Byte >= 32 andalso Byte < 127 andalso Byte =/= $" andalso Byte =/= $\\ of
               true -> Byte;

@@ -1,9 +1,9 @@
 -module(erlmcp_bearer_keeper).
 -moduledoc """
-The process of a listener that has other machines asked: for an issuer's keys, or about a token.
-Each question is asked by a process of its own (`m:erlmcp_bearer_flight`), once for all who wait for
-it; of those about tokens there are sixteen at a time, and the others wait for their turn. It also
-forgets what is old.
+The process of a listener that asks other machines, for an issuer's keys or about a token. Each
+question runs in a process of its own (a flight), once for all requests that wait for its answer. At
+most sixteen questions about tokens run at a time, and others wait for their turn. The keeper also
+removes old entries.
 
 Internal.
 """.
@@ -29,26 +29,29 @@ Internal.
     questions = #{} :: #{erlmcp_bearer_source:subject() => #question{}},
     flights = #{} :: #{pid() => erlmcp_bearer_source:subject()},
     turns = queue:new() :: queue:queue(erlmcp_bearer_source:subject()),
-    %% when a failure of a source was last logged
+    %% When a failure of a source was last logged.
     logged = #{} :: #{pos_integer() => integer()}
 }).
 
 -define(ABOUT_TOKENS, 16).
-%% Milliseconds between two questions for the same keys, and after one that came to nothing.
+%% Milliseconds between two questions for the same keys, and after one without an answer.
 -define(FETCH_MS, 10_000).
 -define(RETRY_MS, 2_000).
 -define(SWEEP_MS, 5_000).
 -define(LOG_MS, 60_000).
+%% Words of memory of a flight. An answer has at most a megabyte.
+-define(FLIGHT_HEAP, 4_000_000).
 
--doc "Starts it.".
+-doc "Starts the keeper of a listener.".
 -spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     gen_server:start_ret().
 start_link(Settings, Tables) ->
     gen_server:start_link(?MODULE, {Settings, Tables}, []).
 
 -doc """
-Asks, and does not wait: the waiter is sent what comes of it, if that comes before the deadline, in
-milliseconds of monotonic time.
+Asks about a subject, and does not wait. The waiter gets the outcome as a message, if it comes
+before `Deadline`, in milliseconds of monotonic time. The token is in a fun, so that nothing prints
+it.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -63,7 +66,7 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
         {full, Limit} -> {error, erlmcp_bearer_failure:busy(Limit)}
     end.
 
--doc "Has the keys of a source fetched again, for which nobody waits.".
+-doc "Fetches the keys of a source again, in the background.".
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->
     case erlmcp_bearer_tables:keeper(Tables) of
@@ -93,19 +96,19 @@ handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
     #state{tables = Tables} = State,
     case erlmcp_bearer_tables:may_fetch(Index, Tables) of
         true ->
-            {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
+            {noreply, add_question(Subject, Token, [Waiter], Deadline, State)};
         false ->
-            %% They were fetched while this was on its way.
-            ok = told(Subject, ok, [Waiter], Tables),
+            %% The keys were fetched while this question was on its way.
+            ok = tell_waiters(Subject, ok, [Waiter], Tables),
             {noreply, State}
     end;
 handle_cast({ask, Subject, Token, Waiter, Deadline}, State) ->
-    {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
+    {noreply, add_question(Subject, Token, [Waiter], Deadline, State)};
 handle_cast({refresh, Index}, State) ->
     Deadline = erlang:monotonic_time(millisecond) + ?FETCH_MS,
-    {noreply, asked({keys, Index}, fun() -> ~"" end, [], Deadline, State)}.
+    {noreply, add_question({keys, Index}, fun() -> ~"" end, [], Deadline, State)}.
 
-asked(Subject, Token, Waiters, Deadline, #state{questions = Questions} = State) ->
+add_question(Subject, Token, Waiters, Deadline, #state{questions = Questions} = State) ->
     case Questions of
         #{Subject := #question{waiters = Others} = Question} ->
             Joined = Question#question{waiters = Waiters ++ Others},
@@ -129,10 +132,26 @@ next(#state{flights = Flights, turns = Turns} = State) ->
 
 flown(Subject, #state{settings = Settings, questions = Questions, flights = Flights} = State) ->
     #{Subject := #question{token = Token, deadline = Deadline} = Question} = Questions,
-    Pid = erlmcp_bearer_flight:start(Subject, Token, Deadline, Settings),
+    Pid = start_flight(Subject, Token, Deadline, Settings),
     Timer = erlang:start_timer(Deadline, self(), {flight, Pid}, [{abs, true}]),
     State#state{questions = Questions#{Subject := Question#question{flight = {Pid, Timer}}},
                 flights = Flights#{Pid => Subject}}.
+
+start_flight(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
+    Owner = self(),
+    {_, Source} = lists:keyfind(element(2, Subject), 1, Sources),
+    Fetch = #{deadline => Deadline, plain => [loopback], tls => Tls},
+    spawn_link(fun() ->
+        process_flag(sensitive, true),
+        _ = process_flag(max_heap_size, #{size => ?FLIGHT_HEAP, kill => true,
+                                          error_logger => false}),
+        Owner ! {landed, self(), answer(Subject, Token, Source, Fetch)}
+    end).
+
+answer({keys, _}, _, {jwt, #{keys := {uri, Uri}}}, Fetch) ->
+    erlmcp_jwks:fetch(Uri, Fetch);
+answer({token, _, _}, Token, {introspection, Source}, Fetch) ->
+    erlmcp_introspection:ask(Token(), Source, Fetch).
 
 -doc false.
 handle_info({landed, Pid, Result}, #state{flights = Flights} = State) ->
@@ -159,7 +178,7 @@ handle_info(sweep, #state{tables = Tables} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% A reason may hold what the process worked on.
+%% A reason may contain data of the process, such as a token.
 outline(killed) -> killed;
 outline(_) -> crashed.
 
@@ -167,12 +186,12 @@ landed(Subject, Pid, Result, #state{tables = Tables} = State) ->
     #state{questions = Questions, flights = Flights} = State,
     {#question{waiters = Waiters, flight = {Pid, Timer}}, Others} = maps:take(Subject, Questions),
     _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
-    ok = told(Subject, outcome(Subject, Result, Tables), Waiters, Tables),
+    ok = tell_waiters(Subject, outcome(Subject, Result, Tables), Waiters, Tables),
     next(logged(element(2, Subject), Result,
                 State#state{questions = Others, flights = maps:remove(Pid, Flights)})).
 
 outcome({keys, Index}, Result, Tables) ->
-    Outcome = kept(Index, Result, Tables),
+    Outcome = store_keys(Index, Result, Tables),
     ok = erlmcp_bearer_tables:end_refresh(Index, Tables),
     Outcome;
 outcome(_, {error, _}, _) ->
@@ -180,14 +199,14 @@ outcome(_, {error, _}, _) ->
 outcome(_, Answer, _) ->
     Answer.
 
-kept(Index, {ok, Keys, Milliseconds}, Tables) ->
+store_keys(Index, {ok, Keys, Milliseconds}, Tables) ->
     ok = erlmcp_bearer_tables:put_keys(Index, Keys, Milliseconds, Tables),
     erlmcp_bearer_tables:fetch_again(Index, ?FETCH_MS, Tables);
-kept(Index, {error, _}, Tables) ->
+store_keys(Index, {error, _}, Tables) ->
     ok = erlmcp_bearer_tables:fetch_again(Index, ?RETRY_MS, Tables),
     {error, unavailable}.
 
-%% Whoever sends tokens could have it logged as often as he likes.
+%% Clients could cause this at any rate, so it is logged once a minute.
 logged(Index, {error, Reason}, #state{settings = #{server := Key}, logged = Logged} = State) ->
     Now = erlang:monotonic_time(millisecond),
     case Logged of
@@ -201,7 +220,7 @@ logged(Index, {error, Reason}, #state{settings = #{server := Key}, logged = Logg
 logged(_, _, State) ->
     State.
 
-told(Subject, Outcome, Waiters, Tables) ->
+tell_waiters(Subject, Outcome, Waiters, Tables) ->
     ok = erlmcp_bearer_tables:leave(length(Waiters), Tables),
     lists:foreach(fun({{Pid, Tag}, Reference}) ->
                       Pid ! {Tag, {erlmcp_bearer, Reference, {Subject, Outcome}}}

@@ -1,6 +1,6 @@
 -module(erlmcp_bearer_options).
 -moduledoc """
-The options of `authenticate => {bearer, Options}`: one map, checked once, when the server starts.
+The options of `authenticate => {bearer, Options}`: one map, checked once when the server starts.
 Pure.
 
 Internal.
@@ -11,8 +11,8 @@ Internal.
 -export_type([settings/0]).
 
 -doc """
-The options with their defaults; secrets are in funs, and of static tokens there are hashes.
-`server` is the key of the server that they are of (`m:erlmcp_log`).
+The options with their defaults. Secrets are in funs, and static tokens are hashed. `server` is the
+key of the server that they belong to (`m:erlmcp_log`).
 """.
 -type settings() :: #{
     sources := [{pos_integer(), erlmcp_bearer_source:source()}],
@@ -41,8 +41,8 @@ The options with their defaults; secrets are in funs, and of static tokens there
 -define(STATIC, 10_000).
 
 -doc """
-Whether these are options. An error says which one is not what was expected, and never its value.
-What belongs to a source has its path: `{tokens, 1, issuer}`.
+Checks options. An error names the option and the expected value, and never its value. Options of a
+source are named by their path: `{tokens, 1, issuer}`.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -153,8 +153,8 @@ jwt(algorithms, [_ | _] = Value) ->
         [] -> true;
         [Unknown | _] ->
             iolist_to_binary([~"a list of ", words(erlmcp_jwk:algorithms()), ~", or of ",
-                              words(erlmcp_jwk:secret_algorithms()), ~"; ", shown(Unknown),
-                              ~" came"])
+                              words(erlmcp_jwk:secret_algorithms()), ~", got ",
+                              shown(Unknown)])
     end;
 jwt(algorithms, _) ->
     ~"a list of at least one algorithm";
@@ -174,8 +174,8 @@ shown(Name) when is_binary(Name) -> erlmcp_printable:quoted(Name);
 shown(Name) when is_atom(Name) -> [~"the atom ", erlmcp_printable:quoted(atom_to_binary(Name))];
 shown(_) -> ~"what is no binary".
 
-%% Who could choose the algorithm of a token could have a public key taken for a secret. So a source
-%% has the one or the other, and a secret only where its algorithms are named.
+%% A client that can choose a token's algorithm could have a public key taken for a secret. So a
+%% source has either keys or a secret, and a secret only with named algorithms.
 keys_and_algorithms(#{jwks := {secret, Secret}} = Jwt) ->
     case maps:get(algorithms, Jwt, []) of
         [] ->
@@ -271,7 +271,7 @@ is_resource(Value) -> is_binary(Value) andalso element(1, erlmcp_oauth_url:canon
 one_or_more([_ | _] = Values, Is) -> lists:all(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
 
--doc "What requests are checked with, from options that were checked.".
+-doc "Returns the settings of checked options.".
 -spec settings(erlmcp_listen:bearer()) -> settings().
 settings(#{tokens := Tokens} = Options) ->
     Secret = crypto:strong_rand_bytes(32),
@@ -291,7 +291,7 @@ settings(#{tokens := Tokens} = Options) ->
       blind => Blind,
       nonces => fun() -> Nonces end}.
 
-%% A table is looked into by a hash that nobody outside can compute, so how long that takes says
+%% Tables are keyed by a hash that only this node can compute, so the time of a look-up reveals
 %% nothing about the tokens in it.
 blinded(Hash, Secret) ->
     crypto:mac(hmac, sha256, Secret, Hash).
@@ -315,7 +315,7 @@ source({verify, Fun}, _) ->
 
 keys({keys, Keys}) -> {keys, erlmcp_jwk:set(#{~"keys" => Keys})};
 keys({uri, Uri}) -> {uri, Uri};
-%% It is a secret, and stays in a fun.
+%% A secret stays in a fun.
 keys({secret, Secret}) ->
     {ok, Text} = revealed(Secret),
     Key = erlmcp_jwk:secret(Text),
@@ -346,8 +346,8 @@ listed(Values) when is_list(Values) -> Values;
 listed(Value) -> [Value].
 
 -doc """
-The URIs that tokens may be for, the one that clients are told first. On the loopback, without
-`resource`, its addresses and its name mean the same.
+Returns the URIs that tokens may be for; clients are told the first. On the loopback, without
+`resource`, its addresses and its name count as the same.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

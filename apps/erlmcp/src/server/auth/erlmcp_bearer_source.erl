@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
-Who asks with a token: the listener's sources, asked in their order until one of them knows it. It
-runs in the process that asks; what another machine has to say comes as an outcome.
+The sources of a listener, which find the identity of a token: they are asked in their order until
+one knows it. It runs in the process that asks; answers of another machine come as outcomes.
 
 Internal.
 """.
@@ -22,16 +22,16 @@ Internal.
                         audience := resource | [binary()]}}
     | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
     | {verify, fun((binary(), erlmcp_listen:request()) -> term())}.
--doc "What is to be asked of another machine: the keys of a source, or whether it knows a token.".
+-doc "A question to another machine: the keys of a source, or whether a source knows a token.".
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
--doc "What came of it. The keys are in the table then.".
+-doc "The answer to a question. After `ok` the keys are in the table.".
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
 -type outcomes() :: #{subject() => outcome()}.
 
-%% A signature that was checked is not checked again for so long.
+%% Seconds for which a checked signature is not checked again.
 -define(SIGNED_S, 60).
-%% Of the name that a token has for its algorithm.
+%% Bytes of the algorithm's name in a token.
 -define(ALGORITHM_BYTES, 16).
 
 -record(asked, {
@@ -46,8 +46,8 @@ Internal.
 }).
 
 -doc """
-Who asks and what the token is bound to; or why it is refused; or what has to be asked first, and
-for which token.
+Returns the identity of a token and its bindings; or the reason for its refusal; or the question to
+ask first, and the token to ask it for.
 """.
 -spec identity(Token :: binary(), erlmcp_listen:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
@@ -57,7 +57,7 @@ for which token.
 identity(Token, Request, Outcomes, #{blind := Blind, sources := Sources} = Settings, Tables) ->
     Digest = Blind(Token),
     Now = erlang:system_time(second),
-    case erlmcp_bearer_tables:known(Digest, Now, Tables) of
+    case erlmcp_bearer_tables:identity(Digest, Now, Tables) of
         {ok, Identity, Confirmation} ->
             {ok, Identity, Confirmation};
         unknown ->
@@ -88,7 +88,7 @@ ask({static, Tokens}, _, #asked{digest = Digest, now = Now}) ->
     end;
 ask({verify, Fun}, _, #asked{token = Token, request = Request, settings = Settings, now = Now}) ->
     #{server := Key} = Settings,
-    verified(erlmcp_auth:guarded(fun() -> Fun(Token, Request) end, Key), Now, Key);
+    verified(erlmcp_auth:run_guarded(fun() -> Fun(Token, Request) end, Key), Now, Key);
 ask({jwt, #{issuer := Issuer} = Source}, Index,
     #asked{jwt = {ok, #{claims := #{~"iss" := Issuer}} = Jwt}} = Asked) ->
     jwt(Jwt, Source, Index, Asked);
@@ -98,7 +98,7 @@ ask({introspection, Source}, Index, #asked{outcomes = Outcomes, digest = Digest}
     Subject = {token, Index, Digest},
     introspected(maps:get(Subject, Outcomes, none), Subject, Source, Asked).
 
-%% A fun of the user's.
+%% The result of a user's fun.
 
 verified({ok, {ok, #{principal := Principal} = Given}}, Now, Key) ->
     Identity = maps:merge(#{scopes => [], expires_at => infinity, claims => #{}},
@@ -123,7 +123,7 @@ verified({error, Refusal}, _, _) ->
 
 jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
     #{types := Types, algorithms := Algorithms, keys := Known} = Source,
-    %% Without a type it is a JWT as it always was.
+    %% A JWT without a type counts as `jwt`.
     maybe
         true ?= lists:member(maps:get(Type, #{none => ~"jwt"}, Type), Types)
             orelse refused(~"the token is of another type"),
@@ -132,7 +132,7 @@ jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
         ok = refreshed(Freshness, Index, Tables),
         signed(Jwt, Source, Kept, Asked)
     else
-        none -> fetched({keys, Index}, ~"the issuer's keys cannot be had", Asked);
+        none -> fetched({keys, Index}, ~"the issuer's keys are not available", Asked);
         {error, unknown_key} when element(1, Known) =:= uri ->
             fetched({keys, Index}, unknown_key, Asked);
         {error, algorithm} -> refused(algorithm_not_taken(Jwt, Algorithms));
@@ -140,14 +140,14 @@ jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
         {error, Failure} -> {error, Failure}
     end.
 
-%% A secret has no id, whatever the token calls it.
+%% A secret has no id, so the token's `kid` is ignored.
 verified_by({secret, _}, Jwt, Algorithms, Keys) ->
-    case erlmcp_jwt:signed(Jwt#{kid := none}, Algorithms, Keys) of
+    case erlmcp_jwt:check_signature(Jwt#{kid := none}, Algorithms, Keys) of
         {error, unknown_key} -> {error, signature};
         Signed -> Signed
     end;
 verified_by(_, Jwt, Algorithms, Keys) ->
-    erlmcp_jwt:signed(Jwt, Algorithms, Keys).
+    erlmcp_jwt:check_signature(Jwt, Algorithms, Keys).
 
 keys({secret, Key}, _, _) ->
     {fresh, [Key()], lasting};
@@ -169,11 +169,11 @@ unsigned(signature) -> ~"the token's signature does not hold".
 refreshed(fresh, _, _) -> ok;
 refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).
 
-%% The keys are asked for once for a request, and not soon after they were.
+%% The keys are asked for once for a request, and not soon after an earlier question.
 fetched({keys, Index} = Subject, Otherwise, #asked{outcomes = Outcomes, tables = Tables} = Asked) ->
     case Outcomes of
         #{Subject := {error, unavailable}} ->
-            {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys cannot be had")};
+            {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys are not available")};
         #{Subject := ok} when Otherwise =:= unknown_key ->
             refused(unsigned(unknown_key));
         #{} ->
@@ -217,7 +217,7 @@ found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = As
 with_principal(Identity, _, #asked{settings = #{principal := default}}) ->
     {ok, Identity};
 with_principal(Identity, Claims, #asked{settings = #{principal := Fun, server := Key}}) ->
-    case erlmcp_auth:guarded(fun() -> Fun(Claims) end, Key) of
+    case erlmcp_auth:run_guarded(fun() -> Fun(Claims) end, Key) of
         {ok, Principal} -> {ok, Identity#{principal := Principal}};
         {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
     end.
@@ -240,7 +240,7 @@ introspected(none, {token, Index, Digest} = Subject, _, Asked) ->
 introspected({active, Claims}, _, #{cache_s := Cached} = Source, #asked{now = Now} = Asked) ->
     found(Claims, wanted(Source, 0, true, Asked), Now + Cached, lasting, Asked);
 introspected(inactive, {token, Index, Digest}, _, #asked{tables = Tables, now = Now}) ->
-    ok = erlmcp_bearer_tables:inactive({Index, Digest}, Now, Tables),
+    ok = erlmcp_bearer_tables:remember_inactive({Index, Digest}, Now, Tables),
     next;
 introspected({error, unavailable}, _, _, _) ->
     {error, erlmcp_bearer_failure:unavailable(~"the token cannot be checked now")}.

@@ -1,19 +1,20 @@
 -module(erlmcp_bearer_tables).
 -moduledoc """
-What a listener remembers of tokens: the keys of their issuers, who was found to ask with which
-token, which tokens are no good, and the proofs that were used. Everything has a bound and an end.
+The tables of a listener: the keys of issuers, the identities of recently checked tokens, inactive
+tokens, and used proofs. Every table has a bound, and every row an end.
 
-Proofs are counted by the key that signed them, so that one key's flood leaves room for the others:
-a key may have `dpop_proofs_per_key` in use, and fewer as those of other keys fill the table.
+Proofs are counted by the key that signed them, so that a flood of one key leaves room for the
+others. A key may have `dpop_proofs_per_key` in use, and fewer as those of other keys fill the
+table.
 
-Tokens stand here as hashes with a secret. Times are seconds of system time; those of keys are
+Tokens are stored as hashes with a secret. Times are seconds of system time; those of keys are
 milliseconds of monotonic time.
 
 Internal.
 """.
 
 -export([new/1]).
--export([known/3, remember/5, is_inactive/3, inactive/3]).
+-export([identity/3, remember/5, is_inactive/3, remember_inactive/3]).
 -export([use_proof/3]).
 -export([keys/3, put_keys/4, may_fetch/2, fetch_again/3, begin_refresh/2, end_refresh/2]).
 -export([keeper/1, set_keeper/2, enter/1, leave/2]).
@@ -30,18 +31,18 @@ Internal.
 -define(INACTIVE, 10_000).
 -define(INACTIVE_S, 10).
 -define(WAITING, 1_000).
-%% Old proofs that are forgotten in one step.
+%% Old proofs that are removed in one step.
 -define(AT_ONCE, 1_000).
-%% Keys serve that long while their issuer does not give others.
+%% Milliseconds that keys serve while their issuer gives no others.
 -define(KEYS_MS, 6 * 3_600_000).
 
-%% Of the words, the first counts who waits; then each source has two: when its keys may be fetched
-%% again, and whether that is asked for.
+%% The first atomic counts waiting requests. Then each source has two: when its keys may be fetched
+%% again, and whether a refresh was asked for.
 -define(WAITERS, 1).
 -define(NEXT(Index), (2 * Index)).
 -define(REFRESHING(Index), (2 * Index + 1)).
 
--doc "New tables, which belong to the calling process.".
+-doc "Creates the tables, which belong to the calling process.".
 -spec new(erlmcp_bearer_options:settings()) -> tables().
 new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) ->
     Options = [public, {read_concurrency, true}, {write_concurrency, auto}],
@@ -53,10 +54,10 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
       most_proofs => {Most, PerKey},
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
 
--doc "Who asks with a token, if that was found out lately, and with keys that are still those.".
--spec known(digest(), Now :: integer(), tables()) ->
+-doc "Returns the identity of a recently checked token, if its keys are still the same.".
+-spec identity(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
-known(Digest, Now, #{known := Known} = Tables) ->
+identity(Digest, Now, #{known := Known} = Tables) ->
     case ets:lookup(Known, Digest) of
         [{_, Until, Source, Identity, Confirmation}] when Now < Until ->
             case is_valid(Source, Tables) of
@@ -73,8 +74,8 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers who asks with a token until that second, as long as the keys of its source are those of
-this generation. Where there are too many it is found out anew the next time.
+Remembers the identity of a token until the second `Until`, as long as the keys of its source are of
+this generation. A full table remembers no more, and the token is checked anew next time.
 """.
 -spec remember(digest(), Until :: integer(), lasting | {Index :: pos_integer(), reference()},
                {erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}, tables()) -> ok.
@@ -83,22 +84,22 @@ remember(Digest, Until, Source, {Identity, Confirmation}, #{known := Known}) ->
         andalso ets:insert(Known, {Digest, Until, Source, Identity, Confirmation}),
     ok.
 
--doc "Whether a source has said lately that a token is not active.".
+-doc "Returns `true` if a source recently reported a token as inactive.".
 -spec is_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> boolean().
 is_inactive(Key, Now, #{inactive := Inactive}) ->
     Now < ets:lookup_element(Inactive, Key, 2, Now).
 
--doc "Remembers that a source says so.".
--spec inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
-inactive(Key, Now, #{inactive := Inactive}) ->
+-doc "Remembers that a source reported a token as inactive.".
+-spec remember_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
+remember_inactive(Key, Now, #{inactive := Inactive}) ->
     _ = ets:info(Inactive, size) < ?INACTIVE
         andalso ets:insert(Inactive, {Key, Now + ?INACTIVE_S}),
     ok.
 
 -doc """
-Uses up the proof with this id of the key with this thumbprint, and remembers it until that second.
-`used` where it was used before; `{full, key | all, Limit}` where the key, or all keys together,
-have as many in use as they may.
+Uses up a proof, given by the thumbprint of its key and its id, and remembers it until the second
+`Until`. Returns `used` if it was used before. Returns `{full, key | all, Limit}` if the key, or all
+keys together, have as many proofs in use as they may.
 """.
 -spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
     ok | used | {full, key | all, pos_integer()}.
@@ -122,20 +123,20 @@ use_proof({Thumbprint, _} = Proof, Until, Tables) ->
             end
     end.
 
-%% In proportion to the room that the others leave, so that many keys of one flood cannot take all
-%% of it from those that come after.
+%% In proportion to the room that other keys leave, so that the many keys of a flood cannot take all
+%% of it from later ones.
 most_of_key(Others, Most, PerKey) ->
     max(1, (PerKey * (Most - Others) + Most - 1) div Most).
 
-%% A key without proofs has no row, so there are no more of them than of proofs.
+%% A key without proofs has no row, so there are at most as many rows as proofs.
 released(Thumbprint, Provers) ->
     _ = ets:update_counter(Provers, Thumbprint, -1),
     true = ets:delete_object(Provers, {Thumbprint, 0}),
     ok.
 
 -doc """
-The keys of a source: `stale` ones serve, and should be fetched again; those that are too old are
-none.
+Returns the keys of a source. `stale` keys are valid, and should be fetched again; `none` if they
+are too old.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
@@ -146,7 +147,7 @@ keys(Index, Now, #{keys := Keys}) ->
         _ -> none
     end.
 
--doc "Keeps the keys of a source, fresh for these milliseconds. Other keys are a new generation.".
+-doc "Stores the keys of a source, fresh for `Milliseconds`. Different keys are a new generation.".
 -spec put_keys(Index :: pos_integer(), [erlmcp_jwk:key()], Milliseconds :: pos_integer(),
                tables()) -> ok.
 put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
@@ -158,28 +159,28 @@ put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
     true = ets:insert(Keys, {Index, Generation, Set, Now, Now + Milliseconds}),
     ok.
 
--doc "Whether the keys of a source may be fetched now.".
+-doc "Returns `true` if the keys of a source may be fetched now.".
 -spec may_fetch(Index :: pos_integer(), tables()) -> boolean().
 may_fetch(Index, #{words := Words}) ->
     erlang:monotonic_time(millisecond) >= atomics:get(Words, ?NEXT(Index)).
 
--doc "Says that they may be fetched again in so many milliseconds.".
+-doc "Allows the keys of a source to be fetched again after `Milliseconds`.".
 -spec fetch_again(Index :: pos_integer(), Milliseconds :: pos_integer(), tables()) -> ok.
 fetch_again(Index, Milliseconds, #{words := Words}) ->
     atomics:put(Words, ?NEXT(Index), erlang:monotonic_time(millisecond) + Milliseconds).
 
--doc "Whether the caller is the one who asks for the keys to be fetched again.".
+-doc "Returns `true` if the caller is the one to ask for a refresh of the keys.".
 -spec begin_refresh(Index :: pos_integer(), tables()) -> boolean().
 begin_refresh(Index, #{words := Words} = Tables) ->
     may_fetch(Index, Tables) andalso
         atomics:compare_exchange(Words, ?REFRESHING(Index), 0, 1) =:= ok.
 
--doc "The keys were fetched, or could not be.".
+-doc "Records the end of a refresh, successful or not.".
 -spec end_refresh(Index :: pos_integer(), tables()) -> ok.
 end_refresh(Index, #{words := Words}) ->
     atomics:put(Words, ?REFRESHING(Index), 0).
 
--doc "The process that asks other machines.".
+-doc "Returns the process that asks other machines.".
 -spec keeper(tables()) -> {ok, pid()} | none.
 keeper(#{keys := Keys}) ->
     case ets:lookup_element(Keys, keeper, 2, none) of
@@ -187,7 +188,7 @@ keeper(#{keys := Keys}) ->
         Pid -> {ok, Pid}
     end.
 
--doc "Makes a new one known, of which nobody waits yet.".
+-doc "Sets the process that asks other machines, for which no request waits yet.".
 -spec set_keeper(pid(), tables()) -> ok.
 set_keeper(Pid, #{keys := Keys, words := Words}) ->
     true = ets:insert(Keys, {keeper, Pid}),
@@ -195,7 +196,7 @@ set_keeper(Pid, #{keys := Keys, words := Words}) ->
     #{size := Size} = atomics:info(Words),
     lists:foreach(fun(Word) -> atomics:put(Words, Word, 0) end, lists:seq(3, Size, 2)).
 
--doc "One more waits, unless there are too many.".
+-doc "Counts one more waiting request, unless there are too many.".
 -spec enter(tables()) -> ok | {full, pos_integer()}.
 enter(#{words := Words} = Tables) ->
     case atomics:add_get(Words, ?WAITERS, 1) =< ?WAITING of
@@ -206,20 +207,20 @@ enter(#{words := Words} = Tables) ->
             {full, ?WAITING}
     end.
 
--doc "So many wait no more.".
+-doc "Subtracts `Count` from the waiting requests.".
 -spec leave(non_neg_integer(), tables()) -> ok.
 leave(Count, #{words := Words}) ->
     atomics:sub(Words, ?WAITERS, Count).
 
--doc "Forgets what has had its time; the count of it.".
+-doc "Removes rows whose time has passed, and returns their number.".
 -spec sweep(Now :: integer(), tables()) -> non_neg_integer().
 sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs, provers := Provers}) ->
     ets:select_delete(Known, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
         + ets:select_delete(Inactive, [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}])
         + forgotten(Now, Proofs, Provers).
 
-%% Some at a time, and others are used meanwhile. A table that is not fixed leaves some out when it
-%% grows or shrinks between two looks.
+%% Removes some proofs at a time, while others are used. Without fixing the table, a walk would miss
+%% some when the table grows or shrinks in between.
 forgotten(Now, Proofs, Provers) ->
     true = ets:safe_fixtable(Proofs, true),
     Old = [{{'$1', '$2', '$3'}, [{'=<', '$2', Now}], [{{'$1', '$3'}}]}],

@@ -1,7 +1,7 @@
 -module(erlmcp_certificate).
 -moduledoc """
-Who asks, by the certificate that a client has shown in TLS. That it is good, TLS has seen to
-(`verify_peer`); here it is read whom it names. Pure, but for the user's fun.
+The authentication of a request by the client's TLS certificate. TLS has verified it
+(`verify_peer`); this module reads the name in it. Pure, except for the user's fun.
 
 Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
 
@@ -16,7 +16,7 @@ Internal.
 
 -type name() :: {uri | email | dns, binary()}.
 
--doc "Whether these are options, or the one that is wrong and what it must be.".
+-doc "Checks options, and returns the first wrong one with its expected value.".
 -spec check(term()) -> ok | binary() | {Option :: term(), Expected :: binary()}.
 check(#{} = Options) -> each(maps:to_list(Options));
 check(_) -> ~"a map with principal, scopes or neither".
@@ -39,7 +39,7 @@ each([{scopes, Scopes} | Options]) ->
 each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
--doc "The identity of a request of the server with this key, or why it is refused.".
+-doc "Returns the identity of a request of the server with this key, or its refusal.".
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
 identity(Options, #{certificate := Der} = Request, Key) ->
@@ -62,7 +62,7 @@ identity(Options, #{certificate := Der} = Request, Key) ->
 identity(_, _, _) ->
     {error, forbidden(~"a client certificate is needed")}.
 
-%% 401 would have to name a scheme of HTTP, and there is none for this.
+%% A 401 must name an HTTP scheme, and there is none for certificates.
 forbidden(Message) ->
     erlmcp_refusal:new(authz_forbidden, Message).
 
@@ -91,7 +91,7 @@ names(Extensions) when is_list(Extensions) ->
 names(_) ->
     [].
 
-%% The most significant name comes last, as RFC 4514 writes them.
+%% The most significant name comes last, as in RFC 4514.
 text({rdnSequence, Sequence}) ->
     Parts = [attribute(Attribute) || Set <- lists:reverse(Sequence), Attribute <- Set],
     iolist_to_binary(lists:join($,, Parts)).
@@ -113,7 +113,7 @@ value({_, Value}) -> value(Value);
 value(Value) when is_binary(Value) -> Value;
 value(Value) when is_list(Value) -> unicode:characters_to_binary(Value).
 
-%% A name cannot say that it is two.
+%% Escaped, so that one name cannot look like two.
 escaped(Value) ->
     << <<(escape(Byte))/binary>> || <<Byte>> <= Value >>.
 
@@ -123,7 +123,7 @@ escape(Byte) when Byte =:= $,; Byte =:= $+; Byte =:= $"; Byte =:= $\\; Byte =:= 
 escape(Byte) ->
     <<Byte>>.
 
-%% Years of two digits are of 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+%% Years of two digits are 1950 to 2049 (RFC 5280, 4.1.2.5.1).
 expires_at(Der) ->
     #'OTPTBSCertificate'{validity = #'Validity'{notAfter = NotAfter}} = decoded(Der),
     case NotAfter of

@@ -1,7 +1,7 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
-The nonces that proofs of possession have to have: one of this time, or of the time before, each of
-five minutes. Nothing is kept: a nonce is made of its time with a secret.
+The nonces that proofs of possession must have: that of the current period of five minutes, or of
+the one before. Nonces are not stored, but computed from their period and a secret.
 
 Source: RFC 9449, section 9.
 
@@ -16,17 +16,17 @@ Internal.
 
 -define(SECONDS, 300).
 
--doc "A new secret.".
+-doc "Generates a secret.".
 -spec new() -> secret().
 new() ->
     crypto:strong_rand_bytes(32).
 
--doc "The nonce of this second of system time.".
+-doc "Returns the nonce of this second of system time.".
 -spec current(secret(), Now :: integer()) -> binary().
 current(Secret, Now) ->
     nonce(Secret, Now div ?SECONDS).
 
--doc "Whether a nonce is that of this time, or was that of the time before.".
+-doc "Returns whether a nonce is that of the current period, or of the previous one.".
 -spec is_known(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
 is_known(Secret, Nonce, Now) when is_binary(Nonce) ->
     Time = Now div ?SECONDS,

@@ -1,6 +1,6 @@
 -module(erlmcp_dpop_proof).
 -moduledoc """
-A proof of possession that came with a request, checked. Pure.
+The check of a proof of possession that came with a request. Pure.
 
 Source: RFC 9449, sections 4.2, 4.3, 7 and 11.1.
 
@@ -12,31 +12,31 @@ Internal.
 -export_type([wanted/0, proof/0]).
 
 -doc """
-What the proof must be for: the request's method and its URL, which may be written in these ways;
-the access token; `now` in seconds of system time.
+The request that the proof must be for: its method, its accepted URLs, its access token, and `now`
+in seconds of system time.
 """.
 -type wanted() :: #{method := binary(), urls := [binary(), ...], token := binary(),
                     now := integer()}.
 -doc """
-The thumbprint of the key; what tells this proof from all others of the key's; the nonce, if it has
-one; the second of system time at which the proof cannot be used any more.
+A valid proof: the thumbprint of its key, an id that is unique for the key, and its nonce if it has
+one. `until` is the second of system time from which it cannot be used any more.
 """.
 -type proof() :: #{thumbprint := binary(), id := binary(), nonce := term(), until := integer()}.
 
-%% How old it may be, and how far ahead of this server's clock (section 11.1): as long as both
-%% together a proof has to be remembered.
+%% Seconds that a proof may be old, and ahead of this server's clock (section 11.1). A proof is
+%% remembered for both together.
 -define(OLDEST_S, 60).
 -define(AHEAD_S, 5).
-%% No longer time is told.
+%% The greatest number of seconds in an error text.
 -define(TOLD_S, 1_000_000_000).
 -define(ID_BYTES, 256).
 
--doc "The algorithms that proofs may have.".
+-doc "Returns the algorithms that proofs may have.".
 -spec algorithms() -> [binary(), ...].
 algorithms() ->
     [~"ES256", ~"EdDSA", ~"RS256", ~"PS256"].
 
--doc "Whether a proof is one, and for this; else what is wrong.".
+-doc "Checks that a text is a valid proof for the request; otherwise it says what is wrong.".
 -spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
 check(Text, Wanted) ->
     maybe
@@ -44,9 +44,9 @@ check(Text, Wanted) ->
             erlmcp_jwt:read(Text),
         false ?= is_private(Jwk),
         {ok, Key} ?= erlmcp_jwk:public(Jwk),
-        %% The key is the one that it names, whatever id it has.
-        ok ?= erlmcp_jwt:signed(Jwt#{kid := none}, algorithms(), [Key]),
-        said(Jwt, Key, Wanted)
+        %% The proof contains its key, so the id in the header is ignored.
+        ok ?= erlmcp_jwt:check_signature(Jwt#{kid := none}, algorithms(), [Key]),
+        check_claims(Jwt, Key, Wanted)
     else
         {error, _} -> {error, ~"the proof's signature does not hold"};
         _ -> {error, ~"this is no proof: a JWT of the type dpop+jwt with a public jwk"}
@@ -55,7 +55,7 @@ check(Text, Wanted) ->
 is_private(Jwk) ->
     lists:any(fun(Member) -> is_map_key(Member, Jwk) end, [~"d", ~"p", ~"q", ~"k"]).
 
-said(#{claims := Claims}, Key, #{method := Method, token := Token, now := Now} = Wanted) ->
+check_claims(#{claims := Claims}, Key, #{method := Method, token := Token, now := Now} = Wanted) ->
     maybe
         #{~"jti" := Id, ~"htm" := Htm, ~"htu" := Htu, ~"iat" := At} ?= Claims,
         true ?= is_binary(Id) andalso Id =/= ~"" andalso byte_size(Id) =< ?ID_BYTES

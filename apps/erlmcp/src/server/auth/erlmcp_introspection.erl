@@ -1,6 +1,6 @@
 -module(erlmcp_introspection).
 -moduledoc """
-Asks an authorization server about a token. It runs in the process that asks.
+The introspection of a token at an authorization server. It runs in the process that asks.
 
 Source: RFC 7662.
 
@@ -12,12 +12,12 @@ Internal.
 -export_type([client/0]).
 
 -doc """
-Who asks: a client with a secret, or with a key of its own, for `private_key_jwt`. In `settings` are
+The client that asks, with a secret, or with a key of its own for `private_key_jwt`. `settings` has
 that key and its algorithm.
 """.
 -type client() :: #{client := erlmcp_oauth_client_authentication:client(), settings := map()}.
 
--doc "What the server says of a token, or why it says nothing.".
+-doc "Returns the server's answer about a token, or the reason for which there is none.".
 -spec ask(Token :: binary(), #{uri := binary(), client := client(), _ => _},
           erlmcp_fetch:settings()) ->
     {active, erlmcp_token_claims:claims()} | inactive

@@ -1,6 +1,6 @@
 -module(erlmcp_jwks).
 -moduledoc """
-Fetches the keys of an issuer. It runs in the process that asks.
+The keys of an issuer, fetched from its URI. It runs in the process that asks.
 
 Sources: RFC 7517, section 5; RFC 9111, section 5.2 for how long they are fresh.
 
@@ -9,13 +9,15 @@ Internal.
 
 -export([fetch/2]).
 
-%% However long the issuer says: what it withdraws is to be withdrawn soon, and it is not to be
-%% asked all the time.
+%% Bounds on the issuer's `max-age`: withdrawn keys must go soon, and the issuer is not asked all
+%% the time.
 -define(LEAST_S, 60).
 -define(MOST_S, 3600).
 -define(SECONDS, 600).
 
--doc "The keys that serve for signatures, one at least, and for how many milliseconds.".
+-doc """
+Fetches the keys that serve for signatures, at least one, with the milliseconds that they are fresh.
+""".
 -spec fetch(Uri :: binary(), erlmcp_fetch:settings()) ->
     {ok, [erlmcp_jwk:key(), ...], Milliseconds :: pos_integer()}
     | {error, erlmcp_fetch:reason() | {status, pos_integer()} | no_keys}.

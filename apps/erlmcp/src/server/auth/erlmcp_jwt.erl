@@ -2,19 +2,19 @@
 -moduledoc """
 A signed JWT in its compact form, read within bounds and checked. Pure.
 
-Nothing is taken that could be read in two ways: base64url that is not canonical, JSON with a member
-twice, a header with `crit` (there is no extension that is understood) or `b64`.
+Ambiguous forms are refused: base64url that is not canonical, JSON with a repeated member, and a
+header with `crit` (no extension is supported) or `b64`.
 
 Sources: RFC 7515, RFC 7519, RFC 8725.
 
 Internal.
 """.
 
--export([read/1, signed/3]).
+-export([read/1, check_signature/3]).
 
 -export_type([jwt/0]).
 
--doc "What a JWT says; nothing of it is true before its signature was checked.".
+-doc "The content of a JWT, which is not trusted before its signature was checked.".
 -type jwt() :: #{
     text := binary(),
     header := #{binary() => erlmcp_json:json_term()},
@@ -29,8 +29,8 @@ Internal.
 -define(CLAIMS_LIMITS, #{message_bytes => ?BYTES, depth => 16, members => 1_000}).
 
 -doc """
-The header and the claims of a compact JWS with a signature. `type` is its `typ` in lower case,
-without `application/`.
+Reads the header and the claims of a compact JWS with a signature. `type` is its `typ` in lower
+case, without `application/`.
 """.
 -spec read(binary()) -> {ok, jwt()} | error.
 read(Text) when byte_size(Text) =< ?BYTES ->
@@ -76,19 +76,19 @@ media_type(Type) ->
     end.
 
 -doc """
-Whether one of these keys signed it, with its algorithm, which is one of those that are wanted.
-`unknown_key` where none of the keys can have.
+Checks that one of these keys signed the JWT, with an algorithm of `Algorithms`. `unknown_key` means
+that none of the keys can have signed it.
 """.
--spec signed(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
+-spec check_signature(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.
-signed(#{text := Text, algorithm := Algorithm, kid := Kid}, Algorithms, Keys) ->
+check_signature(#{text := Text, algorithm := Algorithm, kid := Kid}, Algorithms, Keys) ->
     maybe
         true ?= lists:member(Algorithm, Algorithms) orelse {error, algorithm},
         [_ | _] = Candidates ?= erlmcp_jwk:candidates(Algorithm, Kid, Keys),
         Verifies = fun(Key) -> erlmcp_jwk:verifies(Text, Algorithm, Key) end,
         case lists:any(Verifies, Candidates) of
             true -> ok;
-            %% Without an id, it may be of a key that is not known yet.
+            %% Without an id, a key that is not known yet may have signed it.
             false when Kid =:= none -> {error, unknown_key};
             false -> {error, signature}
         end

@@ -1,7 +1,7 @@
 -module(erlmcp_token_claims).
 -moduledoc """
-What the claims of an access token must be, and what they amount to. Pure. The claims are those of a
-JWT, or an introspection's answer, which has the same names.
+The claims of an access token: their check, and the identity that they give. Pure. They are the
+claims of a JWT, or of an introspection's answer, which has the same names.
 
 Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 2.2; RFC 8707.
 
@@ -14,23 +14,23 @@ Internal.
 
 -type claims() :: #{binary() => erlmcp_json:json_term()}.
 -doc """
-`issuer` is who must have issued it, `audience` for whom, one of these at least. `now` is in seconds
-of system time, and `leeway` how far clocks may differ. With `introspected` the issuer and the times
-may be missing: who answered has looked at them.
+The required claims. `issuer` must have issued the token, for at least one `audience`. `now` is in
+seconds of system time, and `leeway` how far clocks may differ. With `introspected` the issuer and
+the times may be missing, since the authorization server has checked them.
 """.
 -type wanted() :: #{issuer := binary(), audience := [binary(), ...], now := integer(),
                     leeway := non_neg_integer(), introspected := boolean()}.
 -doc """
-What a token is bound to (`cnf`): the thumbprints of a key, of a certificate or both, or what is not
-known here.
+The bindings of a token (`cnf`): the thumbprints of a key, of a certificate or both; `unknown` for a
+binding of another kind.
 """.
 -type confirmation() :: [{jkt | certificate, binary()}] | unknown.
 -type reason() :: issuer | expiry | expired | not_yet | issued_at | audience.
 
-%% The last second that is told to anybody.
+%% The latest end of a token: the end of the year 9999.
 -define(LAST, 253_402_300_799).
 
--doc "Whether the claims are as they must be. `expiry` is one that is missing or no date.".
+-doc "Checks the claims. `expiry` means that the end is missing or not a number.".
 -spec check(claims(), wanted()) -> ok | {error, reason()}.
 check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
     #{introspected := Introspected, audience := Accepted} = Wanted,
@@ -69,8 +69,8 @@ is_one(Audience, Accepted) ->
     lists:any(fun(One) -> erlmcp_oauth_url:same_resource(Audience, One) end, Accepted).
 
 -doc """
-The principal by default, the scopes, and the end: the first second at which the token is not taken
-any more. `no_subject` where the claims do not say who asks.
+Returns the default principal, the scopes, and the end: the first second at which the token is not
+accepted any more. `no_subject` if the claims name no principal.
 """.
 -spec identity(claims(), wanted()) ->
     {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],
@@ -83,8 +83,8 @@ identity(Claims, #{issuer := Issuer, leeway := Leeway}) ->
                expires_at => expiry(Claims, Leeway), claims => Claims}}
     end.
 
-%% A client's own token has its id where RFC 9068 is kept to, and so a subject; an id that stands
-%% alone could be a user's name elsewhere.
+%% By RFC 9068 a client's own token has the client's id as its subject. A `client_id` without a
+%% subject is marked as a client, since the id could be a user's name elsewhere.
 subject(#{~"sub" := Subject}) when is_binary(Subject), Subject =/= ~"" -> {ok, Subject};
 subject(#{~"sub" := _}) -> {error, no_subject};
 subject(#{~"client_id" := Id}) when is_binary(Id), Id =/= ~"" -> {ok, {client, Id}};
@@ -104,7 +104,7 @@ listed(_) ->
 expiry(#{~"exp" := End}, Leeway) -> trunc(min(End, ?LAST)) + Leeway;
 expiry(_, _) -> infinity.
 
--doc "What the token is bound to.".
+-doc "Returns the bindings of a token.".
 -spec confirmation(claims()) -> confirmation().
 confirmation(#{~"cnf" := #{} = Confirmation}) when map_size(Confirmation) > 0 ->
     Bindings = [binding(Member) || Member <- maps:to_list(Confirmation)],

@@ -20,7 +20,8 @@ The number of times that a connection may learn still, the text of a `_meta`, an
 to.
 """.
 -opaque learnt() ::
-    {Times :: non_neg_integer(), erlmcp_json:known() | none, erlmcp_meta:known() | none}.
+    {Times :: non_neg_integer(), erlmcp_json:known_object() | none,
+     erlmcp_meta:validated() | none}.
 
 %% Times that a connection learns.
 -define(TIMES, 3).
@@ -48,15 +49,15 @@ learnt(_, _, _, _, Decoded) ->
     Decoded.
 
 learn(Times, {Before, Valid}, Bytes) ->
-    case erlmcp_json:known(Bytes) of
-        {ok, Known} -> {Times, Known, erlmcp_meta:known(erlmcp_json:object(Known))};
+    case erlmcp_json:known_meta(Bytes) of
+        {ok, Known} -> {Times, Known, erlmcp_meta:reusable(erlmcp_json:known_object(Known))};
         none -> {Times, Before, Valid}
     end.
 
 -doc """
 Returns what the `_meta` of a decoded message comes to, if this process's connection knows it.
 """.
--spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
+-spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:validated() | none.
 known_meta(#{~"params" := #{~"_meta" := Meta}}) ->
     case erlmcp_connection_cache:meta() of
         {_, Known, Valid} ->

@@ -1,6 +1,6 @@
 -module(erlmcp_oauth_scope).
 -moduledoc """
-Which scopes to ask for. Pure. A list of scopes has each once, in the order they were first named.
+The choice of scopes to ask for. Pure. A list of scopes has each once, in the order of first use.
 
 Source: specification 2026-07-28, "Scope Selection Strategy" and "Step-Up Authorization Flow".
 
@@ -11,7 +11,7 @@ Internal.
 
 -define(SCOPES, 200).
 
--doc "The scopes of a `scope` parameter. What cannot be a scope is left out.".
+-doc "Parses a `scope` parameter. Words that are not scopes are left out.".
 -spec parse(binary()) -> [binary()].
 parse(Text) ->
     Words = binary:split(Text, ~" ", [global, trim_all]),
@@ -23,19 +23,20 @@ is_scope(Word) ->
                   Byte > 32 andalso Byte < 127 andalso Byte =/= $" andalso Byte =/= $\\
               end, binary_to_list(Word)).
 
--doc "Scopes as a `scope` parameter has them.".
+-doc "Returns scopes as a `scope` parameter.".
 -spec text([binary()]) -> binary().
 text(Scopes) ->
     iolist_to_binary(lists:join(~" ", Scopes)).
 
--doc "The scopes of both.".
+-doc "Returns the scopes of both lists.".
 -spec union([binary()], [binary()]) -> [binary()].
 union(One, Other) ->
     lists:sublist(lists:uniq(One ++ Other), ?SCOPES).
 
 -doc """
-Of a first authorization: what the challenge names, and what the client was set up with; or that
-alone; or what the resource's metadata names; or none, so that the parameter is omitted.
+Returns the scopes of a first authorization. They are those of the challenge and of the client's
+configuration; or the latter alone; or those of the resource's metadata. Without any of these the
+list is empty, and the parameter is omitted.
 """.
 -spec first(Challenged :: [binary()], Configured :: [binary()], Supported :: [binary()] | none) ->
     [binary()].
@@ -45,8 +46,8 @@ first([], Configured, _) -> Configured;
 first(Challenged, Configured, _) -> union(Challenged, Configured).
 
 -doc """
-Of a step up: what was asked for before, and what the challenge names, or else the metadata. `none`
-where that is nothing more: to ask again for the same would not help.
+Returns the scopes of a step up: the earlier ones, and those of the challenge or else of the
+metadata. `none` if these add nothing, since the same scopes would not help.
 """.
 -spec more(Before :: [binary()], Challenged :: [binary()], Supported :: [binary()] | none) ->
     {ok, [binary()]} | none.
@@ -61,8 +62,8 @@ more(Before, Added) ->
     end.
 
 -doc """
-With `offline_access`, for a refresh token, where the authorization server has that. It is not added
-to nothing: then it would be all that is asked for.
+Adds `offline_access`, for a refresh token, if the authorization server has this scope. An empty
+list stays empty: otherwise `offline_access` would be the only scope asked for.
 """.
 -spec offline([binary()], Offered :: [binary()]) -> [binary()].
 offline([], _) -> [];

@@ -1,11 +1,11 @@
 -module(erlmcp_oauth_url).
 -moduledoc """
-The URLs of OAuth: which may be called at all, which belong together, and where metadata is. Pure.
+The URLs of OAuth: which may be called, which belong together, and where metadata is. Pure.
 
-An authorization server is called over https. A server whose own URL is plain http, as in tests and
-on a developer's machine, may name others of its kind: on the loopback if it is there itself, and
-else on its own host. So what a distant server says never leads to another one's plain http, nor to
-any other scheme.
+An authorization server is called over https. Plain http is allowed only if the MCP server's own URL
+is plain http, as in tests and on a developer's machine. Then other plain URLs may be on the
+loopback if the server is there itself, and otherwise on its own host. So a distant server's
+metadata never leads to another host's plain http, nor to another scheme.
 
 Internal.
 """.
@@ -18,14 +18,14 @@ Internal.
 -export_type([origin/0, plain/0]).
 
 -type origin() :: {Scheme :: binary(), Host :: binary(), inet:port_number()}.
--doc "Hosts that may be called over plain http; `loopback` are those of the machine itself.".
+-doc "Hosts that may be called over plain http; `loopback` means those of the machine itself.".
 -type plain() :: [loopback | binary()].
 
 -define(QUERY_PAIRS, 64).
 
 -doc """
-The canonical URI of an MCP server: scheme and host in lower case, without a fragment, and without a
-path where that is only a slash.
+Returns the canonical URI of an MCP server: scheme and host in lower case, no fragment, and no path
+if it is only a slash.
 """.
 -spec canonical(binary()) -> {ok, binary()} | {error, invalid_url}.
 canonical(Url) ->
@@ -38,7 +38,7 @@ canonical(Url) ->
         {ok, recompose(Kept)}
     end.
 
--doc "The scheme, host and port of a URL.".
+-doc "Returns the scheme, host and port of a URL.".
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->
     maybe
@@ -46,7 +46,7 @@ origin(Url) ->
         {ok, {Scheme, Host, maps:get(port, Parts, default_port(Scheme))}}
     end.
 
--doc "Whether two URLs have one origin.".
+-doc "Returns `true` if two URLs have one origin.".
 -spec same_origin(binary(), binary()) -> boolean().
 same_origin(One, Other) ->
     case {origin(One), origin(Other)} of
@@ -54,7 +54,7 @@ same_origin(One, Other) ->
         _ -> false
     end.
 
--doc "Whether a URL is a resource's own, or one below it.".
+-doc "Returns `true` if a URL is that of a resource, or below it.".
 -spec within(Url :: binary(), Resource :: binary()) -> boolean().
 within(Url, Resource) ->
     case {same_origin(Url, Resource), parse(Url), parse(Resource)} of
@@ -67,8 +67,8 @@ within(Url, Resource) ->
     end.
 
 -doc """
-Whether two texts name one resource: they are the same, or URLs that differ in how scheme and host
-are written, in a port that is the scheme's own, or in a path that is only a slash.
+Returns `true` if two texts name one resource. Such texts are equal, or URLs that differ only in the
+case of scheme and host, a default port, or an empty path's slash.
 """.
 -spec same_resource(binary(), binary()) -> boolean().
 same_resource(Same, Same) ->
@@ -90,25 +90,25 @@ resource(Url) ->
 segments(Path) ->
     [Segment || Segment <- binary:split(Path, ~"/", [global]), Segment =/= ~""].
 
-%% What climbs is no path below anything.
+%% A path with `..` is not below any other one.
 below(Path, Parent) ->
     lists:prefix(Parent, Path) andalso not lists:member(~"..", Path ++ Parent).
 
--doc "The hosts that may be called over plain http when the MCP server has this URL.".
+-doc "Returns the hosts that may be called over plain http for an MCP server with this URL.".
 -spec plain_hosts(ServerUrl :: binary()) -> plain().
 plain_hosts(ServerUrl) ->
     case origin(ServerUrl) of
         {ok, {~"http", Host, _}} ->
             case loopback(Host) of
                 true -> [loopback];
-                %% What a distant server says must not reach what listens on this machine alone.
+                %% A distant server must not lead to programs that listen on this machine alone.
                 false -> [Host]
             end;
         _ ->
             []
     end.
 
--doc "Whether a URL may be called: https, or plain http to one of these hosts.".
+-doc "Returns `true` if a URL may be called: https, or plain http to one of these hosts.".
 -spec allowed(binary(), plain()) -> boolean().
 allowed(Url, Plain) ->
     case origin(Url) of
@@ -120,7 +120,7 @@ allowed(Url, Plain) ->
 is_host(Host, loopback) -> loopback(Host);
 is_host(Host, Allowed) -> Host =:= Allowed.
 
--doc "Whether a host is the machine itself.".
+-doc "Returns `true` if a host is the machine itself.".
 -spec loopback(Host :: binary()) -> boolean().
 loopback(~"localhost") ->
     true;
@@ -131,7 +131,7 @@ loopback(Host) ->
         _ -> false
     end.
 
--doc "Where the metadata of an MCP server may be, in the order to ask.".
+-doc "Returns the possible URLs of an MCP server's metadata, in the order to try.".
 -spec resource_metadata(ServerUrl :: binary()) -> [binary(), ...].
 resource_metadata(ServerUrl) ->
     Name = ~"/.well-known/oauth-protected-resource",
@@ -141,7 +141,7 @@ resource_metadata(ServerUrl) ->
                  under_origin(ServerUrl, Name)]
     end.
 
--doc "Where the metadata of an authorization server may be, in the order to ask.".
+-doc "Returns the possible URLs of an authorization server's metadata, in the order to try.".
 -spec server_metadata(Issuer :: binary()) -> [binary(), ...].
 server_metadata(Issuer) ->
     OAuth = ~"/.well-known/oauth-authorization-server",
@@ -153,24 +153,24 @@ server_metadata(Issuer) ->
             end,
     [under_origin(Issuer, Path) || Path <- Paths].
 
--doc "The URL with this path on the origin of another.".
+-doc "Returns the URL with this path on the origin of `Url`.".
 -spec under_origin(binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
     {ok, Parts} = parse(Url),
     recompose(maps:without([query], Parts#{path := Path})).
 
--doc "The same URL on another host.".
+-doc "Returns the same URL on another host.".
 -spec with_host(binary(), Host :: binary()) -> binary().
 with_host(Url, Host) ->
     {ok, Parts} = parse(Url),
     recompose(Parts#{host := Host}).
 
-%% Without the slash that ends it.
+%% Without a slash at its end.
 path(Url) ->
     {ok, #{path := Path}} = parse(Url),
     string:trim(Path, trailing, "/").
 
--doc "A URL with these parameters beside those that it has.".
+-doc "Adds these parameters to a URL's query.".
 -spec with_query(binary(), [{binary(), binary()}]) -> binary().
 with_query(Url, Parameters) ->
     Added = uri_string:compose_query(Parameters),
@@ -181,8 +181,8 @@ with_query(Url, Parameters) ->
     end.
 
 -doc """
-The parameters of a URL's query; an error where it is malformed, has too many, or has one of them
-more than once.
+Returns the parameters of a URL's query. A query is an error if it is malformed, has too many
+parameters, or repeats one.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->
@@ -201,14 +201,14 @@ query(Url) ->
 pairs(~"") -> [];
 pairs(Query) -> uri_string:dissect_query(Query).
 
--doc "A URL without its query.".
+-doc "Returns a URL without its query.".
 -spec endpoint(binary()) -> binary().
 endpoint(Url) ->
     hd(binary:split(Url, [~"?", ~"#"])).
 
-%% Without user information, which would be a second place for a host, and without a fragment.
+%% User information could pass for a host, and a fragment is never sent: neither is accepted.
 parse(Url) when byte_size(Url) =< 4096 ->
-    %% uri_string takes text; these may be bytes.
+    %% uri_string takes text, and these may be any bytes.
     case visible(Url) andalso uri_string:parse(Url) of
         #{scheme := Scheme, host := Host} = Parts
           when Host =/= ~"", not is_map_key(userinfo, Parts), not is_map_key(fragment, Parts) ->

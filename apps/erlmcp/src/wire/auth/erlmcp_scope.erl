@@ -1,6 +1,6 @@
 -module(erlmcp_scope).
 -moduledoc """
-Scopes: what the holder of a token has been allowed to do. Pure.
+Scopes: the permissions of the holder of a token. Pure.
 
 Source: RFC 6749, section 3.3; specification 2026-07-28, "Authorization / Scope Challenge Handling".
 
@@ -11,11 +11,11 @@ Internal.
 
 -export_type([implied/0]).
 
--doc "The scopes that a broader one has in it.".
+-doc "The narrower scopes that a broader one includes.".
 -type implied() :: #{erlmcp:scope() => [erlmcp:scope()]}.
 
 -doc """
-Whether a term is a list of scopes.
+Returns `true` if a term is a list of scopes.
 
 ## Examples
 
@@ -40,8 +40,8 @@ are_scope_bytes(Rest) ->
     Rest =:= <<>>.
 
 -doc """
-Whether these scopes are enough for what needs those, or the refusal that says which it needs. It
-names all of them, also those that there are, so that a client can ask for them at once.
+Returns `ok` if `Scopes` include all `Needed` ones. The refusal names all of them, present or not,
+so that a client can ask for all at once.
 """.
 -spec check(Needed :: [erlmcp:scope()], erlmcp:scopes()) -> ok | {error, erlmcp_refusal:refusal()}.
 check([], _) -> ok;
@@ -52,14 +52,14 @@ check(Needed, Scopes) ->
         _ -> {error, insufficient(Needed)}
     end.
 
--doc "The refusal of a request that has not all of these scopes.".
+-doc "Returns the refusal for a request that lacks one of these scopes.".
 -spec insufficient([erlmcp:scope(), ...]) -> erlmcp_refusal:refusal().
 insufficient(Needed) ->
     erlmcp_refusal:new(authz_forbidden, [~"this needs the scopes ", lists:join($\s, Needed)],
                        #{scopes => Needed}).
 
 -doc """
-Scopes with those that they imply, and those that these imply.
+Returns the scopes with all those that they imply, directly or not.
 
 ## Examples
 

@@ -2,9 +2,9 @@
 -moduledoc """
 Messages framed by newlines, with a bound, for TCP and stdio. Pure.
 
-Bytes go in as they come, whole lines come out. A line over the bound is reported when it passes it
-and then swallowed up to its end without being kept, so a peer cannot make us hold more than the
-bound and one chunk.
+It turns bytes, in any portions, into whole lines. A line over the bound is reported as soon as it
+passes the bound, and the rest of it is dropped. So a peer cannot make the framing hold more than
+the bound and one chunk.
 
 Internal.
 """.
@@ -16,24 +16,24 @@ Internal.
 -record(state, {
     max :: pos_integer(),
     newline :: binary:cp(),
-    %% The beginning of a line whose end is to come; `swallow` if it is over the bound.
+    %% The beginning of an unfinished line; `swallow` if it is over the bound.
     held = ~"" :: binary() | swallow,
-    %% Whether that is whitespace alone.
+    %% Whether that beginning is only whitespace.
     is_blank = true :: boolean()
 }).
 
 -opaque state() :: #state{}.
 -type line() :: binary() | {too_large, Observed :: pos_integer()}.
 
--doc "A framing at its beginning, for lines of up to `Max` bytes, not counting their end.".
+-doc "Returns a framing for lines of up to `Max` bytes, not counting their end.".
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
     #state{max = Max, newline = binary:compile_pattern(~"\n")}.
 
 -doc """
-The lines that end in this chunk, without their end (`\n` or `\r\n`), in their order. Lines with
-nothing but whitespace are left out. Instead of a line over the bound there is one
-`{too_large, Observed}` with the bytes seen of it until then, which may come before it has ended.
+Returns the lines that end in this chunk, without their end (`\n` or `\r\n`), in their order. Lines
+with nothing but whitespace are left out. A line over the bound is replaced by one `{too_large,
+Observed}`, with the bytes seen so far, which may come before the line ends.
 
 The lines are parts of the chunk, and keep it alive.
 
@@ -49,7 +49,7 @@ The lines are parts of the chunk, and keep it alive.
 -spec push(binary(), state()) -> {[line()], state()}.
 push(Chunk, #state{newline = Newline, held = ~""} = State) ->
     case binary:match(Chunk, Newline) of
-        %% One line and nothing else: what most chunks are.
+        %% Most chunks are a single whole line.
         {Size, 1} when Size =:= byte_size(Chunk) - 1 ->
             {line(binary_part(Chunk, 0, Size), State), State};
         nomatch ->
@@ -72,9 +72,9 @@ push([Part], Lines, State) ->
     hold(binary:copy(Part), Part, Lines, State#state{is_blank = true});
 push([Line | Rest], Lines, State) -> push(Rest, line(Line, State) ++ Lines, State).
 
-%% Appending to a binary costs what is appended, however many the chunks are, as long as nothing
-%% matches on it in between; so only its size, its last byte and what came last are looked at. A
-%% list of chunks would cost many times their size where a peer sends single bytes.
+%% Appending to a binary costs only the appended bytes, however many the chunks are, as long as it
+%% is not matched in between. So only its size, its last byte and the newest part are looked at. A
+%% list of chunks would take many times their size if a peer sends single bytes.
 join(swallow, _) -> swallow;
 join(Held, Bytes) when byte_size(Held) =:= 0 -> Bytes;
 join(Held, Bytes) -> <<Held/binary, Bytes/binary>>.
@@ -107,7 +107,7 @@ content(Line) ->
         false -> [Line]
     end.
 
-%% Without the "\r" of a "\r\n" whose "\n" may be still to come.
+%% Without the "\r" of a "\r\n", whose "\n" may still come.
 content_size(Line) when byte_size(Line) =:= 0 ->
     0;
 content_size(Line) ->
@@ -119,18 +119,18 @@ content_size(Line) ->
 is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Rest);
 is_blank(Rest) -> Rest =:= ~"".
 
--doc "Whether a line has begun and not ended.".
+-doc "Returns `true` if a line has begun and not ended.".
 -spec is_partial(state()) -> boolean().
 is_partial(#state{held = swallow}) -> true;
 is_partial(#state{is_blank = IsBlank}) -> not IsBlank.
 
--doc "Bytes that are held of a line that has begun and not ended.".
+-doc "Returns the number of bytes that are held of an unfinished line.".
 -spec held(state()) -> non_neg_integer().
 held(#state{held = swallow}) -> 0;
 held(#state{held = Held}) -> byte_size(Held).
 
 -doc """
-What is held is given up, and the rest of the line swallowed as it comes.
+Drops the held bytes, and the rest of their line as it comes.
 
 ## Examples
 
@@ -144,7 +144,7 @@ give_up(#state{held = ~""} = State) -> State;
 give_up(State) -> State#state{held = swallow}.
 
 -doc """
-What is left when no more bytes will come: a last line without a newline, if there is one.
+Returns a last line without a newline, if there is one. No more bytes may follow.
 
 ## Examples
 

@@ -1,6 +1,6 @@
 -module(erlmcp_sse).
 -moduledoc """
-Server-sent events as they are written; `m:erlmcp_sse_reader` reads them. Pure.
+Server-sent events, encoded; `m:erlmcp_sse_reader` reads them. Pure.
 
 Source: WHATWG HTML, "Server-sent events", section "Parsing an event stream".
 
@@ -19,14 +19,14 @@ Internal.
 }.
 
 -doc """
-One event. Data that is not in a map goes out as it is and must have no newline in it, as is so for
-the output of `erlmcp_json:encode/1`. Data in a map is split at its newlines, and a reader joins
-them with `\n`. `retry` is in milliseconds.
+Encodes an event. Data that is not in a map is written unchanged and must not contain a newline,
+which is true of `erlmcp_json:encode/1`. Data in a map is split at its newlines, and a reader joins
+the lines with `\n`. `retry` is in milliseconds.
 
 ## Errors
 
-* `badarg` if `event` or `id` has a character in it that would end its line, or `id` a NUL, which
-  makes a reader ignore it
+* `badarg` if `event` or `id` contains a character that would end its line, or `id` a NUL, for which
+  a reader would ignore it
 
 ## Examples
 
@@ -60,7 +60,7 @@ on_one_line(Value) ->
 lines(Text) ->
     binary:split(Text, [~"\r\n", ~"\n", ~"\r"], [global]).
 
--doc "A comment, which every reader ignores: it keeps a silent stream from being taken for dead.".
+-doc "Returns a comment, which every reader ignores, to show that a silent stream is alive.".
 -spec comment() -> binary().
 comment() ->
     ~":\n\n".

@@ -1,9 +1,9 @@
 -module(erlmcp_sse_reader).
 -moduledoc """
-Server-sent events, read as their bytes come, with a bound. Pure.
+Server-sent events, read from their bytes, with a bound. Pure.
 
-Bytes go in in any portions, whole events come out; what it costs grows with the bytes alone. Of a
-stream that goes over the bound nothing more is kept or given.
+It turns bytes, in any portions, into whole events, in time linear in the bytes. After an event over
+the bound, the stream gives no more events.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".
@@ -26,29 +26,29 @@ Internal.
     max :: pos_integer(),
     newline :: binary:cp(),
     return :: binary:cp(),
-    %% The beginning of a line whose end is to come; `over` if the bound was passed.
+    %% The beginning of an unfinished line; `over` if the bound was passed.
     held = ~"" :: binary() | over,
-    %% Whether the last byte was a CR, whose line has ended and whose LF may come.
+    %% Whether the last byte was a CR, which ended its line, and whose LF may follow.
     returned = false :: boolean(),
     first = true :: boolean(),
-    %% The open event. Data is a part of the chunk until a second line or the chunk's end comes.
+    %% The open event. Its data is a part of the chunk until a second line or the chunk's end comes.
     name = ~"" :: binary(),
     data = none :: none | {part | own, binary()},
-    %% What outlives an event.
+    %% The fields that outlive an event.
     stream = #{id => ~""} :: #{id := binary(), retry => non_neg_integer()},
     last_id = ~"" :: binary()
 }).
 
 -opaque state() :: #state{}.
 
-%% What may stand around the data in its line: "data: ".
+%% Bytes before the data in its line: "data: ".
 -define(FIELD, 6).
-%% Milliseconds with more digits are no delay that anybody means.
+%% Digits of a `retry`: a longer number is not meant seriously.
 -define(RETRY_DIGITS, 15).
 
 -doc """
-A stream at its beginning, for events with up to `Max` bytes of data. It counts for the lines of
-other fields and of comments too.
+Returns a reader at the beginning of a stream, for events with up to `Max` bytes of data. The bound
+also holds for lines of other fields and for comments.
 """.
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
@@ -56,13 +56,13 @@ new(Max) ->
            return = binary:compile_pattern(~"\r")}.
 
 -doc """
-The events that end in these bytes, in their order. The last is `{too_large, Max}` if one is over
-the bound, and nothing comes after that.
+Returns the events that end in these bytes, in their order. If an event is over the bound,
+`{too_large, Max}` is the last one ever returned.
 
-`event` is `message` where the stream gives no name. `id` and `retry` are the stream's at that
-point: they stay until another one comes, `id` is empty and `retry` absent before the first. An
-event without data and fields that nobody knows are left out. Bytes that are not UTF-8 are not
-replaced. Data is a part of the bytes where it can be, and keeps them alive.
+`event` is `message` if the stream gives no name. `id` and `retry` are the stream's latest; before
+the first, `id` is empty and `retry` absent. Events without data and unknown fields are left out.
+Bytes that are not UTF-8 stay as they are. Data is a part of the bytes if possible, and keeps them
+alive.
 
 ## Examples
 
@@ -88,7 +88,7 @@ push(Bytes, #state{held = Held, newline = Newline} = State) ->
         [Part | Parts] -> parts(Parts, ended(Part, Held, [], State))
     end.
 
-%% What stands between two LFs is one line, unless there are CRs in it.
+%% The text between two LFs is one line, unless it contains CRs.
 parts(_, {_, #state{held = over}} = Over) -> finish(Over);
 parts([Part], {Events, State}) -> last(Part, ~"", Events, State);
 parts([Part | Parts], {Events, State}) -> parts(Parts, ended(Part, ~"", Events, State)).
@@ -117,7 +117,7 @@ lines([Line | Lines], Events, State) ->
 lines([], Events, State) ->
     {Events, State}.
 
-%% What follows the last LF has not ended, except at CRs.
+%% The text after the last LF has not ended, except at CRs.
 last(Part, Held, Events, #state{return = Return} = State) ->
     Pieces = binary:split(Part, Return, [global]),
     [End | Ended] = lists:reverse(Pieces),
@@ -153,7 +153,7 @@ hold(End, Held, Events, #state{max = Max} = State) ->
 own(#state{data = {part, Data}} = State) -> State#state{data = {own, binary:copy(Data)}};
 own(State) -> State.
 
-%% Appending to a binary costs what is appended, as long as nothing matches on it in between.
+%% Appending to a binary costs only the appended bytes, as long as it is not matched in between.
 join(Held, Part) when byte_size(Held) =:= 0 -> Part;
 join(Held, Part) -> <<Held/binary, Part/binary>>.
 
@@ -176,7 +176,7 @@ line(Line, Events, #state{max = Max} = State) ->
         false -> field(Line, Events, State)
     end.
 
-%% A mark may stand before the first line; to look would cost a copy of what is held.
+%% A byte order mark may stand before the first line; looking for it would cost a copy.
 bom_size(#state{first = true}) -> 3;
 bom_size(_) -> 0.
 
@@ -227,14 +227,14 @@ split_field(Line) ->
     end.
 
 -doc """
-The id of the last event that came as a whole, with data or without; empty if it has none. It is
-where a reader comes back to.
+Returns the id of the last whole event, with data or without; empty if it had none. A reader resumes
+the stream after this id.
 """.
 -spec last_id(state()) -> binary().
 last_id(#state{last_id = Id}) ->
     Id.
 
--doc "How many milliseconds the stream asks a reader to wait before it comes back, if it does.".
+-doc "Returns the milliseconds that the stream asks a reader to wait before it reconnects, if any.".
 -spec retry(state()) -> {ok, non_neg_integer()} | none.
 retry(#state{stream = #{retry := Delay}}) -> {ok, Delay};
 retry(_) -> none.

@@ -2,14 +2,13 @@
 -moduledoc """
 The client behind proxies, as the headers `Forwarded` and `X-Forwarded-For` name it. Pure.
 
-Each proxy writes the address from which it was asked behind what was there. So both headers are
-read from their end, as long as a trusted proxy wrote what is read: the client is the last hop that
-is not trusted. What stands in front of it is of that client, who can write what it likes, and is
-not looked at; a quote that it opens there is none for those behind.
+Each proxy appends the address of its own peer. So both headers are read from their end, as long as
+a trusted proxy wrote the hop. The client is the last hop that is not trusted. The text in front of
+it is ignored, even an opening quote, since that client may have written any.
 
-Where a hop has no address (`unknown`, a name of the proxy's own, or anything else), the proxy that
-wrote it is taken for the client. The same is true where both headers are there and do not say the
-same: a proxy that writes one of them may hand on the other as its client wrote it.
+If a hop has no address (`unknown`, a name of the proxy's own, or other text), the proxy that wrote
+it counts as the client. If both headers are there and differ, the proxy counts as the client, too.
+It may write one of them and pass on the other as its client wrote it.
 
 Source: RFC 7239, sections 4 to 6.
 
@@ -18,7 +17,7 @@ Internal.
 
 -export([client/3, is_there/1]).
 
-%% Hops that are looked at, and octets that one may have.
+%% Hops that are looked at, and bytes of one.
 -define(HOPS, 32).
 -define(HOP, 1024).
 
@@ -33,8 +32,8 @@ is_there(#{~"forwarded" := _}) -> true;
 is_there(_) -> false.
 
 -doc """
-Returns the address of the client of a request with these headers, which came from `Proxy`, one that
-is trusted.
+Returns the address of the client of a request with these headers, which came from the trusted proxy
+`Proxy`.
 
 ## Examples
 
@@ -74,7 +73,7 @@ last_not_trusted(Form, Text, Nearest, Trusted, Hops) ->
         error -> Nearest
     end.
 
-%% The last hop of a list, and what stands before it.
+%% The last hop of a list, and the text before it.
 last(Form, Text) ->
     Size = byte_size(Text),
     last(Form, Text, Size - 1, max(0, Size - ?HOP)).
@@ -97,7 +96,7 @@ last(Form, Text, At, Least) ->
             last(Form, Text, At - 1, Least)
     end.
 
-%% Where a quoted string begins that ends before here.
+%% The beginning of a quoted string that ends before here.
 opening(_, At, Least) when At < Least ->
     error;
 opening(Text, At, Least) ->
@@ -159,7 +158,7 @@ plain(Text) ->
         [Value, Rest] -> {ok, trimmed(Value), <<";", Rest/binary>>}
     end.
 
-%% An address, with a port or without: of IPv6 in brackets if it has one.
+%% An address, with or without a port: an IPv6 address with a port is in brackets.
 node_address(<<"[", Text/binary>>) ->
     case binary:split(Text, ~"]") of
         [Address, <<>>] -> erlmcp_ip_network:address(Address);

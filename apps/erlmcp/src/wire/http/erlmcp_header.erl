@@ -9,19 +9,21 @@ Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the ext
 Internal.
 """.
 
--export([said/1, check/3, check_arguments/3, declared/1, decode/1]).
+-export([read/1, check/3, check_arguments/3, declared/1, decode/1]).
 -export([source/1, argument/2]).
 
--export_type([headers/0, said/0, declaration/0]).
+-export_type([headers/0, values/0, declaration/0]).
 
 -type headers() :: #{binary() => binary()}.
--doc "What they say, read once for all requests that have the same: `undefined` is not there.".
--type said() :: #{
+-doc """
+The values of these headers, read once for all requests with the same ones; `undefined` is absent.
+""".
+-type values() :: #{
     version := binary() | undefined,
     method := binary() | undefined,
-    %% where the body has the name, if a request of this method has one
+    %% The member of the body with the name, if a request of this method has one.
     source := binary() | none,
-    name := {ok, binary()} | {error, Said :: binary()} | undefined
+    name := {ok, binary()} | {error, Given :: binary()} | undefined
 }.
 -doc "A mirrored argument: its header, the keys that lead to it, and its type.".
 -type declaration() :: {Header :: binary(), Path :: [binary(), ...], Type :: binary()}.
@@ -29,43 +31,43 @@ Internal.
 %% Beyond these a JSON number is not an exact integer everywhere.
 -define(SAFE_INTEGER, 9007199254740991).
 
--doc "What headers say of version, method and name.".
--spec said(headers()) -> said().
-said(Headers) ->
+-doc "Reads the version, the method and the name in headers.".
+-spec read(headers()) -> values().
+read(Headers) ->
     Method = maps:get(~"mcp-method", Headers, undefined),
     #{version => maps:get(~"mcp-protocol-version", Headers, undefined),
       method => Method,
       source => source(Method),
       name => case Headers of
-                  #{~"mcp-name" := Name} -> said_name(Name);
+                  #{~"mcp-name" := Name} -> decoded_name(Name);
                   #{} -> undefined
               end}.
 
-said_name(Name) ->
+decoded_name(Name) ->
     case decode(Name) of
         {ok, _} = Decoded -> Decoded;
         error -> {error, Name}
     end.
 
 -doc """
-Whether `Mcp-Method` and, for the methods that have a name or URI, `Mcp-Name` say what the body
-says. Values are compared case-sensitively, `Mcp-Name` after decoding.
+Checks that `Mcp-Method` and, for methods with a name or URI, `Mcp-Name` equal the values in the
+body. They are compared case-sensitively, `Mcp-Name` after decoding.
 """.
--spec check(Method :: binary(), Params :: map(), said()) ->
+-spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 check(Method, _, #{method := Method, source := none}) ->
     ok;
 check(Method, Params, #{method := Method, source := Field, name := Name}) ->
     case Params of
         #{Field := Value} when is_binary(Value) -> check_name(Name, Field, Value);
-        %% A body without the field is refused by its method, which can say more.
+        %% The method itself refuses a body without the field, with more details.
         #{} -> ok
     end;
-check(Method, _, #{method := Said}) ->
+check(Method, _, #{method := Given}) ->
     mismatch([~"Mcp-Method: expected ", erlmcp_value_text:literal(Method),
-              ~", as the body's method, got ", shown(Said)]).
+              ~", as the body's method, got ", shown(Given)]).
 
--doc "The member of a method's `params` that `Mcp-Name` says.".
+-doc "Returns the member of a method's `params` that `Mcp-Name` mirrors.".
 -spec source(Method :: binary() | undefined) -> binary() | none.
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";
@@ -77,10 +79,10 @@ source(_) -> none.
 
 check_name({ok, Value}, _, Value) ->
     ok;
-check_name({ok, Said}, Field, Value) ->
-    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_value_text:literal(Said));
-check_name({error, Said}, _, _) ->
-    undecoded(~"Mcp-Name", Said);
+check_name({ok, Given}, Field, Value) ->
+    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_value_text:literal(Given));
+check_name({error, Given}, _, _) ->
+    undecoded(~"Mcp-Name", Given);
 check_name(undefined, Field, Value) ->
     differs(~"Mcp-Name", Value, [~"the body's params.", Field], shown(undefined)).
 
@@ -88,15 +90,15 @@ differs(Header, Value, Source, Came) ->
     mismatch([Header, ~": expected ", erlmcp_value_text:literal(Value), ~", as ", Source,
               ~", got ", Came]).
 
-undecoded(Header, Said) ->
-    mismatch([Header, ~": expected printable ASCII or =?base64?...?=, got ", shown(Said)]).
+undecoded(Header, Given) ->
+    mismatch([Header, ~": expected printable ASCII or =?base64?...?=, got ", shown(Given)]).
 
 shown(undefined) -> ~"no such header";
-shown(Said) -> erlmcp_printable:quoted(Said).
+shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
-Whether the `Mcp-Param-*` headers of a tool call say what its arguments say. An argument that is
-there and not null must have its header; one that is not there needs none.
+Checks that the `Mcp-Param-*` headers of a tool call equal its arguments. An argument that is there
+and not null must have its header; an absent one needs none.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -125,7 +127,7 @@ check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
 argument(Path) ->
     [~"the argument ", lists:join($., Path)].
 
--doc "The argument that these keys lead to; `null` is `absent`, too.".
+-doc "Returns the argument that these keys lead to; `absent` also for `null`.".
 -spec argument(Path :: [binary(), ...], Arguments :: term()) -> absent | term().
 argument([Key | Keys], #{} = Object) ->
     case Object of
@@ -137,7 +139,7 @@ argument([Key | Keys], #{} = Object) ->
 argument(_, _) ->
     absent.
 
-%% Integers as numbers: 42 and 42.0 are one value.
+%% Integers are compared as numbers: 42 and 42.0 are equal.
 same(Value, Text) when is_binary(Value) -> Value =:= Text;
 same(true, Text) -> Text =:= ~"true";
 same(false, Text) -> Text =:= ~"false";
@@ -150,9 +152,9 @@ same(Value, Text) when is_number(Value), byte_size(Text) =< 32 ->
 same(_, _) -> false.
 
 -doc """
-The arguments that a tool's input schema declares to be mirrored, by `x-mcp-header`, or what is
-wrong with a declaration: it must be a header token, unlike all others, on a string, integer or
-boolean that `properties` alone lead to.
+Returns the arguments that a tool's input schema declares to be mirrored, by `x-mcp-header`. A
+declaration must be a header token and unique. It must stand on a string, integer or boolean that
+only `properties` lead to. Otherwise the error says what was expected.
 """.
 -spec declared(InputSchema :: map()) -> {ok, [declaration()]} | {error, Expected :: binary()}.
 declared(Schema) ->
@@ -182,7 +184,7 @@ property(#{~"x-mcp-header" := Header} = Schema, Path) ->
 property(Schema, Path) ->
     reachable(Schema, Path).
 
-%% All of them, wherever they stand; what an example or a default holds is data.
+%% Counts all declarations, wherever they stand; the content of an example or a default is data.
 annotations(#{} = Schema) ->
     Below = maps:without([~"x-mcp-header", ~"default", ~"const", ~"enum", ~"examples"], Schema),
     Here = case Schema of
@@ -203,8 +205,8 @@ is_token(Name) ->
         re:run(Name, "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 -doc """
-The value that a header carries: itself, or what stands in base64 between `=?base64?` and `?=`.
-Strict: padding is required, and nothing but the alphabet and printable ASCII is accepted.
+Decodes the value of a header: it is plain, or base64 between `=?base64?` and `?=`. Padding is
+required, and only the alphabet and printable ASCII are accepted.
 
 ```erlang
 {ok, ~"Hello"} = erlmcp_header:decode(~"=?base64?SGVsbG8=?=").
@@ -222,7 +224,7 @@ decode(Header) ->
     plain(Header, Header).
 
 decode_base64(Encoded) ->
-    %% base64:decode/1 skips whitespace, so it is looked for first.
+    %% base64:decode/1 skips whitespace, so the text is checked first.
     case re:run(Encoded, "^[A-Za-z0-9+/]*={0,2}$", [{capture, none}, dollar_endonly]) of
         match when byte_size(Encoded) rem 4 =:= 0 ->
             try

@@ -1,9 +1,9 @@
 -module(erlmcp_ip_network).
 -moduledoc """
-IP addresses and networks as text, and whether a network has an address. Pure.
+IP addresses and networks as text, and the addresses that a network contains. Pure.
 
-An address of IPv4 that is written as one of IPv6 (`::ffff:192.0.2.1`) is that address of IPv4: a
-socket of both families gives it so.
+An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is that IPv4 address, since sockets of both
+families return it so.
 
 Source: RFC 4291, sections 2.2 and 2.5.5.2; RFC 4632, section 3.1.
 
@@ -14,12 +14,11 @@ Internal.
 
 -export_type([network/0]).
 
--doc "The bits of an address of this family, and the first of them, which all of the network have.".
+-doc "A network: the bits of an address of its family, the length of the prefix, and its value.".
 -opaque network() :: {Bits :: 32 | 128, Prefix :: 1..128, First :: non_neg_integer()}.
 
 -doc """
-Returns the network that a text says: an address, or the first address of a network and the number
-of its bits that all have.
+Parses a network: an address, or the first address of a network and the length of its prefix.
 
 ## Examples
 
@@ -33,7 +32,7 @@ true
 
 ## Errors
 
-What was expected instead.
+The error says what was expected instead.
 """.
 -spec read(binary()) -> {ok, network()} | {error, Expected :: binary()}.
 read(Text) ->
@@ -89,7 +88,7 @@ number(<<>>, Number) -> Number;
 number(_, _) -> error.
 
 -doc """
-Returns the address that a text is: of IPv4 four decimal numbers, of IPv6 without a zone.
+Parses an address: four decimal numbers for IPv4, and IPv6 without a zone.
 
 ## Examples
 
@@ -113,7 +112,7 @@ address(Text) when byte_size(Text) =< 45 ->
 address(_) ->
     error.
 
-%% A zero in front is octal to some.
+%% Some programs read a leading zero as octal.
 octet(~"0") ->
     0;
 octet(<<C, Digits/binary>>) when C >= $1, C =< $9, byte_size(Digits) =< 2 ->
@@ -138,7 +137,7 @@ as_known({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
 as_known(Ip) ->
     Ip.
 
--doc "Returns `true` if one of these networks has the address.".
+-doc "Returns `true` if one of these networks contains the address.".
 -spec has(inet:ip_address(), [network()]) -> boolean().
 has(_, []) ->
     false;

@@ -1,6 +1,6 @@
 -module(erlmcp_request_header).
 -moduledoc """
-The `MCP-Protocol-Version` and `Mcp-*` headers that a client sends with a message on HTTP: what
+The `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP, which
 `m:erlmcp_header` checks on the other side. Pure. Names are in lower case.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; 2025-06-18 and 2025-11-25,
@@ -17,8 +17,8 @@ Internal.
 -type headers() :: [{Name :: binary(), Value :: binary()}].
 
 -doc """
-The header of a revision, for everything that is sent once it is agreed on. The two oldest have
-none.
+Returns the header of a revision, for all messages once it is agreed on. The two oldest revisions
+have none.
 """.
 -spec version(erlmcp_revision:revision()) -> headers().
 version(Revision) when Revision >= '2025-06-18' ->
@@ -27,7 +27,7 @@ version(_) ->
     [].
 
 -doc """
-`Mcp-Method` and, for the methods that have a name or URI, `Mcp-Name`, of a stateless request.
+Returns `Mcp-Method` and, for methods with a name or URI, `Mcp-Name` of a stateless request.
 
 ## Examples
 
@@ -50,8 +50,8 @@ request(Method, Params) ->
     end.
 
 -doc """
-The `Mcp-Param-*` headers of a tool call: of each argument that its tool declares to be mirrored
-(`erlmcp_header:declared/1`), is there, and is a string, an integer or a boolean.
+Returns the `Mcp-Param-*` headers of a tool call. Each argument that its tool declares to be
+mirrored (`erlmcp_header:declared/1`) has one, if it is a string, an integer or a boolean.
 
 ## Examples
 
@@ -80,8 +80,8 @@ text(Number) when is_float(Number), trunc(Number) == Number ->
 text(_) -> none.
 
 -doc """
-The value of a header that carries this text: itself if it is printable ASCII that neither begins
-nor ends with a space and cannot be taken for the other form; else its base64, as
+Encodes a text as the value of a header. Printable ASCII that neither begins nor ends with a space,
+and does not look like an encoded text, stays as it is. Any other text becomes base64, as
 `erlmcp_header:decode/1` reads it.
 
 ## Examples
@@ -110,7 +110,7 @@ encode_unless_plain(Text) ->
         false -> encode_base64(Text)
     end.
 
-%% A tab is encoded although a header may have one, as intermediaries make spaces of them.
+%% A header may contain a tab, but intermediaries turn tabs into spaces, so it is encoded.
 is_plain(<<" ">>) -> false;
 is_plain(<<C, Rest/binary>>) when C >= 16#20, C < 16#7f -> is_plain(Rest);
 is_plain(Rest) -> Rest =:= <<>>.

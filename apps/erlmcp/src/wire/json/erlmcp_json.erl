@@ -2,26 +2,26 @@
 -moduledoc """
 JSON within limits, on top of OTP's `m:json`. Pure.
 
-What comes from outside is refused at the first byte that breaks a limit or the grammar, with a
-reason that a program can match. Nothing in it becomes an atom except `true`, `false` and `null`.
-A decoded string of more than 64 bytes is a part of the message it came in, and keeps that alive.
+Bytes from outside are refused at the first one that breaks a limit or the grammar, with a reason
+that a program can match. Only `true`, `false` and `null` become atoms. A decoded string of more
+than 64 bytes is a part of its message, and keeps it alive.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
 Internal.
 """.
 
--export([encode/1, decode/2, decode/3, params/4, known/1, object/1, is_known/2]).
+-export([encode/1, decode/2, decode/3, params/4, known_meta/1, known_object/1, is_known/2]).
 
--export_type([limits/0, json_term/0, decode_error/0, known/0]).
+-export_type([limits/0, json_term/0, decode_error/0, known_object/0]).
 
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     atom() => term()
 }.
 -type json_term() :: erlmcp_schema:json().
--doc "An object whose text is known: the text, the object, its depth, and its members.".
--type known() ::
+-doc "An object that is recognised by its text: the text, the object, its depth, and its members.".
+-type known_object() ::
     {binary(), #{binary() => json_term()}, Depth :: pos_integer(), Members :: non_neg_integer()}.
 -type decode_error() ::
     {too_large, Limit :: pos_integer(), Observed :: pos_integer()}
@@ -35,24 +35,24 @@ Internal.
     | unexpected_end
     | trailing_bytes.
 
-%% What a number may be written with. Reading an integer takes time quadratic in its digits.
+%% Bytes of a number. Reading an integer takes time quadratic in its digits.
 -define(NUMBER_BYTES, 400).
-%% Bytes of an object that is worth knowing.
+%% Bytes of an object that is worth recognising.
 -define(KNOWN, 1_024).
-%% Bytes of a message that is worth reading twice, if it turns out to be wrong.
+%% Bytes of a message that is worth reading twice, if it turns out to be invalid.
 -define(PLAIN, 65_536).
 %% Members of a request.
 -define(REQUEST, 4).
 
-%% An open array or object: how much deeper it may go, how many members objects may still bring,
-%% and what stands in it so far, the last first.
+%% An open array or object: the remaining depth, the members that objects may still have, and its
+%% content so far, the last first.
 -type open() ::
     {Depth :: non_neg_integer(), Left :: non_neg_integer(), Inside :: list()}.
 
 -doc """
-Returns a term as JSON, as `json:encode/1` does, with two words for Elixir: `nil` is `null`, and a
-date or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Another struct is refused by its
-name: its members are its module's own, and were shown to clients by accident.
+Encodes a term as `json:encode/1` does, with two additions for Elixir. `nil` is `null`, and a date
+or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Any other struct is refused by its
+name, since its members are private and would reach clients by accident.
 
 ## Errors
 
@@ -83,17 +83,20 @@ encoded(Term, Encode) ->
     json:encode_value(Term, Encode).
 
 -doc """
-The JSON value that `Binary` holds; whitespace may stand around it.
+Decodes the JSON value in `Binary`; whitespace may stand around it.
 
-`message_bytes` is the size of the message, `depth` how many arrays and objects may stand inside
-each other (1 allows one), `members` how many the objects of the whole message may have. `members`
-and `depth` are checked as the bytes are read, a duplicate key when its object ends.
+`message_bytes` is the size of the message. `depth` is how many arrays and objects may be nested (1
+allows one). `members` is how many members the objects of the whole message may have. `members` and
+`depth` are checked as the bytes are read, a duplicate key when its object ends.
 
-Reasons that are not self-evident: `invalid_byte` is a byte that is neither JSON nor UTF-8 where it
-stands; `invalid_escape` is a `\u` escape that is no character, such as a low surrogate alone (a
-high one alone is an `invalid_byte` after it); `number_too_long` is a number written with more than
-400 bytes, or 398 if it has an exponent and no fraction; `number_out_of_range` is one that no float
-holds. An escape cut short by the end of the message is an `unexpected_end`.
+Some reasons need an explanation:
+
+- `invalid_byte`: a byte that is neither JSON nor UTF-8 at its place.
+- `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone. A high one
+  alone is an `invalid_byte` after it.
+- `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
+- `number_out_of_range`: a number that no float can hold.
+- `unexpected_end`: also an escape that the end of the message cuts short.
 
 ## Examples
 
@@ -113,8 +116,9 @@ holds. An escape cut short by the end of the message is an `unexpected_end`.
 decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
--doc "The same, quicker where a member `_meta` is the object that is known.".
--spec decode(binary(), limits(), known() | none) -> {ok, json_term()} | {error, decode_error()}.
+-doc "Decodes as `decode/2` does, faster if a member `_meta` is the known object.".
+-spec decode(binary(), limits(), known_object() | none) ->
+    {ok, json_term()} | {error, decode_error()}.
 decode(Binary, #{message_bytes := Limit}, _) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
 decode(Binary, #{depth := Depth, members := Most}, Known) when byte_size(Binary) =< ?PLAIN ->
@@ -126,9 +130,9 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
     read(Binary, Depth, Most).
 
 -doc """
-The value of the last of four members of an object, `params`: of a request, of which `Text` is what
-stands behind `At` bytes that have its version and id, up to the value: its method and the key. And
-`other` where it is not that, or wrong, or there is more behind it.
+Decodes `params`, the last of a request's four members. `Text` is the part behind the first `At`
+bytes, which have the version and the id, up to the value: the method and the key. Returns `other`
+if the binary is different, invalid, or goes on behind the request.
 
 ## Examples
 
@@ -139,7 +143,8 @@ stands behind `At` bytes that have its version and id, up to the value: its meth
 {ok, #{~"b" => 1}}
 ```
 """.
--spec params(binary(), {At :: non_neg_integer(), Text :: binary()}, limits(), known() | none) ->
+-spec params(binary(), {At :: non_neg_integer(), Text :: binary()}, limits(),
+             known_object() | none) ->
     {ok, json_term()} | other.
 params(Binary, Begun, #{message_bytes := Limit, depth := Depth, members := Most}, Known) when
     byte_size(Binary) =< Limit, byte_size(Binary) =< ?PLAIN, Most >= ?REQUEST
@@ -149,23 +154,23 @@ params(_, _, _, _) ->
     other.
 
 -doc """
-The first object that is a member `_meta` in the text of a value, as what is known when the next one
-is decoded. It keeps nothing of this one. `none` where there is none, or one of more than 1,024
-bytes.
+Returns the first object that is a member `_meta` in the text of a value, to be recognised when the
+next value is decoded. It keeps no part of `Binary` alive. `none` if there is no such object, or it
+has more than 1,024 bytes.
 
 ## Examples
 
 ```erlang
 1> Limits = #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
-2> {ok, Known} = erlmcp_json:known(~B'{"id": 1, "params": {"_meta":{"a": 1}}}').
+2> {ok, Known} = erlmcp_json:known_meta(~B'{"id": 1, "params": {"_meta":{"a": 1}}}').
 3> {ok, #{~"params" := #{~"_meta" := Meta}}} =
        erlmcp_json:decode(~B'{"id": 2, "params": {"_meta":{"a": 1}}}', Limits, Known).
 4> erlmcp_json:is_known(Meta, Known).
 true
 ```
 """.
--spec known(binary()) -> {ok, known()} | none.
-known(Binary) ->
+-spec known_meta(binary()) -> {ok, known_object()} | none.
+known_meta(Binary) ->
     maybe
         {At, Size} ?= binary:match(Binary, ~B'"_meta":{'),
         From = At + Size - 1,
@@ -181,7 +186,7 @@ known(Binary) ->
         _ -> none
     end.
 
-%% How deep a value is, and how many members its objects have together.
+%% The depth of a value, and the number of members of its objects.
 measures(Object) when is_map(Object) ->
     {Depth, Members} = measures(maps:values(Object)),
     {Depth, Members + map_size(Object)};
@@ -191,12 +196,12 @@ measures(Array) when is_list(Array) ->
 measures(_) ->
     {0, 0}.
 
--doc "The object that is known.".
--spec object(known()) -> #{binary() => json_term()}.
-object({_, Object, _, _}) -> Object.
+-doc "Returns the known object.".
+-spec known_object(known_object()) -> #{binary() => json_term()}.
+known_object({_, Object, _, _}) -> Object.
 
--doc "Whether an object is the one that is known.".
--spec is_known(json_term(), known() | none) -> boolean().
+-doc "Returns `true` if an object is the known one.".
+-spec is_known(json_term(), known_object() | none) -> boolean().
 is_known(Object, {_, Object, _, _}) -> true;
 is_known(_, _) -> false.
 
@@ -255,7 +260,7 @@ duplicate(Members, Object) ->
 to_integer(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_integer(Text);
 to_integer(_) -> throw({number_too_long, ?NUMBER_BYTES}).
 
-%% Whatever is raised in here, json:decode/3 raises {unexpected_sequence, Text} in its place.
+%% json:decode/3 replaces any exception of this fun by {unexpected_sequence, Text}.
 to_float(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_float(Text).
 
 unexpected(<<$\\, _/binary>>, Offset) -> {invalid_escape, Offset};

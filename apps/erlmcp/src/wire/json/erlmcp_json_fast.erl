@@ -1,9 +1,9 @@
 -module(erlmcp_json_fast).
 -moduledoc """
-JSON that is right and within limits, read quickly: what nearly all messages are. What is wrong with
-any other is not said here; `m:erlmcp_json` finds it out. Strings that are not plain ASCII, and
-numbers that are not small integers, are left to `m:json`, each by itself. And which texts
-are written as they are. Pure.
+A quick decoder for valid JSON within limits, as nearly all messages are. For any other message it
+returns only `other`, and `m:erlmcp_json` finds the reason. Strings that are not plain ASCII, and
+numbers that are not small integers, are left to `m:json`, each by itself. The module also tells
+which texts are the same as JSON strings. Pure.
 
 Internal.
 """.
@@ -12,49 +12,50 @@ Internal.
 
 -compile({inline, [object/1]}).
 
-%% Digits of an integer that is small, and bytes of any other number. Those with an exponent and no
-%% fraction are two longer when `m:erlmcp_json` is given them by `m:json`, and it takes no more than
-%% 400; it is asked about all that come near to that.
+%% Digits of a small integer, and bytes of any other number. `m:json` makes a number with an
+%% exponent and no fraction two bytes longer, and `m:erlmcp_json` takes at most 400. So longer ones
+%% are left to it.
 -define(SMALL, 18).
 -define(NUMBER, 398).
 %% Bytes of a text that is worth reading twice, if it turns out not to be plain.
 -define(SHORT, 1_024).
 
 -define(IS_SPACE(C), C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t).
-%% Whether none of seven bytes of a string is a control character, a quote, a backslash, or of
-%% anything but ASCII. A byte that is less than another one (that it differs from a quote by, say)
-%% has its highest bit set when that is taken from it, and had it not before.
+%% Whether none of seven bytes of a string is a control character, a quote, a backslash, or outside
+%% of ASCII. Subtracting a greater byte sets the highest bit of a byte that did not have it. (A byte
+%% equals a quote if its difference to a quote is less than 1.)
 -define(ALL(Byte), (Byte * 16#01010101010101)).
 -define(LESS(Seven, Byte), ((Seven - ?ALL(Byte)) band bnot Seven)).
 -define(ARE_PLAIN(Seven),
         (Seven bor ?LESS(Seven, $\s) bor ?LESS((Seven bxor ?ALL($")), 1)
              bor ?LESS((Seven bxor ?ALL($\\)), 1)) band ?ALL(16#80) =:= 0).
 
-%% Where a value stands: by itself, in an array, with this key in an object, or as the last of the
-%% outermost one.
+%% The place of a value: by itself, in an array, under a key in an object, or as the last member of
+%% the outermost object.
 -type place() :: alone | element | binary() | last.
-%% What it stands in: places, and what was read there, the last first.
+%% The places around it, each with the values read there, the last first.
 -type around() :: [{place(), list()}].
-%% And what is known of it.
--type whole() :: {binary(), erlmcp_json:known() | none}.
+%% The whole binary, and the object that is known in it.
+-type whole() :: {binary(), erlmcp_json:known_object() | none}.
 -type outcome() :: {ok, erlmcp_json:json_term()} | other.
 
 -doc """
-The JSON value that a binary holds, in which arrays and objects are no deeper than `Depth`, and
-objects have no more than `Members` members together, none of them twice; or else `other`. A member
-`_meta` that has the text of the known object is that.
+Decodes a binary whose arrays and objects are no deeper than `Depth`. Its objects may have `Members`
+members together, none of them twice. Returns `other` otherwise. A member `_meta` with the text of
+the known object becomes that object.
 """.
 -spec decode(binary(), Depth :: pos_integer(), Members :: pos_integer(),
-             erlmcp_json:known() | none) -> outcome().
+             erlmcp_json:known_object() | none) -> outcome().
 decode(Binary, Depth, Members, Known) ->
     value(Binary, {Binary, Known}, 0, alone, [], [], Depth, Members).
 
 -doc """
-The value of the last member of an object, where that begins at an offset with this text, and the
-binary ends with the object; or else `other`. What is before it, `Members` and `Depth` do not count.
+Decodes the value of an object's last member, which must begin behind `Text` at the offset `At`, and
+end with the object and the binary. Returns `other` otherwise. The bytes before the value do not
+count for `Members` and `Depth`.
 """.
 -spec last(binary(), {At :: non_neg_integer(), Text :: binary()}, Depth :: integer(),
-           Members :: integer(), erlmcp_json:known() | none) -> outcome().
+           Members :: integer(), erlmcp_json:known_object() | none) -> outcome().
 last(Binary, {At, Text}, Depth, Members, Known) ->
     Size = byte_size(Text),
     case Binary of
@@ -64,9 +65,9 @@ last(Binary, {At, Text}, Depth, Members, Known) ->
             other
     end.
 
-%% All of these have what is not read yet, the whole, and where in it that begins; the place of the
-%% value, what was read there before it, and what is around that; how much deeper it may go, and how
-%% many more members there may be.
+%% The arguments of all these functions: the unread bytes, the whole, and the offset of the unread
+%% bytes in it; the place of the value, the values read there, and the places around it; the
+%% remaining depth and members.
 -spec value(binary(), whole(), non_neg_integer(), place(), list(), around(), non_neg_integer(),
             integer()) -> outcome().
 value(<<$", Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) ->
@@ -136,7 +137,7 @@ first_key(<<C, Rest/binary>>, Whole, At, Around, Depth, Left) when ?IS_SPACE(C) 
 first_key(Rest, Whole, At, Around, Depth, Left) ->
     key(Rest, Whole, At, [], Around, Depth, Left).
 
-%% Those of nearly every message are not made again and again, nor are their values.
+%% Frequent keys and values are literals, and not built again for each message.
 key(<<"\"jsonrpc\":\"2.0\"", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
     behind(Rest, Whole, At + 15, ~"2.0", ~"jsonrpc", Read, Around, Depth, Left);
 key(<<"\"method\":\"tools/call\"", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
@@ -173,7 +174,7 @@ key(<<C, Rest/binary>>, Whole, At, Read, Around, Depth, Left) when ?IS_SPACE(C) 
 key(_, _, _, _, _, _, _) ->
     other.
 
-%% An object's text has no other end than its own: what begins with it is that object.
+%% No object's text is the beginning of another one's, so a matching beginning is that object.
 meta(Rest, {_, {Text, Object, Deep, Members}} = Whole, At, Read, Around, Depth, Left) when
     Deep =< Depth
 ->
@@ -194,7 +195,7 @@ colon(<<C, Rest/binary>>, Whole, At, Key, Read, Around, Depth, Left) when ?IS_SP
 colon(_, _, _, _, _, _, _, _) ->
     other.
 
-%% A string begins at `At` in the whole, and so many bytes of it are read.
+%% A string begins at `At` in the whole, and `Size` bytes of it are read.
 string(<<Seven:56, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) when
     ?ARE_PLAIN(Seven)
 ->
@@ -214,7 +215,7 @@ string_end(<<$", Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Lef
 string_end(Rest, Whole, At, Size, Place, Read, Around, Depth, Left) ->
     text(Rest, Whole, At, Size, Place, Read, Around, Depth, Left).
 
-%% One that is not plain: where it ends, and then what it is.
+%% A string that is not plain: its end is found first, and then it is decoded.
 text(<<$", Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) ->
     case token(Whole, At - 1, Size + 2) of
         {ok, Key} when Place =:= key ->
@@ -265,7 +266,7 @@ part({Whole, _}, At, Size) ->
     binary_part(Whole, At, Size).
 
 -doc """
-Whether a text is short, and is as a string of JSON what it is, but for the quotes around it.
+Returns `true` if a text is short, and equals its JSON string without the quotes.
 
 ## Examples
 

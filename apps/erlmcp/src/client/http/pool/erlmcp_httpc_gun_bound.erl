@@ -1,9 +1,8 @@
 -module(erlmcp_httpc_gun_bound).
 -moduledoc """
-Bounds the memory of a connection's process: what it keeps of headers and of requests that the
-server does not take, it keeps without a bound of its own in some releases of gun. Gun shows its
-events to this module, in that process, and the first of them is its start. Another one says which
-address was reached.
+The bound on the memory of a gun connection's process. Some releases of gun keep headers, and
+requests that the server does not take, without a bound of their own. Gun calls this event handler
+in that process, first when the process starts. Another event tells the address that was reached.
 
 Internal.
 """.
@@ -19,7 +18,7 @@ Internal.
          ws_send_frame_start/2, ws_send_frame_end/2, protocol_changed/2, origin_changed/2,
          cancel/2, disconnect/2, terminate/2]).
 
--doc "Bounds the calling process to this many bytes; it dies quietly when it has more.".
+-doc "Bounds the calling process to `Bytes` of memory. With more it is killed, without a report.".
 -spec init(gun_event:init_event(), {Bytes :: pos_integer(), erlmcp_httpc_opening:reached()}) ->
     erlmcp_httpc_opening:reached().
 init(_, {Bytes, Reached}) ->

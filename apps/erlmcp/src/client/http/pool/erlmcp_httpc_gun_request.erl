@@ -1,6 +1,6 @@
 -module(erlmcp_httpc_gun_request).
 -moduledoc """
-A request on one of gun's connections: HTTP/2, and HTTP/1.1 over TLS. See
+A request on a connection of gun's: HTTP/2, and HTTP/1.1 over TLS. See
 `m:erlmcp_httpc_pool_request`.
 
 Internal.
@@ -15,7 +15,7 @@ Internal.
     connection :: pid(),
     monitor :: reference(),
     stream :: gun:stream_ref(),
-    %% Messages of gun's that were read and not yet allowed again.
+    %% Messages of gun that were read, and for which no further ones were allowed yet.
     unread = 0 :: non_neg_integer(),
     %% Whether the server ends the connection with the response.
     closes = false :: boolean()
@@ -23,13 +23,14 @@ Internal.
 
 -opaque loan() :: #loan{}.
 
-%% gun sends so many messages ahead of those that were read.
+%% Messages that gun sends ahead of those that were read.
 -define(FLOW, 16).
-%% What gun would look for in each header, by a search that it prepares each time, is not there.
+%% The check would search each header with a pattern that is compiled every time; the exchange has
+%% checked them.
 -define(OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
 
 -doc "Sends a request on the connection.".
--spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:asked(),
+-spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> loan().
 request(Lease, {Method, Path}, {Headers, Body}) ->
     Connection = erlmcp_httpc_pool:connection(Lease),
@@ -41,7 +42,7 @@ name(post) -> ~"POST";
 name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
--doc "What a message means.".
+-doc "Interprets a message of the mailbox, see `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({gun_data, Connection, Stream, IsFin, Data},
          #loan{connection = Connection, stream = Stream} = Loan) ->
@@ -63,7 +64,8 @@ received({gun_push, Connection, Stream, Pushed, _, _, _},
 received({gun_error, Connection, Stream, Reason},
          #loan{connection = Connection, stream = Stream}) ->
     broken(Reason);
-%% The connection reports its streams' ends itself; what it says of itself comes before.
+%% The connection reports the end of its streams separately; this error concerns the whole
+%% connection.
 received({gun_error, Connection, _}, #loan{connection = Connection} = Loan) ->
     {more, Loan};
 received({'DOWN', Monitor, process, _, Reason}, #loan{monitor = Monitor}) ->
@@ -78,19 +80,19 @@ allowed(nofin, #loan{unread = Unread, connection = Connection, stream = Stream} 
 allowed(_, #loan{unread = Unread} = Loan) ->
     Loan#loan{unread = Unread + 1}.
 
-%% gun tells a stream of its end before it ends itself: one that was told nothing was never begun.
+%% Gun ends its streams before it ends itself: a stream without such a message was never begun.
 down(noproc) -> unprocessed;
 down({shutdown, _}) -> unprocessed;
 down(Reason) -> Reason.
 
-%% With HTTP/2 a stream may fail alone.
+%% With HTTP/2 one stream may fail alone.
 broken({stream_error, refused_stream, _}) -> {broken, unprocessed, reset};
 broken({stream_error, _, _} = Reason) -> {broken, Reason, reset};
 broken({goaway, _, _}) -> {broken, unprocessed, broken};
 broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
--doc "The next message of this request's, of all in the mailbox.".
+-doc "Waits for the next message of this request in the mailbox.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
     receive
@@ -101,8 +103,8 @@ next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadlin
         timeout
     end.
 
--doc "Gives the connection back, once; nothing more comes of the request.".
--spec give_back(erlmcp_httpc_pool_request:left(), loan()) -> ok.
+-doc "Gives the connection back, once. No more messages of the request come.".
+-spec give_back(erlmcp_httpc_pool_request:connection_state(), loan()) -> ok.
 give_back(cut, #loan{connection = Connection, stream = Stream} = Loan) ->
     ok = gun:cancel(Connection, Stream),
     ok = give_back(reset, Loan),
@@ -114,7 +116,7 @@ give_back(Left, #loan{lease = Lease, monitor = Monitor} = Loan) ->
 usable(_, #loan{closes = true}) ->
     broken;
 usable(reset, #loan{lease = Lease}) ->
-    %% HTTP/2 has other streams beside this one.
+    %% HTTP/2 has other streams on the connection.
     case erlmcp_httpc_pool:protocol(Lease) of
         http -> broken;
         http2 -> reusable

@@ -1,9 +1,9 @@
 -module(erlmcp_httpc_opening).
 -moduledoc """
-How a connection to an origin is opened: by gun, but for HTTP/1.1 in the clear, which needs a socket
-alone (`m:erlmcp_httpc_socket`); and the ways to try one after the other. A host's name may
-stand for addresses of both families, and one is looked for at a time. `localhost` is both loopback
-addresses, whatever the system has under that name (RFC 6761, 6.3).
+The opening of a connection to an origin. Gun opens it, except for HTTP/1.1 in the clear, which
+needs only a socket (`m:erlmcp_httpc_socket`). A host name may have addresses of both families, and
+one family is tried at a time. `localhost` means both loopback addresses, whatever the system's
+resolver says (RFC 6761, 6.3).
 
 Internal.
 """.
@@ -14,7 +14,7 @@ Internal.
 -type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
                    inet:port_number()}.
 -type way() :: inet | inet6.
--doc "Called with the address of each connection, by the process that opens it.".
+-doc "A fun that gets the address of each connection, in the process that opens it.".
 -type reached() :: fun((inet:ip_address()) -> ok).
 -opaque opening() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
                        secure := boolean(), tls := [ssl:tls_client_option()],
@@ -22,14 +22,14 @@ Internal.
 
 %% Bytes of memory that the process of a connection may have.
 -define(HEAP_BYTES, 268_435_456).
-%% Bytes that are read at once, each time a message of gun's.
+%% Bytes that are read at once, each time a message of gun.
 -define(BUFFER, 16_384).
-%% Milliseconds between the pings of HTTP/2, and how many of them may go unanswered: a peer that
-%% vanished says nothing, and its connection would take calls for ever.
+%% Milliseconds between the pings of HTTP/2, and the pings that may go unanswered. Without them the
+%% connection to a peer that vanished would take calls forever.
 -define(PING, 20_000).
 -define(PINGS_UNANSWERED, 2).
 
--doc "What is needed to open connections; computed once.".
+-doc "Computes the data for opening connections, once for a pool.".
 -spec new(#{origin := origin(), connect_timeout := pos_integer(),
             tls := [ssl:tls_client_option()], protocols := [http | http2], atom() => term()},
           reached()) -> opening().
@@ -40,16 +40,16 @@ new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
     #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
       reached => Reached,
       gun => #{protocols => Protocols,
-               %% It is owned, watched and ended by the process that opens it.
+               %% The process that opens it owns, watches and ends it.
                supervise => false,
-               %% Who decides to try again is the pool.
+               %% The pool decides when to try again.
                retry => 0,
                connect_timeout => Timeout,
                domain_lookup_timeout => Timeout,
                tls_handshake_timeout => Timeout,
                event_handler => {erlmcp_httpc_gun_bound, {?HEAP_BYTES, Reached}},
                http2_opts => #{notify_settings_changed => true,
-                               %% Nothing is pushed.
+                               %% No server push.
                                max_concurrent_streams => 0,
                                %% A server that takes no more requests may finish those it has.
                                closing_timeout => infinity,
@@ -59,7 +59,7 @@ new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
                                keepalive => ?PING,
                                keepalive_tolerance => ?PINGS_UNANSWERED}}}.
 
-%% In the clear nobody negotiates: the one way to HTTP/2 is to know that it is there.
+%% Without TLS the protocol is not negotiated, so HTTP/2 is used by prior knowledge only.
 offered(true, Wanted) -> Wanted;
 offered(false, [http2]) -> [http2];
 offered(false, _) -> [http].
@@ -73,20 +73,21 @@ host(Host) ->
         {error, einval} -> Text
     end.
 
--doc "The versions of HTTP that a connection may come to have.".
+-doc "Returns the versions of HTTP that a connection may get.".
 -spec protocols(opening()) -> [http | http2].
 protocols(#{protocols := Protocols}) ->
     Protocols.
 
--doc "The ways to open a connection, the first to try first.".
+-doc "Returns the address families to try, in their order.".
 -spec ways(opening()) -> [way(), ...].
 ways(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
 ways(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
 ways(_) -> [inet, inet6].
 
 -doc """
-Begins to open a connection, linked to the calling process, which is told of its fate: `gun_up`, and
-for HTTP/2 then the server's settings (`gun_notify`), or `socket_up`; or the exit of who opens it.
+Begins to open a connection, linked to the calling process. The caller gets `gun_up`, followed for
+HTTP/2 by the server's settings (`gun_notify`), or `socket_up`. A failure is the exit signal of the
+opening process.
 """.
 -spec open(opening(), way()) -> {ok, pid()} | {error, term()}.
 open(#{host := Host} = Opening, Way) ->
@@ -101,7 +102,7 @@ opened(Address, #{secure := false, protocols := [http]} = Opening, Tcp, _) ->
     #{port := Port, gun := #{connect_timeout := Timeout}, reached := Reached} = Opening,
     erlmcp_httpc_socket:open({Address, Port}, Tcp, Timeout, Reached);
 opened(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
-    %% A server on stdio starts without it, until it is a client too.
+    %% A node that only serves on stdio starts gun with its first client.
     {ok, _} = application:ensure_all_started(gun),
     gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
 
@@ -117,8 +118,8 @@ transport(#{secure := true, host := Host, tls := Own}) ->
         {ok, #{transport => tls, tls_opts => without_system_roots(Own, Options)}}
     end.
 
-%% Gun asks the system for its roots where it is given none; given, they are copied into each
-%% connection's process for its whole life, the better part of a megabyte.
+%% Without roots gun takes the system's. Given ones are copied into each connection's process for
+%% its whole life, which is most of a megabyte.
 without_system_roots(Own, Options) ->
     case lists:keymember(cacerts, 1, Own) of
         true -> Options;

@@ -1,22 +1,21 @@
 -module(erlmcp_httpc_pool).
 -moduledoc """
-The connections of a client to one origin: a process that opens and ends them, and the functions
-by which calls take and give them back. Taking one that is free asks no process
-(`m:erlmcp_httpc_pool_table`); the pool is asked where one has to be opened or waited for.
+The connections of a client to one origin. The process opens and ends them, and calls take and give
+them back by the functions of this module. Taking a free connection asks no process
+(`m:erlmcp_httpc_pool_table`); the pool's process is asked only to open one or to wait for one.
 
-HTTP/1.1 carries one exchange at a time on a connection, and streams have connections of their
-own; with HTTP/2 both share connections, up to the number of streams that the server allows. A
-further connection is opened where those there are full. All are closed when they were idle for some
-time.
+HTTP/1.1 carries one exchange at a time on a connection, and streams have connections of their own.
+With HTTP/2 calls and streams share connections, up to the server's number of streams. A further
+connection is opened when the others are full. Idle connections are closed after `idle_ms`.
 
-A server that cannot be reached is left alone for a growing pause (`m:erlmcp_httpc_backoff`), and
-who asks meanwhile is told why at once.
+A server that cannot be reached is left alone for a growing pause (`m:erlmcp_client_backoff`). Calls
+in this pause fail at once with the reason.
 
-Who has a lease of one of gun's monitors its connection: gun does not answer what is sent to a
-connection that has just ended; a socket is taken and given back with its lease
-(`m:erlmcp_httpc_socket`). A lease is given back `broken` when what was begun on an HTTP/1.1
-connection is not over, when its server said that it closes it, and when gun says of an HTTP/2
-connection that it takes no more streams. One whose holder dies is found within a second.
+The holder of a lease monitors a connection of gun, since gun does not answer messages to a
+connection that has just ended. A socket changes its owner with its lease (`m:erlmcp_httpc_socket`).
+A lease is given back `broken` if its exchange on HTTP/1.1 is not over, or if the server closes the
+connection. The third case is an HTTP/2 connection that, as gun reports, takes no more streams. A
+lease whose holder dies is found within a second.
 
 Internal.
 """.
@@ -32,14 +31,16 @@ Internal.
 -export_type([options/0, handle/0, lease/0]).
 
 -doc """
-- `connections`: how many for calls, at most; 8
-- `streams`: how many long streams, at most; 100
-- `waiting`: how many calls may wait for a connection; 1000
-- `idle_ms`: how long a connection may be idle; 30000
-- `connect_timeout`: milliseconds for all of opening one; 10000
-- `tls`: options of ssl, which take the place of those of `erlmcp_tls:client_options/2`
-- `protocols`: what is offered over TLS. In the clear it is `[http2]` for HTTP/2 and everything else
-  for HTTP/1.1
+Options of a pool, with their defaults.
+
+- `connections`: connections for calls, at most; 8
+- `streams`: long streams, at most; 100
+- `waiting`: calls that may wait for a connection; 1000
+- `idle_ms`: milliseconds that a connection may be idle; 30000
+- `connect_timeout`: milliseconds to open a connection; 10000
+- `tls`: options of ssl, which override those of `erlmcp_tls:client_options/2`
+- `protocols`: the protocols to offer over TLS; in the clear, `[http2]` means HTTP/2 and any other
+  value HTTP/1.1
 """.
 -type options() :: #{
     origin := erlmcp_httpc_opening:origin(),
@@ -58,7 +59,10 @@ Internal.
                     connect_timeout => 10_000, tls => [], protocols => [http2, http]}).
 %% Milliseconds between sweeps, at most.
 -define(SWEEP, 1000).
-%% How long one waits while somebody else tries a server that could not be reached before.
+%% Milliseconds to leave a server alone after its first failure, and at most.
+-define(FIRST_PAUSE, 100).
+-define(LONGEST_PAUSE, 10_000).
+%% Milliseconds that a call waits while another one tries a server that could not be reached before.
 -define(PATIENCE, 500).
 
 -record(state, {
@@ -74,24 +78,26 @@ Internal.
     sweep = none :: none | reference()
 }).
 
--doc "Starts a pool, without a connection. Options in a fun are in no report of a supervisor.".
+-doc """
+Starts a pool without a connection. Options in a fun do not appear in a supervisor's reports.
+""".
 -spec start_link(options() | fun(() -> options())) -> {ok, pid()}.
 start_link(Options) when is_function(Options) ->
     start_link(Options());
 start_link(Options) ->
     {ok, _} = gen_server:start_link(?MODULE, maps:merge(?DEFAULTS, Options), []).
 
--doc "What the other functions need; small.".
+-doc "Returns the handle for the other functions, which is small.".
 -spec handle(pid()) -> handle().
 handle(Pool) ->
     gen_server:call(Pool, handle).
 
 -doc """
-A connection for one exchange of the calling process, or for one long stream. Waits until the
-deadline, in milliseconds of `erlang:monotonic_time/1`, where all are taken.
+Takes a connection for one exchange of the calling process, or for one long stream. Waits until
+`Deadline`, in milliseconds of `erlang:monotonic_time/1`, while all are taken.
 
-`connect` is why the server could not be reached (`stopped`: the pool was), `overload` that as many
-wait as may, or that there are as many streams as may be.
+`connect` has the reason for which the server could not be reached; `stopped` means that the pool
+has ended. `overload` means that too many calls wait, or too many streams are open.
 """.
 -spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
     {ok, lease()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
@@ -113,7 +119,7 @@ checkout({Pool, Slots, Limit} = Handle, Kind, Deadline) ->
         error:badarg -> {error, {connect, stopped}}
     end.
 
-%% Nobody overtakes those who wait.
+%% A free connection goes to the processes that wait first.
 at_once(Kind, Slots, Limit) ->
     case erlmcp_httpc_pool_table:waiting(Kind, Slots) of
         0 when Kind =:= call ->
@@ -128,7 +134,7 @@ at_once(Kind, Slots, Limit) ->
     end.
 
 refused(Slots) ->
-    case erlmcp_httpc_pool_table:refused(erlmcp_clock:now_ms(), Slots) of
+    case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
         {true, Why, _} ->
             case erlmcp_httpc_pool_table:open(Slots) of
                 0 -> {error, {connect, Why}};
@@ -138,17 +144,19 @@ refused(Slots) ->
             wait
     end.
 
--doc "Gun's process, for `gun:request/6` and its like; or the socket.".
+-doc """
+Returns the connection of a lease: gun's process, for `gun:request/6` and similar, or the socket.
+""".
 -spec connection(lease()) -> erlmcp_httpc_pool_table:connection().
 connection({Lease, _}) ->
     erlmcp_httpc_pool_table:connection(Lease).
 
--doc "What is spoken on the connection.".
+-doc "Returns the protocol of the lease's connection.".
 -spec protocol(lease()) -> erlmcp_httpc_pool_table:protocol().
 protocol({Lease, _}) ->
     erlmcp_httpc_pool_table:protocol(Lease).
 
--doc "The pool's process, whose a socket is that nobody has.".
+-doc "Returns the pool's process, which owns the sockets that are not leased.".
 -spec owner(lease()) -> pid().
 owner({_, {Pool, _, _}}) ->
     Pool.
@@ -170,8 +178,9 @@ give_back({Lease, {Pool, Slots, _}}, How) ->
     end.
 
 -doc """
-How many connections can be taken, leases are out and calls and streams wait, and for how many more
-milliseconds the server is left alone because it could not be reached.
+Returns numbers of a pool: connections that can be taken (`open`), leases that are out (`busy`), and
+calls and streams that wait (`waiting`). `ejected` is the milliseconds that an unreachable server is
+still left alone.
 """.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.
@@ -183,7 +192,7 @@ info({_, Slots, _}) ->
     end.
 
 numbers(Slots) ->
-    Ejected = case erlmcp_httpc_pool_table:refused(erlmcp_clock:now_ms(), Slots) of
+    Ejected = case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
         {true, _, Left} -> Left;
         false -> 0
     end,
@@ -196,7 +205,7 @@ numbers(Slots) ->
 init(#{connections := Connections, streams := Streams, origin := Origin} = Settings) ->
     {Scheme, Host, Port} = Origin,
     ok = erlmcp_label:set([?MODULE, Scheme, {Host, Port}]),
-    %% An end of a connection is a message.
+    %% The end of a connection comes as an exit message.
     _ = process_flag(trap_exit, true),
     Slots = erlmcp_httpc_pool_table:new(Connections, Streams),
     {ok, #state{slots = Slots, settings = Settings,
@@ -225,7 +234,7 @@ admitted(call, #state{slots = Slots, calls = Calls, settings = #{waiting := Limi
         false -> {error, {overload, Limit}}
     end;
 admitted(stream, #state{slots = Slots, streams = Waiters, settings = #{streams := Limit}}) ->
-    Streams = erlmcp_httpc_pool_table:kind(stream, Slots),
+    Streams = erlmcp_httpc_pool_table:count_leases(stream, Slots),
     case Streams + erlmcp_httpc_pool_waiters:size(Waiters) < Limit of
         true -> reachable(Slots);
         false -> {error, {overload, Limit}}
@@ -237,7 +246,8 @@ reachable(Slots) ->
         {error, _} = Error -> Error
     end.
 
-%% One caller may take all its time to try the server again; the others are not to lose theirs.
+%% A caller that tries the server again may spend all its time; the others fail after a shorter
+%% wait.
 add(Kind, From, Deadline, #state{next = Number} = State) ->
     Until = case probing(State) of
         true -> min({Deadline, timeout},
@@ -287,7 +297,7 @@ handle_info(Message, #state{fleet = Fleet} = State) ->
 terminate(_, #state{fleet = Fleet}) ->
     erlmcp_httpc_pool_connections:stop(Fleet).
 
-%% Options of TLS may have a key and its password.
+%% Options of TLS may hold a key and its password.
 -doc false.
 format_status(Status) ->
     maps:map(fun(state, #state{failures = Failures}) -> {?MODULE, Failures};
@@ -296,11 +306,11 @@ format_status(Status) ->
 
 failed(Why, #state{failures = Before, slots = Slots} = State) ->
     Failures = Before + 1,
-    Pause = erlmcp_httpc_backoff:after_failures(Failures),
+    Pause = erlmcp_client_backoff:after_failures(Failures, ?FIRST_PAUSE, ?LONGEST_PAUSE),
     ok = erlmcp_httpc_pool_table:refuse(Why, erlmcp_clock:now_ms() + Pause, Slots),
     left_alone(Why, Pause, State#state{failures = Failures, why = Why}).
 
-%% Who waits for a connection that is there may get it yet.
+%% Processes that wait for an open connection may still get it.
 left_alone(Why, Pause, #state{slots = Slots} = State) ->
     case erlmcp_httpc_pool_table:open(Slots) of
         0 -> answer_all({error, {connect, Why}}, State);
@@ -312,7 +322,7 @@ answer_all(Answer, #state{calls = Calls, streams = Streams} = State) ->
                              Number <- erlmcp_httpc_pool_waiters:all(Waiters)],
     lists:foldl(fun({Kind, Number}, Acc) -> answer(Kind, Number, Answer, Acc) end, State, All).
 
-%% Gives what is free to those who wait, and opens what they need.
+%% Gives free connections to the processes that wait, and opens further ones that they need.
 progress(State) ->
     Served = serve(stream, serve(call, State)),
     Calls = erlmcp_httpc_pool_waiters:size(Served#state.calls),
@@ -323,7 +333,8 @@ progress(State) ->
     end.
 
 serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
-    %% Said before it is looked for a free one: who gives one back then tells.
+    %% Written before the search for a free one: a process that gives one back later then tells the
+    %% pool.
     ok = erlmcp_httpc_pool_table:wait(Kind, erlmcp_httpc_pool_waiters:size(waiters(Kind, State)),
                                       Slots),
     case erlmcp_httpc_pool_waiters:first(waiters(Kind, State)) of
@@ -338,7 +349,7 @@ serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
     end.
 
 grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
-    case erlmcp_httpc_pool_table:refused(erlmcp_clock:now_ms(), Slots) of
+    case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
         {true, Why, Left} ->
             left_alone(Why, Left, State);
         false ->
@@ -379,8 +390,8 @@ waiters(stream, #state{streams = Waiters}) -> Waiters.
 put_waiters(call, Waiters, State) -> State#state{calls = Waiters};
 put_waiters(stream, Waiters, State) -> State#state{streams = Waiters}.
 
-%% After every change: the numbers that are seen from outside, and the next sweep. With nothing open
-%% there is none.
+%% After every change: publishes the numbers of waiting processes, and plans the next sweep. Without
+%% connections there is none.
 settle(#state{slots = Slots, fleet = Fleet, settings = #{idle_ms := Idle}} = State) ->
     [ok = erlmcp_httpc_pool_table:wait(Kind, erlmcp_httpc_pool_waiters:size(waiters(Kind, State)),
                                        Slots)

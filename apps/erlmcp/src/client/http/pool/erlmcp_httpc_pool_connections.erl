@@ -1,11 +1,11 @@
 -module(erlmcp_httpc_pool_connections).
 -moduledoc """
 The connections of a pool, from their opening to their end. A value of the pool's process, which
-owns gun's processes and the sockets, and shows this module what they say.
+owns gun's processes and the sockets, and passes their messages to this module.
 
-A connection is `opening` until it may be used (HTTP/2: until the server's settings came, for they
-say how many streams it allows), then `open`, `draining` when nobody may take it any more but some
-still hold it, and `closing` while HTTP/2 says goodbye.
+A connection is `opening` until it may be used; with HTTP/2 that is when the server's settings have
+named its number of streams. Then it is `open`, `draining` when it may not be taken any more but is
+still held, and `closing` while HTTP/2 says goodbye.
 
 Internal.
 """.
@@ -21,7 +21,8 @@ Internal.
     stage = opening :: opening | open | draining | closing,
     protocol = http :: erlmcp_httpc_pool_table:protocol(),
     seats = 0 :: non_neg_integer(),
-    %% What is left to try, why the first of them failed, and until when.
+    %% The address families left to try, the reason of the first failure, and the timer of the
+    %% attempt.
     ways :: [erlmcp_httpc_opening:way()],
     why = none :: term(),
     timer = none :: none | reference(),
@@ -34,23 +35,24 @@ Internal.
     streams :: pos_integer(),
     idle_ms :: pos_integer(),
     connect_timeout :: pos_integer(),
-    %% What the server spoke last.
+    %% The protocol of the newest connection.
     protocol :: http | http2 | unknown,
     connections = #{} :: #{erlmcp_httpc_pool_table:connection() => #connection{}}
 }).
 
 -opaque fleet() :: #fleet{}.
 
-%% Streams on a connection of HTTP/2: where the server names no number, and at most.
+%% Streams on a connection of HTTP/2: the number where the server names none, and the most.
 -define(STREAMS, 100).
 -define(MOST_STREAMS, 1000).
 %% Milliseconds that a server has to close its end of a connection.
 -define(GOODBYE, 1000).
-%% A host that has no address of one family, or no server at it, may have one of the other.
+%% Errors after which the other address family is tried: a host may have an address, or a server at
+%% it, in one family only.
 -define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
                     eafnosupport, einval, etimedout]).
 
--doc "No connection yet.".
+-doc "Returns a fleet without connections.".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
@@ -65,18 +67,18 @@ new(#{connections := Calls, streams := Streams, idle_ms := Idle,
     #fleet{slots = Slots, opening = Opening, calls = Calls, streams = Streams, idle_ms = Idle,
            connect_timeout = Timeout, protocol = Protocol}.
 
--doc "Where a call or a stream finds its connection.".
+-doc "Returns the range of places where a call or a stream finds its connection.".
 -spec range(call | stream, fleet()) -> call | stream | shared.
 range(stream, #fleet{protocol = http}) -> stream;
 range(stream, _) -> shared;
 range(call, _) -> call.
 
--doc "How many connections there are, in any stage.".
+-doc "Returns the number of connections in any stage.".
 -spec size(fleet()) -> non_neg_integer().
 size(#fleet{connections = Connections}) ->
     map_size(Connections).
 
--doc "How many are being opened.".
+-doc "Returns the number of connections that are being opened.".
 -spec opening(fleet()) -> non_neg_integer().
 opening(Fleet) ->
     length(opening_places(Fleet)).
@@ -85,8 +87,9 @@ opening_places(#fleet{connections = Connections}) ->
     [Place || _ := #connection{stage = opening, place = Place} <- Connections].
 
 -doc """
-Opens what so many waiting calls and streams need: a connection each with HTTP/1.1, one at a time
-with HTTP/2, which may serve them all. At most `Most` are being opened then.
+Opens connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one for each;
+with HTTP/2 one is opened at a time, since it may serve them all. At most `Most` are being opened
+then.
 """.
 -spec grow(#{call := non_neg_integer(), stream := non_neg_integer()}, pos_integer() | infinity,
            fleet()) -> {ok, fleet()} | {failed, Why :: term(), fleet()}.
@@ -105,7 +108,7 @@ grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
 
 places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
     Opening = [Place || Place <- opening_places(Fleet), Place >= First, Place =< Last],
-    %% One that says goodbye has nobody any more.
+    %% A closing connection has no holders any more.
     Taken = [Place || _ := #connection{place = Place, stage = Stage} <- Connections,
                       Stage =/= closing],
     Free = lists:seq(First, Last) -- Taken,
@@ -144,43 +147,43 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-What a message means: one can be taken now (`opened`), something changed, or the server could not be
-reached; `other` for a message that is none of a connection's.
+Interprets a message of a connection. A connection can be taken now (`opened`), has `changed`, or
+the server could not be reached (`failed`). `other` is a message of something else.
 """.
 -spec received(term(), fleet()) ->
     {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
 received({gun_up, Gun, http}, Fleet) ->
-    known(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
+    find(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
 received({socket_up, Opener, Socket}, #fleet{connections = Connections} = Fleet) ->
     case maps:take(Opener, Connections) of
         {Connection, Rest} -> joined(Socket, Connection, Fleet#fleet{connections = Rest});
         error -> ok = erlmcp_httpc_socket:close(Socket), other
     end;
 received({tcp_passive, Socket}, Fleet) ->
-    known(Socket, Fleet, fun(_) ->
+    find(Socket, Fleet, fun(_) ->
         _ = erlmcp_httpc_socket:read_on(Socket),
         {changed, Fleet}
     end);
-%% Nobody has asked for anything.
+%% Bytes that no request asked for.
 received({tcp, Socket, _}, Fleet) ->
-    known(Socket, Fleet, fun(_) ->
+    find(Socket, Fleet, fun(_) ->
         ok = erlmcp_httpc_socket:close(Socket),
         {changed, Fleet}
     end);
 received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
-    known(Gun, Fleet, fun
+    find(Gun, Fleet, fun
         (#connection{stage = opening} = Connection) ->
             opened(Gun, Connection, http2, seats(Settings), Fleet);
         (Connection) ->
             rated(Gun, Connection, seats(Settings), Fleet)
     end);
 received({gun_down, Gun, _, Why, _}, Fleet) ->
-    known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, Why, Fleet) end);
-%% Who has a socket is told of its end so, and who is linked to it by the signal.
+    find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, Why, Fleet) end);
+%% The end of a socket is a message to its owner; the end of a linked process is an exit message.
 received({tcp_closed, Socket}, Fleet) ->
-    known(Socket, Fleet, fun(Connection) -> gone(Socket, Connection, closed, Fleet) end);
+    find(Socket, Fleet, fun(Connection) -> ended(Socket, Connection, closed, Fleet) end);
 received({'EXIT', Gun, Reason}, Fleet) ->
-    known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, why(Reason), Fleet) end);
+    find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, why(Reason), Fleet) end);
 received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
     case [Gun || Gun := #connection{id = Other, stage = opening} <- Connections, Other =:= Id] of
         [Gun] ->
@@ -192,7 +195,7 @@ received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
 received(_, _) ->
     other.
 
-known(Gun, #fleet{connections = Connections}, Then) ->
+find(Gun, #fleet{connections = Connections}, Then) ->
     case Connections of
         #{Gun := Connection} -> Then(Connection);
         #{} -> other
@@ -221,10 +224,10 @@ spoken(plain) -> http;
 spoken(Protocol) -> Protocol.
 
 rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
-    ok = erlmcp_httpc_pool_table:rate(Place, Id, Seats, Fleet#fleet.slots),
+    ok = erlmcp_httpc_pool_table:set_seats(Place, Id, Seats, Fleet#fleet.slots),
     {changed, put(Gun, Connection#connection{seats = Seats}, Fleet)}.
 
-gone(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
+ended(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
     #connection{ways = Ways, why = Before} = Connection,
     Reason = worse(Before, Why),
     case Ways =/= [] andalso lists:member(Why, ?OTHERWISE) of
@@ -235,7 +238,7 @@ gone(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
         false ->
             {failed, Reason, remove(Gun, Fleet)}
     end;
-gone(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
+ended(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
     ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
     {changed, remove(Gun, Fleet)}.
 
@@ -249,7 +252,7 @@ why(normal) -> closed;
 why(killed) -> killed;
 why(_) -> crashed.
 
--doc "Nobody takes this connection any more, and it ends when nobody holds it.".
+-doc "Closes a connection to new requests; it ends when no process holds it any more.".
 -spec drain(erlmcp_httpc_pool_table:connection(), fleet()) -> fleet().
 drain(Gun, #fleet{connections = Connections} = Fleet) ->
     case Connections of
@@ -275,7 +278,8 @@ close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
     put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Fleet).
 
 -doc """
-Finds what nobody tells: leases whose holders died, and connections that are idle or have to end.
+Finds changes of which no message comes: leases whose holders died, and connections that are idle or
+have to end.
 """.
 -spec sweep(Now :: integer(), fleet()) -> fleet().
 sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
@@ -287,8 +291,8 @@ sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
                   tend(Gun, Connection, maps:get(Id, Held, {0, 0}), Now, Acc)
               end, Fleet, Connections).
 
-%% Counts the living and the dead of each connection. What a dead one began on HTTP/2 nobody can end
-%% alone, so that it keeps its seat; on HTTP/1.1 the connection ends.
+%% Counts the living and the dead holders of each connection. On HTTP/2 a dead holder's stream
+%% cannot be ended alone, so it keeps its seat. On HTTP/1.1 the connection ends.
 visit({{Id, _}, Holder, _, _} = Row, ById, Slots, Counts) ->
     {Living, Dead} = maps:get(Id, Counts, {0, 0}),
     case Holder =/= orphan andalso is_process_alive(Holder) of
@@ -323,7 +327,7 @@ tend(Gun, #connection{stage = draining} = Connection, _, _, Fleet) ->
     drain(Gun, Connection, Fleet);
 tend(Gun, #connection{place = Place, since = Since} = Connection, {0, 0}, Now, Fleet) ->
     ok = erlmcp_httpc_pool_table:settle(Place, 0, Fleet#fleet.slots),
-    Used = case erlmcp_httpc_pool_table:used(Place, Fleet#fleet.slots) of
+    Used = case erlmcp_httpc_pool_table:last_used(Place, Fleet#fleet.slots) of
         never -> Since;
         At -> At
     end,

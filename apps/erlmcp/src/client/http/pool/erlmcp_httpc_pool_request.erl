@@ -1,44 +1,48 @@
 -module(erlmcp_httpc_pool_request).
 -moduledoc """
-One request on a connection that the pool lent, until the connection is given back. A value of the
-process that sent it, which is told what comes, and shows this module what it is told.
+A request on a connection that the pool lent, until the connection is given back. A value of the
+process that sent it, which gets the connection's messages and passes them to this module.
 
-What is common to both kinds of connections: gun's (`m:erlmcp_httpc_gun_request`) and the sockets of
-HTTP/1.1 in the clear (`m:erlmcp_httpc_socket_request`).
+The connection is gun's (`m:erlmcp_httpc_gun_request`), or a socket of HTTP/1.1 in the clear
+(`m:erlmcp_httpc_socket_request`).
 
 Internal.
 """.
 
 -export([request/3, received/2, drained/1, next/2, give_back/2]).
 
--export_type([loan/0, asked/0, news/1, left/0]).
+-export_type([loan/0, request_line/0, news/1, connection_state/0]).
 
 -opaque loan() :: {module(), term()}.
--type asked() :: {post | get | delete, Path :: binary()}.
+-type request_line() :: {post | get | delete, Path :: binary()}.
 -doc """
-In what state the connection is left: the response has ended (`reusable`) or goes on (`cut`), the
-server broke it off (`reset`), or the connection is of no use (`broken`).
+The state of a connection after a request. The response has ended (`reusable`) or goes on (`cut`),
+the server broke it off (`reset`), or the connection is useless (`broken`).
 """.
--type left() :: reusable | cut | reset | broken.
+-type connection_state() :: reusable | cut | reset | broken.
 -doc """
-What a message means: the beginning of the response, with as much of the body as came with it; a
-part of the body; that the response was broken off, after which the loan is to be given back in the
-state that is named. `unprocessed` is the reason if the server never took the request. `more` is for
-what is of no interest, `other` for a message that is none of this request's.
+The meaning of a message.
+
+- `head`: the response has begun; `Data` is the part of its body that came with it.
+- `data`: a part of the body.
+- `broken`: the response was broken off, and the loan has to be given back in the named state. The
+  reason is `unprocessed` if the server never took the request.
+- `more`: nothing to act on.
+- `other`: the message is not one of this request's.
 """.
 -type news(Loan) ::
     {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), Loan}
     | {data, fin | nofin, binary(), Loan}
-    | {broken, unprocessed | term(), left()}
+    | {broken, unprocessed | term(), connection_state()}
     | {more, Loan}
     | other.
 
-%% Milliseconds for the end of a stream whose answer has come.
+%% Milliseconds for the end of a stream whose response has come.
 -define(DRAIN, 20).
 
--doc "Sends a request on the connection; `ended` if that ended before, and is given back.".
--spec request(erlmcp_httpc_pool:lease(), asked(), {[{binary(), iodata()}], Body :: binary()}) ->
-    {ok, loan()} | ended.
+-doc "Sends a request on the connection; `ended` if the connection had ended, and was given back.".
+-spec request(erlmcp_httpc_pool:lease(), request_line(),
+              {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, Content) ->
     case erlmcp_httpc_pool:protocol(Lease) of
         plain ->
@@ -51,7 +55,7 @@ request(Lease, Asked, Content) ->
              {erlmcp_httpc_gun_request, erlmcp_httpc_gun_request:request(Lease, Asked, Content)}}
     end.
 
--doc "What a message means.".
+-doc "Interprets a message of the mailbox.".
 -spec received(Message :: term(), loan()) -> news(loan()).
 received(Message, {Module, Loan}) ->
     case Module:received(Message, Loan) of
@@ -62,16 +66,16 @@ received(Message, {Module, Loan}) ->
         Other -> Other
     end.
 
--doc "The next message of this request's, of all in the mailbox.".
+-doc "Waits for the next message of this request in the mailbox.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next({Module, Loan}, Deadline) ->
     Module:next(Loan, Deadline).
 
 -doc """
-In what state a stream is whose answer has come. A connection of HTTP/1.1 is free only when it has
-ended, which a server lets happen right after the response.
+Returns the state of a connection on whose stream the response has come. A connection of HTTP/1.1 is
+free only at the stream's end, which servers send right after the response.
 """.
--spec drained(loan()) -> left().
+-spec drained(loan()) -> connection_state().
 drained(Loan) ->
     drained(Loan, erlang:monotonic_time(millisecond) + ?DRAIN).
 
@@ -89,7 +93,7 @@ drained(Loan, Until) ->
             cut
     end.
 
--doc "Gives the connection back, once; nothing more comes of the request.".
--spec give_back(left(), loan()) -> ok.
+-doc "Gives the connection back, once. No more messages of the request come.".
+-spec give_back(connection_state(), loan()) -> ok.
 give_back(Left, {Module, Loan}) ->
     Module:give_back(Left, Loan).

@@ -1,28 +1,28 @@
 -module(erlmcp_httpc_pool_table).
 -moduledoc """
-The places of a pool's connections and who holds them, in tables that every process of the client
-reads and writes: a connection is taken and given back without asking anyone.
+The places of a pool's connections and their leases, in tables that every process of the client
+reads and writes. So a connection is taken and given back without asking a process.
 
-A place has a connection or none. What a connection carries at once, one exchange or the streams of
-HTTP/2, are numbered seats; a lease is a row with the seat as its key and the holder in it, so that
-taking it is one atomic step, and who died with it is found. The rows are the truth; the load that
-is counted beside them says where to look first, and is set right by the pool's sweep.
+A place holds one connection or none. A connection has numbered seats: one exchange, or the streams
+of HTTP/2. A lease is a row with the seat as its key and the holder as its value. So taking a seat
+is one atomic step, and the leases of dead holders can be found. The rows are the truth. The load
+counters next to them only say where to look first, and the pool's sweep corrects them.
 
 Internal.
 """.
 
 -export([new/2]).
 -export([claim/3, connection/1, protocol/1, release/2]).
--export([publish/6, withdraw/3, rate/4]).
+-export([publish/6, withdraw/3, set_seats/4]).
 -export([leases/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
--export([kind/2, used/2, open/1, busy/1]).
--export([wait/3, waiting/2, refuse/3, admit/1, refused/2]).
+-export([count_leases/2, last_used/2, open/1, busy/1]).
+-export([wait/3, waiting/2, refuse/3, admit/1, refusal/2]).
 -export([reached/2, outermost/1]).
 
 -export_type([slots/0, lease/0, kind/0, place/0, seat/0, row/0, connection/0, protocol/0]).
 
 -type kind() :: call | stream.
--doc "Gun's process; of HTTP/1.1 in the clear, which is `plain`, the socket.".
+-doc "A process of gun's, or the socket of HTTP/1.1 in the clear (`plain`).".
 -type connection() :: pid() | inet:socket().
 -type protocol() :: plain | http | http2.
 -type place() :: pos_integer().
@@ -41,7 +41,7 @@ Internal.
 -opaque slots() :: #slots{}.
 -opaque lease() :: #lease{}.
 
-%% The numbers: six of the pool's, then three of each place.
+%% The counters: six of the pool, then three of each place.
 -define(WAITING_CALLS, 1).
 -define(WAITING_STREAMS, 2).
 -define(REFUSED_UNTIL, 3).
@@ -49,7 +49,9 @@ Internal.
 -define(COMMON, 6).
 -define(NEVER, (-1 bsl 60)).
 
--doc "Places for connections: those of calls, then those of streams. The caller owns them.".
+-doc """
+Creates the places: those for calls, then those for streams. The calling process owns the tables.
+""".
 -spec new(Calls :: pos_integer(), Streams :: pos_integer()) -> slots().
 new(Calls, Streams) ->
     Numbers = atomics:new(?COMMON + 3 * (Calls + Streams), []),
@@ -62,8 +64,8 @@ new(Calls, Streams) ->
            numbers = Numbers, calls = Calls, streams = Streams}.
 
 -doc """
-Takes a seat for a process in the least loaded connection of these places: `call` those of calls,
-`stream` those of streams, `shared` those of calls for a stream.
+Takes a seat for a process in the least loaded connection of a range. `call` takes from the places
+for calls, `stream` from those for streams, and `shared` from those for calls, for a stream.
 """.
 -spec claim(call | stream | shared, pid(), slots()) -> {ok, lease()} | none.
 claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
@@ -82,7 +84,7 @@ claim(First, Last, Pid, Kind, Slots, Tried) ->
             end
     end.
 
-%% Of equals the first, so that what is not needed any more is not used, and ends.
+%% The first of equals, so that connections that are not needed stay unused and end.
 least(Place, Last, _, _, {_, Best}) when Place > Last ->
     Best;
 least(Place, Last, #slots{numbers = Numbers} = Slots, Tried, Best) ->
@@ -119,8 +121,8 @@ sit(At, Left, Seats, {Place, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) 
             sit((At + 1) rem Seats, Left - 1, Seats, Connection, Pid, Kind, Slots);
         true ->
             ok = atomics:add(Numbers, load(Place), 1),
-            %% The pool withdraws a connection before it looks whether anyone has a seat; so one of
-            %% the two sees the other.
+            %% The pool withdraws a connection before it looks for taken seats. So either this
+            %% process sees the withdrawal, or the pool sees the seat.
             case ets:lookup(Connections, Place) of
                 [{Place, Id, _, _, _}] ->
                     {ok, #lease{seat = Seat, place = Place, gun = Gun, protocol = Protocol}};
@@ -136,19 +138,19 @@ vacate(Seat, Place, #slots{leases = Leases, numbers = Numbers}) ->
         [] -> ok
     end.
 
--doc "The connection of a lease.".
+-doc "Returns the connection of a lease.".
 -spec connection(lease()) -> connection().
 connection(#lease{gun = Gun}) ->
     Gun.
 
--doc "What the connection of a lease speaks.".
+-doc "Returns the protocol of a lease's connection.".
 -spec protocol(lease()) -> protocol().
 protocol(#lease{protocol = Protocol}) ->
     Protocol.
 
 -doc """
-Gives a seat back. A `broken` connection is withdrawn first, so that nobody takes it any more; the
-pool has to be told, and it is told of every one for which somebody waits.
+Gives a seat back. A `broken` connection is withdrawn first, so that it is not taken again. Returns
+`tell` if the pool's process must be told: of a broken connection, and while processes wait.
 """.
 -spec release({lease(), reusable | broken}, slots()) -> tell | ok.
 release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
@@ -164,7 +166,7 @@ release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
         false -> ok
     end.
 
--doc "A place has this connection from now on.".
+-doc "Puts a connection in a place, from where it can be taken.".
 -spec publish(place(), integer(), connection(), Seats :: non_neg_integer(), protocol(), slots()) ->
     ok.
 publish(Place, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->
@@ -173,16 +175,16 @@ publish(Place, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbe
     true = ets:insert(Connections, {Place, Id, Gun, Seats, Protocol}),
     atomics:put(Numbers, seats(Place), Seats).
 
--doc "A place has this connection no longer.".
+-doc "Removes a connection from its place.".
 -spec withdraw(place(), integer(), slots()) -> ok.
 withdraw(Place, Id, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, seats(Place), 0),
     true = ets:match_delete(Connections, {Place, Id, '_', '_', '_'}),
     ok.
 
--doc "The server allows another number of streams.".
--spec rate(place(), integer(), non_neg_integer(), slots()) -> ok.
-rate(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
+-doc "Sets the number of seats, when the server allows another number of streams.".
+-spec set_seats(place(), integer(), non_neg_integer(), slots()) -> ok.
+set_seats(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
     case ets:lookup(Connections, Place) of
         [{Place, Id, _, _, _}] ->
             _ = ets:update_element(Connections, Place, {4, Seats}),
@@ -191,19 +193,19 @@ rate(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
             ok
     end.
 
--doc "All leases.".
+-doc "Returns all leases.".
 -spec leases(slots()) -> [row()].
 leases(#slots{leases = Leases}) ->
     ets:tab2list(Leases).
 
--doc "How many seats of a connection are taken.".
+-doc "Returns the number of taken seats of a connection.".
 -spec held(integer(), slots()) -> non_neg_integer().
 held(Id, #slots{leases = Leases}) ->
     ets:select_count(Leases, [{{{Id, '_'}, '_', '_', '_'}, [], [true]}]).
 
 -doc """
-The holder of this seat is dead, and what it began still runs: the seat stays taken, by nobody.
-`false` if the holder gave it back before, and it may have another one now.
+Marks the seat of a dead holder, whose stream still runs, as taken by no process. Returns `false` if
+the holder gave it back before its death; another process may have it now.
 """.
 -spec orphan(row(), slots()) -> boolean().
 orphan({_, orphan, _, _}, _) ->
@@ -217,72 +219,72 @@ orphan({Seat, Holder, Kind, Place}, #slots{leases = Leases}) ->
 drop({Seat, _, _, Place}, Slots) ->
     vacate(Seat, Place, Slots).
 
--doc "A connection ended: the seats whose holders are dead are nobody's.".
+-doc "Removes the seats of dead holders when their connection has ended.".
 -spec forget(integer(), slots()) -> ok.
 forget(Id, #slots{leases = Leases}) ->
     true = ets:match_delete(Leases, {{Id, '_'}, orphan, '_', '_'}),
     ok.
 
--doc "Sets the load of a place to what its rows say.".
+-doc "Corrects the load counter of a place to the number of its rows.".
 -spec settle(place(), non_neg_integer(), slots()) -> ok.
 settle(Place, Load, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, load(Place), Load).
 
--doc "The number of leases of a kind.".
--spec kind(kind(), slots()) -> non_neg_integer().
-kind(Kind, #slots{leases = Leases}) ->
+-doc "Returns the number of leases of a kind.".
+-spec count_leases(kind(), slots()) -> non_neg_integer().
+count_leases(Kind, #slots{leases = Leases}) ->
     ets:select_count(Leases, [{{'_', '_', Kind, '_'}, [], [true]}]).
 
--doc "When the connection of a place was last given back in order, in milliseconds; or `never`.".
--spec used(place(), slots()) -> integer() | never.
-used(Place, #slots{numbers = Numbers}) ->
+-doc "Returns when a connection was last given back in order, in milliseconds; or `never`.".
+-spec last_used(place(), slots()) -> integer() | never.
+last_used(Place, #slots{numbers = Numbers}) ->
     case atomics:get(Numbers, used_at(Place)) of
         ?NEVER -> never;
         At -> At
     end.
 
--doc "How many connections are there to be taken.".
+-doc "Returns the number of connections that can be taken.".
 -spec open(slots()) -> non_neg_integer().
 open(#slots{connections = Connections}) ->
-    %% One row is the reason of a refusal.
+    %% The row `refused` is no connection.
     rows(Connections) - 1.
 
--doc "How many leases there are.".
+-doc "Returns the number of leases.".
 -spec busy(slots()) -> non_neg_integer().
 busy(#slots{leases = Leases}) ->
     rows(Leases).
 
-%% A table that ended with its pool is a badarg here as everywhere.
+%% A table that ended with its pool is a badarg here, as in the other functions.
 rows(Table) ->
     case ets:info(Table, size) of
         Size when is_integer(Size) -> Size;
         undefined -> error(badarg)
     end.
 
--doc "So many wait.".
+-doc "Publishes the number of calls or streams that wait.".
 -spec wait(kind(), non_neg_integer(), slots()) -> ok.
 wait(call, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_CALLS, Count);
 wait(stream, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_STREAMS, Count).
 
--doc "How many wait.".
+-doc "Returns the number of calls or streams that wait.".
 -spec waiting(kind(), slots()) -> non_neg_integer().
 waiting(call, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_CALLS);
 waiting(stream, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_STREAMS).
 
--doc "The server cannot be reached, and is not tried before then.".
+-doc "Records that the server cannot be reached, and is not tried before `Until`.".
 -spec refuse(Why :: term(), Until :: integer(), slots()) -> ok.
 refuse(Why, Until, #slots{connections = Connections, numbers = Numbers}) ->
     true = ets:insert(Connections, {refused, Why}),
     atomics:put(Numbers, ?REFUSED_UNTIL, Until).
 
--doc "The server may be tried.".
+-doc "Records that the server may be tried.".
 -spec admit(slots()) -> ok.
 admit(#slots{numbers = Numbers}) ->
     atomics:put(Numbers, ?REFUSED_UNTIL, ?NEVER).
 
--doc "Why the server is not tried now, and for how many milliseconds more.".
--spec refused(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
-refused(Now, #slots{connections = Connections, numbers = Numbers}) ->
+-doc "Returns why the server is not tried now, and for how many more milliseconds.".
+-spec refusal(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
+refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->
     case atomics:get(Numbers, ?REFUSED_UNTIL) of
         Until when Until > Now ->
             [{refused, Why}] = ets:lookup(Connections, refused),
@@ -291,7 +293,7 @@ refused(Now, #slots{connections = Connections, numbers = Numbers}) ->
             false
     end.
 
--doc "A connection reached an address so far inside.".
+-doc "Records that a connection reached an address at the level `Depth`.".
 -spec reached(erlmcp_outbound_hosts:depth(), slots()) -> ok.
 reached(Depth, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, ?REACHED(Depth), 1).

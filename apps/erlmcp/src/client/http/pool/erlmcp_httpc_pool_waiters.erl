@@ -1,6 +1,6 @@
 -module(erlmcp_httpc_pool_waiters).
 -moduledoc """
-Who waits for a connection, the first to come the first to be served. Each has a timer and a
+The queue of processes that wait for a connection, first come, first served. Each has a timer and a
 monitor of the pool's process, which owns this value.
 
 Internal.
@@ -13,20 +13,20 @@ Internal.
 -opaque waiter() :: {from(), Monitor :: reference(), Timer :: reference()}.
 -opaque waiters() :: gb_trees:tree(integer(), waiter()).
 
--doc "Nobody waits.".
+-doc "Returns an empty queue.".
 -spec new() -> waiters().
 new() ->
     gb_trees:empty().
 
--doc "How many wait.".
+-doc "Returns the number of waiting processes.".
 -spec size(waiters()) -> non_neg_integer().
 size(Waiters) ->
     gb_trees:size(Waiters).
 
 -doc """
-One more waits, under a number that is greater than all before it. When its time is over, the
-calling process is sent `{expired, Kind, Number, Error}`; when it dies,
-`{{left, Kind, Number}, _, _, _, _}`.
+Adds a waiting process under a `Number` that is greater than all before it. When its time is over,
+the calling process gets `{expired, Kind, Number, Error}`; when it dies, `{{left, Kind, Number}, _,
+_, _, _}`.
 """.
 -spec add(from(), Kind :: atom(), {Until :: integer(), Error :: term()}, Number :: integer(),
           waiters()) -> waiters().
@@ -35,7 +35,7 @@ add({Pid, _} = From, Kind, {Until, Error}, Number, Waiters) ->
     Timer = erlang:send_after(Until, self(), {expired, Kind, Number, Error}, [{abs, true}]),
     gb_trees:insert(Number, {From, Monitor, Timer}, Waiters).
 
--doc "The number and the address of the first.".
+-doc "Returns the number and the address of the first waiting process.".
 -spec first(waiters()) -> {integer(), from()} | none.
 first(Waiters) ->
     case gb_trees:is_empty(Waiters) of
@@ -46,7 +46,7 @@ first(Waiters) ->
             {Number, From}
     end.
 
--doc "One waits no longer; gives its address, if it did.".
+-doc "Removes a waiting process and returns its address; `none` if it does not wait any more.".
 -spec remove(integer(), waiters()) -> {from(), waiters()} | none.
 remove(Number, Waiters) ->
     case gb_trees:take_any(Number, Waiters) of
@@ -58,7 +58,7 @@ remove(Number, Waiters) ->
             none
     end.
 
--doc "The numbers of all.".
+-doc "Returns the numbers of all waiting processes.".
 -spec all(waiters()) -> [integer()].
 all(Waiters) ->
     gb_trees:keys(Waiters).

@@ -1,21 +1,20 @@
 -module(erlmcp_httpc_socket).
 -moduledoc """
-A connection of HTTP/1.1 in the clear: a socket without a process of its own, which is the pool's
-until somebody who has the lease takes it, and is again when it is given back. Whose it is, is sent
-what comes on it. It is linked to the pool alone, and ends with that.
+A connection of HTTP/1.1 in the clear: a socket without a process of its own. The pool owns it until
+the holder of a lease takes it, and again when it is given back. Its owner gets the received bytes
+as messages. The socket is linked to the pool alone, and ends with it.
 
 Internal.
 """.
 
 -export([open/4, read_on/1, take/1, give/3, close/2, close/1]).
 
-%% Packets until the socket is asked for again: so many may wait unread.
+%% Packets that may wait unread, before the socket must be asked for more.
 -define(AHEAD, 16).
 
 -doc """
-Begins to open a connection, by a process that is linked to the calling one and ends with
-`{shutdown, Why}` if it fails; else the caller is sent `{socket_up, Pid, Socket}`, and the socket is
-its own.
+Begins to open a connection, in a process linked to the calling one. On success the caller gets
+`{socket_up, Pid, Socket}` and owns the socket. On failure the process exits with `{shutdown, Why}`.
 """.
 -spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
            timeout(), erlmcp_httpc_opening:reached()) -> {ok, pid()}.
@@ -24,7 +23,8 @@ open(At, Options, Timeout, Reached) ->
     {ok, spawn_link(fun() -> opened(Owner, At, Options, Timeout, Reached) end)}.
 
 opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
-    %% A socket that can change hands is a port, whatever the node's own choice is.
+    %% Only a socket that is a port can change its owner in this way, whatever the node's default
+    %% is.
     Own = [{inet_backend, inet} | Options] ++ [binary, {packet, raw}, {active, false}],
     maybe
         {ok, Socket} ?= gen_tcp:connect(Address, Port, Own, Timeout),
@@ -36,17 +36,19 @@ opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
         {error, Why} -> exit({shutdown, Why})
     end.
 
--doc "Lets some more packets come, after which `tcp_passive` is said.".
+-doc "Allows some more packets, after which `tcp_passive` comes.".
 -spec read_on(inet:socket()) -> ok | {error, inet:posix()}.
 read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
 
--doc "Takes a connection from the pool; the monitor tells when it ends without a word.".
+-doc """
+Takes a connection from the pool. The monitor tells of an end that no socket message reports.
+""".
 -spec take(inet:socket()) -> {ok, Monitor :: reference()} | ended.
 take(Socket) ->
     try erlang:port_connect(Socket, self()) of
         true ->
-            %% If it is ended from elsewhere, that is no reason to die.
+            %% The end of the socket must not kill this process.
             true = unlink(Socket),
             Monitor = monitor(port, Socket),
             case is_open(Socket) of
@@ -60,15 +62,15 @@ take(Socket) ->
         error:badarg -> ended
     end.
 
-%% Whether the server has closed it is told soon, but a request that is sent before is lost. Linux
-%% says it at once: the first byte of TCP_INFO is the state, and 1 of a connection that is whole.
+%% A request sent before the server's close is noticed would be lost. Linux tells at once: the first
+%% byte of TCP_INFO is the state, and 1 means established.
 is_open(Socket) ->
     case os:type() of
         {unix, linux} -> inet:getopts(Socket, [{raw, 6, 11, 1}]) =:= {ok, [{raw, 6, 11, <<1>>}]};
         _ -> true
     end.
 
--doc "Gives a connection back to the pool, unless something came that nobody asked for.".
+-doc "Gives a connection back to the pool, unless unexpected bytes came on it.".
 -spec give(inet:socket(), reference(), pid()) -> ok | ended.
 give(Socket, Monitor, Pool) ->
     try erlang:port_connect(Socket, Pool) of
@@ -81,7 +83,7 @@ give(Socket, Monitor, Pool) ->
             ended
     end.
 
-%% What was sent to this process came before the connection changed hands.
+%% Messages to this process were sent before the connection changed its owner.
 at_rest(Socket) ->
     receive
         {tcp_passive, Socket} ->
@@ -96,12 +98,12 @@ at_rest(Socket) ->
         ok
     end.
 
--doc "Ends a connection that the calling process has, with what is unread and unsent.".
+-doc "Ends a connection that the calling process owns, and drops its unread and unsent bytes.".
 -spec close(inet:socket(), reference()) -> ok.
 close(Socket, Monitor) ->
     true = demonitor(Monitor, [flush]),
     ok = close(Socket),
-    %% After its end nothing more comes.
+    %% After the end of the port no more messages of it come.
     End = monitor(port, Socket),
     receive {'DOWN', End, port, _, _} -> forgotten(Socket) end.
 
@@ -113,9 +115,9 @@ forgotten(Socket) ->
         ok
     end.
 
--doc "Ends a connection at once, whoever has it.".
+-doc "Ends a connection at once, from any process.".
 -spec close(inet:socket()) -> ok.
 close(Socket) ->
-    %% Any other reason would wait until all that was sent is taken.
+    %% With any other reason the port would wait until all sent bytes are taken.
     true = exit(Socket, kill),
     ok.

@@ -1,8 +1,7 @@
 -module(erlmcp_httpc_socket_request).
 -moduledoc """
-A request on a socket, HTTP/1.1 in the clear: the process that sent it is told by the socket itself
-what comes, and reads the response (`m:erlmcp_httpc_socket_response`). See
-`m:erlmcp_httpc_pool_request`.
+A request on a socket, HTTP/1.1 in the clear. The process that sent it gets the socket's messages
+and reads the response (`m:erlmcp_httpc_socket_response`). See `m:erlmcp_httpc_pool_request`.
 
 Internal.
 """.
@@ -19,17 +18,17 @@ Internal.
         | erlmcp_httpc_socket_response:body(),
     %% Whether the connection ends with the response.
     closes = false :: boolean(),
-    %% Whether the request may wait in the node while its response is there.
+    %% Whether a part of the request may still be unsent when its response is there.
     large :: boolean()
 }).
 
 -opaque loan() :: #plain{}.
 
-%% Bytes of a body that may be unsent when the next request is: it need not wait.
+%% Bytes of a body that may be unsent when the next request is sent without waiting.
 -define(LARGE, 8192).
 
--doc "Sends a request; `ended` if the connection was closed before, and is given back.".
--spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:asked(),
+-doc "Sends a request; `ended` if the connection was closed before, and was given back.".
+-spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, {_, Body} = Content) ->
     Socket = erlmcp_httpc_pool:connection(Lease),
@@ -37,7 +36,7 @@ request(Lease, Asked, {_, Body} = Content) ->
         {ok, Monitor} ->
             Loan = #plain{lease = Lease, socket = Socket, monitor = Monitor,
                           large = byte_size(Body) > ?LARGE},
-            %% The first to write does not wait, however large it is.
+            %% The first write to a socket never waits, however large it is.
             case gen_tcp:send(Socket, bytes(Asked, Content)) of
                 ok -> {ok, Loan};
                 {error, _} -> ended(Loan)
@@ -62,12 +61,12 @@ bytes({delete, Path}, {Headers, _}) ->
 lines(Headers) ->
     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
 
--doc "What a message means.".
+-doc "Interprets a message of the mailbox, see `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({tcp, Socket, Bytes}, #plain{socket = Socket} = Loan) ->
     arrived(Bytes, Loan);
 received({tcp_passive, Socket}, #plain{socket = Socket} = Loan) ->
-    %% If it fails, the end is told.
+    %% After a failure, the message of the socket's end follows.
     _ = erlmcp_httpc_socket:read_on(Socket),
     {more, Loan};
 received({tcp_closed, Socket}, #plain{socket = Socket, at = until_closed} = Loan) ->
@@ -88,7 +87,7 @@ arrived(Bytes, #plain{at = {head, Held, From}} = Loan) ->
     end,
     case erlmcp_httpc_socket_response:head(All, From) of
         {ok, Status, Fields, {Body, Closes}, Behind} ->
-            begun({Status, Fields}, Behind, Loan#plain{at = Body, closes = Closes});
+            response_head({Status, Fields}, Behind, Loan#plain{at = Body, closes = Closes});
         {informed, ~""} -> {more, Loan#plain{at = {head, ~"", 0}}};
         {informed, Behind} -> arrived(Behind, Loan#plain{at = {head, ~"", 0}});
         {more, Next} -> {more, Loan#plain{at = {head, All, Next}}};
@@ -97,23 +96,23 @@ arrived(Bytes, #plain{at = {head, Held, From}} = Loan) ->
 arrived(Bytes, #plain{at = Body} = Loan) ->
     case erlmcp_httpc_socket_response:body(Bytes, Body) of
         {nofin, ~"", Next} -> {more, Loan#plain{at = Next}};
-        {IsFin, Part, Next} -> {data, IsFin, Part, left(Next, Loan)};
+        {IsFin, Part, Next} -> {data, IsFin, Part, with_body(Next, Loan)};
         {error, Reason} -> {broken, Reason, broken}
     end.
 
 %% The body often comes with the head.
-begun({Status, Fields}, ~"", #plain{at = Body} = Loan) when Body =/= whole ->
+response_head({Status, Fields}, ~"", #plain{at = Body} = Loan) when Body =/= whole ->
     {head, nofin, Status, Fields, ~"", Loan};
-begun({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
+response_head({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
     case erlmcp_httpc_socket_response:body(Behind, Body) of
-        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, left(Next, Loan)};
+        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, with_body(Next, Loan)};
         {error, Reason} -> {broken, Reason, broken}
     end.
 
-left(surplus, Loan) -> Loan#plain{at = whole, closes = true};
-left(Body, Loan) -> Loan#plain{at = Body}.
+with_body(surplus, Loan) -> Loan#plain{at = whole, closes = true};
+with_body(Body, Loan) -> Loan#plain{at = Body}.
 
--doc "The next message of this request's, of all in the mailbox.".
+-doc "Waits for the next message of this request in the mailbox.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
     receive
@@ -123,8 +122,8 @@ next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
         timeout
     end.
 
--doc "Gives the connection back, once; what is in the middle of a response is closed.".
--spec give_back(erlmcp_httpc_pool_request:left(), loan()) -> ok.
+-doc "Gives the connection back, once. In the middle of a response it is closed.".
+-spec give_back(erlmcp_httpc_pool_request:connection_state(), loan()) -> ok.
 give_back(reusable, #plain{closes = false, large = false} = Loan) ->
     given(Loan);
 give_back(reusable, #plain{closes = false, socket = Socket} = Loan) ->

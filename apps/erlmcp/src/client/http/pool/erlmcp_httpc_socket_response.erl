@@ -1,6 +1,6 @@
 -module(erlmcp_httpc_socket_response).
 -moduledoc """
-The bytes of an HTTP/1.1 response: its head, and then the parts of its body. No process.
+The bytes of an HTTP/1.1 response: its head, and then the parts of its body. Pure.
 
 Source: RFC 9112.
 
@@ -12,8 +12,8 @@ Internal.
 -export_type([body/0]).
 
 -doc """
-What is still to come: so many bytes, chunks and what follows them, all until the connection is
-closed, nothing; `surplus` is nothing after more than there should have been.
+The rest of a body: a number of bytes, chunks and their trailers, or all bytes until the connection
+is closed. `whole` is the end of a body; `surplus` is an end that more bytes follow.
 """.
 -type body() ::
     {length, pos_integer()}
@@ -21,17 +21,18 @@ closed, nothing; `surplus` is nothing after more than there should have been.
     | {trailers, Held :: binary()}
     | until_closed | whole | surplus.
 
-%% Bytes of a head, and how many headers are in it.
+%% Bytes of a head, and the number of headers in it.
 -define(HEAD, 100_000).
 -define(HEADERS, 100).
-%% Bytes of what stands between chunks and behind them.
+%% Bytes between chunks, and of trailers.
 -define(BETWEEN, 10_000).
-%% No body has a length of more digits.
+%% Digits of a body's length.
 -define(DIGITS, 18).
 
 -doc """
-The head that these bytes begin with, and the bytes behind it. `informed` is one of a response
-before the response. `From` is where its end is looked for: where it was left off with fewer bytes.
+Parses the head at the beginning of `Bytes`, and returns it with the bytes behind it. `informed` is
+an interim response (1xx). The end of the head is looked for from `From` on, where an earlier look
+with fewer bytes stopped.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}
@@ -55,11 +56,11 @@ parsed(Bytes) ->
             _ -> response(Status, Version, erlmcp_httpc_answer:fields(Headers), Behind)
         end
     catch
-        %% cowlib has no other word for what it does not understand.
+        %% cowlib crashes on heads that it does not understand.
         error:_ -> {error, malformed}
     end.
 
-%% Nobody asked for another protocol.
+%% No request asks for another protocol.
 response(101, _, _, _) ->
     {error, malformed};
 response(Status, _, _, Behind) when Status < 200 ->
@@ -84,11 +85,11 @@ framed(_, _, _) -> until_closed.
 
 closes(until_closed, _, _) -> true;
 closes(_, 'HTTP/1.0', _) -> true;
-%% Of the two, somebody on the way may have gone by the other.
+%% With both framings, an intermediary may have gone by the other one.
 closes({chunks, _, _}, _, #{~"content-length" := _}) -> true;
 closes(_, _, Fields) -> erlmcp_httpc_answer:closes(Fields).
 
--doc "What more bytes of a body bring: a part of it, the last one (`fin`), and what is to come.".
+-doc "Returns the next part of a body, whether it is the last one (`fin`), and the rest to come.".
 -spec body(binary(), body()) -> {fin | nofin, Part :: binary(), body()} | {error, malformed}.
 body(Bytes, {length, Left}) ->
     case Bytes of
@@ -102,8 +103,8 @@ body(Bytes, {chunks, State, Held}) ->
         {more, Part, Next} -> {nofin, Part, {chunks, Next, ~""}};
         {more, Part, Length, Next} when is_integer(Length) -> {nofin, Part, {chunks, Next, ~""}};
         {more, Part, Rest, Next} -> held({nofin, Part, {chunks, Next, Rest}});
-        {done, no_trailers, Rest} -> {fin, ~"", left(Rest)};
-        {done, Part, no_trailers, Rest} -> {fin, Part, left(Rest)};
+        {done, no_trailers, Rest} -> {fin, ~"", end_of_body(Rest)};
+        {done, Part, no_trailers, Rest} -> {fin, Part, end_of_body(Rest)};
         {done, trailers, Rest} -> trailers(~"", Rest);
         {done, Part, trailers, Rest} -> trailers(Part, Rest)
     catch
@@ -114,17 +115,17 @@ body(Bytes, {trailers, Held}) ->
 body(Bytes, until_closed) ->
     {nofin, Bytes, until_closed};
 body(Bytes, whole) ->
-    {fin, ~"", left(Bytes)}.
+    {fin, ~"", end_of_body(Bytes)}.
 
-%% Nobody reads them.
+%% Trailers are not read.
 trailers(Part, Held) ->
     case binary:split(Held, ~"\r\n\r\n") of
-        [_, Rest] -> {fin, Part, left(Rest)};
+        [_, Rest] -> {fin, Part, end_of_body(Rest)};
         [_] -> held({nofin, Part, {trailers, Held}})
     end.
 
-left(~"") -> whole;
-left(_) -> surplus.
+end_of_body(~"") -> whole;
+end_of_body(_) -> surplus.
 
 held({nofin, _, {chunks, _, Held}}) when byte_size(Held) > ?BETWEEN -> {error, malformed};
 held({nofin, _, {trailers, Held}}) when byte_size(Held) > ?BETWEEN -> {error, malformed};

@@ -1,7 +1,7 @@
 -module(erlmcp_browser).
 -moduledoc """
-Opens a URL in the browser of who sits at this machine: with `open` on macOS, `wslview` in WSL, and
-`xdg-open` elsewhere if there is a display.
+The browser of the user at this machine: `open` on macOS, `wslview` in WSL, and `xdg-open` elsewhere
+if there is a display.
 
 Internal.
 """.
@@ -15,14 +15,14 @@ Internal.
 -define(WAIT_MS, 3000).
 -define(MAX_URL_BYTES, 16384).
 
-%% What the browser says is not mixed with what this node says, and a browser that runs on does not
-%% hold the port, nor complain when the port is gone. The URL is an argument, and nothing of it is
-%% read as a command.
+%% The browser's output is dropped, so that it is not mixed with the node's. A browser that runs on
+%% neither holds the port, nor fails when the port is gone. The URL is an argument: the shell
+%% interprets no part of it.
 -define(COMMAND, "\"$0\" \"$1\" >/dev/null 2>&1 </dev/null; echo $? 2>/dev/null").
 
 -doc """
-Opens a URL (`is_url/1`). What has not failed after three seconds, which a browser need not end in,
-is taken for opened.
+Opens a URL (`is_url/1`). A program that has not failed after three seconds counts as successful,
+since a browser need not end.
 """.
 -spec open(Url :: binary()) -> ok | {error, reason()}.
 open(Url) ->
@@ -70,8 +70,8 @@ flush(Port) ->
     end.
 
 -doc """
-Whether a text is a URL that a browser may be given: of `http` or `https`, in the characters of a
-URL alone, and at most 16384 bytes. A URL of another scheme would start what the system has for it.
+Returns `true` if a browser may be given this text: an `http` or `https` URL of at most 16384 bytes,
+in characters of URLs. A URL of another scheme would start any program that the system has for it.
 """.
 -spec is_url(binary()) -> boolean().
 is_url(Url) when byte_size(Url) > ?MAX_URL_BYTES -> false;

@@ -1,11 +1,11 @@
 -module(erlmcp_loopback).
 -moduledoc """
-A login in the user's browser, which comes back to this machine: a listener on 127.0.0.1, open while
-the login lasts, waits for the redirect.
+A login in the user's browser, which comes back to this machine: a listener on 127.0.0.1, open
+during the login, waits for the redirect.
 
-The calling process owns the listener, so it closes with the call, whatever ends that. Eight
-processes accept, as browsers open connections that they do not use. What may be asked is bounded:
-8192 bytes a line, 64 headers, 5 seconds a request, 100 requests a login.
+The calling process owns the listener, so it always closes with the call. Eight processes accept,
+since browsers open connections that they do not use. Requests are bounded: 8192 bytes a line, 64
+headers, 5 seconds a request, 100 requests a login.
 
 Source: RFC 8252, section 7.3.
 
@@ -17,15 +17,18 @@ Internal.
 -export_type([options/0, reason/0]).
 
 -doc """
-- `port`: 0, which is any free one, unless told. Servers that follow RFC 8252 take any port.
-- `wanted`: the port to have rather than any other that is free, where `port` is not told.
-- `path`: that of the redirect, `/callback` unless told.
-- `host`: how the redirect's URI names the machine, `127.0.0.1` (unless told) or `localhost`.
-- `state`: the `state` that the redirect must have. One without it is not the login's, and the
-  listener goes on waiting; without this option the first redirect counts.
-- `open`: opens the user's browser, with `erlmcp_browser:open/1` unless told. It runs in a process
-  of its own, and is killed when the login ends.
-- `say`: tells the user the URL where `open` could not; a notice of `m:logger` unless told.
+Options of a login.
+
+- `port`: the port to listen on; 0, the default, is any free one. Servers that follow RFC 8252 take
+  any port.
+- `wanted`: the preferred port, if `port` is not set.
+- `path`: the path of the redirect; `/callback` by default.
+- `host`: the machine's name in the redirect URI, `127.0.0.1` (the default) or `localhost`.
+- `state`: the `state` that the redirect must have. A redirect without it is ignored. Without this
+  option the first redirect counts.
+- `open`: opens the user's browser; `erlmcp_browser:open/1` by default. It runs in a process of its
+  own, and is killed when the login ends.
+- `say`: tells the user the URL if `open` failed; a notice of `m:logger` by default.
 """.
 -type options() :: #{
     port => inet:port_number(),
@@ -37,10 +40,12 @@ Internal.
     say => fun((Url :: binary()) -> term())
 }.
 -doc """
-- `{bad_option, Name}`: an option is not known or not of its type.
-- `{listen, Why}`: the port could not be had (`eaddrinuse`).
-- `bad_authorize_url`: the URL is none that a browser may be given (`erlmcp_browser:is_url/1`).
-- `{too_many_requests, Max}`: something else than the redirect was asked for too often.
+The reason for a failed login.
+
+- `{bad_option, Name}`: an option is unknown or of the wrong type.
+- `{listen, Why}`: the port is not available (`eaddrinuse`).
+- `bad_authorize_url`: a browser may not be given this URL (`erlmcp_browser:is_url/1`).
+- `{too_many_requests, Max}`: there were too many other requests than the redirect.
 - `timeout`: the redirect did not come in time.
 """.
 -type reason() ::
@@ -54,10 +59,9 @@ Internal.
 -define(MAX_REQUESTS, 100).
 
 -doc """
-Opens the listener, gives its URI to `AuthorizeUrl`, opens what that gives in the browser and waits
-for the redirect, which is a URL with the query as it came. Whether it says `code` or `error`, and
-whether `state` and `iss` are right, is the caller's to read. `Deadline` is in milliseconds of
-`erlang:monotonic_time/1`.
+Opens the listener, passes its URI to `AuthorizeUrl`, opens the returned URL in the browser, and
+waits for the redirect. The result is the redirect's URL with its query unchanged: the caller checks
+`code`, `error`, `state` and `iss`. `Deadline` is in milliseconds of `erlang:monotonic_time/1`.
 """.
 -spec login(AuthorizeUrl :: fun((RedirectUri :: binary()) -> Url :: binary()), options(),
             Deadline :: integer()) ->
@@ -103,7 +107,7 @@ listening(Options) ->
         listen(0)
     end.
 
-%% On Windows, to reuse an address is to share it with whoever wants it.
+%% On Windows, a reused address could be shared with any other program.
 listen(Port) ->
     Reuse = case os:type() of
         {unix, _} -> [{reuseaddr, true}];
@@ -147,7 +151,7 @@ redirected(Url, Expected, #{open := Open} = Options, Deadline, Listener) ->
         flush(Login)
     end.
 
-%% The reason of a crash may have the URL in it.
+%% The reason of a crash may contain the URL.
 opened(Open, Url) ->
     try
         Open(Url)
@@ -166,11 +170,11 @@ await(Login, Url, #{say := Say} = Options, Deadline) ->
         {Login, {opened, _}} ->
             _ = Say(Url),
             await(Login, Url, Options, Deadline)
-    after left(Deadline) ->
+    after remaining_ms(Deadline) ->
         {error, timeout}
     end.
 
-left(Deadline) ->
+remaining_ms(Deadline) ->
     min(16#ffffffff, max(0, Deadline - erlang:monotonic_time(millisecond))).
 
 flush(Login) ->
@@ -189,7 +193,7 @@ accept(Listener, Expected, Login, Seen) ->
         {error, closed} ->
             ok;
         {error, _} ->
-            %% Out of file descriptors, for one: that does not pass by asking at once.
+            %% Without file descriptors, for example, another attempt at once would fail too.
             receive after 100 -> accept(Listener, Expected, Login, Seen) end
     end.
 

@@ -1,9 +1,9 @@
 -module(erlmcp_loopback_request).
 -moduledoc """
-One request to the listener of `m:erlmcp_loopback`, and its answer: the redirect of the login, or
-something else, which is refused and told nothing.
+A request to the listener of `m:erlmcp_loopback`, and its answer. It is the redirect of the login,
+or any other request, which is refused without details.
 
-The `Host` must be this listener: a page that rebinds its name to 127.0.0.1 has another.
+The `Host` must be this listener's: a page that rebinds its own name to 127.0.0.1 has another.
 
 Internal.
 """.
@@ -12,7 +12,7 @@ Internal.
 
 -export_type([expected/0]).
 
--doc "The redirect that is waited for; `claimed` is 1 once there was one.".
+-doc "The redirect that is awaited; `claimed` is 1 once it has come.".
 -type expected() :: #{
     path := binary(), port := inet:port_number(), claimed := atomics:atomics_ref(),
     state => binary()
@@ -24,7 +24,7 @@ Internal.
 -define(LINGER_MS, 500).
 -define(NOTHING, ~"There is nothing here.").
 
--doc "The options of the listening socket.".
+-doc "Returns the options of the listening socket.".
 -spec options() -> [gen_tcp:listen_option()].
 options() ->
     [binary, inet, {active, false}, {packet, http_bin}, {packet_size, ?MAX_LINE_BYTES},
@@ -32,9 +32,9 @@ options() ->
      {send_timeout_close, true}].
 
 -doc """
-Reads and answers the request, and closes the connection; one with too long a line has no answer.
-`Report` is given the path and the query of the redirect as they came, in the characters of a URL,
-when the browser has its page.
+Reads and answers the request, and closes the connection. A request with too long a line gets no
+answer. When the browser has its page, `Report` gets the path and the query of the redirect. They
+are unchanged, in the characters of a URL.
 """.
 -spec serve(gen_tcp:socket(), expected(), Report :: fun((Target :: binary()) -> term())) -> ok.
 serve(Socket, Expected, Report) ->
@@ -51,7 +51,7 @@ serve(Socket, Expected, Report) ->
     finish(Socket).
 
 read(Socket, Deadline) ->
-    case gen_tcp:recv(Socket, 0, left(Deadline)) of
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, {http_request, Method, {abs_path, Target}, {1, _}}} ->
             headers(Socket, Deadline, ?MAX_HEADERS, Method, Target, []);
         _ ->
@@ -59,7 +59,7 @@ read(Socket, Deadline) ->
     end.
 
 headers(Socket, Deadline, Left, Method, Target, Hosts) ->
-    case gen_tcp:recv(Socket, 0, left(Deadline)) of
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, http_eoh} ->
             {ok, Method, Target, Hosts};
         {ok, {http_header, _, 'Host', _, Host}} when Left > 0 ->
@@ -82,7 +82,7 @@ is_own([Host], Port) ->
 is_own(_, _) ->
     false.
 
-%% What is not written in a URL's characters is no query.
+%% Text in other characters than those of a URL is not a query.
 query(Query) ->
     case re:run(Query, ~B|^[!$-;=?-Z_a-z~[\]]*$|, [{capture, none}, dollar_endonly]) of
         match -> uri_string:dissect_query(Query);
@@ -113,7 +113,8 @@ claim(#{claimed := Claimed}) ->
 refused(Status) ->
     {Status, ?NOTHING, false}.
 
-%% The page has nothing of the request in it, and what the browser keeps of it is not the code.
+%% The page contains nothing of the request, and the headers keep the code out of the browser's
+%% cache.
 response(Status, Text) ->
     Page = [~"<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Login</title><p>",
             Text, ~" You can close this window.</p></html>\n"],
@@ -127,7 +128,7 @@ response(Status, Text) ->
     [~"HTTP/1.1 ", Status, ~"\r\n", [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields],
      ~"\r\n", Page].
 
-%% To close at once would take the page from a peer whose bytes were not all read.
+%% Closing at once would reset a connection with unread bytes, and the browser would lose the page.
 finish(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
     _ = inet:setopts(Socket, [{packet, raw}]),
@@ -135,7 +136,7 @@ finish(Socket) ->
     gen_tcp:close(Socket).
 
 drain(Socket, Deadline) ->
-    case gen_tcp:recv(Socket, 0, left(Deadline)) of
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, _} -> drain(Socket, Deadline);
         {error, _} -> ok
     end.
@@ -143,5 +144,5 @@ drain(Socket, Deadline) ->
 deadline(Milliseconds) ->
     erlang:monotonic_time(millisecond) + Milliseconds.
 
-left(Deadline) ->
+remaining_ms(Deadline) ->
     max(0, Deadline - erlang:monotonic_time(millisecond)).

@@ -1,6 +1,6 @@
 -module(erlmcp_oauth_code).
 -moduledoc """
-The authorization request of a login and what comes back from it. Pure, but for chance.
+The authorization request of a login, and the check of its answer. Pure, except for chance.
 
 Source: specification 2026-07-28, "Authorization Response Validation" and "Authorization Code
 Protection"; RFC 7636; RFC 8707; RFC 9207.
@@ -12,7 +12,7 @@ Internal.
 
 -export_type([pending/0, reason/0]).
 
--doc "A login that is under way: what its answer is checked against.".
+-doc "A login in progress, with the values that its answer is checked against.".
 -type pending() :: #{
     place := erlmcp_oauth_discovery:place(),
     client_id := binary(),
@@ -24,8 +24,8 @@ Internal.
     jkt := binary() | none
 }.
 -doc """
-`answer` is what is wrong with the URL that the browser came back to; `refused` what the
-authorization server says.
+The reason for a failed login. `answer` names the wrong part of the URL that the browser came back
+to; `refused` has the error of the authorization server.
 """.
 -type reason() ::
     {no_authorization_endpoint, Issuer :: binary()}
@@ -34,12 +34,12 @@ authorization server says.
     | {answer, redirect_uri | query | state | iss_missing | iss | code}
     | {refused, Error :: binary(), Description :: binary() | none}.
 
--doc "A state: what comes back without it is not the answer to this login.".
+-doc "Returns a random state. An answer without it does not belong to this login.".
 -spec state() -> binary().
 state() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
--doc "A login at a place, by a client that the browser comes back to.".
+-doc "Begins a login at a place, by a client with this redirect URI.".
 -spec pending(erlmcp_oauth_discovery:place(), Client :: {binary(), RedirectUri :: binary()},
               Scopes :: [binary()], State :: binary(), erlmcp_oauth_flow:context()) ->
     {ok, pending()} | {error, reason()}.
@@ -66,7 +66,7 @@ possible(#{authorization_endpoint := Url, code_challenge_methods := Methods, iss
 thumbprint(none) -> none;
 thumbprint(Key) -> erlmcp_dpop:thumbprint(Key).
 
--doc "Where the user is sent.".
+-doc "Returns the URL that the user is sent to.".
 -spec url(pending()) -> binary().
 url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url}},
       client_id := ClientId, redirect_uri := RedirectUri, scopes := Scopes, state := State,
@@ -80,8 +80,8 @@ url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url
         ++ [{~"dpop_jkt", Jkt} || Jkt =/= none]).
 
 -doc """
-The code in the URL that the browser came back to. Nothing of it is acted on, its error included,
-unless its state is ours and its issuer the one that the user was sent to.
+Returns the code in the URL that the browser came back to. The answer, even an error, counts only if
+its state is the login's and its issuer the one that the user was sent to.
 """.
 -spec code(Redirected :: binary(), pending()) -> {ok, binary()} | {error, reason()}.
 code(Redirected, #{redirect_uri := RedirectUri, state := State, place := #{server := Server}}) ->
@@ -102,21 +102,21 @@ is_state(#{~"state" := Found}, State) when byte_size(Found) =:= byte_size(State)
 is_state(_, _) ->
     false.
 
-%% Simple string comparison: nothing is normalised.
+%% Simple string comparison, without normalisation.
 issuer(#{~"iss" := Issuer}, #{issuer := Issuer}) -> ok;
 issuer(#{~"iss" := _}, _) -> {error, {answer, iss}};
 issuer(#{}, #{iss := true}) -> {error, {answer, iss_missing}};
 issuer(#{}, _) -> ok.
 
 answered(#{~"error" := _} = Query) ->
-    {error, {refused, erlmcp_oauth_token:said(~"error", Query),
-             erlmcp_oauth_token:said(~"error_description", Query)}};
+    {error, {refused, erlmcp_oauth_token:error_text(~"error", Query),
+             erlmcp_oauth_token:error_text(~"error_description", Query)}};
 answered(#{~"code" := Code}) when Code =/= ~"" ->
     {ok, Code};
 answered(_) ->
     {error, {answer, code}}.
 
--doc "The parameters that redeem a code.".
+-doc "Returns the form parameters that redeem a code.".
 -spec grant(Code :: binary(), pending()) -> [{binary(), binary()}].
 grant(Code, #{redirect_uri := RedirectUri, verifier := Verifier}) ->
     [{~"grant_type", ~"authorization_code"}, {~"code", Code}, {~"redirect_uri", RedirectUri},

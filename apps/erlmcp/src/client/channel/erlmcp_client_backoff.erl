@@ -1,0 +1,41 @@
+-module(erlmcp_client_backoff).
+-moduledoc """
+The pauses before a client tries again to reach a server, or to open a stream or a subscription. A
+pause doubles after each failure, up to a bound. Each has jitter, so that the clients of a server
+that comes back do not all return at once.
+
+Internal.
+""".
+
+-export([first_ms/0, next_ms/1]).
+-export([after_failures/1, after_failures/3, with_jitter/1]).
+
+-define(FIRST, 500).
+-define(LONGEST, 30_000).
+
+-doc "Returns the milliseconds of the first pause, without jitter.".
+-spec first_ms() -> pos_integer().
+first_ms() -> ?FIRST.
+
+-doc "Returns the milliseconds of the pause after one of `Milliseconds`, without jitter.".
+-spec next_ms(Milliseconds :: pos_integer()) -> pos_integer().
+next_ms(Milliseconds) when is_integer(Milliseconds) -> min(?LONGEST, Milliseconds * 2).
+
+-doc "Returns the milliseconds to wait after `Failures` in a row: at first 500, at most 30,000.".
+-spec after_failures(Failures :: pos_integer()) -> pos_integer().
+after_failures(Failures) -> after_failures(Failures, ?FIRST, ?LONGEST).
+
+-doc """
+Returns the milliseconds to wait after `Failures` in a row. The pause is `First` after one failure,
+doubles with each further one up to `Longest`, and then gets its jitter.
+""".
+-spec after_failures(Failures :: pos_integer(), First :: pos_integer(), Longest :: pos_integer()) ->
+    pos_integer().
+after_failures(Failures, First, Longest) ->
+    %% After sixteen doublings every bound is reached, and the number would only grow.
+    with_jitter(min(First bsl min(Failures - 1, 16), Longest)).
+
+-doc "Returns a random time between half of `Pause` and all of it, in milliseconds.".
+-spec with_jitter(Pause :: pos_integer()) -> pos_integer().
+with_jitter(Pause) ->
+    Pause div 2 + rand:uniform(Pause div 2).
