@@ -14,7 +14,8 @@ how it is run `m:erlmcp_test_script`.
 
 %% Pages that have nothing to run here: maps, lists, and the command's, which its own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "interop.md", "performance.md", "scenarios.md", "upgrading.md"]).
+                       "glossary.md", "interop.md", "performance.md", "scenarios.md",
+                       "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
