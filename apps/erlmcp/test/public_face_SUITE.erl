@@ -16,8 +16,8 @@ has a `-doc`, and each other module says that it is internal.
 %% They stand in `src` as in every application, and nobody calls them.
 -define(APPLICATION, [erlmcp_app, erlmcp_sup]).
 %% Pages about erlmcp itself.
--define(OF_MAINTAINERS, ["architecture.md", "benchmarks.md", "capacity.md", "glossary.md", "interop.md",
-                         "performance.md", "scenarios.md", "upgrading.md"]).
+-define(OF_MAINTAINERS, ["architecture.md", "benchmarks.md", "capacity.md", "glossary.md",
+                         "interop.md", "performance.md", "scenarios.md", "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
