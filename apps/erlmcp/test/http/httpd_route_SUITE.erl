@@ -69,7 +69,7 @@ methods_are_routed(_) ->
                               {400, (get_request(#{}))#{method := ~"DELETE"}},
                               {400, (get_request(#{}))#{has_body := true, body_length := 1}},
                               {404, #{path => ~"/other"}}]],
-    {post, both, {told, ~"tools/list", _}} =
+    {post, both, {announced, ~"tools/list", _}} =
         asks(with(#{~"mcp-protocol-version" => ~"2026-07-28", ~"mcp-method" => ~"tools/list"}),
              #{}).
 
