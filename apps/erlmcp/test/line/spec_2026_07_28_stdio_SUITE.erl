@@ -341,9 +341,13 @@ the_client_is_the_listeners_principal(Config) ->
 
 prints_elsewhere(More, Server) ->
     Quiet = [~"io", ~"user", ~"spawned", ~"logger", ~"application", ~"reads" | More],
-    send(Server, [call(Name, Name, #{}) || Name <- [~"crash" | Quiet]]
-                 ++ [stateless(~"read", ~"resources/read", #{~"uri" => ~"noise://here"})]),
-    {0, Lines} = finish(Server),
+    %% One after the other: `erlang:display/1` writes its octets one by one.
+    Answers = [ask(Server, Message)
+               || Message <- [call(Name, Name, #{}) || Name <- [~"crash" | Quiet]]
+                             ++ [stateless(~"read", ~"resources/read",
+                                           #{~"uri" => ~"noise://here"})]],
+    {0, Rest} = finish(Server),
+    Lines = Answers ++ Rest,
     [] = [Noise || {not_a_message, Noise} <- Lines],
     [] = Quiet -- [Id || #{~"id" := Id, ~"result" := #{~"content" := [#{~"text" := ~"quiet"}]}}
                              <- Lines],
