@@ -37,8 +37,8 @@ enters(Bounds) ->
         fun(Flow) ->
             Message = message(Flow),
             fun() ->
-                {ok, Ticket} = erlmcp_gate:enter(Gate, Message),
-                ok = erlmcp_gate:leave(Ticket)
+                {ok, Permit} = erlmcp_gate:enter(Gate, Message),
+                ok = erlmcp_gate:leave(Permit)
             end
         end
     end.

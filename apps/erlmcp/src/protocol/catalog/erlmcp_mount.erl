@@ -15,7 +15,7 @@ The separator is `_`, and not `.` or `/`: all clients allow it in tool names.
 Internal.
 """.
 
--export([is_prefix/1, check/1, uri/2]).
+-export([check/1, uri/2]).
 -export([mount/6, unmount/2]).
 
 -export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
@@ -48,12 +48,9 @@ are left out. `changed` has the places from which lists differ from before.
 -define(MAX_URI, 8192).
 -define(MAX_PREFIX, 64).
 
--doc """
-Returns `true` if a term can be a prefix: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which
-the first is alphanumeric. Capitals are excluded, since the prefix stands in the place of a URI's
-host, which clients convert to lower case.
-""".
--spec is_prefix(term()) -> boolean().
+%% 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which the first is alphanumeric. Capitals are
+%% excluded, since the prefix stands in the place of a URI's host, which clients convert to lower
+%% case.
 is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
     re:run(Prefix, "^[a-z0-9][a-z0-9_-]*$", [{capture, none}, dollar_endonly]) =:= match;
 is_prefix(_) ->

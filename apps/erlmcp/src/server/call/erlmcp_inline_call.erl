@@ -11,9 +11,9 @@ Whether a definition is quick is observed. A definition whose calls use too much
 is not quick any more, and a call that does not come to its end is ended with its connection
 (`m:erlmcp_inline_call_watchdog`).
 
-The work of such a call is a part of its connection's work. So the gate holds its place, and counts
-neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`): to hold back calls would not
-make a connection's work less.
+The work of such a call is a part of its connection's work. The call has a permit of the gate, which
+counts neither a wait, for the call had none, nor the work (`erlmcp_gate:add_work/1`): to hold back
+calls would not make a connection's work less.
 
 Internal.
 """.

@@ -45,12 +45,12 @@ Internal.
 }).
 -opaque counters() :: #counters{}.
 
--doc "Who or what has a counter of its own.".
+-doc "The owner of a counter: a tenant, an address or a definition.".
 -type key() :: {Kind :: atom(), term()}.
 -doc "A counter of the server, or one under a key.".
 -type name() :: in_flight | connections | waiting | waiting_bytes | key().
 -type counter() :: in_flight | connections | waiting | waiting_bytes | atomics:atomics_ref().
--doc "What was taken of a counter, and is given back once.".
+-doc "A share that was taken of a counter, and is given back once.".
 -type taken() :: {counter(), pos_integer()}.
 -doc "An amount of a counter, of which no more than the limit may be held.".
 -type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.

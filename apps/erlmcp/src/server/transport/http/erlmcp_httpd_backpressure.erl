@@ -23,8 +23,8 @@ Internal.
 
 -record(unread, {
     next :: term(),
-    %% that of the request, or that it is answered with a head alone
-    version :: cowboy:http_version() | head,
+    %% whether it is answered with a head alone
+    is_head :: boolean(),
     key :: reference(),
     limits :: erlmcp_server_options:limits(),
     %% whether cowboy keeps something that the client's window has no room for
@@ -38,14 +38,11 @@ Internal.
 }).
 
 -doc false.
-init(StreamId, Request, #{erlmcp := #{instance := Instance}} = Options) ->
+init(StreamId, #{method := Method} = Request, #{erlmcp := #{instance := Instance}} = Options) ->
     #{key := Key, limits := Limits} = Instance,
-    Version = case Request of
-        #{method := ~"HEAD"} -> head;
-        #{version := Known} -> Known
-    end,
     {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
-    said(Commands, StreamId, #unread{next = Next, version = Version, key = Key, limits = Limits}).
+    said(Commands, StreamId, #unread{next = Next, is_head = Method =:= ~"HEAD", key = Key,
+                                     limits = Limits}).
 
 -doc false.
 data(StreamId, IsFin, Data, #unread{next = Next} = Unread) ->
@@ -95,7 +92,7 @@ early_error(StreamId, Reason, Request, Response, Options) ->
     cowboy_stream:early_error(StreamId, Reason, Request, Response, Options).
 
 %% What the next handler says. Most of it is little, and nothing waits.
-said(Commands, _, #unread{version = head} = Unread) ->
+said(Commands, _, #unread{is_head = true} = Unread) ->
     {erlmcp_httpd_response:without_body(Commands), Unread};
 said(Commands, StreamId, #unread{size = Before} = Unread) ->
     case sorted(lists:append([pieces(Command) || Command <- Commands]), Unread, []) of
@@ -188,10 +185,10 @@ settled(Commands, StreamId, #unread{full = Full, size = Size, held = Held} = Unr
             end,
             #unread{next = Next} = Unread,
             {More, Later} = cowboy_stream:info(StreamId, {alarm, stream_buffer_full, Alarm}, Next),
-            Told = timed(StreamId, Unread#unread{held = Holds, next = Later}),
+            Kept = timed(StreamId, Unread#unread{held = Holds, next = Later}),
             case More of
-                [] -> {Commands, Told};
-                _ -> after_these(Commands, said(More, StreamId, Told))
+                [] -> {Commands, Kept};
+                _ -> after_these(Commands, said(More, StreamId, Kept))
             end
     end.
 

@@ -17,7 +17,7 @@ Internal.
 
 -export_type([listener/0, route/0, question/0, resolved/0]).
 
--doc "What a listener asks of its requests.".
+-doc "The requirements of a listener for its requests.".
 -type listener() :: #{
     endpoints := [binary()],
     path := binary(),

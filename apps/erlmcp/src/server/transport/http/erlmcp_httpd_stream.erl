@@ -21,7 +21,7 @@ Internal.
 -behaviour(cowboy_stream).
 
 %% Every request passes here.
--compile({inline, [stream/3, owner/1, knock/3, with_extra/1, with_known_meta/4, decoded/3,
+-compile({inline, [stream/3, owner/1, check_head/3, with_extra/1, with_known_meta/4, decoded/3,
                    admit/3]}).
 
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
@@ -122,13 +122,13 @@ replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
 %% A body that came with its head, which says what it is, is admitted as it is looked at.
 serve(#{asks := {post, Accept, Announced}} = Route, StreamId, #{body := Body} = Request) ->
     Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
-    case knock(Announced, Request, Stream) of
+    case check_head(Announced, Request, Stream) of
         ok -> with_extra(message(Body, Stream));
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end;
 serve(#{asks := {post, Accept, Announced}} = Route, StreamId, Request) ->
     Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
-    case knock({post, Accept}, Request, Stream) of
+    case check_head({post, Accept}, Request, Stream) of
         ok ->
             #stream{owner = Owner, config = Config} = Stream,
             with_extra(received(erlmcp_httpd_body:read(Request, Owner, Config), Stream));
@@ -139,7 +139,7 @@ serve(#{asks := {sse, _}, extra := Extra} = Route, StreamId, Request) ->
     of_sse(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), Extra);
 serve(#{asks := Asks} = Route, StreamId, Request) ->
     Stream = stream(Route, StreamId, Request),
-    case knock(Asks, Request, Stream) of
+    case check_head(Asks, Request, Stream) of
         ok -> with_extra(of_session(Asks, Request, Stream));
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end.
@@ -149,7 +149,7 @@ stream(#{config := Config, envelope := Envelope, session := Named, principal := 
     #stream{owner = owner(StreamId), config = Config, envelope = Envelope, named = Named,
             principal = Principal, flow = Flow, extra = Extra, alone = Version =/= 'HTTP/2'}.
 
-knock(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
+check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
     erlmcp_admission:check_head(Asks, Request, Principal, Instance).
 
 refuse(Refusal, Headers, Request, #stream{owner = Owner, config = Config, extra = Extra}) ->

@@ -28,7 +28,7 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
                   has_body := boolean(), body_length := undefined | non_neg_integer(),
                   closes := boolean()}.
 
--doc "How much of a body is still to be read.".
+-doc "The part of a body that is still to be read.".
 -opaque body() :: {length, Left :: pos_integer()} | {chunks, cow_http_te:state()} | trailers.
 
 -doc "Why a request is refused.".
