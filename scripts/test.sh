@@ -18,8 +18,9 @@ failed=0
 
 # The suites run in three nodes beside each other, since they wait more than they work: those of
 # these folders in two of them, all others in the third. Each takes about as long as the others.
-clients='client rounds sse tasks'
-inside='admission engine extensions observe schema server wire'
+clients='client spec/features spec/tasks server/transport/sse'
+inside='observe outbound protocol schema text wire server/call server/catalog server/dependencies
+    server/gate server/overload server/session server/task'
 
 # suites_in FOLDER...: those that stand in them, and below.
 suites_in() {

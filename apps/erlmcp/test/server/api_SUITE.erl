@@ -20,7 +20,7 @@
 
 -define(PATIENCE, 30_000).
 
--include("own_servers.hrl").
+-include("../support/own_servers.hrl").
 
 all() ->
     [servers_live_in_the_users_tree, servers_share_nothing, ids_name_servers,

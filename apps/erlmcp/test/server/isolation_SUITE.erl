@@ -14,7 +14,7 @@
 
 -define(PATIENCE, 30_000).
 
--include("own_servers.hrl").
+-include("../support/own_servers.hrl").
 
 all() ->
     [killed_calls_disturb_nobody, killed_connections_disturb_nobody, killed_sessions_disturb_nobody,

@@ -19,7 +19,7 @@ and servers that are modules.
 -import(erlmcp_test_servers, [start/1, options/1, started/1, kinds/0, definition/2, key/1, with/2,
                               listed/2]).
 
--include("own_servers.hrl").
+-include("../support/own_servers.hrl").
 
 all() ->
     [bad_options_are_refused_by_name, bad_listener_options_say_what_is_expected,

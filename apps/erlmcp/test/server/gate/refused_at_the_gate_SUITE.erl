@@ -1,0 +1,242 @@
+-module(refused_at_the_gate_SUITE).
+-moduledoc """
+Places at a server's gate: who is refused one and how, beside what `bounds_SUITE` shows of each
+limit, and what gives them back.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([principals_are_bounded/1, a_connection_that_is_refused_holds_no_place/1,
+         tls_connections_are_refused_by_http/1, discovery_is_refused_as_unavailable/1,
+         batches_are_refused_one_by_one/1, places_come_back_whatever_ends_a_call/1,
+         a_running_task_holds_no_place/1, who_waits_for_its_client_holds_no_place/1,
+         drained_servers_refuse_on_the_head/1, connections_leave_nothing/1]).
+
+-import(bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1, until/1, over/1,
+                       served_on/1]).
+-import(bounds_client, [serve/3, stop/1, keep/2, open/3, open/4, close/1, send/4, reply/1, call/3]).
+-import(erlmcp_test_http, [running/0, ended/1]).
+
+-define(TIMEOUT, 60_000).
+-define(STATELESS, ~"2026-07-28").
+-define(SESSION, ~"2025-11-25").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [principals_are_bounded, a_connection_that_is_refused_holds_no_place,
+     tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
+     batches_are_refused_one_by_one, places_come_back_whatever_ends_a_call,
+     a_running_task_holds_no_place, who_waits_for_its_client_holds_no_place,
+     drained_servers_refuse_on_the_head, connections_leave_nothing].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun, ssl], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+%% What is counted of one is counted of so many.
+principals_are_bounded(_) ->
+    Server = serve(http, #{principals => 3, in_flight_per_principal => 2},
+                   (definitions())#{http => #{authenticate => fun bounds_calls:authenticate/1}}),
+    Client = fun(Name) -> (keep(Server, http))#{headers := #{~"authorization" => Name}} end,
+    In = [Client(Name) || Name <- [~"ada", ~"bob", ~"eve"]],
+    Waiting = [wait(One) || One <- In],
+    Over = Client(~"tim"),
+    refused(resource_exhausted, #{}, call(Over, ~"tools/list", #{}), Over),
+    [begin
+         finish(Handler, ~"done"),
+         #{message := #{~"result" := _}} = reply(Exchange)
+     end || {Exchange, Handler} <- Waiting],
+    [ok = close(One) || One <- [Over | In]],
+    stop(Server).
+
+%% Who is told that there is no place has none: one that leaves is enough for another to come in.
+a_connection_that_is_refused_holds_no_place(_) ->
+    Server = serve(http, #{connections => 1}, definitions()),
+    In = keep(Server, http),
+    ok = served_on(In),
+    Refused = [begin
+                   Over = keep(Server, http),
+                   #{status := 429} = call(Over, ~"tools/list", #{}),
+                   Over
+               end || _ <- lists:seq(1, 20)],
+    1 = held(Server, connections),
+    ok = close(In),
+    ok = until(fun() -> held(Server, connections) =:= 0 end),
+    Next = keep(Server, http),
+    ok = served_on(Next),
+    [ok = over(Connection) || Connection <- Refused],
+    ok = served_on(Next),
+    close(Next),
+    stop(Server).
+
+%% "The refusal at once", and on TLS as elsewhere: after the handshake, in HTTP.
+tls_connections_are_refused_by_http(_) ->
+    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    Chain = #{root => Made, intermediates => [], peer => Made},
+    #{server_config := Tls} =
+        public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+    Server = serve(http, #{connections => 1}, (definitions())#{http => #{tls => Tls}}),
+    [#{port := Port}] = erlmcp:listeners(Server),
+    Open = fun(Protocol) ->
+        {ok, Connection} = gun:open("127.0.0.1", Port,
+                                    #{transport => tls, protocols => [Protocol], retry => 0,
+                                      tls_opts => [{verify, verify_none}]}),
+        {ok, Protocol} = gun:await_up(Connection, ?TIMEOUT),
+        #{server => Server, transport => http2, era => ?STATELESS, headers => #{},
+          connection => Connection}
+    end,
+    In = Open(http2),
+    ok = served_on(In),
+    [begin
+         Over = Open(Protocol),
+         refused(concurrent_limit_exceeded, #{limit => 1, observed => 2},
+                 call(Over, ~"tools/list", #{}), Over),
+         ok = over(Over)
+     end || Protocol <- [http, http2]],
+    ok = served_on(In),
+    close(In),
+    stop(Server).
+
+%% A client that tries which era a server is of takes 429 for the word of an older one.
+discovery_is_refused_as_unavailable(_) ->
+    Server = serve(http, #{messages_per_day => 1}, definitions()),
+    In = keep(Server, http),
+    #{message := #{~"result" := #{}}} = call(In, ~"server/discover", #{}),
+    #{status := 503, retry_after := Seconds, message := #{~"error" := #{~"code" := 1056}}} =
+        call(In, ~"server/discover", #{}),
+    true = Seconds > 0,
+    #{status := 429} = call(In, ~"tools/list", #{}),
+    close(In),
+    stop(Server),
+    Small = serve(http, #{connections => 1}, definitions()),
+    One = keep(Small, http),
+    ok = served_on(One),
+    Over = keep(Small, http),
+    #{status := 503, message := #{~"error" := #{~"code" := 1060}}} =
+        call(Over, ~"server/discover", #{}),
+    ok = over(Over),
+    close(One),
+    stop(Small).
+
+%% A batch is as many messages as it has: those that may not enter are refused in its answer.
+batches_are_refused_one_by_one(_) ->
+    [begin
+         %% Two messages open the session.
+         Server = serve(Transport, #{messages_per_day => 4}, definitions()),
+         Client = open(Server, Transport, ~"2025-03-26"),
+         Ids = [~"a", ~"b", ~"c"],
+         Request = fun(Id) ->
+             #{jsonrpc => ~"2.0", id => Id, method => ~"tools/call", params => #{name => ~"echo"}}
+         end,
+         Answers = bounds_client:batch(Client, [Request(Id) || Id <- Ids]),
+         Ids = lists:sort([Id || #{~"id" := Id} <- Answers]),
+         [~"a", ~"b"] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]),
+         [1056] = [Code || #{~"id" := ~"c", ~"error" := #{~"code" := Code}} <- Answers],
+         [#{~"error" := #{~"code" := 1056}}] = bounds_client:batch(Client, [Request(~"d")]),
+         0 = held(Server, in_flight),
+         close(Client),
+         stop(Server)
+     end || Transport <- [http, tcp]].
+
+%% An answer, a crash, the deadline, the memory bound, a cancellation, a client that goes: the place
+%% is free for the next.
+places_come_back_whatever_ends_a_call(_) ->
+    Tools = [#{name => ~"crash", handler => fun(_, _) -> error(on_purpose) end},
+             #{name => ~"exit", handler => fun(_, _) -> exit(kill) end},
+             #{name => ~"killed", handler => fun(_, _) -> exit(self(), kill) end},
+             #{name => ~"late", timeout_ms => 1, handler => fun(_, _) -> receive after 5000 -> x end
+                                                            end}],
+    [begin
+         #{tools := Usual} = Definitions = definitions(),
+         Server = serve(Transport, #{in_flight => 1, queue => 0},
+                        Definitions#{tools := Usual ++ Tools}),
+         Client = open(Server, Transport, Era),
+         [begin
+              #{message := #{~"error" := _}} = call(Client, ~"tools/call", #{name => Name}),
+              #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"})
+          end || Name <- [~"crash", ~"exit", ~"killed", ~"late"]],
+         0 = held(Server, in_flight),
+         Waited = send(Client, ~"waited", ~"tools/call", #{name => ~"wait"}),
+         {Cancelled, _} = running(),
+         ok = bounds_client:cancel(Client, {Waited, ~"waited"}),
+         _ = ended(Cancelled),
+         ok = until(fun() -> held(Server, in_flight) =:= 0 end),
+         close(Client),
+         stop(Server)
+     end || Transport <- [http, http2, tcp], Era <- [?STATELESS, ?SESSION]].
+
+%% A call that goes on as a task has answered; its place is the next one's. Who waits for its result
+%% holds none, either.
+a_running_task_holds_no_place(_) ->
+    #{tools := Tools} = Definitions = definitions(),
+    Server = serve(tcp, #{in_flight => 1, queue_ms => 10_000},
+                   Definitions#{tools := [Tool#{task => optional} || Tool <- Tools]}),
+    Client = open(Server, tcp, ?SESSION),
+    #{message := #{~"result" := #{~"task" := #{~"taskId" := Task}}}} =
+        call(Client, ~"tools/call", #{name => ~"wait", task => #{}}),
+    {Handler, _} = running(),
+    Result = send(Client, ~"result", ~"tasks/result", #{taskId => Task}),
+    #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"}),
+    finish(Handler, ~"done"),
+    %% Its change of status comes beside it.
+    [_] = [Message || #{~"id" := ~"result", ~"result" := _} = Message <-
+                          [maps:get(message, reply(Result)) || _ <- [status, result]]],
+    0 = held(Server, in_flight),
+    close(Client),
+    stop(Server).
+
+%% People take their time.
+who_waits_for_its_client_holds_no_place(_) ->
+    #{tools := Tools} = Definitions = definitions(),
+    Ask = #{name => ~"ask", handler => fun
+        (_, #{input := #{~"roots" := _}}) -> ~"asked";
+        (_, _) -> {input_required, #{~"roots" => erlmcp_input:roots()}}
+    end},
+    Server = serve(tcp, #{in_flight => 1, queue => 0}, Definitions#{tools := [Ask | Tools]}),
+    Client = open(Server, tcp, ?SESSION, #{roots => #{}}),
+    Asked = send(Client, ~"ask", ~"tools/call", #{name => ~"ask"}),
+    #{message := #{~"method" := ~"roots/list", ~"id" := Id}} = reply(Asked),
+    #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"}),
+    ok = bounds_client:answer(Client, Id, #{roots => []}),
+    #{message := #{~"id" := ~"ask", ~"result" := _}} = reply(Asked),
+    close(Client),
+    stop(Server).
+
+%% Before a body is read; what a session's client posts may be waited for, and is.
+drained_servers_refuse_on_the_head(_) ->
+    Server = serve(http, #{}, definitions()),
+    In = keep(Server, http),
+    ok = served_on(In),
+    Session = open(Server, http, ?SESSION),
+    {Waiting, Handler} = wait(Session),
+    ok = erlmcp_gate:drain(gate(Server)),
+    #{connection := Socket} = In,
+    {Headers, _} = bounds_client:message(In, 1, ~"tools/list", #{}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", [{~"content-length", ~"1000"} | Headers], ~""),
+    #{status := 503, headers := #{~"retry-after" := _},
+      messages := [#{~"error" := #{~"code" := 1077}}]} = erlmcp_test_http:response(Socket),
+    finish(Handler, ~"accepted before"),
+    #{message := #{~"result" := _}} = reply(Waiting),
+    close(In),
+    stop(Server).
+
+%% A connection gives back what it held itself when it ends.
+connections_leave_nothing(_) ->
+    [begin
+         Server = serve(Transport, #{}, definitions()),
+         %% The process that gives back what the dead held does nothing meanwhile.
+         Looking = [Pid || Pid <- processes(),
+                           proc_lib:translate_initial_call(Pid) =:= {erlmcp_gate_permits, init, 1}],
+         [ok = sys:suspend(Pid) || Pid <- Looking],
+         Client = keep(Server, Transport),
+         [ok = served_on(Client) || _ <- [1, 2]],
+         1 = held(Server, connections),
+         ok = close(Client),
+         ok = until(fun() -> held(Server, connections) =:= 0 end),
+         [] = erlmcp_gate:calls(gate(Server)),
+         [ok = sys:resume(Pid) || Pid <- Looking],
+         stop(Server)
+     end || Transport <- [http, http2, tcp]].
