@@ -25,13 +25,19 @@ Internal.
 -export([init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
-%% Packets until the socket is activated again: those that it has delivered and nobody has looked at
-%% are counted nowhere.
+%% Packets that the socket may deliver before this process looks at them: they are counted nowhere.
+%% It may deliver more before it has delivered all: a socket that stops, and begins again, costs
+%% calls of the system.
 -define(ACTIVE, 16).
-%% Heads that are kept: of a client that has several sessions on a connection, each has its own.
+-define(FEW, 4).
+%% Heads that are kept, and bytes of the longest that is.
 -define(HEADS, 8).
+-define(HEAD, 4_096).
+%% What stands before the id of a session in a head, and the bytes of an id.
+-define(SESSION_FIELD, "\r\nmcp-session-id: ").
+-define(SESSION_ID, 32).
 %% Activations of the socket until it is found out anew how often its client asks.
--define(OFTEN, 6).
+-define(OFTEN, 8).
 %% Bytes that may wait behind a request that is served, in addition to the next one's message.
 -define(BEHIND, 65_536).
 %% Bytes of a body that a stream takes before it asks for more.
@@ -68,15 +74,21 @@ Internal.
     idle_ms :: pos_integer(),
     %% milliseconds in which nothing happens before the process hibernates
     quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer(),
-    %% how often its socket was activated since that was found out
+    %% packets that its socket may still deliver, and how often it was let deliver more since that
+    %% was found out
+    deliveries = ?ACTIVE :: non_neg_integer(),
     activations = 0 :: non_neg_integer(),
     %% what all requests of the connection have in common
     request :: map(),
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
-    %% the heads that came last, of which the next one often is one
+    %% the heads that came last, of which the next one often is one; of a head with the id of a
+    %% session, the octets before and behind the id
     cached = #{} ::
-        #{Octets :: binary() => {erlmcp_httpd_http1_message:head(), Request :: map()}},
+        #{Octets :: binary() | {Before :: binary(), Behind :: binary()} =>
+              {erlmcp_httpd_http1_message:head(), Request :: map()}},
+    %% where the id of a session stood last
+    session_at = none :: none | pos_integer(),
     buffer = <<>> :: binary(),
     %% how many bytes of it were searched for the end of a head
     seen = 0 :: non_neg_integer(),
@@ -123,13 +135,11 @@ loop(Connection) ->
 
 loop(Patience, #connection{parent = Parent, socket = Socket} = Connection) ->
     receive
-        {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> arrived(Bytes, Connection);
+        {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl ->
+            arrived(Bytes, delivered(Connection));
         {{Pid, Id}, Message} when Pid =:= self() -> go_on(info(Id, Message, Connection));
-        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive ->
-            loop(case Connection#connection.paused of
-                     true -> Connection;
-                     false -> read_on(Connection)
-                 end);
+        %% It delivers more when what it has delivered was looked at.
+        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive -> loop(Connection);
         {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             ended({socket_error, closed, 'The socket has been closed.'}, Connection);
         {Tag, Socket, Why} when Tag =:= tcp_error; Tag =:= ssl_error ->
@@ -187,7 +197,7 @@ rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
 %% What it does not need to go on is not kept: the next head is read anew.
 resting(Connection) ->
     ok = erlmcp_connection_cache:forget(),
-    Connection#connection{cached = #{}}.
+    Connection#connection{cached = #{}, session_at = none}.
 
 woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
     case erlang:cancel_timer(Timer) of
@@ -207,6 +217,22 @@ late(#connection{since = Since, buffer = Buffer} = Connection) ->
     end.
 
 %% What it reads.
+
+delivered(#connection{deliveries = Left} = Connection) when Left > ?FEW ->
+    Connection#connection{deliveries = Left - 1};
+delivered(#connection{paused = true} = Connection) ->
+    Connection;
+delivered(#connection{socket = Socket, transport = Transport} = Connection) ->
+    case Transport:setopts(Socket, [{active, ?ACTIVE - ?FEW}]) of
+        ok -> often(Connection#connection{deliveries = ?ACTIVE - 1});
+        {error, Why} -> ended(socket_error(Why), Connection)
+    end.
+
+often(#connection{activations = Count} = Connection) when Count < ?OFTEN ->
+    Connection#connection{activations = Count + 1};
+often(Connection) ->
+    ok = erlmcp_heap:slow_connection(false),
+    Connection#connection{activations = 0, quiet_ms = erlmcp_hibernate_delay:first_ms()}.
 
 arrived(Bytes, #connection{buffer = <<>>} = Connection) ->
     read(Connection#connection{buffer = Bytes});
@@ -242,22 +268,14 @@ received(Socket, Buffer) ->
         Buffer
     end.
 
-next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
+next(#connection{buffer = Buffer, seen = Seen} = Connection) ->
     Patterns = patterns(Connection),
     case erlmcp_httpd_http1_message:split({Buffer, Seen}, Patterns) of
-        {ok, Octets, Behind} when is_map_key(Octets, Cached) ->
-            #{Octets := {Head, Request}} = Cached,
-            request(Head, Request, Behind, Connection);
         {ok, Octets, Behind} ->
-            %% Not the whole of what was read with it.
-            Own = binary:copy(Octets),
-            case erlmcp_httpd_http1_message:parse(Own, Patterns) of
-                {ok, Head} ->
-                    Request = request_of(Head, Connection),
-                    request(Head, Request, Behind,
-                            Connection#connection{cached = cache(Own, {Head, Request}, Cached)});
-                {error, Status} ->
-                    refused(Status, Connection)
+            case cached(Octets, Connection) of
+                {Head, Request} -> request(Head, Request, Behind, Connection);
+                %% Not the whole of what was read with it.
+                none -> parsed(binary:copy(Octets), Behind, Connection)
             end;
         {more, Now} ->
             loop(unfinished(Connection#connection{seen = Now}));
@@ -265,8 +283,85 @@ next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
             refused(Status, Connection)
     end.
 
-cache(Octets, Known, Cached) when map_size(Cached) < ?HEADS -> Cached#{Octets => Known};
-cache(Octets, Known, _) -> #{Octets => Known}.
+parsed(Octets, Behind, Connection) ->
+    case erlmcp_httpd_http1_message:parse(Octets, patterns(Connection)) of
+        {ok, Head} ->
+            Request = request_of(Head, Connection),
+            request(Head, Request, Behind, cache(Octets, Head, Request, Connection));
+        {error, Status} ->
+            refused(Status, Connection)
+    end.
+
+%% A proxy sends requests of many sessions on a connection. A head that differs from one that came
+%% before in the id of its session alone is read as that one.
+cached(Octets, #connection{cached = Cached, session_at = At}) ->
+    case Cached of
+        #{Octets := Known} -> Known;
+        #{} when is_integer(At) -> cached_but_for_session(Octets, Cached, At);
+        #{} -> none
+    end.
+
+cached_but_for_session(Octets, Cached, At) ->
+    case Octets of
+        <<Before:At/binary, Id:?SESSION_ID/binary, Behind/binary>>
+                when is_map_key({Before, Behind}, Cached) ->
+            case is_session_id(Id) of
+                true ->
+                    {Head, Request} = map_get({Before, Behind}, Cached),
+                    {Head, in_session(binary:copy(Id), Request)};
+                false ->
+                    none
+            end;
+        _ ->
+            none
+    end.
+
+cache(Octets, _, _, Connection) when byte_size(Octets) > ?HEAD ->
+    Connection;
+cache(Octets, Head, #{headers := Headers} = Request, #connection{cached = Cached} = Connection) ->
+    Others = case map_size(Cached) < ?HEADS of
+        true -> Cached;
+        false -> #{}
+    end,
+    case session_at(Octets, Headers) of
+        none ->
+            Connection#connection{cached = Others#{Octets => {Head, Request}}};
+        At ->
+            <<Before:At/binary, _:?SESSION_ID/binary, Behind/binary>> = Octets,
+            Connection#connection{cached = Others#{{Before, Behind} => {Head, Request}},
+                                  session_at = At}
+    end.
+
+%% Where the id of a session stands in a head, if it is one that a server may have given.
+session_at(Octets, #{~"mcp-session-id" := <<Id:?SESSION_ID/binary>>}) ->
+    Before = length(?SESSION_FIELD),
+    case is_session_id(Id) andalso binary:match(Octets, Id) of
+        {At, _} when At > Before ->
+            case cowboy_bstr:to_lower(binary:part(Octets, At - Before, Before)) of
+                <<?SESSION_FIELD>> -> At;
+                _ -> none
+            end;
+        _ ->
+            none
+    end;
+session_at(_, _) ->
+    none.
+
+is_session_id(<<C, Id/binary>>) when C >= $a, C =< $z; C >= $A, C =< $Z; C >= $0, C =< $9;
+                                     C =:= $-; C =:= $_ ->
+    is_session_id(Id);
+is_session_id(Id) ->
+    Id =:= <<>>.
+
+in_session(Id, #{headers := Headers} = Request) ->
+    Named = Headers#{~"mcp-session-id" := Id},
+    case Request of
+        #{route := #{envelope := Envelope} = Route} ->
+            Request#{headers := Named,
+                     route := Route#{session := Id, envelope := Envelope#{headers := Named}}};
+        #{} ->
+            Request#{headers := Named}
+    end.
 
 patterns(#connection{options = #{erlmcp := #{http1 := Patterns}}}) -> Patterns.
 
@@ -326,7 +421,7 @@ resumed(#connection{paused = false} = Connection) ->
     Connection;
 resumed(#connection{socket = Socket, transport = Transport} = Connection) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
-        ok -> Connection#connection{paused = false};
+        ok -> Connection#connection{paused = false, deliveries = ?ACTIVE};
         {error, Why} -> ended(socket_error(Why), Connection)
     end.
 
@@ -600,17 +695,6 @@ stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
     case Closing orelse Reason =/= normal orelse Sent =/= all orelse Body =/= none of
         true -> ended(Reason, Rested);
         false -> Rested
-    end.
-
-read_on(#connection{socket = Socket, transport = Transport, activations = Count} = Connection) ->
-    case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
-        ok when Count < ?OFTEN ->
-            Connection#connection{activations = Count + 1};
-        ok ->
-            ok = erlmcp_heap:slow_connection(false),
-            Connection#connection{activations = 0, quiet_ms = erlmcp_hibernate_delay:first_ms()};
-        {error, Why} ->
-            ended(socket_error(Why), Connection)
     end.
 
 %% Its end.
