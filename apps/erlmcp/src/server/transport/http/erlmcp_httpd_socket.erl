@@ -1,12 +1,12 @@
 -module(erlmcp_httpd_socket).
 -moduledoc """
 The sockets of HTTP connections, in the clear and over TLS, which active mode names differently:
-what was agreed on in the handshake, sending, and lingering at the end.
+what was agreed on in the handshake, and lingering at the end.
 
 Internal.
 """.
 
--export([is_http2/1, shown/2, send/3, own/1, linger/3]).
+-export([is_http2/1, shown/2, own/1, linger/3]).
 
 -export_type([socket/0]).
 
@@ -34,11 +34,6 @@ shown(ranch_ssl, Socket) ->
         {error, no_peercert} -> {ok, ~"https", undefined};
         {error, _} = Error -> Error
     end.
-
--doc "Sends on it; the calling process is the one that it belongs to.".
--spec send(module(), socket(), iodata()) -> ok | {error, term()}.
-send(ranch_tcp, Socket, Bytes) -> erlmcp_tcp_send:send(Socket, Bytes);
-send(Transport, Socket, Bytes) -> Transport:send(Socket, Bytes).
 
 -doc "Returns what is left of what was read, without what was read beside it if that is as much.".
 -spec own(binary()) -> binary().

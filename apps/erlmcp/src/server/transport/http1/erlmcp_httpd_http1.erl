@@ -670,7 +670,7 @@ cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_
 cut_up(Piece) -> [Piece].
 
 send(Bytes, #connection{socket = Socket, transport = Transport} = Connection) ->
-    case erlmcp_httpd_socket:send(Transport, Socket, Bytes) of
+    case Transport:send(Socket, Bytes) of
         ok -> ok;
         {error, Why} -> ended(socket_error(Why), Connection)
     end.

@@ -119,7 +119,7 @@ received(_, _) -> other.
 
 -doc false.
 write({Socket, _, _} = Channel, Bytes) ->
-    case erlmcp_tcp_send:send(Socket, Bytes) of
+    case gen_tcp:send(Socket, Bytes) of
         ok ->
             watch(Channel, iolist_size(Bytes));
         {error, timeout} = Error ->
