@@ -203,7 +203,7 @@ check(_, _, #{check := false}) ->
 check(Schema, Index, #{schemas := Documents} = Options) ->
     {_, #{dialect := Dialect}} = erlmcp_schema_index:find(erlmcp_schema_index:root(Index), Index),
     Uri = erlmcp_schema_dialect:uri(Dialect),
-    Compiled = case {Options, erlmcp_schema_dialect:document(Uri)} of
+    Compiled = case {Options, erlmcp_schema_meta:document(Uri)} of
         {#{metaschemas := #{Uri := Kept}}, _} -> Kept;
         {_, {ok, Document}} -> metaschema(Document, #{});
         {_, error} -> metaschema(map_get(Uri, Documents), Documents)
@@ -227,8 +227,8 @@ program that compiles many schemas keeps them.
 -spec metaschemas() -> #{Uri :: binary() => compiled()}.
 metaschemas() ->
     #{Uri => metaschema(Document, #{})
-      || Uri <- erlmcp_schema_dialect:uris(),
-         {ok, Document} <- [erlmcp_schema_dialect:document(Uri)]}.
+      || Uri <- erlmcp_schema_meta:uris(),
+         {ok, Document} <- [erlmcp_schema_meta:document(Uri)]}.
 
 -doc """
 Validates a value. The errors come in the order of the schema's keywords, at most `max_errors` of
