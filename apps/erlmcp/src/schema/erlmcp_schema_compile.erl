@@ -102,7 +102,6 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
     {Schema, Sought} = erlmcp_schema_unevaluated:resolved(Known, Dialect),
     {Checks, Finders} = lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, lists:append([
         erlmcp_schema_value:parts(Schema, Context),
-        [erlmcp_schema_members:part(Schema, Context)],
         erlmcp_schema_object:parts(Schema, Context),
         erlmcp_schema_array:parts(Schema, Context),
         erlmcp_schema_logic:parts(Schema, Context),

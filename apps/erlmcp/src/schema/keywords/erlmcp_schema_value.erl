@@ -56,7 +56,7 @@ unless_passed(Check, Find) ->
 %% The common check for the type and its most frequent companions.
 fused(#{~"type" := ~"object"} = Schema) ->
     %% The members' check refuses values that are not objects.
-    {[], [~"type" || erlmcp_schema_members:has_check(Schema)]};
+    {[], [~"type" || erlmcp_schema_object:has_check(Schema)]};
 fused(#{~"type" := ~"array"} = Schema) ->
     {[], [~"type" || erlmcp_schema_array:has_items(Schema)]};
 fused(#{~"type" := ~"string"} = Schema) when is_map_key(~"minLength", Schema);
