@@ -18,10 +18,16 @@ Internal.
             audience := resource | [binary()], algorithms := [binary()], types := [binary()],
             leeway_s := non_neg_integer()}}
     | {introspection, #{uri := binary(), issuer := binary(),
-                        client := erlmcp_introspection:client(), cache_s := non_neg_integer(),
+                        client := introspecting_client(), cache_s := non_neg_integer(),
                         audience := resource | [binary()]}}
     | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
     | {verify, fun((binary(), erlmcp_listen:request()) -> term())}.
+-doc """
+The client that asks an authorization server about a token, with a secret, or with a key of its own
+for `private_key_jwt`. `settings` has that key and its algorithm.
+""".
+-type introspecting_client() :: #{client := erlmcp_oauth_client_authentication:client(),
+                                  settings := map()}.
 -doc "A question to another machine: the keys of a source, or whether a source knows a token.".
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
