@@ -5,7 +5,7 @@ only writer of its record. It outlives the connection that asked for the task, a
 it: when the call has answered, is cancelled, or the task has expired.
 
 What the call asks the client is kept in the record until it is answered (`update/2`). A client of
-2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
+2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent the requests themselves; if
 several wait, the last one, whose stream is the likeliest to be there still. All of them are told
 what was answered: they may have been the last one before.
 

@@ -15,6 +15,9 @@ Internal.
 
 -export_type([tables/0]).
 
+%% Milliseconds between two looks at a task that runs on another node.
+-define(LOOK, 1000).
+
 -doc "The store of a server's tasks, and the processes of those that run here.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 
@@ -81,12 +84,76 @@ before it.
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
-    erlmcp_task_waiter:await(Id, Context, Owner, Instance);
+    await(Id, Context, Owner, Instance);
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
         operate(Operation, Call, erlmcp_call_report:owned(Owner, Context), Instance)
     end).
+
+%% Waits for the end of a task, and returns what the task's own call would have been answered. The
+%% waiting call is meanwhile the way of the task's requests to the client: the requests go out on its
+%% stream, and the answers go to the task. It has no deadline except the task's own, and it ends with
+%% its owner or when its client cancels it; the task does not end with it.
+await(Id, Context, Owner, Instance) ->
+    maybe
+        {ok, Task} ?= find(Id, Context, Instance),
+        case {erlmcp_task_view:is_over(Task), process(Id, Instance)} of
+            {true, _} ->
+                erlmcp_task_view:outcome(Task);
+            {false, {ok, Process}} ->
+                Monitor = monitor(process, Process),
+                ok = erlmcp_task_process:wait(Process),
+                ok = wait(Id, Owner, Process, Monitor, #{}),
+                await(Id, Context, Owner, Instance);
+            {false, error} ->
+                ok = look_later(Task),
+                await(Id, Context, Owner, Instance)
+        end
+    end.
+
+%% The process of a task that is here has ended just now.
+look_later(#{node := Node}) when Node =:= node() -> ok;
+look_later(_) -> timer:sleep(?LOOK).
+
+wait(Id, Owner, Process, Monitor, Sent) ->
+    receive
+        {'DOWN', Monitor, process, _, _} ->
+            ok;
+        {erlmcp_task, {ask, Requests}} ->
+            New = maps:without(maps:values(Sent), Requests),
+            Asked = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
+            wait(Id, Owner, Process, Monitor, maps:merge(Sent, Asked));
+        {erlmcp_task, {answered, Keys}} ->
+            %% On another stream.
+            Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
+            ok = withdraw(Answered, Owner),
+            wait(Id, Owner, Process, Monitor, maps:without(Answered, Sent));
+        {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
+            {Key, Rest} = maps:take(Request, Sent),
+            ok = answered(Key, Outcome, Process),
+            wait(Id, Owner, Process, Monitor, Rest);
+        {erlmcp_task, {notification, _, _} = Notification} ->
+            ok = erlmcp_call_messages:pass_on(Owner, Notification),
+            wait(Id, Owner, Process, Monitor, Sent)
+    end.
+
+ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
+    erlmcp_input_rounds:send(Method, erlmcp_task_view:related(Id, Params), Id, Owner).
+
+withdraw(Requests, Owner) ->
+    lists:foreach(fun(Request) ->
+        erlmcp_call_messages:withdraw(Owner, Request)
+    end, Requests).
+
+answered(Key, {ok, Answer}, Process) when is_map(Answer) ->
+    _ = erlmcp_task_process:update(Process, #{Key => Answer}),
+    ok;
+answered(_, {error, Reason}, _) when is_atom(Reason) ->
+    %% No answer: this stream cannot ask. Another one may.
+    ok;
+answered(Key, _, Process) ->
+    erlmcp_task_process:refused(Process, Key).
 
 operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
