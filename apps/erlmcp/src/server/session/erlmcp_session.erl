@@ -1,7 +1,7 @@
 -module(erlmcp_session).
 -moduledoc """
 An HTTP session of the older revisions: a row in the instance's table, which its requests read, and
-a process from when it is needed first (`m:erlmcp_session_sup`). That owns the session's running
+a process from when it is needed first (`process/2`). That owns the session's running
 calls, since there a lost connection does not cancel a call, and has its streams, which outlive
 connections (`m:erlmcp_session_streams`). Requests do not pass through it, nor do the answers of
 calls that say nothing before.
@@ -18,7 +18,8 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/3, reserve/5, sweep/1, delete/2, close/1, subscribe/2, unsubscribe/2]).
+-export([open/3, reserve/5, process/2, sweep/1, delete/2, close/1]).
+-export([subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([cancel/2, response/3]).
 -export([start_link/4]).
@@ -103,6 +104,28 @@ make_room(Of, Instance) ->
             used ->
                 make_room(Of, Instance)
         end
+    end.
+
+-doc """
+Returns the process of a session, which is started where the session has none yet; `ended` if the
+session has ended.
+""".
+-spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
+process(Id, Instance) ->
+    case erlmcp_session_table:lookup(Id, Instance) of
+        {ok, none, Session, Flow} -> start(Id, Session, Flow, Instance);
+        {ok, Pid, _, _} -> {ok, Pid};
+        error -> ended
+    end.
+
+start(Id, Session, Flow, Instance) ->
+    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session, Flow], Instance) of
+        {ok, Pid} when is_pid(Pid) -> {ok, Pid};
+        %% Another request started the process first, or has just ended the session.
+        {ok, undefined} -> process(Id, Instance)
+    catch
+        %% The server starts or stops.
+        exit:_ -> ended
     end.
 
 -doc "Ends the sessions that are over: without a process and idle, or never used for too long.".

@@ -49,8 +49,8 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
     Rest = maps:without([task, permit, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
-    {ok, Process} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
-                                          [fun() -> Running end, Task, Session]),
+    {ok, Process} = erlmcp_on_demand_sup:start_child(tasks, [fun() -> Running end, Task, Session],
+                                                     Instance),
     case erlmcp_task_process:open(Process) of
         ok ->
             {ok, erlmcp_task_view:created(Task, Context)};
