@@ -217,7 +217,7 @@ A resource. Its fields in addition to those of every `t:definition/0`:
 
 - `uri`: the URI, unlike that of any other resource of the server; required.
 - `name`: a name for programs; required.
-- `mime_type`, `size`, `annotations`: what a client is told about the contents.
+- `mime_type`, `size`, `annotations`: shown to clients, about the contents.
 - `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
   them to others (`private`).
 - `ui`: what a view asks of its sandbox (MCP Apps).
@@ -226,8 +226,8 @@ A resource. Its fields in addition to those of every `t:definition/0`:
     uri := binary(),
     name := binary(),
     handler => handler(),
-    size => non_neg_integer(),
     mime_type => binary(),
+    size => non_neg_integer(),
     annotations => map(),
     ttl_ms => non_neg_integer(),
     cache_scope => public | private,
@@ -245,10 +245,15 @@ A resource. Its fields in addition to those of every `t:definition/0`:
 }.
 
 -doc """
-A resource template. Its fields are those of a resource (`t:resource/0`) except `uri` and `size`,
-and these:
+A resource template. Its fields in addition to those of every `t:definition/0`:
 
-- `uri_template`: an RFC 6570 template; required.
+- `uri_template`: an RFC 6570 template, unlike that of any other resource template of the server;
+  required.
+- `name`: a name for programs; required.
+- `mime_type`, `annotations`: shown to clients, about the contents.
+- `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
+  them to others (`private`).
+- `ui`: what a view asks of its sandbox (MCP Apps).
 - `complete`: values of the variables, by their names: a list, or a fun of what has been typed and
   the context.
 """.
@@ -256,12 +261,12 @@ and these:
     uri_template := binary(),
     name := binary(),
     handler => handler(),
-    complete => #{atom() | binary() => [binary()] | fun((binary(), context()) -> term())},
     mime_type => binary(),
     annotations => map(),
     ttl_ms => non_neg_integer(),
     cache_scope => public | private,
     ui => map(),
+    complete => #{atom() | binary() => [binary()] | fun((binary(), context()) -> term())},
     title => binary(), description => binary(), icons => [map()], meta => map(),
     visible => fun((principal()) -> boolean()),
     scopes => [scope()],
@@ -481,8 +486,8 @@ The state and the counts of a server, as `info/1` returns them.
   `resource_exhausted` or `service_unavailable`.
 - `connections`: open connections of the listeners.
 - `sessions`: open sessions on HTTP and HTTP+SSE.
-- `in_flight`: requests that run. `places`: how many the machine carries. `waiting`: requests that
-  wait for a place.
+- `in_flight`: requests that run. `concurrency_limit`: how many may run at once now. `waiting`:
+  requests that wait for their turn.
 - `cache`: results that the server keeps, see `t:cache_info/0`.
 - `error_budget`: see `t:error_budget/0`.
 - `mounts`: the mounted servers, and whether each runs.
@@ -490,7 +495,8 @@ The state and the counts of a server, as `info/1` returns them.
 -type info() :: #{
     state := open | refusal_name(),
     connections := non_neg_integer(), sessions := non_neg_integer(),
-    in_flight := non_neg_integer(), places := pos_integer(), waiting := non_neg_integer(),
+    in_flight := non_neg_integer(), concurrency_limit := pos_integer(),
+    waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
@@ -748,7 +754,7 @@ seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
       connections => erlmcp_gate:held(Gate, connections),
       sessions => erlmcp_session_table:count(Instance),
       in_flight => erlmcp_gate:held(Gate, in_flight),
-      places => erlmcp_gate:limit(Gate),
+      concurrency_limit => erlmcp_gate:limit(Gate),
       waiting => erlmcp_gate:held(Gate, waiting),
       cache => erlmcp_result_cache:info(Instance),
       error_budget => erlmcp_error_budget:report(Budget),

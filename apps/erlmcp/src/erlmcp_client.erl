@@ -177,7 +177,8 @@ The state and the counts of a client, as `info/1` returns them.
 """.
 -type info() :: #{
     revision => erlmcp:revision(), session => boolean(),
-    calls := non_neg_integer(), dropped_notifications := non_neg_integer(), cache := map()
+    calls := non_neg_integer(), dropped_notifications := non_neg_integer(),
+    cache := #{entries := non_neg_integer(), bytes := non_neg_integer()}
 }.
 
 -doc """
@@ -206,7 +207,8 @@ The options of one call.
     | {call_tool, Name :: binary(), Arguments :: map()}
     | {read_resource, Uri :: binary()}
     | {get_prompt, Name :: binary(), Arguments :: map()}
-    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()}, Known :: map()}
+    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()},
+       Arguments :: map()}
     | {request, Method :: binary(), Params :: map()}
     | {task, get | await | cancel, Task :: map()}.
 -doc "The kinds of lists.".
@@ -457,18 +459,18 @@ what has been typed so far.
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
 -doc """
-Returns completions as `complete/3` does, with options. `known` has the values of other arguments,
-for servers since 2025-06-18.
+Returns completions as `complete/3` does, with options. `arguments` has the values of the other
+arguments that are already chosen, for servers since 2025-06-18.
 """.
 -spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
-               call_options() | #{known => #{binary() => binary()}}) -> result().
+               call_options() | #{arguments => #{binary() => binary()}}) -> result().
 complete(Client, Of, Argument, Options) ->
     Reference = case Of of
         {prompt, Name} -> #{type => ~"ref/prompt", name => Name};
         {resource, Uri} -> #{type => ~"ref/resource", uri => Uri}
     end,
-    run({complete, Reference, Argument, maps:get(known, Options, #{})}, Client,
-        maps:remove(known, Options)).
+    run({complete, Reference, Argument, maps:get(arguments, Options, #{})}, Client,
+        maps:remove(arguments, Options)).
 
 -doc """
 Checks that the server answers. In 2026-07-28, which has no ping, `server/discover` is sent.

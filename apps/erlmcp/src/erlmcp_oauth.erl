@@ -71,7 +71,7 @@ Options of a login.
     idp => #{token_endpoint := binary(), client_id := binary(), client_secret => secret(),
              id_token := secret()},
     dpop => boolean(),
-    store => {module(), term()},
+    store => {module(), map()},
     allow_hosts => allow_hosts(),
     tls => [ssl:tls_client_option()],
     login_timeout => pos_integer()

@@ -34,7 +34,8 @@ update(Task, {Module, State}) ->
     Module:update(Task, State).
 
 -doc "Calls `c:erlmcp_task_store:list/4`.".
--spec list(erlmcp_task_store:owner(), erlmcp_task_store:place() | first, pos_integer(), store()) ->
+-spec list(erlmcp_task_store:owner(), erlmcp_task_store:position() | first, pos_integer(),
+           store()) ->
     {[erlmcp_task_store:task()], More :: boolean()}.
 list(Owner, After, Count, {Module, State}) ->
     Module:list(Owner, After, Count, State).
