@@ -256,7 +256,7 @@ ok
 validate(Value, #compiled{table = Table, max_steps = Steps} = Compiled) ->
     Check = element(1, Table),
     try Check(Value, Table, Steps) of
-        Left when Left >= 0 -> ok;
+        Balance when Balance >= 0 -> ok;
         _ -> {error, errors(Value, Compiled)}
     catch
         throw:budget -> {error, budget};
@@ -270,7 +270,7 @@ errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
     catch
         throw:{full, Run} -> erlmcp_schema_run:errors(Run);
         throw:{halt, Error} -> [Error];
-        %% Where a schema is only asked whether the value passes (`not`, `contains`).
+        %% The pattern is in a schema that only needs a yes or no (`not`, `contains`).
         throw:pattern -> [{halted, none, Value, [], []}];
         throw:budget -> budget
     end.

@@ -5,8 +5,8 @@ subschemas inside it. Pure.
 
 The numbered places are the targets of references, and the places that stand apart. They are called
 through the table and never contained, and a fun contains any other fun once. So the funs grow with
-the schema, even when they are copied, as into a persistent term; and a schema may refer to itself. A
-reference that leads back to itself without going deeper into the instance is refused, since no
+the schema, even when they are copied, as into a persistent term; and a schema may refer to itself.
+A reference that leads back to itself without going deeper into the instance is refused, since no
 validation would end.
 
 Internal.
@@ -97,9 +97,9 @@ pair(#place{schema = false}, _) ->
     erlmcp_schema_run:refuse();
 pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
     Context = Context0#{place => Place},
-    Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
-                        erlmcp_schema_dialect:effective(Whole, Dialect)),
-    {Schema, Sought} = erlmcp_schema_unevaluated:resolved(Known, Dialect),
+    Keywords = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
+                           erlmcp_schema_dialect:effective(Whole, Dialect)),
+    {Schema, Sought} = erlmcp_schema_unevaluated:resolved(Keywords, Dialect),
     {Checks, Finders} = lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, lists:append([
         erlmcp_schema_value:parts(Schema, Context),
         erlmcp_schema_object:parts(Schema, Context),
@@ -113,7 +113,7 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
         [] ->
             {erlmcp_schema_run:all(Checks), unless_passed(Find, Schema, Context)};
         Last ->
-            %% These keywords need to know what the others evaluated, which only finders do.
+            %% These keywords depend on what the others evaluated, which only finders record.
             Finder = asking(erlmcp_schema_run:in_turn([Find | Last])),
             Check = fun(V, Table, Budget) ->
                 Holds = fun(Run) -> Finder(V, [], [], Run) end,
@@ -122,7 +122,8 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
             {Check, Finder}
     end.
 
-%% Evaluations of adjacent schemas do not count in this one; its own count in those around it.
+%% The evaluations of adjacent schemas do not count in this one. Its own evaluations count in the
+%% schemas around it.
 asking(Find) ->
     fun(V, I, S, #run{evaluated = Before} = Run) ->
         #run{evaluated = Evaluated} = Found = Find(V, I, S, Run#run{evaluated = #{}}),
@@ -135,10 +136,10 @@ unless_passed(Find, Schema, #{place := Place} = Context)
         when is_map_key(~"anyOf", Schema); is_map_key(~"oneOf", Schema) ->
     {Check, _} = numbered(number(Place, Context), Context),
     fun
-        (V, I, S, #run{evaluated = unasked} = Run) ->
+        (V, I, S, #run{evaluated = off} = Run) ->
             case erlmcp_schema_run:passes(Check, V, Run) of
-                {true, Left} -> Left;
-                {false, Left} -> Find(V, I, S, Left)
+                {true, Next} -> Next;
+                {false, Next} -> Find(V, I, S, Next)
             end;
         (V, I, S, Run) ->
             Find(V, I, S, Run)
@@ -167,7 +168,7 @@ reference(Keyword, #{place := Place, index := Index} = Context) ->
     end,
     {[Check], [Finder]}.
 
-%% Returns the numbered places in their order, the root first, and their numbers.
+%% The numbered places in their order, the root first, and their numbers.
 numbered_places(Index, Limit) ->
     Root = erlmcp_schema_place:root(Index),
     {1, Start, New} = with_number(Root, #graph{}),

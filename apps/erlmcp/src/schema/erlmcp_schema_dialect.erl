@@ -65,18 +65,18 @@ standard(Draft) ->
 
 custom(#{~"$vocabulary" := Vocabularies}, #dialect{draft = Draft} = Dialect)
         when is_map(Vocabularies), Draft =/= draft_07 ->
-    Known = maps:fold(fun(Uri, Required, Names) ->
+    Included = maps:fold(fun(Uri, Required, Names) ->
         case vocabulary(Uri, Draft) of
             unknown when Required -> throw({unsupported_vocabulary, Uri});
             unknown -> Names;
             Name -> [Name | Names]
         end
     end, [core], Vocabularies),
-    Formats = case lists:member(format_assertion, Known) of
+    Formats = case lists:member(format_assertion, Included) of
         true -> asserted;
         false -> annotated
     end,
-    Dialect#dialect{keywords = keywords(Known, Draft), formats = Formats};
+    Dialect#dialect{keywords = keywords(Included, Draft), formats = Formats};
 custom(_, Dialect) ->
     Dialect.
 

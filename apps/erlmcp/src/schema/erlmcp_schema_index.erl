@@ -152,9 +152,9 @@ names(Schema, {Uri, Pointer}, Dialect, #index{resources = Resources} = Index) ->
         {[], []} ->
             Index;
         {New, NewDynamic} ->
-            Known = Resource#{anchors := with(New, Pointer, Anchors),
-                              dynamic := with(NewDynamic, Pointer, Dynamic)},
-            Index#index{resources = Resources#{Uri := Known}}
+            Anchored = Resource#{anchors := with(New, Pointer, Anchors),
+                                 dynamic := with(NewDynamic, Pointer, Dynamic)},
+            Index#index{resources = Resources#{Uri := Anchored}}
     end.
 
 with(Names, Pointer, Map) ->

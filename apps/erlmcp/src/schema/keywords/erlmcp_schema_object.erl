@@ -72,13 +72,13 @@ rest(Schema, Context) ->
 %% The common check. `any` stands for members without a check, `none` for forbidden members.
 check(Properties, Required, Patterns, Rest, Schema) ->
     {Any, _} = erlmcp_schema_run:pass(),
-    Known = names(Properties),
+    Declared = names(Properties),
     Needed = #{Name => true || Name <- Required},
     Constants = constants(Schema),
     {First, Others} = lists:partition(
         fun({Name, _, _}) -> is_map_key(Name, Constants) end,
         lists:sort([{Name, is_map_key(Name, Needed), Check} || {Name, {Check, _}} <- Properties]
-            ++ [{Name, true, Any} || Name <- Required, not is_map_key(Name, Known)])),
+            ++ [{Name, true, Any} || Name <- Required, not is_map_key(Name, Declared)])),
     Named = First ++ Others,
     Matching = [{Pattern, Check} || {Pattern, _, {Check, _}} <- Patterns],
     Only = case Schema of
@@ -86,13 +86,13 @@ check(Properties, Required, Patterns, Rest, Schema) ->
         #{} -> false
     end,
     case Rest of
-        _ when Matching =/= [] -> full(Named, Known, Matching, additional(Rest), Only);
+        _ when Matching =/= [] -> full(Named, Declared, Matching, additional(Rest), Only);
         [{_, Sub, {Check, _}}] when Sub =/= true, Sub =/= #{}, Sub =/= false, Named =:= [] ->
             every(Check, Only);
         [{_, Sub, _}] when Sub =/= true, Sub =/= #{}, Sub =/= false ->
-            full(Named, Known, [], additional(Rest), Only);
-        [{_, false, _}] when map_size(Known) =:= length(Named) -> closed(Named, Only);
-        [{_, false, _}] -> full(Named, Known, [], none, Only);
+            full(Named, Declared, [], additional(Rest), Only);
+        [{_, false, _}] when map_size(Declared) =:= length(Named) -> closed(Named, Only);
+        [{_, false, _}] -> full(Named, Declared, [], none, Only);
         _ -> open(Named, Only)
     end.
 
@@ -116,7 +116,7 @@ every(Check, Only) ->
 
 values([Value | Values], Check, Table, Budget) ->
     case Check(Value, Table, Budget) of
-        Left when Left >= 0 -> values(Values, Check, Table, Left);
+        Balance when Balance >= 0 -> values(Values, Check, Table, Balance);
         Failed -> Failed
     end;
 values([], _, _, Budget) ->
@@ -134,14 +134,14 @@ open(Named, Only) ->
 
 named([{Name, _, Check} | Named], [{Name, Value} | Members], V, Table, Budget) ->
     case Check(Value, Table, Budget) of
-        Left when Left >= 0 -> named(Named, Members, V, Table, Left);
+        Balance when Balance >= 0 -> named(Named, Members, V, Table, Balance);
         Failed -> Failed
     end;
 named([{Name, Required, Check} | Named], Members, V, Table, Budget) ->
     case V of
         #{Name := Value} ->
             case Check(Value, Table, Budget) of
-                Left when Left >= 0 -> named(Named, Members, V, Table, Left);
+                Balance when Balance >= 0 -> named(Named, Members, V, Table, Balance);
                 Failed -> Failed
             end;
         #{} when Required -> bnot Budget;
@@ -163,14 +163,14 @@ closed(Named, Only) ->
 %% `Other` counts the members that were not found among the named ones.
 only([{Name, _, Check} | Named], [{Name, Value} | Members], V, Other, Table, Budget) ->
     case Check(Value, Table, Budget) of
-        Left when Left >= 0 -> only(Named, Members, V, Other - 1, Table, Left);
+        Balance when Balance >= 0 -> only(Named, Members, V, Other - 1, Table, Balance);
         Failed -> Failed
     end;
 only([{Name, Required, Check} | Named], Members, V, Other, Table, Budget) ->
     case V of
         #{Name := Value} ->
             case Check(Value, Table, Budget) of
-                Left when Left >= 0 -> only(Named, Members, V, Other - 1, Table, Left);
+                Balance when Balance >= 0 -> only(Named, Members, V, Other - 1, Table, Balance);
                 Failed -> Failed
             end;
         #{} when Required -> bnot Budget;
@@ -184,34 +184,35 @@ only([], _, _, _, _, Budget) -> bnot Budget.
 order(V) when map_size(V) >= ?TINY, map_size(V) =< ?SMALL -> maps:to_list(V);
 order(_) -> [].
 
-full(Named, Known, Patterns, Rest, Only) ->
+full(Named, Declared, Patterns, Rest, Only) ->
     Cost = length(Named),
     Each = length(Patterns) + 1,
     fun
         (V, Table, Budget) when is_map(V) ->
             case named(Named, order(V), V, Table, spend(Cost, Budget)) of
-                Left when Left >= 0 ->
-                    others(maps:to_list(V), Known, Patterns, Rest, Table,
-                           spend(Each * map_size(V), Left));
+                Balance when Balance >= 0 ->
+                    others(maps:to_list(V), Declared, Patterns, Rest, Table,
+                           spend(Each * map_size(V), Balance));
                 Failed -> Failed
             end;
         (_, _, Budget) when Only -> bnot Budget;
         (_, _, Budget) -> Budget
     end.
 
-others([{Name, Value} | Members], Known, Patterns, Rest, Table, Budget) ->
-    case matching(Patterns, Name, Value, Table, Budget, is_map_key(Name, Known)) of
-        {true, Left} when Left >= 0 ->
-            others(Members, Known, Patterns, Rest, Table, Left);
+others([{Name, Value} | Members], Declared, Patterns, Rest, Table, Budget) ->
+    case matching(Patterns, Name, Value, Table, Budget, is_map_key(Name, Declared)) of
+        {true, Balance} when Balance >= 0 ->
+            others(Members, Declared, Patterns, Rest, Table, Balance);
         {true, Failed} ->
             Failed;
-        {false, Left} when Rest =:= any ->
-            others(Members, Known, Patterns, Rest, Table, Left);
-        {false, Left} when Rest =:= none ->
-            bnot Left;
+        {false, Balance} when Rest =:= any ->
+            others(Members, Declared, Patterns, Rest, Table, Balance);
+        {false, Balance} when Rest =:= none ->
+            bnot Balance;
         {false, Before} ->
             case Rest(Value, Table, Before) of
-                Left when Left >= 0 -> others(Members, Known, Patterns, Rest, Table, Left);
+                Balance when Balance >= 0 ->
+                    others(Members, Declared, Patterns, Rest, Table, Balance);
                 Failed -> Failed
             end
     end;
@@ -222,7 +223,7 @@ matching([{Pattern, Check} | Patterns], Name, Value, Table, Budget, Evaluated) -
     case erlmcp_schema_pattern:match(Name, Pattern, Budget) of
         Matched when Matched >= 0 ->
             case Check(Value, Table, Matched) of
-                Left when Left >= 0 -> matching(Patterns, Name, Value, Table, Left, true);
+                Balance when Balance >= 0 -> matching(Patterns, Name, Value, Table, Balance, true);
                 Failed -> {true, Failed}
             end;
         Unmatched ->
@@ -246,7 +247,7 @@ finder(Properties, Required, Rest, Schema) ->
     Cost = length(Properties) + length(Required),
     Only = maps:get(~"type", Schema, any) =:= ~"object",
     fun
-        (V, I, S, #run{evaluated = unasked} = Run) when is_map(V) ->
+        (V, I, S, #run{evaluated = off} = Run) when is_map(V) ->
             properties(Properties, V, map_size(V), I, [~"properties" | S], Required, Rest,
                        spent(Cost, Run));
         (V, I, S, Run) when is_map(V) ->
@@ -288,11 +289,11 @@ pattern_finder(Pattern, Text, Find) ->
             Below = [Text, ~"patternProperties" | S],
             lists:foldl(fun({Name, Value}, Sum) ->
                 case matches(Name, Pattern, Sum) of
-                    {true, Left} ->
+                    {true, Next} ->
                         Inside = fun(Before) -> Find(Value, [Name | I], Below, Before) end,
-                        inside(Inside, #{Name => true}, Left);
-                    {false, Left} ->
-                        Left
+                        inside(Inside, #{Name => true}, Next);
+                    {false, Next} ->
+                        Next
                 end
             end, spent(map_size(V), Run), sorted(V));
         (_, _, _, Run) ->
@@ -305,8 +306,8 @@ matches(Name, Pattern, Run) ->
 
 rest_finder([], _, _) ->
     erlmcp_schema_run:in_turn([]);
-rest_finder([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
-    Names = lists:sort(maps:keys(Known)),
+rest_finder([{Keyword, Sub, {_, Find}}], Declared, Patterns) ->
+    Names = lists:sort(maps:keys(Declared)),
     Other = case Sub of
         false -> fun(V, [Name | I], S, Run) -> fail(closed, {Name, Names}, V, I, S, Run) end;
         _ -> Find
@@ -315,7 +316,7 @@ rest_finder([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
         (V, I, S, Run) when is_map(V) ->
             Each = fun(Before) ->
                 Unnamed = [Member || {Name, _} = Member <- maps:to_list(V),
-                                     not is_map_key(Name, Known)],
+                                     not is_map_key(Name, Declared)],
                 unnamed(lists:sort(Unnamed), Patterns, Other, I, [Keyword | S], Before)
             end,
             inside(Each, all, spent(map_size(V), Run));
@@ -325,18 +326,18 @@ rest_finder([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
 
 unnamed([{Name, Value} | Members], Patterns, Find, I, S, Run) ->
     case is_matched(Name, Patterns, Run) of
-        {true, Left} ->
-            unnamed(Members, Patterns, Find, I, S, Left);
-        {false, Left} ->
-            unnamed(Members, Patterns, Find, I, S, Find(Value, [Name | I], S, Left))
+        {true, Next} ->
+            unnamed(Members, Patterns, Find, I, S, Next);
+        {false, Next} ->
+            unnamed(Members, Patterns, Find, I, S, Find(Value, [Name | I], S, Next))
     end;
 unnamed([], _, _, _, _, Run) ->
     Run.
 
 is_matched(Name, [Pattern | Patterns], Run) ->
     case matches(Name, Pattern, Run) of
-        {true, Left} -> {true, Left};
-        {false, Left} -> is_matched(Name, Patterns, Left)
+        {true, Next} -> {true, Next};
+        {false, Next} -> is_matched(Name, Patterns, Next)
     end;
 is_matched(_, [], Run) ->
     {false, Run}.
@@ -403,7 +404,7 @@ both(Parts) ->
 
 each_name([Name | Names], Check, Table, Budget) ->
     case Check(Name, Table, Budget) of
-        Left when Left >= 0 -> each_name(Names, Check, Table, Left);
+        Balance when Balance >= 0 -> each_name(Names, Check, Table, Balance);
         Failed -> Failed
     end;
 each_name([], _, _, Budget) ->
@@ -414,10 +415,10 @@ dependent_names(Keyword, Name, Names, Context) ->
     Cost = length(Needed),
     Check = fun
         (V, _, Budget) when is_map_key(Name, V) ->
-            Left = spend(Cost, Budget),
+            Balance = spend(Cost, Budget),
             case lists:all(fun(Other) -> is_map_key(Other, V) end, Needed) of
-                true -> Left;
-                false -> bnot Left
+                true -> Balance;
+                false -> bnot Balance
             end;
         (_, _, Budget) ->
             Budget
