@@ -25,8 +25,8 @@ Internal.
 -opaque handle() :: #{settings := erlmcp_bearer_options:settings(),
                       tables := erlmcp_bearer_tables:tables()}.
 -doc """
-The process to tell when a request can go on. It gets `{Tag, {erlmcp_bearer, Reference, Outcome}}`,
-and passes the inner tuple to `awaited/3`.
+The process that is told when a request can go on. It gets
+`{Tag, {erlmcp_bearer, Reference, Outcome}}`, and passes the inner tuple to `awaited/3`.
 """.
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
@@ -146,8 +146,8 @@ is_token(Token) ->
                                  [{capture, none}, dollar_endonly]).
 
 %% Checks that the sender may use the token, by its key (DPoP) or by the certificate of the
-%% connection, and returns the nonce to use next if there is a new one. A proof serves once, and is
-%% used up here; so it is checked last.
+%% connection. Returns the nonce to use next if there is a new one. A proof serves once, and is used
+%% up here; so it is checked last.
 check_binding(_, _, unknown, _, _, _) ->
     {error, erlmcp_bearer_failure:invalid(~"the token has a binding that is not supported here")};
 check_binding(Scheme, Token, Bindings, Request, Settings, Tables) ->

@@ -42,8 +42,8 @@ Internal.
 -define(RETRY_MS, 2_000).
 -define(SWEEP_MS, 5_000).
 -define(LOG_MS, 60_000).
-%% Bounds on an issuer's `max-age`: withdrawn keys must go soon, and the issuer must not be asked all
-%% the time. The third is for issuers without a `max-age`.
+%% Bounds on an issuer's `max-age`, since withdrawn keys must go soon and the issuer must not be
+%% asked all the time. The third value is for issuers without a `max-age`.
 -define(LEAST_FRESH_S, 60).
 -define(MOST_FRESH_S, 3600).
 -define(FRESH_S, 600).

@@ -1,7 +1,7 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
-The nonces that proofs of possession must have: that of the current period of five minutes, or of
-the one before. Nonces are not stored, but computed from their period and a secret.
+The nonces that proofs of possession must have: the nonce of the current period of five minutes, or
+of the period before. Nonces are not stored, but computed from their period and a secret.
 
 Source: RFC 9449, section 9.
 
@@ -38,8 +38,8 @@ is_known(Secret, Nonce, Now) when is_binary(Nonce) ->
 is_known(_, _, _) ->
     false.
 
-is(Nonce, Known) ->
-    byte_size(Nonce) =:= byte_size(Known) andalso crypto:hash_equals(Nonce, Known).
+is(Nonce, Expected) ->
+    byte_size(Nonce) =:= byte_size(Expected) andalso crypto:hash_equals(Nonce, Expected).
 
 nonce(Secret, Time) ->
     erlmcp_base64url:encode(crypto:macN(hmac, sha256, Secret, <<Time:64>>, 16)).
