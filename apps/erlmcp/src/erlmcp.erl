@@ -305,7 +305,7 @@ A prompt. Its fields in addition to those of every `t:definition/0`:
 
 -doc """
 A skill: instructions for agents, with their files. Files are named by their paths in the skill,
-with `/` between folders. One of these is given:
+with `/` between folders. Give one of these:
 
 - `files` alone, with a `SKILL.md` among them;
 - `name`, `description` and `body` in place of `SKILL.md`, with other fields of its frontmatter;
@@ -376,7 +376,8 @@ A pool of workers, each of which serves one call at a time.
 
 -doc """
 The client of a request: any term that is the same, by `=:=`, each time the same client asks. It is
-`anonymous` where nobody is asked. A token or its expiry is no principal, since it changes.
+`anonymous` if the listener does not identify clients. A token or its expiry is no principal, since
+it changes.
 """.
 -type principal() :: term().
 -doc "A scope: printable ASCII without a space, a quotation mark or a backslash.".
@@ -509,8 +510,8 @@ since the server started.
     hits := non_neg_integer(), misses := non_neg_integer()
 }.
 -doc """
-How many answers of a server were its own faults: since it started, and in sliding windows. `window`
-is the length of a window in seconds.
+The number of a server's answers that were its own faults: since it started, and in sliding windows.
+`window` is the length of a window in seconds.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -609,7 +610,7 @@ Returns the child specification of a server, for a supervisor of the caller's. E
 """.
 -spec child_spec(options()) -> supervisor:child_spec().
 child_spec(Options) ->
-    %% The first that is there tells servers of one supervisor apart.
+    %% The first of these keys tells servers of one supervisor apart.
     [Id | _] = [Value || Key <- [id, name, handler], {ok, Value} <- [maps:find(Key, Options)]]
         ++ [undefined],
     #{id => {?MODULE, Id},
@@ -740,7 +741,7 @@ info(Server) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} ->
             Seen = seen(Instance),
-            %% The tables end with it.
+            %% The tables end with the server.
             case is_process_alive(Pid) of
                 true -> Seen;
                 false -> {error, not_found}
@@ -780,7 +781,7 @@ with_server(Server, Do) ->
                 Do(Pid)
             catch
                 exit:Reason:Stack ->
-                    %% It may have ended while it was asked.
+                    %% The server may have ended during the call.
                     case is_process_alive(Pid) of
                         true -> erlang:raise(exit, Reason, Stack);
                         false -> {error, not_found}
@@ -877,7 +878,7 @@ close_connection(#{call := _} = Context) ->
 close_connection(Context) ->
     error(wrong(Context, []), [Context]).
 
-%% Which argument is wrong: the context before all others.
+%% The first wrong argument, the context before all others.
 wrong(#{call := _}, [{Name, Expected} | _]) ->
     {bad_argument, Name, Expected};
 wrong(_, _) ->
@@ -885,7 +886,8 @@ wrong(_, _) ->
 
 -doc """
 Returns a refusal for a handler to return as `{refuse, Refusal}`, when no result will do. The client
-gets an error with the number of `Name` and with `Message`, a sentence for whoever can mend it.
+gets an error with the number of `Name` and with `Message`, a sentence for the people who can act on
+it.
 
 ## Examples
 

@@ -48,7 +48,7 @@ To write a client:
 -type client() :: pid() | atom().
 
 -doc """
-Where the server is, with the client's options.
+The address of a server, with the client's options.
 
 - `http`: a URL. Its own options are `t:http_options/0`.
 - `stdio`: a program to start, as a path or a name, or a list with its first arguments. Its own
@@ -215,7 +215,7 @@ The options of one call.
 -type list_kind() :: tools | resources | resource_templates | prompts | skills.
 
 -doc """
-Why a call failed; `format_error/1` makes a sentence of it.
+The reason why a call failed; `format_error/1` makes a sentence of it.
 
 - `{connect, Why}`: the server could not be reached; nothing was sent.
 - `{closed, Why}`: the connection ended before the answer. Unless `Why` is `unprocessed`, the server
@@ -362,11 +362,11 @@ server(Client) ->
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
     case erlmcp_client_call:check(Options) of
-        ok -> with_client(Client, fun(Found) -> known(Found, Options) end);
+        ok -> with_client(Client, fun(Found) -> live_server(Found, Options) end);
         {error, _} = Error -> Error
     end.
 
-known(#{settings := #{timeout := Default}} = Client, Options) ->
+live_server(#{settings := #{timeout := Default}} = Client, Options) ->
     Timeout = maps:get(timeout, Options, Default),
     case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
         {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
@@ -508,7 +508,7 @@ run(Operation, Client, Options) ->
         end
     end.
 
-%% What is about one connection, one member of a pool does.
+%% In a pool, one member does what concerns one connection.
 with_client(Client, Do) ->
     case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} ->

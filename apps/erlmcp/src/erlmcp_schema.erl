@@ -7,7 +7,7 @@ Dialects: 2020-12, which a schema without `$schema` is read as, 2019-09 and draf
 meta-schemas made of their vocabularies. Another dialect is refused. The required part of the
 official test suite passes for all three.
 
-Nothing is ever fetched: the documents that a `$ref` leads to are given, and a `$ref` that leads
+No document is ever fetched: the documents that a `$ref` leads to are given, and a `$ref` that leads
 nowhere is refused. Schemas and values may be hostile. A schema is bounded in depth, subschemas and
 length of patterns, a validation in its steps, and no pattern can take long.
 

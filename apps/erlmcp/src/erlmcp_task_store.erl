@@ -3,9 +3,9 @@
 The behaviour of a store for the records of a server's tasks, for the option `task_store`. A server
 without that option keeps them in memory, on this node.
 
-One process writes the record of a task that runs; others read it. The `version` grows by one with
-each change, and a change replaces the version before it only (`c:update/2`). So a process that was
-cut off from the store does not overwrite what another one has written about its task.
+The record of a running task has one writer; other processes read it. The `version` grows by one
+with each change, and a change replaces the version before it only (`c:update/2`). So a process that
+was cut off from the store does not overwrite what another one has written about its task.
 
 A record must be readable on every node that shares the store. The pid of a session in `owner` is
 only compared, and `node` names the node where the task runs.

@@ -1,7 +1,7 @@
 -module(erlmcp_schema_object).
 -moduledoc """
-The keywords for an object. Those for its members (`properties`, `patternProperties`, those for the
-other members, and `required`) have one common check, since nearly every object schema has them
+The keywords for an object. The keywords for its members (`properties`, `patternProperties`,
+`additionalProperties`, `required`) have one common check, since nearly every object schema has them
 together. The others are for the object as a whole: the number of its members, their names, and
 members that require others. Pure.
 

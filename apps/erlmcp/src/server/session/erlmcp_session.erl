@@ -4,9 +4,8 @@ An HTTP session of the older revisions. It is a row in the instance's table, whi
 read, and has a process from when it is first needed (`process/2`).
 
 The process owns the session's running calls, since a lost connection does not cancel a call of a
-session. It also has the session's streams, which outlive connections
-(`m:erlmcp_session_streams`). Requests do not pass through it, nor do the answers of calls that
-report nothing before.
+session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
+Requests do not pass through it, nor do the answers of calls that report nothing before.
 
 A session ends on DELETE, and when it was unused for `session_idle_ms`; an `m:erlmcp_sweeper` then
 ends a session without a process. A session that its client never used after `initialize` ends after

@@ -1,7 +1,7 @@
 -module(erlmcp_task_store_ets).
 -moduledoc """
 The tasks of a server in ETS tables of its supervisor: they live as long as the server, on this
-node. There is a table of the tasks by id, an index by expiry and by owner, and a table of counts.
+node. One table has the tasks by id, one is an index by expiry and by owner, and one has counts.
 
 Internal.
 """.
