@@ -97,8 +97,10 @@ how_long_keys_are_fresh(Config) ->
          Before = erlang:monotonic_time(millisecond),
          {ok, _} = verify(token(#{}, Issuer), Handle),
          After = erlang:monotonic_time(millisecond),
-         Keys = fun(At) -> element(1, erlmcp_bearer_tables:keys(1, At + 1000 * Seconds, Tables)) end,
-         {Cached, fresh, stale} = {Cached, Keys(Before - 1), Keys(After)}
+         Freshness = fun(Since) ->
+             element(1, erlmcp_bearer_tables:keys(1, Since + 1000 * Seconds, Tables))
+         end,
+         {Cached, fresh, stale} = {Cached, Freshness(Before - 1), Freshness(After)}
      end || {Cached, Seconds} <- [
                 {#{}, 600}, {#{~"cache-control" => ~"no-store"}, 600},
                 {#{~"cache-control" => ~"public, Max-Age=900, must-revalidate"}, 900},
