@@ -198,7 +198,7 @@ wanted(Token, #{method := Method, path := Path, url := Url}, Settings, Now) ->
 nonce(_, #{dpop_nonce := false}, _) ->
     {ok, #{}};
 nonce(#{nonce := Nonce}, #{nonces := Secret}, Now) ->
-    case erlmcp_dpop_nonce:is_known(Secret(), Nonce, Now) of
+    case erlmcp_dpop_nonce:period(Secret(), Nonce, Now) of
         current -> {ok, #{}};
         previous -> {ok, #{dpop_nonce => erlmcp_dpop_nonce:current(Secret(), Now)}};
         false -> {error, erlmcp_bearer_failure:nonce(erlmcp_dpop_nonce:current(Secret(), Now))}

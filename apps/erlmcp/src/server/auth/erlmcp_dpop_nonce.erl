@@ -8,7 +8,7 @@ Source: RFC 9449, section 9.
 Internal.
 """.
 
--export([new/0, current/2, is_known/3]).
+-export([new/0, current/2, period/3]).
 
 -export_type([secret/0]).
 
@@ -26,16 +26,16 @@ new() ->
 current(Secret, Now) ->
     nonce(Secret, Now div ?SECONDS).
 
--doc "Returns whether a nonce is that of the current period, or of the previous one.".
--spec is_known(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
-is_known(Secret, Nonce, Now) when is_binary(Nonce) ->
+-doc "Returns the period of a nonce, or `false` if it is of no period that counts.".
+-spec period(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
+period(Secret, Nonce, Now) when is_binary(Nonce) ->
     Time = Now div ?SECONDS,
     case {is(Nonce, nonce(Secret, Time)), is(Nonce, nonce(Secret, Time - 1))} of
         {true, _} -> current;
         {_, true} -> previous;
         _ -> false
     end;
-is_known(_, _, _) ->
+period(_, _, _) ->
     false.
 
 is(Nonce, Expected) ->
