@@ -217,7 +217,7 @@ A resource. Its fields in addition to those of every `t:definition/0`:
 
 - `uri`: the URI, unlike that of any other resource of the server; required.
 - `name`: a name for programs; required.
-- `mime_type`, `size`, `annotations`: what a client is told about the contents.
+- `mime_type`, `size`, `annotations`: shown to clients, about the contents.
 - `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
   them to others (`private`).
 - `ui`: what a view asks of its sandbox (MCP Apps).
@@ -226,8 +226,8 @@ A resource. Its fields in addition to those of every `t:definition/0`:
     uri := binary(),
     name := binary(),
     handler => handler(),
-    size => non_neg_integer(),
     mime_type => binary(),
+    size => non_neg_integer(),
     annotations => map(),
     ttl_ms => non_neg_integer(),
     cache_scope => public | private,
@@ -245,10 +245,15 @@ A resource. Its fields in addition to those of every `t:definition/0`:
 }.
 
 -doc """
-A resource template. Its fields are those of a resource (`t:resource/0`) except `uri` and `size`,
-and these:
+A resource template. Its fields in addition to those of every `t:definition/0`:
 
-- `uri_template`: an RFC 6570 template; required.
+- `uri_template`: an RFC 6570 template, unlike that of any other resource template of the server;
+  required.
+- `name`: a name for programs; required.
+- `mime_type`, `annotations`: shown to clients, about the contents.
+- `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
+  them to others (`private`).
+- `ui`: what a view asks of its sandbox (MCP Apps).
 - `complete`: values of the variables, by their names: a list, or a fun of what has been typed and
   the context.
 """.
@@ -256,12 +261,12 @@ and these:
     uri_template := binary(),
     name := binary(),
     handler => handler(),
-    complete => #{atom() | binary() => [binary()] | fun((binary(), context()) -> term())},
     mime_type => binary(),
     annotations => map(),
     ttl_ms => non_neg_integer(),
     cache_scope => public | private,
     ui => map(),
+    complete => #{atom() | binary() => [binary()] | fun((binary(), context()) -> term())},
     title => binary(), description => binary(), icons => [map()], meta => map(),
     visible => fun((principal()) -> boolean()),
     scopes => [scope()],
@@ -300,7 +305,7 @@ A prompt. Its fields in addition to those of every `t:definition/0`:
 
 -doc """
 A skill: instructions for agents, with their files. Files are named by their paths in the skill,
-with `/` between folders. One of these is given:
+with `/` between folders. Give one of these:
 
 - `files` alone, with a `SKILL.md` among them;
 - `name`, `description` and `body` in place of `SKILL.md`, with other fields of its frontmatter;
@@ -371,7 +376,8 @@ A pool of workers, each of which serves one call at a time.
 
 -doc """
 The client of a request: any term that is the same, by `=:=`, each time the same client asks. It is
-`anonymous` where nobody is asked. A token or its expiry is no principal, since it changes.
+`anonymous` if the listener does not identify clients. A token or its expiry is no principal, since
+it changes.
 """.
 -type principal() :: term().
 -doc "A scope: printable ASCII without a space, a quotation mark or a backslash.".
@@ -481,8 +487,8 @@ The state and the counts of a server, as `info/1` returns them.
   `resource_exhausted` or `service_unavailable`.
 - `connections`: open connections of the listeners.
 - `sessions`: open sessions on HTTP and HTTP+SSE.
-- `in_flight`: requests that run. `places`: how many the machine carries. `waiting`: requests that
-  wait for a place.
+- `in_flight`: requests that run. `concurrency_limit`: how many may run at once now. `waiting`:
+  requests that wait for their turn.
 - `cache`: results that the server keeps, see `t:cache_info/0`.
 - `error_budget`: see `t:error_budget/0`.
 - `mounts`: the mounted servers, and whether each runs.
@@ -490,7 +496,8 @@ The state and the counts of a server, as `info/1` returns them.
 -type info() :: #{
     state := open | refusal_name(),
     connections := non_neg_integer(), sessions := non_neg_integer(),
-    in_flight := non_neg_integer(), places := pos_integer(), waiting := non_neg_integer(),
+    in_flight := non_neg_integer(), concurrency_limit := pos_integer(),
+    waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
@@ -503,8 +510,8 @@ since the server started.
     hits := non_neg_integer(), misses := non_neg_integer()
 }.
 -doc """
-How many answers of a server were its own faults: since it started, and in sliding windows. `window`
-is the length of a window in seconds.
+The number of a server's answers that were its own faults: since it started, and in sliding windows.
+`window` is the length of a window in seconds.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -603,7 +610,7 @@ Returns the child specification of a server, for a supervisor of the caller's. E
 """.
 -spec child_spec(options()) -> supervisor:child_spec().
 child_spec(Options) ->
-    %% The first that is there tells servers of one supervisor apart.
+    %% The first of these keys tells servers of one supervisor apart.
     [Id | _] = [Value || Key <- [id, name, handler], {ok, Value} <- [maps:find(Key, Options)]]
         ++ [undefined],
     #{id => {?MODULE, Id},
@@ -734,7 +741,7 @@ info(Server) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} ->
             Seen = seen(Instance),
-            %% The tables end with it.
+            %% The tables end with the server.
             case is_process_alive(Pid) of
                 true -> Seen;
                 false -> {error, not_found}
@@ -748,7 +755,7 @@ seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
       connections => erlmcp_gate:held(Gate, connections),
       sessions => erlmcp_session_table:count(Instance),
       in_flight => erlmcp_gate:held(Gate, in_flight),
-      places => erlmcp_gate:limit(Gate),
+      concurrency_limit => erlmcp_gate:limit(Gate),
       waiting => erlmcp_gate:held(Gate, waiting),
       cache => erlmcp_result_cache:info(Instance),
       error_budget => erlmcp_error_budget:report(Budget),
@@ -774,7 +781,7 @@ with_server(Server, Do) ->
                 Do(Pid)
             catch
                 exit:Reason:Stack ->
-                    %% It may have ended while it was asked.
+                    %% The server may have ended during the call.
                     case is_process_alive(Pid) of
                         true -> erlang:raise(exit, Reason, Stack);
                         false -> {error, not_found}
@@ -871,7 +878,7 @@ close_connection(#{call := _} = Context) ->
 close_connection(Context) ->
     error(wrong(Context, []), [Context]).
 
-%% Which argument is wrong: the context before all others.
+%% The first wrong argument, the context before all others.
 wrong(#{call := _}, [{Name, Expected} | _]) ->
     {bad_argument, Name, Expected};
 wrong(_, _) ->
@@ -879,7 +886,8 @@ wrong(_, _) ->
 
 -doc """
 Returns a refusal for a handler to return as `{refuse, Refusal}`, when no result will do. The client
-gets an error with the number of `Name` and with `Message`, a sentence for whoever can mend it.
+gets an error with the number of `Name` and with `Message`, a sentence for the people who can act on
+it.
 
 ## Examples
 

@@ -48,7 +48,7 @@ To write a client:
 -type client() :: pid() | atom().
 
 -doc """
-Where the server is, with the client's options.
+The address of a server, with the client's options.
 
 - `http`: a URL. Its own options are `t:http_options/0`.
 - `stdio`: a program to start, as a path or a name, or a list with its first arguments. Its own
@@ -177,7 +177,8 @@ The state and the counts of a client, as `info/1` returns them.
 """.
 -type info() :: #{
     revision => erlmcp:revision(), session => boolean(),
-    calls := non_neg_integer(), dropped_notifications := non_neg_integer(), cache := map()
+    calls := non_neg_integer(), dropped_notifications := non_neg_integer(),
+    cache := #{entries := non_neg_integer(), bytes := non_neg_integer()}
 }.
 
 -doc """
@@ -206,14 +207,15 @@ The options of one call.
     | {call_tool, Name :: binary(), Arguments :: map()}
     | {read_resource, Uri :: binary()}
     | {get_prompt, Name :: binary(), Arguments :: map()}
-    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()}, Known :: map()}
+    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()},
+       Arguments :: map()}
     | {request, Method :: binary(), Params :: map()}
     | {task, get | await | cancel, Task :: map()}.
 -doc "The kinds of lists.".
 -type list_kind() :: tools | resources | resource_templates | prompts | skills.
 
 -doc """
-Why a call failed; `format_error/1` makes a sentence of it.
+The reason why a call failed; `format_error/1` makes a sentence of it.
 
 - `{connect, Why}`: the server could not be reached; nothing was sent.
 - `{closed, Why}`: the connection ended before the answer. Unless `Why` is `unprocessed`, the server
@@ -360,11 +362,11 @@ server(Client) ->
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
     case erlmcp_client_call:check(Options) of
-        ok -> with_client(Client, fun(Found) -> known(Found, Options) end);
+        ok -> with_client(Client, fun(Found) -> live_server(Found, Options) end);
         {error, _} = Error -> Error
     end.
 
-known(#{settings := #{timeout := Default}} = Client, Options) ->
+live_server(#{settings := #{timeout := Default}} = Client, Options) ->
     Timeout = maps:get(timeout, Options, Default),
     case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
         {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
@@ -457,18 +459,18 @@ what has been typed so far.
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
 -doc """
-Returns completions as `complete/3` does, with options. `known` has the values of other arguments,
-for servers since 2025-06-18.
+Returns completions as `complete/3` does, with options. `arguments` has the values of the other
+arguments that are already chosen, for servers since 2025-06-18.
 """.
 -spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
-               call_options() | #{known => #{binary() => binary()}}) -> result().
+               call_options() | #{arguments => #{binary() => binary()}}) -> result().
 complete(Client, Of, Argument, Options) ->
     Reference = case Of of
         {prompt, Name} -> #{type => ~"ref/prompt", name => Name};
         {resource, Uri} -> #{type => ~"ref/resource", uri => Uri}
     end,
-    run({complete, Reference, Argument, maps:get(known, Options, #{})}, Client,
-        maps:remove(known, Options)).
+    run({complete, Reference, Argument, maps:get(arguments, Options, #{})}, Client,
+        maps:remove(arguments, Options)).
 
 -doc """
 Checks that the server answers. In 2026-07-28, which has no ping, `server/discover` is sent.
@@ -506,7 +508,7 @@ run(Operation, Client, Options) ->
         end
     end.
 
-%% What is about one connection, one member of a pool does.
+%% In a pool, one member does what concerns one connection.
 with_client(Client, Do) ->
     case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} ->

@@ -1,7 +1,7 @@
 -module(erlmcp_listen).
 -moduledoc """
 The option `listen` of a server (`t:erlmcp:options/0`): types of listeners, and of the ways to
-identify clients. There are no functions here.
+identify clients. The module has no functions.
 
 ```erlang
 listen => [{http, #{port => 8080, authenticate => fun my_tokens:lookup/1}},
@@ -27,9 +27,9 @@ Options of Streamable HTTP.
 - `tls`: options of `ssl:listen/2`. Without them the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own names; `any` accepts all.
-- `allowed_origins`: origins whose pages may call the server and read its answers (CORS), in
-  addition to those of the same host and of the loopback address. `any` accepts every origin, but
-  their pages cannot read the answers.
+- `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Origins of
+  the same host and of the loopback address always may. `any` accepts every origin, but their pages
+  cannot read the answers.
 - `authenticate`: identifies clients, see `t:authenticate/0`. Without it all are `anonymous`.
 - `scopes`: the scopes that every request needs.
 - `implied_scopes`: broader scopes, with the scopes that each includes.
@@ -94,10 +94,10 @@ Fields of the metadata of RFC 9728, by their names there. The metadata is served
 }.
 
 -doc """
-How a listener identifies its clients: once for each request, before the body is read.
+The way in which a listener identifies its clients: once for each request, before the body is read.
 
-- A fun runs in the connection's process, which serves nobody else meanwhile. It looks a token up,
-  and calls no other process.
+- A fun runs in the connection's process, which serves no other request meanwhile. It looks a token
+  up, and calls no other process.
 - `{process, Fun}` runs the fun in a process of its own, with a deadline.
 - `{certificate, Options}` takes the client's certificate.
 - `{bearer, Options}` takes access tokens of OAuth.

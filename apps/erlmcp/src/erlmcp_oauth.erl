@@ -1,7 +1,7 @@
 -module(erlmcp_oauth).
 -moduledoc """
 The option `auth` of a client on HTTP (`t:erlmcp_client:http_options/0`): types of its OAuth
-options. There are no functions here.
+options. The module has no functions.
 
 ```erlang
 {ok, Client} = erlmcp_client:start_link(
@@ -12,7 +12,7 @@ options. There are no functions here.
 -export_type([options/0, grant/0, secret/0, allow_hosts/0, host_question/0]).
 
 -doc """
-How a client gets a token.
+The way in which a client gets a token.
 
 - `authorization_code`: a user logs in with a browser (the default).
 - `client_credentials`: the client's own credentials, `client_secret` or `key`.
@@ -71,7 +71,7 @@ Options of a login.
     idp => #{token_endpoint := binary(), client_id := binary(), client_secret => secret(),
              id_token := secret()},
     dpop => boolean(),
-    store => {module(), term()},
+    store => {module(), map()},
     allow_hosts => allow_hosts(),
     tls => [ssl:tls_client_option()],
     login_timeout => pos_integer()

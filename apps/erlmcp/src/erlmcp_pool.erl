@@ -11,13 +11,13 @@ several servers that do the same. A pool is a supervisor for your own tree, and 
 ```
 
 A call goes to the member with the fewest running calls. Calls with the same call option `key` go to
-one member as long as that member works (rendezvous hashing: no other key moves when a member goes
-or comes back).
+one member as long as that member works. By rendezvous hashing, no other key moves when a member
+goes or comes back.
 
-A member whose calls fail in a row gets no calls for a while. This is a circuit breaker, which is
-half-open while one call tries the member again. A failed call that no server has run is tried at
-another member. A call that a server may have run is tried again only if it just reads, or if its
-option `repeatable` is `true`.
+A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. The
+breaker is half-open while one call tries the member again. A failed call that no server has run is
+tried at another member. A call that a server may have run is tried again only if it just reads, or
+if its option `repeatable` is `true`.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -66,7 +66,7 @@ start(Name, Given) ->
         {ok, Pid} ?= erlmcp_pool_sup:start_link(Name, Settings, maps:remove(targets, Options)),
         {ok, Pid}
     else
-        %% What a member's transport has found.
+        %% A member's transport has found a wrong option.
         {error, {shutdown, {failed_to_start_child, _, {shutdown, Reason}}}} -> {error, Reason};
         {error, _} = Error -> Error
     end.
@@ -110,8 +110,11 @@ stop(Pool) ->
     erlmcp_pool_sup:stop(Pool).
 
 -doc """
-Returns the state of each member: its `target` without the options, the `state` of its breaker, its
-running `calls`, and how many calls have `failed` in a row.
+Returns the state of each member.
+
+- `target`: the member's target, without the options.
+- `state`: the state of its breaker.
+- `calls`: its running calls. `failed`: how many calls have failed in a row.
 """.
 -spec info(erlmcp_client:client()) ->
     [#{target := term(), state := closed | open | half_open, calls := non_neg_integer(),

@@ -7,7 +7,7 @@ Dialects: 2020-12, which a schema without `$schema` is read as, 2019-09 and draf
 meta-schemas made of their vocabularies. Another dialect is refused. The required part of the
 official test suite passes for all three.
 
-Nothing is ever fetched: the documents that a `$ref` leads to are given, and a `$ref` that leads
+No document is ever fetched: the documents that a `$ref` leads to are given, and a `$ref` that leads
 nowhere is refused. Schemas and values may be hostile. A schema is bounded in depth, subschemas and
 length of patterns, a validation in its steps, and no pattern can take long.
 
@@ -203,7 +203,7 @@ check(_, _, #{check := false}) ->
 check(Schema, Index, #{schemas := Documents} = Options) ->
     {_, #{dialect := Dialect}} = erlmcp_schema_index:find(erlmcp_schema_index:root(Index), Index),
     Uri = erlmcp_schema_dialect:uri(Dialect),
-    Compiled = case {Options, erlmcp_schema_dialect:document(Uri)} of
+    Compiled = case {Options, erlmcp_schema_meta:document(Uri)} of
         {#{metaschemas := #{Uri := Kept}}, _} -> Kept;
         {_, {ok, Document}} -> metaschema(Document, #{});
         {_, error} -> metaschema(map_get(Uri, Documents), Documents)
@@ -227,8 +227,8 @@ program that compiles many schemas keeps them.
 -spec metaschemas() -> #{Uri :: binary() => compiled()}.
 metaschemas() ->
     #{Uri => metaschema(Document, #{})
-      || Uri <- erlmcp_schema_dialect:uris(),
-         {ok, Document} <- [erlmcp_schema_dialect:document(Uri)]}.
+      || Uri <- erlmcp_schema_meta:uris(),
+         {ok, Document} <- [erlmcp_schema_meta:document(Uri)]}.
 
 -doc """
 Validates a value. The errors come in the order of the schema's keywords, at most `max_errors` of
@@ -256,7 +256,7 @@ ok
 validate(Value, #compiled{table = Table, max_steps = Steps} = Compiled) ->
     Check = element(1, Table),
     try Check(Value, Table, Steps) of
-        Left when Left >= 0 -> ok;
+        Balance when Balance >= 0 -> ok;
         _ -> {error, errors(Value, Compiled)}
     catch
         throw:budget -> {error, budget};
@@ -270,7 +270,7 @@ errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
     catch
         throw:{full, Run} -> erlmcp_schema_run:errors(Run);
         throw:{halt, Error} -> [Error];
-        %% Where a schema is only asked whether the value passes (`not`, `contains`).
+        %% The pattern is in a schema that only needs a yes or no (`not`, `contains`).
         throw:pattern -> [{halted, none, Value, [], []}];
         throw:budget -> budget
     end.

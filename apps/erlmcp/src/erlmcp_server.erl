@@ -5,7 +5,7 @@ callbacks what it offers. Give the module as `handler` to `erlmcp:start_server/1
 
 A definition may leave `handler` out. The module's `call_tool/3`, `read_resource/3` or
 `get_prompt/3` is called for it then. In place of any result these may return `{ok, Result}`,
-`{refuse, Refusal}` (`erlmcp:refusal/3`), or what asks for input (`m:erlmcp_input`).
+`{refuse, Refusal}` (`erlmcp:refusal/3`), or a question to the client (`m:erlmcp_input`).
 
 ```erlang
 -module(calculator).
@@ -44,9 +44,8 @@ without one. Returns text, `{blob, Bytes}`, a map as JSON, contents
 """.
 -callback read_resource(Uri :: binary(), Variables :: map(), erlmcp:context()) -> term().
 -doc """
-Returns the prompt of this name: text, a list of messages
-`#{role => user | assistant, content => Content}`, a map with `messages` and `description`, or
-`{error, Text}`.
+Returns the prompt of this name: text, a list of messages, a map with `messages` and `description`,
+or `{error, Text}`. A message is `#{role => user | assistant, content => Content}`.
 """.
 -callback get_prompt(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 

@@ -21,8 +21,8 @@ head of that file. `resources` has every file with its `uri`, `size` in bytes an
 """.
 -type skill() :: #{binary() => term()}.
 -doc """
-Why a file could not be read. `not_in_skill`: the skill has no file with that URI. `unverified`: the
-file that came is not the one that the entry describes.
+The reason why a file could not be read. `not_in_skill`: the skill has no file with that URI.
+`unverified`: the file that came is not the one that the entry describes.
 """.
 -type reason() ::
     erlmcp_client:reason()

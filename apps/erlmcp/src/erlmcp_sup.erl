@@ -1,11 +1,11 @@
 -module(erlmcp_sup).
 -moduledoc """
-The application's own supervisor, with what all servers and clients of the node share. Servers and
-clients themselves are in their users' trees.
+The application's own supervisor, with the processes that all servers and clients of the node share.
+Servers and clients themselves are in their users' trees.
 
-Its children are the registry of servers, the table of clients and the watchdog of calls inside a
-connection's process. There is a guard for unfinished messages, for memory and for processor time
-each. The supervisor owns their tables, and those of events and of incidents.
+Its children are the registry of servers, the table of clients, and the watchdog of calls inside a
+connection's process. In addition there are three guards: of unfinished messages, of memory and of
+processor time. The supervisor owns their tables, and those of events and of incidents.
 
 Internal.
 """.

@@ -3,9 +3,9 @@
 The behaviour of a store for the records of a server's tasks, for the option `task_store`. A server
 without that option keeps them in memory, on this node.
 
-One process writes the record of a task that runs; others read it. The `version` grows by one with
-each change, and a change replaces the version before it only (`c:update/2`). So a process that was
-cut off from the store does not overwrite what another one has written about its task.
+The record of a running task has one writer; other processes read it. The `version` grows by one
+with each change, and a change replaces the version before it only (`c:update/2`). So a process that
+was cut off from the store does not overwrite what another one has written about its task.
 
 A record must be readable on every node that shares the store. The pid of a session in `owner` is
 only compared, and `node` names the node where the task runs.
@@ -14,7 +14,7 @@ The callbacks are called by processes of calls and tasks, never by that of a con
 wait. A task that has expired is neither found nor listed, whether it was swept or not.
 """.
 
--export_type([task/0, id/0, owner/0, place/0, status/0]).
+-export_type([task/0, id/0, owner/0, position/0, status/0]).
 
 -doc "The id of a task.".
 -type id() :: binary().
@@ -25,7 +25,7 @@ The owner of the list that a task is in: its principal or, for an anonymous clie
 the task was made in. A connection on lines can have several sessions, one after the other, which
 `Number` counts.
 """.
--type owner() :: {principal, term()} | {session, {pid(), Number :: non_neg_integer()}}.
+-type owner() :: {principal, erlmcp:principal()} | {session, {pid(), Number :: non_neg_integer()}}.
 -doc """
 The record of a task.
 
@@ -41,7 +41,7 @@ The record of a task.
 -type task() :: #{
     id := id(),
     version := pos_integer(),
-    principal := term(),
+    principal := erlmcp:principal(),
     flow := term(),
     owner := owner(),
     node := node(),
@@ -56,8 +56,8 @@ The record of a task.
     error => erlmcp:refusal(),
     bytes := non_neg_integer()
 }.
--doc "A place in a list: after the task with this id, which was created at this time.".
--type place() :: {Created :: integer(), id()}.
+-doc "A position in a list: after the task with this id, which was created at this time.".
+-type position() :: {Created :: integer(), id()}.
 
 -doc """
 Opens the store. The supervisor of the server calls it each time it starts, and what belongs to the
@@ -76,7 +76,7 @@ Replaces the version of a task before this one. `changed`: another version is st
 """.
 -callback update(task(), State :: term()) -> ok | {error, changed | {full, Limit :: pos_integer()}}.
 -doc "Returns at most `Count` tasks of an owner, the oldest first, and whether there are more.".
--callback list(owner(), After :: place() | first, Count :: pos_integer(), State :: term()) ->
+-callback list(owner(), After :: position() | first, Count :: pos_integer(), State :: term()) ->
     {[task()], More :: boolean()}.
 -doc "Deletes a task, if it is there.".
 -callback delete(id(), State :: term()) -> ok.

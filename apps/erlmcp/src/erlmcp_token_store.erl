@@ -1,8 +1,8 @@
 -module(erlmcp_token_store).
 -moduledoc """
 The behaviour of a store for tokens, and for registrations of a client, between logins. A client
-keeps them in memory unless its option `store`
-(`t:erlmcp_oauth:options/0`) names another store, such as `m:erlmcp_token_store_file`.
+keeps them in memory unless its option `store` (`t:erlmcp_oauth:options/0`) names another store,
+such as `m:erlmcp_token_store_file`.
 
 A value is a JSON object with binary keys, and has secrets in it. Of two writers of one key the last
 one counts; values of different keys never disturb each other. The callbacks may wait for a disk,
@@ -14,7 +14,7 @@ and for nothing slower.
 -doc "The key of a value, such as the issuer and the server's URL.".
 -type key() :: binary() | atom() | integer() | tuple() | [key()].
 -doc """
-Why a store failed.
+The reason why a store failed.
 
 - `closed`: the process that opened the store has ended.
 - `{full, Max}`, `{too_large, Max}`: more values, or more bytes of one, than the store keeps.
@@ -33,7 +33,7 @@ Why a store failed.
     | term().
 
 -doc """
-Opens the store, for every process to use. What belongs to the calling process ends with it.
+Opens the store, for every process to use. Tables of the calling process end with that process.
 """.
 -callback open(Options :: map()) -> {ok, Store :: term()} | {error, reason()}.
 -doc "Returns the value of a key.".

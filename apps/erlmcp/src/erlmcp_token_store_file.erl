@@ -1,8 +1,7 @@
 -module(erlmcp_token_store_file).
 -moduledoc """
-A token store
-(`m:erlmcp_token_store`) in a folder of a POSIX file system: `{erlmcp_token_store_file,
-#{folder => Path}}` as the option `store` of `t:erlmcp_oauth:options/0`.
+A token store (`m:erlmcp_token_store`) in a folder of a POSIX file system. It is the option
+`store => {erlmcp_token_store_file, #{folder => Path}}` of `t:erlmcp_oauth:options/0`.
 
 The store makes the folder, of mode 0700, with a JSON file of mode 0600 for each key. A file is
 written aside and renamed, so a reader sees a whole value. Writers of different keys, on this node
@@ -23,9 +22,9 @@ link, belongs to another user, or can be read or written by others.
 -define(MAX_VALUES, 1000).
 -define(MAX_BYTES, 65536).
 -define(LIMITS, #{message_bytes => ?MAX_BYTES, depth => 32, members => 4096}).
-%% What a writer that was killed left is deleted after an hour.
--define(LEFT_SECONDS, 3600).
-%% Times that something is tried while others make the folder.
+%% The files of a writer that was killed are deleted after an hour.
+-define(ABANDONED_S, 3600).
+%% Tries while other processes make the folder.
 -define(TRIES, 10).
 
 -doc false.
@@ -47,16 +46,16 @@ opened(Folder) ->
         {ok, #store{folder = Folder, owner = Owner}}
     end.
 
-%% One who makes the folder too replaces it as long as it is empty; a file that was about to be made
-%% in it finds no folder then.
-tried(Fun, Left) ->
+%% Another process that makes the folder too replaces it as long as it is empty. A file that was
+%% about to be made there then finds no folder.
+tried(Fun, Tries) ->
     case Fun() of
-        {error, {file, enoent}} when Left > 1 -> tried(Fun, Left - 1);
+        {error, {file, enoent}} when Tries > 1 -> tried(Fun, Tries - 1);
         Outcome -> Outcome
     end.
 
-%% Renamed too, so that nobody sees it before it has its mode. A folder that another made
-%% meanwhile stays if it has anything in it.
+%% The folder is renamed too, so that it is never seen without its mode. A folder that another
+%% process has made meanwhile stays if it has files.
 make(Folder) ->
     case file:read_link_info(Folder) of
         {error, enoent} -> make_aside(Folder, aside(filename:dirname(Folder)));
@@ -90,7 +89,7 @@ owner(Folder) ->
     end.
 
 sweep(Folder) ->
-    Before = erlang:system_time(second) - ?LEFT_SECONDS,
+    Before = erlang:system_time(second) - ?ABANDONED_S,
     maybe
         {ok, Names} ?= filed(file:list_dir(Folder)),
         lists:foreach(fun(Path) ->
@@ -140,7 +139,7 @@ put(Key, Value, Store) ->
 kept(Path, Bytes, #store{folder = Folder} = Store) ->
     Aside = aside(Folder),
     maybe
-        %% Who removed the folder removed what was in it, and did not forbid to keep anything.
+        %% If the folder was removed, it is made again.
         ok ?= make(Folder),
         ok ?= still_safe(Store),
         ok ?= room(Path, Folder),
@@ -233,8 +232,8 @@ path(Key, #store{folder = Folder}) ->
     Name = binary:encode_hex(crypto:hash(sha256, text(Key)), lowercase),
     filename:join(Folder, <<Name/binary, ".json">>).
 
-%% The same in every release, which OTP does not say of its external term format; no two keys have
-%% the same text.
+%% A text for each key, which is the same in every release. OTP does not promise that for its
+%% external term format.
 text(Key) when is_binary(Key) -> sized($b, Key);
 text(Key) when is_atom(Key) -> sized($a, atom_to_binary(Key));
 text(Key) when is_integer(Key) -> sized($i, integer_to_binary(Key));

@@ -1,5 +1,5 @@
 -module(erlmcp_clock).
--moduledoc "The time that deadlines and pauses are reckoned in: it never runs back. Internal.".
+-moduledoc "The time of deadlines and pauses, which never runs back. Internal.".
 
 -export([now_ms/0]).
 

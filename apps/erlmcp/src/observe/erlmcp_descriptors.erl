@@ -1,18 +1,20 @@
 -module(erlmcp_descriptors).
 -moduledoc """
-The descriptors that the node may have open, and what of them is not for connections. A socket is a
-port of the node, and ports are counted by the runtime: so all listeners of all servers are seen
-here, and what else the node has open. Files are no ports; some descriptors are always spared.
+The descriptors that the node may have open, and how many of them are spared from connections. A
+socket is a port of the node, and the runtime counts ports. So the count has the connections of all
+servers, and everything else that the node has open except files. Some descriptors are always spared
+for files.
 
-Few left, a connection is refused and told so; fewer left, it is closed untold. What is left then is
-for whatever must be opened, and for connections that the acceptors have at that moment.
+With few descriptors free, a connection is refused with an answer; with fewer, it is closed without
+one. The last ones are for files that must be opened, and for the connections that acceptors have at
+that moment.
 
 Internal.
 """.
 
 -export([spare/1, acceptors/1, measure/1, state/0, refusal/1, closed/0, report/0]).
 
-%% Of so many, a fourth is spared, within these bounds; of few, half.
+%% A fourth of the descriptors is spared, within these bounds, and at most half.
 -define(LEAST, 256).
 -define(MOST, 1_024).
 %% Listeners whose acceptors may all have a connection at once.
@@ -20,12 +22,13 @@ Internal.
 -define(ACCEPTORS, 100).
 %% Seconds from one line in the log to the next.
 -define(QUIET, 60).
-%% Words: from when on a line may be logged, in seconds, and how many were closed untold since.
+%% Words: the second from which a line may be logged, and the connections that were closed without
+%% an answer since the last one.
 -define(LOGGED, 1).
 -define(CLOSED, 2).
 
 -doc """
-Returns how many of so many descriptors, or ports, no connection has that is let in.
+Returns how many of `Number` descriptors, or ports, are spared from connections.
 
 ## Examples
 
@@ -39,24 +42,25 @@ spare(Number) ->
     min(?MOST, max(Number div 4, min(?LEAST, Number div 2))).
 
 -doc """
-Returns how many processes of a listener accept connections where the node may have so many
-descriptors: each may have one that nobody has counted yet.
+Returns how many processes of a listener accept connections if the node may have `Number`
+descriptors. Each process may have a connection that is not counted yet.
 """.
 -spec acceptors(Number :: pos_integer()) -> pos_integer().
 acceptors(Number) ->
     max(1, min(?ACCEPTORS, closing_begins_at(Number) div ?LISTENERS)).
 
-%% What is left when connections are closed untold, and when they are told.
+%% The free descriptors from which on connections are closed without an answer, and refused with
+%% one.
 closing_begins_at(Number) -> spare(Number) div 2.
 
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
--doc "Keeps how many descriptors and ports the node may have, and returns the less of both.".
+-doc "Stores how many descriptors and ports the node may have, and returns the smaller number.".
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->
     Number = min(Ports, maps:get(descriptors, Facts, Ports)),
     Words = case persistent_term:get(?MODULE, none) of
-        #{words := Known} -> Known;
+        #{words := Kept} -> Kept;
         none -> words()
     end,
     persistent_term:put(?MODULE, #{number => Number, words => Words,
@@ -69,7 +73,7 @@ words() ->
     ok = atomics:put(Words, ?LOGGED, erlang:monotonic_time(second)),
     Words.
 
--doc "Returns `scarce` where connections are to be refused, `spent` where they are to be closed.".
+-doc "Returns `scarce` if connections must be refused, and `spent` if they must be closed.".
 -spec state() -> ok | scarce | spent.
 state() ->
     case persistent_term:get(?MODULE, none) of
@@ -83,7 +87,7 @@ state() ->
             end
     end.
 
--doc "Returns the refusal of a connection where descriptors are scarce, and logs it.".
+-doc "Returns the refusal of a connection for want of descriptors, and logs it.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     ok = report(),
@@ -92,14 +96,14 @@ refusal(RetryAfterMs) ->
                        #{limit => Scarce, observed => erlang:system_info(port_count),
                          retry_after_ms => RetryAfterMs}).
 
--doc "A connection was closed untold.".
+-doc "Counts a connection that was closed without an answer, and logs it.".
 -spec closed() -> ok.
 closed() ->
     #{words := Words} = persistent_term:get(?MODULE),
     ok = atomics:add(Words, ?CLOSED, 1),
     report().
 
--doc "Logs that connections find no descriptor: a line a minute.".
+-doc "Logs that connections find no descriptor, at most once a minute.".
 -spec report() -> ok.
 report() ->
     #{words := Words, number := Number} = persistent_term:get(?MODULE),

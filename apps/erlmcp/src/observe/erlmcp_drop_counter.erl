@@ -17,12 +17,12 @@ Internal.
 -define(WAITING, 1).
 -define(DROPPED, 2).
 
--doc "Makes a counter of which nothing waits.".
+-doc "Creates a counter without waiting messages.".
 -spec new() -> backlog().
 new() ->
     atomics:new(2, []).
 
--doc "Returns `true` if one more may wait: 1,000 at most. One that may not is counted as dropped.".
+-doc "Counts a message as waiting and returns `true`, or counts it as dropped if 1,000 wait.".
 -spec enter(backlog()) -> boolean().
 enter(Backlog) ->
     case atomics:add_get(Backlog, ?WAITING, 1) of
@@ -34,15 +34,15 @@ enter(Backlog) ->
             true
     end.
 
--doc "Takes away one that waits no longer.".
+-doc "Counts a message that does not wait any longer.".
 -spec leave(backlog()) -> ok.
 leave(Backlog) ->
     atomics:sub(Backlog, ?WAITING, 1).
 
--doc "Returns what is told next, with how many were dropped before it, as `dropped`, if any were.".
+-doc "Returns the next report, with the number of dropped messages as `dropped` if there are any.".
 -spec with_dropped(#{atom() => term()}, backlog()) -> #{atom() => term()}.
-with_dropped(Told, Backlog) ->
+with_dropped(Report, Backlog) ->
     case atomics:exchange(Backlog, ?DROPPED, 0) of
-        0 -> Told;
-        Dropped -> Told#{dropped => Dropped}
+        0 -> Report;
+        Dropped -> Report#{dropped => Dropped}
     end.

@@ -1,8 +1,8 @@
 -module(erlmcp_error_budget).
 -moduledoc """
-The error budget of a server: each request is counted once, where its answer is known, and a process
-looks at the counts once a second, keeps what the windows are (`m:erlmcp_error_budget_window`), and
-emits their changes as events. Counting and reading wait for nobody.
+The error budget of a server. Each request is counted once, when its answer is known. A process
+reads the counts once a second, updates the windows (`m:erlmcp_error_budget_window`), and emits
+changes of zones as events. Counting and reading never wait.
 
 A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
 is no fault, nor is an error that a tool returns.
@@ -17,7 +17,7 @@ Internal.
 
 -export_type([budget/0, counting/0]).
 
--doc "The counts, and for each window three words: its zone's place, its requests and faults.".
+-doc "The counts, and three words for each window: the index of its zone, its requests and faults.".
 -opaque budget() :: {counters:counters_ref(), atomics:atomics_ref()}.
 -doc "The part of a server's state that counting needs.".
 -type counting() :: #{error_budget := budget(), atom() => term()}.
@@ -35,7 +35,7 @@ Internal.
     due :: integer()
 }).
 
--doc "Returns a budget of which nothing is spent.".
+-doc "Creates a budget without requests.".
 -spec new() -> budget().
 new() ->
     {counters:new(2, [write_concurrency]),
@@ -76,8 +76,8 @@ count_answer({error, Refusal} = Outcome, #{error_budget := Budget}) ->
     Outcome.
 
 -doc """
-Counts a refusal of the gate, and returns it as its client is sent it: with a `Retry-After` of at
-least the limit `rate_retry_ms` or `queue_retry_ms`.
+Counts a refusal of the gate, and returns it with a `Retry-After` of at least the limit
+`rate_retry_ms` or `queue_retry_ms`.
 """.
 -spec count_refusal(erlmcp_refusal:refusal(), counting()) -> erlmcp_refusal:refusal().
 count_refusal(Refusal, #{limits := Limits} = Server) ->
@@ -108,18 +108,18 @@ report({_, Seen} = Budget) ->
     {Requests, Faults} = totals(Budget),
     Windows = [#{window => Window, zone => named(atomics:get(Seen, At)),
                  requests => atomics:get(Seen, At + 1), faults => atomics:get(Seen, At + 2)}
-               || {At, Window} <- places()],
-    #{zone => named(lists:max([place(Zone) || #{zone := Zone} <- Windows])),
+               || {At, Window} <- windows()],
+    #{zone => named(lists:max([index(Zone) || #{zone := Zone} <- Windows])),
       requests => Requests, faults => Faults, windows => Windows}.
 
-places() ->
+windows() ->
     lists:enumerate(1, 3, erlmcp_error_budget_window:windows()).
 
-named(Place) ->
-    {Zone, _} = lists:nth(Place + 1, erlmcp_error_budget_window:zones()),
+named(Index) ->
+    {Zone, _} = lists:nth(Index + 1, erlmcp_error_budget_window:zones()),
     Zone.
 
-place(Zone) ->
+index(Zone) ->
     length(lists:takewhile(fun({Other, _}) -> Other =/= Zone end,
                            erlmcp_error_budget_window:zones())).
 
@@ -143,7 +143,7 @@ waiting(#state{due = Due} = State) ->
     _ = erlang:send_after(Next, self(), look, [{abs, true}]),
     State#state{due = Next}.
 
-%% The faults first: one that is counted meanwhile is not seen without its request.
+%% The faults first, so that a fault which is counted meanwhile is not read without its request.
 totals({Counts, _}) ->
     Faults = counters:get(Counts, ?FAULTS),
     {counters:get(Counts, ?REQUESTS), Faults}.
@@ -172,7 +172,7 @@ keep(Report, {_, Seen}) ->
     lists:foreach(
         fun({{At, Window}, #{window := Window, zone := Zone} = Seconds}) ->
             #{requests := Requests, faults := Faults} = Seconds,
-            ok = atomics:put(Seen, At, place(Zone)),
+            ok = atomics:put(Seen, At, index(Zone)),
             ok = atomics:put(Seen, At + 1, Requests),
             ok = atomics:put(Seen, At + 2, Faults)
-        end, lists:zip(places(), Report)).
+        end, lists:zip(windows(), Report)).

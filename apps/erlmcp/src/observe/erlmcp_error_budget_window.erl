@@ -1,7 +1,7 @@
 -module(erlmcp_error_budget_window).
 -moduledoc """
-The zones of an error budget: what share of a server's answers were its own faults, over sliding
-windows, and which zone that is. A value that is given the totals once a second. Pure.
+The zones of an error budget. A zone stands for the share of a server's answers that were its own
+faults, in a sliding window. A value that is given the totals once a second. Pure.
 
 Internal.
 """.
@@ -57,9 +57,9 @@ new(Least, Requests, Faults) ->
 -doc "Adds a second that has passed, with these totals since the beginning at its end.".
 -spec tick(Requests :: non_neg_integer(), Faults :: non_neg_integer(), windows()) ->
     {[change()], windows()}.
-tick(Requests, Faults, #{totals := Former, zones := Zones} = Known) ->
+tick(Requests, Faults, #{totals := Former, zones := Zones} = Windows) ->
     Totals = lists:sublist([{Requests, Faults} | Former], lists:max(windows()) + 1),
-    Next = Known#{totals := Totals},
+    Next = Windows#{totals := Totals},
     Changes = [#{window => Window, from => From, to => To, requests => InRequests,
                  faults => InFaults}
                || Window := From <- maps:iterator(Zones, ordered),

@@ -2,11 +2,10 @@
 -moduledoc """
 Events of a server that its operator may want to know at once. `on_event` of the server's options is
 called with each event, in one process for each server that has it. The process that emits an event
-never waits: at most 1,000 events wait for the fun. Events over that are dropped, counted, and told
-with the next one.
+never waits: at most 1,000 events wait for the fun. Events over that are dropped, and the next event
+has their number.
 
-The processes stand in one table of the node, by the key of their server. `table/0` has all events
-that there are.
+The processes stand in one table of the node, by the key of their server. `table/0` has all events.
 
 Internal.
 """.
@@ -29,41 +28,42 @@ Internal.
     backlog :: erlmcp_drop_counter:backlog()
 }).
 
--doc "Every event, its fields beside those that all have, and when it is told.".
+-doc "Returns all events, each with its fields in addition to the common ones and its cause.".
 -spec table() -> [{name(), [atom()], When :: binary()}].
 table() ->
     [{error_budget_changed, [window, from, to, requests, faults],
       ~"the error budget of a window, `window` seconds long, is in another zone"},
      {memory_full, [source, used, limit],
       ~"the memory passed its bound: new work is refused with 1089"},
-     {memory_ok, [source, used, limit], ~"it is far enough under the bound again"},
+     {memory_ok, [source, used, limit], ~"the memory is far enough under its bound again"},
      {processors_busy, [waited, limit],
       ~"a new process waits too long for a scheduler: new work is refused with 1078"},
-     {processors_ok, [waited, limit], ~"it waits for less than half of the bound again"},
+     {processors_ok, [waited, limit], ~"a new process waits for less than half of the bound again"},
      {incident, [incident, what, method, target],
       ~"a handler crashed, died, was late or gave too much; the log has the rest under the id"},
      {not_quick, [method, target, why, limit],
       ~"a handler that is said to be `quick` used more than `limit` `reductions`, or milliseconds"},
-     {slow_consumer, [limit], ~"a client was cut that does not read; `limit` is what it passed"},
+     {slow_consumer, [limit],
+      ~"a client that does not read was cut; `limit` is the bound that it passed"},
      {breaker_opened, [target, opens_in_ms],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"},
      {draining, [milliseconds], ~"the server is being drained: new requests are refused with 1077"},
      {drained, [calls, tasks],
-      ~"it was: `calls` were ended before they had answered, `tasks` run still"}].
+      ~"the server was drained: `calls` were ended before they had answered, `tasks` still run"}].
 
--doc "Makes the table of the node's servers; it belongs to the calling process.".
+-doc "Creates the table of the node's servers, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
     ok.
 
--doc "Starts the process of the server with this key; `Server` is what its events say it is.".
+-doc "Starts the process of the server with this key. `Server` is the `server` of its events.".
 -spec start_link(Key :: reference(), Server :: term(), handler()) -> gen_server:start_ret().
 start_link(Key, Server, Handler) ->
     gen_server:start_link(?MODULE, {Key, Server, Handler}, []).
 
--doc "Tells an event of the server with this key. Does not wait; without `on_event` of no effect.".
+-doc "Emits an event of the server with this key, and does not wait.".
 -spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
     try ets:lookup(?MODULE, Key) of
@@ -74,7 +74,7 @@ emit(Key, Name, Fields) ->
         error:badarg -> ok
     end.
 
--doc "Tells an event of the node to all its servers.".
+-doc "Emits an event of the node on all its servers.".
 -spec broadcast(name(), #{atom() => term()}) -> ok.
 broadcast(Name, Fields) ->
     Event = event(Name, Fields),
@@ -82,7 +82,7 @@ broadcast(Name, Fields) ->
         fun({_, Pid, Backlog} = Row) ->
             case is_process_alive(Pid) of
                 true -> send(Pid, Backlog, Event);
-                %% One that was killed could not take its row with it.
+                %% A process that was killed could not delete its row.
                 false -> ets:delete_object(?MODULE, Row)
             end
         end, ets:tab2list(?MODULE)).
@@ -98,7 +98,7 @@ send(Pid, Backlog, Event) ->
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE], Key),
-    %% A new one: what waited for a process that ended is gone with it.
+    %% A new counter, since the messages to an earlier process are gone with it.
     Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),
     {ok, #state{key = Key, server = Server, handler = Handler, backlog = Backlog}}.
@@ -131,7 +131,7 @@ handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog
                                        reason => Reason, stacktrace => Stack})
     end.
 
-%% A server that ends tells what has happened until then.
+%% A server that ends emits the events until then.
 -doc false.
 terminate(_, #state{key = Key} = State) ->
     true = ets:delete(?MODULE, Key),

@@ -1,19 +1,18 @@
 -module(erlmcp_incident).
 -moduledoc """
-Incidents: errors inside, for the log alone. A report is written under an id, and the peer is told
-the id.
+Incidents: internal errors. The log has the report under an id, and the peer gets the id alone.
 
-`log/1` and `log/2` wait as long as the handlers of the log block, which the process that went wrong
+`log/1` and `log/2` wait as long as the handlers of the log block, which a process that has failed
 can afford. A process that others wait for calls `log_apart/2`: at most 1,000 reports of the node
-wait in processes of their own. Reports over that are left out, and the next report says how many
-were, as `dropped`.
+wait in processes of their own. Reports over that are dropped, and the next report has their number
+as `dropped`.
 
 Internal.
 """.
 
 -export([open/0, log/1, log/2, log_apart/2]).
 
--doc "Makes the table of what waits; it belongs to the calling process.".
+-doc "Creates the table with the count of waiting reports, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
@@ -52,8 +51,8 @@ apart(Report, Key) ->
         error:badarg -> erlmcp_log:report(error, Report, Key)
     end.
 
-%% OTP's handlers give up a report after five seconds where what they write to is not read, and
-%% others when they like: it is the backlog that bounds them.
+%% OTP's handlers drop a report after five seconds if their output is not read, and other handlers
+%% may wait for ever. So the counter bounds the waiting processes.
 waiting(Report, Key, Backlog) ->
     try
         ok = erlmcp_log:report(error, erlmcp_drop_counter:with_dropped(Report, Backlog), Key)

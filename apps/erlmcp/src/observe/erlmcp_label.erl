@@ -1,11 +1,11 @@
 -module(erlmcp_label).
 -moduledoc """
-Labels of the processes that live long, so that observer, `i/0` and crash reports say what each is
-for: a tuple of what the process is, whom it is for, and, of one that belongs to a server, the
-server's `id`. `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}` is one.
+Labels of long-lived processes, for observer, `i/0` and crash reports. A label is a tuple: the kind
+of process, what it serves, and, if it belongs to a server, the server's `id`. An example is
+`{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}`.
 
-A label is small, and has no secret: the parts that come from users are cut, and no label has the id
-of a session or of a task, a token, a path, a header or an argument.
+A label is small, and has no secret: parts that come from users are cut. No label has a token, a
+path, a header, an argument, or the id of a session or of a task.
 
 Internal.
 """.

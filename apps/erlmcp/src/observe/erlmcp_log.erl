@@ -1,9 +1,10 @@
 -module(erlmcp_log).
 -moduledoc """
-The log reports of the library: each has `library => erlmcp` in its metadata, and `server` says
-which server it is of, where it is of one: the `id` of its options, as in its events.
+The log reports of the library. Each has `library => erlmcp` in its metadata. `server` in a report
+of one server is the `id` of the server's options, as in its events.
 
-They have no `domain`: the handler that OTP sets up leaves out what has one that is not OTP's.
+The metadata has no `domain`, since OTP's default handler leaves out reports with another domain
+than OTP's.
 
 Internal.
 """.
@@ -17,7 +18,7 @@ Internal.
 name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).
 
--doc "Returns what the server with this key is called; its key while it has no name.".
+-doc "Returns the name of the server with this key, or the key if it has no name.".
 -spec server(Key :: reference()) -> term().
 server(Key) ->
     case persistent_term:get({?MODULE, Key}, none) of
@@ -25,13 +26,13 @@ server(Key) ->
         none -> Key
     end.
 
--doc "Forgets the name of a server that has ended.".
+-doc "Deletes the name of a server that has ended.".
 -spec forget(Key :: term()) -> ok.
 forget(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
     ok.
 
--doc "Logs a report that is of no server alone.".
+-doc "Logs a report of the node.".
 -spec report(logger:level(), logger:report()) -> ok.
 report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
@@ -41,7 +42,7 @@ report(Level, Report) ->
 report(Level, Report, Key) ->
     case persistent_term:get({?MODULE, Key}, none) of
         {Server} -> report(Level, Report#{server => Server});
-        %% It has ended, or begins.
+        %% The server has ended, or is starting.
         none -> report(Level, Report)
     end.
 

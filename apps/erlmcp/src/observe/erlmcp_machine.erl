@@ -2,11 +2,11 @@
 -moduledoc """
 Facts about the machine, the control group and the node: memory, descriptors, ports, processes,
 cores, and what the kernel allows sockets. They are read from `/proc` and `/sys/fs/cgroup` under a
-root, which is `/` except in tests; what is not there is left out.
+root, which is `/` except in tests; missing files are left out.
 
-The bounds of a control group, and what it holds, are known from version 1 and 2 of its files, for
-each group above that has a bound of its own. Pages of files that nobody uses do not count as held:
-the kernel takes them back before it ends a process.
+The bounds and the usage of control groups are read from files of version 1 or 2, for the node's
+group and each one above it. Unused pages of files do not count as used: the kernel takes them back
+before it kills a process.
 
 Internal.
 """.
@@ -16,10 +16,11 @@ Internal.
 -export_type([facts/0, place/0, memory/0]).
 
 -doc """
-`descriptors` are what the node may open, `descriptors_hard` what it could be allowed without
-privileges; `memory` and `group_memory` are bytes, the latter of the narrowest group; `backlog` is
-the longest queue of connections that are to be accepted, `local_ports` the number of ports for
-connections that the machine opens itself.
+- `descriptors`: how many the node may open. `descriptors_hard`: how many it can be allowed without
+  privileges.
+- `memory`, `group_memory`: bytes, of the machine and of the narrowest control group.
+- `backlog`: the longest queue of connections that wait to be accepted.
+- `local_ports`: the number of ports for connections that the machine opens itself.
 """.
 -type facts() :: #{
     descriptors => pos_integer(), descriptors_hard => pos_integer() | unlimited,
@@ -28,7 +29,7 @@ connections that the machine opens itself.
     backlog => pos_integer(), local_ports => pos_integer()
 }.
 -doc """
-The place where memory is looked at: the machine's, or that of a group that has files for it.
+A place where memory can be read: the machine's, or that of a control group with files for it.
 """.
 -opaque place() ::
     {machine, file:filename()}
@@ -38,15 +39,15 @@ The place where memory is looked at: the machine's, or that of a group that has 
     source := machine | group, used := non_neg_integer(), total := pos_integer()
 }.
 
--doc "All that is known.".
+-doc "Returns the facts that can be read.".
 -spec facts(Root :: file:filename()) -> facts().
 facts(Root) ->
-    Known = #{ports => erlang:system_info(port_limit),
+    Facts = #{ports => erlang:system_info(port_limit),
               processes => erlang:system_info(process_limit),
               schedulers => erlang:system_info(schedulers_online),
               cores => erlang:system_info(logical_processors_available)},
     Kernel = filename:join(Root, "proc/sys/net"),
-    lists:foldl(fun maps:merge/2, maps:filter(fun(_, Value) -> is_integer(Value) end, Known),
+    lists:foldl(fun maps:merge/2, maps:filter(fun(_, Value) -> is_integer(Value) end, Facts),
                 [descriptors(Root), memories(Root),
                  #{backlog => Longest
                    || [Longest] <- [numbers(filename:join(Kernel, "core/somaxconn"))]},
@@ -63,7 +64,7 @@ descriptors(Root) ->
         {match, [Soft, Hard]} ->
             #{descriptors => binary_to_integer(Soft), descriptors_hard => binary_to_integer(Hard)};
         nomatch ->
-            %% What the node itself found when it started.
+            %% The bound that the runtime found when it started.
             #{descriptors => lists:max([Max || Set <- erlang:system_info(check_io),
                                                {max_fds, Max} <- Set])}
     end.
@@ -76,7 +77,7 @@ memories(Root) ->
         Totals -> Machine#{group_memory => lists:min(Totals)}
     end.
 
--doc "Returns the place where the memory that the node may have is looked at.".
+-doc "Returns the places where the node's memory can be read.".
 -spec places(Root :: file:filename()) -> [place()].
 places(Root) ->
     Groups = binary:split(text(filename:join(Root, "proc/self/cgroup")), ~"\n", [global, trim_all]),
@@ -98,8 +99,8 @@ groups([_, Controllers, Path], Root) ->
 groups(_, _) ->
     [].
 
-%% The group and all above it. In a container the path may be one of the world outside; the folder
-%% that is there for all is the container's own then.
+%% The group and all groups above it. In a container the path may be of the host; the base folder is
+%% then the container's own.
 folders(Base, Path) ->
     {Folders, _} = lists:mapfoldl(fun(Name, Above) ->
                                       Folder = filename:join(Above, Name),
@@ -107,7 +108,7 @@ folders(Base, Path) ->
                                   end, Base, binary:split(Path, ~"/", [global, trim_all])),
     [Base | Folders].
 
--doc "Returns how much of the memory is used; `none` where there is no bound.".
+-doc "Returns how much of the memory is used; `none` if it has no bound.".
 -spec memory(place()) -> {ok, memory()} | none.
 memory({machine, File}) ->
     Text = text(File),
@@ -119,7 +120,7 @@ memory({machine, File}) ->
     end;
 memory({group, Limit, Held, Stat, Unused}) ->
     case {numbers(Limit), numbers(Held)} of
-        %% Version 1 has a number for no bound too: the largest that is whole pages.
+        %% Version 1 has a number for no bound too: the largest number of whole pages.
         {[Total], [Used]} when Total > 0, Total < 1 bsl 60 ->
             Kept = case line(Unused, text(Stat)) of
                 none -> 0;

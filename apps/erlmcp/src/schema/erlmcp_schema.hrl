@@ -18,6 +18,6 @@
     room :: non_neg_integer(),
     %% A branch (of anyOf, for example) that is full goes on; a whole validation ends.
     branch = false :: boolean(),
-    %% The evaluated parts of the current value, if a schema around asks for them.
-    evaluated = unasked :: unasked | erlmcp_schema_run:evaluated()
+    %% The evaluated parts of the current value; `off` if no schema around asks for them.
+    evaluated = off :: off | erlmcp_schema_run:evaluated()
 }).

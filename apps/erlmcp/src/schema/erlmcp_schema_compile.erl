@@ -3,9 +3,11 @@
 The compiler of schemas: a pair of funs for each numbered place, which contains those of the
 subschemas inside it. Pure.
 
-Numbered places are called through the table and never contained, and a fun contains any other fun
-once. So the funs grow with the schema, even when they are copied, as into a persistent term; and a
-schema may refer to itself.
+The numbered places are the targets of references, and the places that stand apart. They are called
+through the table and never contained, and a fun contains any other fun once. So the funs grow with
+the schema, even when they are copied, as into a persistent term; and a schema may refer to itself.
+A reference that leads back to itself without going deeper into the instance is refused, since no
+validation would end.
 
 Internal.
 """.
@@ -29,13 +31,21 @@ Internal.
     _ => _
 }.
 
+-record(graph, {
+    numbers = #{} :: #{erlmcp_schema_place:key() => pos_integer()},
+    places = [] :: [erlmcp_schema_place:place()],
+    %% From a place to the places that it applies to the same part of the instance.
+    edges = #{} :: #{pos_integer() => [pos_integer()]},
+    count = 0 :: non_neg_integer()
+}).
+
 -doc """
 Returns the checks of all numbered places, followed by their finders; the root is the first. Throws
 a reason of `t:erlmcp_schema:reason/0`.
 """.
 -spec table(erlmcp_schema_index:index(), options()) -> tuple().
 table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPattern}) ->
-    {Places, Numbers} = erlmcp_schema_graph:new(Index, Limit),
+    {Places, Numbers} = numbered_places(Index, Limit),
     Context = #{index => Index, numbers => Numbers, formats => Formats, max_pattern => MaxPattern},
     {Checks, Finders} = lists:unzip([pair(Place, Context) || Place <- Places]),
     list_to_tuple(Checks ++ Finders).
@@ -46,7 +56,7 @@ table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPa
 child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
         when is_map(Schema); is_boolean(Schema) ->
     Below = erlmcp_schema_place:child(Tokens, Schema, Place, Index),
-    case erlmcp_schema_graph:stands_apart(Below) of
+    case stands_apart(Below) of
         true -> numbered(number(Below, Context), Context);
         false -> pair(Below, Context)
     end;
@@ -87,12 +97,11 @@ pair(#place{schema = false}, _) ->
     erlmcp_schema_run:refuse();
 pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
     Context = Context0#{place => Place},
-    Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
-                        erlmcp_schema_dialect:effective(Whole, Dialect)),
-    {Schema, Sought} = erlmcp_schema_unevaluated:resolved(Known, Dialect),
+    Keywords = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
+                           erlmcp_schema_dialect:effective(Whole, Dialect)),
+    {Schema, Sought} = erlmcp_schema_unevaluated:resolved(Keywords, Dialect),
     {Checks, Finders} = lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, lists:append([
         erlmcp_schema_value:parts(Schema, Context),
-        [erlmcp_schema_members:part(Schema, Context)],
         erlmcp_schema_object:parts(Schema, Context),
         erlmcp_schema_array:parts(Schema, Context),
         erlmcp_schema_logic:parts(Schema, Context),
@@ -104,7 +113,7 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
         [] ->
             {erlmcp_schema_run:all(Checks), unless_passed(Find, Schema, Context)};
         Last ->
-            %% These keywords need to know what the others evaluated, which only finders do.
+            %% These keywords depend on what the others evaluated, which only finders record.
             Finder = asking(erlmcp_schema_run:in_turn([Find | Last])),
             Check = fun(V, Table, Budget) ->
                 Holds = fun(Run) -> Finder(V, [], [], Run) end,
@@ -113,7 +122,8 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
             {Check, Finder}
     end.
 
-%% Evaluations of adjacent schemas do not count in this one; its own count in those around it.
+%% The evaluations of adjacent schemas do not count in this one. Its own evaluations count in the
+%% schemas around it.
 asking(Find) ->
     fun(V, I, S, #run{evaluated = Before} = Run) ->
         #run{evaluated = Evaluated} = Found = Find(V, I, S, Run#run{evaluated = #{}}),
@@ -126,10 +136,10 @@ unless_passed(Find, Schema, #{place := Place} = Context)
         when is_map_key(~"anyOf", Schema); is_map_key(~"oneOf", Schema) ->
     {Check, _} = numbered(number(Place, Context), Context),
     fun
-        (V, I, S, #run{evaluated = unasked} = Run) ->
+        (V, I, S, #run{evaluated = off} = Run) ->
             case erlmcp_schema_run:passes(Check, V, Run) of
-                {true, Left} -> Left;
-                {false, Left} -> Find(V, I, S, Left)
+                {true, Next} -> Next;
+                {false, Next} -> Find(V, I, S, Next)
             end;
         (V, I, S, Run) ->
             Find(V, I, S, Run)
@@ -157,3 +167,89 @@ reference(Keyword, #{place := Place, index := Index} = Context) ->
         Find(V, I, [Keyword | S], erlmcp_schema_run:spent(1, Run))
     end,
     {[Check], [Finder]}.
+
+%% The numbered places in their order, the root first, and their numbers.
+numbered_places(Index, Limit) ->
+    Root = erlmcp_schema_place:root(Index),
+    {1, Start, New} = with_number(Root, #graph{}),
+    Graph = reach(New, Index, Limit, Start),
+    Places = lists:reverse(Graph#graph.places),
+    refuse_endless(list_to_tuple(Places), Graph#graph.edges),
+    {Places, Graph#graph.numbers}.
+
+with_number(Place, #graph{numbers = Numbers, places = Places} = Graph) ->
+    Key = erlmcp_schema_place:key(Place),
+    case Numbers of
+        #{Key := N} ->
+            {N, Graph, []};
+        #{} ->
+            N = map_size(Numbers) + 1,
+            {N, Graph#graph{numbers = Numbers#{Key => N}, places = [Place | Places]},
+             [{N, Place}]}
+    end.
+
+reach([], _, _, Graph) ->
+    Graph;
+reach([{N, Place} | Rest], Index, Limit, Graph0) ->
+    {New, Graph} = scan(Place, N, Index, Limit, {[], Graph0}),
+    reach(New ++ Rest, Index, Limit, Graph).
+
+%% `From` is the number of the place whose instance this one is applied to, or `inside`.
+scan(#place{schema = Schema, dialect = Dialect} = Place, From, Index, Limit, {New0, Graph0}) ->
+    Count = Graph0#graph.count + 1,
+    Count =< Limit orelse throw({too_many_subschemas, Limit}),
+    Counted = {New0, Graph0#graph{count = Count}},
+    case Schema of
+        #{} ->
+            Effective = erlmcp_schema_dialect:effective(Schema, Dialect),
+            Referred = lists:foldl(fun(Keyword, Sum) ->
+                refer(erlmcp_schema_place:reference(Keyword, Place, Index), From, Sum)
+            end, Counted, erlmcp_schema_place:references(Effective, Dialect)),
+            lists:foldl(fun
+                ({stored, _, _}, Sum) ->
+                    Sum;
+                ({How, Tokens, Child}, Sum) ->
+                    Below = erlmcp_schema_place:child(Tokens, Child, Place, Index),
+                    case stands_apart(Below) of
+                        true -> refer(Below, from(How, From), Sum);
+                        false -> scan(Below, from(How, From), Index, Limit, Sum)
+                    end
+            end, Referred, erlmcp_schema_dialect:children(Effective, Dialect));
+        _ ->
+            Counted
+    end.
+
+from(here, From) -> From;
+from(inside, _) -> inside.
+
+refer(Target, From, {New, Graph0}) ->
+    {N, Graph, More} = with_number(Target, Graph0),
+    Edges = case From of
+        inside -> Graph#graph.edges;
+        _ -> maps:update_with(From, fun(To) -> [N | To] end, [N], Graph#graph.edges)
+    end,
+    {More ++ New, Graph#graph{edges = Edges}}.
+
+%% Depth first: an edge back to a place that is still open closes a circle.
+refuse_endless(Places, Edges) ->
+    _ = lists:foldl(fun(N, Done) -> visit(N, #{}, Done, Places, Edges) end, #{},
+                    lists:seq(1, tuple_size(Places))),
+    ok.
+
+visit(N, Open, _, Places, _) when is_map_key(N, Open) ->
+    throw({endless_ref, erlmcp_schema_place:location(element(N, Places))});
+visit(N, _, Done, _, _) when is_map_key(N, Done) ->
+    Done;
+visit(N, Open, Done0, Places, Edges) ->
+    Below = Open#{N => true},
+    Done = lists:foldl(fun(To, Sum) -> visit(To, Below, Sum, Places, Edges) end, Done0,
+                       lists:uniq(maps:get(N, Edges, []))),
+    Done#{N => true}.
+
+%% Such a place has a number even without a reference to it. Its funs contain its subschemas more
+%% than once, and the funs around it would contain it more than once in turn.
+stands_apart(#place{schema = #{} = Schema}) ->
+    lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
+              [~"anyOf", ~"oneOf", ~"unevaluatedProperties", ~"unevaluatedItems"]);
+stands_apart(_) ->
+    false.

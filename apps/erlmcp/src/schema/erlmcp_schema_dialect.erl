@@ -6,8 +6,8 @@ draft-07, or a given meta-schema made of their vocabularies. Pure.
 Internal.
 """.
 
--export([named/2, uris/0, uri/1, draft/1, formats/1, has/2]).
--export([document/1, effective/2, children/2]).
+-export([named/2, uri/1, draft/1, formats/1, has/2]).
+-export([effective/2, children/2]).
 
 -export_type([dialect/0, draft/0, child/0]).
 
@@ -65,18 +65,18 @@ standard(Draft) ->
 
 custom(#{~"$vocabulary" := Vocabularies}, #dialect{draft = Draft} = Dialect)
         when is_map(Vocabularies), Draft =/= draft_07 ->
-    Known = maps:fold(fun(Uri, Required, Names) ->
+    Included = maps:fold(fun(Uri, Required, Names) ->
         case vocabulary(Uri, Draft) of
             unknown when Required -> throw({unsupported_vocabulary, Uri});
             unknown -> Names;
             Name -> [Name | Names]
         end
     end, [core], Vocabularies),
-    Formats = case lists:member(format_assertion, Known) of
+    Formats = case lists:member(format_assertion, Included) of
         true -> asserted;
         false -> annotated
     end,
-    Dialect#dialect{keywords = keywords(Known, Draft), formats = Formats};
+    Dialect#dialect{keywords = keywords(Included, Draft), formats = Formats};
 custom(_, Dialect) ->
     Dialect.
 
@@ -132,10 +132,6 @@ keyword_list(Format, _) when Format =:= format; Format =:= format_assertion ->
 keyword_list(_, _) ->
     [].
 
--doc "Returns the addresses of the known meta-schemas.".
--spec uris() -> [binary()].
-uris() -> [<<?URI_2020, "schema">>, <<?URI_2019, "schema">>, ?URI_07].
-
 -doc "Returns the address of the dialect's meta-schema.".
 -spec uri(dialect()) -> binary().
 uri(#dialect{uri = Uri}) -> Uri.
@@ -151,20 +147,6 @@ formats(#dialect{formats = Formats}) -> Formats.
 -doc "Returns `true` if the dialect has the keyword.".
 -spec has(binary(), dialect()) -> boolean().
 has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
-
--doc "Returns the published document under an address without fragment.".
--spec document(binary()) -> {ok, erlmcp_schema:json()} | error.
-document(Uri) ->
-    Documents = case Uri of
-        <<?URI_2020, _/binary>> -> erlmcp_schema_meta_2020_12:documents();
-        <<?URI_2019, _/binary>> -> erlmcp_schema_meta_2019_09:documents();
-        ?URI_07 -> erlmcp_schema_meta_07:documents();
-        _ -> []
-    end,
-    case lists:keyfind(Uri, 1, Documents) of
-        {_, Document} -> {ok, Document};
-        false -> error
-    end.
 
 -doc "Returns the schema without the keywords that its dialect ignores next to `$ref`.".
 -spec effective(map(), dialect()) -> map().

@@ -42,8 +42,8 @@ text(false, _, _) ->
     ~"must not be there";
 text(closed, {Name, []}, _) ->
     [~"must not have the property ", literal(Name)];
-text(closed, {Name, Known}, _) ->
-    [~"must not have the property ", literal(Name), ~", only ", literals(Known, ~"and")];
+text(closed, {Name, Names}, _) ->
+    [~"must not have the property ", literal(Name), ~", only ", literals(Names, ~"and")];
 text(halted, none, _) ->
     ~"cannot be checked: a pattern took too long";
 text(halted, Pattern, _) ->

@@ -53,7 +53,7 @@ published(#index{wanted = []} = Index, _) ->
     Index;
 published(#index{wanted = [Uri | Wanted]} = Index0, Limits) ->
     Index = Index0#index{wanted = Wanted},
-    case not is_map_key(Uri, Index#index.resources) andalso erlmcp_schema_dialect:document(Uri) of
+    case not is_map_key(Uri, Index#index.resources) andalso erlmcp_schema_meta:document(Uri) of
         {ok, Document} ->
             Dialect = erlmcp_schema_dialect:named(map_get(~"$schema", Document), #{}),
             published(add_document(Document, Uri, Dialect, Limits, Index), Limits);
@@ -152,9 +152,9 @@ names(Schema, {Uri, Pointer}, Dialect, #index{resources = Resources} = Index) ->
         {[], []} ->
             Index;
         {New, NewDynamic} ->
-            Known = Resource#{anchors := with(New, Pointer, Anchors),
-                              dynamic := with(NewDynamic, Pointer, Dynamic)},
-            Index#index{resources = Resources#{Uri := Known}}
+            Anchored = Resource#{anchors := with(New, Pointer, Anchors),
+                                 dynamic := with(NewDynamic, Pointer, Dynamic)},
+            Index#index{resources = Resources#{Uri := Anchored}}
     end.
 
 with(Names, Pointer, Map) ->

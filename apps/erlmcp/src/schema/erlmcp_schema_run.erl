@@ -3,8 +3,8 @@
 The parts of compiled schemas, and their combinations. Pure.
 
 Each schema has two funs. A check tells only whether the value is valid, as fast as it can. It takes
-a budget and returns the rest of it, or `bnot` of the rest for an invalid value. A finder runs after
-a failed check: it collects errors, and the properties or items that were evaluated.
+a budget and returns the balance of it, or `bnot` of the balance for an invalid value. A finder runs
+after a failed check: it collects errors, and the properties or items that were evaluated.
 
 Internal.
 """.
@@ -56,16 +56,16 @@ all([A]) ->
 all([A, B]) ->
     fun(V, T, Budget) ->
         case A(V, T, Budget) of
-            Left when Left >= 0 -> B(V, T, Left);
+            Balance when Balance >= 0 -> B(V, T, Balance);
             Failed -> Failed
         end
     end;
 all([A, B, C]) ->
     fun(V, T, Budget) ->
         case A(V, T, Budget) of
-            Left when Left >= 0 ->
-                case B(V, T, Left) of
-                    Left2 when Left2 >= 0 -> C(V, T, Left2);
+            Balance when Balance >= 0 ->
+                case B(V, T, Balance) of
+                    Balance2 when Balance2 >= 0 -> C(V, T, Balance2);
                     Failed -> Failed
                 end;
             Failed ->
@@ -80,7 +80,7 @@ all([A, B, C | Rest]) ->
 either(A, B) ->
     fun(V, T, Budget) ->
         case A(V, T, Budget) of
-            Left when Left >= 0 -> Left;
+            Balance when Balance >= 0 -> Balance;
             Failed -> B(V, T, bnot Failed)
         end
     end.
@@ -106,7 +106,7 @@ leaf(Keyword, Check, Expected) ->
     Finder = fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
         case Check(V, Table, Budget) of
             Budget -> Run;
-            Left when Left >= 0 -> Run#run{budget = Left};
+            Balance when Balance >= 0 -> Run#run{budget = Balance};
             Failed -> fail(Keyword, Expected, V, I, [Keyword | S], Run#run{budget = bnot Failed})
         end
     end,
@@ -117,7 +117,7 @@ leaf(Keyword, Check, Expected) ->
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
     case Check(V, Table, Budget) of
         Budget -> {true, Run};
-        Left when Left >= 0 -> {true, Run#run{budget = Left}};
+        Balance when Balance >= 0 -> {true, Run#run{budget = Balance}};
         Failed -> {false, Run#run{budget = bnot Failed}}
     end.
 
@@ -125,9 +125,9 @@ passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
 -spec holds(fun((run()) -> run()), tuple(), non_neg_integer()) -> integer().
 holds(Find, Table, Budget) ->
     try Find(#run{table = Table, budget = Budget, room = 1}) of
-        #run{budget = Left} -> Left
+        #run{budget = Balance} -> Balance
     catch
-        throw:{full, #run{budget = Left}} -> bnot Left
+        throw:{full, #run{budget = Balance}} -> bnot Balance
     end.
 
 -doc "Adds an error to a run. Throws `{full, Run}` when there is no room for another one.".
@@ -164,15 +164,15 @@ spent(Cost, #run{budget = Budget} = Run) ->
 
 -doc "Runs a finder on parts of the value, which have evaluations of their own.".
 -spec inside(fun((run()) -> run()), Parts :: evaluated(), run()) -> run().
-inside(Find, _, #run{evaluated = unasked} = Run) ->
+inside(Find, _, #run{evaluated = off} = Run) ->
     Find(Run);
 inside(Find, Parts, #run{evaluated = Evaluated} = Run) ->
-    Found = Find(Run#run{evaluated = unasked}),
+    Found = Find(Run#run{evaluated = off}),
     Found#run{evaluated = merge(Evaluated, Parts)}.
 
 -doc "Records that properties or items were evaluated.".
 -spec evaluated(evaluated(), run()) -> run().
-evaluated(_, #run{evaluated = unasked} = Run) -> Run;
+evaluated(_, #run{evaluated = off} = Run) -> Run;
 evaluated(More, #run{evaluated = Evaluated} = Run) -> Run#run{evaluated = merge(Evaluated, More)}.
 
 merge(all, _) -> all;
@@ -189,7 +189,7 @@ Continues a run after a branch, with the run's errors and the branch's budget. I
 the branch, its evaluations count too.
 """.
 -spec join(run(), Branch :: run()) -> run().
-join(Run, #run{budget = Left, errors = [], evaluated = Evaluated}) ->
-    Run#run{budget = Left, evaluated = Evaluated};
-join(Run, #run{budget = Left}) ->
-    Run#run{budget = Left}.
+join(Run, #run{budget = Balance, errors = [], evaluated = Evaluated}) ->
+    Run#run{budget = Balance, evaluated = Evaluated};
+join(Run, #run{budget = Balance}) ->
+    Run#run{budget = Balance}.

@@ -38,7 +38,7 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_session_table:delete_unattended(Instance),
     ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_session_table:pids(Instance)),
     _ = await(fun() -> erlmcp_session_table:pids(Instance) =:= [] end, ?LAST_WORDS),
-    Left = #{calls => Ended, tasks => erlmcp_task_sup:count(Instance)},
+    Left = #{calls => Ended, tasks => erlmcp_on_demand_sup:count(tasks, Instance)},
     ok = erlmcp_event:emit(Key, drained, Left),
     Left.
 
@@ -47,8 +47,8 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
 rests(#{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
     Running = erlmcp_gate:held(Gate, in_flight),
-    true = erlmcp_task_sup:is_there(Instance),
-    {Waiting, Running} =:= {0, 0} andalso erlmcp_task_sup:count(Instance) =:= 0.
+    true = erlmcp_on_demand_sup:is_there(tasks, Instance),
+    {Waiting, Running} =:= {0, 0} andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
 
 %% Who started the call hears of it, and answers its client.
 end_calls(Calls) ->

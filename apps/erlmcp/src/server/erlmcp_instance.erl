@@ -80,14 +80,13 @@ subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
 -doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, known.".
--spec put_supervisor(sessions | sse_sessions | tasks, pid(), instance()) -> ok.
+-spec put_supervisor(erlmcp_on_demand_sup:kind(), pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
 -doc "Returns that supervisor; `undefined` while there is none yet.".
--spec supervisor(sessions | sse_sessions | tasks, of_calls()) ->
-    pid() | undefined.
+-spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 

@@ -124,11 +124,9 @@ init(Given) ->
               || Name := Pool <- Workers]
           ++
           [#{id => publisher, start => {erlmcp_catalog_publisher, start_link, [Instance]}},
-           #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
-             type => supervisor},
+           on_demand(sessions, erlmcp_session, Instance),
            sweeper(session_sweeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
-           #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
-             type => supervisor},
+           on_demand(tasks, erlmcp_task_process, Instance),
            sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
@@ -143,6 +141,10 @@ instance(Key, Limits, Mounts, TaskStore) ->
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
                           error_budget => erlmcp_error_budget:new()}).
+
+on_demand(Kind, Module, Instance) ->
+    #{id => Kind, start => {erlmcp_on_demand_sup, start_link, [Kind, Module, Instance]},
+      type => supervisor}.
 
 sweeper(Name, Milliseconds, Sweep, Instance) ->
     sweeper(Name, Milliseconds, Sweep, fun(_) -> ok end, Instance).
@@ -166,8 +168,7 @@ session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->
 
 %% After the listeners: they end before them.
 sse_sessions(Listen, Instance) ->
-    [#{id => sse_sessions, start => {erlmcp_httpd_sse_session_sup, start_link, [Instance]},
-       type => supervisor}
+    [on_demand(sse_sessions, erlmcp_httpd_sse_session, Instance)
      || lists:any(fun({_, Options}) -> is_map_key(sse, Options) end, Listen)].
 
 %% In a node that was started for one server alone, those of its applications stay closed.

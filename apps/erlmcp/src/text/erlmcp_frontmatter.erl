@@ -2,14 +2,13 @@
 -moduledoc """
 The YAML frontmatter of a `SKILL.md`, as a map that is JSON. Pure.
 
-Only a subset of YAML is accepted, which every YAML reader understands in the same way. All else is
-refused with its line and the form to use instead. The subset has
+Only a subset of YAML is accepted, which every YAML reader understands in the same way. Other YAML
+is refused with its line and the form to use instead. The subset has
 
 - mappings of plain keys (letters, digits, `_`, `-`, `.`, `/`), nested by indentation with spaces;
 - values of one line:
-  - a text without quotes, where no YAML reader takes it for anything else: not `yes`, `1_000`,
-    `0x1f`, `12:30` or `2026-07-28`, which some read as a boolean, a number or a date. Those are
-    quoted;
+  - a text without quotes that every YAML reader takes for a text. `yes`, `1_000`, `0x1f`, `12:30`
+    and `2026-07-28` need quotes, since some read them as a boolean, a number or a date;
   - `"a text"` with the escapes of JSON, `'a text'` with `''` for a quote;
   - `true`, `false`, `null`, and decimal numbers of at most 15 characters;
   - `[one, "two"]`, a list of texts, and `{}`, an empty mapping;
@@ -37,7 +36,7 @@ Internal.
 -define(MAX_BYTES, 65_536).
 -define(MAX_DEPTH, 8).
 
-%% What YAML 1.1 or 1.2 makes something else of than a text.
+%% Texts that YAML 1.1 or 1.2 reads as another type.
 -define(WORDS, "|~|=|<<|y|n|yes|no|on|off|true|false|null").
 -define(INTEGERS, "|[-+]?0[xob][0-9a-f_]*|[-+]?[0-9][0-9_,]*(:[0-9_]+)*(\\.[0-9_]*)?").
 -define(FLOATS, "|[-+]?([0-9][0-9_]*\\.?[0-9_]*)?(e[-+]?[0-9]*)?|"
@@ -112,20 +111,20 @@ is_white(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t -> is_white(Rest);
 is_white(Rest) -> Rest =:= <<>>.
 
 -spec mapping([line()], non_neg_integer(), pos_integer(), map()) -> {map(), [line()]}.
-mapping(Lines, Indent, Depth, Known) ->
+mapping(Lines, Indent, Depth, Mapping) ->
     case skip(Lines) of
         [{_, Less, _} | _] = Rest when is_integer(Less), Less < Indent ->
-            {Known, Rest};
+            {Mapping, Rest};
         [{Number, Indent, Text} | Rest] ->
             {Key, Inline} = entry(Number, binary:part(Text, Indent, byte_size(Text) - Indent)),
-            false = is_map_key(Key, Known) andalso throw({Number, ~"each key once"}),
+            false = is_map_key(Key, Mapping) andalso throw({Number, ~"each key once"}),
             {Value, After} = value(Inline, Number, Rest, Indent, Depth),
-            mapping(After, Indent, Depth, Known#{Key => Value});
+            mapping(After, Indent, Depth, Mapping#{Key => Value});
         [{Number, _, _} | _] ->
             throw({Number, <<"a key at the indentation of the others; for a value of more lines, "
                              "begin it with >-">>});
         [] ->
-            {Known, []}
+            {Mapping, []}
     end.
 
 skip([{Number, tab, _} | _]) ->
@@ -210,25 +209,25 @@ block(Style, Chomp, Number, Rest, Indent) ->
             throw({Number, ~"a text in the next line, indented with spaces"})
     end.
 
-block_lines([{Number, Own, Text} | Rest] = Lines, Indent, At, Known) ->
+block_lines([{Number, Own, Text} | Rest] = Lines, Indent, At, Block) ->
     case Text of
         <<_:At/binary, Line/binary>> when Own =:= At, Line =/= <<>> ->
-            block_lines(Rest, Indent, At, [{Number, Line} | Known]);
+            block_lines(Rest, Indent, At, [{Number, Line} | Block]);
         <<_:At/binary, Line/binary>> when is_integer(Own), Own > At, byte_size(Text) > Own ->
-            block_lines(Rest, Indent, At, [{Number, Line} | Known]);
+            block_lines(Rest, Indent, At, [{Number, Line} | Block]);
         _ when Own =:= byte_size(Text), Own =< At ->
-            block_lines(Rest, Indent, At, [{Number, ~""} | Known]);
+            block_lines(Rest, Indent, At, [{Number, ~""} | Block]);
         _ when is_integer(Own), Own =< Indent, byte_size(Text) > Own ->
-            {ended(Known), Lines};
+            {ended(Block), Lines};
         _ ->
             throw({Number, ~"a line of the text, or an empty one, indented with spaces"})
     end;
-block_lines([], _, _, Known) ->
-    {ended(Known), []}.
+block_lines([], _, _, Block) ->
+    {ended(Block), []}.
 
 %% The empty lines at the end belong to the next line's block.
-ended(Known) ->
-    lists:reverse(lists:dropwhile(fun({_, Line}) -> Line =:= ~"" end, Known)).
+ended(Block) ->
+    lists:reverse(lists:dropwhile(fun({_, Line}) -> Line =:= ~"" end, Block)).
 
 joined($|, Lines) ->
     iolist_to_binary(lists:join($\n, [Line || {_, Line} <- Lines]));

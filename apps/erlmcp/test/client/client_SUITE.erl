@@ -67,8 +67,12 @@ init_per_testcase(_, Config0) ->
     {ok, Server} = erlmcp:start_server(Definitions#{
         name => ~"test", version => ~"1.0.0", instructions => ~"Read this", page_size => 4,
         tools := Tools ++ [asking()],
-        prompts := [#{name => ~"hello", arguments => [#{name => ~"who", required => true}],
-                      complete => #{~"who" => [~"Ada", ~"Alan", ~"Barbara"]},
+        prompts := [#{name => ~"hello", arguments => [#{name => ~"who", required => true},
+                                                        #{name => ~"home"}],
+                      complete => #{~"who" => [~"Ada", ~"Alan", ~"Barbara"],
+                                    ~"home" => fun(_, #{arguments := #{~"who" := Who}}) ->
+                                                   [<<Who/binary, "'s home">>]
+                                               end},
                       handler => fun(#{~"who" := Who}, _) -> <<"Greet ", Who/binary>> end}],
         listen => [{http, #{sse => #{}}}, {tcp, #{}}]}),
     Client = client(Server, #{}, Config),
@@ -192,7 +196,10 @@ prompts_are_got(Config) ->
 
 arguments_are_completed(Config) ->
     {ok, #{~"completion" := #{~"values" := [~"Ada", ~"Alan"]}}} =
-        erlmcp_client:complete(client(Config), {prompt, ~"hello"}, {~"who", ~"A"}).
+        erlmcp_client:complete(client(Config), {prompt, ~"hello"}, {~"who", ~"A"}),
+    {ok, #{~"completion" := #{~"values" := [~"Ada's home"]}}} =
+        erlmcp_client:complete(client(Config), {prompt, ~"hello"}, {~"home", ~""},
+                               #{arguments => #{~"who" => ~"Ada"}}).
 
 server_is_pinged(Config) ->
     {ok, pong} = erlmcp_client:ping(client(Config)).

@@ -37,7 +37,8 @@ processes_of_a_server_say_what_they_are(_) ->
                    element(tuple_size(Label), Label) =/= ?FUNCTION_NAME],
     Names = [element(1, Label) || {_, Label} <- Children],
     [] = [erlmcp_catalog_publisher, erlmcp_error_budget, erlmcp_event, erlmcp_instance,
-          erlmcp_result_cache, erlmcp_session_sup, erlmcp_sweeper, erlmcp_task_sup] -- Names,
+          erlmcp_result_cache, erlmcp_sweeper] -- Names,
+    [sessions, tasks] = [Kind || {_, {erlmcp_on_demand_sup, Kind, _}} <- lists:sort(Children)],
     erlmcp_test_http:stop(Server).
 
 %% A listener's supervisor is ranch's.

@@ -258,8 +258,8 @@ sessions_on_tcp_are_no_http_sessions(_) ->
 operators_see_what_runs(_) ->
     Server = start(#{tools => [waiting_tool(~"wait")], listen => [{http, #{}}, {tcp, #{}}],
                      limits => #{in_flight => 1}}),
-    #{state := open, connections := 0, sessions := 0, in_flight := 0, places := 1, waiting := 0} =
-        erlmcp:info(Server),
+    #{state := open, connections := 0, sessions := 0, in_flight := 0, concurrency_limit := 1,
+      waiting := 0} = erlmcp:info(Server),
     Socket = connect(Server),
     [ok = send(Socket, stateless(Id, ~"tools/call", #{name => ~"wait"})) || Id <- [1, 2]],
     Call = await_call(),

@@ -44,11 +44,11 @@ complete(#{argument := Argument, value := Value} = Parsed) ->
     erlmcp_cli_client:run(Parsed, fun(Client) ->
         maybe
             {ok, Reference} ?= reference(Parsed),
-            {ok, Known} ?= erlmcp_cli_arguments:strings(maps:get(known, Parsed, [])),
+            {ok, Arguments} ?= erlmcp_cli_arguments:strings(maps:get(known, Parsed, [])),
             {ok, Result} ?= erlmcp_client:complete(
                 Client, Reference,
                 {unicode:characters_to_binary(Argument), unicode:characters_to_binary(Value)},
-                (erlmcp_cli_client:call_options(Parsed))#{known => Known}),
+                (erlmcp_cli_client:call_options(Parsed))#{arguments => Arguments}),
             printed(Result, fun erlmcp_cli_text:completion/1, Parsed)
         end
     end).

@@ -97,7 +97,7 @@ check(Prefix, Others, Schema) ->
 
 each([Item | Items], [Check | Checks], Rest, Table, Budget) when Budget > 0 ->
     case Check(Item, Table, Budget - 1) of
-        Left when Left >= 0 -> each(Items, Checks, Rest, Table, Left);
+        Balance when Balance >= 0 -> each(Items, Checks, Rest, Table, Balance);
         Failed -> Failed
     end;
 each([], _, _, _, Budget) -> Budget;
@@ -106,7 +106,7 @@ each(_, _, _, _, _) -> throw(budget).
 
 each([Item | Items], Check, Table, Budget) when Budget > 0 ->
     case Check(Item, Table, Budget - 1) of
-        Left when Left >= 0 -> each(Items, Check, Table, Left);
+        Balance when Balance >= 0 -> each(Items, Check, Table, Balance);
         Failed -> Failed
     end;
 each([], _, _, Budget) -> Budget;
@@ -118,7 +118,7 @@ finder(First, Finds, Rest, Only) ->
         [] -> none
     end,
     fun
-        (V, I, S, #run{evaluated = unasked} = Run) when is_list(V) ->
+        (V, I, S, #run{evaluated = off} = Run) when is_list(V) ->
             first(V, 0, Finds, I, First, S, Last, spent(length(V), Run));
         (V, I, S, Run) when is_list(V) ->
             Each = fun(Before) -> first(V, 0, Finds, I, First, S, Last, Before) end,
@@ -152,8 +152,8 @@ part(~"minItems", Value, _, Context) ->
         (V, _, Budget) when is_list(V) ->
             Length = length(V),
             case spend(Length bsr 6, Budget) of
-                Left when Length >= Limit -> Left;
-                Left -> bnot Left
+                Balance when Length >= Limit -> Balance;
+                Balance -> bnot Balance
             end;
         (_, _, Budget) ->
             Budget
@@ -165,8 +165,8 @@ part(~"maxItems", Value, _, Context) ->
         (V, _, Budget) when is_list(V) ->
             Length = length(V),
             case spend(Length bsr 6, Budget) of
-                Left when Length =< Limit -> Left;
-                Left -> bnot Left
+                Balance when Length =< Limit -> Balance;
+                Balance -> bnot Balance
             end;
         (_, _, Budget) ->
             Budget
@@ -177,11 +177,11 @@ part(~"uniqueItems", false, _, _) ->
 part(~"uniqueItems", true, _, _) ->
     Check = fun
         ([_, _ | _] = V, _, Budget) ->
-            Left = spend(weight(V, 0), Budget),
+            Balance = spend(weight(V, 0), Budget),
             %% Sorting treats 1 and 1.0 as equal, also inside of items.
             case length(lists:usort(V)) =:= length(V) of
-                true -> Left;
-                false -> bnot Left
+                true -> Balance;
+                false -> bnot Balance
             end;
         (_, _, Budget) ->
             Budget
@@ -212,8 +212,8 @@ contains([], _, Least, _, _, Budget) when Least > 0 -> bnot Budget;
 contains([], _, _, _, _, Budget) -> Budget;
 contains([Item | Items], Check, Least, Most, Table, Budget) when Budget > 0 ->
     case Check(Item, Table, Budget - 1) of
-        Left when Left >= 0, Least =< 1, Most =:= infinity -> Left;
-        Left when Left >= 0 -> contains(Items, Check, Least - 1, less(Most), Table, Left);
+        Balance when Balance >= 0, Least =< 1, Most =:= infinity -> Balance;
+        Balance when Balance >= 0 -> contains(Items, Check, Least - 1, less(Most), Table, Balance);
         Failed -> contains(Items, Check, Least, Most, Table, bnot Failed)
     end;
 contains(_, _, _, _, _, _) -> throw(budget).
@@ -226,8 +226,8 @@ contains_finder(Check, Least, Most, Evaluates) ->
         (V, I, S, Run0) when is_list(V) ->
             {Found, Run} = lists:foldl(fun({N, Item}, {Sum, Before}) ->
                 case erlmcp_schema_run:passes(Check, Item, spent(1, Before)) of
-                    {true, Left} -> {[N | Sum], Left};
-                    {false, Left} -> {Sum, Left}
+                    {true, Next} -> {[N | Sum], Next};
+                    {false, Next} -> {Sum, Next}
                 end
             end, {[], Run0}, lists:enumerate(0, V)),
             Failed = case length(Found) of

@@ -43,10 +43,10 @@ part(~"if", Sub, Schema, Context) ->
     {[conditional(If, Then, Else)],
      [fun(V, I, S, Run) ->
           #run{errors = Errors} = Tried = FindIf(V, I, [~"if" | S], branch(spent(1, Run))),
-          Left = spent(1, join(Run, Tried)),
+          Next = spent(1, join(Run, Tried)),
           case Errors of
-              [] -> FindThen(V, I, [~"then" | S], Left);
-              _ -> FindElse(V, I, [~"else" | S], Left)
+              [] -> FindThen(V, I, [~"then" | S], Next);
+              _ -> FindElse(V, I, [~"else" | S], Next)
           end
       end]}.
 
@@ -115,10 +115,10 @@ followed(Place, _) ->
 
 %% The constants of the required properties, if only objects pass.
 tags(#place{schema = #{} = Whole, dialect = Dialect}) ->
-    Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
-                        erlmcp_schema_dialect:effective(Whole, Dialect)),
+    Keywords = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
+                           erlmcp_schema_dialect:effective(Whole, Dialect)),
     HasConst = erlmcp_schema_dialect:has(~"const", Dialect),
-    case Known of
+    case Keywords of
         #{~"type" := ~"object", ~"properties" := #{} = Properties, ~"required" := Required}
                 when is_list(Required), HasConst ->
             #{Name => Value || Name <- Required,
@@ -143,7 +143,7 @@ tagged(Name, ByTag, Cost) ->
 
 any([Check | Checks], V, Table, Budget) ->
     case Check(V, Table, Budget) of
-        Left when Left >= 0 -> Left;
+        Balance when Balance >= 0 -> Balance;
         Failed -> any(Checks, V, Table, bnot Failed)
     end;
 any([], _, _, Budget) ->
@@ -151,7 +151,7 @@ any([], _, _, Budget) ->
 
 one([Check | Checks], V, Table, Budget) ->
     case Check(V, Table, Budget) of
-        Left when Left >= 0 -> no(Checks, V, Table, Left);
+        Balance when Balance >= 0 -> no(Checks, V, Table, Balance);
         Failed -> one(Checks, V, Table, bnot Failed)
     end;
 one([], _, _, Budget) ->
@@ -159,7 +159,7 @@ one([], _, _, Budget) ->
 
 no([Check | Checks], V, Table, Budget) ->
     case Check(V, Table, Budget) of
-        Left when Left >= 0 -> bnot Left;
+        Balance when Balance >= 0 -> bnot Balance;
         Failed -> no(Checks, V, Table, bnot Failed)
     end;
 no([], _, _, Budget) ->
@@ -168,7 +168,7 @@ no([], _, _, Budget) ->
 conditional(If, Then, Else) ->
     fun(V, Table, Budget) ->
         case If(V, Table, spend(2, Budget)) of
-            Left when Left >= 0 -> Then(V, Table, Left);
+            Balance when Balance >= 0 -> Then(V, Table, Balance);
             Failed -> Else(V, Table, bnot Failed)
         end
     end.
@@ -194,12 +194,12 @@ find_choice(Keyword, Finds) ->
 
 choose(Keyword, Finds, V, I, S, Run) ->
     case branches(Finds, V, I, S, Run, [], []) of
-        {[], Errors, Left} ->
-            fail(Keyword, {length(Errors), Errors}, V, I, S, Left);
-        {[_, _ | _] = Passed, _, Left} when Keyword =:= ~"oneOf" ->
-            fail(Keyword, {passed, lists:reverse(Passed)}, V, I, S, Left);
-        {_, _, Left} ->
-            Left
+        {[], Errors, Next} ->
+            fail(Keyword, {length(Errors), Errors}, V, I, S, Next);
+        {[_, _ | _] = Passed, _, Next} when Keyword =:= ~"oneOf" ->
+            fail(Keyword, {passed, lists:reverse(Passed)}, V, I, S, Next);
+        {_, _, Next} ->
+            Next
     end.
 
 %% The schemas that the value passes, and the first error of each other one.

@@ -75,10 +75,10 @@ regex(Text) ->
 -doc "Checks a text. Throws `pattern` if it takes too long, `budget` if the budget is spent.".
 -spec match(binary(), pattern(), non_neg_integer()) -> integer().
 match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
-    Left = erlmcp_schema_run:spend(byte_size(Text) bsr 5, Budget),
+    Balance = erlmcp_schema_run:spend(byte_size(Text) bsr 5, Budget),
     case erlmcp_schema_shape:match(Text, Shape) of
-        true -> Left;
-        false -> bnot Left
+        true -> Balance;
+        false -> bnot Balance
     end;
 match(Text, {re, Compiled, {_, _, Open} = Nature}, Budget) when is_binary(Text) ->
     Options = [{capture, none}, report_errors, {match_limit_recursion, Open}],
@@ -102,14 +102,14 @@ tries({Anchored, true, _}, Size) ->
 run([], _, _, _, _) ->
     throw(pattern);
 run([{Limit, Cost} | Tries], Text, Compiled, Options, Budget) ->
-    Left = erlmcp_schema_run:spend(Cost, Budget),
+    Balance = erlmcp_schema_run:spend(Cost, Budget),
     try re:run(Text, Compiled, [{match_limit, Limit} | Options]) of
-        match -> Left;
-        nomatch -> bnot Left;
-        {error, _} -> run(Tries, Text, Compiled, Options, Left)
+        match -> Balance;
+        nomatch -> bnot Balance;
+        {error, _} -> run(Tries, Text, Compiled, Options, Balance)
     catch
         %% The text is not UTF-8.
-        error:badarg -> bnot Left
+        error:badarg -> bnot Balance
     end.
 
 nature(Text) ->

@@ -75,9 +75,9 @@ set(<<"]", Rest/binary>>, [_ | _] = Set) -> {lists:usort(Set), Rest};
 set(<<A, "-", B, Rest/binary>>, Set) when ?IS_ALNUM(A), ?IS_ALNUM(B), A =< B ->
     set(Rest, lists:seq(A, B) ++ Set);
 set(<<"\\", Rest/binary>>, Set) ->
-    {More, Left} = escape(Rest),
-    not_a_range(Left),
-    set(Left, More ++ Set);
+    {More, Next} = escape(Rest),
+    not_a_range(Next),
+    set(Next, More ++ Set);
 set(<<"-", Rest/binary>>, Set) ->
     %% A hyphen stands for itself as the first or the last character.
     Set =:= [] orelse binary:first(<<Rest/binary, 0>>) =:= $] orelse throw(other),

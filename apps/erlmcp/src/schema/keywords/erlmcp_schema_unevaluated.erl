@@ -43,13 +43,13 @@ finder(Keyword, Find) ->
     fun
         (V, I, S, #run{evaluated = Evaluated} = Run)
                 when is_map(V), Keyword =:= ~"unevaluatedProperties", Evaluated =/= all ->
-            Left = lists:sort(maps:to_list(maps:without(maps:keys(Evaluated), V))),
-            (each(Left, Find, I, [Keyword | S], Run#run{evaluated = unasked}))#run{evaluated = all};
+            Others = lists:sort(maps:to_list(maps:without(maps:keys(Evaluated), V))),
+            (each(Others, Find, I, [Keyword | S], Run#run{evaluated = off}))#run{evaluated = all};
         (V, I, S, #run{evaluated = Evaluated} = Run)
                 when is_list(V), Keyword =:= ~"unevaluatedItems", Evaluated =/= all ->
-            Left = [Item || {N, _} = Item <- lists:enumerate(0, V),
+            Others = [Item || {N, _} = Item <- lists:enumerate(0, V),
                             not is_map_key(N, Evaluated)],
-            (each(Left, Find, I, [Keyword | S], Run#run{evaluated = unasked}))#run{evaluated = all};
+            (each(Others, Find, I, [Keyword | S], Run#run{evaluated = off}))#run{evaluated = all};
         (_, _, _, Run) ->
             Run
     end.

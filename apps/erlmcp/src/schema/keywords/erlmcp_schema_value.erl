@@ -48,7 +48,7 @@ unless_passed(Check, Find) ->
     fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
         case Check(V, Table, Budget) of
             Budget -> Run;
-            Left when Left >= 0 -> Run#run{budget = Left};
+            Balance when Balance >= 0 -> Run#run{budget = Balance};
             Failed -> Find(V, I, S, Run#run{budget = bnot Failed})
         end
     end.
@@ -56,7 +56,7 @@ unless_passed(Check, Find) ->
 %% The common check for the type and its most frequent companions.
 fused(#{~"type" := ~"object"} = Schema) ->
     %% The members' check refuses values that are not objects.
-    {[], [~"type" || erlmcp_schema_members:has_check(Schema)]};
+    {[], [~"type" || erlmcp_schema_object:has_check(Schema)]};
 fused(#{~"type" := ~"array"} = Schema) ->
     {[], [~"type" || erlmcp_schema_array:has_items(Schema)]};
 fused(#{~"type" := ~"string"} = Schema) when is_map_key(~"minLength", Schema);
@@ -68,10 +68,10 @@ fused(#{~"type" := ~"string"} = Schema) when is_map_key(~"minLength", Schema);
           (V, _, Budget) when is_binary(V), byte_size(V) >= 4 * Least, byte_size(V) =< Most ->
               Budget;
           (V, _, Budget) when is_binary(V) ->
-              Left = spend(byte_size(V) bsr 6, Budget),
+              Balance = spend(byte_size(V) bsr 6, Budget),
               case characters(V, 0) of
-                  N when N >= Least, N =< Most -> Left;
-                  _ -> bnot Left
+                  N when N >= Least, N =< Most -> Balance;
+                  _ -> bnot Balance
               end;
           (_, _, Budget) ->
               bnot Budget
@@ -82,10 +82,10 @@ fused(#{~"type" := ~"string", ~"pattern" := Text}) ->
         {ok, Shape} ->
             {[fun
                   (V, _, Budget) when is_binary(V) ->
-                      Left = spend(byte_size(V) bsr 5, Budget),
+                      Balance = spend(byte_size(V) bsr 5, Budget),
                       case erlmcp_schema_shape:match(V, Shape) of
-                          true -> Left;
-                          false -> bnot Left
+                          true -> Balance;
+                          false -> bnot Balance
                       end;
                   (_, _, Budget) ->
                       bnot Budget
@@ -171,10 +171,10 @@ part(~"minLength", Value, Context) ->
     Check = fun
         %% A character has one to four bytes.
         (V, _, Budget) when is_binary(V), byte_size(V) < 4 * Limit ->
-            Left = spend(byte_size(V) bsr 6, Budget),
+            Balance = spend(byte_size(V) bsr 6, Budget),
             case byte_size(V) >= Limit andalso characters(V, 0) >= Limit of
-                true -> Left;
-                false -> bnot Left
+                true -> Balance;
+                false -> bnot Balance
             end;
         (_, _, Budget) ->
             Budget
@@ -184,10 +184,10 @@ part(~"maxLength", Value, Context) ->
     Limit = integral({~"maxLength", Value}, Context),
     Check = fun
         (V, _, Budget) when is_binary(V), byte_size(V) > Limit ->
-            Left = spend(byte_size(V) bsr 6, Budget),
+            Balance = spend(byte_size(V) bsr 6, Budget),
             case characters(V, 0) =< Limit of
-                true -> Left;
-                false -> bnot Left
+                true -> Balance;
+                false -> bnot Balance
             end;
         (_, _, Budget) ->
             Budget
@@ -215,10 +215,10 @@ format(Name) ->
         Is ->
             Check = fun
                 (V, _, Budget) when is_binary(V) ->
-                    Left = spend(byte_size(V) bsr 5, Budget),
+                    Balance = spend(byte_size(V) bsr 5, Budget),
                     case Is(V) of
-                        true -> Left;
-                        false -> bnot Left
+                        true -> Balance;
+                        false -> bnot Balance
                     end;
                 (_, _, Budget) ->
                     Budget
@@ -267,10 +267,10 @@ enum(Values) ->
         (V, _, Budget) when not is_map(V), not is_list(V) ->
             bnot Budget;
         (V, _, Budget) ->
-            Left = spend(Cost, Budget),
+            Balance = spend(Cost, Budget),
             case lists:any(fun(Value) -> Value == V end, Composite) of
-                true -> Left;
-                false -> bnot Left
+                true -> Balance;
+                false -> bnot Balance
             end
     end.
 

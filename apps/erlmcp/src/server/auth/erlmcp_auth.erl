@@ -1,7 +1,7 @@
 -module(erlmcp_auth).
 -moduledoc """
-The identity of an HTTP request, as the listener's `authenticate` returns it. It is asked once for
-each request, before the request's body is read.
+The identity of an HTTP request, as the listener's `authenticate` returns it. `authenticate` is
+called once for each request, before the request's body is read.
 
 A principal is any term that means the same client each time. Sessions, sealed state and restricted
 lists belong to the principal that they were made for, compared by `=:=`. So a principal must not
@@ -47,7 +47,7 @@ identity(Authenticate, #{headers := Headers} = Request, Key) ->
         {ok, {ok, Principal}} ->
             {ok, #{principal => Principal, scopes => all}};
         {ok, {ok, Principal, #{} = More}} ->
-            case maps:fold(fun is_known/3, true, More) of
+            case maps:fold(fun is_valid/3, true, More) of
                 true -> {ok, maps:merge(#{scopes => all}, More#{principal => Principal})};
                 false -> {error, bad_return(Key)}
             end;
@@ -62,11 +62,11 @@ identity(Authenticate, #{headers := Headers} = Request, Key) ->
             {error, Refusal}
     end.
 
-is_known(scopes, all, Good) -> Good;
-is_known(scopes, Scopes, Good) -> Good andalso erlmcp_scope:are_scopes(Scopes);
-is_known(claims, Claims, Good) -> Good andalso is_map(Claims);
-is_known(expires_at, Second, Good) -> Good andalso (is_integer(Second) orelse Second =:= infinity);
-is_known(_, _, _) -> false.
+is_valid(scopes, all, Good) -> Good;
+is_valid(scopes, Scopes, Good) -> Good andalso erlmcp_scope:are_scopes(Scopes);
+is_valid(claims, Claims, Good) -> Good andalso is_map(Claims);
+is_valid(expires_at, Second, Good) -> Good andalso (is_integer(Second) orelse Second =:= infinity);
+is_valid(_, _, _) -> false.
 
 -doc "Returns the refusal of a request whose authentication did not end in time.".
 -spec unavailable(Milliseconds :: pos_integer()) -> erlmcp_refusal:refusal().

@@ -111,7 +111,7 @@ clients know, comes first. The error stands at the scheme that the request used.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.
 headers(#{refusal := Refusal} = Failure, Parameters, #{dpop := Dpop}) ->
-    Known = maps:merge(Parameters, maps:with([scope], Failure)),
+    Fields = maps:merge(Parameters, maps:with([scope], Failure)),
     Nonce = #{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Failure]},
     case erlmcp_refusal:status(Refusal) of
         %% No other token helps.
@@ -120,7 +120,7 @@ headers(#{refusal := Refusal} = Failure, Parameters, #{dpop := Dpop}) ->
         _ ->
             Schemes = schemes(Dpop),
             Used = maps:get(scheme, Failure, hd(Schemes)),
-            Challenges = [challenge(Scheme, Scheme =:= Used, Failure, Known) || Scheme <- Schemes],
+            Challenges = [challenge(Scheme, Scheme =:= Used, Failure, Fields) || Scheme <- Schemes],
             Nonce#{~"www-authenticate" => iolist_to_binary(lists:join(~", ", Challenges))}
     end.
 
@@ -128,10 +128,10 @@ schemes(off) -> [bearer];
 schemes(optional) -> [bearer, dpop];
 schemes(required) -> [dpop].
 
-challenge(Scheme, IsUsed, Failure, Known) ->
+challenge(Scheme, IsUsed, Failure, Fields) ->
     Parameters = algorithms(Scheme) ++ named(IsUsed, Failure)
-        ++ [{~"scope", erlmcp_oauth_scope:text(Scope)} || #{scope := [_ | _] = Scope} <- [Known]]
-        ++ [{~"resource_metadata", Url} || #{resource_metadata := Url} <- [Known]],
+        ++ [{~"scope", erlmcp_oauth_scope:text(Scope)} || #{scope := [_ | _] = Scope} <- [Fields]]
+        ++ [{~"resource_metadata", Url} || #{resource_metadata := Url} <- [Fields]],
     Words = [[Name, ~"=\"", quotable(Value), ~"\""] || {Name, Value} <- Parameters],
     lists:join(~" ", [name(Scheme) | [lists:join(~", ", Words) || Words =/= []]]).
 

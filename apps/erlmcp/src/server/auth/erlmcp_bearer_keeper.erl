@@ -5,6 +5,9 @@ question runs in a process of its own (a flight), once for all requests that wai
 most sixteen questions about tokens run at a time, and others wait for their turn. The keeper also
 removes old entries.
 
+Sources: RFC 7517, section 5 (the keys of an issuer); RFC 9111, section 5.2 (how long they are
+fresh); RFC 7662 (the introspection of a token).
+
 Internal.
 """.
 
@@ -39,6 +42,11 @@ Internal.
 -define(RETRY_MS, 2_000).
 -define(SWEEP_MS, 5_000).
 -define(LOG_MS, 60_000).
+%% Bounds on an issuer's `max-age`, since withdrawn keys must go soon and the issuer must not be
+%% asked all the time. The third value is for issuers without a `max-age`.
+-define(LEAST_FRESH_S, 60).
+-define(MOST_FRESH_S, 3600).
+-define(FRESH_S, 600).
 %% Words of memory of a flight. An answer has at most a megabyte.
 -define(FLIGHT_HEAP, 4_000_000).
 
@@ -149,9 +157,46 @@ start_flight(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
     end).
 
 answer({keys, _}, _, {jwt, #{keys := {uri, Uri}}}, Fetch) ->
-    erlmcp_jwks:fetch(Uri, Fetch);
+    fetch_keys(Uri, Fetch);
 answer({token, _, _}, Token, {introspection, Source}, Fetch) ->
-    erlmcp_introspection:ask(Token(), Source, Fetch).
+    introspect(Token(), Source, Fetch).
+
+%% The keys of an issuer that serve for signatures, with the milliseconds that they are fresh.
+fetch_keys(Uri, Fetch) ->
+    case erlmcp_fetch:get_json(Uri, Fetch) of
+        {ok, #{status := 200, json := {ok, Document}, headers := Headers}} ->
+            case erlmcp_jwk:set(Document) of
+                [_ | _] = Keys -> {ok, Keys, 1000 * fresh_s(Headers)};
+                [] -> {error, no_keys}
+            end;
+        {ok, #{status := 200}} -> {error, no_keys};
+        {ok, #{status := Status}} -> {error, {status, Status}};
+        {error, Reason} -> {error, Reason}
+    end.
+
+fresh_s(#{~"cache-control" := Field}) ->
+    case re:run(Field, ~"(?i)(?:^|[,\\s])max-age\\s*=\\s*\"?([0-9]{1,9})",
+                [{capture, all_but_first, binary}]) of
+        {match, [Digits]} ->
+            max(?LEAST_FRESH_S, min(?MOST_FRESH_S, binary_to_integer(Digits)));
+        nomatch ->
+            ?FRESH_S
+    end;
+fresh_s(_) ->
+    ?FRESH_S.
+
+%% The answer of an authorization server about a token.
+introspect(Token, #{uri := Uri, client := #{client := Client, settings := Settings}}, Fetch) ->
+    Form = [{~"token", Token}, {~"token_type_hint", ~"access_token"}],
+    Context = #{fetch => Fetch, settings => Settings},
+    case erlmcp_oauth_client_authentication:post(Uri, Form, Client, Context) of
+        {ok, #{status := 200, json := {ok, #{~"active" := true} = Answer}}} ->
+            {active, maps:remove(~"active", Answer)};
+        {ok, #{status := 200, json := {ok, #{~"active" := false}}}} -> inactive;
+        {ok, #{status := 200}} -> {error, no_answer};
+        {ok, #{status := Status}} -> {error, {status, Status}};
+        {error, Reason} -> {error, Reason}
+    end.
 
 -doc false.
 handle_info({landed, Pid, Result}, #state{flights = Flights} = State) ->

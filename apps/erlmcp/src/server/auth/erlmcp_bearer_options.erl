@@ -346,7 +346,7 @@ listed(Values) when is_list(Values) -> Values;
 listed(Value) -> [Value].
 
 -doc """
-Returns the URIs that tokens may be for; clients are told the first. On the loopback, without
+Returns the URIs that tokens may be for. The metadata names the first one. On the loopback, without
 `resource`, its addresses and its name count as the same.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].

@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
-The sources of a listener, which find the identity of a token: they are asked in their order until
-one knows it. It runs in the process that asks; answers of another machine come as outcomes.
+The sources of a listener, which find the identity of a token. They are tried in their order until
+one has the token. It runs in the calling process; answers of another machine come as outcomes.
 
 Internal.
 """.
@@ -18,11 +18,19 @@ Internal.
             audience := resource | [binary()], algorithms := [binary()], types := [binary()],
             leeway_s := non_neg_integer()}}
     | {introspection, #{uri := binary(), issuer := binary(),
-                        client := erlmcp_introspection:client(), cache_s := non_neg_integer(),
+                        client := introspecting_client(), cache_s := non_neg_integer(),
                         audience := resource | [binary()]}}
     | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
     | {verify, fun((binary(), erlmcp_listen:request()) -> term())}.
--doc "A question to another machine: the keys of a source, or whether a source knows a token.".
+-doc """
+The client that asks an authorization server about a token, with a secret, or with a key of its own
+for `private_key_jwt`. `settings` has that key and its algorithm.
+""".
+-type introspecting_client() :: #{client := erlmcp_oauth_client_authentication:client(),
+                                  settings := map()}.
+-doc """
+The subject of a question to another machine: the keys of a source, or whether a token is good.
+""".
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
 -doc "The answer to a question. After `ok` the keys are in the table.".
@@ -34,7 +42,7 @@ Internal.
 %% Bytes of the algorithm's name in a token.
 -define(ALGORITHM_BYTES, 16).
 
--record(asked, {
+-record(question, {
     token :: binary(),
     digest :: erlmcp_bearer_tables:digest(),
     jwt :: {ok, erlmcp_jwt:jwt()} | error,
@@ -46,8 +54,8 @@ Internal.
 }).
 
 -doc """
-Returns the identity of a token and its bindings; or the reason for its refusal; or the question to
-ask first, and the token to ask it for.
+Returns the identity of a token and its bindings, or the reason for its refusal. With
+`{wait, Subject, Token}` another machine must be asked first.
 """.
 -spec identity(Token :: binary(), erlmcp_listen:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
@@ -61,23 +69,23 @@ identity(Token, Request, Outcomes, #{blind := Blind, sources := Sources} = Setti
         {ok, Identity, Confirmation} ->
             {ok, Identity, Confirmation};
         unknown ->
-            first(Sources, #asked{token = Token, digest = Digest, jwt = erlmcp_jwt:read(Token),
+            first(Sources, #question{token = Token, digest = Digest, jwt = erlmcp_jwt:read(Token),
                                   request = Request, outcomes = Outcomes, settings = Settings,
                                   tables = Tables, now = Now})
     end.
 
 first([], _) ->
     refused(~"the token is not known here");
-first([{Index, Source} | Sources], Asked) ->
-    case ask(Source, Index, Asked) of
-        next -> first(Sources, Asked);
+first([{Index, Source} | Sources], Question) ->
+    case ask(Source, Index, Question) of
+        next -> first(Sources, Question);
         Answer -> Answer
     end.
 
 refused(Text) ->
     {error, erlmcp_bearer_failure:invalid(Text)}.
 
-ask({static, Tokens}, _, #asked{digest = Digest, now = Now}) ->
+ask({static, Tokens}, _, #question{digest = Digest, now = Now}) ->
     case Tokens of
         #{Digest := #{expires_at := End}} when Now >= End ->
             {error, erlmcp_bearer_failure:expired()};
@@ -86,17 +94,17 @@ ask({static, Tokens}, _, #asked{digest = Digest, now = Now}) ->
         #{} ->
             next
     end;
-ask({verify, Fun}, _, #asked{token = Token, request = Request, settings = Settings, now = Now}) ->
-    #{server := Key} = Settings,
+ask({verify, Fun}, _, #question{token = Token, request = Request, now = Now} = Question) ->
+    #question{settings = #{server := Key}} = Question,
     verified(erlmcp_auth:run_guarded(fun() -> Fun(Token, Request) end, Key), Now, Key);
 ask({jwt, #{issuer := Issuer} = Source}, Index,
-    #asked{jwt = {ok, #{claims := #{~"iss" := Issuer}} = Jwt}} = Asked) ->
-    jwt(Jwt, Source, Index, Asked);
+    #question{jwt = {ok, #{claims := #{~"iss" := Issuer}} = Jwt}} = Question) ->
+    jwt(Jwt, Source, Index, Question);
 ask({jwt, _}, _, _) ->
     next;
-ask({introspection, Source}, Index, #asked{outcomes = Outcomes, digest = Digest} = Asked) ->
+ask({introspection, Source}, Index, #question{outcomes = Outcomes, digest = Digest} = Question) ->
     Subject = {token, Index, Digest},
-    introspected(maps:get(Subject, Outcomes, none), Subject, Source, Asked).
+    introspected(maps:get(Subject, Outcomes, none), Subject, Source, Question).
 
 %% The result of a user's fun.
 
@@ -121,20 +129,20 @@ verified({error, Refusal}, _, _) ->
 
 %% A JWT of the source's issuer.
 
-jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
-    #{types := Types, algorithms := Algorithms, keys := Known} = Source,
+jwt(#{type := Type} = Jwt, Source, Index, #question{tables = Tables} = Question) ->
+    #{types := Types, algorithms := Algorithms, keys := KeySource} = Source,
     %% A JWT without a type counts as `jwt`.
     maybe
         true ?= lists:member(maps:get(Type, #{none => ~"jwt"}, Type), Types)
             orelse refused(~"the token is of another type"),
-        {Freshness, Keys, Kept} ?= keys(Known, Index, Tables),
-        ok ?= verified_by(Known, Jwt, Algorithms, Keys),
+        {Freshness, Keys, Kept} ?= keys(KeySource, Index, Tables),
+        ok ?= verified_by(KeySource, Jwt, Algorithms, Keys),
         ok = refreshed(Freshness, Index, Tables),
-        signed(Jwt, Source, Kept, Asked)
+        signed(Jwt, Source, Kept, Question)
     else
-        none -> fetched({keys, Index}, ~"the issuer's keys are not available", Asked);
-        {error, unknown_key} when element(1, Known) =:= uri ->
-            fetched({keys, Index}, unknown_key, Asked);
+        none -> fetched({keys, Index}, ~"the issuer's keys are not available", Question);
+        {error, unknown_key} when element(1, KeySource) =:= uri ->
+            fetched({keys, Index}, unknown_key, Question);
         {error, algorithm} -> refused(algorithm_not_taken(Jwt, Algorithms));
         {error, Reason} when is_atom(Reason) -> refused(unsigned(Reason));
         {error, Failure} -> {error, Failure}
@@ -169,8 +177,9 @@ unsigned(signature) -> ~"the token's signature does not hold".
 refreshed(fresh, _, _) -> ok;
 refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).
 
-%% The keys are asked for once for a request, and not soon after an earlier question.
-fetched({keys, Index} = Subject, Otherwise, #asked{outcomes = Outcomes, tables = Tables} = Asked) ->
+%% Keys are fetched once for a request, and not soon after they were fetched before.
+fetched({keys, Index} = Subject, Otherwise, Question) ->
+    #question{outcomes = Outcomes, tables = Tables} = Question,
     case Outcomes of
         #{Subject := {error, unavailable}} ->
             {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys are not available")};
@@ -178,20 +187,21 @@ fetched({keys, Index} = Subject, Otherwise, #asked{outcomes = Outcomes, tables =
             refused(unsigned(unknown_key));
         #{} ->
             case erlmcp_bearer_tables:may_fetch(Index, Tables) of
-                true -> {wait, Subject, token(Asked)};
+                true -> {wait, Subject, token(Question)};
                 false when Otherwise =:= unknown_key -> refused(unsigned(unknown_key));
                 false -> {error, erlmcp_bearer_failure:unavailable(Otherwise)}
             end
     end.
 
-token(#asked{token = Token}) ->
+token(#question{token = Token}) ->
     fun() -> Token end.
 
-signed(#{claims := Claims}, #{leeway_s := Leeway} = Source, Kept, #asked{now = Now} = Asked) ->
-    found(Claims, wanted(Source, Leeway, false, Asked), Now + ?SIGNED_S, Kept, Asked).
+signed(#{claims := Claims}, #{leeway_s := Leeway} = Source, Kept, Question) ->
+    #question{now = Now} = Question,
+    found(Claims, wanted(Source, Leeway, false, Question), Now + ?SIGNED_S, Kept, Question).
 
-wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Asked) ->
-    #asked{request = #{url := Url}, settings = Settings, now = Now} = Asked,
+wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Question) ->
+    #question{request = #{url := Url}, settings = Settings, now = Now} = Question,
     Accepted = case Audience of
         resource -> erlmcp_bearer_options:resources(Settings, Url);
         _ -> Audience
@@ -199,11 +209,11 @@ wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Asked) -
     #{issuer => Issuer, audience => Accepted, now => Now, leeway => Leeway,
       introspected => Introspected}.
 
-found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = Asked) ->
+found(Claims, Wanted, Until, Kept, #question{digest = Digest, tables = Tables} = Question) ->
     maybe
         ok ?= erlmcp_token_claims:check(Claims, Wanted),
         {ok, ByDefault} ?= erlmcp_token_claims:identity(Claims, Wanted),
-        {ok, #{expires_at := End} = Identity} ?= with_principal(ByDefault, Claims, Asked),
+        {ok, #{expires_at := End} = Identity} ?= with_principal(ByDefault, Claims, Question),
         Confirmation = erlmcp_token_claims:confirmation(Claims),
         ok = erlmcp_bearer_tables:remember(Digest, min(Until, End), Kept,
                                            {Identity, Confirmation}, Tables),
@@ -214,9 +224,9 @@ found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = As
         {error, Failure} -> {error, Failure}
     end.
 
-with_principal(Identity, _, #asked{settings = #{principal := default}}) ->
+with_principal(Identity, _, #question{settings = #{principal := default}}) ->
     {ok, Identity};
-with_principal(Identity, Claims, #asked{settings = #{principal := Fun, server := Key}}) ->
+with_principal(Identity, Claims, #question{settings = #{principal := Fun, server := Key}}) ->
     case erlmcp_auth:run_guarded(fun() -> Fun(Claims) end, Key) of
         {ok, Principal} -> {ok, Identity#{principal := Principal}};
         {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
@@ -229,17 +239,17 @@ wrong(issued_at) -> ~"the token was issued in the future";
 wrong(audience) -> ~"the token is not for this server";
 wrong(no_subject) -> ~"the token does not say whose it is".
 
-%% A token that its issuer is asked about.
+%% A token that its issuer must introspect.
 
-introspected(none, {token, Index, Digest} = Subject, _, Asked) ->
-    #asked{tables = Tables, now = Now} = Asked,
+introspected(none, {token, Index, Digest} = Subject, _, Question) ->
+    #question{tables = Tables, now = Now} = Question,
     case erlmcp_bearer_tables:is_inactive({Index, Digest}, Now, Tables) of
         true -> next;
-        false -> {wait, Subject, token(Asked)}
+        false -> {wait, Subject, token(Question)}
     end;
-introspected({active, Claims}, _, #{cache_s := Cached} = Source, #asked{now = Now} = Asked) ->
-    found(Claims, wanted(Source, 0, true, Asked), Now + Cached, lasting, Asked);
-introspected(inactive, {token, Index, Digest}, _, #asked{tables = Tables, now = Now}) ->
+introspected({active, Claims}, _, #{cache_s := Cached} = Source, #question{now = Now} = Question) ->
+    found(Claims, wanted(Source, 0, true, Question), Now + Cached, lasting, Question);
+introspected(inactive, {token, Index, Digest}, _, #question{tables = Tables, now = Now}) ->
     ok = erlmcp_bearer_tables:remember_inactive({Index, Digest}, Now, Tables),
     next;
 introspected({error, unavailable}, _, _, _) ->

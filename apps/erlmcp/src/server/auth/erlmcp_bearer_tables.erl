@@ -23,11 +23,11 @@ Internal.
 -export_type([tables/0, digest/0]).
 
 -type digest() :: binary().
--type tables() :: #{known := ets:table(), inactive := ets:table(), proofs := ets:table(),
+-type tables() :: #{identities := ets:table(), inactive := ets:table(), proofs := ets:table(),
                     provers := ets:table(), most_proofs := {pos_integer(), PerKey :: pos_integer()},
                     keys := ets:table(), words := atomics:atomics_ref()}.
 
--define(KNOWN, 10_000).
+-define(IDENTITIES, 10_000).
 -define(INACTIVE, 10_000).
 -define(INACTIVE_S, 10).
 -define(WAITING, 1_000).
@@ -49,7 +49,7 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
     Words = atomics:new(2 * length(Sources) + 1, []),
     Now = erlang:monotonic_time(millisecond),
     lists:foreach(fun({Index, _}) -> atomics:put(Words, ?NEXT(Index), Now) end, Sources),
-    #{known => ets:new(erlmcp_tokens, Options), inactive => ets:new(erlmcp_tokens, Options),
+    #{identities => ets:new(erlmcp_tokens, Options), inactive => ets:new(erlmcp_tokens, Options),
       proofs => ets:new(erlmcp_proofs, Options), provers => ets:new(erlmcp_provers, Options),
       most_proofs => {Most, PerKey},
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
@@ -57,8 +57,8 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
 -doc "Returns the identity of a recently checked token, if its keys are still the same.".
 -spec identity(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
-identity(Digest, Now, #{known := Known} = Tables) ->
-    case ets:lookup(Known, Digest) of
+identity(Digest, Now, #{identities := Identities} = Tables) ->
+    case ets:lookup(Identities, Digest) of
         [{_, Until, Source, Identity, Confirmation}] when Now < Until ->
             case is_valid(Source, Tables) of
                 true -> {ok, Identity, Confirmation};
@@ -79,9 +79,9 @@ this generation. A full table remembers no more, and the token is checked anew n
 """.
 -spec remember(digest(), Until :: integer(), lasting | {Index :: pos_integer(), reference()},
                {erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}, tables()) -> ok.
-remember(Digest, Until, Source, {Identity, Confirmation}, #{known := Known}) ->
-    _ = ets:info(Known, size) < ?KNOWN
-        andalso ets:insert(Known, {Digest, Until, Source, Identity, Confirmation}),
+remember(Digest, Until, Source, {Identity, Confirmation}, #{identities := Identities}) ->
+    _ = ets:info(Identities, size) < ?IDENTITIES
+        andalso ets:insert(Identities, {Digest, Until, Source, Identity, Confirmation}),
     ok.
 
 -doc "Returns `true` if a source recently reported a token as inactive.".
@@ -214,8 +214,10 @@ leave(Count, #{words := Words}) ->
 
 -doc "Removes rows whose time has passed, and returns their number.".
 -spec sweep(Now :: integer(), tables()) -> non_neg_integer().
-sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs, provers := Provers}) ->
-    ets:select_delete(Known, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
+sweep(Now, Tables) ->
+    #{identities := Identities, inactive := Inactive, proofs := Proofs,
+      provers := Provers} = Tables,
+    ets:select_delete(Identities, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
         + ets:select_delete(Inactive, [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}])
         + forgotten(Now, Proofs, Provers).
 

@@ -1,14 +1,14 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
-The nonces that proofs of possession must have: that of the current period of five minutes, or of
-the one before. Nonces are not stored, but computed from their period and a secret.
+The nonces that proofs of possession must have: the nonce of the current period of five minutes, or
+of the period before. Nonces are not stored, but computed from their period and a secret.
 
 Source: RFC 9449, section 9.
 
 Internal.
 """.
 
--export([new/0, current/2, is_known/3]).
+-export([new/0, current/2, period/3]).
 
 -export_type([secret/0]).
 
@@ -26,20 +26,20 @@ new() ->
 current(Secret, Now) ->
     nonce(Secret, Now div ?SECONDS).
 
--doc "Returns whether a nonce is that of the current period, or of the previous one.".
--spec is_known(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
-is_known(Secret, Nonce, Now) when is_binary(Nonce) ->
+-doc "Returns the period of a nonce, or `false` if it is of no period that counts.".
+-spec period(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
+period(Secret, Nonce, Now) when is_binary(Nonce) ->
     Time = Now div ?SECONDS,
     case {is(Nonce, nonce(Secret, Time)), is(Nonce, nonce(Secret, Time - 1))} of
         {true, _} -> current;
         {_, true} -> previous;
         _ -> false
     end;
-is_known(_, _, _) ->
+period(_, _, _) ->
     false.
 
-is(Nonce, Known) ->
-    byte_size(Nonce) =:= byte_size(Known) andalso crypto:hash_equals(Nonce, Known).
+is(Nonce, Expected) ->
+    byte_size(Nonce) =:= byte_size(Expected) andalso crypto:hash_equals(Nonce, Expected).
 
 nonce(Secret, Time) ->
     erlmcp_base64url:encode(crypto:macN(hmac, sha256, Secret, <<Time:64>>, 16)).

@@ -28,7 +28,7 @@ one. `until` is the second of system time from which it cannot be used any more.
 -define(OLDEST_S, 60).
 -define(AHEAD_S, 5).
 %% The greatest number of seconds in an error text.
--define(TOLD_S, 1_000_000_000).
+-define(MOST_SHOWN_S, 1_000_000_000).
 -define(ID_BYTES, 256).
 
 -doc "Returns the algorithms that proofs may have.".
@@ -83,7 +83,7 @@ time(_, _) ->
 
 off(Seconds, Where, Most) ->
     iolist_to_binary(io_lib:format("iat: the proof is ~b s ~s this server's clock: at most ~b",
-                                   [ceil(min(Seconds, ?TOLD_S)), Where, Most])).
+                                   [ceil(min(Seconds, ?MOST_SHOWN_S)), Where, Most])).
 
 is_url(Htu, #{urls := Urls}) when is_binary(Htu) ->
     Target = erlmcp_oauth_url:endpoint(Htu),

@@ -20,7 +20,7 @@ traps exits, and must hear of a death anyway: so it hears of each call once, and
 Those who receive match the messages where they wait for them: `m:erlmcp_connection`,
 `m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`, `m:erlmcp_batch` and
 `m:erlmcp_calls` what owners are sent (`t:message/0`) and connections that wait (`t:to_waiting/0`);
-`m:erlmcp_input_rounds`, `m:erlmcp_task_waiter` and `m:erlmcp_batch` what calls are sent
+`m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch` what calls are sent
 (`t:to_call/0`).
 
 Internal.

@@ -1,17 +1,17 @@
 -module(erlmcp_catalog_publisher).
 -moduledoc """
-The process that is alone in changing a server's catalog. Readers take what is published
-(`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and the
-open sessions are told.
+The only process that changes a server's catalog. Readers take the published catalog
+(`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and open
+sessions are notified.
 
-A change is told at once, unless there were `?AT_ONCE` shortly before it: those that follow them
-within `?PACE` are told together, and so on as long as there are some. When there were none for as
-long the catalog is settled; and if there are always some, after `?PACES` of these: until then what
-was merged is there twice, and a catalog is not to stay so because something trickles in.
+Clients are notified of a change at once, unless `?AT_ONCE` changes came shortly before it. Later
+changes are then notified together after `?PACE` milliseconds, and so on while there are any. After
+a pause without changes the catalog is settled, and at the latest after `?PACES` pauses. Until then
+the node has a second copy of merged layers.
 
-What a server mounts, its publisher keeps as it is there: the publisher of the mounted server says
-when it changes, a monitor when it ends, and the registry when it or that publisher runs again. What
-is left out since its name is taken is mounted with the change that makes the name free.
+The publisher follows mounted servers. Their publishers tell it of changes, monitors tell of their
+ends, and the registry tells when a server or its publisher runs again. A mounted definition whose
+name is taken is left out, and is mounted with the change that makes the name free.
 
 Internal.
 """.
@@ -26,14 +26,14 @@ Internal.
 -define(AT_ONCE, 32).
 -define(PACES, 100).
 
--doc "Starts the publisher of an instance, whose catalog is published already.".
+-doc "Starts the publisher of an instance. The catalog is published already.".
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, []).
 
 -doc """
-Adds or removes a definition. Lists, calls and sessions see it at once, those of the servers that
-mount this one too.
+Adds or removes a definition. Lists, calls and sessions see the change at once, also those of
+servers that mount this one.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
@@ -43,7 +43,7 @@ change(Publisher, Change) ->
         lists:foreach(fun await/1, Mounting)
     end.
 
-%% They have been told already; this waits until they have heard it.
+%% The publishers of the mounting servers were told already. Waits until each has done its part.
 await({Prefix, Publisher, _}) ->
     try
         {ok, Mounting} = gen_server:call(Publisher, {refresh, Prefix}),
@@ -56,10 +56,10 @@ await({Prefix, Publisher, _}) ->
 init(#{mounts := Mounts, key := Key} = Instance) ->
     ok = erlmcp_label:set([?MODULE], Key),
     process_flag(trap_exit, true),
-    %% After a crash the last published catalog stands, with what was added since the start.
+    %% After a crash the last published catalog stands, with the definitions added since the start.
     Pace = case erlmcp_published_catalog:is_changing(Instance)
                 orelse erlmcp_published_catalog:is_waiting(Instance) of
-        %% There may be something that is still to be told.
+        %% Some changes may not have been notified.
         true -> (paced(?PACES))#{at_once := 0};
         false -> quiet
     end,
@@ -91,7 +91,7 @@ changed({error, _} = Error, State) ->
 publish(Given, #{instance := Instance, pace := Pace} = Before) ->
     {Differing, Catalog, State} =
         with_free(erlmcp_published_catalog:catalog(Instance), Given, Before),
-    %% Before it is published: so it is told in any case.
+    %% Before the catalog is published, so that the change is notified in any case.
     ok = erlmcp_published_catalog:wait(topics(Differing), Instance),
     Next = case Pace of
         quiet ->
@@ -101,21 +101,21 @@ publish(Given, #{instance := Instance, pace := Pace} = Before) ->
         #{at_once := 0} ->
             ok = erlmcp_published_catalog:put(changing, Catalog, Instance),
             Pace;
-        #{at_once := Left} ->
+        #{at_once := Changes} ->
             ok = erlmcp_published_catalog:put(changing, Catalog, Instance),
             ok = tell(Instance),
-            Pace#{at_once := Left - 1}
+            Pace#{at_once := Changes - 1}
     end,
     lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,
                   erlmcp_mounts:mounting(Instance)),
     State#{pace := Next}.
 
-%% With how many of them are left until what changes is settled.
-paced(Left) ->
+%% A pause begins. `Pauses` is their number, with this one, until the catalog is settled.
+paced(Pauses) ->
     _ = erlang:send_after(?PACE, self(), pace),
-    #{at_once => ?AT_ONCE, left => Left}.
+    #{at_once => ?AT_ONCE, pauses => Pauses}.
 
-%% The topics that there is something to tell of, each with its audiences.
+%% The topics of changed definitions, each with its audiences.
 topics(Changed) ->
     Audiences = [{topic(Kind), erlmcp_definition:audience(Definition)}
                  || Kind := Definitions <- Changed, Definition <- Definitions],
@@ -134,7 +134,7 @@ tell(Changed, Instance) ->
                      ok = erlmcp_subscriptions:publish(Topic, Audience, Subscriptions)
                  end, Changed).
 
-%% Those who may not see a definition do not hear that it comes or goes.
+%% Principals who may not see a definition are not notified that it comes or goes.
 audience(Audiences) ->
     case lists:member(all, Audiences) of
         true ->
@@ -148,22 +148,22 @@ audience(Audiences) ->
 topic(resource_template) -> resource;
 topic(Kind) -> Kind.
 
-%% Mounts. `known` is what is compiled into ours of the mounted catalog, by its version, and what of
-%% it is left out; `waits` has the names of that which are taken.
+%% Mounts. `since` has the version of the mounted catalog that is compiled into this server's, and
+%% the definitions that are left out; `waits` has the taken names of those.
 
-%% The catalog that is to follow another one, with what waits for a name that became free; and by
-%% what they differ.
+%% Adds the mounted definitions that waited for a name which the change made free. Returns the
+%% definitions in which both catalogs differ, and the new catalog.
 with_free(Before, Catalog, #{mounted := Mounted} = State) ->
     Differing = erlmcp_catalog:changed(Before, Catalog),
     case [Prefix || Prefix := #{waits := Waits} <- Mounted, is_freed(Waits, Differing, Catalog)] of
         [] ->
             {Differing, Catalog, State};
         [Prefix | _] ->
-            {Next, Known} = case mounted_catalog(Prefix, State) of
+            {NextCatalog, Next} = case mounted_catalog(Prefix, State) of
                 {ok, Nested} -> compiled(Prefix, Nested, Catalog, State);
                 error -> {Catalog, forgotten(Prefix, State)}
             end,
-            with_free(Before, Next, Known)
+            with_free(Before, NextCatalog, Next)
     end.
 
 is_freed(Waits, _, _) when map_size(Waits) =:= 0 ->
@@ -187,7 +187,7 @@ attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
 refresh(Prefix, #{instance := Instance} = State) ->
     maybe
         {ok, Nested} ?= mounted_catalog(Prefix, State),
-        {Seen, _} = known_mount(Prefix, State),
+        {Seen, _} = since(Prefix, State),
         true ?= erlmcp_catalog:version(Nested) =/= Seen orelse seen,
         {Catalog, Next} =
             compiled(Prefix, Nested, erlmcp_published_catalog:catalog(Instance), State),
@@ -206,23 +206,23 @@ mounted_catalog(Prefix, #{mounted := Mounted}) ->
         #{} -> error
     end.
 
-known_mount(Prefix, #{mounted := Mounted}) ->
-    maps:get(known, map_get(Prefix, Mounted), {0, []}).
+since(Prefix, #{mounted := Mounted}) ->
+    maps:get(since, map_get(Prefix, Mounted), {0, []}).
 
 forgotten(Prefix, #{mounted := Mounted} = State) ->
-    Forget = fun(Mount) -> maps:without([known, waits], Mount) end,
+    Forget = fun(Mount) -> maps:without([since, waits], Mount) end,
     State#{mounted := maps:update_with(Prefix, Forget, Mounted)}.
 
 compiled(Prefix, Nested, Catalog, #{instance := Instance, mounted := Mounted} = State) ->
     #{Prefix := #{nested := #{key := Key}} = Mount} = Mounted,
-    {_, LeftOutBefore} = Known = known_mount(Prefix, State),
-    {Next, LeftOut} = erlmcp_catalog:mount(Prefix, Known, Nested, erlmcp_mounts:offers(Key),
+    {_, LeftOutBefore} = Since = since(Prefix, State),
+    {Next, LeftOut} = erlmcp_catalog:mount(Prefix, Since, Nested, erlmcp_mounts:offers(Key),
                                            Catalog),
     _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix, reason => Reason},
                            map_get(key, Instance))
          || Reason <- LeftOut -- LeftOutBefore],
     {Next, State#{mounted := Mounted#{Prefix := Mount#{
-        known => {erlmcp_catalog:version(Nested), LeftOut},
+        since => {erlmcp_catalog:version(Nested), LeftOut},
         waits => #{{Kind, Name} => [] || {duplicate, Kind, Name} <- LeftOut}}}}}.
 
 detach(Prefix, #{nested := Nested, monitor := Monitor} = Mount, Instance) ->
@@ -241,21 +241,21 @@ handle_info({'DOWN', Monitor, process, _, _},
             #{instance := Instance, mounted := Mounted} = State) ->
     Ended = [Prefix || Prefix := #{monitor := M} <- Mounted, M =:= Monitor],
     {noreply, lists:foldl(
-        fun(Prefix, #{mounted := Known} = Next) ->
-            Mount = detach(Prefix, map_get(Prefix, Known), Instance),
-            refresh(Prefix, Next#{mounted := Known#{Prefix := Mount}})
+        fun(Prefix, #{mounted := Mounts} = Next) ->
+            Mount = detach(Prefix, map_get(Prefix, Mounts), Instance),
+            refresh(Prefix, Next#{mounted := Mounts#{Prefix := Mount}})
         end, State, Ended)};
 handle_info(pace, #{instance := Instance, pace := #{at_once := ?AT_ONCE}} = State) ->
     ok = settle(Instance),
     {noreply, State#{pace := quiet}, hibernate};
-handle_info(pace, #{instance := Instance, pace := #{left := Left}} = State) ->
+handle_info(pace, #{instance := Instance, pace := #{pauses := Pauses}} = State) ->
     ok = tell(Instance),
-    case Left of
+    case Pauses of
         1 ->
             ok = settle(Instance),
             {noreply, State#{pace := paced(?PACES)}, hibernate};
         _ ->
-            {noreply, State#{pace := paced(Left - 1)}}
+            {noreply, State#{pace := paced(Pauses - 1)}}
     end;
 handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} = State) ->
     Ready = [{Prefix, Mount} || Prefix := #{server := S} = Mount <- Mounted, S =:= Server],

@@ -1,8 +1,8 @@
 -module(erlmcp_mounts).
 -moduledoc """
-The servers that a server mounts: found, checked and compiled into its catalog before it starts. A
-mounted server runs, whatever it is given as: a module or a map of options is started inside of the
-server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it is there.
+The servers that a server mounts: finds them, checks them and compiles them into the server's
+catalog before it starts. A module or a map of options becomes a server inside the one that mounts
+it. `m:erlmcp_catalog_publisher` follows the changes of mounted servers.
 
 Internal.
 """.
@@ -13,26 +13,26 @@ Internal.
 -export_type([mount/0, server/0]).
 
 -doc """
-A running server of this node, by its pid or `id`, or else the options of one, or a module with
+A running server of this node, by its pid or `id`, the options of a server, or a module with
 `-behaviour(erlmcp_server)`.
 """.
 -type server() :: pid() | module() | erlmcp:options() | term().
--doc "A mounted server: whom to watch, and what to start for that, unless it runs by itself.".
+-doc "A mounted server: its pid or `id`, and the options to start it with unless it runs already.".
 -type mount() :: #{
     prefix := erlmcp_mount:prefix(), server := pid() | term(),
     start => erlmcp:options()
 }.
 
 -doc """
-Returns the settings and the catalog that options amount to, with all that they mount. What is wrong
-with a mounted server is `{mount, Prefix, Reason}`.
+Returns the settings and the catalog of a server with these options, with the definitions of all
+servers that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
 compose(Options) ->
     compose(Options, [], []).
 
-%% `Modules` and `Ids` are those of the servers that this one is to be mounted in.
+%% `Modules` and `Ids` are those of the servers that will mount this one.
 compose(Options, Modules, Ids) ->
     maybe
         {ok, #{id := Id, identity := Identity, sources := Sources, lists := Lists,
@@ -100,7 +100,7 @@ inner(Options, Modules, Ids) ->
         {error, _} = Error -> Error
     end.
 
-%% A running server may wait for the one that is to start, to mount it: it stood there before.
+%% A running server may have mounted the server that starts now, and wait for its return.
 no_loop(Server, #{mounts := Mounts}, Ids) ->
     case lists:member(Server, Ids) of
         true -> {error, {mount_loop, [Server]}};
@@ -134,8 +134,8 @@ offers(Server) ->
     end.
 
 -doc """
-Tells the clients that watch this resource that it changed, those of the servers that mount this one
-too, and forgets what was kept of it.
+Notifies the clients that watch this resource of a change, also those of servers that mount this
+one. Deletes its kept results.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
@@ -147,12 +147,12 @@ resource_updated(Uri, Instance) ->
                       try
                           resource_updated(erlmcp_mount:uri(Prefix, Uri), Mounting)
                       catch
-                          %% It has just ended, and its tables with it.
+                          %% The mounting server has just ended, and its tables with it.
                           error:badarg -> ok
                       end
                   end, mounting(Instance)).
 
--doc "Makes known that the calling process, the publisher of a server, mounts this one.".
+-doc "Notes that the server of the calling publisher mounts this one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    erlmcp_instance:instance()) -> ok.
 put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
@@ -160,8 +160,7 @@ put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
     ok.
 
 -doc """
-Forgets that the calling process mounts this server; without effect once the mounted server has
-ended.
+Deletes the note of `put_mounting/3`. Has no effect when the mounted server has ended.
 """.
 -spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                       erlmcp_instance:instance()) -> ok.
@@ -179,6 +178,6 @@ delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
 mounting(#{mounting := Table}) ->
     {Alive, Killed} = lists:partition(fun({_, Publisher, _}) -> is_process_alive(Publisher) end,
                                       ets:tab2list(Table)),
-    %% One that was killed could not take its row with it.
+    %% A publisher that was killed could not delete its row.
     lists:foreach(fun(Row) -> ets:delete_object(Table, Row) end, Killed),
     [{Prefix, Publisher, Mounting} || {{_, Prefix}, Publisher, Mounting} <- Alive].

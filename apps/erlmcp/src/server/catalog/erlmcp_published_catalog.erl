@@ -1,15 +1,15 @@
 -module(erlmcp_published_catalog).
 -moduledoc """
-The catalog of a server where it is read: a persistent term, so that nobody copies it and nobody
-waits. A small catalog is one term. The layers of a large one (`erlmcp_catalog_layers`) are terms of
-their own, and stay as they are while the layers above them change.
+The catalog of a server as requests read it: a persistent term, which readers neither copy nor wait
+for. A small catalog is one term. The layers of a large one (`erlmcp_catalog_layers`) are terms of
+their own, and stay as they are while the layers above them change. Only
+`m:erlmcp_catalog_publisher` writes.
 
-The runtime looks in every process of the node for a persistent term that is written anew, before
-the old one is gone. So a catalog that changes again and again has its uppermost layers, which are
-small, in a table meanwhile: readers copy them. To take a term away makes the process that does so
-wait for all schedulers. So the layers at one level have two names, in turn, and what is published
-is never overwritten. A name that is not used goes when the catalog is settled.
-`m:erlmcp_catalog_publisher` alone writes.
+Overwriting a persistent term makes the runtime search every process of the node for the old value.
+So while a catalog changes, its uppermost layers, which are small, are in a table, and readers copy
+them. Erasing a term makes the caller wait for all schedulers. So the layers at one level have two
+names, in turn, and a published term is never overwritten. An unused name is erased when the catalog
+is settled.
 
 Internal.
 """.
@@ -20,12 +20,12 @@ Internal.
 %% More levels than there can be: each is several times as large as the one above it.
 -define(LEVELS, 16).
 
--doc "Publishes what a server begins with, before it starts.".
+-doc "Publishes the first catalog of a server, before it starts.".
 -spec first(erlmcp_catalog:catalog(), Server :: reference()) -> ok.
 first(Catalog, Key) ->
     persistent_term:put({?MODULE, Key}, written(settled, Catalog, Key)).
 
--doc "The catalog as it is now; `badarg` once its server has ended, as its tables are.".
+-doc "Returns the catalog. Raises `badarg` if the server has ended, as reading its tables does.".
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
 catalog(#{key := Key}) ->
     case persistent_term:get({?MODULE, Key}) of
@@ -53,7 +53,7 @@ joined(Top, Names, Key) ->
                        Is =:= Id],
     case length(Layers) =:= length(Names) of
         true -> {ok, erlmcp_catalog:join(Top, Layers)};
-        %% There was another catalog before they went.
+        %% Another catalog was published before a layer of this one was erased.
         false -> find(Key)
     end.
 
@@ -64,7 +64,7 @@ form(Key) ->
                 [{_, Top, Names}] -> {Top, Names};
                 [] -> form(Key)
             catch
-                %% It has just ended.
+                %% The server has just ended.
                 error:badarg -> none
             end;
         Form ->
@@ -72,7 +72,7 @@ form(Key) ->
     end.
 
 -doc """
-Publishes a catalog: to stay (`settled`), or as one that will soon be followed by another
+Publishes a catalog: as one that stays (`settled`), or as one that another one will soon follow
 (`changing`).
 """.
 -spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
@@ -80,8 +80,8 @@ put(Pace, Catalog, #{key := Key, changing := Table}) ->
     try
         publish(Pace, written(Pace, Catalog, Key), Key, Table)
     after
-        %% Whoever takes away the terms of a server that was killed may have done so before these
-        %% were written. Its tables go first.
+        %% If the server was killed, its terms may have been erased before these were written. Its
+        %% tables are deleted before that.
         ets:info(Table, id) =/= undefined orelse ?MODULE:erase(Key)
     end.
 
@@ -92,7 +92,7 @@ written(settled, Catalog, Key) ->
     end;
 written(changing, Catalog, Key) ->
     {Top, Layers} = erlmcp_catalog:split(Catalog),
-    %% That at the bottom is the first.
+    %% The layer at the bottom has level 1.
     Leveled = lists:reverse(lists:enumerate(lists:reverse(Layers))),
     Before = case form(Key) of
         {_, Names} -> Names;
@@ -119,20 +119,20 @@ publish(settled, Form, Key, Table) ->
     erase_but(names(Form), Key);
 publish(changing, {Top, Names}, Key, Table) ->
     true = ets:insert(Table, {Key, Top, Names}),
-    %% Of no cost where it is that already.
+    %% Costs nothing if the term has this value already.
     persistent_term:put({?MODULE, Key}, {changing, Table}).
 
 names({_, Names}) -> [Name || {Name, _} <- Names];
 names(_) -> [].
 
--doc "Returns `true` if what was published last is to be settled.".
+-doc "Returns `true` if the catalog was last published as `changing`.".
 -spec is_changing(erlmcp_instance:instance()) -> boolean().
 is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
 
 -doc """
-Keeps what is to be told, each topic with its audiences, beside what waits already: also for the
-publisher that follows one which was killed.
+Stores changes to notify of, each topic with its audiences, in addition to those that wait. The next
+publisher finds them if this one is killed.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_definition:audience() => []}}.
@@ -144,12 +144,12 @@ wait(Changed, #{changing := Table}) ->
     true = ets:insert(Table, {waiting, Both}),
     ok.
 
--doc "Returns `true` if a change waits to be told.".
+-doc "Returns `true` if clients are still to be notified of a change.".
 -spec is_waiting(erlmcp_instance:instance()) -> boolean().
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
--doc "Tells the changes that wait, by a fun. They wait no more then.".
+-doc "Calls a fun with the changes that wait, and deletes them.".
 -spec tell_waiting(fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->
     try ets:lookup(Table, waiting) of
@@ -160,11 +160,11 @@ tell_waiting(Tell, #{changing := Table}) ->
         [] ->
             ok
     catch
-        %% The server was killed, and nobody is there to be told.
+        %% The server was killed, and its subscribers with it.
         error:badarg -> ok
     end.
 
--doc "Takes away the catalog of a server that ends.".
+-doc "Erases the catalog of a server that ends.".
 -spec erase(Server :: reference()) -> ok.
 erase(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),

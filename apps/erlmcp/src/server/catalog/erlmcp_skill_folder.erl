@@ -1,10 +1,10 @@
 -module(erlmcp_skill_folder).
 -moduledoc """
-Reads the files of skills from their folders, once, when a server starts: what is served is what was
-read and digested then, whatever becomes of the folder.
+Reads the files of skills from their folders, once, when a server starts. Later changes of a folder
+have no effect on the server.
 
 Names that begin with a dot are no part of a skill. A link, a device or a name that is not UTF-8 is
-refused, and nothing is read that lies elsewhere or is over a bound.
+refused. No file outside the folder is read, and none over a bound.
 
 Internal.
 """.
@@ -17,7 +17,9 @@ Internal.
 -define(MAX_FOLDERS, 512).
 -define(MAX_DEPTH, 32).
 
--doc "The sources with the files of their folders; all their files together have `Max` bytes.".
+-doc """
+Returns the sources with the files of their folders, which have at most `Max` bytes together.
+""".
 -spec load([term()], Max :: pos_integer()) ->
     {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.
 load(Sources, Max) ->
@@ -25,10 +27,10 @@ load(Sources, Max) ->
 
 load([], _, Loaded) ->
     {ok, lists:reverse(Loaded)};
-load([Source | Sources], Left, Loaded) ->
+load([Source | Sources], Max, Loaded) ->
     maybe
         {ok, Read} ?= read(Source),
-        Rest = Left - bytes(Read),
+        Rest = Max - bytes(Read),
         true ?= Rest >= 0 orelse {error, {bad_skill, erlmcp_skill:label(Read), ~"files",
                                           ~"all skills within the limit skills_bytes"}},
         load(Sources, Rest, [Read | Loaded])
@@ -81,7 +83,7 @@ walk(Folder, Inner, Depth, {Files, Bytes, Folders}) ->
     case file:list_dir_all(Folder) of
         {ok, Names} ->
             lists:foldl(
-                fun(Name, Known) -> entry(name(Name, Inner), Folder, Inner, Depth, Known) end,
+                fun(Name, Found) -> entry(name(Name, Inner), Folder, Inner, Depth, Found) end,
                 {Files, Bytes, Folders + 1}, lists:sort(Names));
         {error, _} ->
             throw({place(Inner), ~"a folder that can be read"})
@@ -100,17 +102,17 @@ name(Name, Inner) ->
 listed(Name, latin1) when is_list(Name) -> list_to_binary(Name);
 listed(Name, _) -> Name.
 
-entry(<<".", _/binary>>, _, _, _, Known) ->
-    Known;
-entry(Name, Folder, Inner, Depth, Known) ->
+entry(<<".", _/binary>>, _, _, _, Found) ->
+    Found;
+entry(Name, Folder, Inner, Depth, Found) ->
     Path = filename:join(Folder, Name),
     Within = case Inner of
         ~"" -> Name;
         _ -> <<Inner/binary, $/, Name/binary>>
     end,
     case file:read_link_info(Path, [raw]) of
-        {ok, #file_info{type = regular, size = Size}} -> file(Path, Size, Within, Known);
-        {ok, #file_info{type = directory}} -> walk(Path, Within, Depth + 1, Known);
+        {ok, #file_info{type = regular, size = Size}} -> file(Path, Size, Within, Found);
+        {ok, #file_info{type = directory}} -> walk(Path, Within, Depth + 1, Found);
         {ok, #file_info{type = symlink}} -> throw({Within, ~"a file of its own, not a link"});
         _ -> throw({Within, ~"a regular file or a folder"})
     end.

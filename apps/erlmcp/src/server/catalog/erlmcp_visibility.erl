@@ -1,8 +1,8 @@
 -module(erlmcp_visibility).
 -moduledoc """
-The `visible` fun of a definition, made safe to ask: it is code of the user's that runs in the
-process of a connection. Where it crashes, or says neither true nor false, the definition is hidden,
-and the log has it, once a minute for each definition.
+Makes the `visible` fun of a definition safe to call: it is code of the user's that runs in the
+process of a connection. If it crashes, or returns neither `true` nor `false`, the definition is
+hidden. The log has a report of that, at most once a minute for each definition.
 
 Internal.
 """.
@@ -12,7 +12,7 @@ Internal.
 %% Seconds between two log entries of one definition.
 -define(QUIET, 60).
 
--doc "The definition with a `visible` that always answers, of the server with this key.".
+-doc "Returns a definition of the server with this key, with a `visible` that always answers.".
 -spec guarded(erlmcp_definition:kind(), erlmcp_definition:source(), Key :: reference()) ->
     erlmcp_definition:source().
 guarded(Kind, #{visible := Visible} = Source, Key) when is_function(Visible, 1) ->
@@ -35,7 +35,7 @@ sees(Principal, Visible, Definition, Log) ->
 hidden(Class, Reason, Stack, {Kind, Named}, {Key, Logged}) ->
     Last = atomics:get(Logged, 1),
     Now = erlang:monotonic_time(second),
-    %% Of those that come here at once, one logs.
+    %% Of several processes that come here at once, one logs.
     _ = Now - Last >= ?QUIET
         andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
         andalso erlmcp_log:report(error, #{what => visible_crashed, kind => Kind,

@@ -1,8 +1,8 @@
 -module(erlmcp_definition_guard).
 -moduledoc """
-The guard that keeps one definition's trouble from the others': how many of its calls run at once
-and in a time, its circuit breaker and its worker, as middleware next to its handler. The process
-hears of calls that end without a word: one that was ended at its deadline is a failure for its
+Keeps the trouble of one definition from the others of a server. It bounds the calls of the
+definition, and runs them with its circuit breaker and its worker, as middleware next to the
+handler. Its process monitors the calls: one that was killed at its deadline is a failure for the
 breaker.
 
 Internal.
@@ -18,7 +18,7 @@ Internal.
 -doc "The breakers that definitions may share, by name.".
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
--doc "Makes breakers with these options.".
+-doc "Creates breakers with these options.".
 -spec breakers(#{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
@@ -29,9 +29,9 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-Returns the middleware that guards a definition, for the catalog of a server with these breakers;
-none where the definition has no `max_calls`, `rates`, `breaker` or `workers`. `Workers` are the
-names of the server's pools.
+Returns a fun for the catalog of a server with these breakers, which returns the middleware that
+guards a definition. A definition without `max_calls`, `rates`, `breaker` and `workers` needs none.
+`Workers` are the names of the server's pools.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
@@ -78,26 +78,26 @@ bounds(#{key := Key} = Definition) ->
 middleware(Server, Bounds, Breaker, Pool) ->
     fun(Arguments, Context, Next) ->
         maybe
-            #{gate := Gate} = Known ?= persistent_term:get({?MODULE, Server}, unknown),
-            {ok, Place} ?= erlmcp_gate:enter_definition(Gate, Bounds),
+            #{gate := Gate} = Guard ?= persistent_term:get({?MODULE, Server}, unknown),
+            {ok, Permit} ?= erlmcp_gate:enter_definition(Gate, Bounds),
             try
-                placed(Arguments, Context, Next, Breaker, Pool, Known)
+                permitted(Arguments, Context, Next, Breaker, Pool, Guard)
             after
-                erlmcp_gate:leave(Place)
+                erlmcp_gate:leave(Permit)
             end
         else
             {refuse, _} = Refused -> Refused;
-            %% The process begins anew.
+            %% The process restarts.
             unknown -> {refuse, not_yet()}
         end
     end.
 
-placed(Arguments, Context, Next, Breaker, Pool, Known) ->
+permitted(Arguments, Context, Next, Breaker, Pool, Guard) ->
     maybe
         ok ?= closed(Breaker),
-        {ok, Loan, Given} ?= borrow(Pool, Context, Known),
+        {ok, Loan, Given} ?= borrow(Pool, Context, Guard),
         ok ?= enter(Breaker, Loan),
-        watched(Arguments, Given, Next, Breaker, Loan, Known)
+        watched(Arguments, Given, Next, Breaker, Loan, Guard)
     else
         {error, Refusal} -> {refuse, Refusal}
     end.
@@ -106,7 +106,7 @@ not_yet() ->
     erlmcp_refusal:new(service_unavailable, ~"a part of the server begins anew",
                        #{retry_after_ms => 1000}).
 
-%% Before a worker is waited for.
+%% Checks the breaker before the call waits for a worker.
 closed(none) ->
     ok;
 closed(Breaker) ->
@@ -116,7 +116,7 @@ closed(Breaker) ->
     end.
 
 is_open(Milliseconds) ->
-    erlmcp_refusal:new(circuit_breaker_open, ~"what this call needs has failed of late",
+    erlmcp_refusal:new(circuit_breaker_open, ~"what this call needs has failed recently",
                        #{retry_after_ms => Milliseconds}).
 
 borrow(none, Context, _) ->
@@ -138,8 +138,8 @@ enter(Breaker, Loan) ->
             {error, is_open(Milliseconds)}
     end.
 
-watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Known) ->
-    #{process := Process, instance := #{key := Server}} = Known,
+watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Guard) ->
+    #{process := Process, instance := #{key := Server}} = Guard,
     Guarded = {Server, maps:get(name, Context, maps:get(uri, Context, undefined)), Breaker},
     ok = watch(Process, Guarded, Deadline),
     try Next(Arguments, Context) of
@@ -154,7 +154,7 @@ watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Known
             erlang:raise(Class, Reason, Stack)
     end.
 
-%% What the caller did wrong is no failure.
+%% An error of the caller is no failure of the definition.
 outcome({refuse, Refusal}) ->
     case erlmcp_refusal:status(Refusal) of
         Status when Status >= 500 -> failed;
@@ -216,7 +216,8 @@ handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
     is_map_key(Call, Watched)
 ->
     {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
-    %% Its client may have cancelled it, or gone: that says nothing.
+    %% Before its deadline, a call ends because its client cancelled it or went away. Such an end is
+    %% neither a success nor a failure.
     case erlmcp_clock:now_ms() >= Deadline of
         true -> ok = leave_breaker(Guarded, failed);
         false -> ok = erlmcp_breaker:spare(Breaker)

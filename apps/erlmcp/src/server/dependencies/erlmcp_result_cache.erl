@@ -1,12 +1,11 @@
 -module(erlmcp_result_cache).
 -moduledoc """
-The results that a server keeps, for the definitions with the field `cache`: a table that calls read
-themselves, and the process that alone writes it. A call that finds nothing asks the process, which
+The results that a server keeps, for definitions with the field `cache`: a table that calls read
+themselves, and the only process that writes it. A call that finds no result asks the process, which
 lets one of several equal calls run and gives the others its result.
 
-What is kept is a successful, complete return of a handler, under its definition, its arguments and,
-unless its scope is `public`, its principal. Beyond the limits `cache_entries` and `cache_bytes` the
-oldest goes.
+Successful, complete returns of handlers are kept, by definition, arguments and, unless the scope is
+`public`, principal. Over the limits `cache_entries` and `cache_bytes` the oldest result is dropped.
 
 Internal.
 """.
@@ -19,15 +18,15 @@ Internal.
 -export_type([wanted/0]).
 
 -doc """
-The `cache` of a definition: the milliseconds for which a result is given again, and to whom.
-`private`, the default, is to the same principal.
+The `cache` of a definition: the milliseconds that a result is kept, and for which principals.
+`private`, the default, means the principal of the call.
 """.
 -type wanted() :: #{ttl_ms := pos_integer(), scope => public | private}.
 
 -define(HITS, 1).
 -define(MISSES, 2).
 -define(BYTES, 3).
-%% Milliseconds between two looks for what has expired.
+%% Milliseconds between two sweeps of expired results.
 -define(SWEEP, 60_000).
 
 -doc "Starts the cache of an instance.".
@@ -35,7 +34,10 @@ The `cache` of a definition: the milliseconds for which a result is given again,
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
--doc "The middleware that keeps the results of a definition, for the catalog of a server.".
+-doc """
+Returns a fun for the catalog of a server, which returns the middleware that keeps the results of a
+definition.
+""".
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
             erlmcp:middleware()).
@@ -45,7 +47,7 @@ around(Server) ->
         Keepable = fun(Return, Context) -> is_result(Kind, Return, Given, Context) end,
         fun(Arguments, Context, Next) ->
             case persistent_term:get({?MODULE, Server}, none) of
-                %% Brought input is not in the arguments.
+                %% The client's answers to questions are not in the arguments.
                 #{} = Cache when not is_map_key(input, Context) ->
                     Target = maps:get(uri, Context, Key),
                     Scope = scope(Wanted, Context),
@@ -83,11 +85,11 @@ kept_result(Row, #{table := Table, process := Process}) ->
     try
         case find(Row, Table) of
             {ok, Kept} -> {value, Kept};
-            %% It waits as long as an equal call runs; its own deadline ends that.
+            %% The call waits while an equal one runs, up to its own deadline.
             error -> gen_server:call(Process, {want, Row}, infinity)
         end
     catch
-        %% The cache has ended, or begins anew.
+        %% The cache has ended, or restarts.
         error:badarg -> none;
         exit:{_, {gen_server, call, _}} -> none
     end.
@@ -103,7 +105,7 @@ find(Row, Table) ->
             error
     end.
 
-%% The bytes of a message that a part of the value points into are not kept with it: it is encoded.
+%% The value is encoded, so that it does not keep the whole message that a part of it points into.
 run(Run, Wanted, Arguments, Context, Next, Process) ->
     try Next(Arguments, Context) of
         Return ->
@@ -120,8 +122,8 @@ run(Run, Wanted, Arguments, Context, Next, Process) ->
             erlang:raise(Class, Reason, Stack)
     end.
 
-%% An error is an answer to those who asked meanwhile, and to nobody later. What is no result, or
-%% not what its tool promises, is one call's failure.
+%% An error is shared with the calls that wait, and not kept. A return that is no result, or not of
+%% the tool's output schema, is the failure of one call alone.
 outcome({error, _}, _, _) ->
     share;
 outcome({input_required, _}, _, _) ->
@@ -136,7 +138,7 @@ outcome(Return, Keepable, Context) ->
         false -> abandon
     end.
 
-%% For the newest revision, which is told the most.
+%% Checked for the newest revision, whose results have the most fields.
 is_result(Kind, Return, Definition, Context) ->
     try erlmcp_result:from(Kind, Return, Definition, Context#{revision := '2026-07-28'}) of
         {ok, _} -> true;
@@ -146,14 +148,13 @@ is_result(Kind, Return, Definition, Context) ->
     end.
 
 -doc """
-Forgets the contents of the resource with this URI. Once this has returned, no call is given what
-was known before.
+Deletes the kept contents of the resource with this URI. No call that begins after this gets them.
 """.
 -spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Uri, Instance) ->
     forget_rows(target(Uri), '_', Instance).
 
--doc "Forgets the results of a definition.".
+-doc "Deletes the kept results of a definition.".
 -spec forget(erlmcp_definition:kind(), Key :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Kind, Key, Instance) ->
     forget_rows('_', definition(Kind, Key), Instance).
@@ -161,7 +162,7 @@ forget(Kind, Key, Instance) ->
 forget_rows(Target, Definition, #{key := Server}) ->
     maybe
         #{process := Process, counters := Counters} ?= persistent_term:get({?MODULE, Server}, none),
-        %% Where nothing ran, there is nothing to forget.
+        %% If no call ran, no result is kept.
         true ?= counters:get(Counters, ?MISSES) > 0,
         tell(Process, {forget, Target, Definition})
     else
@@ -172,16 +173,16 @@ tell(Process, Message) ->
     try
         gen_server:call(Process, Message, infinity)
     catch
-        %% It has ended, and what it kept with it.
+        %% The process has ended, and restarts without results.
         exit:{_, {gen_server, call, _}} -> ok
     end.
 
--doc "Returns what a server's cache holds, and how it was used. Its process is not asked.".
+-doc "Returns the size of a server's cache and its counts, without asking its process.".
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->
     Counted = case persistent_term:get({?MODULE, Server}, none) of
         #{counters := Counters} -> [counters:get(Counters, At) || At <- [?BYTES, ?HITS, ?MISSES]];
-        %% It ends before the rest of its server.
+        %% The process of the cache ends before its server.
         none -> [0, 0, 0]
     end,
     [Bytes, Hits, Misses] = Counted,
@@ -191,7 +192,7 @@ info(#{key := Server, cache := Table}) ->
 init(#{key := Server, cache := Table, limits := Limits}) ->
     ok = erlmcp_label:set([?MODULE], Server),
     process_flag(trap_exit, true),
-    %% The table is the supervisor's, so that readers find one while this process begins anew.
+    %% The table is the supervisor's, so that readers find one while this process restarts.
     true = ets:delete_all_objects(Table),
     Counters = counters:new(3, [write_concurrency]),
     persistent_term:put({?MODULE, Server},
@@ -199,7 +200,7 @@ init(#{key := Server, cache := Table, limits := Limits}) ->
     {ok, #{server => Server, counters => Counters, table => Table,
            ages => ets:new(erlmcp_cache_ages, [ordered_set, private]),
            limits => maps:with([cache_entries, cache_bytes], Limits),
-           %% the runs that are joined by who wants the same, and all runs with who waits
+           %% the runs that equal calls join, by row, and the calls that wait for each run
            joined => #{}, runs => #{}, sweeper => none}}.
 
 -doc false.
@@ -229,7 +230,7 @@ started(Row, {Call, _}, Waiting, #{counters := Counters, runs := Runs} = State) 
 -doc false.
 handle_cast({keep, Run, Return, Ttl}, #{joined := Joined} = State) ->
     case ended(Run, Return, State) of
-        %% Not where it was forgotten meanwhile.
+        %% Unless the row was deleted meanwhile.
         {Row, Ended} when map_get(Row, Joined) =:= Run ->
             {noreply, keep(Row, Return, erlmcp_clock:now_ms() + Ttl, Ended)};
         {_, Ended} ->
@@ -254,7 +255,7 @@ without_run(Row, Run, #{joined := Joined} = State) ->
         #{} -> State
     end.
 
-%% The next one that waits runs in its place; the others wait for that.
+%% The next waiting call runs in its place, and the others wait for that one.
 abandoned(Run, #{runs := Runs, joined := Joined} = State) ->
     {{Row, Waiting}, Others} = maps:take(Run, Runs),
     true = demonitor(Run, [flush]),

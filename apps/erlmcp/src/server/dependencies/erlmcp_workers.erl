@@ -2,22 +2,22 @@
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
 worker serves one call at a time, and calls wait for a worker in their order. The process lends the
-workers. It starts a worker anew that has ended, and one whose call was ended: nobody knows what
-state that worker is in.
+workers. It replaces a worker that has ended, and one whose call was killed, since the state of that
+worker is unknown.
 
-The number of calls that wait is bounded by `queue`, and their time by their own deadlines. A call
-that will not have a worker in time is refused at once, as far as that can be told from how long
-workers were used recently.
+The number of waiting calls is bounded by `queue`, and their time by their deadlines. A call that
+will probably not get a worker in time, by the recent mean time of a loan, is refused at once.
 
-Each worker has a process of its own, which starts it, is linked to what that linked, and stops it.
-So a start that takes long, or fails, holds up only the calls that wait for the worker.
+Each worker has a process of its own, which starts it, is linked to the processes that the start
+linked, and stops it. So a start that takes long, or fails, delays only the calls that wait for the
+worker.
 
 Internal.
 """.
 
 -behaviour(gen_server).
 
-%% Little more than calls of functions, as the seats are.
+%% Costs little more than calls of functions, as the table does.
 -compile({inline, [lent/3]}).
 
 -export([is_options/1, start_link/3, borrow/3, give_back/2, pool/2, shared_name/2]).
@@ -25,19 +25,19 @@ Internal.
 
 -export_type([loan/0, pool/0]).
 
-%% What was taken, or what the process gave.
+%% A claim that the call took itself, or a loan by the process.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
--doc "A pool as borrowers read it.".
+-doc "A pool as calls read it.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
-%% Milliseconds before a worker that could not be started, or has ended, is started again.
+%% Milliseconds before a worker is started again that has ended or could not be started.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
 %% Milliseconds that a worker may take to stop.
 -define(STOP, 5_000).
-%% Milliseconds between two looks at the calls that have a worker.
+%% Milliseconds between two updates of the monitored calls.
 -define(LOOK, 500).
 
--doc "Returns `true` if these are options of a pool.".
+-doc "Returns `true` if a term is valid as options of a pool.".
 -spec is_options(term()) -> boolean().
 is_options(#{size := Size, start := Start} = Options) ->
     Queue = maps:get(queue, Options, 0),
@@ -55,7 +55,7 @@ start_link(Name, Options, Instance) ->
 
 -doc """
 Lends a worker to the calling process, which waits for it. `Deadline` is in monotonic milliseconds.
-The worker is to be given back; if the process ends before, the pool sees to it.
+The caller gives the worker back; the pool takes it back if the caller ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
@@ -66,7 +66,7 @@ borrow(Name, Deadline, Instance) ->
                 {error, _} = Refused -> Refused;
                 {How, Worker} -> {ok, {Pool, How}, Worker}
             catch
-                %% The pool begins anew.
+                %% The pool restarts.
                 error:badarg -> {error, unavailable()};
                 exit:{_, {gen_server, call, _}} -> {error, unavailable()}
             end;
@@ -115,9 +115,9 @@ init({Name, #{size := Size, start := Start} = Options, #{key := Key}}) ->
     _ = erlmcp_instance:share(shared_name(Name, Key), {self(), Seats}),
     Pool = #{name => Name, server => Key, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
-             %% the seats of the workers that start, or stop to start anew, and of the others;
-             %% those that wait, oldest first, and how many; what was given to one that waited,
-             %% which the process has taken itself; what others have taken, as far as it is watched
+             %% the seats of workers that start, or stop before a restart, and of the others; the
+             %% waiting calls, oldest first, and their number; the loans to calls that had waited;
+             %% and the monitors of claims that calls took themselves
              starting => #{}, ready => #{}, waiting => queue:new(), length => 0, lent => #{},
              watched => #{},
              %% milliseconds until a worker is started again
@@ -138,7 +138,7 @@ begun(Number, #{starting := Starting} = Pool) ->
 handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
     #{waiting := Waiting, length := Length, seats := Seats} = Pool,
     maybe
-        %% It may be free since the call looked.
+        %% A worker may have become free since the call looked.
         0 ?= Length,
         {ok, Claim, Worker} ?= erlmcp_worker_table:take(Borrower, Seats),
         {reply, {{taken, Claim}, Worker}, Pool}
@@ -153,7 +153,7 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
             end
     end.
 
-%% Whether a call may wait.
+%% Decides whether a call may wait.
 waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} = Pool) ->
     Milliseconds = ceil(erlmcp_worker_table:used_ms(Seats) * (Length + 1) / Size),
     case {is_dead(Pool), Deadline - erlmcp_clock:now_ms()} of
@@ -163,7 +163,7 @@ waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} 
             {error, erlmcp_refusal:new(queue_cap_exceeded, ~"too many calls wait for a worker",
                                        #{limit => Max, observed => Length + 1,
                                          retry_after_ms => max(1, Milliseconds)})};
-        {false, Left} when Milliseconds > Left ->
+        {false, Time} when Milliseconds > Time ->
             {error, erlmcp_refusal:new(backpressure_active,
                                        ~"no worker will be free before the deadline",
                                        #{retry_after_ms => Milliseconds})};
@@ -171,7 +171,7 @@ waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} 
             ok
     end.
 
-%% There is no worker, and the last one could not be started.
+%% The pool has no worker, and its last start has failed.
 is_dead(#{starting := Starting, ready := Ready}) ->
     map_size(Starting) =:= 0 andalso map_size(Ready) =:= 0.
 
@@ -182,8 +182,8 @@ unavailable() ->
 wait(Waiting, Length, Pool) ->
     Next = waiting(Waiting, Length, Pool),
     case Length of
-        %% What is left from now on is told; what was left before is free. Who has the others is
-        %% watched.
+        %% From now on calls tell the process when they give a worker back. The other calls that
+        %% have a worker are monitored, and free workers are lent.
         1 -> lend(look(Next));
         _ -> Next
     end.
@@ -192,7 +192,7 @@ waiting(Waiting, Length, #{seats := Seats} = Pool) ->
     ok = erlmcp_worker_table:await(Length, Seats),
     Pool#{waiting := Waiting, length := Length}.
 
-%% Gives those that wait what is free.
+%% Gives free workers to waiting calls.
 lend(#{length := Length, seats := Seats} = Pool) ->
     maybe
         true ?= Length > 0,
@@ -202,8 +202,7 @@ lend(#{length := Length, seats := Seats} = Pool) ->
         _ -> Pool
     end.
 
-%% Gives a worker that the process has taken to a call that waits: from hand to hand as long as one
-%% does.
+%% Gives a worker that the process has taken to a waiting call, or makes it free if none waits.
 give(Claim, Worker, #{waiting := Waiting, length := Length, seats := Seats, lent := Lent} = Pool) ->
     case queue:out(Waiting) of
         {{value, {Monitor, From}}, Rest} ->
@@ -215,7 +214,7 @@ give(Claim, Worker, #{waiting := Waiting, length := Length, seats := Seats, lent
             Pool
     end.
 
-%% Watches those that have a worker now, and nobody else.
+%% Monitors the calls that have a worker now, and no others.
 look(#{seats := Seats, watched := Watched} = Pool) ->
     Taken = erlmcp_worker_table:taken(self(), Seats),
     maps:foreach(fun(_, Monitor) -> demonitor(Monitor, [flush]) end,
@@ -236,7 +235,7 @@ handle_cast({back, Monitor, State}, #{lent := Lent} = Pool) ->
             true = demonitor(Monitor, [flush]),
             {noreply, returned(Loan, State, Pool#{lent := Others})};
         error ->
-            %% Its worker has ended.
+            %% The worker has ended.
             {noreply, Pool}
     end;
 handle_cast({doubtful, Claim}, Pool) ->
@@ -251,7 +250,7 @@ returned({Claim, Worker, Since}, State, #{seats := Seats} = Pool) ->
         doubtful -> doubtful(Claim, Pool)
     end.
 
-%% The worker is stopped, and another one started; unless it ended before.
+%% Stops a worker and starts another one, unless the worker has ended before.
 doubtful(Claim, #{seats := Seats, ready := Ready, starting := Starting} = Pool) ->
     case erlmcp_worker_table:withdraw(Claim, Seats) of
         true ->
@@ -281,12 +280,12 @@ handle_info({'DOWN', Monitor, process, _, Reason}, #{lent := Lent} = Pool) when
     {noreply, returned(Loan, State, Pool#{lent := Others})};
 handle_info({'DOWN', Monitor, process, _, Reason}, Pool) ->
     #{watched := Watched, waiting := Waiting} = Pool,
-    case [Claim || Claim := Known <- Watched, Known =:= Monitor] of
+    case [Claim || Claim := Other <- Watched, Other =:= Monitor] of
         [Claim] ->
             {noreply, dead(Claim, Reason, Pool#{watched := maps:remove(Claim, Watched)})};
         [] ->
-            Left = queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting),
-            {noreply, waiting(Left, queue:len(Left), Pool)}
+            Others = queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting),
+            {noreply, waiting(Others, queue:len(Others), Pool)}
     end;
 handle_info({'EXIT', Pid, Reason}, Pool) ->
     #{starting := Starting, ready := Ready, lent := Lent, seats := Seats} = Pool,
@@ -294,11 +293,12 @@ handle_info({'EXIT', Pid, Reason}, Pool) ->
         {#{Pid := Number}, _} ->
             {noreply, ended(Number, Reason, Pool#{starting := maps:remove(Pid, Starting)})};
         {_, #{Pid := Number}} ->
-            %% One that ends while somebody has it is not given back.
+            %% A worker that ends during a loan is not given back.
             ok = erlmcp_worker_table:unseat(Number, Pid, Seats),
-            Left = #{Monitor => Loan || Monitor := {Claim, _, _} = Loan <- Lent,
-                                        erlmcp_worker_table:worker(Claim) =/= Pid},
-            {noreply, ended(Number, Reason, Pool#{ready := maps:remove(Pid, Ready), lent := Left})};
+            Loans = #{Monitor => Loan || Monitor := {Claim, _, _} = Loan <- Lent,
+                                         erlmcp_worker_table:worker(Claim) =/= Pid},
+            Next = Pool#{ready := maps:remove(Pid, Ready), lent := Loans},
+            {noreply, ended(Number, Reason, Next)};
         {_, _} ->
             {noreply, Pool}
     end;
@@ -313,7 +313,7 @@ handle_info(look, Pool) ->
 handle_info(_, Pool) ->
     {noreply, Pool}.
 
-%% Who took a worker has ended.
+%% The call of a claim has ended.
 dead(Claim, normal, #{seats := Seats} = Pool) ->
     _ = erlmcp_worker_table:is_taken(Claim, Seats)
         andalso erlmcp_worker_table:leave(Claim, Seats),
@@ -321,7 +321,7 @@ dead(Claim, normal, #{seats := Seats} = Pool) ->
 dead(Claim, _, Pool) ->
     doubtful(Claim, Pool).
 
-%% One that ended by itself is started again after a pause, one that was stopped at once.
+%% A worker that was stopped is replaced at once, one that ended by itself after a pause.
 ended(Number, normal, Pool) ->
     begun(Number, Pool);
 ended(Number, Reason, #{name := Name, server := Key, pause := Pause} = Pool) ->
@@ -330,7 +330,7 @@ ended(Number, Reason, #{name := Name, server := Key, pause := Pause} = Pool) ->
     _ = erlang:send_after(Pause, self(), {start, Number}),
     refuse_waiting(Pool#{pause := min(?LONGEST_PAUSE, Pause * 2)}).
 
-%% Nobody waits for what is not there.
+%% Refuses the waiting calls if the pool has no worker.
 refuse_waiting(#{waiting := Waiting} = Pool) ->
     case is_dead(Pool) of
         true ->
@@ -373,6 +373,6 @@ until_end(Worker, Stop, Pool) ->
         stop -> Stop(Worker);
         {'EXIT', Pool, _} -> Stop(Worker);
         {'DOWN', _, process, Worker, Reason} -> exit({worker, Reason});
-        %% What the start had beside the worker, a process of its own kind, may end.
+        %% Other processes that the start has linked or monitored may end.
         _ -> until_end(Worker, Stop, Pool)
     end.

@@ -1,9 +1,8 @@
 -module(erlmcp_event_log).
 -moduledoc """
-The events that were sent on the streams of one session, kept so that a client that lost a
-connection can be sent them again. They are bounded in number, bytes and age: over a bound the
-oldest go first. The newest event stays whatever its size, since nothing else may be left to answer
-with. Pure.
+The events that were sent on the streams of one session, for clients that lost a connection. They
+are bounded in number, bytes and age: over a bound the oldest events are dropped first. The newest
+event stays whatever its size, since it may be the only answer. Pure.
 
 Internal.
 """.
@@ -12,7 +11,7 @@ Internal.
 
 -export_type([log/0, key/0]).
 
--doc "An event's stream and its place there.".
+-doc "An event's stream and its position there.".
 -type key() :: {Stream :: non_neg_integer(), Position :: pos_integer()}.
 -opaque log() :: #{
     bounds := {Events :: pos_integer(), Bytes :: pos_integer(), Milliseconds :: pos_integer()},
@@ -26,7 +25,10 @@ Internal.
 new(#{stored_events := Events, stored_bytes := Bytes, stored_ms := Milliseconds}) ->
     #{bounds => {Events, Bytes, Milliseconds}, order => queue:new(), events => #{}, bytes => 0}.
 
--doc "Keeps an event, and says which had to go. `Now` is in milliseconds and never runs back.".
+-doc """
+Adds an event, and returns the keys of those that were dropped. `Now` is in milliseconds and never
+runs back.
+""".
 -spec append(key(), binary(), Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 append(Key, Bytes, Now, #{order := Order, events := Events, bytes := Total} = Log) ->
     trim(Log#{order := queue:in({Key, Now}, Order),
@@ -43,15 +45,15 @@ trim(Log, Dropped) ->
 
 drop(#{order := Order, events := Events, bytes := Total} = Log) ->
     {{value, {Key, _}}, Rest} = queue:out(Order),
-    {Bytes, Left} = maps:take(Key, Events),
-    {Key, Log#{order := Rest, events := Left, bytes := Total - byte_size(Bytes)}}.
+    {Bytes, Others} = maps:take(Key, Events),
+    {Key, Log#{order := Rest, events := Others, bytes := Total - byte_size(Bytes)}}.
 
 -doc "Returns the event with this key, if it is still kept.".
 -spec find(key(), log()) -> {ok, binary()} | error.
 find(Key, #{events := Events}) ->
     maps:find(Key, Events).
 
--doc "Drops what is too old.".
+-doc "Drops the events that are too old, and returns their keys.".
 -spec expire(Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 expire(Now, Log) ->
     expire(Now, Log, []).
@@ -65,7 +67,7 @@ expire(Now, #{bounds := {_, _, Milliseconds}} = Log, Dropped) ->
             {Dropped, Log}
     end.
 
--doc "When the oldest event came in.".
+-doc "Returns when the oldest event was added.".
 -spec oldest(log()) -> integer() | none.
 oldest(#{order := Order}) ->
     case queue:peek(Order) of

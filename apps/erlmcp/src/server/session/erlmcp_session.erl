@@ -1,15 +1,16 @@
 -module(erlmcp_session).
 -moduledoc """
-An HTTP session of the older revisions: a row in the instance's table, which its requests read, and
-a process from when it is needed first (`m:erlmcp_session_sup`). That owns the session's running
-calls, since there a lost connection does not cancel a call, and has its streams, which outlive
-connections (`m:erlmcp_session_streams`). Requests do not pass through it, nor do the answers of
-calls that say nothing before.
+An HTTP session of the older revisions. It is a row in the instance's table, which its requests
+read, and has a process from when it is first needed (`process/2`).
 
-It ends on DELETE, and when the session was unused for `session_idle_ms`; a session without a
-process is ended then by an `m:erlmcp_sweeper`. One that its client never used after `initialize`
-ends after `unused_session_ms`, and before that when a new one needs its place: so a flood of
-`initialize` ends its own sessions, and none that is in use.
+The process owns the session's running calls, since a lost connection does not cancel a call of a
+session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
+Requests do not pass through it, nor do the answers of calls that report nothing before.
+
+A session ends on DELETE, and when it was unused for `session_idle_ms`; an `m:erlmcp_sweeper` then
+ends a session without a process. A session that its client never used after `initialize` ends after
+`unused_session_ms`, or before that when a new session needs its place. So a flood of `initialize`
+ends its own sessions, and none that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -18,13 +19,14 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/3, reserve/5, sweep/1, delete/2, close/1, subscribe/2, unsubscribe/2]).
+-export([open/3, reserve/5, process/2, sweep/1, delete/2, close/1]).
+-export([subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([cancel/2, response/3]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Every session is opened by it.
+%% `reserve/5` opens every session.
 -compile({inline, [reserve/5]}).
 
 -record(state, {
@@ -34,18 +36,18 @@ Internal.
     flow :: erlmcp_gate:tenant(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
-    %% of each running call, whether its places are given back
+    %% for each running call, whether its places are given back
     places = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
-    %% whether what the streams keep is being watched for its age
+    %% whether a timer runs that expires old events of the streams
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
-    %% what changed while the session's own stream had no connection
+    %% notifications of changes while the session's own stream had no connection
     missed = #{} :: #{erlmcp_engine:topic() => binary()}
 }).
 
 -doc """
-Opens a session of a tenant and gives its id, or refuses it: there are as many in use as there may
-be.
+Opens a session of a tenant and returns its id, or a refusal if as many sessions are in use as there
+may be.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -57,20 +59,21 @@ open(Session, Flow, Instance) ->
     end.
 
 -doc """
-Takes a place for a session: a row, with its process or the one that starts that, or none. Where
-there is no place, the oldest session that was never used gives its own: one of the same tenant
-where that has as many as one may have, and of whichever where there are too many together.
+Takes a place for a session: a row, with its process, with the process that starts it, or with none.
+
+If no place is free, the oldest session that was never used ends and gives its place. It is one of
+the same tenant if the tenant has as many as one may have, or else one of any tenant.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
-    %% The row takes the place; of those that race for the last one none gets in beyond it.
+    %% The row takes the place. Of callers that race for the last place none gets one beyond it.
     case erlmcp_session_table:add(Id, Pid, Session, Flow, Instance) of
         {ok, Count} when Count > Max ->
             case make_room(all, Instance) of
                 {ended, Other} when Other =/= Id -> ok;
-                %% It was itself the only one that is not in use.
+                %% The new session was itself the only one that is not in use.
                 _ -> {error, too_many(~"too many open sessions", Max, Count)}
             end;
         {ok, _} ->
@@ -105,13 +108,35 @@ make_room(Of, Instance) ->
         end
     end.
 
--doc "Ends the sessions that are over: without a process and idle, or never used for too long.".
+-doc """
+Returns the process of a session, which is started where the session has none yet; `ended` if the
+session has ended.
+""".
+-spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
+process(Id, Instance) ->
+    case erlmcp_session_table:lookup(Id, Instance) of
+        {ok, none, Session, Flow} -> start(Id, Session, Flow, Instance);
+        {ok, Pid, _, _} -> {ok, Pid};
+        error -> ended
+    end.
+
+start(Id, Session, Flow, Instance) ->
+    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session, Flow], Instance) of
+        {ok, Pid} when is_pid(Pid) -> {ok, Pid};
+        %% Another request started the process first, or has just ended the session.
+        {ok, undefined} -> process(Id, Instance)
+    catch
+        %% The server starts or stops.
+        exit:_ -> ended
+    end.
+
+-doc "Ends the sessions whose time is over: idle without a process, or never used.".
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
     lists:foreach(fun close/1, erlmcp_session_table:end_overdue(Instance)),
     erlmcp_session_table:delete_idle(Instance).
 
--doc "Ends a session: it is gone for every request after this, also before its process has ended.".
+-doc "Ends a session. No later request finds it, even before its process has ended.".
 -spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok.
 delete(Id, Instance) ->
     case erlmcp_session_table:take(Id, Instance) of
@@ -119,17 +144,17 @@ delete(Id, Instance) ->
         Pid -> close(Pid)
     end.
 
--doc "Ends the process of a session with all that runs in it.".
+-doc "Ends the process of a session, with its calls and streams.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:cast(Pid, close).
 
--doc "Makes a connection that of the session's own stream; it has one at a time.".
+-doc "Attaches a connection to the session's own stream, which has one at a time.".
 -spec open_stream(pid(), erlmcp_call:owner()) -> ok | {error, attached | closed}.
 open_stream(Pid, Owner) ->
     call(Pid, {open_stream, Owner}, {error, closed}).
 
--doc "Sends a connection what follows an event, in its stream; `gone` if that is not kept.".
+-doc "Sends a connection the events after `EventId` in its stream; `gone` if they are not kept.".
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed}.
 resume_stream(Pid, EventId, Owner) ->
@@ -140,17 +165,17 @@ resume_stream(Pid, EventId, Owner) ->
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
 
--doc "Detaches a connection that is over from its stream.".
+-doc "Detaches a connection that has ended from its stream.".
 -spec detach(pid(), erlmcp_call:owner()) -> ok.
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
 
--doc "Tells the session's client of changes of a resource; there is a limit of them.".
+-doc "Subscribes the session to changes of a resource, within the limit `subscriptions`.".
 -spec subscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 subscribe(Pid, Uri) ->
     call(Pid, {subscribe, Uri}, ended()).
 
--doc "Ends a subscription to changes of a resource.".
+-doc "Ends the session's subscription to changes of a resource.".
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
     call(Pid, {unsubscribe, Uri}, ended()).
@@ -166,13 +191,13 @@ call(Pid, Request, Ended) ->
     end.
 
 -doc """
-Hands the client's answer to the call that asked. A session without a process has asked for nothing.
+Passes the client's answer on to the call that asked. A session without a process has asked nothing.
 """.
 -spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
--doc "Ends the call of this id, if it runs.".
+-doc "Ends the call with this id, if it runs.".
 -spec cancel(pid() | none, erlmcp_message:id()) -> ok.
 cancel(none, _) -> ok;
 cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
@@ -181,7 +206,7 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session(),
                  erlmcp_gate:tenant()) -> gen_server:start_ret().
 start_link(Instance, Id, Session, Flow) ->
-    %% What calls leave is garbage at once. So it has no old heap, which nothing would sweep.
+    %% Most data of a session is garbage when its call ends. Without an old heap it is swept soon.
     gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},
                           [{hibernate_after, 100}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
@@ -193,7 +218,7 @@ init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
     State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, Key, Limits)},
-    %% Before it is the session's: what changes from then on is told to it alone.
+    %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
     ok = watch(State#state.topics, State),
     case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->
@@ -239,10 +264,10 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
 handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
     case erlmcp_calls:find(Id, Calls) of
         {ok, Call} ->
-            {_, Left} = Cancelled = erlmcp_calls:cancel(Id, Calls),
-            Next = withdraw(Call, Cancelled, settle(Call, Left, State)),
-            %% A batch goes on without it.
-            case erlmcp_calls:ids(Call, Left) of
+            {_, OtherCalls} = Cancelled = erlmcp_calls:cancel(Id, Calls),
+            Next = withdraw(Call, Cancelled, settle(Call, OtherCalls, State)),
+            %% A batch goes on with its other calls.
+            case erlmcp_calls:ids(Call, OtherCalls) of
                 [] ->
                     {noreply, keep(erlmcp_session_streams:cancel(Call, Next#state.streams), Next)};
                 _ -> {noreply, Next}
@@ -266,16 +291,16 @@ handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
     #state{id = Id, instance = Instance} = State,
     case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of
         given -> {noreply, called(Call, Late, State)};
-        %% It has answered, or was answered for.
+        %% The call has answered, or was cancelled.
         already -> {noreply, State}
     end;
 handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
     #state{calls = Calls, streams = Streams, places = Places} = State,
-    {_, _, Left} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
+    {_, _, OtherCalls} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
     case erlmcp_call_messages:ended(Reason) of
-        silent -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
+        silent -> {noreply, State#state{calls = OtherCalls, places = maps:remove(Call, Places),
                                         streams = erlmcp_session_streams:answered(Call, Streams)}};
         _ -> {noreply, answer(Call, Ended, State)}
     end;
@@ -285,9 +310,9 @@ handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) 
     Bytes = iolist_to_binary(erlmcp_subscriptions:encoded(session, Encoded)),
     case erlmcp_session_streams:is_open(Streams) of
         true -> {noreply, keep(erlmcp_session_streams:notify(Bytes, Streams), State)};
-        %% A task can be looked at; what nobody reads of it is not kept.
+        %% The client can ask for the task, so its notifications are not kept.
         false when element(1, Topic) =:= task -> {noreply, State};
-        %% It is told when there is a connection, once.
+        %% The client is told once, when the stream has a connection.
         false -> {noreply, State#state{missed = Missed#{Topic => Bytes}}}
     end;
 handle_info({'DOWN', Monitor, process, _, _}, #state{streams = Streams} = State) ->
@@ -298,20 +323,20 @@ handle_info({unattended, Call}, #state{calls = Calls, streams = Streams} = State
         false -> {noreply, withdraw(Call, erlmcp_calls:abandon(Call, Calls), State)}
     end;
 handle_info(expire, #state{streams = Streams} = State) ->
-    {Next, Left} = erlmcp_session_streams:expire(Streams),
-    _ = Next =:= never orelse erlang:send_after(Next, self(), expire),
-    {noreply, State#state{streams = Left, aging = Next =/= never}};
+    {Milliseconds, Kept} = erlmcp_session_streams:expire(Streams),
+    _ = Milliseconds =:= never orelse erlang:send_after(Milliseconds, self(), expire),
+    {noreply, State#state{streams = Kept, aging = Milliseconds =/= never}};
 handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = Streams} = State) ->
-    Left = erlmcp_session_table:idle_left_ms(Id, Instance),
+    Milliseconds = erlmcp_session_table:ms_until_idle(Id, Instance),
     Busy = erlmcp_session_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
     if
-        Left =< 0, not Busy ->
+        Milliseconds =< 0, not Busy ->
             {stop, normal, State};
-        Left =< 0 ->
+        Milliseconds =< 0 ->
             after_ms(session_idle_ms, idle, State),
             {noreply, State};
         true ->
-            _ = erlang:send_after(Left, self(), idle),
+            _ = erlang:send_after(Milliseconds, self(), idle),
             {noreply, State}
     end;
 handle_info(_, State) ->
@@ -329,7 +354,7 @@ adopted(#{call := Call, marks := Marks} = Adoption, State) ->
                         streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}
     end.
 
-%% What a running call sends.
+%% Performs a message of a running call.
 called(Call, close_connection, #state{streams = Streams} = State) ->
     unattended({[Call], erlmcp_session_streams:close_connection(Call, Streams)}, State);
 called(Call, {notification, Bytes, Window}, #state{streams = Streams} = State) ->
@@ -340,38 +365,40 @@ called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->
     #state{calls = Calls, streams = Streams} = State,
     case erlmcp_session_streams:message(Call, Bytes, Streams) of
         {sent, Next} ->
-            {_, _, Asked} = erlmcp_calls:message(Call, Message, Calls),
-            unattended({[Call], Next}, keep(Next, State#state{calls = Asked}));
+            {_, _, NextCalls} = erlmcp_calls:message(Call, Message, Calls),
+            unattended({[Call], Next}, keep(Next, State#state{calls = NextCalls}));
         {refused, _} ->
             ok = erlmcp_call_messages:response(Asking, Id, {error, no_stream}),
             State
     end;
 called(Call, {withdraw, _} = Message, #state{calls = Calls} = State) ->
-    {Withdrawn, _, Left} = erlmcp_calls:message(Call, Message, Calls),
-    withdraw(Call, {Withdrawn, Left}, State);
+    {Withdrawn, _, NextCalls} = erlmcp_calls:message(Call, Message, Calls),
+    withdraw(Call, {Withdrawn, NextCalls}, State);
 called(Call, Message, #state{calls = Calls} = State) ->
     answer(Call, erlmcp_calls:message(Call, Message, Calls), State).
 
-answer(Call, {Withdrawn, Bytes, Left}, State) ->
-    Told = withdraw(Call, {Withdrawn, Left}, settle(Call, Left, State)),
-    keep(erlmcp_session_streams:answer(Call, iolist_to_binary(Bytes), Told#state.streams), Told).
+answer(Call, {Withdrawn, Bytes, NextCalls}, State) ->
+    Settled = withdraw(Call, {Withdrawn, NextCalls}, settle(Call, NextCalls, State)),
+    #state{streams = Streams} = Settled,
+    keep(erlmcp_session_streams:answer(Call, iolist_to_binary(Bytes), Streams), Settled).
 
-withdraw(Call, {Withdrawn, Left}, #state{streams = Streams} = State) ->
-    keep(erlmcp_session_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = Left}).
+withdraw(Call, {Withdrawn, NextCalls}, #state{streams = Streams} = State) ->
+    keep(erlmcp_session_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = NextCalls}).
 
-%% One of the calls may have ended: its place is free before its client is told so.
-settle(Call, Left, State) ->
+%% Gives back the places of calls that have ended, before their clients get the answers.
+settle(Call, NextCalls, State) ->
     #state{id = Id, instance = Instance, calls = Calls, places = Places} = State,
-    case erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, Left) of
+    case erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, NextCalls) of
         [] ->
-            State#state{calls = Left};
+            State#state{calls = NextCalls};
         Ended ->
             {Own, Others} = maps:take(Call, Places),
             _ = erlmcp_session_call:give_back(Own, length(Ended), Id, Instance),
-            State#state{calls = Left, places = Others}
+            State#state{calls = NextCalls, places = Others}
     end.
 
-%% A call may have asked a client that has lost its connection. It is given time to come back.
+%% A call may have asked a client that has lost its connection. The client has `reconnect_ms` to
+%% come back.
 unattended({Calls, Streams}, State) ->
     _ = [after_ms(reconnect_ms, {unattended, Call}, State)
          || Call <- Calls, not erlmcp_session_streams:is_attended(Call, Streams)],
@@ -380,8 +407,9 @@ unattended({Calls, Streams}, State) ->
 tell_missed(#state{missed = Missed, streams = Streams} = State) ->
     case map_size(Missed) > 0 andalso erlmcp_session_streams:is_open(Streams) of
         true ->
-            Told = lists:foldl(fun erlmcp_session_streams:notify/2, Streams, maps:values(Missed)),
-            keep(Told, State#state{missed = #{}});
+            Notified = lists:foldl(fun erlmcp_session_streams:notify/2, Streams,
+                                   maps:values(Missed)),
+            keep(Notified, State#state{missed = #{}});
         false ->
             State
     end.
@@ -400,7 +428,7 @@ terminate(_, #state{id = Id, instance = Instance} = State) ->
     ok = erlmcp_calls:stop(Calls),
     erlmcp_session_streams:close(Streams).
 
-%% Those that were adopted while the row was still there.
+%% Adopts the calls that saw the session's row before it was deleted.
 last_adopted(State) ->
     receive
         {erlmcp_adopt, Adoption} -> last_adopted(adopted(Adoption, State))

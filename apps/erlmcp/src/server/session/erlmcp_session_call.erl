@@ -1,11 +1,11 @@
 -module(erlmcp_session_call).
 -moduledoc """
-A call of an HTTP session, or a batch, in its own process: it has a place among those of its
-session, is linked to the session's process, and sends its answer to the connection that waits for
-it, unless it has reported something before. Then the answer goes the way of that, through the
-session.
+A call of an HTTP session, or a batch, in its own process. It counts among the session's calls, and
+is linked to the session's process. It sends its answer to the connection that waits for it, or
+through the session if it has reported something before.
 
-What is marked of a call is in one place for its process, those of its handler, and its session's.
+The marks of a call are shared by its process, by processes of its handler, and by its session's
+process.
 
 Internal.
 """.
@@ -15,14 +15,14 @@ Internal.
 -export_type([session/0]).
 
 -doc """
-A session as its calls know it: its id, its process, its server, and whether the connection that
-waits for an answer can be sent a stream.
+The session of a call: its id, its process, its server, and whether the connection that waits for
+the answer can be sent a stream.
 """.
 -type session() :: #{
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
 }.
 
--doc "Takes places for calls of a session, or says that there are none left.".
+-doc "Takes places for `Count` calls of a session, or returns a refusal if there are not as many.".
 -spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
            erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -42,7 +42,7 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
             session()) -> pid().
 start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
     Start = fun() ->
-        %% The connection may end before the call, and hears nothing of its end.
+        %% The connection may end before the call, and is not told of the call's end.
         ok = erlmcp_call:take_over(Call),
         Run = fun(Owner) ->
             {reply, Status, Bytes} = erlmcp_call:run(Call, Owner, OfCalls),
@@ -54,9 +54,8 @@ start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
     erlmcp_call:start_process(Start, [], OfCalls).
 
 -doc """
-Runs a call or a batch in the calling process as one of a session. `Run` is given the owner of what
-the call reports, and returns its answer. `ended` means that the session has ended, and that nothing
-ran.
+Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
+reports, and returns its answer. After `ended` the session has ended, and nothing ran.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
@@ -71,7 +70,7 @@ run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
                     erlmcp_call_messages:answer(Owner, Status, Bytes);
                 false ->
                     #{id := Id, instance := Instance} = Session,
-                    %% Where the session has, it has answered too.
+                    %% If the session has given the places back, it has answered too.
                     _ = give_back(Marks, length(Ids), Id, Instance) =:= given andalso
                         erlmcp_call_messages:answer(Waiting, Status, Bytes),
                     ok
@@ -81,14 +80,15 @@ run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
             ended
     end.
 
-%% Links the calling process to the session's, and hands it over; `false` if the session has ended.
+%% Links the calling process to the session's, and makes that its owner. `false` if the session has
+%% ended.
 adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry, Waiting, Marks) ->
     try
         true = link(Pid),
         ok = erlmcp_call_messages:adopt(Pid, #{call => self(), entry => Entry, waiting => Waiting,
                                                streams => Streams, marks => Marks}),
-        %% The session's row goes before its process: one that is there after the process was told
-        %% will still see the call.
+        %% A session deletes its row before its process ends. If the row is there now, the process
+        %% will still adopt the call.
         erlmcp_session_table:is_member(Id, Instance) orelse begin
             unlink(Pid),
             false
@@ -98,8 +98,8 @@ adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry
     end.
 
 -doc """
-Gives back the places of a call. One that has just answered may be cancelled, or late, before the
-session hears of its end: one of the two does it, and that is the one who answers.
+Gives back the places of a call. A call that has just answered may be cancelled, or late, before the
+session hears of its end. Only one of the two gives the places back, and that one answers.
 """.
 -spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
                 erlmcp_instance:instance()) ->
@@ -114,9 +114,8 @@ give_back(Marks, Count, Id, Instance) ->
     end.
 
 -doc """
-Returns `true` if a call that has just been adopted is over, for the session's process: most are
-when the session hears of them. A call that has answered itself has reported nothing, and leaves
-nothing to do.
+Returns `true` if a call that the session's process has just adopted has ended, as most have. A call
+that has answered itself has reported nothing, and needs nothing more.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

@@ -1,16 +1,16 @@
 -module(erlmcp_session_streams).
 -moduledoc """
-The streams of one HTTP session: its own, number 0, which a GET opens, and one for each call that
-has something to say before its answer. A stream outlives its connections: what is sent on it is
-kept within bounds (`m:erlmcp_event_log`), and a client that lost a connection names the last event
-that it has, `Stream-Position`, and goes on from there. A value that the session's process keeps.
+The streams of one HTTP session, a value that the session's process keeps. Stream 0 is the session's
+own, which a GET opens. Each call that reports something before its answer has another one.
 
-A stream is sent on by one connection at a time, its owner `{Pid, Tag}`, which is sent the messages
-`t:erlmcp_call_messages:to_waiting/0` and calls `written` for the key of each event that it has
-written.
+A stream outlives its connections. Its events are kept within bounds (`m:erlmcp_event_log`). A
+client that lost a connection names the last event that it has, `Stream-Position`, and gets the ones
+after it.
 
-A connection is sent `?WINDOW` events ahead of those that it has written. What it does not read
-stays in the log, and when the log has to let go of that, the connection is cut.
+A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
+`t:erlmcp_call_messages:to_waiting/0`, and calls `written` for the key of each event that it has
+written. It is sent `?WINDOW` events ahead of those that it has written. Later events stay in the
+log; if the log must drop one of them, the connection is cut.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -24,7 +24,7 @@ Internal.
 
 -export_type([streams/0, key/0]).
 
--doc "An event's stream and its place there; 0 is before the first.".
+-doc "An event's stream and its position there; 0 is before the first event.".
 -type key() :: {Stream :: non_neg_integer(), Position :: non_neg_integer()}.
 -type stream() :: #{
     last := non_neg_integer(),
@@ -35,7 +35,7 @@ Internal.
 -opaque streams() :: #{
     key := reference(),
     limits := erlmcp_server_options:limits(),
-    %% whether the client knows events without data
+    %% whether the client's revision has events without data
     primes := boolean(),
     log := erlmcp_event_log:log(),
     next := pos_integer(),
@@ -43,7 +43,7 @@ Internal.
     streams := #{non_neg_integer() => stream()}
 }.
 
-%% Events that a connection may be behind.
+%% Events that a connection may be sent before it has written them.
 -define(WINDOW, 16).
 
 -doc "Returns the streams of a new session of the server with this key.".
@@ -67,7 +67,7 @@ expect(Call, Owner, Streams, #{calls := Calls} = State) ->
 is_open(State) ->
     has_connection(0, State).
 
--doc "Returns `true` if there is a connection on which a call's client is told.".
+-doc "Returns `true` if a call's client has a connection for the call's events.".
 -spec is_attended(Call :: pid(), streams()) -> boolean().
 is_attended(Call, #{calls := Calls} = State) ->
     case Calls of
@@ -79,7 +79,7 @@ has_connection(Number, #{streams := Streams}) ->
     #{Number := #{connection := Connection}} = Streams,
     Connection =/= undefined.
 
--doc "Sends something of a call before its answer; `refused` to a client that reads no streams.".
+-doc "Sends a message of a call before its answer; `refused` if the client reads no streams.".
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
     case Calls of
@@ -89,15 +89,18 @@ message(Call, Bytes, #{calls := Calls} = State) ->
         #{} -> {refused, State}
     end.
 
--doc "Tells a call's client on its stream that these requests need no answer any more.".
+-doc "Tells a call's client, on the call's stream, that these requests need no answer any more.".
 -spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
 withdraw(Call, Withdrawn, State) ->
-    lists:foldl(fun(Asked, Told) ->
-        {_, Next} = message(Call, erlmcp_calls:withdrawal(Asked), Told),
+    lists:foldl(fun(Request, Before) ->
+        {_, Next} = message(Call, erlmcp_calls:withdrawal(Request), Before),
         Next
     end, State, Withdrawn).
 
--doc "Sends the answer of a call, on its stream if that has begun. Empty is an answer of nothing.".
+-doc """
+Sends the answer of a call, on the call's stream if that has begun. After an empty answer nothing is
+sent.
+""".
 -spec answer(Call :: pid(), binary(), streams()) -> streams().
 answer(Call, ~"", State) ->
     cancel(Call, State);
@@ -112,7 +115,7 @@ answer(Call, Bytes, #{calls := Calls} = State) ->
             State
     end.
 
--doc "Ends a call's stream, or what waits for it, without an answer.".
+-doc "Ends a call's stream, or the connection that waits for the call, without an answer.".
 -spec cancel(Call :: pid(), streams()) -> streams().
 cancel(Call, #{calls := Calls} = State) ->
     _ = case Calls of
@@ -121,7 +124,7 @@ cancel(Call, #{calls := Calls} = State) ->
     end,
     answered(Call, State).
 
--doc "Ends what is kept for a call that has ended, and whose answer its connection has.".
+-doc "Removes a call that has ended and whose connection has the answer.".
 -spec answered(Call :: pid(), streams()) -> streams().
 answered(Call, #{calls := Calls} = State) ->
     case maps:take(Call, Calls) of
@@ -131,8 +134,8 @@ answered(Call, #{calls := Calls} = State) ->
     end.
 
 -doc """
-Ends the connection of a call's stream and not the stream: its client comes back for the rest. Of no
-effect where the client would not know to.
+Ends the connection of a call's stream and not the stream: the client comes back for the rest. Has
+an effect only on clients of a revision that does so.
 """.
 -spec close_connection(Call :: pid(), streams()) -> streams().
 close_connection(Call, #{primes := true, calls := Calls} = State) ->
@@ -147,12 +150,12 @@ close_connection(Call, #{primes := true, calls := Calls} = State) ->
 close_connection(_, State) ->
     State.
 
--doc "Sends something on the session's own stream, which has a connection.".
+-doc "Sends a message on the session's own stream, which has a connection.".
 -spec notify(binary(), streams()) -> streams().
 notify(Bytes, State) ->
     append(0, Bytes, State).
 
--doc "Makes a connection that of the session's own stream; it has one at a time.".
+-doc "Attaches a connection to the session's own stream, which has one at a time.".
 -spec open(erlmcp_call:owner(), streams()) -> {ok, streams()} | {error, attached}.
 open(Owner, #{streams := #{0 := Stream}} = State) ->
     case Stream of
@@ -163,8 +166,8 @@ open(Owner, #{streams := #{0 := Stream}} = State) ->
     end.
 
 -doc """
-Sends a connection what its client has not seen, and then what is still to come; it takes the place
-of a connection that the stream had. The number is the stream's.
+Attaches a connection to the stream of an event, in place of the connection that the stream has. It
+is sent the events after that one.
 """.
 -spec resume(EventId :: binary(), erlmcp_call:owner(), streams()) ->
     {ok, streams()} | {error, gone}.
@@ -183,7 +186,7 @@ resume(EventId, Owner, #{streams := Streams} = State) ->
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of
-        %% Not what a connection before this one says late.
+        %% An earlier connection of the stream may confirm late; that is ignored.
         #{Number := #{connection := #{sent := Sent, written := Before} = Connection} = Stream} when
             Position > Before, Position =< Sent
         ->
@@ -194,12 +197,11 @@ written({Number, Position}, #{streams := Streams} = State) ->
     end.
 
 -doc """
-Detaches a connection that is over from a stream that is not. Returns the calls that have lost
-theirs.
+Detaches a connection that has ended from its stream. Returns the calls that lost their connection.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
-    %% One that still waited loses the stream before anything is sent on it.
+    %% A call that reported nothing yet loses the connection of its stream before the first event.
     Waiting = [Call || Call := {waits, Other, true} <- Calls, Other =:= Owner],
     lost(fun(#{owner := Other}) -> Other =:= Owner end,
          lists:foldl(fun begin_stream/2, State, Waiting)).
@@ -217,7 +219,7 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
             {[], State}
     end.
 
--doc "Drops what has been kept for too long, and says when to look again.".
+-doc "Drops events that are too old, and returns when to call this again.".
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
 expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     Now = erlmcp_clock:now_ms(),
@@ -229,8 +231,8 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     {Next, forget(Dropped, State#{log := Kept})}.
 
 -doc """
-Returns after how many milliseconds a client comes back to a stream: not the same for all that lost
-theirs.
+Returns the milliseconds after which a client comes back to a stream. They are random within bounds,
+so that many clients do not come back at once.
 """.
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
@@ -257,7 +259,7 @@ attach(Number, {Pid, _} = Owner, Position, #{streams := Streams} = State) ->
                    written => Position},
     State#{streams := Streams#{Number := Stream#{connection := Connection}}}.
 
-%% An event without data, whose id is the place to resume from.
+%% An event without data, whose id is the position to resume from.
 prime(Number, #{primes := true, streams := Streams, limits := Limits} = State) ->
     #{Number := #{connection := #{owner := Owner, sent := Position}}} = Streams,
     Key = {Number, Position},
@@ -279,7 +281,7 @@ mark_ended(Number, #{streams := Streams} = State) ->
     #{Number := Stream} = Streams,
     State#{streams := Streams#{Number := Stream#{ended := true}}}.
 
-%% Sends what the window has room for.
+%% Sends the events that the window has room for.
 pump(Number, #{streams := Streams} = State) ->
     case Streams of
         #{Number := #{connection := #{sent := Sent, written := Written}} = Stream} when
@@ -312,7 +314,7 @@ pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = S
             slow(Number, State)
     end.
 
-%% It reads slower than the bounds allow.
+%% The connection reads slower than the bounds allow.
 slow(Number, #{key := Key, limits := Limits} = State) ->
     ok = erlmcp_slow_consumer:cut(Key, maps:with([stored_events, stored_bytes], Limits)),
     cut(Number, State).
@@ -331,18 +333,18 @@ release(Number, #{streams := Streams} = State) ->
     true = demonitor(Monitor, [flush]),
     forget_ended(Number, State#{streams := Streams#{Number := Stream#{connection := undefined}}}).
 
-%% A connection that has not been sent what is dropped here can never be.
+%% A connection that has not been sent a dropped event is cut, since it can never get the event.
 forget(Dropped, State) ->
-    lists:foldl(fun({Number, Position}, #{streams := Streams} = Left) ->
+    lists:foldl(fun({Number, Position}, #{streams := Streams} = Before) ->
         case Streams of
             #{Number := #{connection := #{sent := Sent}}} when Sent < Position ->
-                slow(Number, Left);
+                slow(Number, Before);
             #{} ->
-                forget_ended(Number, Left)
+                forget_ended(Number, Before)
         end
     end, State, Dropped).
 
-%% A stream that has ended is known as long as its last event is kept.
+%% A stream that has ended is kept for as long as its last event.
 forget_ended(Number, #{streams := Streams} = State) ->
     case Streams of
         #{Number := #{ended := true, connection := undefined, last := Last}} ->
@@ -360,7 +362,7 @@ is_kept(Key, #{log := Log}) ->
 id({Number, Position}) ->
     <<(integer_to_binary(Number))/binary, $-, (integer_to_binary(Position))/binary>>.
 
-%% What a client sends back is not trusted to be ours.
+%% An event id comes from a client, and may be anything.
 parse(EventId) when byte_size(EventId) =< 40 ->
     case binary:split(EventId, ~"-") of
         [Number, Position] ->

@@ -3,35 +3,37 @@
 The open sessions of a server: their rows, how many each tenant has, and an index of those that were
 never used.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Flow}`. Its
-process is started when it is needed first. Until then there is `none`, and `Missed` has a bit for
-each list that changed meanwhile. `LastUsed` is `{unused, Opened}` until a request names the
-session, and then brought up to date once in a hundredth of `session_idle_ms`; a session ends so
-much later. `Flow` is the tenant that the session is counted for (`m:erlmcp_tenant_counts`).
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Flow}`.
 
-A session of HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other. It
-keeps its state itself, and its row counts the messages that it has not taken yet.
+- `Pid` is `none` until the session needs its process.
+- `LastUsed` is `{unused, Opened}` until a request names the session. After that it is updated once
+  in a hundredth of `session_idle_ms`, and a session ends that much later.
+- `Missed` has a bit for each list that changed while the session had no process.
+- `Flow` is the tenant that the session is counted for (`m:erlmcp_tenant_counts`).
+
+The id of an HTTP+SSE session is `{sse, Id}`, so that neither kind is found as the other. Its
+process keeps its state, and its row counts the messages that the process has not taken yet.
 
 Internal.
 """.
 
-%% Every request of a session looks it up.
+%% Every request of a session calls these.
 -compile({inline, [count/1, is_there/4, lasting/1]}).
 
 -export([new/0, new_id/0]).
 -export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
 -export([put_process/3, attend/2, note_change/3]).
 -export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
--export([take_calls/4, count_calls/3, count/1, pids/1, idle_left_ms/2]).
+-export([take_calls/4, count_calls/3, count/1, pids/1, ms_until_idle/2]).
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
-%% What part of the idle time may pass until a use is noted.
+%% A use is noted if this part of the idle time has passed since the last one.
 -define(PART, 100).
-%% Random bytes of an id, and ids that are made at once.
+%% Random bytes of an id, and the ids that are drawn at once.
 -define(BYTES, 24).
 -define(AT_ONCE, 16).
-%% Before every time.
+%% A time before all others.
 -define(EVER, -(1 bsl 64)).
 
 -record(sessions, {rows :: ets:table(), counts :: ets:table(), unused :: ets:table()}).
@@ -39,27 +41,25 @@ Internal.
 -opaque sessions() :: #sessions{}.
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
--doc "When a session was opened that nobody has used yet, its id, and whose it is.".
+-doc "A session that was not used yet: when it was opened, its id, and its tenant.".
 -type unused() :: {Microseconds :: integer(), session_id(), erlmcp_gate:tenant()}.
 
 -doc "Makes a table without sessions. It belongs to the calling process.".
 -spec new() -> sessions().
 new() ->
-    %% Two processes seldom read one row at a time, and locks for that make writing dear.
+    %% Processes seldom read one row at the same time, and locks for readers slow down writers.
     #sessions{rows = ets:new(erlmcp_sessions, [public, {write_concurrency, auto},
-                                               %% Its size is asked for whenever one is opened.
+                                               %% Opening a session reads the table's size.
                                                {decentralized_counters, false}]),
               counts = erlmcp_tenant_counts:new(),
               unused = ets:new(erlmcp_unused_sessions, [public, ordered_set,
                                                         {write_concurrency, true}])}.
 
 -doc """
-Returns an id that no session has, nor had, and that nobody can guess: 192 bits of OpenSSL's
-generator, written down.
+Returns an id that cannot be guessed and is never used again: 192 bits of OpenSSL's generator.
 
-To draw random bytes costs more than to write them down, and hardly more for many than for a few. So
-a process that opens a session for the second time, as a proxy's connection does, draws several ids
-at once and keeps them (`m:erlmcp_connection_cache`). Each of them is given once.
+Many random bytes cost hardly more than a few. So a process that opens a second session, as a
+proxy's connection does, draws several ids at once and keeps them (`m:erlmcp_connection_cache`).
 """.
 -spec new_id() -> binary().
 new_id() ->
@@ -72,7 +72,7 @@ new_id() ->
             ok = erlmcp_connection_cache:put_ids(Ids),
             Id;
         none ->
-            %% Most processes open one.
+            %% Most processes open a single session.
             ok = erlmcp_connection_cache:put_ids([]),
             erlmcp_base64url:encode(crypto:strong_rand_bytes(?BYTES))
     end.
@@ -95,18 +95,19 @@ add(Id, Pid, Session, Flow, Instance) ->
             Opened = erlang:monotonic_time(microsecond),
             Kept = tenant(Flow, Session),
             true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
-            %% After its row, so that a process that finds it in the index finds the row, too.
+            %% After the row, so that a process that finds the session in the index finds the row.
             ok = add_unused({Opened, Id, Kept}, Unused),
             {ok, count(Instance)};
         {full, _} = Full ->
             Full
     end.
 
-%% A principal is its own tenant. The session has a copy of it that keeps no request.
+%% A principal is its own tenant. The session has a copy of the principal that keeps no request in
+%% memory.
 tenant({anonymous, _} = Flow, _) -> Flow;
 tenant(_, #{principal := Principal}) -> Principal.
 
--doc "Finds a principal's session by its id. That counts as a use of the session.".
+-doc "Finds a principal's session by its id, and counts this as a use of the session.".
 -spec find(session_id(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
 find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
@@ -131,22 +132,22 @@ find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = In
             error
     end.
 
-%% From then on it is not given up for another. One that is being given up has ended.
+%% A used session does not end for a new one. A session that another process is ending is not found.
 first_use({Opened, Id, _} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Opened > unused_since(Instance) andalso begin
         _ = is_unused(Unused, Instance),
         ets:update_element(Rows, Id, {4, erlmcp_clock:now_ms()})
     end.
 
-%% Takes it out of the index. Of those that do it at once it is true for one.
+%% Takes a session out of the index. Of several processes that do so at once, one gets `true`.
 is_unused(Unused, #{sessions := #sessions{unused = Table}}) ->
     take_unused(Unused, Table).
 
-%% What was opened by then, and is unused still, is over.
+%% Unused sessions that were opened by this time are over.
 unused_since(#{limits := #{unused_session_ms := Unused, session_idle_ms := Idle}}) ->
     erlang:monotonic_time(microsecond) - 1_000 * min(Unused, Idle).
 
-%% One without a process is over when its time is, whether its row is gone or not.
+%% A session without a process ends with its time, even while its row is there.
 is_there(none, _, IsLasting, _) ->
     IsLasting;
 is_there(Pid, Id, _, Instance) ->
@@ -160,9 +161,10 @@ put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Makes the calling process that of a session which has none. Returns the lists that changed before,
-as a number (`erlmcp_subscriptions:changed/1`). Whoever publishes a change notes it for sessions
-without a process before it looks for subscribers. The calling process is a subscriber already, and
-so misses none.
+as a number (`erlmcp_subscriptions:changed/1`).
+
+A publisher notes a change for sessions without a process before it looks for subscribers. The
+calling process has subscribed before, and so misses no change.
 """.
 -spec attend(binary(), erlmcp_instance:instance()) -> {ok, Missed :: non_neg_integer()} | error.
 attend(Id, #{sessions := #sessions{rows = Rows}}) ->
@@ -173,7 +175,8 @@ attend(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Returns a session whoever's it is, its process if it has one, and the tenant that it is counted for.
+Returns a session of any principal, its process if it has one, and the tenant that it is counted
+for.
 """.
 -spec lookup(binary(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.
@@ -184,8 +187,8 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Notes that a list changed, for the sessions of its audience without a process. They are told when
-they have one.
+Notes that a list changed, for the sessions of its audience without a process. Their clients are
+told when they have one.
 """.
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.
@@ -216,7 +219,7 @@ oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
 end_unused({Opened, Id, Flow} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Pid = ets:lookup_element(Rows, Id, 2, none),
-    %% Its first use may come between the two.
+    %% The first use of the session may come between the two steps.
     case is_unused(Unused, Instance)
              andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Flow, Instance) of
         true -> {ended, Pid};
@@ -230,7 +233,7 @@ had.
 -spec end_overdue(erlmcp_instance:instance()) -> [pid()].
 end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) ->
     Since = unused_since(Instance),
-    %% By their rows: the process that opened one may have been killed before the index had it.
+    %% By the rows: a process that opened a session may have been killed before it wrote the index.
     ok = forget_unused(Since, Unused),
     IsOver = [{'=<', '$1', Since}],
     Over = ets:select(Rows, [{{'$2', '$3', '_', {unused, '$1'}, '_', '_', '$4'}, IsOver,
@@ -239,7 +242,7 @@ end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) -
             ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Flow, Instance),
             is_pid(Pid)].
 
-%% Deletes a row if it is still so. One of those that try it gives its place back.
+%% Deletes a row if it is unchanged. Of several callers, one deletes it and gives its place back.
 ends(Row, Guards, Flow, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:select_delete(Rows, [{Row, Guards, [true]}]) of
         1 -> give_back(Flow, Instance) =:= ok;
@@ -257,7 +260,7 @@ killed.
 delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
     #{session_idle_ms := Idle} = Limits,
     Last = erlmcp_clock:now_ms() - lasting(Idle),
-    %% What is still `{unused, _}` is greater than every number.
+    %% `{unused, _}` is greater than every number.
     IsIdle = [{'=<', '$1', Last}],
     Idling = ets:select(Rows, [{{'$2', '$3', '_', '$1', '_', '_', '$4'}, IsIdle,
                                     [{{'$2', '$3', '$4'}}]}]),
@@ -282,7 +285,7 @@ delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
 is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).
 
--doc "Keeps what a message changed in a session; without effect once it has ended.".
+-doc "Stores the state of a session after a message. Has no effect on one that has ended.".
 -spec update(session_id(), erlmcp_engine:session(), erlmcp_instance:instance()) -> ok.
 update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
     _ = ets:update_element(Rows, Id, {3, Session}),
@@ -300,7 +303,7 @@ take_calls(Id, Count, Max, #{sessions := #sessions{rows = Rows}} = Instance) ->
         _ ->
             ok
     catch
-        %% The session has just ended; the call will be told.
+        %% The session has just ended, and so will the call.
         error:badarg -> ok
     end.
 
@@ -314,13 +317,13 @@ count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
         error:badarg -> ok
     end.
 
--doc "Forgets a session.".
+-doc "Deletes a session.".
 -spec delete(session_id(), erlmcp_instance:instance()) -> ok.
 delete(Id, Instance) ->
     _ = taken(Id, Instance),
     ok.
 
--doc "Forgets a session, and returns the process that it has.".
+-doc "Deletes a session, and returns its process.".
 -spec take(session_id(), erlmcp_instance:instance()) -> pid() | none.
 take(Id, Instance) ->
     case taken(Id, Instance) of
@@ -350,27 +353,28 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc """
-Returns how many milliseconds are left until a session was unused for the idle time: all of them for
-one that is gone.
+Returns the milliseconds until a session will have been unused for the idle time: the whole idle
+time for a session that is gone.
 """.
--spec idle_left_ms(session_id(), erlmcp_instance:instance()) -> integer().
-idle_left_ms(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
+-spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
+ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
     Now = erlmcp_clock:now_ms(),
     case ets:lookup_element(Rows, Id, 4, Now) of
         Used when is_integer(Used) -> Used + lasting(Idle) - Now
     end.
 
-%% The index of unused sessions, in the order in which they were opened: the oldest of all, and the
-%% oldest of a tenant, are found without a search. Of each session there are `{{Opened, Id}, Flow}`
-%% and `{{Flow, Opened, Id}}`: pairs come before triples.
+%% The index has the unused sessions in the order in which they were opened. The oldest of all, and
+%% the oldest of a tenant, are found without a search. Each session has two rows,
+%% `{{Opened, Id}, Flow}` and `{{Flow, Opened, Id}}`; pairs come before triples.
 
 add_unused({Opened, Id, Flow}, Table) ->
-    %% One by one: both at once would lock the whole table.
+    %% In two steps, since both rows at once would lock the whole table.
     true = ets:insert(Table, {{Flow, Opened, Id}}),
     true = ets:insert(Table, {{Opened, Id}, Flow}),
     ok.
 
-%% Because it is used now, or to end it. Of all that take the same session this is `true` once.
+%% Takes a session out of the index because it is used, or to end it. Of several callers, one gets
+%% `true`.
 take_unused({Opened, Id, Flow}, Table) ->
     true = ets:delete(Table, {Flow, Opened, Id}),
     ets:take(Table, {Opened, Id}) =/= [].
@@ -380,7 +384,7 @@ oldest(all, Table) ->
         {Opened, Id} = Key ->
             case ets:lookup(Table, Key) of
                 [{_, Flow}] -> {ok, {Opened, Id, Flow}};
-                %% It was taken away just now.
+                %% Another process has just taken the session out.
                 [] -> oldest(all, Table)
             end;
         _ ->
@@ -392,13 +396,13 @@ oldest({of_flow, Flow}, Table) ->
         _ -> none
     end.
 
-%% Those that were opened before a time.
+%% Takes the sessions out that were opened before a time.
 forget_unused(Before, Table) ->
     Earlier = [{'<', '$1', Before}],
     _ = ets:select_delete(Table, [{{{'$1', '_'}, '_'}, Earlier, [true]},
                                   {{{'_', '$1', '_'}}, Earlier, [true]}]),
     ok.
 
-%% For how long a session is there after the last use that was noted.
+%% The time that a session lasts after the last use that was noted.
 lasting(Milliseconds) ->
     Milliseconds + Milliseconds div ?PART.

@@ -1,22 +1,22 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
 The subscribers of an instance by topic, in a table, and the way of a change to them. The process
-that publishes a change encodes it once for all of them, and sends it. A change of what only some
-principals may see is sent to their subscribers alone.
+that publishes a change encodes it once, and sends it to all subscribers. A change of a definition
+that only some principals may see is sent to their subscribers alone.
 
-Every session subscribes to the three lists. That is one row of each session, `lists`, and not
-three.
+Every session subscribes to the three lists, with one row `lists` in place of three.
 
-A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
-`received/1` with that when it is about to write it. Until then it is not told again that the same
-thing changed: its client looks after it was told, and sees what the thing is then. So a subscriber
-that does not read has as many messages waiting as it watches things, however often they change. The
-messages about a task are not the same each time. Of those `?PENDING` wait, and later ones are left
-out, as the specification lets them be: clients look at tasks.
+A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
+`received/1` with `Pending` when it is about to write the event. Until then it is sent no other
+event of this topic: its client reads the topic after the event, and gets the newest state. So a
+subscriber that does not read has one waiting message for each topic, however often it changes.
 
-Resources and tasks, which clients name, are counted for their tenant, in the same table: as
-`{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says which tenant it is counted for, so
-that the rows of a process that was killed are given back too.
+Each event of a task is another one. `?PENDING` of them wait, and later ones are left out, as the
+specification allows: clients can ask for the task.
+
+Topics that clients name, resources and tasks, are counted for the client's tenant in the same
+table, as `{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row names the tenant that it is
+counted for, so that the rows of a process that was killed are given back too.
 
 Internal.
 """.
@@ -25,15 +25,16 @@ Internal.
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
 -export([bit/1, changed/1]).
 
--export_type([subscription/0, told/0, pending/0, listed/0]).
+-export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
--doc "A list of the server, of whose changes every session is told.".
+-doc "A list of the server. Every session is told of its changes.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
 -type subscription() :: session | erlmcp_message:id().
 -doc "The notification for sessions, and the one for stateless subscriptions.".
--type told() :: {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
+-type notifications() ::
+    {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
 
 -doc "The counter of the messages that wait for a subscriber.".
 -opaque pending() :: {counters:counters_ref(), pos_integer()}.
@@ -49,18 +50,18 @@ new() ->
     ets:new(erlmcp_subscriptions, [ordered_set, public, {read_concurrency, true},
                                    {write_concurrency, auto}]).
 
--doc "Returns a list as a bit, to note in a number which lists have changed.".
+-doc "Returns the bit of a list in a number of changed lists.".
 -spec bit(listed()) -> pos_integer().
 bit(List) ->
     1 bsl map_get(List, ?LISTS).
 
--doc "Returns the lists of such a number, and what a session is told of each.".
+-doc "Returns the lists whose bits a number has, each with the notification of its change.".
 -spec changed(non_neg_integer()) -> #{listed() => Notification :: binary()}.
 changed(Bits) ->
     #{List => iolist_to_binary(erlmcp_message:notification(method(List), #{}))
       || List := _ <- ?LISTS, Bits band bit(List) =/= 0}.
 
--doc "Adds a subscriber, who is this principal, to topics.".
+-doc "Adds a subscriber, with its principal, to topics.".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
@@ -69,8 +70,8 @@ add(Topics, Owner, Subscription, Principal, Table) ->
     ok.
 
 -doc """
-Adds a subscriber for topics that a client names. They count for its tenant; lists do not. `full` if
-the tenant would have more than `Max` of them.
+Adds a subscriber to topics. Topics that a client names count for its tenant, and lists do not.
+Returns `full` if the tenant would have more than `Max` of them.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
@@ -87,13 +88,13 @@ add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
             ok
     end.
 
--doc "Returns the refusal of a client whose tenant watches `Max` resources and tasks already.".
+-doc "Returns the refusal of a client whose tenant has `Max` subscriptions.".
 -spec refusal(Max :: pos_integer(), Observed :: pos_integer()) -> erlmcp_refusal:refusal().
 refusal(Max, Observed) ->
     erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many subscriptions of one client",
                        #{limit => Max, observed => Observed, retry_after_ms => 1000}).
 
-%% Of those that delete a row, one gives back what it was counted for.
+%% Of several processes that delete a row, one gives back its count.
 delete(Key, Table) ->
     case ets:take(Table, Key) of
         [{_, _, _, {flow, _} = Counted}] -> erlmcp_tenant_counts:give_back(Counted, 1, Table);
@@ -117,32 +118,32 @@ remove(Topics, Owner, Subscription, Table) ->
     lists:foreach(fun(Key) -> delete({Key, Owner, Subscription}, Table) end,
                   keys(Topics, Subscription)).
 
--doc "Removes the session that is told of this task.".
+-doc "Removes the subscriptions of sessions to a task.".
 -spec remove_task(Id :: binary(), ets:table()) -> ok.
 remove_task(Id, Table) ->
     true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_', '_'}),
     ok.
 
--doc "Tells the subscribers of a topic, if they are of its audience, that it changed.".
+-doc "Publishes a change of a topic to the subscribers in its audience.".
 -spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), ets:table()) -> ok.
 publish(Topic, Audience, Table) ->
-    Told = {method(Topic), params(Topic)},
-    publish(Topic, Audience, fun() -> {Told, Told} end, Table).
+    Notification = {method(Topic), params(Topic)},
+    publish(Topic, Audience, fun() -> {Notification, Notification} end, Table).
 
--doc "Publishes a change with what subscribers are told. The fun is called if there are any.".
--spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), fun(() -> told()),
+-doc "Publishes a change with its notifications. The fun is called if there are subscribers.".
+-spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), fun(() -> notifications()),
               ets:table()) -> ok.
-publish(Topic, Audience, Told, Table) ->
+publish(Topic, Audience, Notifications, Table) ->
     case subscribers(Topic, Audience, Table) of
         [] ->
             ok;
         Subscribers ->
-            Encoded = encode(Told()),
+            Encoded = encode(Notifications()),
             lists:foreach(fun(Subscriber) -> tell(Subscriber, Topic, Encoded, Table) end,
                           Subscribers)
     end.
 
-%% Of each its row, and the counter there of what waits for it.
+%% The subscribers of a topic, each with its row and the number of its counter there.
 subscribers(Topic, Audience, Table) ->
     case ?LISTS of
         #{Topic := Counter} ->
@@ -160,7 +161,7 @@ rows(Key, Counter, Audience, Table) ->
     [Row || {Principal, Row} <- ets:select(Table, Match),
             erlmcp_definition:sees(Principal, Audience)].
 
--doc "Tells the sessions that watch a topic what is encoded already.".
+-doc "Sends an encoded notification to the sessions that watch a topic.".
 -spec pass_on(erlmcp_engine:topic(), Notification :: binary(), ets:table()) -> ok.
 pass_on(Topic, Notification, Table) ->
     lists:foreach(
@@ -170,10 +171,10 @@ pass_on(Topic, Notification, Table) ->
                 ok
         end, subscribers(Topic, all, Table)).
 
--doc "Returns the subscriber that a session is, by its process.".
+-doc "Returns a session as a subscriber, by its process.".
 -spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
-    %% It is one from its beginning.
+    %% A session has this row from its beginning.
     case ets:select(Table, [{{{lists, {Pid, '$1'}, session}, '_', '_', '_'}, [], ['$1']}]) of
         [Tag] -> {Pid, Tag};
         [] -> none
@@ -186,7 +187,7 @@ tell({{_, {Pid, Tag}, Subscription} = Key, Pending, Counter}, Topic, Encoded, Ta
             Pid ! {Tag, {event, Subscription, Topic, Encoded, {Pending, Counter}}},
             ok;
         false ->
-            %% One that was killed could not take its rows with it.
+            %% A process that was killed could not delete its rows.
             is_process_alive(Pid) orelse delete(Key, Table),
             ok
     end.
@@ -195,8 +196,8 @@ may_wait({task, _, _}) -> ?PENDING;
 may_wait(_) -> 1.
 
 -doc """
-Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. A stateless one
-answers the request that opened it.
+Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. The connection of a
+stateless subscription then answers the request that opened it.
 """.
 -spec close(ets:table()) -> ok.
 close(Table) ->
@@ -205,7 +206,7 @@ close(Table) ->
     lists:foreach(fun({{Pid, Tag}, Subscription}) -> Pid ! {Tag, {closing, Subscription}} end,
                   Open).
 
--doc "Removes the rows of subscribers that were killed, and could not do it themselves.".
+-doc "Removes the rows of subscribers that were killed.".
 -spec sweep(ets:table()) -> ok.
 sweep(Table) ->
     Keys = ets:select(Table, [{{'$1', '_', '_', '_'}, [], ['$1']}]),
@@ -213,12 +214,13 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "Notes that an event is about to be written: what changes from now on is told again.".
+-doc "Notes that an event is about to be written. Later changes are then sent again.".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).
 
-%% A session's notification whole, a stateless one around the id of its subscription.
+%% The notification for sessions; of the one for stateless subscriptions, the parts before and after
+%% the subscription's id.
 encode({{SessionMethod, SessionParams}, {Method, Params}}) ->
     Notification = iolist_to_binary(erlmcp_message:notification(SessionMethod, SessionParams)),
     Mark = ~"@subscription@",

@@ -1,13 +1,13 @@
 -module(erlmcp_task_process).
 -moduledoc """
-The process of a task while it runs: the owner of its call, as a connection is of others, and the
-only writer of its record. It outlives the connection that asked for the task, and ends with
-it: when the call has answered, is cancelled, or the task has expired.
+The process of a running task: the owner of its call, and the only writer of its record. It outlives
+the connection that asked for the task. It ends with the task: when the call has answered or is
+cancelled, or when the task has expired.
 
-What the call asks the client is kept in the record until it is answered (`update/2`). A client of
-2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
-several wait, the last one, whose stream is the likeliest to be there still. All of them are told
-what was answered: they may have been the last one before.
+The record keeps the call's requests to the client until they are answered (`update/2`). A client of
+2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent the requests themselves. If several
+wait, the last one gets them, whose stream is the most likely to be open still. All of them hear of
+the answers, since each may have been the last one before.
 
 Internal.
 """.
@@ -18,45 +18,45 @@ Internal.
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Milliseconds until the process of a task that nobody opens ends.
+%% Milliseconds until the process of a task ends that was not opened.
 -define(UNOPENED, 5000).
 %% Characters of a status message.
 -define(MAX_MESSAGE, 500).
 
 -record(state, {
     instance :: erlmcp_instance:of_calls(),
-    %% what is to run, until it does: in a fun, since it has keys in it that no log may show
+    %% the call to run, until it runs; in a fun, since it has keys that no log may show
     call :: fun(() -> erlmcp_engine:call()) | started,
     subject :: erlmcp_call:subject(),
     task :: erlmcp_task_store:task(),
-    %% the session that asked for the task, which is told of its changes
+    %% the session that asked for the task, which gets notifications of its changes
     session :: erlmcp_call:owner() | none,
-    %% the process that answers with the task; what comes of the task comes after the answer
+    %% the process that answers with the task; the call starts after that
     creator :: undefined | reference(),
     pid :: undefined | pid(),
     rounds = 0 :: non_neg_integer(),
-    %% what the call calls the requests that wait for answers, and the answers so far
+    %% the call's names for the requests that wait for answers, and the answers so far
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
     waiting = [] :: [pid()],
-    %% of the notifications that those have been sent
+    %% of the notifications to the waiting processes
     window = none :: none | erlmcp_notification_window:window()
 }).
 
--doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
+-doc "Stores the task. Its call starts when the calling process has ended.".
 -spec open(pid()) -> ok | {error, {full, pos_integer()}}.
 open(Process) ->
     gen_server:call(Process, open).
 
 -doc """
-Answers requests of the task, by their keys; other keys are ignored. `over` means that it runs no
-more.
+Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the task has
+ended.
 """.
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over.
 update(Process, Responses) ->
     call(Process, {update, Responses}).
 
--doc "Ends the task: it is cancelled when this returns, unless it was over before.".
+-doc "Cancels the task; `over` if it has ended before.".
 -spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
 cancel(Process) ->
     call(Process, cancel).
@@ -69,14 +69,14 @@ call(Process, Request) ->
     end.
 
 -doc """
-Makes the calling process wait for the end of the task, which is the end of its process. Before that
-it is sent `t:erlmcp_call_messages:to_task_waiter/0`.
+Registers the calling process to be sent `t:erlmcp_call_messages:to_task_waiter/0` until the task
+ends, which its process does too.
 """.
 -spec wait(pid()) -> ok.
 wait(Process) ->
     gen_server:cast(Process, {wait, self()}).
 
--doc "Ends a request of the task that the client would not answer.".
+-doc "Ends a request of the task that the client refused to answer.".
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->
     gen_server:cast(Process, {refused, Key}).
@@ -85,7 +85,7 @@ refused(Process, Key) ->
 -spec start_link(erlmcp_instance:of_calls(), fun(() -> erlmcp_engine:call()),
                  erlmcp_task_store:task(), erlmcp_call:owner() | none) -> gen_server:start_ret().
 start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
-    %% What its call reports is in its hands for a moment.
+    %% Reports of the call pass through the process, so it has the heap bound of a call.
     gen_server:start_link(?MODULE, {Instance, Call, Task, Session},
                           [{hibernate_after, 1000},
                            {spawn_opt, [{max_heap_size, erlmcp_heap:max_of_call(Limits)}]}]).
@@ -93,7 +93,7 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
 -doc false.
 init({Instance, Call, #{id := Id} = Task, Session}) ->
     {Revision, Method, Target} = erlmcp_call:subject(Call()),
-    %% They are parts of the request, which is not to be kept for as long as the task.
+    %% Copies, so that the whole request is not kept for as long as the task.
     Subject = {Revision, binary:copy(Method), binary:copy(Target)},
     process_flag(trap_exit, true),
     #{key := Key} = Instance,
@@ -185,7 +185,7 @@ handle_info(timeout, #state{pid = undefined} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% Of the messages that have come, the last.
+%% The last of the status messages that have arrived.
 latest(Message) ->
     receive
         {erlmcp_task, {status, Later}} -> latest(Later)
@@ -193,7 +193,7 @@ latest(Message) ->
         Message
     end.
 
-%% What the call asks, by keys that are used once in the life of a task.
+%% The call asks its client. Each request gets a key that the task uses once.
 asking(Requests, #state{rounds = Rounds} = State) ->
     Round = integer_to_binary(Rounds + 1),
     Keyed = [{<<Name/binary, $., Round/binary>>, Name, Request} || Name := Request <- Requests],
@@ -213,20 +213,20 @@ ask(_) ->
     ok.
 
 answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = Pid} = State) ->
-    Known = maps:with(maps:keys(Names), Responses),
-    ok = tell_answered(maps:keys(Known), State),
-    All = maps:merge(Answers, #{maps:get(Key, Names) => Answer || Key := Answer <- Known}),
+    Accepted = maps:with(maps:keys(Names), Responses),
+    ok = tell_answered(maps:keys(Accepted), State),
+    All = maps:merge(Answers, #{maps:get(Key, Names) => Answer || Key := Answer <- Accepted}),
     #{requests := Requests} = Task,
-    Left = maps:without(maps:keys(Known), Requests),
-    Next = State#state{names = maps:without(maps:keys(Known), Names), answers = All},
+    Open = maps:without(maps:keys(Accepted), Requests),
+    Next = State#state{names = maps:without(maps:keys(Accepted), Names), answers = All},
     if
-        map_size(Known) =:= 0 ->
+        map_size(Accepted) =:= 0 ->
             {noreply, State};
-        map_size(Left) =:= 0 ->
+        map_size(Open) =:= 0 ->
             ok = erlmcp_call_messages:input(Pid, {ok, All}),
             changed(#{status => working, requests => #{}}, Next);
         true ->
-            changed(#{requests => Left}, Next)
+            changed(#{requests => Open}, Next)
     end.
 
 tell_answered([], _) ->
@@ -234,9 +234,9 @@ tell_answered([], _) ->
 tell_answered(Keys, #state{waiting = Waiting}) ->
     lists:foreach(fun(Pid) -> erlmcp_call_messages:task_answered(Pid, Keys) end, Waiting).
 
-%% How the call ended.
+%% The call has ended.
 over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->
-    %% What it was at is not what it is.
+    %% The task's own status message is of a time before its end.
     Message = #{message => ~"the tool gave an error" || IsError},
     ended(Message#{status => completed, result => Bytes, is_error => IsError,
                    bytes => byte_size(Bytes)}, State#state{task = maps:remove(message, Task)});
@@ -252,7 +252,7 @@ ended(Changes, State) ->
         Stop -> Stop
     end.
 
-%% Writes a change and tells it. Where the task is another process's, it is over here.
+%% Writes a change and publishes it. Ends if another process has written the task's record.
 changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
     New = maps:merge(Task, Changes#{version => Version + 1,
                                     updated => erlang:system_time(millisecond)}),

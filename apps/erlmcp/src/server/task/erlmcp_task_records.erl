@@ -1,7 +1,7 @@
 -module(erlmcp_task_records).
 -moduledoc """
-The records of a server's tasks, in the store that its option `task_store` names: calls the
-callbacks of `m:erlmcp_task_store`.
+Calls the store that a server's option `task_store` names, by the callbacks of
+`m:erlmcp_task_store`.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 
 -export_type([store/0]).
 
--doc "A store that is open: its module, and what `open/2` of that returned.".
+-doc "An open store: its module, and the state that `open/2` of that module returned.".
 -opaque store() :: {module(), State :: term()}.
 
 -doc "Opens a store, given as its module and its options.".
@@ -34,7 +34,8 @@ update(Task, {Module, State}) ->
     Module:update(Task, State).
 
 -doc "Calls `c:erlmcp_task_store:list/4`.".
--spec list(erlmcp_task_store:owner(), erlmcp_task_store:place() | first, pos_integer(), store()) ->
+-spec list(erlmcp_task_store:owner(), erlmcp_task_store:position() | first, pos_integer(),
+           store()) ->
     {[erlmcp_task_store:task()], More :: boolean()}.
 list(Owner, After, Count, {Module, State}) ->
     Module:list(Owner, After, Count, State).

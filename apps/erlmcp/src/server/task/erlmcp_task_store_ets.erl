@@ -1,7 +1,7 @@
 -module(erlmcp_task_store_ets).
 -moduledoc """
 The tasks of a server in ETS tables of its supervisor: they live as long as the server, on this
-node. Three tables: the tasks by id, an index by expiry and by owner, and what is counted.
+node. One table has the tasks by id, one is an index by expiry and by owner, and one has counts.
 
 Internal.
 """.
@@ -39,7 +39,7 @@ put(#{id := Id, version := Version, flow := Flow} = Task,
         ok
     end.
 
-%% The bound of one first: it is the nearer one.
+%% The bound of one tenant first, which is reached sooner.
 take(What, Flow, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
     case erlmcp_tenant_counts:take({What, Flow}, Amount, MaxOfOne, Counts) of
         ok ->
@@ -61,7 +61,7 @@ give_back(What, Flow, Amount, #store{counts = Counts}) ->
 keys(#{id := Id, owner := Owner, created := Created} = Task) ->
     [{expires, expiry(Task), Id}, {owner, name(Owner), Created, Id}].
 
-%% The table's order takes 1 and 1.0 for one.
+%% In an ordered table 1 and 1.0 are the same key.
 name(Owner) ->
     term_to_binary(Owner, [deterministic]).
 
@@ -104,14 +104,14 @@ list(Owner, first, Count, Store) ->
 list(Owner, {Created, Id}, Count, Store) ->
     list_after({owner, name(Owner), Created, Id}, Count, [], Store).
 
-list_after({owner, Name, _, _} = Key, Left, Found, #store{index = Index} = Store) ->
+list_after({owner, Name, _, _} = Key, Count, Found, #store{index = Index} = Store) ->
     case ets:next(Index, Key) of
-        {owner, Name, _, _} when Left =:= 0 ->
+        {owner, Name, _, _} when Count =:= 0 ->
             {lists:reverse(Found), true};
         {owner, Name, _, Id} = Next ->
             case get(Id, Store) of
-                {ok, Task} -> list_after(Next, Left - 1, [Task | Found], Store);
-                error -> list_after(Next, Left, Found, Store)
+                {ok, Task} -> list_after(Next, Count - 1, [Task | Found], Store);
+                error -> list_after(Next, Count, Found, Store)
             end;
         _ ->
             {lists:reverse(Found), false}
@@ -133,7 +133,7 @@ sweep(Now, #store{index = Index} = Store) ->
     case ets:first(Index) of
         {expires, At, Id} = Key when At =< Now ->
             ok = delete(Id, Store),
-            %% Of a task that was deleted while it was put.
+            %% The row may be of a task that was deleted while it was put.
             true = ets:delete(Index, Key),
             sweep(Now, Store);
         _ ->

@@ -1,8 +1,10 @@
 -module(erlmcp_task_view).
 -moduledoc """
-A task as clients are shown it. Pure. 2026-07-28 has the outcome in the task itself, and calls only
-a JSON-RPC error a failure; in 2025-11-25 the outcome is asked for by `tasks/result`, and a result
-that is an error is a failure too. A client may be shown a task that one of the other revision made.
+A task as clients see it. Pure.
+
+In 2026-07-28 a task has its outcome, and fails only with a JSON-RPC error. In 2025-11-25 clients
+get the outcome by `tasks/result`, and a result that is an error is a failure too. A client may see
+a task that a client of the other revision made.
 
 Internal.
 """.
@@ -10,7 +12,7 @@ Internal.
 -export([created/2, shown/2, listed/2, notifications/1, status/2, is_over/1]).
 -export([outcome/1, related/2]).
 
-%% Milliseconds between two looks at a task that clients are asked to keep to.
+%% The poll interval that clients get, in milliseconds.
 -define(POLL, 1000).
 
 -doc "Returns the result of the call that became a task.".
@@ -28,33 +30,33 @@ shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := Serv
 shown(Task, _) ->
     json:encode(fields_2025(Task)).
 
--doc "Returns the result of a list, with the cursor of the next page or without.".
+-doc "Returns the result of a list, with the cursor of the next page if there is one.".
 -spec listed([erlmcp_task_store:task()], Cursor :: binary() | none) -> iodata().
 listed(Tasks, Cursor) ->
     json:encode(maps:merge(#{~"tasks" => [fields_2025(Task) || Task <- Tasks]},
                            #{~"nextCursor" => Cursor || Cursor =/= none})).
 
--doc "Returns what sessions, and what stateless subscriptions are told of a change.".
+-doc "Returns the notifications of a change, for sessions and for stateless subscriptions.".
 -spec notifications(erlmcp_task_store:task()) ->
-    {{Method :: binary(), map()}, {Method :: binary(), map()}}.
+    erlmcp_subscriptions:notifications().
 notifications(Task) ->
     Result = #{~"result" => json:decode(iolist_to_binary(result(Task)))
                || is_map_key(result, Task)},
     {{~"notifications/tasks/status", fields_2025(Task)},
      {~"notifications/tasks", maps:merge(detailed(Task), Result)}}.
 
--doc "Returns the status of a task as a client of a revision calls it.".
+-doc "Returns the status of a task in the words of a revision.".
 -spec status(erlmcp_task_store:task(), erlmcp_revision:revision()) -> erlmcp_task_store:status().
 status(#{status := completed, is_error := true}, '2025-11-25') -> failed;
 status(#{status := Status}, _) -> Status.
 
--doc "Returns `true` if a task has ended, and will not change any more.".
+-doc "Returns `true` if a task has ended. It does not change any more.".
 -spec is_over(erlmcp_task_store:task()) -> boolean().
 is_over(#{status := Status}) ->
     Status =/= working andalso Status =/= input_required.
 
 -doc """
-Returns the answer to `tasks/result` when a task is over: what its call would have been answered.
+Returns the answer to `tasks/result` when a task is over: the answer that its call would have had.
 """.
 -spec outcome(erlmcp_task_store:task()) -> {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 outcome(#{status := completed, id := Id, result := Result}) ->
@@ -64,18 +66,18 @@ outcome(#{status := failed, error := Refusal}) ->
 outcome(#{status := cancelled}) ->
     {error, erlmcp_refusal:new(protocol_error, ~"the task was cancelled", #{code => -32603})}.
 
--doc "Returns a result, or parameters, with the task that they belong to.".
+-doc "Returns a result or parameters with the task that they belong to.".
 -spec related(erlmcp_task_store:id(), map()) -> map().
 related(Id, Object) ->
     Meta = maps:get(~"_meta", Object, #{}),
     Related = #{~"taskId" => Id},
     Object#{~"_meta" => Meta#{~"io.modelcontextprotocol/related-task" => Related}}.
 
-%% Of a task that a session asked for it does not say what it is.
+%% The result of a task that a session asked for has no `resultType`.
 result(#{result := <<"{\"resultType\"", _/binary>> = Result}) -> Result;
 result(#{result := <<"{", Rest/binary>>}) -> [~"{\"resultType\":\"complete\",", Rest].
 
-%% But for the result, which is encoded.
+%% A task in 2026-07-28, except for its result, which is encoded already.
 detailed(#{status := input_required, requests := Requests} = Task) ->
     (fields(Task))#{~"inputRequests" => Requests};
 detailed(#{status := failed, error := Refusal} = Task) ->

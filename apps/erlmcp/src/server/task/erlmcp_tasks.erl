@@ -1,10 +1,11 @@
 -module(erlmcp_tasks).
 -moduledoc """
-The tasks of a server: how a call becomes one, and what the requests about them do. Called by the
-processes of calls, so that a store that waits keeps no connection waiting.
+The tasks of a server: makes tasks of calls, and performs the requests about them. The processes of
+calls call it, so that a slow store keeps no connection waiting.
 
-A task is bound to the principal that asked for it: for others it is not there. Its id says nothing
-and cannot be guessed. Where all principals are anonymous, whoever knows the id may use the task.
+A task is bound to the principal that asked for it, and other principals do not find it. Its id says
+nothing and cannot be guessed. If all principals are anonymous, every client that has the id may use
+the task.
 
 Internal.
 """.
@@ -14,6 +15,9 @@ Internal.
 -export([find/3, process/2, put_process/3, delete_process/2, sweep/1]).
 
 -export_type([tables/0]).
+
+%% Milliseconds between two looks at a task that runs on another node.
+-define(LOOK, 1000).
 
 -doc "The store of a server's tasks, and the processes of those that run here.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
@@ -30,7 +34,7 @@ store(#{tasks := {Store, _}}) ->
     Store.
 
 -doc """
-Goes on with a call as a task, and returns the result that says so. The task is there when this
+Makes a task of a call, and returns the result that names the task. The task can be found when this
 returns.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
@@ -46,8 +50,8 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
     Rest = maps:without([task, permit, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
-    {ok, Process} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
-                                          [fun() -> Running end, Task, Session]),
+    {ok, Process} = erlmcp_on_demand_sup:start_child(tasks, [fun() -> Running end, Task, Session],
+                                                     Instance),
     case erlmcp_task_process:open(Process) of
         ok ->
             {ok, erlmcp_task_view:created(Task, Context)};
@@ -60,33 +64,97 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
 ttl(undefined, Max) -> Max;
 ttl(Wanted, Max) -> min(Wanted, Max).
 
-%% The process that a session is, or is in, owns the session's calls. A connection may have several,
-%% one after the other.
+%% The process of a session, or the connection on lines that has it, owns the session's calls. A
+%% connection may have several sessions, one after the other.
 owner(Call, #{principal := anonymous, revision := '2025-11-25', call := #{owner := {Pid, _}}}) ->
     {session, {Pid, maps:get(session, Call, 1)}};
 owner(_, #{principal := Principal}) ->
     {principal, Principal}.
 
-%% Who is told of changes.
+%% The session that gets notifications of the task's changes.
 session(#{revision := '2026-07-28'}, _) ->
     none;
 session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc """
-Performs a request about tasks, and returns its result. `Owner` is sent what goes to the client
-before it.
+Performs a request about tasks, and returns its result. `Owner` is sent the messages that go to the
+client before it.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
-    erlmcp_task_waiter:await(Id, Context, Owner, Instance);
+    await(Id, Context, Owner, Instance);
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
         operate(Operation, Call, erlmcp_call_report:owned(Owner, Context), Instance)
     end).
+
+%% Waits for the end of a task, and returns the answer that the task's own call would have had.
+%% Meanwhile the task's requests to the client go out on the stream of the waiting call, and their
+%% answers go to the task. The waiting call has no deadline except the task's own. It ends with its
+%% owner, or when its client cancels it; the task does not end with it.
+await(Id, Context, Owner, Instance) ->
+    maybe
+        {ok, Task} ?= find(Id, Context, Instance),
+        case {erlmcp_task_view:is_over(Task), process(Id, Instance)} of
+            {true, _} ->
+                erlmcp_task_view:outcome(Task);
+            {false, {ok, Process}} ->
+                Monitor = monitor(process, Process),
+                ok = erlmcp_task_process:wait(Process),
+                ok = wait(Id, Owner, Process, Monitor, #{}),
+                await(Id, Context, Owner, Instance);
+            {false, error} ->
+                ok = look_later(Task),
+                await(Id, Context, Owner, Instance)
+        end
+    end.
+
+%% The process of a task of this node has just ended.
+look_later(#{node := Node}) when Node =:= node() -> ok;
+look_later(_) -> timer:sleep(?LOOK).
+
+wait(Id, Owner, Process, Monitor, Sent) ->
+    receive
+        {'DOWN', Monitor, process, _, _} ->
+            ok;
+        {erlmcp_task, {ask, Requests}} ->
+            New = maps:without(maps:values(Sent), Requests),
+            Ids = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
+            wait(Id, Owner, Process, Monitor, maps:merge(Sent, Ids));
+        {erlmcp_task, {answered, Keys}} ->
+            %% The client has answered on another stream.
+            Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
+            ok = withdraw(Answered, Owner),
+            wait(Id, Owner, Process, Monitor, maps:without(Answered, Sent));
+        {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
+            {Key, Rest} = maps:take(Request, Sent),
+            ok = answered(Key, Outcome, Process),
+            wait(Id, Owner, Process, Monitor, Rest);
+        {erlmcp_task, {notification, _, _} = Notification} ->
+            ok = erlmcp_call_messages:pass_on(Owner, Notification),
+            wait(Id, Owner, Process, Monitor, Sent)
+    end.
+
+ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
+    erlmcp_input_rounds:send(Method, erlmcp_task_view:related(Id, Params), Id, Owner).
+
+withdraw(Requests, Owner) ->
+    lists:foreach(fun(Request) ->
+        erlmcp_call_messages:withdraw(Owner, Request)
+    end, Requests).
+
+answered(Key, {ok, Answer}, Process) when is_map(Answer) ->
+    _ = erlmcp_task_process:update(Process, #{Key => Answer}),
+    ok;
+answered(_, {error, Reason}, _) when is_atom(Reason) ->
+    %% No answer: this stream cannot ask. Another one may.
+    ok;
+answered(Key, _, Process) ->
+    erlmcp_task_process:refused(Process, Key).
 
 operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
@@ -126,7 +194,7 @@ with_process(Id, Instance, Do) ->
 acknowledged(#{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object([], Revision, ServerMeta).
 
-%% A task that is over is acknowledged by the one revision and refused by the other.
+%% Cancelling a task that is over is acknowledged in 2026-07-28 and refused in 2025-11-25.
 cancelled(_, _, #{revision := '2026-07-28'} = Context, _) ->
     {ok, acknowledged(Context)};
 cancelled({ok, Task}, _, Context, _) ->
@@ -152,13 +220,13 @@ cursor(Tasks, true, Owner, Keys) ->
     #{id := Id, created := Created} = lists:last(Tasks),
     erlmcp_sealed_state:seal(<<Created:64, Id/binary>>, bound(Owner), Keys).
 
-%% What a cursor is good for.
+%% A cursor is bound to the list and its owner.
 bound(Owner) ->
     term_to_binary({~"tasks/list", Owner}, [deterministic]).
 
 -doc """
-Finds a task by its id, if it is the principal's. A task that runs here without its process is lost,
-and has failed.
+Finds a task of the context's principal by its id. A task of this node that runs without its process
+is lost, and fails now.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
@@ -187,14 +255,14 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
             Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
             erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
                                          erlmcp_instance:subscriptions(Instance));
-        %% It was just ended.
+        %% Another process has just ended the task.
         {error, _} ->
             ok
     end.
 
 -doc """
-Ends the tasks whose processes were killed, and could not do it themselves: their clients may wait
-to be told. Has the store forget what has expired.
+Ends the tasks whose processes were killed, since clients may wait for their notifications. Lets the
+store delete the tasks that have expired.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
@@ -214,7 +282,7 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
 process(Id, #{tasks := {_, Processes}}) ->
     case ets:lookup(Processes, Id) of
         [{_, Process}] ->
-            %% One that was killed could not take its row with it; that is swept.
+            %% A process that was killed could not delete its row. The sweep does.
             case is_process_alive(Process) of
                 true -> {ok, Process};
                 false -> error
@@ -223,13 +291,13 @@ process(Id, #{tasks := {_, Processes}}) ->
             error
     end.
 
--doc "Makes the process of a task known.".
+-doc "Stores the process of a task.".
 -spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.
 put_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:insert(Processes, {Id, Process}),
     ok.
 
--doc "Forgets the process of a task.".
+-doc "Deletes the process of a task.".
 -spec delete_process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> ok.
 delete_process(Id, #{tasks := {_, Processes}}) ->
     true = ets:delete(Processes, Id),

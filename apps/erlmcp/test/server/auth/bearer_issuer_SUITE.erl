@@ -90,13 +90,17 @@ old_keys_serve_while_new_ones_are_fetched(Config) ->
 %% The issuer says, and not more than an hour or less than a minute.
 how_long_keys_are_fresh(Config) ->
     Issuer = issuer(Config),
-    Fetch = #{deadline => oauth_peer:deadline() + 60_000, plain => [loopback], tls => []},
     {Status, Headers, Body} = oauth_peer:json(200, erlmcp_test_issuer:keys(Issuer)),
     [begin
          oauth_peer:change(Issuer, ~"/jwks", {Status, maps:merge(Headers, Cached), Body}),
-         {Cached, {ok, [_], Milliseconds}} =
-             {Cached, erlmcp_jwks:fetch(erlmcp_test_issuer:url(Issuer, ~"/jwks"), Fetch)},
-         {Cached, Seconds} = {Cached, Milliseconds div 1000}
+         #{tables := Tables} = Handle = handle(#{}, Config),
+         Before = erlang:monotonic_time(millisecond),
+         {ok, _} = verify(token(#{}, Issuer), Handle),
+         After = erlang:monotonic_time(millisecond),
+         Freshness = fun(Since) ->
+             element(1, erlmcp_bearer_tables:keys(1, Since + 1000 * Seconds, Tables))
+         end,
+         {Cached, fresh, stale} = {Cached, Freshness(Before - 1), Freshness(After)}
      end || {Cached, Seconds} <- [
                 {#{}, 600}, {#{~"cache-control" => ~"no-store"}, 600},
                 {#{~"cache-control" => ~"public, Max-Age=900, must-revalidate"}, 900},

@@ -402,10 +402,10 @@ nonces_change(_) ->
     Nonce = erlmcp_dpop_nonce:current(Secret, Now + 299),
     Next = erlmcp_dpop_nonce:current(Secret, Now + 300),
     true = Next =/= Nonce,
-    [Is = erlmcp_dpop_nonce:is_known(Secret, Nonce, At)
+    [Is = erlmcp_dpop_nonce:period(Secret, Nonce, At)
      || {At, Is} <- [{Now, current}, {Now + 299, current}, {Now + 300, previous},
                      {Now + 599, previous}, {Now + 600, false}, {Now - 1, false}]],
-    [false = erlmcp_dpop_nonce:is_known(Secret, Wrong, Now) || Wrong <- [none, 1, ~"", null]].
+    [false = erlmcp_dpop_nonce:period(Secret, Wrong, Now) || Wrong <- [none, 1, ~"", null]].
 
 mutated_proofs_are_never_accepted(Config) ->
     Key = erlmcp_dpop:new(),

@@ -54,7 +54,7 @@ asked(_, [], _, _, Attended) ->
     Attended;
 asked(Number, [Id | Ids], At, Instance, Attended) ->
     ok = meet(Number, 1, 2, At),
-    case erlmcp_session_sup:process(Id, Instance) of
+    case erlmcp_session:process(Id, Instance) of
         {ok, _} -> asked(Number + 1, Ids, At, Instance, Attended + 1);
         ended -> asked(Number + 1, Ids, At, Instance, Attended)
     end.

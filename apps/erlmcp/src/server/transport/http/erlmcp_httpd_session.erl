@@ -25,7 +25,7 @@ Internal.
 get(Id, Principal, {Owner, Headers}, Instance) ->
     maybe
         {_, _, _} ?= find(Id, Principal, Instance),
-        {ok, Pid} ?= erlmcp_session_sup:process(Id, Instance),
+        {ok, Pid} ?= erlmcp_session:process(Id, Instance),
         ok ?= opened(Pid, Owner, Headers),
         {ok, Pid}
     else
@@ -92,7 +92,7 @@ session has just ended. What `ran` was a quick call, which has said something.
         | {ran, erlmcp_engine:call(), Said :: [erlmcp_call_messages:message()],
            erlmcp_reply:reply()}.
 start(Calls, {Id, none, Session}, Waiting, Instance) ->
-    case erlmcp_session_sup:process(Id, Instance) of
+    case erlmcp_session:process(Id, Instance) of
         {ok, Pid} -> start(Calls, {Id, Pid, Session}, Waiting, Instance);
         ended -> ended(Calls)
     end;
@@ -134,7 +134,7 @@ ended({ran, _, _, Reply}) ->
 -spec watch({subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}, session(),
             erlmcp_instance:instance()) -> erlmcp_reply:reply().
 watch({subscribe, Id, Uri}, {SessionId, _, Session}, Instance) ->
-    Watched = case erlmcp_session_sup:process(SessionId, Instance) of
+    Watched = case erlmcp_session:process(SessionId, Instance) of
         {ok, Pid} -> erlmcp_session:subscribe(Pid, Uri);
         ended -> {error, gone()}
     end,

@@ -53,9 +53,8 @@ open(Stream, Principal, Address, Instance) ->
     end.
 
 start(Id, Stream, Who, Instance) ->
-    Supervisor = erlmcp_instance:supervisor(sse_sessions, Instance),
     try
-        case supervisor:start_child(Supervisor, [Id, Stream, Who]) of
+        case erlmcp_on_demand_sup:start_child(sse_sessions, [Id, Stream, Who], Instance) of
             {ok, Pid} when is_pid(Pid) ->
                 {ok, Pid};
             %% Another took its place already.

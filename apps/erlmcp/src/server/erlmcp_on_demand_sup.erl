@@ -1,0 +1,55 @@
+-module(erlmcp_on_demand_sup).
+-moduledoc """
+Supervises the processes of one kind that a server starts as it needs them: of its HTTP sessions, of
+its HTTP+SSE sessions, or of its tasks. A process that dies is not started again: the session is
+gone, or the task has failed.
+
+Internal.
+""".
+
+-behaviour(supervisor).
+
+-export([start_link/3, start_child/3, is_there/2, count/2]).
+-export([init/1]).
+
+-export_type([kind/0]).
+
+-type kind() :: sessions | sse_sessions | tasks.
+
+-doc "Starts the supervisor of a kind. Its children are started by `Module:start_link`.".
+-spec start_link(kind(), Module :: module(), erlmcp_instance:instance()) ->
+    supervisor:startlink_ret().
+start_link(Kind, Module, Instance) ->
+    supervisor:start_link(?MODULE, {Kind, Module, Instance}).
+
+-doc """
+Starts a process of a kind with these arguments, after the instance. Exits if the server starts or
+stops.
+""".
+-spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
+start_child(Kind, Arguments, Instance) ->
+    supervisor:start_child(erlmcp_instance:supervisor(Kind, Instance), Arguments).
+
+-doc "Returns `true` if the supervisor of a kind runs.".
+-spec is_there(kind(), erlmcp_instance:of_calls()) -> boolean().
+is_there(Kind, Instance) ->
+    case erlmcp_instance:supervisor(Kind, Instance) of
+        undefined -> false;
+        Pid -> is_process_alive(Pid)
+    end.
+
+-doc "Returns how many processes of a kind run.".
+-spec count(kind(), erlmcp_instance:of_calls()) -> non_neg_integer().
+count(Kind, Instance) ->
+    case erlmcp_instance:supervisor(Kind, Instance) of
+        undefined -> 0;
+        Pid -> proplists:get_value(active, supervisor:count_children(Pid))
+    end.
+
+-doc false.
+init({Kind, Module, #{key := Key} = Instance}) ->
+    ok = erlmcp_label:set([?MODULE, Kind], Key),
+    ok = erlmcp_instance:put_supervisor(Kind, self(), Instance),
+    {ok, {#{strategy => simple_one_for_one},
+          [#{id => Kind, start => {Module, start_link, [Instance]}, restart => temporary,
+             shutdown => 1000}]}}.
