@@ -309,7 +309,7 @@ start_link(Name, Target) ->
 
 start(Name, Target) ->
     maybe
-        {ok, Settings} ?= erlmcp_client_target:settings(Target),
+        {ok, Settings} ?= erlmcp_client_options:settings(Target),
         {ok, Pid} ?= erlmcp_client_connection:start_link({Name, Settings}),
         {ok, Pid}
     else
@@ -333,7 +333,7 @@ ok
 child_spec({{local, Name}, Target}) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [{local, Name}, Target]}};
 child_spec(Target) ->
-    #{id => {?MODULE, erlmcp_client_target:place(Target)},
+    #{id => {?MODULE, erlmcp_client_options:place(Target)},
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """

@@ -170,7 +170,7 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
-    ok = erlmcp_label:set([erlmcp_client | erlmcp_client_target:label(Transport, Target)]),
+    ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Transport, Target)]),
     case erlmcp_client_table:join() of
         {ok, Table} -> opened(Transport, Target, Settings, Table);
         {error, Reason} -> {stop, {shutdown, Reason}}
