@@ -3,7 +3,8 @@
 The requests of an operation. They are the pages of a list, rounds of input, the polls of a task, or
 a repetition where it is safe. Runs in the process of the call.
 
-Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
+Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Caching / Interaction
+with Pagination", "Header Validation".
 
 Internal.
 """.
@@ -39,11 +40,18 @@ outcome(Operation, Client, Options, Watch) ->
     perform(Operation, #call{client = Client, options = Options, watch = Watch}).
 
 perform({list, List}, Call) ->
-    #call{client = #{settings := #{limits := Limits}}} = Call,
-    erlmcp_client_pages:collect(erlmcp_client_operation:pages(List),
-                                fun(Request, kept) -> fresh_or_kept(Request, Call);
-                                   (Request, fresh) -> send(Request, Call)
-                                end, Limits);
+    {Method, Items} = erlmcp_client_operation:pages(List),
+    Pages = fun(Fetch) -> pages({Method, #{}}, Items, Fetch, Call, {#{}, [], 0}) end,
+    case Pages(fun fresh_or_kept/2) of
+        {unknown_cursor, _} ->
+            %% A cached page may have a cursor that the server no longer knows.
+            case Pages(fun send/2) of
+                {unknown_cursor, Reason} -> {error, Reason};
+                Outcome -> Outcome
+            end;
+        Outcome ->
+            Outcome
+    end;
 perform(ping, Call) ->
     %% 2026-07-28 has no ping; `server/discover` is the cheapest request instead.
     maybe
@@ -66,6 +74,32 @@ perform(Operation, #call{client = #{tools := Tools}} = Call) ->
     else
         {error, What} when is_binary(What) -> protocol(What);
         {error, _} = Error -> Error
+    end.
+
+pages({Method, Params} = Request, Items, Fetch, Call, {Seen, Pages, Bytes}) ->
+    #call{client = #{settings := #{limits := Limits}}} = Call,
+    #{pages := Most, list_bytes := MostBytes} = Limits,
+    case Fetch(Request, Call) of
+        {ok, #{~"nextCursor" := Cursor}} when is_map_key(Cursor, Seen) ->
+            {error, {cursor_loop, Cursor}};
+        {ok, #{~"nextCursor" := Cursor}} when Cursor =/= null, map_size(Seen) + 1 >= Most ->
+            {error, {too_many_pages, Most}};
+        {ok, #{Items := Page, ~"nextCursor" := Cursor}} when Cursor =/= null ->
+            case Bytes + erlang:external_size([Cursor | Page]) of
+                More when More > MostBytes ->
+                    {error, {too_large, MostBytes}};
+                More ->
+                    %% Without a copy, a page would keep the whole received message alive.
+                    [Next | Own] = erlmcp_client_mailbox:own([Cursor | Page]),
+                    pages({Method, #{~"cursor" => Next}}, Items, Fetch, Call,
+                          {Seen#{Next => []}, [Own | Pages], More})
+            end;
+        {ok, #{Items := Page}} ->
+            {ok, lists:append(lists:reverse([Page | Pages]))};
+        {error, {rpc, #{code := -32602}} = Reason} when is_map_key(~"cursor", Params) ->
+            {unknown_cursor, Reason};
+        {error, _} = Error ->
+            Error
     end.
 
 %% In a session the client asks for a task, and must where the tool requires one.
