@@ -187,7 +187,7 @@ opened(Transport, Target, Settings, Table) ->
                 identity => identity(Settings), ids => Counters,
                 calls => ets:new(calls, [public, {write_concurrency, true}]),
                 tools => erlmcp_client_tools:new(),
-                questions => erlmcp_client_question:table(),
+                questions => erlmcp_client_questions:table(),
                 cache => erlmcp_client_cache:new(maps:get(cache, Settings))
             },
             ok = erlmcp_client_table:publish(self(), Client),
@@ -379,7 +379,7 @@ end_negotiator(Pid) ->
 %% The server withdraws one of its requests. The notification may come on any stream.
 notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
     #peer{epoch = Epoch, early = Early} = Peer,
-    ok = erlmcp_client_question:take_back({Epoch, Id}, Client),
+    ok = erlmcp_client_questions:withdraw({Epoch, Id}, Client),
     Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
 notification(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,

@@ -182,7 +182,7 @@ message({request, _, _, _}, #attempt{asked = ?QUESTIONS}) ->
     {error, {protocol, ~"the server asks more in one call than 100 requests"}};
 message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open} = Attempt) ->
     #attempt{client = Client, live = Live} = Attempt,
-    Monitor = erlmcp_client_question:start({request, Id, Method, Params}, Client, Live),
+    Monitor = erlmcp_client_questions:start({request, Id, Method, Params}, {Client, Live}),
     Next = Attempt#attempt{asked = Asked + 1},
     case erlmcp_client_inputs:is_asked(Method, Client) of
         true -> {ok, paused(Next#attempt{questions = [Monitor | Open]})};

@@ -292,7 +292,7 @@ renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
 
 %% A call that has become a task on the server. Each poll has the time of a call, and all polls
-%% together have the longest time of a call. When the call ends before the task, it cancels the task.
+%% together have the longest time of a call. A call that ends before its task cancels it.
 task(Operation, #{~"taskId" := Id} = Task, Call) when is_binary(Id) ->
     Own = Call#call{rounds = 0, tried = []},
     case Operation of
