@@ -73,7 +73,7 @@ init(Given) ->
     %% Calls hold handles of these processes, so none of them can be restarted alone.
     {ok, {#{strategy => one_for_all, intensity => 0},
           [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}
-           | [#{id => authorizer, start => {erlmcp_httpc_authorization, start_link, [Auth, Url]}}
+           | [#{id => authorizer, start => {erlmcp_authorizer, start_link, [Auth, Url]}}
               || Auth =/= none]]}}.
 
 -doc """

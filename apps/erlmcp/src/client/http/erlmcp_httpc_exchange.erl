@@ -23,7 +23,7 @@ transport.
     path := binary(),
     headers := [{binary(), iodata()}],
     limits := erlmcp_json:limits(),
-    authorizer := erlmcp_httpc_authorization:authorizer(),
+    authorizer := none | erlmcp_authorizer:handle(),
     sse => pid()
 }.
 
@@ -61,6 +61,8 @@ is.
 
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
+%% Refusals of a request that are answered with another try.
+-define(CHALLENGES, 3).
 
 -doc "Sends a message. Its events come to the calling process, in messages for `received/2`.".
 -spec start(erlmcp_channel:outgoing(), route()) ->
@@ -79,10 +81,9 @@ exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path 
 
 request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
     #exchange{method = Method, path = Path, body = Body} = X,
-    #{pool := Pool, url := Url, authorizer := Authorizer, headers := Constant} = Route,
+    #{pool := Pool, headers := Constant} = Route,
     maybe
-        {ok, Authorization} ?=
-            erlmcp_httpc_authorization:headers(Authorizer, Method, {Path, Url}, Deadline),
+        {ok, Authorization} ?= authorization(X),
         Own = Authorization ++ session(X) ++ headers(X),
         ok ?= sendable(Own),
         Sent = case Method of
@@ -93,6 +94,20 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
                            {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
         {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
     end.
+
+authorization(#exchange{route = #{authorizer := none}}) ->
+    {ok, []};
+authorization(#exchange{route = Route, method = Method, path = Path, outgoing = Outgoing}) ->
+    #{authorizer := Authorizer, url := Url} = Route,
+    #{deadline := Deadline} = Outgoing,
+    Target = erlmcp_httpc_target:at(Path, Url),
+    case erlmcp_authorizer:headers(Authorizer, Method, Target, Deadline) of
+        {ok, Headers} -> {ok, Headers};
+        {error, Why} -> {error, not_authorized(Why)}
+    end.
+
+not_authorized(timeout) -> timeout;
+not_authorized(Why) -> {unauthorized, Why}.
 
 %% The server may have closed a connection that the pool believes to be open.
 lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
@@ -148,8 +163,10 @@ received(Message, #exchange{loan = Loan} = X) ->
     end.
 
 response({IsFin, Data} = Begun, Status, Fields, #exchange{route = Route} = X) ->
-    #{authorizer := Authorizer} = Route,
-    ok = erlmcp_httpc_authorization:notice(Authorizer, Fields),
+    ok = case Route of
+        #{authorizer := none} -> ok;
+        #{authorizer := Authorizer} -> erlmcp_authorizer:notice(Authorizer, Fields)
+    end,
     case erlmcp_httpc_answer:kind(Status, Fields, awaited(X)) of
         json -> accepted(Begun, Fields, X, {body, json, ~""});
         events -> accepted(Begun, Fields, X, {events, reader(X)});
@@ -249,14 +266,19 @@ answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
 %% The end of a session is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
     fail_released({unauthorized, Reason}, X);
-unauthorized(Status, Fields, Reason, #exchange{route = Route} = X) ->
+unauthorized(_, _, Reason, #exchange{route = #{authorizer := Authorizer}, challenges = Before} = X)
+  when Authorizer =:= none; Before >= ?CHALLENGES ->
+    fail_released({unauthorized, Reason}, X);
+unauthorized(Status, Fields, Reason, #exchange{route = Route, challenges = Before} = X) ->
     #{authorizer := Authorizer, pool := Pool} = Route,
-    #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
-    Response = {Status, Fields, erlmcp_httpc_pool:outermost(Pool), Deadline},
-    case erlmcp_httpc_authorization:after_refusal(Authorizer, Used, Before, Response) of
+    #exchange{authorization = Used, outgoing = #{deadline := Deadline}} = X,
+    Reached = erlmcp_httpc_pool:outermost(Pool),
+    case erlmcp_authorizer:challenged(Authorizer, Used, {Status, Fields}, Reached, Deadline) of
         retry -> again(X#exchange{challenges = Before + 1});
-        refused -> fail_released({unauthorized, Reason}, X);
-        {error, Why} -> fail_released(Why, X)
+        %% No token was asked for, so the server's own words say more.
+        {error, {forbidden, _}} -> fail_released({unauthorized, Reason}, X);
+        {error, {browser, none}} -> fail_released({unauthorized, Reason}, X);
+        {error, Why} -> fail_released(not_authorized(Why), X)
     end.
 
 %% A server in trouble may know the stream later.

@@ -33,10 +33,14 @@ The reason for a failed authorization, in addition to those of a flow.
 
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
-request is made before the server refuses one.
+request is made before the server refuses one. Options in a fun do not appear in a supervisor's
+reports.
 """.
--spec start_link(erlmcp_oauth:options(), ServerUrl :: binary()) ->
+-spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
+                 ServerUrl :: binary()) ->
     {ok, pid()} | {error, {bad_option, term(), binary()} | {store, erlmcp_token_store:reason()}}.
+start_link(Options, ServerUrl) when is_function(Options) ->
+    start_link(Options(), ServerUrl);
 start_link(Options, ServerUrl) ->
     maybe
         {ok, Settings} ?= erlmcp_oauth_options:check(Options),
