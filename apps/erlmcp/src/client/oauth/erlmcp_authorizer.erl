@@ -4,9 +4,9 @@ The authorization of one client at one MCP server: the headers of its requests, 
 a refusal. Requests read the token from a table in their own process.
 
 The process of this module, linked to the client's, owns the table. It is asked only when a token is
-missing, refused or about to end. A flow (`m:erlmcp_oauth_flow`) then gets another token in a
-process of its own, the flight. At most one flight runs at a time, and further requests wait for it.
-It goes on when its callers give up, since a login may take minutes.
+missing, refused or about to end. A flow (`m:erlmcp_oauth_flow`) then gets another token. At most
+one flow runs at a time, and further requests wait for it. It goes on when its callers give up,
+since a login may take minutes.
 
 Secrets are in the table and in funs, so neither the printed state nor a message has any. The table
 has the row `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time. Two
@@ -42,7 +42,7 @@ The reason for a failed authorization, in addition to those of a flow.
     | timeout
     | stopped.
 
--record(flight, {
+-record(flow, {
     pid :: pid(),
     intent :: login | step_up | renew,
     timer :: reference(),
@@ -59,14 +59,14 @@ The reason for a failed authorization, in addition to those of a flow.
     issuer = none :: none | binary(),
     %% The level of the outermost address that the server was reached at.
     reached = none :: erlmcp_outbound_hosts:depth() | none,
-    flight = none :: none | #flight{},
+    flow = none :: none | #flow{},
     logins = [] :: [integer()],
     %% Hosts that were allowed, the latest first.
     consents = [] :: [erlmcp_outbound_hosts:consent()]
 }).
 
-%% Milliseconds of a flight without a user.
--define(FLIGHT_MS, 90_000).
+%% Milliseconds of a flow without a user.
+-define(FLOW_MS, 90_000).
 -define(WAITERS, 10_000).
 -define(CONSENTS, 100).
 %% Logins within ten minutes. Each login of a user opens a browser.
@@ -303,7 +303,7 @@ handle_call({challenged, Used, Status, Challenge, Nonce, Reached}, From,
     State = Previous#state{reached = min(Before, Reached)},
     _ = keep_nonce(Nonce, State),
     case decided(Used, Status, Challenge, Nonce, State) of
-        {fly, Intent} -> {noreply, join(Intent, From, State)};
+        {flow, Intent} -> {noreply, join(Intent, From, State)};
         Answer -> {reply, Answer, State}
     end.
 
@@ -315,22 +315,22 @@ keep_nonce(none, _) -> true;
 keep_nonce(Nonce, #state{table = Table}) -> ets:insert(Table, {nonce, Nonce}).
 
 -doc false.
-handle_info({learned, Pid, What}, #state{flight = #flight{pid = Pid}} = State) ->
+handle_info({learned, Pid, What}, #state{flow = #flow{pid = Pid}} = State) ->
     {noreply, learned(What, State)};
-handle_info({landed, Pid, Result}, #state{flight = #flight{pid = Pid} = Flight} = State) ->
-    {noreply, landed(Result, Flight, State#state{flight = none})};
-handle_info({timeout, Timer, flight},
-            #state{flight = #flight{pid = Pid, timer = Timer} = Flight} = State) ->
+handle_info({flow_ended, Pid, Result}, #state{flow = #flow{pid = Pid} = Flow} = State) ->
+    {noreply, flow_ended(Result, Flow, State#state{flow = none})};
+handle_info({timeout, Timer, flow},
+            #state{flow = #flow{pid = Pid, timer = Timer} = Flow} = State) ->
     exit(Pid, kill),
-    {noreply, landed({error, timeout}, Flight, State#state{flight = none})};
-handle_info({'EXIT', Pid, _}, #state{flight = #flight{pid = Pid} = Flight} = State) ->
-    %% Killed from outside: a flight reports its own failures before its end.
-    {noreply, landed({error, {crashed, ~"killed"}}, Flight, State#state{flight = none})};
+    {noreply, flow_ended({error, timeout}, Flow, State#state{flow = none})};
+handle_info({'EXIT', Pid, _}, #state{flow = #flow{pid = Pid} = Flow} = State) ->
+    %% Killed from outside: a flow reports its own failures before its end.
+    {noreply, flow_ended({error, {crashed, ~"killed"}}, Flow, State#state{flow = none})};
 handle_info(_, State) ->
     {noreply, State}.
 
 -doc false.
-terminate(_, #state{flight = #flight{pid = Pid}}) ->
+terminate(_, #state{flow = #flow{pid = Pid}}) ->
     exit(Pid, kill);
 terminate(_, _) ->
     ok.
@@ -351,23 +351,23 @@ serves(#state{table = Table}) ->
 decided_anew(_, _, #{error := ~"use_dpop_nonce"}, Nonce, _) when Nonce =/= none ->
     retry;
 decided_anew(_, 401, Challenge, _, _) ->
-    {fly, {login, Challenge}};
+    {flow, {login, Challenge}};
 decided_anew(none, 403, #{error := ~"insufficient_scope"} = Challenge, _, _) ->
-    {fly, {login, Challenge}};
+    {flow, {login, Challenge}};
 decided_anew(_, 403, #{error := ~"insufficient_scope", scopes := Scopes} = Challenge, _,
              #state{tokens = Tokens}) when Tokens =/= none ->
     #{requested := Requested} = Tokens(),
     case Scopes =/= [] andalso erlmcp_oauth_scope:more(Requested, Scopes, none) =:= none of
         true -> {error, {insufficient_scope, Scopes}};
-        false -> {fly, {step_up, Challenge}}
+        false -> {flow, {step_up, Challenge}}
     end;
 decided_anew(_, 403, #{error := Error}, _, _) ->
     {error, {forbidden, Error}}.
 
-join(_, From, #state{flight = #flight{waiters = Waiters} = Flight} = State) ->
+join(_, From, #state{flow = #flow{waiters = Waiters} = Flow} = State) ->
     case length(Waiters) < ?WAITERS of
         true ->
-            State#state{flight = Flight#flight{waiters = [From | Waiters]}};
+            State#state{flow = Flow#flow{waiters = [From | Waiters]}};
         false ->
             gen_server:reply(From, {error, {overload, ?WAITERS}}),
             State
@@ -379,7 +379,7 @@ join(Intent, From, State) ->
     Recent = [At || At <- State#state.logins, Now - At < ?LOGIN_WINDOW_MS],
     case Intent =:= renew orelse length(Recent) < Limit of
         true ->
-            State#state{flight = flight(Intent, Now, From, Settings, State), logins = Recent};
+            State#state{flow = start_flow(Intent, Now, From, Settings, State), logins = Recent};
         false ->
             gen_server:reply(From, {error, {too_many_logins, Limit}}),
             State
@@ -388,19 +388,19 @@ join(Intent, From, State) ->
 limit(authorization_code) -> ?USER_LOGINS;
 limit(_) -> ?OTHER_LOGINS.
 
-flight(Intent, Now, From, Settings, State) ->
+start_flow(Intent, Now, From, Settings, State) ->
     Duration = duration(Intent, Settings),
     Before = #{server_url => State#state.url, settings => Settings,
                tokens => State#state.tokens, issuer => State#state.issuer,
                dpop => State#state.dpop, kept => State#state.kept,
                reached => State#state.reached,
                consents => State#state.consents},
-    #flight{pid = erlmcp_oauth_flight:start(Intent, Before, Now + Duration), intent = kind(Intent),
-            waiters = [From], timer = erlang:start_timer(Duration, self(), flight)}.
+    #flow{pid = erlmcp_oauth_flow:start(Intent, Before, Now + Duration), intent = kind(Intent),
+            waiters = [From], timer = erlang:start_timer(Duration, self(), flow)}.
 
-duration(renew, #{grant := authorization_code}) -> ?FLIGHT_MS;
+duration(renew, #{grant := authorization_code}) -> ?FLOW_MS;
 duration(_, #{grant := authorization_code, login_timeout := Duration}) -> Duration;
-duration(_, _) -> ?FLIGHT_MS.
+duration(_, _) -> ?FLOW_MS.
 
 kind({Kind, _}) -> Kind;
 kind(renew) -> renew.
@@ -409,16 +409,16 @@ learned({issuer, Issuer}, State) ->
     State#state{issuer = Issuer};
 learned({host, Consent}, #state{consents = Consents} = State) ->
     State#state{consents = lists:sublist([Consent | Consents], ?CONSENTS)};
-learned(login, #state{flight = #flight{intent = renew}} = State) ->
+learned(login, #state{flow = #flow{intent = renew}} = State) ->
     State;
 learned(login, #state{logins = Logins} = State) ->
     State#state{logins = [erlang:monotonic_time(millisecond) | Logins]}.
 
-landed(Result, #flight{timer = Timer, waiters = Waiters, intent = Intent}, State) ->
+flow_ended(Result, #flow{timer = Timer, waiters = Waiters, intent = Intent}, State) ->
     _ = erlang:cancel_timer(Timer),
-    {Answer, Landed} = outcome(Result, Intent, State),
+    {Answer, Next} = outcome(Result, Intent, State),
     lists:foreach(fun(From) -> gen_server:reply(From, Answer) end, Waiters),
-    Landed.
+    Next.
 
 outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
     ok = erlmcp_oauth_credentials:keep_tokens(Tokens(), Dpop(), Kept),
