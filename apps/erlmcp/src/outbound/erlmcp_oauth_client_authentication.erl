@@ -23,8 +23,8 @@ Internal.
     atom() => term()
 }.
 -doc """
-The reason for which a client cannot authenticate itself: it has no assertion, or the fun of a secret
-has returned an error.
+The reason for which a client cannot authenticate itself: it has no assertion, or the fun of a
+secret has returned an error.
 
 - `no_key`: the text has no private key, or a malformed one.
 - `encrypted_key`: the key is encrypted.
