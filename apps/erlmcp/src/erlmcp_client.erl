@@ -502,7 +502,7 @@ run(Operation, Client, Options) ->
         {ok, Found} ?= erlmcp_client_table:find(Client),
         case Found of
             #{peer := _} -> erlmcp_client_call:run(Operation, Found, Options);
-            #{pool := _} -> erlmcp_pool_call:run(Operation, Found, Options)
+            #{pool := _} -> erlmcp_pool_members:run(Operation, Found, Options)
         end
     end.
 
@@ -538,7 +538,7 @@ async(Client, Operation, Options) ->
         {ok, Found} ?= erlmcp_client_table:find(Client),
         {ok, case Found of
             #{peer := _} -> erlmcp_client_call:start(Operation, Found, Options, self());
-            #{pool := _} -> erlmcp_pool_call:start(Operation, Found, Options, self())
+            #{pool := _} -> erlmcp_pool_members:start(Operation, Found, Options, self())
         end}
     end.
 
@@ -550,7 +550,7 @@ another one is already on its way. Has no effect on an operation that has ended.
 cancel(Client, Reference) ->
     case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} -> erlmcp_client_call:cancel(Reference, Found);
-        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:cancel(Reference, Pool);
+        {ok, #{pool := _} = Pool} -> erlmcp_pool_members:cancel(Reference, Pool);
         {error, stopped} -> ok
     end.
 
