@@ -24,7 +24,7 @@ Internal.
     settings := erlmcp_client_options:settings(),
     identity := erlmcp_client_request:identity(),
     ids := atomics:atomics_ref(),
-    calls := ets:tid(),
+    calls := erlmcp_client_calls:calls(),
     tools := ets:table(),
     questions := ets:table(),
     cache := erlmcp_client_cache:cache()
@@ -155,14 +155,15 @@ unsubscribe(#{peer := Peer}, Reference) ->
 -doc "Returns what `erlmcp_client:info/1` returns for a client.".
 -spec info(client()) -> map().
 info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
-    Known = case erlmcp_client_table:live(Peer) of
+    Server = case erlmcp_client_table:live(Peer) of
         #{revision := Revision, session := Session} ->
             #{revision => Revision, session => Session =/= none};
         _ ->
             #{}
     end,
-    Known#{calls => ets:info(Calls, size), dropped_notifications => atomics:get(Counters, 3),
-           cache => erlmcp_client_cache:info(Cache)}.
+    Server#{calls => erlmcp_client_calls:count(Calls),
+            dropped_notifications => atomics:get(Counters, 3),
+            cache => erlmcp_client_cache:info(Cache)}.
 
 -doc false.
 callback_mode() -> handle_event_function.
@@ -185,7 +186,7 @@ opened(Transport, Target, Settings, Table) ->
             Client = #{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,
-                calls => ets:new(calls, [public, {write_concurrency, true}]),
+                calls => erlmcp_client_calls:new(),
                 tools => erlmcp_client_tools:new(),
                 questions => erlmcp_client_questions:table(),
                 cache => erlmcp_client_cache:new(maps:get(cache, Settings))
@@ -272,7 +273,7 @@ handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions}
     Next = erlmcp_client_subscriptions:stream_event(Pid, State, Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
-    ok = erlmcp_client_call:sweep(Calls),
+    ok = erlmcp_client_calls:sweep(Calls),
     {keep_state_and_data, {{timeout, sweep}, ?SWEEP, look}};
 handle_event(_, _, _, _) ->
     keep_state_and_data.
@@ -281,7 +282,7 @@ handle_event(_, _, _, _) ->
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
                       channel = Channel, live = Live, subscriptions = Subscriptions}) ->
     ok = erlmcp_client_table:leave(Self),
-    ok = erlmcp_client_call:stop_all(Calls),
+    ok = erlmcp_client_calls:stop_all(Calls),
     ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->

@@ -132,7 +132,7 @@ client(Index, #{members := Table}) ->
     end.
 
 rank({key, Key}, Index, _) -> -erlang:phash2({Key, Index}, 1 bsl 32);
-rank(none, _, #{calls := Calls}) -> {ets:info(Calls, size), rand:uniform()}.
+rank(none, _, #{calls := Calls}) -> {erlmcp_client_calls:count(Calls), rand:uniform()}.
 
 take([], Others, Pool) ->
     Waits = [erlmcp_breaker:opens_in(breaker(Index, Pool)) || Index <- Others],
@@ -217,7 +217,7 @@ info(#{members := Table} = Pool) ->
 
 calls(Index, Pool) ->
     case client(Index, Pool) of
-        {ok, #{calls := Calls}} -> ets:info(Calls, size);
+        {ok, #{calls := Calls}} -> erlmcp_client_calls:count(Calls);
         _ -> 0
     end.
 
