@@ -101,7 +101,7 @@ stop(Client) ->
             ok
     end.
 
--doc "Returns what is known of the server, and waits for the negotiation until `Deadline`.".
+-doc "Returns the outcome of the negotiation with the server, and waits for it until `Deadline`.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
     case erlmcp_client_table:live(Peer) of
@@ -118,9 +118,9 @@ renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
 
 ask(Peer, Question, Deadline) ->
-    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
     try
-        gen_statem:call(Peer, Question, {clean_timeout, Left})
+        gen_statem:call(Peer, Question, {clean_timeout, Remaining})
     catch
         exit:{timeout, _} -> {error, timeout};
         exit:_ -> {error, stopped}

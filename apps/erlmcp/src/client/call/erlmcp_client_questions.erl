@@ -120,7 +120,7 @@ Adds a request of the server. Its process is monitored: the caller passes the en
 ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
     #questions{open = Open, waiting = Waiting, bytes = Bytes} = Questions,
     Size = erlang:external_size(Request),
-    case erlmcp_client_inputs:is_asked(Method, Client) of
+    case erlmcp_client_inputs:is_for_user(Method, Client) of
         true when length(Open) < ?AT_ONCE ->
             opened(Request, Server, Questions);
         true when length(Waiting) < ?WAITING, Bytes + Size =< ?WAITING_BYTES ->

@@ -110,13 +110,13 @@ not_authorized(timeout) -> timeout;
 not_authorized(Why) -> {unauthorized, Why}.
 
 %% The server may have closed a connection that the pool believes to be open.
-lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
+lent({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
     maybe
         {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
-        ended ?= erlmcp_httpc_pool_request:request(Lease, Asked, Content),
-        case Left of
+        ended ?= erlmcp_httpc_pool_request:request(Lease, RequestLine, Content),
+        case Repeats of
             0 -> {error, {closed, unprocessed}};
-            _ -> lent(From, Asked, Content, Left - 1)
+            _ -> lent(From, RequestLine, Content, Repeats - 1)
         end
     end.
 
@@ -157,7 +157,7 @@ received(Message, #exchange{loan = Loan} = X) ->
         {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{loan = Next});
         {head, IsFin, Status, Fields, Data, Next} ->
             response({IsFin, Data}, Status, Fields, X#exchange{loan = Next});
-        {broken, Reason, Left} -> broken(Reason, X, release(Left, X));
+        {broken, Reason, State} -> broken(Reason, X, release(State, X));
         {more, Next} -> {[], X#exchange{loan = Next}};
         other -> other
     end.
@@ -225,15 +225,15 @@ over_bound(What, Body, IsFin, X) ->
 lease_state(fin) -> reusable;
 lease_state(nofin) -> cut.
 
-whole(json, Body, Left, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
+whole(json, Body, State, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
     case erlmcp_httpc_answer:whole(Body, Id, Limits) of
-        {ok, Events} -> over(Events, Left, X);
-        {error, Reason} -> failed(Reason, Left, X)
+        {ok, Events} -> over(Events, State, X);
+        {error, Reason} -> failed(Reason, State, X)
     end;
-whole(taken, _, Left, X) ->
-    over([sent], Left, X);
-whole({refused, Status, Fields}, Body, Left, X) ->
-    refused(Status, Fields, Body, release(Left, X)).
+whole(taken, _, State, X) ->
+    over([sent], State, X);
+whole({refused, Status, Fields}, Body, State, X) ->
+    refused(Status, Fields, Body, release(State, X)).
 
 %% A redirection that keeps the method is followed within the origin; any other refusal ends the
 %% exchange.
@@ -341,8 +341,8 @@ is_resumable(_) ->
 wait(Events, #exchange{resumption = Resumption} = X) ->
     {Delay, Next} = erlmcp_httpc_resumption:delay(Resumption),
     #exchange{outgoing = #{deadline := Deadline}} = Renewed = renewed(Delay, X),
-    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
-    Timer = erlang:start_timer(min(Left, Delay), self(), resume),
+    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Timer = erlang:start_timer(min(Remaining, Delay), self(), resume),
     {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
 %% The deadline of a stream bounds each of its beginnings, not its life.
@@ -379,16 +379,16 @@ again(X) ->
 fail_released(Reason, X) ->
     {[{failed, Reason}], X#exchange{at = over}}.
 
-failed(Reason, Left, X) ->
-    over([{failed, Reason}], Left, X).
+failed(Reason, State, X) ->
+    over([{failed, Reason}], State, X).
 
-over(Events, Left, X) ->
-    {Events, (release(Left, X))#exchange{at = over}}.
+over(Events, State, X) ->
+    {Events, (release(State, X))#exchange{at = over}}.
 
 release(_, #exchange{loan = none} = X) ->
     X;
-release(Left, #exchange{loan = Loan} = X) ->
-    ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
+release(State, #exchange{loan = Loan} = X) ->
+    ok = erlmcp_httpc_pool_request:give_back(State, Loan),
     X#exchange{loan = none}.
 
 -doc "Ends the exchange by closing its stream, which tells the server.".

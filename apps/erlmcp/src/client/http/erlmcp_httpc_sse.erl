@@ -272,8 +272,8 @@ events([{named, _, _} | _], #state{phase = {opening, _}} = State) ->
 events([{named, ~"message", Data} | Events], State) ->
     #state{exchanges = Exchanges, inbox = Inbox} = State,
     %% The answers are dropped: this server asks more than its client takes.
-    {_, Left, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
-    events(Events, State#state{exchanges = Left, inbox = Next});
+    {_, Rest, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
+    events(Events, State#state{exchanges = Rest, inbox = Next});
 events([_ | Events], State) ->
     events(Events, State).
 
@@ -338,8 +338,8 @@ end_exchanges(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
         {too_large, _} -> Why;
         _ -> {closed, Why}
     end,
-    None = lists:foldl(fun(Ref, Left) ->
-                           {_, Rest} = erlmcp_line_exchanges:remove(Ref, Left),
+    None = lists:foldl(fun(Ref, Open) ->
+                           {_, Rest} = erlmcp_line_exchanges:remove(Ref, Open),
                            Ref ! {Ref, {failed, Reason}},
                            Rest
                        end, Exchanges, erlmcp_line_exchanges:all(Exchanges)),

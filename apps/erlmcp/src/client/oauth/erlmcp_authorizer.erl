@@ -213,10 +213,10 @@ challenge(_) ->
 
 %% The other scheme may have another error next to the demand for a nonce.
 error_name(Schemes, Params) ->
-    Wanted = ~"use_dpop_nonce",
-    case [Wanted || #{~"error" := Error} <- Schemes, Error =:= Wanted] of
+    NonceError = ~"use_dpop_nonce",
+    case [Error || #{~"error" := Error} <- Schemes, Error =:= NonceError] of
         [] -> erlmcp_oauth_token:error_text(~"error", Params);
-        _ -> Wanted
+        _ -> NonceError
     end.
 
 nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
@@ -444,8 +444,8 @@ installed(#{access_token := Token, type := Type, expires_at := End} = Tokens,
 %% An atom is later than any number.
 renew_at(infinity) -> infinity;
 renew_at(End) ->
-    Left = End - erlang:system_time(second),
-    End - max(0, min(?EARLY_SECONDS, Left div 10)).
+    Remaining = End - erlang:system_time(second),
+    End - max(0, min(?EARLY_SECONDS, Remaining div 10)).
 
 renewable(#{refresh_token := _}, _) -> true;
 renewable(_, #{grant := Grant}) -> Grant =/= authorization_code.

@@ -197,7 +197,7 @@ info({_, Slots, _}) ->
 
 numbers(Slots) ->
     Ejected = case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
-        {true, _, Left} -> Left;
+        {true, _, Pause} -> Pause;
         false -> 0
     end,
     #{open => erlmcp_httpc_pool_table:open(Slots), busy => erlmcp_httpc_pool_table:busy(Slots),
@@ -258,7 +258,7 @@ add(Kind, {Pid, _} = From, Deadline, #state{next = Number} = State) ->
                     {erlmcp_clock:now_ms() + ?PATIENCE, {connect, State#state.why}});
         false -> {Deadline, timeout}
     end,
-    Monitor = monitor(process, Pid, [{tag, {left, Kind, Number}}]),
+    Monitor = monitor(process, Pid, [{tag, {caller_died, Kind, Number}}]),
     Timer = erlang:send_after(Until, self(), {expired, Kind, Number, Error}, [{abs, true}]),
     Waiters = gb_trees:insert(Number, {From, Monitor, Timer}, waiters(Kind, State)),
     put_waiters(Kind, Waiters, State#state{next = Number + 1}).
@@ -279,7 +279,7 @@ handle_cast(_, State) ->
 -doc false.
 handle_info({expired, Kind, Number, Error}, State) ->
     {noreply, settle(answer(Kind, Number, {error, Error}, State))};
-handle_info({{left, Kind, Number}, _, process, _, _}, State) ->
+handle_info({{caller_died, Kind, Number}, _, process, _, _}, State) ->
     {noreply, settle(leave(Kind, Number, State))};
 handle_info(sweep, #state{fleet = Fleet} = State) ->
     Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Fleet),
@@ -314,10 +314,10 @@ failed(Why, #state{failures = Before, slots = Slots} = State) ->
     Failures = Before + 1,
     Pause = erlmcp_client_backoff:after_failures(Failures, ?FIRST_PAUSE, ?LONGEST_PAUSE),
     ok = erlmcp_httpc_pool_table:refuse(Why, erlmcp_clock:now_ms() + Pause, Slots),
-    left_alone(Why, Pause, State#state{failures = Failures, why = Why}).
+    back_off(Why, Pause, State#state{failures = Failures, why = Why}).
 
 %% Processes that wait for an open connection may still get it.
-left_alone(Why, Pause, #state{slots = Slots} = State) ->
+back_off(Why, Pause, #state{slots = Slots} = State) ->
     case erlmcp_httpc_pool_table:open(Slots) of
         0 -> answer_all({error, {connect, Why}}, State);
         _ -> retry_in(Pause, State)
@@ -356,8 +356,8 @@ serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
 
 grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
     case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
-        {true, Why, Left} ->
-            left_alone(Why, Left, State);
+        {true, Why, Pause} ->
+            back_off(Why, Pause, State);
         false ->
             Most = case State#state.failures > 0 of
                 true -> 1;

@@ -234,14 +234,14 @@ read(Socket, Deadline) ->
             error
     end.
 
-headers(Socket, Deadline, Left, Method, Target, Hosts) ->
+headers(Socket, Deadline, Remaining, Method, Target, Hosts) ->
     case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
         {ok, http_eoh} ->
             {ok, Method, Target, Hosts};
-        {ok, {http_header, _, 'Host', _, Host}} when Left > 0 ->
-            headers(Socket, Deadline, Left - 1, Method, Target, [Host | Hosts]);
-        {ok, {http_header, _, _, _, _}} when Left > 0 ->
-            headers(Socket, Deadline, Left - 1, Method, Target, Hosts);
+        {ok, {http_header, _, 'Host', _, Host}} when Remaining > 0 ->
+            headers(Socket, Deadline, Remaining - 1, Method, Target, [Host | Hosts]);
+        {ok, {http_header, _, _, _, _}} when Remaining > 0 ->
+            headers(Socket, Deadline, Remaining - 1, Method, Target, Hosts);
         _ ->
             error
     end.
