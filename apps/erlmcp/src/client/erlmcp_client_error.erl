@@ -2,8 +2,8 @@
 -moduledoc """
 The reasons for which calls fail, as sentences for people. Pure.
 
-A server that refuses a request for lack of authorization gives its own reason. This reason stands
-in `WWW-Authenticate`, and in the body, which may be a JSON-RPC error or one of OAuth.
+A server that refuses a request for lack of authorization gives its own reason in the header
+`WWW-Authenticate`, and in the body. The body may be a JSON-RPC error or one of OAuth.
 
 Sources: RFC 6750, section 3; RFC 9728, section 5.1.
 

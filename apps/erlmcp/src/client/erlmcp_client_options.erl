@@ -1,7 +1,7 @@
 -module(erlmcp_client_options).
 -moduledoc """
-The target and the options of a client as data: the channel that leads to the server, the values
-that each option may have, and the defaults. A transport checks its own options.
+The target and the options of a client, as data. They say which channel leads to the server, which
+values an option may have, and which it has by default. A transport checks its own options.
 
 Internal.
 """.

@@ -1,7 +1,7 @@
 -module(erlmcp_client_requests).
 -moduledoc """
-The requests of an operation. They are the pages of a list, rounds of input, the polls of a task, or
-a repetition where it is safe. Runs in the process of the call.
+The requests of an operation: the pages of a list, rounds of input, the polls of a task, and
+repetitions where they are safe. They are sent by the process of the call.
 
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Caching / Interaction
 with Pagination", "Header Validation"; the extension `io.modelcontextprotocol/tasks`; 2025-11-25,
@@ -318,8 +318,8 @@ awaited(#{~"taskId" := Id} = Task, Call) ->
             throw(cancelled)
     end.
 
-%% This request has time even after the call's time is over, and when the caller is gone. Cancelling
-%% a task that is over already fails, which does not matter here.
+%% The request that cancels a task has its own time, also after the end of the call's time or of its
+%% caller. It fails for a task that is over already, which does not matter here.
 end_task(Id, #call{client = Client} = Call) ->
     Watch = erlmcp_client_exchange:watch(#{timeout => ?CANCEL}, Client),
     _ = send({~"tasks/cancel", #{~"taskId" => Id}}, Call#call{watch = Watch}),

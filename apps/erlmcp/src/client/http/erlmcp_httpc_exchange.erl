@@ -28,8 +28,8 @@ transport.
 }.
 
 -doc """
-An event. A stream that was asked for with `named` gives events of any name, with their data as it
-is.
+An event of an exchange. All events of a stream with `named` come with their names, and with their
+data unchanged.
 """.
 -type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
