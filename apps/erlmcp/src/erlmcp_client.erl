@@ -311,7 +311,7 @@ start_link(Name, Target) ->
 
 start(Name, Target) ->
     maybe
-        {ok, Settings} ?= erlmcp_client_target:settings(Target),
+        {ok, Settings} ?= erlmcp_client_options:settings(Target),
         {ok, Pid} ?= erlmcp_client_connection:start_link({Name, Settings}),
         {ok, Pid}
     else
@@ -335,7 +335,7 @@ ok
 child_spec({{local, Name}, Target}) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [{local, Name}, Target]}};
 child_spec(Target) ->
-    #{id => {?MODULE, erlmcp_client_target:place(Target)},
+    #{id => {?MODULE, erlmcp_client_options:place(Target)},
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """
@@ -504,7 +504,7 @@ run(Operation, Client, Options) ->
         {ok, Found} ?= erlmcp_client_table:find(Client),
         case Found of
             #{peer := _} -> erlmcp_client_call:run(Operation, Found, Options);
-            #{pool := _} -> erlmcp_pool_call:run(Operation, Found, Options)
+            #{pool := _} -> erlmcp_pool_members:run(Operation, Found, Options)
         end
     end.
 
@@ -540,7 +540,7 @@ async(Client, Operation, Options) ->
         {ok, Found} ?= erlmcp_client_table:find(Client),
         {ok, case Found of
             #{peer := _} -> erlmcp_client_call:start(Operation, Found, Options, self());
-            #{pool := _} -> erlmcp_pool_call:start(Operation, Found, Options, self())
+            #{pool := _} -> erlmcp_pool_members:start(Operation, Found, Options, self())
         end}
     end.
 
@@ -552,7 +552,7 @@ another one is already on its way. Has no effect on an operation that has ended.
 cancel(Client, Reference) ->
     case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} -> erlmcp_client_call:cancel(Reference, Found);
-        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:cancel(Reference, Pool);
+        {ok, #{pool := _} = Pool} -> erlmcp_pool_members:cancel(Reference, Pool);
         {error, stopped} -> ok
     end.
 

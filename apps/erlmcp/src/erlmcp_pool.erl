@@ -93,7 +93,7 @@ expected(_) -> ~"no such option".
 settings([], Settings) ->
     {ok, lists:reverse(Settings)};
 settings([Target | Targets], Settings) ->
-    case erlmcp_client_target:settings(Target) of
+    case erlmcp_client_options:settings(Target) of
         {ok, One} -> settings(Targets, [One | Settings]);
         {error, _} = Error -> Error
     end.

@@ -181,7 +181,7 @@ scripts_run_nothing(Config) ->
     %% It fetches nothing here.
     ok = file:make_symlink("/bin/false", filename:join([Folder, "programs", "rebar3"])),
     {0, _, _} = script("PATH=$PWD/programs:$PATH \"$2/scripts/toolchain.sh\"", Root, Config),
-    Suite = "apps/erlmcp/test/client/oauth/pkce_SUITE",
+    Suite = "apps/erlmcp/test/client/oauth/challenge_SUITE",
     Run = "scripts/suites.sh \"$1/logs\" " ++ Suite,
     {0, _, _} = script("\"$2/\"" ++ Run, Root, Config),
     {0, _, _} = script("export CDPATH=\"$1\"; cd -- \"$2\"; " ++ Run, Root, Config),

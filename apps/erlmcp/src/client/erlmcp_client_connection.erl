@@ -24,7 +24,7 @@ Internal.
     settings := erlmcp_client_options:settings(),
     identity := erlmcp_client_request:identity(),
     ids := atomics:atomics_ref(),
-    calls := ets:tid(),
+    calls := erlmcp_client_calls:calls(),
     tools := ets:table(),
     questions := ets:table(),
     cache := erlmcp_client_cache:cache()
@@ -101,7 +101,7 @@ stop(Client) ->
             ok
     end.
 
--doc "Returns what is known of the server, and waits for the negotiation until `Deadline`.".
+-doc "Returns the outcome of the negotiation with the server, and waits for it until `Deadline`.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
     case erlmcp_client_table:live(Peer) of
@@ -118,9 +118,9 @@ renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
 
 ask(Peer, Question, Deadline) ->
-    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
     try
-        gen_statem:call(Peer, Question, {clean_timeout, Left})
+        gen_statem:call(Peer, Question, {clean_timeout, Remaining})
     catch
         exit:{timeout, _} -> {error, timeout};
         exit:_ -> {error, stopped}
@@ -155,14 +155,15 @@ unsubscribe(#{peer := Peer}, Reference) ->
 -doc "Returns what `erlmcp_client:info/1` returns for a client.".
 -spec info(client()) -> map().
 info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
-    Known = case erlmcp_client_table:live(Peer) of
+    Server = case erlmcp_client_table:live(Peer) of
         #{revision := Revision, session := Session} ->
             #{revision => Revision, session => Session =/= none};
         _ ->
             #{}
     end,
-    Known#{calls => ets:info(Calls, size), dropped_notifications => atomics:get(Counters, 3),
-           cache => erlmcp_client_cache:info(Cache)}.
+    Server#{calls => erlmcp_client_calls:count(Calls),
+            dropped_notifications => atomics:get(Counters, 3),
+            cache => erlmcp_client_cache:info(Cache)}.
 
 -doc false.
 callback_mode() -> handle_event_function.
@@ -170,7 +171,7 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
-    ok = erlmcp_label:set([erlmcp_client | erlmcp_client_target:label(Transport, Target)]),
+    ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Transport, Target)]),
     case erlmcp_client_table:join() of
         {ok, Table} -> opened(Transport, Target, Settings, Table);
         {error, Reason} -> {stop, {shutdown, Reason}}
@@ -185,9 +186,9 @@ opened(Transport, Target, Settings, Table) ->
             Client = #{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,
-                calls => ets:new(calls, [public, {write_concurrency, true}]),
+                calls => erlmcp_client_calls:new(),
                 tools => erlmcp_client_tools:new(),
-                questions => erlmcp_client_question:table(),
+                questions => erlmcp_client_questions:table(),
                 cache => erlmcp_client_cache:new(maps:get(cache, Settings))
             },
             ok = erlmcp_client_table:publish(self(), Client),
@@ -272,7 +273,7 @@ handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions}
     Next = erlmcp_client_subscriptions:stream_event(Pid, State, Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
-    ok = erlmcp_client_call:sweep(Calls),
+    ok = erlmcp_client_calls:sweep(Calls),
     {keep_state_and_data, {{timeout, sweep}, ?SWEEP, look}};
 handle_event(_, _, _, _) ->
     keep_state_and_data.
@@ -281,7 +282,7 @@ handle_event(_, _, _, _) ->
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
                       channel = Channel, live = Live, subscriptions = Subscriptions}) ->
     ok = erlmcp_client_table:leave(Self),
-    ok = erlmcp_client_call:stop_all(Calls),
+    ok = erlmcp_client_calls:stop_all(Calls),
     ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->
@@ -379,7 +380,7 @@ end_negotiator(Pid) ->
 %% The server withdraws one of its requests. The notification may come on any stream.
 notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
     #peer{epoch = Epoch, early = Early} = Peer,
-    ok = erlmcp_client_question:take_back({Epoch, Id}, Client),
+    ok = erlmcp_client_questions:withdraw({Epoch, Id}, Client),
     Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
 notification(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,

@@ -1,7 +1,35 @@
 -module(erlmcp_client_error).
--moduledoc "The reasons for which calls fail, as sentences for people. Pure. Internal.".
+-moduledoc """
+The reasons for which calls fail, as sentences for people. Pure.
 
--export([text/1]).
+A server that refuses a request for lack of authorization gives its own reason in the header
+`WWW-Authenticate`, and in the body. The body may be a JSON-RPC error or one of OAuth.
+
+Sources: RFC 6750, section 3; RFC 9728, section 5.1.
+
+Internal.
+""".
+
+-export([text/1, refusal/1, refusal_text/1]).
+
+-export_type([refusal/0]).
+
+-doc """
+A server's refusal. `error`, `error_description` and `scopes` come from the challenge, `rpc` is the
+JSON-RPC error of the body. Texts of headers are cut to 512 bytes and are ASCII.
+""".
+-type refusal() :: #{
+    status := 401 | 403,
+    error => binary(),
+    error_description => binary(),
+    scopes => [binary(), ...],
+    resource_metadata => binary(),
+    rpc => #{code := integer(), message => binary(), data => erlmcp_json:json_term()}
+}.
+
+-define(TEXT_BYTES, 512).
+-define(SCOPES, 50).
+-define(LIMITS, #{message_bytes => 4096, depth => 16, members => 200}).
 
 -doc "Returns the sentence for `Reason`, without its full stop.".
 -spec text(erlmcp_client:reason()) -> binary().
@@ -62,8 +90,8 @@ sentence(stopped) ->
     "the client is not running".
 
 why(Text) when is_binary(Text) -> Text;
-why({http, _, _, _} = Response) -> [sentence(Response), refusal_text(Response)];
-why({insufficient_scope, _} = Why) -> refusal_text({unauthorized, Why});
+why({http, _, _, _} = Response) -> [sentence(Response), server_words(Response)];
+why({insufficient_scope, _} = Why) -> server_words({unauthorized, Why});
 why({host_not_allowed, Host, Why}) ->
     ["the login leads to the host ", Host, outside(Why), "; `allow_hosts` allows it"];
 why(Posix) when is_atom(Posix) ->
@@ -73,10 +101,10 @@ why(Posix) when is_atom(Posix) ->
     end;
 why(Term) -> io_lib:format("~0tp", [Term]).
 
-refusal_text(Reason) ->
+server_words(Reason) ->
     maybe
-        {ok, Refusal} ?= erlmcp_client_refusal:read(Reason),
-        [_ | _] = Words ?= erlmcp_client_refusal:words(Refusal),
+        {ok, Refusal} ?= refusal(Reason),
+        [_ | _] = Words ?= refusal_text(Refusal),
         [[": " || element(1, Reason) =:= http], Words]
     else
         _ -> ""
@@ -85,3 +113,65 @@ refusal_text(Reason) ->
 outside({other_origin, Issuer}) -> [", which is not of the origin of its issuer ", Issuer];
 outside({inner_address, Address}) ->
     [" (", Address, "), which lies further inside than the MCP server"].
+
+-doc "Returns the refusal in the reason of a failed call; `none` for any other reason.".
+-spec refusal(erlmcp_client:reason() | tuple()) -> {ok, refusal()} | none.
+refusal({unauthorized, {http, _, _, _} = Response}) ->
+    refusal(Response);
+refusal({unauthorized, {insufficient_scope, Scopes}}) ->
+    {ok, maps:merge(#{status => 403, error => ~"insufficient_scope"}, scopes(Scopes))};
+refusal({http, Status, Headers, Body}) when Status =:= 401; Status =:= 403 ->
+    Challenged = challenged(Headers),
+    {ok, (maps:merge(body(Body), Challenged))#{status => Status}};
+refusal(_) ->
+    none.
+
+challenged(#{~"www-authenticate" := Field}) ->
+    Schemes = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
+                         Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
+    %% The error stands in the challenge of the scheme that was used.
+    Params = lists:foldl(fun maps:merge/2, #{},
+                         Schemes ++ [One || #{~"error" := _} = One <- Schemes]),
+    maps:merge(texts(Params, [error, error_description, resource_metadata]),
+               scopes(erlmcp_oauth_scope:parse(maps:get(~"scope", Params, ~""))));
+challenged(_) ->
+    #{}.
+
+scopes([]) -> #{};
+scopes(Scopes) -> #{scopes => [part(Scope) || Scope <- lists:sublist(Scopes, ?SCOPES)]}.
+
+texts(Members, Names) ->
+    #{Name => part(Text) || Name <- Names, #{} <- [Members],
+                            {ok, Text} <- [maps:find(atom_to_binary(Name), Members)],
+                            is_binary(Text), Text =/= ~""}.
+
+part(Text) -> erlmcp_printable:part(Text, ?TEXT_BYTES).
+
+body(Body) ->
+    case erlmcp_json:decode(Body, ?LIMITS) of
+        {ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error}}
+          when is_integer(Code) ->
+            #{rpc => maps:merge(#{code => Code}, rpc(Error))};
+        {ok, #{~"error" := Name} = OAuth} when is_binary(Name) ->
+            texts(OAuth, [error, error_description]);
+        _ ->
+            #{}
+    end.
+
+rpc(Error) ->
+    maps:merge(#{message => Message || #{~"message" := Message} <- [Error], is_binary(Message)},
+               #{data => Data || #{~"data" := Data} <- [Error]}).
+
+-doc """
+Returns the text of a refusal: its error, the server's description, and the scopes that it requires.
+The text is empty if the server gave none of them.
+""".
+-spec refusal_text(refusal()) -> unicode:chardata().
+refusal_text(Refusal) ->
+    Error = [Name || #{error := Name} <- [Refusal]],
+    Descriptions = [Text || #{error_description := Text} <- [Refusal]],
+    Message = [Text || #{rpc := #{message := Text}} <- [Refusal],
+                       not lists:member(part(Text), Descriptions)],
+    Scopes = [["scope: ", lists:join($\s, Names)] || #{scopes := Names} <- [Refusal]],
+    About = [lists:join("; ", Parts) || [_ | _] = Parts <- [Descriptions ++ Message ++ Scopes]],
+    lists:join(": ", Error ++ About).

@@ -22,7 +22,7 @@ Internal.
 %% Origins that are remembered.
 -define(ORIGINS, 1000).
 
--doc "Negotiates with the server of `Client`, and returns what is known of the server then.".
+-doc "Negotiates with the server of `Client`, and returns the outcome for all calls.".
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
     {ok, erlmcp_client_connection:live()} | {error, term()}.

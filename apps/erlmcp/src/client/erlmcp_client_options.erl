@@ -1,12 +1,12 @@
 -module(erlmcp_client_options).
 -moduledoc """
-The options of a client as data: the values that each may have, and the defaults. A transport checks
-its own options.
+The target and the options of a client, as data. They say which channel leads to the server, which
+values an option may have, and which it has by default. A transport checks its own options.
 
 Internal.
 """.
 
--export([check/4, defaults/0, limits/0]).
+-export([settings/1, place/1, label/2, defaults/0, limits/0]).
 
 -export_type([settings/0, rules/0, limits/0]).
 
@@ -31,31 +31,22 @@ server. With `line`, a connection is a session, and an older server may not answ
     limits := limits()
 }.
 
--doc "Returns every numeric option with its default and its meaning.".
--spec defaults() -> [{atom(), Default :: pos_integer(), What :: binary()}].
-defaults() ->
-    [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
-     {max_timeout, 600_000, ~"milliseconds of a call, however much progress it makes"},
-     {connect_timeout, 10_000, ~"milliseconds to establish a connection"},
-     {input_timeout, 600_000, ~"milliseconds for an answer to a question of the server"},
-     {calls, 1_000, ~"calls that run at once"},
-     {subscriptions, 100, ~"subscriptions at once"}].
-
--doc "Returns every limit on data from a server, with its default and its meaning.".
--spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
-limits() ->
-    [{message_bytes, 4_194_304, ~"bytes of one message from a server"},
-     {depth, 64, ~"nesting of a message's JSON"},
-     {members, 100_000, ~"object members in a message's JSON"},
-     {pages, 1_000, ~"pages of one list"},
-     {list_bytes, 16_777_216, ~"bytes of all pages of a list"},
-     {call_heap_bytes, 50_331_648, ~"bytes of heap that a call may use"}].
-
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
--doc "Checks the options of a client, and returns its settings or the first option that is wrong.".
--spec check(rules(), Transport :: module(), Target :: term(), erlmcp_client:options()) ->
+-doc "Checks the options of a target, and returns the settings of a client of this server.".
+-spec settings(erlmcp_client:target()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+settings({http, Url, Options}) ->
+    check(http, erlmcp_httpc_channel, Url, Options);
+settings({stdio, Command, Options}) ->
+    check(line, erlmcp_stdio_channel, {stdio, Command}, Options);
+settings({tcp, Host, Port, Options}) ->
+    check(line, erlmcp_tcp_channel, {tcp, Host, Port}, Options);
+settings({server, Server, Options}) ->
+    check(line, erlmcp_memory_channel, {server, Server}, Options);
+settings(_) ->
+    {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
+
 check(Rules, Transport, Target, Options) when is_map(Options) ->
     Own = [name, version, title, era, inputs, capabilities, tasks, log_level, cache, limits
            | [Name || {Name, _, _} <- defaults()]],
@@ -161,3 +152,50 @@ is_json_object(Value) ->
     catch
         error:_ -> false
     end.
+
+-doc "Returns the target without its options, which may hold secrets.".
+-spec place(erlmcp_client:target()) -> tuple().
+place(Target) ->
+    erlang:delete_element(tuple_size(Target), Target).
+
+-doc """
+Returns the kind of a channel and where its server is, for labels: host and port, or a program's
+name. Paths and arguments may have secrets.
+""".
+-spec label(Channel :: module(), Target :: term()) -> [term()].
+label(erlmcp_httpc_channel, Url) ->
+    case erlmcp_httpc_target:parse(Url) of
+        {ok, Parts} ->
+            {Scheme, Host, Port} = erlmcp_httpc_target:origin(Parts),
+            [Scheme, {Host, Port}];
+        error ->
+            [http]
+    end;
+label(erlmcp_stdio_channel, {stdio, [Program | _]}) ->
+    [stdio, filename:basename(Program)];
+label(erlmcp_stdio_channel, {stdio, Program}) ->
+    [stdio, filename:basename(Program)];
+label(erlmcp_tcp_channel, {tcp, Host, Port}) ->
+    [tcp, {Host, Port}];
+label(erlmcp_memory_channel, {server, Server}) ->
+    [memory, Server].
+
+-doc "Returns every numeric option with its default and its meaning.".
+-spec defaults() -> [{atom(), Default :: pos_integer(), What :: binary()}].
+defaults() ->
+    [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
+     {max_timeout, 600_000, ~"milliseconds of a call, however much progress it makes"},
+     {connect_timeout, 10_000, ~"milliseconds to establish a connection"},
+     {input_timeout, 600_000, ~"milliseconds for an answer to a question of the server"},
+     {calls, 1_000, ~"calls that run at once"},
+     {subscriptions, 100, ~"subscriptions at once"}].
+
+-doc "Returns every limit on data from a server, with its default and its meaning.".
+-spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
+limits() ->
+    [{message_bytes, 4_194_304, ~"bytes of one message from a server"},
+     {depth, 64, ~"nesting of a message's JSON"},
+     {members, 100_000, ~"object members in a message's JSON"},
+     {pages, 1_000, ~"pages of one list"},
+     {list_bytes, 16_777_216, ~"bytes of all pages of a list"},
+     {call_heap_bytes, 50_331_648, ~"bytes of heap that a call may use"}].

@@ -1,17 +1,24 @@
 -module(erlmcp_client_subscriptions).
 -moduledoc """
-The subscriptions of a client's users, kept by the client's process. In 2026-07-28 each subscription
-has a stream of its own (`m:erlmcp_client_listen`). In a session all share the messages of the
-server. Their resources are counted there, so that the server is asked to watch each of them once.
+The subscriptions of a client's users, kept by the client's process, and the streams that serve
+them.
 
-Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
+In 2026-07-28 each subscription has a stream of its own. In a session all share the messages of the
+server. Their resources are counted there, so that the server is asked to watch each of them once.
+On HTTP, the messages of a session that belong to no call come on its GET stream, which a server
+need not offer. The requests among them are answered by the stream's process.
+
+Each stream has a process, linked to the client's. The process opens its stream again with a growing
+pause when it ends.
+
+Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions",
+"Transports / Listening for Messages from the Server".
 
 Internal.
 """.
 
 -export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/2, restart/2]).
 -export([end_all/2, notify_all/3, answer/3, subscribed/3, stream_event/3, is_opening/1]).
--export([event/2, deliver/3]).
 
 -export_type([subscriptions/0]).
 
@@ -20,7 +27,8 @@ Internal.
     filter :: erlmcp_client:filter(),
     %% The process that serves it: its own stream's, or one that asks the server to watch resources.
     worker :: undefined | pid(),
-    asked = false :: boolean()
+    %% Whether the server has been asked, and the subscriber does not know yet.
+    ready = false :: boolean()
 }).
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
@@ -28,6 +36,22 @@ Internal.
     stream = none :: none | {opening | open, pid()},
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
+
+%% The state of a stream's process.
+-record(stream, {
+    client :: erlmcp_client_connection:client(),
+    live :: erlmcp_client_connection:live(),
+    %% The subscription that the stream serves; none for a session's stream.
+    subscription = none :: none | {reference(), pid(), erlmcp_client:filter()},
+    %% The request of a subscription, and whether the server has acknowledged it.
+    id = none :: none | integer(),
+    acknowledged = false :: boolean(),
+    questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
+    pause = erlmcp_client_backoff:first_ms() :: pos_integer()
+}).
+
+%% Milliseconds until the server must have begun to answer, or have acknowledged a subscription.
+-define(OPEN, 30_000).
 
 -opaque subscriptions() :: #subscriptions{}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
@@ -79,7 +103,7 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
                 all = All#{Reference => Subscription}})}
     end.
 
-%% Before the server is known there is nothing to begin; `renewed/2` follows.
+%% Before the server is known there is nothing to begin; `restart/2` follows.
 start(_, Subscription, {_, undefined}) ->
     Subscription;
 start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
@@ -88,10 +112,9 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
-            spawn_link(fun() ->
-                ok = erlmcp_label:set([erlmcp_client_listen, Pid]),
-                erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live)
-            end);
+            start_stream([erlmcp_client_subscription, Pid],
+                         #stream{client = Client, live = Live,
+                                 subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
             spawn_link(fun() ->
@@ -101,7 +124,7 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
         {session, _} ->
             undefined
     end,
-    Subscription#subscription{worker = Worker, asked = Worker =:= undefined}.
+    Subscription#subscription{worker = Worker, ready = Worker =:= undefined}.
 
 watch([], _, _, _) ->
     ok;
@@ -115,14 +138,14 @@ watch([Uri | Uris], Method, Client, Live) ->
 -spec remove(reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
     case maps:take(Reference, All) of
-        {#subscription{worker = Worker, filter = Filter}, Left} ->
+        {#subscription{worker = Worker, filter = Filter}, Others} ->
             _ = demonitor(Reference, [flush]),
             ok = end_worker(Worker),
-            ok = unwatch(maps:get(resources, Filter, []), Left, Server),
-            Subscriptions#subscriptions{all = Left};
+            ok = unwatch(maps:get(resources, Filter, []), Others, Server),
+            Subscriptions#subscriptions{all = Others};
         error ->
             case erlmcp_client_questions:ended(Reference, Questions) of
-                {ok, Left} -> Subscriptions#subscriptions{questions = Left};
+                {ok, Next} -> Subscriptions#subscriptions{questions = Next};
                 other -> Subscriptions
             end
     end.
@@ -177,20 +200,20 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         start(Reference, Subscription#subscription{asked = false}, Server)
+                         start(Reference, Subscription#subscription{ready = false}, Server)
                      end, All),
-    announced(Subscriptions#subscriptions{all = Again, stream = opened(Server)}).
+    announced(Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
 
-opened({#{settings := #{rules := http}} = Client,
-        #{revision := Revision, generation := 0} = Live}) ->
+session_stream({#{settings := #{rules := http}} = Client,
+                #{revision := Revision, generation := 0} = Live}) ->
     case erlmcp_revision:era(Revision) of
-        session -> {opening, spawn_link(fun() ->
-            ok = erlmcp_label:set([erlmcp_client_stream]),
-            erlmcp_client_stream:run(Client, Live)
-        end)};
-        stateless -> none
+        session ->
+            {opening, start_stream([erlmcp_client_stream],
+                                   #stream{client = Client, live = Live})};
+        stateless ->
+            none
     end;
-opened(_) ->
+session_stream(_) ->
     none.
 
 -doc "Takes the outcome of asking a session's server to watch resources.".
@@ -200,7 +223,7 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
         [Reference] when Outcome =:= ok ->
             #{Reference := Subscription} = All,
             announced(Subscriptions#subscriptions{
-                all = All#{Reference := Subscription#subscription{asked = true}}});
+                all = All#{Reference := Subscription#subscription{ready = true}}});
         [Reference] ->
             {error, Reason} = Outcome,
             #{Reference := #subscription{pid = Pid}} = All,
@@ -235,9 +258,9 @@ announced(#subscriptions{stream = {opening, _}} = Subscriptions) ->
     Subscriptions;
 announced(#subscriptions{all = All} = Subscriptions) ->
     Subscriptions#subscriptions{all = maps:map(
-        fun(Reference, #subscription{pid = Pid, asked = true} = Subscription) ->
+        fun(Reference, #subscription{pid = Pid, ready = true} = Subscription) ->
                 _ = deliver(Pid, Reference, subscribed),
-                Subscription#subscription{asked = false};
+                Subscription#subscription{ready = false};
            (_, Subscription) ->
                 Subscription
         end, All)}.
@@ -255,8 +278,7 @@ notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
--doc "Returns the event of a notification; `none` if subscribers are not told of its method.".
--spec event(Method :: binary(), Params :: map()) -> erlmcp_client:event() | none.
+%% The event of a notification, if subscribers are told of its method.
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
@@ -271,8 +293,7 @@ wants({log, _}, Filter) -> maps:get(logs, Filter, false);
 wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
--doc "Sends a subscriber an event, or ends the subscription if its process does not read.".
--spec deliver(pid(), reference(), erlmcp_client:event()) -> ok | cut.
+%% A subscription is ended (`cut`) if its process does not read.
 deliver(Pid, Reference, Event) ->
     case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
         ok ->
@@ -287,5 +308,168 @@ deliver(Pid, Reference, Event) ->
              {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
              subscriptions()) -> subscriptions().
 answer(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
-    Asked = erlmcp_client_questions:ask(Request, Server, Questions),
-    Subscriptions#subscriptions{questions = Asked}.
+    Subscriptions#subscriptions{
+        questions = erlmcp_client_questions:ask(Request, Server, Questions)}.
+
+%% The exit signal of the client's process ends a stream's process; the server sees the end of the
+%% stream then.
+start_stream(Label, Stream) ->
+    spawn_link(fun() ->
+        process_flag(trap_exit, true),
+        ok = erlmcp_label:set(Label),
+        open(Stream)
+    end).
+
+open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
+    {Id, Outgoing} = outgoing(Stream),
+    Deadline = erlang:monotonic_time(millisecond) + ?OPEN,
+    case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
+        {ok, Exchange} -> receiving(Exchange, Stream#stream{id = Id, acknowledged = false});
+        {error, Reason} -> failed(Reason, Stream)
+    end.
+
+outgoing(#stream{subscription = none, live = #{session := Session, revision := Revision}}) ->
+    {none, #{message => [], session => Session, resumes => true,
+             headers => erlmcp_request_header:version(Revision)}};
+outgoing(#stream{subscription = {_, _, Filter}, client = Client, live = Live}) ->
+    #{ids := Ids, identity := Identity} = Client,
+    #{revision := Revision, generation := Generation} = Live,
+    Id = atomics:add_get(Ids, 1, 1),
+    {Message, Headers} = erlmcp_client_request:request(
+        Id, {~"subscriptions/listen", #{~"notifications" => wire(Filter)}}, #{},
+        {Revision, Identity}),
+    {Id, #{message => Message, headers => Headers, session => none, generation => Generation}}.
+
+wire(Filter) ->
+    maps:from_list([{Name, true} || {Key, Name} <- [{tools_changed, ~"toolsListChanged"},
+                                                    {prompts_changed, ~"promptsListChanged"},
+                                                    {resources_changed, ~"resourcesListChanged"}],
+                                    maps:get(Key, Filter, false)]
+                   ++ [{~"resourceSubscriptions", Uris} || #{resources := Uris} <- [Filter]]).
+
+receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
+    #{channel := {Transport, _}} = Client,
+    receive
+        {'EXIT', _, _} ->
+            leave(Exchange, Stream);
+        {'DOWN', Monitor, process, _, _} = Message ->
+            case erlmcp_client_questions:ended(Monitor, Questions) of
+                {ok, Next} -> receiving(Exchange, Stream#stream{questions = Next});
+                other -> received(Transport:received(Message, Exchange), Exchange, Stream)
+            end;
+        Message ->
+            received(Transport:received(Message, Exchange), Exchange, Stream)
+    after silence(Stream) ->
+        ok = leave(Exchange, Stream),
+        again(Stream)
+    end.
+
+silence(#stream{id = Id, acknowledged = false}) when Id =/= none -> ?OPEN;
+silence(_) -> infinity.
+
+%% On a channel where aborting the exchange does not close a stream, a notification tells the
+%% server.
+leave(Exchange, #stream{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
+    case Transport:abort(Exchange) of
+        false when Id =/= none ->
+            Params = #{~"requestId" => Id},
+            _ = spawn(fun() ->
+                erlmcp_client_exchange:tell(~"notifications/cancelled", Params, Client, Live)
+            end),
+            ok;
+        _ ->
+            ok
+    end.
+
+received(other, Exchange, Stream) -> receiving(Exchange, Stream);
+received({Events, Exchange}, _, Stream) -> events(Events, Exchange, Stream).
+
+events([], Exchange, Stream) ->
+    receiving(Exchange, Stream);
+events([{failed, Reason} | _], _, Stream) ->
+    failed(Reason, Stream);
+events([Event | Events], Exchange, #stream{subscription = none} = Stream) ->
+    events(Events, Exchange, session_event(Event, Stream));
+events([Event | Events], Exchange, Stream) ->
+    case subscription_event(Event, Stream) of
+        {ok, Next} ->
+            events(Events, Exchange, Next);
+        again ->
+            again(Stream);
+        {over, Reason} ->
+            _ = deliver_own({ended, Reason}, Stream),
+            unsubscribe(Stream);
+        cut ->
+            ok = unsubscribe(Stream),
+            leave(Exchange, Stream)
+    end.
+
+session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
+    Peer ! {stream, self(), open},
+    Stream#stream{pause = erlmcp_client_backoff:first_ms()};
+session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
+    ok = erlmcp_client_connection:notify(Client, Method, Params),
+    Stream;
+session_event({message, {request, _, _, _} = Request}, Stream) ->
+    #stream{client = Client, live = Live, questions = Questions} = Stream,
+    Stream#stream{questions = erlmcp_client_questions:ask(Request, {Client, Live}, Questions)};
+session_event(_, Stream) ->
+    Stream.
+
+subscription_event(
+    {message, {notification, ~"notifications/subscriptions/acknowledged", _}}, Stream) ->
+    delivered(subscribed, Stream#stream{acknowledged = true,
+                                        pause = erlmcp_client_backoff:first_ms()});
+subscription_event({message, {notification, Method, Params}}, Stream) ->
+    #stream{client = #{cache := Cache}} = Stream,
+    ok = erlmcp_client_cache:changed(Method, Params, Cache),
+    case event(Method, Params) of
+        none -> {ok, Stream};
+        Event -> delivered(Event, Stream)
+    end;
+%% The server has no subscriptions.
+subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, _) ->
+    {over, {rpc, Error}};
+subscription_event({message, {response, _, _}}, _) ->
+    again;
+subscription_event(_, Stream) ->
+    {ok, Stream}.
+
+delivered(Event, Stream) ->
+    case deliver_own(Event, Stream) of
+        ok -> {ok, Stream};
+        cut -> cut
+    end.
+
+deliver_own(Event, #stream{subscription = {Reference, Pid, _}}) ->
+    deliver(Pid, Reference, Event).
+
+unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
+    erlmcp_client_connection:unsubscribe(Client, Reference).
+
+%% These 4xx pass by themselves: too slow, too many, and an earlier stream that is still open.
+failed({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
+    Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
+->
+    Peer ! {stream, self(), refused},
+    ok;
+%% A server without sessions and without a stream gives the same answer as one that has forgotten
+%% the session.
+failed(session_lost, #stream{subscription = none, live = #{session := none}} = Stream) ->
+    #stream{client = #{peer := Peer}} = Stream,
+    Peer ! {stream, self(), refused},
+    ok;
+failed(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
+    _ = erlmcp_client_connection:renegotiate(Client, Live,
+                                             erlang:monotonic_time(millisecond) + ?OPEN),
+    again(Stream);
+failed(_, Stream) ->
+    again(Stream).
+
+%% The server may be down for long, hence the jitter: its clients do not all return at once.
+again(#stream{pause = Pause} = Stream) ->
+    receive
+        {'EXIT', _, _} -> ok
+    after erlmcp_client_backoff:with_jitter(Pause) ->
+        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
+    end.

@@ -68,18 +68,18 @@ find(Peer) ->
         error:badarg -> {error, stopped}
     end.
 
--doc "Returns what is known of a client's server; `none` before and between negotiations.".
+-doc "Returns the outcome of a client's last negotiation; `none` before and between negotiations.".
 -spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.
 live(Peer) ->
     ets:lookup_element(?MODULE, Peer, 3, stopped).
 
--doc "Publishes a client or a pool, whose server is not known yet.".
+-doc "Publishes a client or a pool, which has negotiated with no server yet.".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
     true = ets:insert(?MODULE, {Pid, Client, none}),
     ok.
 
--doc "Publishes what is known of a client's server.".
+-doc "Publishes the outcome of a negotiation with a client's server, or withdraws it (`none`).".
 -spec publish_live(pid(), erlmcp_client_connection:live() | none) -> ok.
 publish_live(Peer, Live) ->
     true = ets:update_element(?MODULE, Peer, {3, Live}),

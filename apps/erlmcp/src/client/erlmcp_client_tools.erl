@@ -46,10 +46,10 @@ is_learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
     end.
 
 %% Calls learn at the same time: only rows that were really taken out and put in are counted.
-remember(Known, Table) ->
-    Name = element(1, Known),
-    Size = erlang:external_size(Known),
-    Row = erlang:append_element(erlmcp_client_mailbox:own(Known), Size),
+remember(Tool, Table) ->
+    Name = element(1, Tool),
+    Size = erlang:external_size(Tool),
+    Row = erlang:append_element(erlmcp_client_mailbox:own(Tool), Size),
     case ets:lookup(Table, Name) of
         [Row] ->
             ok;
@@ -78,7 +78,7 @@ declarations(Name, Table) ->
 is_task(#{~"execution" := #{~"taskSupport" := ~"required"}}) -> true;
 is_task(_) -> false.
 
--doc "Returns `true` if a tool of a session is known to require being called as a task.".
+-doc "Returns `true` if a tool of a session requires being called as a task.".
 -spec is_task(Name :: binary(), ets:table()) -> boolean().
 is_task(Name, Table) ->
     ets:lookup_element(Table, Name, 4, false).

@@ -1,10 +1,12 @@
 -module(erlmcp_oauth_client_authentication).
 -moduledoc """
-How a client of an authorization server says who it is, as it is registered there: by its id alone,
-by a secret, or by an assertion that its own key signs. A client of MCP does so at the token
-endpoint, and a server where it asks about tokens. It runs in the process that asks.
+The authentication of a client at an authorization server, as it is registered there: by its id
+alone, by a secret, or by an assertion. An assertion is a JWT that the client's own key signs
+(`private_key_jwt`). A client of MCP authenticates itself at the token endpoint, and a server where
+it asks about tokens.
 
-Source: OAuth 2.1 (draft 13), section 2.4; RFC 7523, section 2.2.
+Sources: OAuth 2.1 (draft 13), section 2.4; RFC 7523, sections 2.2 and 3; RFC 7518 and RFC 8037 for
+the algorithms.
 
 Internal.
 """.
@@ -20,10 +22,23 @@ Internal.
     client_secret => binary() | fun(() -> {ok, binary()} | {error, term()}),
     atom() => term()
 }.
--doc "Why there is no assertion, or no secret.".
--type reason() :: {assertion, term()} | {secret, term()}.
+-doc """
+The reason for which a client cannot authenticate itself: it has no assertion, or the fun of a
+secret has returned an error.
 
--doc "Posts a form as this client, and returns the answer.".
+- `no_key`: the text has no private key, or a malformed one.
+- `encrypted_key`: the key is encrypted.
+- `{unsupported_algorithm, Algorithm}`: the algorithm is not one of the four.
+- `{wrong_key, Algorithm}`: the algorithm requires another kind of key, or a longer one.
+""".
+-type reason() ::
+    {assertion, no_key | encrypted_key | {unsupported_algorithm, binary()} | {wrong_key, binary()}}
+    | {secret, term()}.
+
+%% Seconds that an assertion is valid.
+-define(SECONDS, 60).
+
+-doc "Posts a form with this client's authentication, and returns the answer.".
 -spec post(Url :: binary(), [{binary(), binary()}], client(),
            #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->
     {ok, erlmcp_fetch:answer()} | {error, erlmcp_fetch:reason() | reason()}.
@@ -34,8 +49,16 @@ post(Url, Form, Client, #{fetch := Fetch, settings := Settings}) ->
     end.
 
 -doc """
-Returns the headers and the parameters that authenticate a client. `Settings` has the `key` and the
-`algorithm` of one with `private_key_jwt`, whose assertion is for `Audience`.
+Returns the headers and the parameters that authenticate a client. For `private_key_jwt` the
+settings have two members more:
+
+- `key`: a PEM text whose first private key signs: PKCS#8, or the older forms of EC and RSA, not
+  encrypted. It may come from a fun.
+- `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2048 bits or more) or `EdDSA`
+  (Ed25519).
+
+The assertion is for `Audience`: the issuer or the token endpoint, as the server requires. Each has
+an id of its own, so it serves once.
 """.
 -spec authenticate(client(), Audience :: binary(), Settings :: map()) ->
     {ok, [{binary(), iodata()}], [{binary(), binary()}]} | {error, reason()}.
@@ -56,18 +79,11 @@ authenticate(#{auth := private_key_jwt, client_id := Id}, Audience, Settings) ->
     #{key := Key, algorithm := Algorithm} = Settings,
     maybe
         {ok, Pem} ?= revealed(Key),
-        {ok, Jwt} ?= asserted(#{client_id => Id, audience => Audience, key => Pem,
-                                algorithm => Algorithm}),
+        {ok, Jwt} ?= assertion(Id, Audience, Pem, Algorithm),
         {ok, [], [{~"client_id", Id},
                   {~"client_assertion_type",
                    ~"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
                   {~"client_assertion", Jwt}]}
-    end.
-
-asserted(Options) ->
-    case erlmcp_oauth_assertion:client(Options) of
-        {ok, Jwt} -> {ok, Jwt};
-        {error, Reason} -> {error, {assertion, Reason}}
     end.
 
 revealed(Secret) when is_binary(Secret) -> {ok, Secret};
@@ -76,3 +92,66 @@ revealed(Secret) ->
         {ok, Text} when is_binary(Text) -> {ok, Text};
         {error, Reason} -> {error, {secret, Reason}}
     end.
+
+assertion(Id, Audience, Pem, Algorithm) ->
+    maybe
+        ok ?= supported(Algorithm),
+        {ok, Key} ?= key(Pem),
+        ok ?= fits(Algorithm, Key),
+        Now = erlang:system_time(second),
+        Payload = #{
+            ~"iss" => Id,
+            ~"sub" => Id,
+            ~"aud" => Audience,
+            ~"iat" => Now,
+            ~"exp" => Now + ?SECONDS,
+            ~"jti" => erlmcp_base64url:encode(crypto:strong_rand_bytes(16))
+        },
+        {ok, sign(Key, #{~"alg" => Algorithm, ~"typ" => ~"JWT"}, Payload)}
+    else
+        {error, Reason} -> {error, {assertion, Reason}}
+    end.
+
+supported(Algorithm) ->
+    case lists:member(Algorithm, [~"ES256", ~"RS256", ~"PS256", ~"EdDSA"]) of
+        true -> ok;
+        false -> {error, {unsupported_algorithm, Algorithm}}
+    end.
+
+%% Other entries may stand before the key, such as the parameters of its curve.
+key(Pem) ->
+    Private = ['PrivateKeyInfo', 'ECPrivateKey', 'RSAPrivateKey'],
+    case [Entry || {Type, _, _} = Entry <- entries(Pem), lists:member(Type, Private)] of
+        [{_, _, not_encrypted} = Entry | _] -> read(public_key:pem_encode([Entry]));
+        [_ | _] -> {error, encrypted_key};
+        [] -> {error, no_key}
+    end.
+
+%% The reason of a crash here would contain the key, so it is dropped.
+entries(Pem) ->
+    try
+        public_key:pem_decode(Pem)
+    catch
+        _:_ -> []
+    end.
+
+read(Pem) ->
+    try jose_jwk:from_pem(Pem) of
+        Key when is_tuple(Key) ->
+            {_, #{~"kty" := _} = Map} = jose_jwk:to_public_map(Key),
+            {ok, {Key, Map}};
+        _ ->
+            {error, no_key}
+    catch
+        _:_ -> {error, no_key}
+    end.
+
+fits(Algorithm, {_, Map}) ->
+    case erlmcp_jwk:fits(Algorithm, Map) of
+        true -> ok;
+        false -> {error, {wrong_key, Algorithm}}
+    end.
+
+sign({Key, _}, Header, Payload) ->
+    {_, Jwt} = jose_jws:compact(jose_jwt:sign(Key, Header, Payload)),
+    Jwt.

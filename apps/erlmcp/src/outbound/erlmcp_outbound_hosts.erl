@@ -181,9 +181,10 @@ outside(_, Url, Issuer, Hosts) ->
 
 ask_user(#{host := Host, why := {Kind, _} = Why} = Question,
          #{allow := Allow, consents := Consents, learned := Learned}) ->
-    Known = ets:member(Consents, {Host, inner_address}) orelse ets:member(Consents, {Host, Kind}),
-    case Known orelse is_allowed(Question, Allow) of
-        true when Known ->
+    HasConsent = lists:any(fun(Which) -> ets:member(Consents, {Host, Which}) end,
+                           [inner_address, Kind]),
+    case HasConsent orelse is_allowed(Question, Allow) of
+        true when HasConsent ->
             ok;
         true ->
             true = ets:insert(Consents, {{Host, Kind}}),

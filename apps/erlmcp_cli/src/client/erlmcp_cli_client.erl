@@ -87,7 +87,7 @@ outcome({usage, Sentence}, _) ->
 outcome({error, Reason}, Parsed) ->
     ok = erlmcp_cli_terminal:clear(),
     ok = erlmcp_cli_stderr:show_last(),
-    complain(erlmcp_client_refusal:read(Reason), Reason, Parsed),
+    complain(erlmcp_client_error:refusal(Reason), Reason, Parsed),
     erlmcp_cli_exit:outcome(Reason);
 outcome(Outcome, _) ->
     Outcome.

@@ -187,10 +187,10 @@ Returns a sentence about a request that a server refused for lack of authorizati
 server, and a possible remedy. `Login` is the login that was used: an earlier one (`before`), one of
 this command (`now`), or none.
 """.
--spec refused(Server :: unicode:chardata(), erlmcp_client_refusal:refusal(),
+-spec refused(Server :: unicode:chardata(), erlmcp_client_error:refusal(),
               Login :: none | before | now) -> unicode:chardata().
 refused(Server, #{status := Status} = Refusal, Login) ->
-    Words = unicode:characters_to_binary(erlmcp_client_refusal:words(Refusal)),
+    Words = unicode:characters_to_binary(erlmcp_client_error:refusal_text(Refusal)),
     [Server, ": HTTP ", integer_to_list(Status), ": not authorized",
      [[": ", one_line(Words)] || Words =/= ~""], remedy(Refusal, Login)].
 
@@ -200,7 +200,7 @@ remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token ma
 remedy(_, _) -> "; --login or --token may help".
 
 -doc "Returns the same for machines, with the names of RFC 6750; `rpc` is the JSON-RPC error.".
--spec refused_json(erlmcp_client_refusal:refusal()) -> json:encode_value().
+-spec refused_json(erlmcp_client_error:refusal()) -> json:encode_value().
 refused_json(Refusal) ->
     Scope = #{scope => iolist_to_binary(lists:join($\s, Scopes))
               || #{scopes := Scopes} <- [Refusal]},

@@ -8,7 +8,6 @@ Internal.
 """.
 
 -export([check/1, run/3, start/4, cancel/2]).
--export([sweep/1, stop_all/1]).
 
 %% Initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
@@ -52,7 +51,7 @@ run(Operation, #{calls := Calls} = Client, Options) ->
     {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
         Watch = erlmcp_client_exchange:watch(Options#{caller => monitor(process, Caller)}, Client),
         Outcome = outcome(Operation, Client, Options, Watch, none),
-        _ = has_left(Calls),
+        _ = erlmcp_client_calls:remove_own(Calls),
         Outcome
     end, bounds(Client)),
     receive
@@ -73,14 +72,14 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
             erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
         end
     end,
-    Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
+    Reporting = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
         try
             Ends = #{caller => monitor(process, Receiver), cancel => Reference},
-            Watch = erlmcp_client_exchange:watch(maps:merge(Told, Ends), Client),
-            outcome(Operation, Client, Told, Watch, To)
+            Watch = erlmcp_client_exchange:watch(maps:merge(Reporting, Ends), Client),
+            outcome(Operation, Client, Reporting, Watch, To)
         of
             Outcome -> ended(Outcome, To, Calls)
         catch
@@ -90,21 +89,19 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
         end
     end, bounds(Client)),
     %% From here on the call can be cancelled.
-    try ets:insert(Calls, {Pid, To}) of
-        true ->
+    ok = case erlmcp_client_calls:add(Pid, To, Calls) of
+        ok ->
             Pid ! {go, Reference},
-            ok
-    catch
-        %% The table ends with its client.
-        error:badarg ->
+            ok;
+        stopped ->
             exit(Pid, kill),
-            tell(To, {error, stopped})
+            erlmcp_client_calls:report(To, {error, stopped})
     end,
     Reference.
 
 ended(Outcome, To, Calls) ->
-    case has_left(Calls) of
-        true -> tell(To, Outcome);
+    case erlmcp_client_calls:remove_own(Calls) of
+        true -> erlmcp_client_calls:report(To, Outcome);
         false -> ok
     end.
 
@@ -127,60 +124,22 @@ died(Reason) -> {crashed, Reason}.
 -doc "Cancels a call that `start/4` started. Its outcome is then `{error, cancelled}`.".
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
-    try ets:match(Calls, {'$1', {'_', Reference}}) of
-        Found -> lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end, Found)
-    catch
-        error:badarg -> ok
-    end.
+    erlmcp_client_calls:cancel(Reference, Calls).
 
-%% The table of running calls bounds their number, and finds those that were killed.
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
-    try
-        true = ets:insert(Calls, {self(), To}),
-        ets:info(Calls, size)
-    of
-        Running when Running > Limit ->
-            {error, {overload, Limit}};
-        _ ->
-            try
-                erlmcp_client_requests:outcome(Operation, Client, Options, Watch)
-            catch
-                throw:cancelled -> {error, cancelled}
+    case erlmcp_client_calls:add(self(), To, Calls) of
+        stopped ->
+            {error, stopped};
+        ok ->
+            case erlmcp_client_calls:count(Calls) > Limit of
+                true -> {error, {overload, Limit}};
+                false -> performed(Operation, Client, Options, Watch)
             end
-    catch
-        error:badarg -> {error, stopped}
     end.
 
-%% True for the process that takes the row of the call, which alone reports its outcome.
-has_left(Calls) ->
+performed(Operation, Client, Options, Watch) ->
     try
-        ets:take(Calls, self()) =/= []
+        erlmcp_client_requests:outcome(Operation, Client, Options, Watch)
     catch
-        %% An orderly stop of the client sends its exit signal before the table goes.
-        error:badarg -> receive after 0 -> true end
+        throw:cancelled -> {error, cancelled}
     end.
-
--doc "Reports the end of calls that were killed to their receivers.".
--spec sweep(ets:tid()) -> ok.
-sweep(Calls) ->
-    Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
-    lists:foreach(fun({Pid, To}) ->
-                      case ets:take(Calls, Pid) of
-                          [_] -> tell(To, {error, {too_large, heap}});
-                          [] -> ok
-                      end
-                  end, Dead).
-
--doc "Ends all calls of a client that is being stopped.".
--spec stop_all(ets:tid()) -> ok.
-stop_all(Calls) ->
-    lists:foreach(fun({Pid, To}) ->
-                      Told = ets:take(Calls, Pid),
-                      exit(Pid, shutdown),
-                      [ok = tell(To, {error, stopped}) || _ <- Told]
-                  end, ets:tab2list(Calls)).
-
-tell(none, _) -> ok;
-tell({Receiver, Reference}, Outcome) ->
-    Receiver ! {erlmcp, Reference, Outcome},
-    ok.

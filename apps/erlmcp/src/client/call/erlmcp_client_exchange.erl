@@ -48,7 +48,8 @@ with the reference `cancel`.
     %% and the deadline at that time.
     questions = [] :: [reference()],
     paused = none :: none | {Since :: integer(), Deadline :: integer()},
-    asked = 0 :: non_neg_integer()
+    %% Questions that the server has asked in this call.
+    question_count = 0 :: non_neg_integer()
 }).
 
 -doc "Returns the bounds that the options of a call set, from now on.".
@@ -100,9 +101,9 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
                watch = #{deadline := Deadline} = Watch} = Attempt) ->
     Caller = maps:get(caller, Watch, none),
     Cancel = maps:get(cancel, Watch, none),
-    Left = Deadline - erlmcp_clock:now_ms(),
+    Remaining = Deadline - erlmcp_clock:now_ms(),
     receive
-        _ when Left < -?LATE ->
+        _ when Remaining < -?LATE ->
             timed_out(Attempt);
         {'DOWN', Caller, process, _, _} ->
             give_up(Attempt, ~"the caller is gone"),
@@ -117,7 +118,7 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
             end;
         Message ->
             happened(Transport:received(Message, Exchange), Attempt)
-    after max(0, Left) ->
+    after max(0, Remaining) ->
         timed_out(Attempt)
     end.
 
@@ -178,13 +179,13 @@ message({notification, ~"notifications/message", Params}, #attempt{watch = #{log
 message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
     ok = erlmcp_client_connection:notify(Client, Method, Params),
     {ok, Attempt};
-message({request, _, _, _}, #attempt{asked = ?QUESTIONS}) ->
+message({request, _, _, _}, #attempt{question_count = ?QUESTIONS}) ->
     {error, {protocol, ~"the server asks more in one call than 100 requests"}};
-message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open} = Attempt) ->
-    #attempt{client = Client, live = Live} = Attempt,
-    Monitor = erlmcp_client_question:start({request, Id, Method, Params}, Client, Live),
-    Next = Attempt#attempt{asked = Asked + 1},
-    case erlmcp_client_inputs:is_asked(Method, Client) of
+message({request, Id, Method, Params}, #attempt{questions = Open} = Attempt) ->
+    #attempt{client = Client, live = Live, question_count = Count} = Attempt,
+    Monitor = erlmcp_client_questions:start({request, Id, Method, Params}, {Client, Live}),
+    Next = Attempt#attempt{question_count = Count + 1},
+    case erlmcp_client_inputs:is_for_user(Method, Client) of
         true -> {ok, paused(Next#attempt{questions = [Monitor | Open]})};
         false -> {ok, Next}
     end;
@@ -222,8 +223,8 @@ answered(Monitor, #attempt{questions = Open, watch = Watch, paused = Paused} = A
             Attempt#attempt{questions = [], paused = none,
                             watch = Watch#{deadline := Deadline + Thought,
                                            last_deadline := Last + Thought}};
-        Left ->
-            Attempt#attempt{questions = Left}
+        Rest ->
+            Attempt#attempt{questions = Rest}
     end.
 
 call_user_fun(Kind, Params, Watch) ->

@@ -11,7 +11,7 @@ Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi R
 Internal.
 """.
 
--export([capabilities/1, timeout/1, is_asked/2, gather/3, respond/2]).
+-export([capabilities/1, timeout/1, is_for_user/2, gather/3, respond/2]).
 
 %% Questions of one result that are answered at the same time.
 -define(AT_ONCE, 16).
@@ -31,14 +31,14 @@ timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
 -doc "Returns `true` if a fun of the user's answers the method, which may take long.".
--spec is_asked(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
-is_asked(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
+-spec is_for_user(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
+is_for_user(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
     is_map_key(elicit, Inputs) orelse is_map_key(elicit_url, Inputs);
-is_asked(~"sampling/createMessage", #{settings := #{inputs := Inputs}}) ->
+is_for_user(~"sampling/createMessage", #{settings := #{inputs := Inputs}}) ->
     is_map_key(sample, Inputs);
-is_asked(~"roots/list", #{settings := #{inputs := #{roots := Roots}}}) ->
+is_for_user(~"roots/list", #{settings := #{inputs := #{roots := Roots}}}) ->
     is_function(Roots);
-is_asked(_, _) ->
+is_for_user(_, _) ->
     false.
 
 -doc """
@@ -53,16 +53,16 @@ gather(Requests, Watch, #{settings := #{inputs := Inputs}} = Client) when
     map_size(Requests) =< ?AT_ONCE
 ->
     Deadline = erlang:monotonic_time(millisecond) + timeout(Client),
-    Asked = [{Name, erlmcp_one_shot:start(fun() -> respond(Request, Inputs) end, [])}
-             || Name := Request <- Requests],
+    Questions = [{Name, erlmcp_one_shot:start(fun() -> respond(Request, Inputs) end, [])}
+                 || Name := Request <- Requests],
     Call = self(),
     Guard = spawn(fun() ->
         Gone = monitor(process, Call),
         receive {'DOWN', Gone, process, Call, _} -> ok end,
-        lists:foreach(fun({_, {Pid, _}}) -> exit(Pid, kill) end, Asked)
+        lists:foreach(fun({_, {Pid, _}}) -> exit(Pid, kill) end, Questions)
     end),
     Ends = {Deadline, maps:get(caller, Watch, none), maps:get(cancel, Watch, none)},
-    Outcome = collect(Asked, Ends, #{}),
+    Outcome = collect(Questions, Ends, #{}),
     exit(Guard, kill),
     case Outcome of
         cancelled -> throw(cancelled);
@@ -73,27 +73,27 @@ gather(_, _, _) ->
 
 collect([], _, Answers) ->
     {ok, Answers};
-collect([{Name, {Pid, Monitor}} | Asked], {Deadline, Caller, Cancel} = Ends, Answers) ->
+collect([{Name, {Pid, Monitor}} | Questions], {Deadline, Caller, Cancel} = Ends, Answers) ->
     receive
         {'DOWN', Caller, process, _, _} ->
-            end_all([{Name, {Pid, Monitor}} | Asked], cancelled);
+            end_all([{Name, {Pid, Monitor}} | Questions], cancelled);
         {erlmcp_cancel, Cancel} ->
-            end_all([{Name, {Pid, Monitor}} | Asked], cancelled);
+            end_all([{Name, {Pid, Monitor}} | Questions], cancelled);
         {'DOWN', Monitor, process, Pid, {outcome, {ok, Answer}}} ->
-            collect(Asked, Ends, Answers#{Name => Answer});
+            collect(Questions, Ends, Answers#{Name => Answer});
         {'DOWN', Monitor, process, Pid, {outcome, {error, _, Why}}} ->
-            end_all(Asked, {error, {input, Name, Why}});
+            end_all(Questions, {error, {input, Name, Why}});
         {'DOWN', Monitor, process, Pid, _} ->
-            end_all(Asked, {error, {input, Name, crashed}})
+            end_all(Questions, {error, {input, Name, crashed}})
     after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
-        end_all([{Name, {Pid, Monitor}} | Asked], {error, {input, Name, timeout}})
+        end_all([{Name, {Pid, Monitor}} | Questions], {error, {input, Name, timeout}})
     end.
 
-end_all(Asked, Outcome) ->
+end_all(Questions, Outcome) ->
     lists:foreach(fun({_, {Pid, Monitor}}) ->
                       _ = demonitor(Monitor, [flush]),
                       exit(Pid, kill)
-                  end, Asked),
+                  end, Questions),
     Outcome.
 
 -doc "Answers one request. It runs in a process of its own, since a fun may take long or crash.".

@@ -25,12 +25,12 @@ request({get_prompt, Name, Arguments}) when map_size(Arguments) =:= 0 ->
     {~"prompts/get", #{~"name" => Name}};
 request({get_prompt, Name, Arguments}) ->
     {~"prompts/get", #{~"name" => Name, ~"arguments" => Arguments}};
-request({complete, Reference, {Argument, Value}, Known}) ->
+request({complete, Reference, {Argument, Value}, Arguments}) ->
     Params = #{~"ref" => Reference, ~"argument" => #{~"name" => Argument, ~"value" => Value}},
     {~"completion/complete",
-     case map_size(Known) of
+     case map_size(Arguments) of
          0 -> Params;
-         _ -> Params#{~"context" => #{~"arguments" => Known}}
+         _ -> Params#{~"context" => #{~"arguments" => Arguments}}
      end};
 request({request, Method, Params}) ->
     %% An atom key becomes the string that it is on the wire, so that parameters can be looked up.

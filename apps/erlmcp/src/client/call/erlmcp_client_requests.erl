@@ -1,9 +1,11 @@
 -module(erlmcp_client_requests).
 -moduledoc """
-The requests of an operation. They are the pages of a list, rounds of input, the polls of a task, or
-a repetition where it is safe. Runs in the process of the call.
+The requests of an operation: the pages of a list, rounds of input, the polls of a task, and
+repetitions where they are safe. They are sent by the process of the call.
 
-Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
+Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Caching / Interaction
+with Pagination", "Header Validation"; the extension `io.modelcontextprotocol/tasks`; 2025-11-25,
+"Tasks".
 
 Internal.
 """.
@@ -14,6 +16,10 @@ Internal.
 -define(ROUNDS, 20).
 %% Milliseconds to cancel a task.
 -define(CANCEL, 5000).
+%% Milliseconds between two polls of a task, unless the server names another pace, which is bounded.
+-define(PACE, 1000).
+-define(FASTEST, 50).
+-define(SLOWEST, 60_000).
 %% Milliseconds, on average, until a safe request is repeated.
 -define(AGAIN, 200).
 
@@ -39,11 +45,18 @@ outcome(Operation, Client, Options, Watch) ->
     perform(Operation, #call{client = Client, options = Options, watch = Watch}).
 
 perform({list, List}, Call) ->
-    #call{client = #{settings := #{limits := Limits}}} = Call,
-    erlmcp_client_pages:collect(erlmcp_client_operation:pages(List),
-                                fun(Request, kept) -> fresh_or_kept(Request, Call);
-                                   (Request, fresh) -> send(Request, Call)
-                                end, Limits);
+    {Method, Items} = erlmcp_client_operation:pages(List),
+    Pages = fun(Fetch) -> pages({Method, #{}}, Items, Fetch, Call, {#{}, [], 0}) end,
+    case Pages(fun fresh_or_kept/2) of
+        {unknown_cursor, _} ->
+            %% A cached page may have a cursor that the server no longer knows.
+            case Pages(fun send/2) of
+                {unknown_cursor, Reason} -> {error, Reason};
+                Outcome -> Outcome
+            end;
+        Outcome ->
+            Outcome
+    end;
 perform(ping, Call) ->
     %% 2026-07-28 has no ping; `server/discover` is the cheapest request instead.
     maybe
@@ -68,6 +81,32 @@ perform(Operation, #call{client = #{tools := Tools}} = Call) ->
         {error, _} = Error -> Error
     end.
 
+pages({Method, Params} = Request, Items, Fetch, Call, {Seen, Pages, Bytes}) ->
+    #call{client = #{settings := #{limits := Limits}}} = Call,
+    #{pages := Most, list_bytes := MostBytes} = Limits,
+    case Fetch(Request, Call) of
+        {ok, #{~"nextCursor" := Cursor}} when is_map_key(Cursor, Seen) ->
+            {error, {cursor_loop, Cursor}};
+        {ok, #{~"nextCursor" := Cursor}} when Cursor =/= null, map_size(Seen) + 1 >= Most ->
+            {error, {too_many_pages, Most}};
+        {ok, #{Items := Page, ~"nextCursor" := Cursor}} when Cursor =/= null ->
+            case Bytes + erlang:external_size([Cursor | Page]) of
+                More when More > MostBytes ->
+                    {error, {too_large, MostBytes}};
+                More ->
+                    %% Without a copy, a page would keep the whole received message alive.
+                    [Next | Own] = erlmcp_client_mailbox:own([Cursor | Page]),
+                    pages({Method, #{~"cursor" => Next}}, Items, Fetch, Call,
+                          {Seen#{Next => []}, [Own | Pages], More})
+            end;
+        {ok, #{Items := Page}} ->
+            {ok, lists:append(lists:reverse([Page | Pages]))};
+        {error, {rpc, #{code := -32602}} = Reason} when is_map_key(~"cursor", Params) ->
+            {unknown_cursor, Reason};
+        {error, _} = Error ->
+            Error
+    end.
+
 %% In a session the client asks for a task, and must where the tool requires one.
 as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
     #call{client = #{tools := Tools, settings := #{tasks := Tasks}}, options = Options} = Call,
@@ -88,16 +127,6 @@ as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
     end;
 as_task(Request, _) ->
     {ok, Request}.
-
-task(Operation, Task, #call{client = Client, watch = Watch} = Call) ->
-    Send = fun(Request, Bounds) ->
-        send(Request, Call#call{rounds = 0, tried = [], watch = Bounds})
-    end,
-    %% The request that cancels a task has time even after the call's time is over.
-    Late = fun(Request) ->
-        Send(Request, erlmcp_client_exchange:watch(#{timeout => ?CANCEL}, Client))
-    end,
-    erlmcp_client_task:run(Operation, Task, {Send, Late}, Watch, Client).
 
 fits(_, #{~"resultType" := ~"task"}, _) ->
     ok;
@@ -261,3 +290,108 @@ renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     Now = erlang:monotonic_time(millisecond),
     NextLast = Last + Now - Since,
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
+
+%% A call that has become a task on the server. Each poll has the time of a call, and all polls
+%% together have the longest time of a call. A call that ends before its task cancels it.
+task(Operation, #{~"taskId" := Id} = Task, Call) when is_binary(Id) ->
+    Own = Call#call{rounds = 0, tried = []},
+    case Operation of
+        get -> send({~"tasks/get", #{~"taskId" => Id}}, Own);
+        cancel -> send({~"tasks/cancel", #{~"taskId" => Id}}, Own);
+        await -> awaited(Task, Own)
+    end;
+task(_, _, _) ->
+    protocol(~"task: taskId: expected a string").
+
+awaited(#{~"taskId" := Id} = Task, Call) ->
+    try
+        poll(Task, #{}, Call)
+    of
+        {error, {timeout, _}} = Error ->
+            ok = end_task(Id, Call),
+            Error;
+        Outcome ->
+            Outcome
+    catch
+        throw:cancelled ->
+            ok = end_task(Id, Call),
+            throw(cancelled)
+    end.
+
+%% The request that cancels a task has its own time, also after the end of the call's time or of its
+%% caller. It fails for a task that is over already, which does not matter here.
+end_task(Id, #call{client = Client} = Call) ->
+    Watch = erlmcp_client_exchange:watch(#{timeout => ?CANCEL}, Client),
+    _ = send({~"tasks/cancel", #{~"taskId" => Id}}, Call#call{watch = Watch}),
+    ok.
+
+poll(#{~"taskId" := Id} = Task, Answered, #call{watch = Watch} = Call) ->
+    ok = pause(pace(Task), Watch),
+    case send_in_time({~"tasks/get", #{~"taskId" => Id}}, Call) of
+        {ok, #{~"status" := Status} = Polled} ->
+            on_status(Status, Polled#{~"taskId" => Id}, Answered, Call);
+        {ok, _} -> protocol(~"result of tasks/get: status: expected a string");
+        {error, _} = Error -> Error
+    end.
+
+on_status(~"working", Task, Answered, Call) ->
+    poll(Task, Answered, Call);
+on_status(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Call) ->
+    #{~"taskId" := Id} = Task,
+    #call{client = Client, watch = #{last_deadline := Last} = Watch} = Call,
+    Since = erlmcp_clock:now_ms(),
+    maybe
+        New = maps:without(maps:keys(Answered), Requests),
+        {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
+        %% The time of the user's answers is not counted as the server's.
+        NextLast = Last + erlmcp_clock:now_ms() - Since,
+        Renewed = Call#call{watch = Watch#{last_deadline := NextLast}},
+        {ok, _} ?= updated(Id, Answers, Renewed),
+        poll(Task, maps:merge(Answered, Answers), Renewed)
+    end;
+on_status(~"completed", #{~"result" := Result}, _, _) ->
+    case erlmcp_client_operation:check(~"tools/call", Result) of
+        ok -> {ok, Result};
+        {error, Wrong} -> protocol(Wrong)
+    end;
+on_status(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _) ->
+    {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
+                                 ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
+on_status(~"cancelled", _, _, _) ->
+    {error, cancelled};
+%% A session's server asks its questions, and gives the result or the error, in answer to this
+%% request.
+on_status(Status, #{~"taskId" := Id}, _, #call{watch = Watch} = Call) when
+    Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
+->
+    #{max_timeout := Most} = Watch,
+    send_in_time({~"tasks/result", #{~"taskId" => Id}}, Call#call{watch = Watch#{timeout := Most}});
+on_status(_, _, _, _) ->
+    protocol(~"result of tasks/get: status: expected a known one").
+
+updated(_, Answers, _) when map_size(Answers) =:= 0 ->
+    {ok, none};
+updated(Id, Answers, Call) ->
+    send_in_time({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}, Call).
+
+send_in_time(Request, #call{watch = Watch} = Call) ->
+    #{timeout := Timeout, last_deadline := Last, max_timeout := Most} = Watch,
+    case erlmcp_clock:now_ms() of
+        Now when Now < Last ->
+            send(Request, Call#call{watch = Watch#{deadline := min(Now + Timeout, Last)}});
+        _ ->
+            {error, {timeout, Most}}
+    end.
+
+pace(#{~"pollIntervalMs" := Pace}) when is_integer(Pace) -> max(?FASTEST, min(?SLOWEST, Pace));
+pace(#{~"pollInterval" := Pace}) when is_integer(Pace) -> max(?FASTEST, min(?SLOWEST, Pace));
+pace(_) -> ?PACE.
+
+pause(Milliseconds, #{last_deadline := Last} = Watch) ->
+    Caller = maps:get(caller, Watch, none),
+    Cancel = maps:get(cancel, Watch, none),
+    receive
+        {'DOWN', Caller, process, _, _} -> throw(cancelled);
+        {erlmcp_cancel, Cancel} -> throw(cancelled)
+    after max(0, min(Milliseconds, Last - erlmcp_clock:now_ms())) -> ok
+    end.

@@ -205,7 +205,7 @@ init({Owner, Given}) ->
     process_flag(trap_exit, true),
     true = link(Owner),
     {Module, Target, Settings, Unsent} = Given(),
-    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_target:label(Module, Target)]),
+    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_options:label(Module, Target)]),
     Most = maps:get(calls, Settings, ?DEFAULT_CALLS)
         + maps:get(subscriptions, Settings, ?DEFAULT_SUBSCRIPTIONS),
     {ok, connect(#state{module = Module, target = Target, settings = Settings, owner = Owner,

@@ -1,8 +1,8 @@
 -module(erlmcp_httpc_channel).
 -moduledoc """
 The channel to a server's URL by HTTP/1.1 and HTTP/2. Its process supervises the pool and the
-authorizer. Each message is an `m:erlmcp_httpc_exchange` in the process that sends it. With a server
-of HTTP+SSE, messages become an `m:erlmcp_httpc_sse_exchange` after the fallback.
+authorizer. Each message is an `m:erlmcp_httpc_exchange` in the process that sends it. After the
+fallback to a server of HTTP+SSE, messages take the way of `m:erlmcp_httpc_sse`.
 
 Internal.
 """.
@@ -16,8 +16,8 @@ Internal.
 -export_type([handle/0, exchange/0]).
 
 -type handle() :: erlmcp_httpc_exchange:route().
--type exchange() :: {http, erlmcp_httpc_exchange:exchange()}
-    | {sse, erlmcp_httpc_sse_exchange:exchange()}.
+-type exchange() ::
+    {http, erlmcp_httpc_exchange:exchange()} | {sse, erlmcp_httpc_sse:exchange()}.
 
 %% Exchanges that may be open at once where the settings give no numbers.
 -define(CALLS, 1000).
@@ -61,7 +61,7 @@ authorizer(#{}) -> none.
 stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
     Most = maps:get(calls, Settings, ?CALLS) + maps:get(subscriptions, Settings, ?SUBSCRIPTIONS),
     #{id => sse, shutdown => brutal_kill,
-      start => {erlmcp_httpc_sse_process, start_link,
+      start => {erlmcp_httpc_sse, start_link,
                 [{self(), Channel}, fun() -> Route end, {Timeout, Most}]}}.
 
 -doc false.
@@ -73,7 +73,7 @@ init(Given) ->
     %% Calls hold handles of these processes, so none of them can be restarted alone.
     {ok, {#{strategy => one_for_all, intensity => 0},
           [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}
-           | [#{id => authorizer, start => {erlmcp_httpc_authorization, start_link, [Auth, Url]}}
+           | [#{id => authorizer, start => {erlmcp_authorizer, start_link, [Auth, Url]}}
               || Auth =/= none]]}}.
 
 -doc """
@@ -83,7 +83,7 @@ HTTP+SSE with that generation.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
 send(#{generation := Generation} = Outgoing, #{sse := Stream} = Route) when Generation > 0 ->
-    sent(sse, erlmcp_httpc_sse_exchange:start(Outgoing, {Stream, Route}));
+    sent(sse, erlmcp_httpc_sse:start(Outgoing, {Stream, Route}));
 send(Outgoing, Route) ->
     sent(http, erlmcp_httpc_exchange:start(Outgoing, Route)).
 
@@ -95,7 +95,7 @@ sent(_, {error, _} = Error) -> Error.
 received(Message, {http, Exchange}) ->
     happened(http, erlmcp_httpc_exchange:received(Message, Exchange));
 received(Message, {sse, Exchange}) ->
-    happened(sse, erlmcp_httpc_sse_exchange:received(Message, Exchange)).
+    happened(sse, erlmcp_httpc_sse:received(Message, Exchange)).
 
 happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
@@ -103,7 +103,7 @@ happened(_, other) -> other.
 -doc "Closes the stream of a request; `false` for HTTP+SSE, which has none for each.".
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
-abort({sse, Exchange}) -> erlmcp_httpc_sse_exchange:abort(Exchange).
+abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
 Opens a stream of HTTP+SSE at the URL, and returns its generation, with which messages go there.
@@ -112,7 +112,7 @@ When the stream ends it is opened again, and the owner is told.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 fall_back(#{sse := Stream}, Deadline) ->
-    erlmcp_httpc_sse_process:open(Stream, Deadline).
+    erlmcp_httpc_sse:open(Stream, Deadline).
 
 -doc "Ends a session by DELETE, and ignores the answer.".
 -spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.

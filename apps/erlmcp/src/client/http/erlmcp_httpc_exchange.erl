@@ -23,13 +23,13 @@ transport.
     path := binary(),
     headers := [{binary(), iodata()}],
     limits := erlmcp_json:limits(),
-    authorizer := erlmcp_httpc_authorization:authorizer(),
+    authorizer := none | erlmcp_authorizer:handle(),
     sse => pid()
 }.
 
 -doc """
-An event. A stream that was asked for with `named` gives events of any name, with their data as it
-is.
+An event of an exchange. All events of a stream with `named` come with their names, and with their
+data unchanged.
 """.
 -type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
@@ -61,6 +61,8 @@ is.
 
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
+%% Refusals of a request that are answered with another try.
+-define(CHALLENGES, 3).
 
 -doc "Sends a message. Its events come to the calling process, in messages for `received/2`.".
 -spec start(erlmcp_channel:outgoing(), route()) ->
@@ -79,10 +81,9 @@ exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path 
 
 request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
     #exchange{method = Method, path = Path, body = Body} = X,
-    #{pool := Pool, url := Url, authorizer := Authorizer, headers := Constant} = Route,
+    #{pool := Pool, headers := Constant} = Route,
     maybe
-        {ok, Authorization} ?=
-            erlmcp_httpc_authorization:headers(Authorizer, Method, {Path, Url}, Deadline),
+        {ok, Authorization} ?= authorization(X),
         Own = Authorization ++ session(X) ++ headers(X),
         ok ?= sendable(Own),
         Sent = case Method of
@@ -94,14 +95,28 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
         {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
     end.
 
+authorization(#exchange{route = #{authorizer := none}}) ->
+    {ok, []};
+authorization(#exchange{route = Route, method = Method, path = Path, outgoing = Outgoing}) ->
+    #{authorizer := Authorizer, url := Url} = Route,
+    #{deadline := Deadline} = Outgoing,
+    Target = erlmcp_httpc_target:at(Path, Url),
+    case erlmcp_authorizer:headers(Authorizer, Method, Target, Deadline) of
+        {ok, Headers} -> {ok, Headers};
+        {error, Why} -> {error, not_authorized(Why)}
+    end.
+
+not_authorized(timeout) -> timeout;
+not_authorized(Why) -> {unauthorized, Why}.
+
 %% The server may have closed a connection that the pool believes to be open.
-lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
+lent({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
     maybe
         {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
-        ended ?= erlmcp_httpc_pool_request:request(Lease, Asked, Content),
-        case Left of
+        ended ?= erlmcp_httpc_pool_request:request(Lease, RequestLine, Content),
+        case Repeats of
             0 -> {error, {closed, unprocessed}};
-            _ -> lent(From, Asked, Content, Left - 1)
+            _ -> lent(From, RequestLine, Content, Repeats - 1)
         end
     end.
 
@@ -142,14 +157,16 @@ received(Message, #exchange{loan = Loan} = X) ->
         {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{loan = Next});
         {head, IsFin, Status, Fields, Data, Next} ->
             response({IsFin, Data}, Status, Fields, X#exchange{loan = Next});
-        {broken, Reason, Left} -> broken(Reason, X, release(Left, X));
+        {broken, Reason, State} -> broken(Reason, X, release(State, X));
         {more, Next} -> {[], X#exchange{loan = Next}};
         other -> other
     end.
 
 response({IsFin, Data} = Begun, Status, Fields, #exchange{route = Route} = X) ->
-    #{authorizer := Authorizer} = Route,
-    ok = erlmcp_httpc_authorization:notice(Authorizer, Fields),
+    ok = case Route of
+        #{authorizer := none} -> ok;
+        #{authorizer := Authorizer} -> erlmcp_authorizer:notice(Authorizer, Fields)
+    end,
     case erlmcp_httpc_answer:kind(Status, Fields, awaited(X)) of
         json -> accepted(Begun, Fields, X, {body, json, ~""});
         events -> accepted(Begun, Fields, X, {events, reader(X)});
@@ -208,15 +225,15 @@ over_bound(What, Body, IsFin, X) ->
 lease_state(fin) -> reusable;
 lease_state(nofin) -> cut.
 
-whole(json, Body, Left, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
+whole(json, Body, State, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
     case erlmcp_httpc_answer:whole(Body, Id, Limits) of
-        {ok, Events} -> over(Events, Left, X);
-        {error, Reason} -> failed(Reason, Left, X)
+        {ok, Events} -> over(Events, State, X);
+        {error, Reason} -> failed(Reason, State, X)
     end;
-whole(taken, _, Left, X) ->
-    over([sent], Left, X);
-whole({refused, Status, Fields}, Body, Left, X) ->
-    refused(Status, Fields, Body, release(Left, X)).
+whole(taken, _, State, X) ->
+    over([sent], State, X);
+whole({refused, Status, Fields}, Body, State, X) ->
+    refused(Status, Fields, Body, release(State, X)).
 
 %% A redirection that keeps the method is followed within the origin; any other refusal ends the
 %% exchange.
@@ -249,14 +266,19 @@ answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
 %% The end of a session is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
     fail_released({unauthorized, Reason}, X);
-unauthorized(Status, Fields, Reason, #exchange{route = Route} = X) ->
+unauthorized(_, _, Reason, #exchange{route = #{authorizer := Authorizer}, challenges = Before} = X)
+  when Authorizer =:= none; Before >= ?CHALLENGES ->
+    fail_released({unauthorized, Reason}, X);
+unauthorized(Status, Fields, Reason, #exchange{route = Route, challenges = Before} = X) ->
     #{authorizer := Authorizer, pool := Pool} = Route,
-    #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
-    Response = {Status, Fields, erlmcp_httpc_pool:outermost(Pool), Deadline},
-    case erlmcp_httpc_authorization:after_refusal(Authorizer, Used, Before, Response) of
+    #exchange{authorization = Used, outgoing = #{deadline := Deadline}} = X,
+    Reached = erlmcp_httpc_pool:outermost(Pool),
+    case erlmcp_authorizer:challenged(Authorizer, Used, {Status, Fields}, Reached, Deadline) of
         retry -> again(X#exchange{challenges = Before + 1});
-        refused -> fail_released({unauthorized, Reason}, X);
-        {error, Why} -> fail_released(Why, X)
+        %% No token was asked for, so the server's own words say more.
+        {error, {forbidden, _}} -> fail_released({unauthorized, Reason}, X);
+        {error, {browser, none}} -> fail_released({unauthorized, Reason}, X);
+        {error, Why} -> fail_released(not_authorized(Why), X)
     end.
 
 %% A server in trouble may know the stream later.
@@ -319,8 +341,8 @@ is_resumable(_) ->
 wait(Events, #exchange{resumption = Resumption} = X) ->
     {Delay, Next} = erlmcp_httpc_resumption:delay(Resumption),
     #exchange{outgoing = #{deadline := Deadline}} = Renewed = renewed(Delay, X),
-    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
-    Timer = erlang:start_timer(min(Left, Delay), self(), resume),
+    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Timer = erlang:start_timer(min(Remaining, Delay), self(), resume),
     {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
 %% The deadline of a stream bounds each of its beginnings, not its life.
@@ -357,16 +379,16 @@ again(X) ->
 fail_released(Reason, X) ->
     {[{failed, Reason}], X#exchange{at = over}}.
 
-failed(Reason, Left, X) ->
-    over([{failed, Reason}], Left, X).
+failed(Reason, State, X) ->
+    over([{failed, Reason}], State, X).
 
-over(Events, Left, X) ->
-    {Events, (release(Left, X))#exchange{at = over}}.
+over(Events, State, X) ->
+    {Events, (release(State, X))#exchange{at = over}}.
 
 release(_, #exchange{loan = none} = X) ->
     X;
-release(Left, #exchange{loan = Loan} = X) ->
-    ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
+release(State, #exchange{loan = Loan} = X) ->
+    ok = erlmcp_httpc_pool_request:give_back(State, Loan),
     X#exchange{loan = none}.
 
 -doc "Ends the exchange by closing its stream, which tells the server.".

@@ -1,13 +1,24 @@
 -module(erlmcp_authorizer).
 -moduledoc """
 The authorization of one client at one MCP server: the headers of its requests, and the reaction to
-a refusal. Requests read the token from a table in their own process. The process behind it
-(`m:erlmcp_oauth_tokens`), linked to the client's, is asked only when a token is missing or ends.
+a refusal. Requests read the token from a table in their own process.
+
+The process of this module, linked to the client's, owns the table. It is asked only when a token is
+missing, refused or about to end. A flow (`m:erlmcp_oauth_flow`) then gets another token. At most
+one flow runs at a time, and further requests wait for it. It goes on when its callers give up,
+since a login may take minutes.
+
+Secrets are in the table and in funs, so neither the printed state nor a message has any. The table
+has the row `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time. Two
+more are `{key, Key}` of proofs and `{nonce, Nonce}`, the server's latest.
 
 Internal.
 """.
 
+-behaviour(gen_server).
+
 -export([start_link/2, handle/1, headers/4, challenged/5, notice/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([handle/0, reason/0]).
 
@@ -31,18 +42,59 @@ The reason for a failed authorization, in addition to those of a flow.
     | timeout
     | stopped.
 
+-record(flow, {
+    pid :: pid(),
+    intent :: login | step_up | renew,
+    timer :: reference(),
+    waiters :: [gen_server:from()]
+}).
+-record(state, {
+    url :: binary(),
+    settings :: fun(() -> erlmcp_oauth_options:settings()),
+    table :: ets:table(),
+    kept :: erlmcp_oauth_credentials:kept(),
+    dpop :: fun(() -> erlmcp_dpop:key() | none),
+    tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
+    digest = none :: none | binary(),
+    issuer = none :: none | binary(),
+    %% The level of the outermost address that the server was reached at.
+    reached = none :: erlmcp_outbound_hosts:depth() | none,
+    flow = none :: none | #flow{},
+    logins = [] :: [integer()],
+    %% Hosts that were allowed, the latest first.
+    consents = [] :: [erlmcp_outbound_hosts:consent()]
+}).
+
+%% Milliseconds of a flow without a user.
+-define(FLOW_MS, 90_000).
+-define(WAITERS, 10_000).
+-define(CONSENTS, 100).
+%% Logins within ten minutes. Each login of a user opens a browser.
+-define(LOGIN_WINDOW_MS, 600_000).
+-define(USER_LOGINS, 6).
+-define(OTHER_LOGINS, 60).
+%% Seconds before its end that a token is renewed, at most; otherwise a tenth of its remaining life.
+-define(EARLY_SECONDS, 30).
+
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
-request is made before the server refuses one.
+request is made before the server refuses one. Options in a fun do not appear in a supervisor's
+reports.
 """.
--spec start_link(erlmcp_oauth:options(), ServerUrl :: binary()) ->
+-spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
+                 ServerUrl :: binary()) ->
     {ok, pid()} | {error, {bad_option, term(), binary()} | {store, erlmcp_token_store:reason()}}.
+start_link(Options, ServerUrl) when is_function(Options) ->
+    start_link(Options(), ServerUrl);
 start_link(Options, ServerUrl) ->
     maybe
         {ok, Settings} ?= erlmcp_oauth_options:check(Options),
         {ok, _} ?= url(ServerUrl),
-        erlmcp_oauth_tokens:start_link(ServerUrl, Settings)
+        started(gen_server:start_link(?MODULE, {ServerUrl, fun() -> Settings end}, []))
     end.
+
+started({ok, Pid}) -> {ok, Pid};
+started({error, {store, _} = Reason}) -> {error, Reason}.
 
 url(Url) ->
     case erlmcp_oauth_url:canonical(Url) of
@@ -136,32 +188,35 @@ challenged(#handle{pid = Pid}, Used, {Status, Headers}, Reached, Deadline) ->
     ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers), Reached},
         Deadline).
 
-%% Only the digest, which tells whether the token is the current one.
+%% A digest tells whether the token is the current one, without revealing it.
 token_digest(Headers) ->
     case lists:keyfind(~"authorization", 1, Headers) of
         {_, Value} ->
             [Token | _] = lists:reverse(binary:split(iolist_to_binary(Value), ~" ")),
-            erlmcp_oauth_tokens:digest(Token);
+            digest(Token);
         false -> none
     end.
 
+digest(Token) ->
+    crypto:hash(sha256, Token).
+
 challenge(#{~"www-authenticate" := Field}) ->
-    Known = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
-                       Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
+    Schemes = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
+                         Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
     %% A server with both schemes has the same parameters under both.
-    Params = lists:foldl(fun(Params, Above) -> maps:merge(Params, Above) end, #{}, Known),
+    Params = lists:foldl(fun(Params, Above) -> maps:merge(Params, Above) end, #{}, Schemes),
     #{metadata => maps:get(~"resource_metadata", Params, none),
       scopes => erlmcp_oauth_scope:parse(maps:get(~"scope", Params, ~"")),
-      error => error_name(Known, Params)};
+      error => error_name(Schemes, Params)};
 challenge(_) ->
     #{metadata => none, scopes => [], error => none}.
 
 %% The other scheme may have another error next to the demand for a nonce.
-error_name(Known, Params) ->
-    Wanted = ~"use_dpop_nonce",
-    case [Wanted || #{~"error" := Error} <- Known, Error =:= Wanted] of
+error_name(Schemes, Params) ->
+    NonceError = ~"use_dpop_nonce",
+    case [Error || #{~"error" := Error} <- Schemes, Error =:= NonceError] of
         [] -> erlmcp_oauth_token:error_text(~"error", Params);
-        _ -> Wanted
+        _ -> NonceError
     end.
 
 nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
@@ -176,13 +231,13 @@ notice(#handle{pid = Pid, table = Table}, Headers) ->
         Nonce ->
             case looked_up(Table, nonce) of
                 {nonce, Nonce} -> ok;
-                _ -> noted(Pid, Nonce)
+                _ -> report_nonce(Pid, Nonce)
             end
     end.
 
 %% Waits, so that the next request has the nonce. A nonce that is lost costs that request a second
 %% try.
-noted(Pid, Nonce) ->
+report_nonce(Pid, Nonce) ->
     try
         gen_server:call(Pid, {nonce, Nonce}, 1000)
     catch
@@ -196,3 +251,201 @@ ask(Pid, Question, Deadline) ->
         exit:{timeout, _} -> {error, timeout};
         exit:_ -> {error, stopped}
     end.
+
+-doc false.
+init({Url, Settings}) ->
+    process_flag(trap_exit, true),
+    process_flag(sensitive, true),
+    ok = erlmcp_label:set([?MODULE | erlmcp_client_options:label(erlmcp_httpc_channel, Url)]),
+    #{store := Store, dpop := Dpop} = settings(Settings),
+    case erlmcp_oauth_credentials:open(Store, Url, settings(Settings)) of
+        {ok, Kept} ->
+            Table = ets:new(?MODULE, [protected, {read_concurrency, true}]),
+            State = #state{url = Url, settings = Settings, table = Table, kept = Kept,
+                           dpop = fun() -> none end},
+            {ok, restored(erlmcp_oauth_credentials:tokens(Kept), Dpop, State)};
+        {error, Reason} ->
+            {error, Reason}
+    end.
+
+settings(Settings) -> Settings().
+
+restored({ok, Tokens, Key}, _, State) ->
+    #{server := #{issuer := Issuer}} = Tokens,
+    installed(Tokens, with_key(Key, State#state{issuer = Issuer}));
+restored(none, true, State) ->
+    with_key(erlmcp_dpop:new(), State);
+restored(none, false, State) ->
+    State.
+
+with_key(none, State) ->
+    State;
+with_key(Key, #state{table = Table} = State) ->
+    true = ets:insert(Table, {key, Key}),
+    State#state{dpop = fun() -> Key end}.
+
+-doc false.
+handle_call(handle, _, #state{table = Table, url = Url} = State) ->
+    {reply, {Table, Url}, State};
+handle_call(renew, From, #state{table = Table} = State) ->
+    Now = erlang:system_time(second),
+    case ets:lookup(Table, token) of
+        [{token, _, _, RenewAt, _, true}] when Now >= RenewAt ->
+            {noreply, join(renew, From, State)};
+        _ -> {reply, retry, State}
+    end;
+handle_call({nonce, Nonce}, _, State) ->
+    _ = keep_nonce(Nonce, State),
+    {reply, ok, State};
+handle_call({challenged, Used, Status, Challenge, Nonce, Reached}, From,
+            #state{reached = Before} = Previous) ->
+    %% An atom is greater than any number.
+    State = Previous#state{reached = min(Before, Reached)},
+    _ = keep_nonce(Nonce, State),
+    case decided(Used, Status, Challenge, Nonce, State) of
+        {flow, Intent} -> {noreply, join(Intent, From, State)};
+        Answer -> {reply, Answer, State}
+    end.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+keep_nonce(none, _) -> true;
+keep_nonce(Nonce, #state{table = Table}) -> ets:insert(Table, {nonce, Nonce}).
+
+-doc false.
+handle_info({learned, Pid, What}, #state{flow = #flow{pid = Pid}} = State) ->
+    {noreply, learned(What, State)};
+handle_info({flow_ended, Pid, Result}, #state{flow = #flow{pid = Pid} = Flow} = State) ->
+    {noreply, flow_ended(Result, Flow, State#state{flow = none})};
+handle_info({timeout, Timer, flow},
+            #state{flow = #flow{pid = Pid, timer = Timer} = Flow} = State) ->
+    exit(Pid, kill),
+    {noreply, flow_ended({error, timeout}, Flow, State#state{flow = none})};
+handle_info({'EXIT', Pid, _}, #state{flow = #flow{pid = Pid} = Flow} = State) ->
+    %% Killed from outside: a flow reports its own failures before its end.
+    {noreply, flow_ended({error, {crashed, ~"killed"}}, Flow, State#state{flow = none})};
+handle_info(_, State) ->
+    {noreply, State}.
+
+-doc false.
+terminate(_, #state{flow = #flow{pid = Pid}}) ->
+    exit(Pid, kill);
+terminate(_, _) ->
+    ok.
+
+decided(Used, Status, Challenge, Nonce, #state{digest = Digest} = State) ->
+    %% Another caller may have got another token since.
+    case Used =/= Digest andalso serves(State) of
+        true -> retry;
+        false -> decided_anew(Used, Status, Challenge, Nonce, State)
+    end.
+
+serves(#state{table = Table}) ->
+    case ets:lookup(Table, token) of
+        [{token, _, _, _, End, _}] -> erlang:system_time(second) < End;
+        [] -> false
+    end.
+
+decided_anew(_, _, #{error := ~"use_dpop_nonce"}, Nonce, _) when Nonce =/= none ->
+    retry;
+decided_anew(_, 401, Challenge, _, _) ->
+    {flow, {login, Challenge}};
+decided_anew(none, 403, #{error := ~"insufficient_scope"} = Challenge, _, _) ->
+    {flow, {login, Challenge}};
+decided_anew(_, 403, #{error := ~"insufficient_scope", scopes := Scopes} = Challenge, _,
+             #state{tokens = Tokens}) when Tokens =/= none ->
+    #{requested := Requested} = Tokens(),
+    case Scopes =/= [] andalso erlmcp_oauth_scope:more(Requested, Scopes, none) =:= none of
+        true -> {error, {insufficient_scope, Scopes}};
+        false -> {flow, {step_up, Challenge}}
+    end;
+decided_anew(_, 403, #{error := Error}, _, _) ->
+    {error, {forbidden, Error}}.
+
+join(_, From, #state{flow = #flow{waiters = Waiters} = Flow} = State) ->
+    case length(Waiters) < ?WAITERS of
+        true ->
+            State#state{flow = Flow#flow{waiters = [From | Waiters]}};
+        false ->
+            gen_server:reply(From, {error, {overload, ?WAITERS}}),
+            State
+    end;
+join(Intent, From, State) ->
+    Now = erlang:monotonic_time(millisecond),
+    #{grant := Grant} = Settings = settings(State#state.settings),
+    Limit = limit(Grant),
+    Recent = [At || At <- State#state.logins, Now - At < ?LOGIN_WINDOW_MS],
+    case Intent =:= renew orelse length(Recent) < Limit of
+        true ->
+            State#state{flow = start_flow(Intent, Now, From, Settings, State), logins = Recent};
+        false ->
+            gen_server:reply(From, {error, {too_many_logins, Limit}}),
+            State
+    end.
+
+limit(authorization_code) -> ?USER_LOGINS;
+limit(_) -> ?OTHER_LOGINS.
+
+start_flow(Intent, Now, From, Settings, State) ->
+    Duration = duration(Intent, Settings),
+    Before = #{server_url => State#state.url, settings => Settings,
+               tokens => State#state.tokens, issuer => State#state.issuer,
+               dpop => State#state.dpop, kept => State#state.kept,
+               reached => State#state.reached,
+               consents => State#state.consents},
+    #flow{pid = erlmcp_oauth_flow:start(Intent, Before, Now + Duration), intent = kind(Intent),
+            waiters = [From], timer = erlang:start_timer(Duration, self(), flow)}.
+
+duration(renew, #{grant := authorization_code}) -> ?FLOW_MS;
+duration(_, #{grant := authorization_code, login_timeout := Duration}) -> Duration;
+duration(_, _) -> ?FLOW_MS.
+
+kind({Kind, _}) -> Kind;
+kind(renew) -> renew.
+
+learned({issuer, Issuer}, State) ->
+    State#state{issuer = Issuer};
+learned({host, Consent}, #state{consents = Consents} = State) ->
+    State#state{consents = lists:sublist([Consent | Consents], ?CONSENTS)};
+learned(login, #state{flow = #flow{intent = renew}} = State) ->
+    State;
+learned(login, #state{logins = Logins} = State) ->
+    State#state{logins = [erlang:monotonic_time(millisecond) | Logins]}.
+
+flow_ended(Result, #flow{timer = Timer, waiters = Waiters, intent = Intent}, State) ->
+    _ = erlang:cancel_timer(Timer),
+    {Answer, Next} = outcome(Result, Intent, State),
+    lists:foreach(fun(From) -> gen_server:reply(From, Answer) end, Waiters),
+    Next.
+
+outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
+    ok = erlmcp_oauth_credentials:keep_tokens(Tokens(), Dpop(), Kept),
+    {retry, installed(Tokens(), State)};
+outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
+    {retry, dropped(State)};
+outcome({error, _} = Error, _, State) ->
+    {Error, State}.
+
+%% The next challenge of the server decides what to do. Earlier scopes are asked for again.
+dropped(#state{table = Table, kept = Kept, tokens = Tokens} = State) ->
+    true = ets:delete(Table, token),
+    ok = erlmcp_oauth_credentials:drop_tokens(Kept),
+    Rest = maps:remove(refresh_token, Tokens()),
+    State#state{tokens = fun() -> Rest end, digest = none}.
+
+installed(#{access_token := Token, type := Type, expires_at := End} = Tokens,
+          #state{table = Table, settings = Settings} = State) ->
+    true = ets:insert(Table, {token, Token, Type, renew_at(End), End,
+                              renewable(Tokens, settings(Settings))}),
+    State#state{tokens = fun() -> Tokens end, digest = digest(Token)}.
+
+%% An atom is later than any number.
+renew_at(infinity) -> infinity;
+renew_at(End) ->
+    Remaining = End - erlang:system_time(second),
+    End - max(0, min(?EARLY_SECONDS, Remaining div 10)).
+
+renewable(#{refresh_token := _}, _) -> true;
+renewable(_, #{grant := Grant}) -> Grant =/= authorization_code.

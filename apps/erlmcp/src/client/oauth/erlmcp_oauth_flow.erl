@@ -1,7 +1,8 @@
 -module(erlmcp_oauth_flow).
 -moduledoc """
-The way from a challenge to a token: discovery, renewal or login, and the choice of scopes. It runs
-in the process that asks, for as long as a user takes.
+The way from a challenge to a token: discovery, renewal or login, and the choice of scopes. A flow
+has a process of its own, for as long as a user takes, linked to its starter. Tokens are in a fun,
+so that no message prints them. A crash is an ordinary result.
 
 The metadata of the resource is read at each challenge, since the authorization server may have
 changed. Credentials of the old one are not shown to the new one.
@@ -9,9 +10,9 @@ changed. Credentials of the old one are not shown to the new one.
 Internal.
 """.
 
--export([run/2]).
+-export([start/3]).
 
--export_type([intent/0, challenge/0, context/0, reason/0]).
+-export_type([intent/0, challenge/0, before/0, context/0, result/0, reason/0]).
 
 -doc """
 The purpose of a flow.
@@ -24,9 +25,23 @@ The purpose of a flow.
 -doc "The content of a challenge: the URL of the resource's metadata, and scopes.".
 -type challenge() :: #{metadata := binary() | none, scopes := [binary()]}.
 -doc """
-The input of a flow. `tokens` are the previous ones. `issuer` is the one that the client's own
-credentials belong to, if known. `known` and `learned` read and write registrations; `learned` is
-also called when a login begins.
+The state before a flow. `tokens` and `dpop` are funs, since their values are secret; `consents` are
+the hosts that were allowed.
+""".
+-type before() :: #{
+    server_url := binary(),
+    settings := erlmcp_oauth_options:settings(),
+    tokens := none | fun(() -> erlmcp_oauth_token:tokens()),
+    issuer := binary() | none,
+    consents := [erlmcp_outbound_hosts:consent()],
+    reached := erlmcp_outbound_hosts:depth() | none,
+    dpop := fun(() -> erlmcp_dpop:key() | none),
+    kept := erlmcp_oauth_credentials:kept()
+}.
+-doc """
+The input of the steps of a flow. `tokens` are the previous ones. `issuer` is the one that the
+client's own credentials belong to, if there is one. `registered` and `learned` read and write
+registrations; `learned` is also called when a login begins.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -35,7 +50,7 @@ also called when a login begins.
     tokens := erlmcp_oauth_token:tokens() | none,
     issuer := binary() | none,
     dpop := erlmcp_dpop:key() | none,
-    known := fun((Issuer :: binary()) -> {ok, erlmcp_oauth_registration:client()} | none),
+    registered := fun((Issuer :: binary()) -> {ok, erlmcp_oauth_registration:client()} | none),
     learned := fun(({client, Issuer :: binary(), erlmcp_oauth_registration:client()}
                     | {forget, Issuer :: binary()}
                     | {issuer, binary()}
@@ -50,8 +65,83 @@ also called when a login begins.
     | {insufficient_scope, [binary()]}
     | {issuer_changed, Expected :: binary(), Found :: binary()}.
 
--doc "Runs a flow to its end.".
--spec run(intent(), context()) -> {ok, erlmcp_oauth_token:tokens()} | {error, reason()}.
+-type result() ::
+    {ok, fun(() -> erlmcp_oauth_token:tokens())}
+    | {error, reason() | {crashed, Incident :: binary()}}.
+
+%% A token that is refused so soon after its refresh has not just expired.
+-define(NEW_SECONDS, 30).
+
+-doc """
+Starts a flow. `Deadline` is in milliseconds of `erlang:monotonic_time/1`. The calling process gets
+`{learned, Pid, {issuer, Issuer} | {host, Consent} | login}` during the flow, and `{flow_ended, Pid,
+Result}` at its end.
+""".
+-spec start(intent(), before(), Deadline :: integer()) -> pid().
+start(Intent, Before, Deadline) ->
+    Owner = self(),
+    spawn_link(fun() ->
+        process_flag(sensitive, true),
+        Owner ! {flow_ended, self(), ended(Intent, Before, Deadline, Owner)}
+    end).
+
+%% The arguments in the stack of a crash may be secrets, so only its places are logged.
+ended(Intent, Before, Deadline, Owner) ->
+    try run(Intent, context(Intent, Before, Deadline, Owner)) of
+        {ok, Tokens} -> {ok, fun() -> Tokens end};
+        {error, Reason} -> {error, Reason}
+    catch
+        Class:Reason:Stack ->
+            Incident = erlmcp_incident:log(#{what => authorization_crashed, class => Class,
+                                             reason => outline(Reason),
+                                             stacktrace => [frame(Entry) || Entry <- Stack]}),
+            {error, {crashed, Incident}}
+    end.
+
+outline(Reason) when is_atom(Reason) -> Reason;
+outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
+outline(_) -> thrown.
+
+frame({Module, Function, Arguments, Location}) when is_list(Arguments) ->
+    {Module, Function, length(Arguments), proplists:delete(error_info, Location)};
+frame({Module, Function, Arity, Location}) ->
+    {Module, Function, Arity, proplists:delete(error_info, Location)}.
+
+context(Intent, #{server_url := Url, settings := #{tls := Tls} = Settings, tokens := Tokens,
+                  dpop := Dpop, kept := Kept, consents := Consents,
+                  reached := Reached} = Before, Deadline, Owner) ->
+    Allowed = fun(Consent) -> learned({host, Consent}, Kept, Owner) end,
+    (maps:with([server_url, settings, issuer], Before))#{
+        fetch => #{deadline => Deadline, tls => Tls,
+                   plain => erlmcp_oauth_url:plain_hosts(Url),
+                   hosts => erlmcp_outbound_hosts:new({Url, Reached}, Settings, Consents, Allowed)},
+        tokens => usable(Tokens, Intent),
+        dpop => Dpop(),
+        registered => fun(Issuer) -> erlmcp_oauth_credentials:client(Issuer, Kept) end,
+        learned => fun(What) -> learned(What, Kept, Owner) end
+    }.
+
+usable(none, _) -> none;
+usable(Tokens, {login, _}) -> refreshable(Tokens());
+usable(Tokens, _) -> Tokens().
+
+%% The server does not accept a token that was just refreshed, so another refresh would not help.
+refreshable(#{refreshed_at := At} = Tokens) ->
+    case erlang:system_time(second) - At < ?NEW_SECONDS of
+        true -> maps:remove(refresh_token, Tokens);
+        false -> Tokens
+    end;
+refreshable(Tokens) ->
+    Tokens.
+
+learned({client, Issuer, Client}, Kept, _) ->
+    erlmcp_oauth_credentials:keep_client({Issuer, Client}, Kept);
+learned({forget, Issuer}, Kept, _) ->
+    erlmcp_oauth_credentials:drop_client(Issuer, Kept);
+learned(What, _, Owner) ->
+    Owner ! {learned, self(), What},
+    ok.
+
 run(renew, #{tokens := #{server := Server} = Tokens} = Context) ->
     case Tokens of
         #{refresh_token := _} ->

@@ -95,14 +95,14 @@ authenticated(_, _, Client) ->
 with_secret(Methods) ->
     first_of([client_secret_basic, client_secret_post], Methods).
 
-first_of(Known, Methods) ->
-    case [Method || Method <- Known, lists:member(atom_to_binary(Method), Methods)] of
+first_of(Preferred, Methods) ->
+    case [Method || Method <- Preferred, lists:member(atom_to_binary(Method), Methods)] of
         [Method | _] -> Method;
         [] -> none
     end.
 
-stored_client(Issuer, #{known := Known}) ->
-    case Known(Issuer) of
+stored_client(Issuer, #{registered := Registered}) ->
+    case Registered(Issuer) of
         {ok, #{expires_at := Until} = Client} ->
             case Until > erlang:system_time(second) of
                 true -> {ok, Client};

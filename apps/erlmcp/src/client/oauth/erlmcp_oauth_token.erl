@@ -41,7 +41,7 @@ authorization server, as far as they are text; `token` names the wrong member of
     | {token, access_token | token_type | issued_token_type}.
 
 -define(TOKEN_BYTES, 16_384).
--define(SAID_BYTES, 256).
+-define(ERROR_BYTES, 256).
 -define(MOST_SECONDS, 31_536_000).
 
 -doc "Asks for a token of a place, with a grant's own parameters.".
@@ -177,6 +177,6 @@ not text.
 -spec error_text(Name :: binary(), #{binary() => term()}) -> binary() | none.
 error_text(Name, Document) ->
     case Document of
-        #{Name := Text} when is_binary(Text) -> erlmcp_printable:part(Text, ?SAID_BYTES);
+        #{Name := Text} when is_binary(Text) -> erlmcp_printable:part(Text, ?ERROR_BYTES);
         #{} -> none
     end.

@@ -1,15 +1,21 @@
 -module(erlmcp_pool_members).
 -moduledoc """
-The members of a pool, and the choice of one for a call. No process is asked: the clients' own
-tables count running calls, and a breaker (`erlmcp_breaker`) is atomics that calls change.
+The members of a pool, and the calls that go to them. A call runs at one member and, where repeating
+is safe, at others, within one deadline. It runs in the process that calls.
+
+No process chooses the member. The clients' own tables count running calls, and a breaker
+(`erlmcp_breaker`) is atomics that calls change.
 
 Internal.
 """.
 
--export([new/3, member_started/3, pick/3, leave/3, info/1]).
--export([settings/2, member/1, pids/1]).
+-export([new/3, settings/2, member_started/3]).
+-export([run/3, start/4, cancel/2, member/1, pids/1, info/1]).
 
 -export_type([pool/0, index/0]).
+
+%% The least pause before members are tried again, in milliseconds; jitter adds up to as much.
+-define(PAUSE, 50).
 
 -type index() :: pos_integer().
 -type pool() :: #{
@@ -20,6 +26,7 @@ Internal.
 -doc "Creates a pool whose members are not started yet.".
 -spec new(pid(), [erlmcp_client_options:settings(), ...], map()) -> pool().
 new(Pid, Members, Options) ->
+    %% Rows of members, of their settings, and of the processes of calls that `start/4` started.
     Table = ets:new(members, [public, {read_concurrency, true}]),
     true = ets:insert(Table, [{Index, none, Target}
                               || {Index, #{target := Target}} <- lists:enumerate(Members)]),
@@ -41,14 +48,73 @@ member_started(Index, Pid, #{members := Table}) ->
     true = ets:update_element(Table, Index, {2, Pid}),
     ok.
 
--doc """
-Picks a member for a call among those that work and are not in `Except`. With a key it is the member
-of the key, otherwise the one with the fewest calls. Without such a member it returns the
-milliseconds until one may be tried. The caller must report the outcome with `leave/3`.
-""".
--spec pick(Key :: {key, term()} | none, Except :: [index()], pool()) ->
-    {ok, index(), erlmcp_client_connection:client()}
-        | {error, {unavailable, Milliseconds :: non_neg_integer()}}.
+-doc "Runs an operation at a member. The call options `key` and `repeatable` are for the pool.".
+-spec run(erlmcp_client:operation(), pool(), map()) ->
+    {ok, term()} | {error, erlmcp_client:reason()}.
+run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
+    Key = case Options of
+        #{key := Value} -> {key, Value};
+        #{} -> none
+    end,
+    {Method, _} = erlmcp_client_operation:request(Operation),
+    Repeatable = maps:get(repeatable, Options, erlmcp_client_operation:is_safe(Method)),
+    Call = maps:without([key, repeatable], Options),
+    Begun = erlang:monotonic_time(millisecond),
+    try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, {Retries, none}).
+
+%% `Retries` counts the tries after this one, and `Last` is the outcome of the one before.
+try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
+    case {pick(Key, Tried, Pool), Last} of
+        {{ok, Index, Client}, _} ->
+            Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
+            _ = erlmcp_breaker:leave(breaker(Index, Pool), verdict(Outcome)),
+            case Retries > 0 andalso is_repeated(Outcome, Repeatable) of
+                true ->
+                    try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
+                           {Retries - 1, {some, Outcome}});
+                false ->
+                    Outcome
+            end;
+        {{error, _} = Unavailable, none} ->
+            Unavailable;
+        {{error, _}, {some, Outcome}} when Tried =:= [] ->
+            Outcome;
+        {{error, _}, _} ->
+            %% All members were tried. After a pause they are tried again.
+            receive
+            after ?PAUSE + rand:uniform(?PAUSE) ->
+                try_at(Operation, Options, {Key, [], Pool}, Repeatable, {Retries, Last})
+            end
+    end.
+
+%% The rest of the call's time, which begins with its first try.
+in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
+    Timeout = maps:get(timeout, Options, Default),
+    Options#{timeout => max(1, Begun + Timeout - erlang:monotonic_time(millisecond))}.
+
+%% Failures that are the member's, and not the call's.
+verdict({error, {connect, _}}) -> failed;
+verdict({error, {closed, _}}) -> failed;
+verdict({error, {timeout, _}}) -> failed;
+verdict({error, timeout}) -> failed;
+verdict({error, {http, Status, _, _}}) when Status >= 500 -> failed;
+verdict({error, {protocol, _}}) -> failed;
+verdict({error, stopped}) -> failed;
+verdict(_) -> served.
+
+is_repeated({error, {connect, _}}, _) -> true;
+is_repeated({error, {closed, unprocessed}}, _) -> true;
+is_repeated({error, {overload, _}}, _) -> true;
+is_repeated({error, stopped}, Repeatable) -> Repeatable;
+is_repeated({error, {http, 503, _, _}}, _) -> true;
+is_repeated({error, {http, 429, _, _}}, _) -> true;
+is_repeated({error, {closed, _}}, Repeatable) -> Repeatable;
+is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso Repeatable;
+is_repeated(_, _) -> false.
+
+%% A member for a call among those that work and are not in `Except`. With a key it is the member of
+%% the key, otherwise the one with the fewest calls. Without such a member, the error has the
+%% milliseconds until one may be tried. The caller reports the outcome to the member's breaker.
 pick(Key, Except, #{size := Size} = Pool) ->
     Others = lists:seq(1, Size) -- Except,
     Working = [{rank(Key, Index, Client), Index, Client}
@@ -66,7 +132,7 @@ client(Index, #{members := Table}) ->
     end.
 
 rank({key, Key}, Index, _) -> -erlang:phash2({Key, Index}, 1 bsl 32);
-rank(none, _, #{calls := Calls}) -> {ets:info(Calls, size), rand:uniform()}.
+rank(none, _, #{calls := Calls}) -> {erlmcp_client_calls:count(Calls), rand:uniform()}.
 
 take([], Others, Pool) ->
     Waits = [erlmcp_breaker:opens_in(breaker(Index, Pool)) || Index <- Others],
@@ -77,11 +143,53 @@ take([{_, Index, Client} | Ranked], Others, Pool) ->
         {open, _} -> take(Ranked, Others, Pool)
     end.
 
--doc "Reports the end of a call at a member, which served it or failed.".
--spec leave(index(), served | failed, pool()) -> ok.
-leave(Index, Outcome, Pool) ->
-    _ = erlmcp_breaker:leave(breaker(Index, Pool), Outcome),
-    ok.
+-doc "Starts an operation without waiting for it, as described at `erlmcp_client:async/3`.".
+-spec start(erlmcp_client:operation(), pool(), map(), pid()) ->
+    reference().
+start(Operation, #{members := Table} = Pool, Options, Receiver) ->
+    Reference = make_ref(),
+    Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
+    Reporting = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
+    Pid = spawn(fun() ->
+        Outcome = waited(fun() -> run(Operation, Pool, Reporting) end, Receiver, Reference),
+        _ = in_table(fun() -> ets:delete(Table, Reference) end),
+        Receiver ! {erlmcp, Reference, Outcome}
+    end),
+    _ = in_table(fun() -> ets:insert(Table, {Reference, Pid}) end),
+    Pid ! {go, Reference},
+    Reference.
+
+%% The table ends with the pool, whose members then tell the callers.
+in_table(Access) ->
+    try
+        Access()
+    catch
+        error:badarg -> []
+    end.
+
+%% The call ends with the process that runs it.
+waited(Run, Receiver, Reference) ->
+    receive {go, Reference} -> ok end,
+    Gone = monitor(process, Receiver),
+    {Pid, Monitor} = erlmcp_one_shot:start(Run, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->
+            Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, {crashed, Reason}};
+        {'DOWN', Gone, process, Receiver, _} ->
+            exit(Pid, kill),
+            {error, cancelled};
+        {erlmcp_cancel, Reference} ->
+            exit(Pid, kill),
+            {error, cancelled}
+    end.
+
+-doc "Cancels a call that `start/4` started.".
+-spec cancel(reference(), pool()) -> ok.
+cancel(Reference, #{members := Table}) ->
+    lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,
+                  in_table(fun() -> ets:lookup(Table, Reference) end)).
 
 -doc "Returns the client with the fewest calls, for operations that are not calls.".
 -spec member(pool()) ->
@@ -109,7 +217,7 @@ info(#{members := Table} = Pool) ->
 
 calls(Index, Pool) ->
     case client(Index, Pool) of
-        {ok, #{calls := Calls}} -> ets:info(Calls, size);
+        {ok, #{calls := Calls}} -> erlmcp_client_calls:count(Calls);
         _ -> 0
     end.
 

@@ -48,8 +48,8 @@ a_listener_says_why(_) ->
     erlmcp_test_http:stop(Server).
 
 words(Headers, Body) ->
-    {ok, Refusal} = erlmcp_client_refusal:read({unauthorized, {http, 401, Headers, Body}}),
-    unicode:characters_to_binary(erlmcp_client_refusal:words(Refusal)).
+    {ok, Refusal} = erlmcp_client_error:refusal({unauthorized, {http, 401, Headers, Body}}),
+    unicode:characters_to_binary(erlmcp_client_error:refusal_text(Refusal)).
 
 challenge(Field) -> #{~"www-authenticate" => Field}.
 
@@ -76,7 +76,7 @@ what_others_say(_) ->
 what_is_said_is_bounded(_) ->
     Long = binary:copy(~"x", 5000),
     {ok, #{error := Error, error_description := Description, scopes := Scopes}} =
-        erlmcp_client_refusal:read({http, 403, challenge(
+        erlmcp_client_error:refusal({http, 403, challenge(
             <<"Bearer error=\"", Long/binary, "\", error_description=\"caf\xc3\xa9", Long/binary,
               "\", scope=\"", (binary:copy(~"a ", 200))/binary, "\"">>), Long}),
     512 = byte_size(Error),
@@ -94,16 +94,17 @@ a_server_that_nobody_logs_in_for(_) ->
          {ok, Client} = erlmcp_client:start_link({http, oauth_peer:url(Peer),
                                                   #{auth => #{browser => none}}}),
          {error, {unauthorized, {http, Status, _, _} = Why}} = erlmcp_client:list_tools(Client),
-         {ok, #{error := Error, error_description := ~"because"}} = erlmcp_client_refusal:read(Why),
+         {ok, #{error := Error, error_description := ~"because"}} =
+             erlmcp_client_error:refusal(Why),
          ok = erlmcp_client:stop(Client)
      end || {Status, Error} <- [{401, ~"invalid_token"}, {403, ~"invalid_token"}]],
     oauth_peer:stop(Peer).
 
 other_reasons(_) ->
-    [none = erlmcp_client_refusal:read(Reason)
+    [none = erlmcp_client_error:refusal(Reason)
      || Reason <- [{http, 500, #{}, ~""}, {unauthorized, timeout}, timeout, {connect, econnrefused},
                    {rpc, #{code => 1014, message => ~"x"}}]],
     {ok, #{status := 403, error := ~"insufficient_scope", scopes := [~"a"]}} =
-        erlmcp_client_refusal:read({unauthorized, {insufficient_scope, [~"a"]}}),
+        erlmcp_client_error:refusal({unauthorized, {insufficient_scope, [~"a"]}}),
     ~"the server requires authorization: insufficient_scope: scope: a" =
         erlmcp_client:format_error({unauthorized, {insufficient_scope, [~"a"]}}).

@@ -1,6 +1,6 @@
 -module(authorizer_SUITE).
 -moduledoc """
-The process of a client's authorization: one flight for many callers, deadlines, renewal, what is
+The process of a client's authorization: one flow for many callers, deadlines, renewal, what is
 kept, and that no secret is seen in a log or an error.
 """.
 

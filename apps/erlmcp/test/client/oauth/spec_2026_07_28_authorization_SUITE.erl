@@ -14,7 +14,8 @@ server on real sockets. Each case quotes what it proves.
 -export([another_issuer_in_the_metadata_is_refused/1, a_page_of_html_is_no_metadata/1]).
 -export([a_server_of_2025_03_26_is_its_own_authorization_server/1]).
 -export([the_default_endpoints_of_2025_03_26/1]).
--export([pkce_is_sent_and_verified/1, without_s256_nothing_is_asked/1]).
+-export([pkce_is_sent_and_verified/1, each_login_has_a_new_verifier/1]).
+-export([without_s256_nothing_is_asked/1]).
 -export([the_resource_is_sent_byte_for_byte/1]).
 -export([scopes_of_the_challenge_come_first/1, scopes_of_the_metadata_come_second/1]).
 -export([no_scopes_omit_the_parameter/1, scopes_of_the_options/1]).
@@ -207,7 +208,25 @@ pkce_is_sent_and_verified(Config) ->
     #{~"code_challenge_method" := ~"S256", ~"code_challenge" := Challenge,
       ~"response_type" := ~"code"} = authorized_with(Peer),
     #{~"code_verifier" := Verifier} = token_form(Peer),
-    Challenge = erlmcp_pkce:challenge(Verifier).
+    Challenge = s256(Verifier),
+    %% The example of RFC 7636, appendix B.
+    ~"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM" =
+        s256(~"dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk").
+
+%% RFC 7636, 4.1: 43 to 128 characters, letters, digits and "-._~"; "a different code verifier for
+%% every authorization request".
+each_login_has_a_new_verifier(Config) ->
+    Peer = peer(Config),
+    {ok, 200} = outcome(Peer),
+    {ok, 200} = outcome(Peer),
+    [First, Second] = [Verifier || #{form := #{~"code_verifier" := Verifier}}
+                                       <- oauth_peer:asked(Peer, ~"/token")],
+    true = First =/= Second,
+    [match = re:run(Verifier, ~"^[A-Za-z0-9._~-]{43,128}$", [{capture, none}])
+     || Verifier <- [First, Second]].
+
+s256(Verifier) ->
+    base64:encode(crypto:hash(sha256, Verifier), #{mode => urlsafe, padding => false}).
 
 %% "If the field is absent, MCP clients MUST refuse to proceed."
 without_s256_nothing_is_asked(Config) ->

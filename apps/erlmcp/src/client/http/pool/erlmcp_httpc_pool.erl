@@ -65,12 +65,16 @@ Options of a pool, with their defaults.
 %% Milliseconds that a call waits while another one tries a server that could not be reached before.
 -define(PATIENCE, 500).
 
+-type waiters() :: gb_trees:tree(pos_integer(), waiter()).
+-type waiter() :: {gen_server:from(), Monitor :: reference(), Timer :: reference()}.
+
 -record(state, {
     slots :: erlmcp_httpc_pool_table:slots(),
     settings :: map(),
     fleet :: erlmcp_httpc_pool_connections:fleet(),
-    calls = erlmcp_httpc_pool_waiters:new() :: erlmcp_httpc_pool_waiters:waiters(),
-    streams = erlmcp_httpc_pool_waiters:new() :: erlmcp_httpc_pool_waiters:waiters(),
+    %% The calls and the streams that wait, first come, first served: by a number that grows.
+    calls = gb_trees:empty() :: waiters(),
+    streams = gb_trees:empty() :: waiters(),
     next = 1 :: pos_integer(),
     failures = 0 :: non_neg_integer(),
     why :: term(),
@@ -193,7 +197,7 @@ info({_, Slots, _}) ->
 
 numbers(Slots) ->
     Ejected = case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
-        {true, _, Left} -> Left;
+        {true, _, Pause} -> Pause;
         false -> 0
     end,
     #{open => erlmcp_httpc_pool_table:open(Slots), busy => erlmcp_httpc_pool_table:busy(Slots),
@@ -229,13 +233,13 @@ handle_call(_, _, State) ->
     {reply, {error, unknown}, State}.
 
 admitted(call, #state{slots = Slots, calls = Calls, settings = #{waiting := Limit}}) ->
-    case erlmcp_httpc_pool_waiters:size(Calls) < Limit of
+    case gb_trees:size(Calls) < Limit of
         true -> reachable(Slots);
         false -> {error, {overload, Limit}}
     end;
 admitted(stream, #state{slots = Slots, streams = Waiters, settings = #{streams := Limit}}) ->
     Streams = erlmcp_httpc_pool_table:count_leases(stream, Slots),
-    case Streams + erlmcp_httpc_pool_waiters:size(Waiters) < Limit of
+    case Streams + gb_trees:size(Waiters) < Limit of
         true -> reachable(Slots);
         false -> {error, {overload, Limit}}
     end.
@@ -248,13 +252,15 @@ reachable(Slots) ->
 
 %% A caller that tries the server again may spend all its time; the others fail after a shorter
 %% wait.
-add(Kind, From, Deadline, #state{next = Number} = State) ->
-    Until = case probing(State) of
+add(Kind, {Pid, _} = From, Deadline, #state{next = Number} = State) ->
+    {Until, Error} = case probing(State) of
         true -> min({Deadline, timeout},
                     {erlmcp_clock:now_ms() + ?PATIENCE, {connect, State#state.why}});
         false -> {Deadline, timeout}
     end,
-    Waiters = erlmcp_httpc_pool_waiters:add(From, Kind, Until, Number, waiters(Kind, State)),
+    Monitor = monitor(process, Pid, [{tag, {caller_died, Kind, Number}}]),
+    Timer = erlang:send_after(Until, self(), {expired, Kind, Number, Error}, [{abs, true}]),
+    Waiters = gb_trees:insert(Number, {From, Monitor, Timer}, waiters(Kind, State)),
     put_waiters(Kind, Waiters, State#state{next = Number + 1}).
 
 probing(#state{failures = Failures, slots = Slots, fleet = Fleet}) ->
@@ -273,7 +279,7 @@ handle_cast(_, State) ->
 -doc false.
 handle_info({expired, Kind, Number, Error}, State) ->
     {noreply, settle(answer(Kind, Number, {error, Error}, State))};
-handle_info({{left, Kind, Number}, _, process, _, _}, State) ->
+handle_info({{caller_died, Kind, Number}, _, process, _, _}, State) ->
     {noreply, settle(leave(Kind, Number, State))};
 handle_info(sweep, #state{fleet = Fleet} = State) ->
     Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Fleet),
@@ -308,10 +314,10 @@ failed(Why, #state{failures = Before, slots = Slots} = State) ->
     Failures = Before + 1,
     Pause = erlmcp_client_backoff:after_failures(Failures, ?FIRST_PAUSE, ?LONGEST_PAUSE),
     ok = erlmcp_httpc_pool_table:refuse(Why, erlmcp_clock:now_ms() + Pause, Slots),
-    left_alone(Why, Pause, State#state{failures = Failures, why = Why}).
+    back_off(Why, Pause, State#state{failures = Failures, why = Why}).
 
 %% Processes that wait for an open connection may still get it.
-left_alone(Why, Pause, #state{slots = Slots} = State) ->
+back_off(Why, Pause, #state{slots = Slots} = State) ->
     case erlmcp_httpc_pool_table:open(Slots) of
         0 -> answer_all({error, {connect, Why}}, State);
         _ -> retry_in(Pause, State)
@@ -319,14 +325,14 @@ left_alone(Why, Pause, #state{slots = Slots} = State) ->
 
 answer_all(Answer, #state{calls = Calls, streams = Streams} = State) ->
     All = [{Kind, Number} || {Kind, Waiters} <- [{call, Calls}, {stream, Streams}],
-                             Number <- erlmcp_httpc_pool_waiters:all(Waiters)],
+                             Number <- gb_trees:keys(Waiters)],
     lists:foldl(fun({Kind, Number}, Acc) -> answer(Kind, Number, Answer, Acc) end, State, All).
 
 %% Gives free connections to the processes that wait, and opens further ones that they need.
 progress(State) ->
     Served = serve(stream, serve(call, State)),
-    Calls = erlmcp_httpc_pool_waiters:size(Served#state.calls),
-    Streams = erlmcp_httpc_pool_waiters:size(Served#state.streams),
+    Calls = gb_trees:size(Served#state.calls),
+    Streams = gb_trees:size(Served#state.streams),
     case Calls + Streams of
         0 -> Served;
         _ -> grow(Calls, Streams, Served)
@@ -335,12 +341,12 @@ progress(State) ->
 serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
     %% Written before the search for a free one: a process that gives one back later then tells the
     %% pool.
-    ok = erlmcp_httpc_pool_table:wait(Kind, erlmcp_httpc_pool_waiters:size(waiters(Kind, State)),
-                                      Slots),
-    case erlmcp_httpc_pool_waiters:first(waiters(Kind, State)) of
-        none ->
+    ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots),
+    case gb_trees:is_empty(waiters(Kind, State)) of
+        true ->
             State;
-        {Number, {Pid, _}} ->
+        false ->
+            {Number, {{Pid, _}, _, _}} = gb_trees:smallest(waiters(Kind, State)),
             case erlmcp_httpc_pool_table:claim(erlmcp_httpc_pool_connections:range(Kind, Fleet),
                                                Pid, Slots) of
                 {ok, _} = Claimed -> serve(Kind, answer(Kind, Number, Claimed, State));
@@ -350,8 +356,8 @@ serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
 
 grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
     case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
-        {true, Why, Left} ->
-            left_alone(Why, Left, State);
+        {true, Why, Pause} ->
+            back_off(Why, Pause, State);
         false ->
             Most = case State#state.failures > 0 of
                 true -> 1;
@@ -370,18 +376,28 @@ retry_in(_, State) ->
     State.
 
 answer(Kind, Number, Answer, State) ->
-    case erlmcp_httpc_pool_waiters:remove(Number, waiters(Kind, State)) of
-        {From, Rest} ->
+    case remove(Kind, Number, State) of
+        {From, Next} ->
             ok = gen_server:reply(From, Answer),
-            put_waiters(Kind, Rest, State);
+            Next;
         none ->
             State
     end.
 
 leave(Kind, Number, State) ->
-    case erlmcp_httpc_pool_waiters:remove(Number, waiters(Kind, State)) of
-        {_, Rest} -> put_waiters(Kind, Rest, State);
+    case remove(Kind, Number, State) of
+        {_, Next} -> Next;
         none -> State
+    end.
+
+remove(Kind, Number, State) ->
+    case gb_trees:take_any(Number, waiters(Kind, State)) of
+        {{From, Monitor, Timer}, Rest} ->
+            true = demonitor(Monitor, [flush]),
+            _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
+            {From, put_waiters(Kind, Rest, State)};
+        error ->
+            none
     end.
 
 waiters(call, #state{calls = Waiters}) -> Waiters;
@@ -393,8 +409,7 @@ put_waiters(stream, Waiters, State) -> State#state{streams = Waiters}.
 %% After every change: publishes the numbers of waiting processes, and plans the next sweep. Without
 %% connections there is none.
 settle(#state{slots = Slots, fleet = Fleet, settings = #{idle_ms := Idle}} = State) ->
-    [ok = erlmcp_httpc_pool_table:wait(Kind, erlmcp_httpc_pool_waiters:size(waiters(Kind, State)),
-                                       Slots)
+    [ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots)
      || Kind <- [call, stream]],
     case {State#state.sweep, erlmcp_httpc_pool_connections:size(Fleet)} of
         {none, Size} when Size > 0 ->

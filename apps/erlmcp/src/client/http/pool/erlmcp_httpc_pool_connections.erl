@@ -100,11 +100,11 @@ grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
         _ -> [{1, ForCalls, min(1, Calls + Streams)}]
     end,
     Places = lists:append([places(Range, Fleet) || Range <- Wanted]),
-    Left = case Most of
+    Limit = case Most of
         infinity -> length(Places);
         _ -> max(0, Most - opening(Fleet))
     end,
-    begin_all(lists:sublist(Places, Left), Fleet).
+    begin_all(lists:sublist(Places, Limit), Fleet).
 
 places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
     Opening = [Place || Place <- opening_places(Fleet), Place >= First, Place =< Last],

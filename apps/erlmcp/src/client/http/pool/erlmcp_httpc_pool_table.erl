@@ -113,12 +113,12 @@ is_alive(Gun) -> is_process_alive(Gun).
 
 sit(_, 0, _, _, _, _, _) ->
     none;
-sit(At, Left, Seats, {Place, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) ->
+sit(At, Tries, Seats, {Place, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) ->
     #slots{connections = Connections, leases = Leases, numbers = Numbers} = Slots,
     Seat = {Id, At + 1},
     case ets:insert_new(Leases, {Seat, Pid, Kind, Place}) of
         false ->
-            sit((At + 1) rem Seats, Left - 1, Seats, Connection, Pid, Kind, Slots);
+            sit((At + 1) rem Seats, Tries - 1, Seats, Connection, Pid, Kind, Slots);
         true ->
             ok = atomics:add(Numbers, load(Place), 1),
             %% The pool withdraws a connection before it looks for taken seats. So either this

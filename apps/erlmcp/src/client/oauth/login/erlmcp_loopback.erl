@@ -7,6 +7,9 @@ The calling process owns the listener, so it always closes with the call. Eight 
 since browsers open connections that they do not use. Requests are bounded: 8192 bytes a line, 64
 headers, 5 seconds a request, 100 requests a login.
 
+A request is the redirect of the login, or any other one, which is refused without details. The
+`Host` must be this listener's: a page that rebinds its own name to 127.0.0.1 has another.
+
 Source: RFC 8252, section 7.3.
 
 Internal.
@@ -57,6 +60,12 @@ The reason for a failed login.
 
 -define(ACCEPTORS, 8).
 -define(MAX_REQUESTS, 100).
+-define(MAX_LINE_BYTES, 8192).
+-define(MAX_HEADERS, 64).
+-define(REQUEST_MS, 5000).
+%% Milliseconds that a connection is still read after its answer.
+-define(LINGER_MS, 500).
+-define(NOTHING, ~"There is nothing here.").
 
 -doc """
 Opens the listener, passes its URI to `AuthorizeUrl`, opens the returned URL in the browser, and
@@ -113,8 +122,10 @@ listen(Port) ->
         {unix, _} -> [{reuseaddr, true}];
         _ -> []
     end,
-    Options = [{ip, {127, 0, 0, 1}} | Reuse ++ erlmcp_loopback_request:options()],
-    case gen_tcp:listen(Port, Options) of
+    Options = [binary, inet, {ip, {127, 0, 0, 1}}, {active, false}, {packet, http_bin},
+               {packet_size, ?MAX_LINE_BYTES}, {buffer, 2 * ?MAX_LINE_BYTES}, {backlog, 32},
+               {send_timeout, ?REQUEST_MS}, {send_timeout_close, true}],
+    case gen_tcp:listen(Port, Reuse ++ Options) of
         {ok, Listener} -> {ok, Listener};
         {error, Why} -> {error, {listen, Why}}
     end.
@@ -126,6 +137,7 @@ login(AuthorizeUrl, #{host := Host, path := Path} = Options, Deadline, Listener)
     Url = AuthorizeUrl(RedirectUri),
     case erlmcp_browser:is_url(Url) of
         true ->
+            %% The redirect that is awaited; `claimed` is 1 once it has come.
             Expected = (maps:with([path, state], Options))#{
                 port => Port, claimed => atomics:new(1, [])
             },
@@ -201,6 +213,109 @@ serve(Socket, _, Login, Count) when Count > ?MAX_REQUESTS ->
     Login ! {Login, too_many_requests},
     gen_tcp:close(Socket);
 serve(Socket, Expected, Login, _) ->
-    erlmcp_loopback_request:serve(Socket, Expected, fun(Target) ->
-        Login ! {Login, {redirected, Target}}
-    end).
+    case read(Socket, deadline(?REQUEST_MS)) of
+        {ok, Method, Target, Hosts} ->
+            {Status, Text, IsRedirect} = decide(Method, Target, Hosts, Expected),
+            _ = gen_tcp:send(Socket, response(Status, Text)),
+            %% The browser has its page. The target is unchanged, in the characters of a URL.
+            _ = IsRedirect andalso (Login ! {Login, {redirected, Target}}),
+            ok;
+        error ->
+            _ = gen_tcp:send(Socket, response(~"400 Bad Request", ?NOTHING)),
+            ok
+    end,
+    finish(Socket).
+
+read(Socket, Deadline) ->
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
+        {ok, {http_request, Method, {abs_path, Target}, {1, _}}} ->
+            headers(Socket, Deadline, ?MAX_HEADERS, Method, Target, []);
+        _ ->
+            error
+    end.
+
+headers(Socket, Deadline, Remaining, Method, Target, Hosts) ->
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
+        {ok, http_eoh} ->
+            {ok, Method, Target, Hosts};
+        {ok, {http_header, _, 'Host', _, Host}} when Remaining > 0 ->
+            headers(Socket, Deadline, Remaining - 1, Method, Target, [Host | Hosts]);
+        {ok, {http_header, _, _, _, _}} when Remaining > 0 ->
+            headers(Socket, Deadline, Remaining - 1, Method, Target, Hosts);
+        _ ->
+            error
+    end.
+
+decide(Method, Target, Hosts, #{path := Path, port := Port} = Expected) ->
+    case {is_own(Hosts, integer_to_binary(Port)), Method, binary:split(Target, ~"?")} of
+        {false, _, _} -> refused(~"403 Forbidden");
+        {true, 'GET', [Path, Query]} -> answer(query(Query), Expected);
+        _ -> refused(~"404 Not Found")
+    end.
+
+is_own([Host], Port) ->
+    lists:member(Host, [<<Name/binary, $:, Port/binary>> || Name <- [~"127.0.0.1", ~"localhost"]]);
+is_own(_, _) ->
+    false.
+
+%% Text in other characters than those of a URL is not a query.
+query(Query) ->
+    case re:run(Query, ~B|^[!$-;=?-Z_a-z~[\]]*$|, [{capture, none}, dollar_endonly]) of
+        match -> uri_string:dissect_query(Query);
+        nomatch -> []
+    end.
+
+answer(Query, Expected) when is_list(Query) ->
+    IsFailure = lists:keymember(~"error", 1, Query),
+    case is_expected(Query, Expected) andalso claim(Expected) of
+        true when IsFailure -> {~"200 OK", ~"The login did not succeed.", true};
+        true -> {~"200 OK", ~"You are logged in.", true};
+        false -> refused(~"404 Not Found")
+    end;
+answer(_, _) ->
+    refused(~"404 Not Found").
+
+is_expected(Query, #{state := State}) ->
+    [Value || {~"state", Value} <- Query] =:= [State] andalso is_answer(Query);
+is_expected(Query, _) ->
+    is_answer(Query).
+
+is_answer(Query) ->
+    lists:keymember(~"code", 1, Query) orelse lists:keymember(~"error", 1, Query).
+
+claim(#{claimed := Claimed}) ->
+    atomics:compare_exchange(Claimed, 1, 0, 1) =:= ok.
+
+refused(Status) ->
+    {Status, ?NOTHING, false}.
+
+%% The page contains nothing of the request, and the headers keep the code out of the browser's
+%% cache.
+response(Status, Text) ->
+    Page = [~"<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Login</title><p>",
+            Text, ~" You can close this window.</p></html>\n"],
+    Fields = [{~"Content-Type", ~"text/html; charset=utf-8"},
+              {~"Content-Length", integer_to_binary(iolist_size(Page))},
+              {~"Connection", ~"close"},
+              {~"Cache-Control", ~"no-store"},
+              {~"Referrer-Policy", ~"no-referrer"},
+              {~"Content-Security-Policy", ~"default-src 'none'; frame-ancestors 'none'"},
+              {~"X-Content-Type-Options", ~"nosniff"}],
+    [~"HTTP/1.1 ", Status, ~"\r\n", [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields],
+     ~"\r\n", Page].
+
+%% Closing at once would reset a connection with unread bytes, and the browser would lose the page.
+finish(Socket) ->
+    _ = gen_tcp:shutdown(Socket, write),
+    _ = inet:setopts(Socket, [{packet, raw}]),
+    drain(Socket, deadline(?LINGER_MS)),
+    gen_tcp:close(Socket).
+
+drain(Socket, Deadline) ->
+    case gen_tcp:recv(Socket, 0, remaining_ms(Deadline)) of
+        {ok, _} -> drain(Socket, Deadline);
+        {error, _} -> ok
+    end.
+
+deadline(Milliseconds) ->
+    erlang:monotonic_time(millisecond) + Milliseconds.

@@ -1,6 +1,7 @@
 -module(erlmcp_oauth_code).
 -moduledoc """
-The authorization request of a login, and the check of its answer. Pure, except for chance.
+The authorization request of a login, and the check of its answer. A proof (PKCE, with the method
+S256) shows that the client that asked for a code redeems it. Pure, except for chance.
 
 Source: specification 2026-07-28, "Authorization Response Validation" and "Authorization Code
 Protection"; RFC 7636; RFC 8707; RFC 9207.
@@ -20,7 +21,6 @@ Internal.
     scopes := [binary()],
     state := binary(),
     verifier := binary(),
-    challenge := binary(),
     jkt := binary() | none
 }.
 -doc """
@@ -47,11 +47,17 @@ pending(#{server := Server} = Place, {ClientId, RedirectUri}, Scopes, State, Con
     #{fetch := #{plain := Plain}, dpop := Dpop} = Context,
     maybe
         ok ?= possible(Server, Plain),
-        #{verifier := Verifier, challenge := Challenge} = erlmcp_pkce:new(),
         {ok, #{place => Place, client_id => ClientId, redirect_uri => RedirectUri,
-               scopes => Scopes, state => State, verifier => Verifier, challenge => Challenge,
+               scopes => Scopes, state => State, verifier => verifier(),
                jkt => thumbprint(Dpop)}}
     end.
+
+%% 43 characters of 256 random bits, a secret.
+verifier() ->
+    erlmcp_base64url:encode(crypto:strong_rand_bytes(32)).
+
+challenge(Verifier) ->
+    erlmcp_base64url:encode(crypto:hash(sha256, Verifier)).
 
 possible(#{authorization_endpoint := none, issuer := Issuer}, _) ->
     {error, {no_authorization_endpoint, Issuer}};
@@ -70,12 +76,12 @@ thumbprint(Key) -> erlmcp_dpop:thumbprint(Key).
 -spec url(pending()) -> binary().
 url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url}},
       client_id := ClientId, redirect_uri := RedirectUri, scopes := Scopes, state := State,
-      challenge := Challenge, jkt := Jkt}) ->
+      verifier := Verifier, jkt := Jkt}) ->
     erlmcp_oauth_url:with_query(
         Url,
         [{~"response_type", ~"code"}, {~"client_id", ClientId}, {~"redirect_uri", RedirectUri},
-         {~"state", State}, {~"code_challenge", Challenge}, {~"code_challenge_method", ~"S256"},
-         {~"resource", Resource}]
+         {~"state", State}, {~"code_challenge", challenge(Verifier)},
+         {~"code_challenge_method", ~"S256"}, {~"resource", Resource}]
         ++ [{~"scope", erlmcp_oauth_scope:text(Scopes)} || Scopes =/= []]
         ++ [{~"dpop_jkt", Jkt} || Jkt =/= none]).
 

@@ -1,12 +1,15 @@
--module(erlmcp_httpc_sse_process).
+-module(erlmcp_httpc_sse).
 -moduledoc """
-The process of a client's stream of HTTP+SSE, the transport of 2024-11-05. Few servers have it, so
-the process sleeps until it is asked to open the stream. Then it keeps the stream open, with a
-growing pause between failures, and knows the URL for messages. It passes received messages to
-exchanges (`m:erlmcp_httpc_sse_exchange`), as a line channel does.
+The client of HTTP+SSE, the transport of 2024-11-05: a process that keeps a stream open, and the
+exchanges of the messages that go by POST.
 
-A session is its stream: each opened stream is a generation of its own. The owner gets `up` and
-`down` for streams that were not opened by `open/2`.
+Few servers have this transport, so the process sleeps until it is asked to open the stream. Then it
+keeps the stream open, with a growing pause between failures, and has the URL for messages. A
+session is its stream: each opened stream is a generation of its own. The owner gets `up` and `down`
+for streams that were not opened by `open/2`.
+
+The process that sends a message makes the POST request itself, and gets its messages from the
+stream's process. No process stands between it and the connection of the POST.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE"; 2025-11-25, "Transports / Backwards
 Compatibility".
@@ -17,7 +20,10 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/3, open/2]).
+-export([start/2, received/2, abort/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
+
+-export_type([exchange/0, handle/0]).
 
 %% Milliseconds: the first pause after a failure, the longest, and the life of a stream whose end
 %% does not count as a failure.
@@ -43,12 +49,26 @@ Internal.
     inbox :: undefined | erlmcp_line_inbox:inbox()
 }).
 
+-record(exchange, {
+    process :: pid(),
+    ref :: erlmcp_line_exchanges:ref(),
+    generation :: pos_integer(),
+    %% The request that carries the message, until the server has taken it.
+    post = taken :: taken | erlmcp_httpc_exchange:exchange(),
+    %% A response that came before the POST was answered, which keeps its connection until then.
+    response = none :: none | erlmcp_channel:event()
+}).
+
+-opaque exchange() :: #exchange{}.
+-doc "The stream's process, and the route of POST requests without their path.".
+-type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
+
 -doc "Starts the process for an owner and its channel. At most `Most` exchanges may be open.".
 -spec start_link({Owner :: pid(), Channel :: pid()}, fun(() -> erlmcp_httpc_exchange:route()),
                  {ConnectTimeout :: pos_integer(), Most :: pos_integer()}) ->
     gen_server:start_ret().
-start_link(Who, Route, Bounds) ->
-    gen_server:start_link(?MODULE, {Who, Route, Bounds}, []).
+start_link(OwnerAndChannel, Route, Bounds) ->
+    gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
 -doc "Opens the stream, anew if there is one, and returns its generation.".
 -spec open(pid(), Deadline :: integer()) ->
@@ -59,6 +79,124 @@ open(Pid, Deadline) ->
     catch
         exit:{timeout, _} -> {error, timeout}
     end.
+
+-doc "Sends on the stream of the message's generation. Its events come to the calling process.".
+-spec start(erlmcp_channel:outgoing(), handle()) ->
+    {ok, exchange()} | {error, erlmcp_channel:reason()}.
+start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} = Outgoing,
+      {Pid, Route}) ->
+    Ref = monitor(process, Pid, [{alias, explicit_unalias}]),
+    Exchange = #{pid => self(), kind => Kind, id => Id, token => maps:get(token, Outgoing, none),
+                 deadline => Deadline},
+    Pid ! {open, Ref, Exchange, Generation},
+    receive
+        {Ref, {opened, Path}} ->
+            post(Outgoing, Route#{path := Path},
+                 #exchange{process = Pid, ref = Ref, generation = Generation});
+        {Ref, {failed, Reason}} ->
+            ok = over(Ref),
+            {error, Reason};
+        {'DOWN', Ref, process, _, _} ->
+            ok = over(Ref),
+            {error, {closed, unprocessed}}
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+        ok = leave(Pid, Ref),
+        {error, timeout}
+    end.
+
+%% The POST's own response only acknowledges the message; the answer comes on the stream.
+post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kind}, Route,
+     #exchange{process = Pid, ref = Ref} = X) ->
+    Taken = #{kind => notification, id => none, session => none, message => Message,
+              headers => Headers, deadline => Deadline},
+    case erlmcp_httpc_exchange:start(Taken, Route) of
+        {ok, Post} when Kind =:= request; Kind =:= stream ->
+            {ok, X#exchange{post = Post}};
+        {ok, Post} ->
+            ok = over(Ref),
+            {ok, X#exchange{post = Post}};
+        {error, _} = Error ->
+            ok = leave(Pid, Ref),
+            Error
+    end.
+
+over(Ref) ->
+    _ = unalias(Ref),
+    true = demonitor(Ref, [flush]),
+    ok.
+
+leave(Pid, Ref) ->
+    ok = over(Ref),
+    ok = forget(Ref),
+    Pid ! {abort, Ref},
+    ok.
+
+forget(Ref) ->
+    receive
+        {Ref, _} -> forget(Ref)
+    after 0 ->
+        ok
+    end.
+
+-doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
+-spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
+received({Ref, Event}, #exchange{ref = Ref} = X) ->
+    stream_event(Event, X);
+received({'DOWN', Ref, process, _, Why}, #exchange{ref = Ref} = X) ->
+    stream_event({failed, {closed, Why}}, X);
+received(_, #exchange{post = taken}) ->
+    other;
+received(Message, #exchange{post = Post} = X) ->
+    case erlmcp_httpc_exchange:received(Message, Post) of
+        {Events, Next} -> posted(Events, X#exchange{post = Next});
+        other -> other
+    end.
+
+stream_event({message, {response, _, _}} = Event, #exchange{ref = Ref, post = Post} = X) ->
+    ok = over(Ref),
+    case Post of
+        taken -> {[Event], X};
+        _ -> {[], X#exchange{response = Event}}
+    end;
+stream_event({message, _} = Event, X) ->
+    {[Event], X};
+stream_event({failed, _} = Event, #exchange{ref = Ref} = X) ->
+    ok = over(Ref),
+    {[Event], unposted(X)}.
+
+unposted(#exchange{post = taken} = X) ->
+    X;
+unposted(#exchange{post = Post} = X) ->
+    _ = erlmcp_httpc_exchange:abort(Post),
+    X#exchange{post = taken}.
+
+posted([], X) ->
+    {[], X};
+posted([sent | _], #exchange{response = none} = X) ->
+    {[sent], X#exchange{post = taken}};
+posted([Event | _], #exchange{response = Response} = X) when
+    Response =/= none, Event =:= sent orelse element(1, Event) =:= failed
+->
+    {[Response], X#exchange{post = taken, response = none}};
+posted([{failed, {http, 404, _, _}} | _], #exchange{process = Pid, generation = G} = X) ->
+    %% The session of the stream has ended, so the stream is useless.
+    Pid ! {lost, G},
+    failed({closed, unprocessed}, X);
+posted([{failed, Reason} | _], X) ->
+    failed(Reason, X);
+posted([_ | Events], X) ->
+    posted(Events, X).
+
+failed(Reason, #exchange{process = Pid, ref = Ref} = X) ->
+    ok = leave(Pid, Ref),
+    {[{failed, Reason}], X#exchange{post = taken}}.
+
+-doc "Ends it; `false`, for the server does not learn of it.".
+-spec abort(exchange()) -> false.
+abort(#exchange{process = Pid, ref = Ref} = X) ->
+    _ = unposted(X),
+    ok = leave(Pid, Ref),
+    false.
 
 -doc false.
 init({{Owner, Channel}, Route, {ConnectTimeout, Most}}) ->
@@ -134,8 +272,8 @@ events([{named, _, _} | _], #state{phase = {opening, _}} = State) ->
 events([{named, ~"message", Data} | Events], State) ->
     #state{exchanges = Exchanges, inbox = Inbox} = State,
     %% The answers are dropped: this server asks more than its client takes.
-    {_, Left, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
-    events(Events, State#state{exchanges = Left, inbox = Next});
+    {_, Rest, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
+    events(Events, State#state{exchanges = Rest, inbox = Next});
 events([_ | Events], State) ->
     events(Events, State).
 
@@ -200,8 +338,8 @@ end_exchanges(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
         {too_large, _} -> Why;
         _ -> {closed, Why}
     end,
-    None = lists:foldl(fun(Ref, Left) ->
-                           {_, Rest} = erlmcp_line_exchanges:remove(Ref, Left),
+    None = lists:foldl(fun(Ref, Open) ->
+                           {_, Rest} = erlmcp_line_exchanges:remove(Ref, Open),
                            Ref ! {Ref, {failed, Reason}},
                            Rest
                        end, Exchanges, erlmcp_line_exchanges:all(Exchanges)),

@@ -1,0 +1,87 @@
+-module(erlmcp_client_calls).
+-moduledoc """
+The table of a client's running calls. It bounds their number, and finds those that were killed.
+
+The outcome of a call has a receiver, if the call was started without waiting for it. The process
+that removes the call's row reports the outcome, so a receiver gets each outcome once.
+
+Internal.
+""".
+
+-export([new/0, count/1, add/3, remove_own/1, report/2]).
+-export([cancel/2, sweep/1, stop_all/1]).
+
+-export_type([calls/0, receiver/0]).
+
+-opaque calls() :: ets:tid().
+-type receiver() :: {pid(), reference()} | none.
+
+-doc "Creates an empty table, owned by the calling process.".
+-spec new() -> calls().
+new() ->
+    ets:new(calls, [public, {write_concurrency, true}]).
+
+-doc "Returns the number of running calls.".
+-spec count(calls()) -> non_neg_integer() | undefined.
+count(Calls) ->
+    ets:info(Calls, size).
+
+-doc "Adds the call of a process, unless the client has ended.".
+-spec add(pid(), receiver(), calls()) -> ok | stopped.
+add(Pid, Receiver, Calls) ->
+    try
+        true = ets:insert(Calls, {Pid, Receiver}),
+        ok
+    catch
+        error:badarg -> stopped
+    end.
+
+-doc """
+Removes the call of the calling process. Returns `true` if the process has to report its outcome,
+and `false` if another process has done so.
+""".
+-spec remove_own(calls()) -> boolean().
+remove_own(Calls) ->
+    try
+        ets:take(Calls, self()) =/= []
+    catch
+        %% An orderly stop of the client sends its exit signal before the table goes.
+        error:badarg -> receive after 0 -> true end
+    end.
+
+-doc "Sends the outcome of a call to its receiver.".
+-spec report(receiver(), {ok, term()} | {error, erlmcp_client:reason()}) -> ok.
+report(none, _) ->
+    ok;
+report({Pid, Reference}, Outcome) ->
+    Pid ! {erlmcp, Reference, Outcome},
+    ok.
+
+-doc "Tells the process of the call with this reference that the call is cancelled.".
+-spec cancel(reference(), calls()) -> ok.
+cancel(Reference, Calls) ->
+    try ets:match(Calls, {'$1', {'_', Reference}}) of
+        Found -> lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end, Found)
+    catch
+        error:badarg -> ok
+    end.
+
+-doc "Reports the end of calls that were killed to their receivers.".
+-spec sweep(calls()) -> ok.
+sweep(Calls) ->
+    Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
+    lists:foreach(fun({Pid, Receiver}) ->
+                      case ets:take(Calls, Pid) of
+                          [_] -> report(Receiver, {error, {too_large, heap}});
+                          [] -> ok
+                      end
+                  end, Dead).
+
+-doc "Ends all calls of a client that is being stopped.".
+-spec stop_all(calls()) -> ok.
+stop_all(Calls) ->
+    lists:foreach(fun({Pid, Receiver}) ->
+                      Taken = ets:take(Calls, Pid),
+                      exit(Pid, shutdown),
+                      [ok = report(Receiver, {error, stopped}) || _ <- Taken]
+                  end, ets:tab2list(Calls)).
