@@ -1,9 +1,9 @@
 -module(erlmcp_chaos_needs).
--moduledoc "What a fault needs of the machine, and what of it is not there.".
+-moduledoc "Checks what a fault needs from the machine.".
 
 -export([missing/1]).
 
--doc "A sentence for each thing that is missing.".
+-doc "Returns a sentence for each missing thing.".
 -spec missing([erlmcp_chaos_scenario:need()]) -> [binary()].
 missing(Needs) ->
     lists:append([missing_one(Need) || Need <- Needs]).

@@ -1,23 +1,23 @@
 -module(erlmcp_load_heap).
 -moduledoc """
-How much memory the process of a group of connections begins with. What it knows of thousands of
-connections outlives most collections, and a large heap is collected by a thread of its own, which
-has to get a processor first; meanwhile the group stands still. With room for all that it knows and
-what it makes of some thousand answers, there are a few collections in a second and not hundreds.
+Sets the initial heap of a group's process. Its data about thousands of connections survives most
+collections. A large heap is collected by a separate thread, which must first get a processor;
+meanwhile the group stands still. A large initial heap reduces hundreds of collections a second to a
+few.
 """.
 
 -export([start_link/4]).
 
-%% Words for each connection, of the heap and of the binaries that came; and at most, of either.
+%% Words for each connection, for the heap and for received binaries, and the maximum of either.
 -define(WORDS, 600).
 -define(MOST, 8_000_000).
 
--doc "Starts the process of a group of so many connections, linked to the calling one.".
+-doc "Starts the process of a group of `Connections` connections, linked to the calling process.".
 -spec start_link(module(), Function :: atom(), [term()], Connections :: pos_integer()) -> pid().
 start_link(Module, Function, Arguments, Connections) ->
     Words = min(?MOST, Connections * ?WORDS),
     case spawn_opt(Module, Function, Arguments,
                    [link, {min_heap_size, Words}, {min_bin_vheap_size, Words}]) of
-        %% With a monitor there would be more.
+        %% Only a spawn with a monitor returns a tuple.
         Pid when is_pid(Pid) -> Pid
     end.

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_memory_page).
 -moduledoc """
-What `docs/performance.md` says of what is held open: the memory of one (`m:erlmcp_bench_memory`),
-beside what it may be. Pure.
+The section of `docs/performance.md` about idle items: the memory of one (`m:erlmcp_bench_memory`),
+compared with its goal. Pure.
 """.
 
 -export([section/1]).
@@ -9,22 +9,24 @@ beside what it may be. Pure.
 -define(STATE, ~"memory_state_bytes_per_item").
 -define(RSS, ~"memory_rss_bytes_per_item").
 
--doc "The section for the workloads of a baseline, as Markdown; nothing where it has none of them.".
+-doc """
+Returns the section for the workloads of a baseline, as Markdown, or nothing without such workloads.
+""".
 -spec section(Workloads :: [#{binary() => term()}]) -> iodata().
 section(Workloads) ->
     case [Workload || #{~"benchmark" := ~"memory"} = Workload <- Workloads] of
         [] ->
             [];
         Held ->
-            [~"\n### What is held open\n\n",
-             ~"`erlmcp bench memory`: bytes that one of so many costs while nobody uses it; of\n",
-             ~"calls, while they run. Heap and state is what the node has more of, of all kinds.\n",
-             ~"What is left is so when all of them have ended. Growth is what one of the second\n",
-             ~"half costs, over one of the first.\n\n",
-             ~"| workload | of | heap and state | goal | RSS | goal | left | growth | opened/s |\n",
+            [~"\n### Memory of idle items\n\n",
+             ~"`erlmcp bench memory` measures the bytes of one idle item, or of one running\n",
+             ~"call. Heap and state is all memory that the item adds to the node. The column\n",
+             ~"`left` is the rest after all items have ended. Growth is the cost of an item\n",
+             ~"of the second half, divided by the cost of one of the first half.\n\n",
+             ~"| workload | items | heap and state | goal | RSS | goal | left | growth | opened/s |\n",
              ~"| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: |\n",
              [row(Workload) || Workload <- Held],
-             told(Held)]
+             notified(Held)]
     end.
 
 row(#{~"workload_id" := Id} = Workload) ->
@@ -51,9 +53,9 @@ goal(Field, Value, Goals) ->
         false -> []
     end.
 
-told(Held) ->
-    [[~"\nOne change, published to ", number(Count), ~" streams: the last of them had it after ",
-      number(Ms), ~" ms, and each took ", number(Us), ~" µs of the server's processor.\n"]
+notified(Held) ->
+    [[~"\nOne change was published to ", number(Count), ~" streams. The last stream had it after ",
+      number(Ms), ~" ms. Each stream took ", number(Us), ~" µs of the server's processor.\n"]
      || Workload <- Held,
         #{~"notified_count" := Count, ~"notified_ms" := Ms, ~"notified_cpu_us_per_item" := Us}
             <- [medians(Workload)]].

@@ -1,38 +1,38 @@
 -module(erlmcp_bench_performance).
 -moduledoc """
-`docs/performance.md`, and the model of `docs/capacity.md`: what the baselines of `bench/baselines`
-say, beside the marks. Pure; the same baselines make the same bytes.
+Writes `docs/performance.md` and the models of `docs/capacity.md` from the baselines in
+`bench/baselines`. Pure; the same baselines make the same bytes.
 """.
 
 -export([page/1, model/1]).
 
 -export_type([baseline/0]).
 
--doc "A baseline's file name, and what `erlmcp_bench_baseline:read/1` gives.".
+-doc "The file name of a baseline, and the baseline of `erlmcp_bench_baseline:read/1`.".
 -type baseline() :: {File :: binary(), #{binary() => term()}}.
 
 -define(COMMAND, ~"erlmcp report bench/baselines --page performance --output docs/performance.md").
 -define(CAPACITY, ~"erlmcp report bench/baselines --page capacity --output docs/capacity.md").
 
-%% Of a workload, in the table of all that was measured; the first two that it has.
+%% The columns of the table of all workloads.
 -define(SHOWN, [{~"throughput_msg_per_s", ~"answered/s"},
                 {~"throughput_workflows_per_s", ~"workflows/s"},
                 {~"latency_p50_us", ~"p50 µs"}, {~"latency_p99_us", ~"p99 µs"},
                 {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
--doc "The page, as Markdown.".
+-doc "Returns the page, as Markdown.".
 -spec page([baseline()]) -> iodata().
 page(Baselines) ->
     [~"# Performance\n\n",
-     ~"What erlmcp was measured to do, machine by machine, beside the marks that an earlier\n",
-     ~"erlmcp published. Made of the files in `bench/baselines` by\n\n",
+     ~"Compare the figures of erlmcp on each measured machine with its goals, and with the marks\n",
+     ~"that an earlier erlmcp published. The page is made from the files in `bench/baselines` by\n\n",
      ~"```sh\n", ?COMMAND, ~"\n```\n\n",
-     ~"and a test holds it to them. A figure is the median of several runs; in brackets stand\n",
-     ~"the least and the most. `erlmcp bench WORKLOAD` measures one again, and `erlmcp compare`\n",
-     ~"says what has changed. But for what runs in one process, the load comes from another one\n",
-     ~"of the same machine, which has no other cores for it. Every answer is read and checked,\n",
-     ~"and latencies of open loops begin when a request was due.\n",
+     ~"and a test checks that it is. A figure is the median of several runs, with the least and\n",
+     ~"the most in parentheses. `erlmcp bench WORKLOAD` measures a workload again, and\n",
+     ~"`erlmcp compare` shows what has changed. Except for workloads in one process, the load\n",
+     ~"comes from another process of the same machine, which shares the cores. Every answer is\n",
+     ~"read and checked. Latencies of open loops begin when a request was due.\n",
      case Baselines of
          [] -> ~"\nNo baseline was taken yet.\n";
          _ -> [machine(Baseline) || Baseline <- lists:sort(Baselines)]
@@ -44,22 +44,22 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
      $\n, erlmcp_bench_peers:section(Workloads),
      erlmcp_bench_request_page:sections(Workloads),
      erlmcp_bench_memory_page:section(Workloads),
-     ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
-     ~"\n### All of it\n\n",
+     ~"\n### Compared with the marks\n\n", summary(Marked), marks(Marked),
+     ~"\n### All workloads\n\n",
      everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
 
-%% A machine is said once, with the commits that were measured on it.
+%% Each machine is listed once, with the commits that were measured on it.
 environment(File, Workloads) ->
     Commits = maps:groups_from_list(fun machine_of/1, fun commit_of/1,
                                     [Environment || #{~"environment" := Environment} <- Workloads]),
-    [~"From `bench/baselines/", File, ~"`, which has the commit of each figure:\n\n",
+    [~"Source: `bench/baselines/", File, ~"`, which has the commit of each figure.\n\n",
      [[~"- ", cell(Machine), ~"; ", commits(lists:usort(Of)), ~"\n"]
       || {Machine, Of} <- lists:sort(maps:to_list(Commits))]].
 
 machine_of(Environment) ->
     unicode:characters_to_binary(
-        erlmcp_bench_machine:said(maps:remove(~"erlmcp_commit", Environment))).
+        erlmcp_bench_machine:describe(maps:remove(~"erlmcp_commit", Environment))).
 
 commit_of(Environment) ->
     maps:get(~"erlmcp_commit", Environment, ~"unknown").
@@ -67,7 +67,7 @@ commit_of(Environment) ->
 commits([Commit]) -> [~"commit ", cell(short(Commit))];
 commits(Commits) -> [~"commits ", lists:join(~", ", [cell(short(Commit)) || Commit <- Commits])].
 
-%% So many digits tell it from all others.
+%% Twelve digits identify a commit.
 short(<<Commit:12/binary, _/binary>>) -> Commit;
 short(Commit) -> Commit.
 
@@ -76,10 +76,9 @@ short(Commit) -> Commit.
 summary(Marked) ->
     Real = [Mark || #{origin := Origin} = Mark <- Marked, not is_never(Origin)],
     io_lib:format(
-        "Theirs was a machine of 16 cores. Of ~b marks ~b are beaten, ~b are not, ~b are level or "
-        "beaten by\nsome of the runs alone, and ~b have no figure here. ~b of them no measurement "
-        "gave, as the source of\nthe programs that they are said to come from shows; of the other "
-        "~b are ~b beaten.\n\n",
+        "The marks are for a machine of 16 cores. Of ~b marks ~b are beaten, ~b are not, ~b are "
+        "level or\nbeaten only by some runs, and ~b have no figure here. ~b of them were never "
+        "measured, as the\nsource of their programs shows. Of the other ~b, ~b are beaten.\n\n",
         [length(Marked), count(beaten, Marked), count(not_beaten, Marked), count(mixed, Marked),
          count(none, Marked), length(Marked) - length(Real), length(Real), count(beaten, Real)]).
 
@@ -88,12 +87,12 @@ count(Value, Marked) -> length([Mark || Mark <- Marked, verdict(Mark) =:= Value]
 is_never({never, _}) -> true;
 is_never(_) -> false.
 
-%% The workloads that a mark is for, the best one first.
+%% The workloads of a mark, the best one first.
 here(#{field := Field} = Mark, Workloads) ->
     Figures = [{Workload, figure(Field, Workload)}
                || Workload <- Workloads, erlmcp_bench_marks:is_for(Mark, Workload)],
     Sorted = lists:sort(fun({_, {_, A, _}}, {_, {_, B, _}}) -> A =< B end,
-                        [Known || {_, Figure} = Known <- Figures, Figure =/= none]),
+                        [Measured || {_, Figure} = Measured <- Figures, Figure =/= none]),
     case erlmcp_bench_marks:better(Field) of
         less -> Sorted;
         more -> lists:reverse(Sorted)
@@ -111,7 +110,7 @@ verdicts(#{field := Field, mark := Value, here := Here}) ->
     [erlmcp_bench_marks:compared(Field, Value, Figure) || {_, Figure} <- Here].
 
 marks(Marked) ->
-    [~"| mark | of | is | here, at best | | where the mark comes from |\n",
+    [~"| workload | figure | mark | best figure here | | origin of the mark |\n",
      ~"| --- | --- | ---: | ---: | --- | --- |\n",
      [[~"| ", lists:join(~" | ", [cell(Name), [$`, Field, $`], erlmcp_bench_text:number(Value),
                                   best(Here), words(Mark), origin(Origin)]), ~" |\n"]
@@ -134,9 +133,9 @@ words(Mark) ->
 
 origin({never, Why}) -> [~"never real: ", Why];
 origin({other, Why}) -> [~"something else: ", Why];
-origin(unknown) -> ~"not known".
+origin(unknown) -> ~"unknown".
 
-%% Everything.
+%% All workloads.
 
 everything(Workloads) ->
     Columns = [Column || {Field, _} = Column <- ?SHOWN,
@@ -148,7 +147,7 @@ everything(Workloads) ->
        [[~" | ", shown(figure(Field, Workload))] || {Field, _} <- Columns], ~" |\n"]
       || Workload <- Workloads]].
 
-%% What tells a workload from others of its name.
+%% A name that distinguishes a workload from others with its id.
 name(#{~"workload_id" := Id} = Workload) ->
     Also = [Value || Field <- [~"transport", ~"era", ~"against"], #{Field := Value} <- [Workload],
                      Value =/= ~"in_process", binary:match(Id, Value) =:= nomatch],
@@ -170,10 +169,10 @@ shown({Least, Median, Most}) ->
 
 %% Models.
 
--doc "What `docs/capacity.md` has of the models, for each baseline.".
+-doc "Returns the models of each baseline for `docs/capacity.md`, as Markdown.".
 -spec model([baseline()]) -> iodata().
 model(Baselines) ->
-    [~"Made of `bench/baselines` by `", ?CAPACITY, ~"`.\n",
+    [~"Made from `bench/baselines` by `", ?CAPACITY, ~"`.\n",
      case Baselines of
          [] -> ~"\nNo baseline was taken yet.\n";
          _ ->
@@ -184,7 +183,7 @@ model(Baselines) ->
 models({File, Workloads}) ->
     erlmcp_bench_capacity:models(lists:append([points(File, Workload) || Workload <- Workloads])).
 
-%% A baseline says how many there were in the name of the workload.
+%% A baseline has the number of parts in the name of the workload.
 points(File, #{~"workload_id" := Id, ~"figures" := Figures} = Workload) ->
     [{File, maps:merge(#{~"sweep" => Sweep, Field => N,
                          ~"environment" => maps:get(~"environment", Workload, #{})},
@@ -204,7 +203,7 @@ model_table(#{parts := Parts, points := Points, fit := Fit} = Model) ->
     Beyond = [{N, Most} || {ok, _} <- [Fit], N <- [Most + Most div 2, 2 * Most]],
     Predicted = maps:from_list(erlmcp_bench_capacity:predicted(
         Model, lists:usort([N || {N, _} <- Points ++ Beyond]))),
-    [[~"**A model.** " || {ok, _} <- [Fit]], erlmcp_bench_capacity:said(Model), ~"\n\n",
+    [[~"**A model.** " || {ok, _} <- [Fit]], erlmcp_bench_capacity:describe(Model), ~"\n\n",
      ~"| ", Parts, ~" | answered/s, ", erlmcp_bench_capacity:origin(Model),
      ~" | answered/s, by the model |\n| ---: | ---: | ---: |\n",
      [[~"| ", erlmcp_bench_text:number(N), ~" | ",
@@ -212,7 +211,7 @@ model_table(#{parts := Parts, points := Points, fit := Fit} = Model) ->
        ~" | ", [erlmcp_bench_text:number(X) || #{N := X} <- [Predicted]], ~" |\n"]
       || N <- lists:usort([N || {N, _} <- Points ++ Beyond])]].
 
-%% Text from a file in a table of Markdown: nothing in it is markup.
+%% Escapes text from a file for a table of Markdown.
 cell(Text) ->
     << <<(case Character of
               $| -> ~"\\|";

@@ -1,31 +1,34 @@
 -module(erlmcp_bench_request_page).
 -moduledoc """
-What `docs/performance.md` says of one request: what its stages take (`m:erlmcp_bench_stages`), and
-whether it costs more where there is more beside it (`m:erlmcp_bench_growth`). Pure.
+The sections of `docs/performance.md` about one request: the cost of its stages
+(`m:erlmcp_bench_stages`), and its growth with the size of the server (`m:erlmcp_bench_growth`).
+Pure.
 """.
 
 -export([sections/1]).
 
-%% Goals, in percent: what the checks may take of a request, and what ten times as much may add.
+%% Goals in percent: the share of the checks in a request, and its growth at ten times the size.
 -define(CHECKS, 25).
 -define(GROWTH, 10).
 
--doc "The sections for the workloads of a baseline, as Markdown; nothing of what it does not have.".
+-doc """
+Returns the sections for the workloads of a baseline, as Markdown, without those that have no
+workloads.
+""".
 -spec sections(Workloads :: [#{binary() => term()}]) -> iodata().
 sections(Workloads) ->
-    [[[~"\n### Stages of a request\n\n", stages_said(), [stages(Workload) || Workload <- Stages]]
+    [[[~"\n### Stages of a request\n\n", stages_method(), [stages(Workload) || Workload <- Stages]]
       || [_ | _] = Stages <- [of_benchmark(~"stages", Workloads)]],
-     [[~"\n### Ten times as much\n\n", growth_said(), growth(Grown)]
+     [[~"\n### Ten times the items\n\n", growth_method(), growth(Grown)]
       || [_ | _] = Grown <- [of_benchmark(~"growth", Workloads)]]].
 
 of_benchmark(Benchmark, Workloads) ->
     [Workload || #{~"benchmark" := Of} = Workload <- Workloads, Of =:= Benchmark].
 
-stages_said() ->
-    [~"`erlmcp bench stages`: microseconds of the processor and reductions that a request\n",
-     ~"takes in each stage, on one scheduler, under load. The times inside of processes are\n",
-     ~"medians, the whole is the operating system's, and `read` and `frame` are what is left\n",
-     ~"of it.\n"].
+stages_method() ->
+    [~"`erlmcp bench stages` measures the processor time and the reductions of each stage of a\n",
+     ~"request, on one scheduler, under load. Times inside processes are medians. The whole is\n",
+     ~"the operating system's figure, and `read` and `frame` are its remainder.\n"].
 
 stages(#{~"workload_id" := Id, ~"transport" := Transport,
          ~"connections" := Connections} = Workload) ->
@@ -40,19 +43,20 @@ stages(#{~"workload_id" := Id, ~"transport" := Transport,
      row(~"all", ~"", Cpu, 100, Reductions),
      ~"\nThe checks (", lists:join(~", ", [atom_to_binary(Stage)
                                            || Stage <- erlmcp_bench_stages:checks()]),
-     ~") are ", number(Checks), ~" % of it; the goal is less than ", number(?CHECKS), ~" %: ",
+     ~") take ", number(Checks), ~" % of it. The goal is less than ", number(?CHECKS), ~" %: ",
      reached(Checks < ?CHECKS), ~".\n"].
 
 row(Stage, What, Us, Percent, Reductions) ->
     [~"| ", lists:join(~" | ", [[$`, Stage, $`], What, number(Us), number(Percent),
                                 number(Reductions)]), ~" |\n"].
 
-growth_said() ->
-    [~"`erlmcp bench growth`: what a request takes where there is ten times as much beside it.\n",
-     ~"The goal is at most ", number(?GROWTH), ~" % more processor time.\n\n"].
+growth_method() ->
+    [~"`erlmcp bench growth` compares the cost of a request on two servers, of which one has ten\n",
+     ~"times the items. The goal is at most ", number(?GROWTH), ~" % more processor time.\n\n"].
 
 growth(Workloads) ->
-    [~"| workload | of | and of | CPU µs | and then | times | reductions | and then | times | |\n",
+    [~"| workload | items | ten times | CPU µs | at ten times | ratio | reductions | at ten times ",
+     ~"| ratio | |\n",
      ~"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
      [grown(Id, medians(Workload)) || #{~"workload_id" := Id} = Workload <- Workloads]].
 

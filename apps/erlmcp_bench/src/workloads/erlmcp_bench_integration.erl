@@ -1,11 +1,12 @@
 -module(erlmcp_bench_integration).
 -moduledoc """
-Whole clients against a whole server in a process of its own: how many workflows
-(`erlmcp_bench_workloads:workflows/0`) some workers carry out in a second, and how long each takes,
-on every transport and in both eras. On stdio each client starts the server as its own program, and
-that is in the time; there are as many workers as schedulers then.
+Measures whole clients with a whole server in a process of its own, on every transport and in both
+eras. The figures are how many workflows (`erlmcp_bench_workloads:workflows/0`) the workers do in a
+second, and how long each takes.
 
-The clock of a workflow runs from before its client is started until it was stopped.
+On stdio each client starts the server as its own program, and the time includes that. The number of
+workers is then that of the schedulers. The clock of a workflow runs from before its client starts
+until after it has stopped.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -15,17 +16,17 @@ The clock of a workflow runs from before its client is started until it was stop
 
 -type way() :: {Transport :: tcp | http1 | http2 | stdio, Era :: stateless | session}.
 
-%% Milliseconds of a step, at most.
+%% The longest time of a step, in milliseconds.
 -define(TIMEOUT, 30_000).
-%% How many of what went wrong are told apart.
+%% How many different failures are counted apart.
 -define(REASONS, 10).
 -define(LOOK, 100).
 
--doc "Runs a workflow: a result for each transport and era.".
+-doc "Runs a workflow. Returns a result for each transport and era.".
 -spec benchmark(binary() | atom()) -> erlmcp_bench_run:outcome().
 benchmark(Workflow) -> benchmark(Workflow, #{}).
 
--doc "The same with options; `duration_s` is of each transport and era.".
+-doc "Runs a workflow with options. `duration_s` is the time of each transport and era.".
 -spec benchmark(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 benchmark(Workflow, Options) ->
@@ -87,7 +88,7 @@ address({stdio, Era}, _) ->
 
 options(Era) -> #{era => Era, timeout => ?TIMEOUT, cache => false}.
 
-%% Every worker carries out one workflow at least.
+%% Every worker does at least one workflow.
 worked(Steps, Address, End, Histogram) ->
     worked(Steps, Address, End, Histogram, {0, #{}}).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_load_http2_message).
 -moduledoc """
-A message on HTTP/2, prepared: its headers as they are given to HPACK, those that have the id in
-them apart, and its body but for the ids. Pure.
+A prepared message on HTTP/2: its headers for HPACK, the headers that contain the id, and its body
+except for the ids. Pure.
 """.
 
 -export([template/2, encoded/3]).
@@ -9,7 +9,7 @@ them apart, and its body but for the ids. Pure.
 -export_type([template/0]).
 
 -record(template, {
-    %% Stands for the headers.
+    %% Identifies the headers.
     key :: binary(),
     headers :: cow_http:headers(),
     varying :: [{Name :: binary(), erlmcp_load_wire:pieces()}],
@@ -18,7 +18,7 @@ them apart, and its body but for the ids. Pure.
 
 -opaque template() :: #template{}.
 
--doc "The template of a message to where the options say.".
+-doc "Returns the template of a message, for the target in `Options`.".
 -spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) -> template().
 template(#{method := Method, headers := Own} = Message, Options) ->
     #{authority := Authority, path := Path} = Options,
@@ -46,11 +46,11 @@ content(delete) ->
 body(#{method := post, pieces := Pieces}) -> {erlmcp_load_wire:spliced_size(Pieces), Pieces};
 body(#{method := delete}) -> none.
 
-%% The last of a name counts.
+%% The last header of each name counts.
 one_of_each(Headers) ->
     #{string:lowercase(Name) => Value || {Name, Value} <- Headers}.
 
-%% HTTP/2 has none of these (RFC 9113, 8.2.2), or says them in its own way.
+%% HTTP/2 has no such headers (RFC 9113, 8.2.2), or expresses them in its own way.
 forbidden() ->
     [~"host", ~"connection", ~"keep-alive", ~"proxy-connection", ~"transfer-encoding", ~"upgrade",
      ~"content-length"].
@@ -58,7 +58,7 @@ forbidden() ->
 is_varying({_, Value}) ->
     binary:match(Value, ~"{id}") =/= nomatch.
 
--doc "The block of the headers with its size, and the body with its own, or none.".
+-doc "Returns the header block and the body, each with its size. The body may be `none`.".
 -spec encoded(erlmcp_load_wire:tag(), template(), erlmcp_load_hpack:state()) ->
     {Size, Block :: iodata(), {Size, iodata()} | none, erlmcp_load_hpack:state()}
       when Size :: non_neg_integer().

@@ -1,7 +1,6 @@
 -module(erlmcp_bench_heap).
 -moduledoc """
-What the processes of a server under test hold while it is loaded: looked at once a second, by a
-process that waits for nobody but the server.
+Samples the memory of the processes of a server under load once a second, in a process of its own.
 """.
 
 -export([watch/1, most/1]).
@@ -12,7 +11,7 @@ process that waits for nobody but the server.
 
 -define(PAUSE, 1_000).
 
--doc "Looks at the node of a target from now on, if it is one of ours.".
+-doc "Starts to sample the node of a target, if we started it.".
 -spec watch(#{node => erlmcp_bench_target:target(), atom() => term()}) -> watch().
 watch(#{node := Target}) ->
     Before = held(Target),
@@ -32,12 +31,12 @@ looks(Target, Most) ->
         looks(Target, Most)
     end.
 
--doc "Ends it: the bytes that they held in the beginning, and the most that was seen.".
+-doc "Stops sampling. Returns the bytes at the beginning, and the most that were seen.".
 -spec most(watch()) -> {Before :: non_neg_integer(), Most :: non_neg_integer()} | none.
 most({Pid, Before, Most}) ->
     Monitor = monitor(process, Pid),
     Pid ! stop,
-    %% It may be waiting for the node, which is there until then.
+    %% The process may be waiting for the node, which runs until then.
     receive {'DOWN', Monitor, process, Pid, _} -> ok end,
     {Before, atomics:get(Most, 1)};
 most(none) ->

@@ -1,18 +1,18 @@
 -module(erlmcp_bench_workflow).
 -moduledoc """
-A workflow: a client of its own, from its connection to its end, as a list of steps. What each step
-gives is held against what the fixture has (`m:erlmcp_bench_fixture`).
+A workflow: a client of its own, from its connection to its end, as a list of steps. The result of
+each step is compared with the fixture (`m:erlmcp_bench_fixture`).
 """.
 
 -export([run/2]).
 
 -export_type([reason/0]).
 
--doc "The step that went wrong, and how.".
+-doc "The step that failed, and how.".
 -type reason() ::
     {erlmcp_bench_workloads:step(), erlmcp_client:reason() | {unexpected, term()} | term()}.
 
--doc "Does the steps with a client of this target, which is linked to the calling process.".
+-doc "Runs the steps with a client of this target. The client is linked to the calling process.".
 -spec run([erlmcp_bench_workloads:step()], erlmcp_client:target()) -> ok | {error, reason()}.
 run([connect | Steps], Target) ->
     maybe
@@ -50,9 +50,9 @@ done(list_prompts, Client) ->
 done(list_resources, Client) ->
     expected(erlmcp_client:list_resources(Client), has(~"uri", ~"file://test.txt"));
 done({call_tool, Name, Arguments}, Client) ->
-    Text = said(Name, Arguments),
+    Text = expected_text(Name, Arguments),
     expected(erlmcp_client:call_tool(Client, Name, Arguments),
-             fun(#{~"content" := [#{~"text" := Said}]}) -> Said =:= Text;
+             fun(#{~"content" := [#{~"text" := Returned}]}) -> Returned =:= Text;
                 (_) -> false
              end);
 done({get_prompt, Name}, Client) ->
@@ -79,5 +79,5 @@ expected({error, _} = Error, _) ->
 has(Field, Value) ->
     fun(Items) -> lists:any(fun(#{Field := Own}) -> Own =:= Value end, Items) end.
 
-said(~"echo", #{~"text" := Text}) -> Text;
-said(~"add", #{~"a" := A, ~"b" := B}) -> integer_to_binary(A + B).
+expected_text(~"echo", #{~"text" := Text}) -> Text;
+expected_text(~"add", #{~"a" := A, ~"b" := B}) -> integer_to_binary(A + B).
