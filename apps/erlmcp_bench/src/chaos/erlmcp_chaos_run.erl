@@ -5,7 +5,7 @@ in a process of its own and the load from outside. Then it injects the fault and
 The teardown always runs, also when the caller ends.
 """.
 
--export([run/2]).
+-export([run/2, missing/1]).
 
 -export_type([outcome/0, progress/0, options/0]).
 
@@ -63,7 +63,7 @@ run(Module, Given) ->
 
 %% This process outlives the caller and the fault.
 run_for(Module, Options, Caller) ->
-    case erlmcp_chaos_needs:missing(Module:needs()) of
+    case missing(Module:needs()) of
         [] ->
             Monitor = monitor(process, Caller),
             case setup(Module, Options) of
@@ -72,6 +72,26 @@ run_for(Module, Options, Caller) ->
             end;
         Missing ->
             not_run(Module, iolist_to_binary(lists:join(", ", Missing)))
+    end.
+
+-doc "Returns a sentence for each thing of `Needs` that the machine lacks.".
+-spec missing(Needs :: [erlmcp_chaos_scenario:need()]) -> [binary()].
+missing(Needs) ->
+    lists:append([missing_one(Need) || Need <- Needs]).
+
+missing_one(root) ->
+    [~"it needs the rights of root" || not is_root()];
+missing_one({program, Name}) ->
+    [<<"it needs the program ", (list_to_binary(Name))/binary>>
+     || os:find_executable(Name) =:= false].
+
+%% The effective user is the second of the four.
+is_root() ->
+    case file:read_file("/proc/self/status") of
+        {ok, Status} ->
+            re:run(Status, ~"^Uid:\\s+\\d+\\s+0\\s", [multiline, {capture, none}]) =:= match;
+        {error, _} ->
+            false
     end.
 
 setup(Module, Options) ->

@@ -189,7 +189,7 @@ needing_root({ok, Had}, Do) ->
     Do(Had),
     ok;
 needing_root({error, Reason}, _) ->
-    case erlmcp_chaos_needs:missing([root, {program, "ip"}, {program, "mount"}]) of
+    case erlmcp_chaos_run:missing([root, {program, "ip"}, {program, "mount"}]) of
         [] -> error(Reason);
         Missing -> {comment, iolist_to_binary(lists:join(", ", Missing))}
     end.

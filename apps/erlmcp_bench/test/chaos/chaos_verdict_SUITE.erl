@@ -228,9 +228,9 @@ what_cannot_be_set_up_is_not_run(_) ->
         erlmcp_chaos_run:run(chaos_scenario, #{setup => {not_run, ~"no tmpfs here"}}).
 
 what_is_missing_is_said(_) ->
-    [] = erlmcp_chaos_needs:missing([{program, "sh"}]),
+    [] = erlmcp_chaos_run:missing([{program, "sh"}]),
     [~"it needs the program no-such-program"] =
-        erlmcp_chaos_needs:missing([{program, "sh"}, {program, "no-such-program"}]).
+        erlmcp_chaos_run:missing([{program, "sh"}, {program, "no-such-program"}]).
 
 unknown_scenario(_) ->
     {error, {unknown_scenario, ~"chaos_of_nobody"}} =
