@@ -8,9 +8,9 @@ In a closed loop a request is due when another one has ended. In an open loop
 `m:erlmcp_load_schedule` says when it is due, and its latency begins there, even if no connection
 was free. The request goes to the free connection that has waited longest.
 
-Opening a connection waits for the peer. So `m:erlmcp_load_opener` opens them at first. A lost
-connection is opened again by a process that has no other connection: this one, or one that the load
-starts for it.
+Opening a connection waits for the peer. So several processes open them at first, each some of them
+one after the other, and give them to the group. A lost connection is opened again by a process that
+has no other connection: this one, or one that the load starts for it.
 
 Sending waits for no peer until a mebibyte of unread bytes is queued for it. Then the other
 connections of its group wait too.
@@ -61,6 +61,8 @@ opened at once.
 %% stands still. A large initial heap reduces hundreds of collections a second to a few.
 -define(WORDS, 600).
 -define(MOST_WORDS, 8_000_000).
+%% How many connections of a group are opened at once.
+-define(AT_ONCE, 64).
 
 -doc """
 Starts a group of connections to `Endpoints`.
@@ -120,16 +122,34 @@ init(Run, Settings, reopen, [Closed]) ->
 init(Run, Settings, open, [Alone]) ->
     %% Other loads of this node may be busy, and would delay the opening of this one.
     _ = process_flag(priority, high),
-    Opened = erlmcp_load_opener:opened(Alone, Settings, self()),
+    Opened = opened(Alone, Settings, self()),
     _ = process_flag(priority, normal),
     loop(taken(Opened, new(Run, Settings, true)));
 init(Run, Settings, open, New) ->
-    ok = erlmcp_load_opener:start(Settings, New),
+    ok = open_all((length(New) + ?AT_ONCE - 1) div ?AT_ONCE, New, Settings, self()),
     loop(new(Run, Settings, false)).
 
 new(Run, #{window := Window} = Settings, Alone) ->
     #group{run = Run, settings = Settings, alone = Alone, tally = erlmcp_load_tally:new(Settings),
            turns = erlmcp_load_turns:new(Window, all)}.
+
+%% Opens connections for the group in several processes, which report each of them.
+open_all(_, [], _, _) ->
+    ok;
+open_all(Each, New, Settings, Group) ->
+    {Own, Others} = lists:split(min(Each, length(New)), New),
+    %% Other loads of this node may be busy, and would delay the opening of this one.
+    _ = spawn_opt(fun() ->
+        lists:foreach(fun(One) -> Group ! {?MODULE, opener, opened(One, Settings, Group)} end, Own)
+    end, [link, {priority, high}]),
+    open_all(Each, Others, Settings, Group).
+
+%% An open connection with the messages that came for it, or one that failed to open, and why.
+opened(New, Settings, Group) ->
+    case erlmcp_load_connection:open(Settings, New) of
+        {ok, Connection} -> {opened, Connection, erlmcp_load_connection:give(Group, Connection)};
+        {error, Reason} -> {open_failed, New, Reason}
+    end.
 
 taken({opened, Connection, Came}, #group{run = Run} = Group) ->
     Key = erlmcp_load_connection:key(Connection),
@@ -161,7 +181,7 @@ next(Group) ->
             loop(sending(swept(Group#group{timeout = none})));
         {timeout, _, reopen} ->
             loop(sending(reopened(Group)));
-        {erlmcp_load_opener, Opened} ->
+        {?MODULE, opener, Opened} ->
             loop(taken(Opened, Group));
         {?MODULE, warm, Begin} ->
             loop(sending(warming(Begin, Group)));
