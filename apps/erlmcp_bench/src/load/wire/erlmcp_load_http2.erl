@@ -13,9 +13,21 @@ Source: RFC 9113.
 
 -export([new/1, opened/1, template/2, request/3, abandoned/2, received/2, ended/1, traits/0]).
 
--export_type([state/0]).
+-export_type([state/0, template/0]).
 
 -type tag() :: erlmcp_load_wire:tag().
+
+%% A prepared message: its headers for HPACK, the headers that contain the id, and its body except
+%% for the ids.
+-record(template, {
+    %% Identifies the headers.
+    key :: binary(),
+    headers :: cow_http:headers(),
+    varying :: [{Name :: binary(), erlmcp_load_wire:pieces()}],
+    body :: {Size :: non_neg_integer(), erlmcp_load_wire:pieces()} | none
+}).
+
+-opaque template() :: #template{}.
 
 -record(stream, {
     tag :: tag(),
@@ -41,7 +53,7 @@ Source: RFC 9113.
     %% The server's limit of streams. It is 0 until the server has sent it, since the server would
     %% refuse others.
     limit = 0 :: non_neg_integer() | infinity,
-    waiting = queue:new() :: queue:queue({tag(), erlmcp_load_http2_message:template()}),
+    waiting = queue:new() :: queue:queue({tag(), template()}),
     %% Bytes that were read since the last window update.
     unacknowledged = 0 :: non_neg_integer(),
     %% Whether the connection takes no more requests.
@@ -78,14 +90,48 @@ opened(State) ->
       cow_http2:settings(#{enable_push => false, initial_window_size => ?WINDOW}),
       cow_http2:window_update(?WINDOW - ?FIRST_WINDOW)], State}.
 
--doc "Prepares a message.".
--spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) ->
-    erlmcp_load_http2_message:template().
-template(Message, Options) ->
-    erlmcp_load_http2_message:template(Message, Options).
+-doc "Returns the template of a message, for the target in `Options`.".
+-spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) -> template().
+template(#{method := Method, headers := Own} = Message, Options) ->
+    #{authority := Authority, path := Path} = Options,
+    Given = one_of_each(content(Method) ++ maps:get(headers, Options, []) ++ Own),
+    Allowed = lists:sort(maps:to_list(maps:without(forbidden(), Given))),
+    {Varying, Fixed} = lists:partition(fun is_varying/1, Allowed),
+    Body = body(Message),
+    Headers = [{~":method", name(Method)},
+               {~":scheme", atom_to_binary(maps:get(scheme, Options, http))},
+               {~":authority", maps:get(~"host", Given, Authority)},
+               {~":path", Path} | Fixed]
+        ++ [{~"content-length", integer_to_binary(Size)} || {Size, _} <- [Body]],
+    #template{key = erlang:md5(term_to_binary(Headers)), headers = Headers, body = Body,
+              varying = [{Name, binary:split(Value, ~"{id}", [global])}
+                         || {Name, Value} <- Varying]}.
+
+name(post) -> ~"POST";
+name(delete) -> ~"DELETE".
+
+content(post) ->
+    [{~"content-type", ~"application/json"}, {~"accept", ~"application/json, text/event-stream"}];
+content(delete) ->
+    [].
+
+body(#{method := post, pieces := Pieces}) -> {erlmcp_load_wire:spliced_size(Pieces), Pieces};
+body(#{method := delete}) -> none.
+
+%% The last header of each name counts.
+one_of_each(Headers) ->
+    #{string:lowercase(Name) => Value || {Name, Value} <- Headers}.
+
+%% HTTP/2 has no such headers (RFC 9113, 8.2.2), or expresses them in its own way.
+forbidden() ->
+    [~"host", ~"connection", ~"keep-alive", ~"proxy-connection", ~"transfer-encoding", ~"upgrade",
+     ~"content-length"].
+
+is_varying({_, Value}) ->
+    binary:match(Value, ~"{id}") =/= nomatch.
 
 -doc "Returns the bytes of a request that may be sent now.".
--spec request(tag(), erlmcp_load_http2_message:template(), state()) -> {iodata(), state()}.
+-spec request(tag(), template(), state()) -> {iodata(), state()}.
 request(Tag, Template, #http2{streams = Streams, limit = Limit, leaving = false} = State)
   when map_size(Streams) < Limit ->
     started(Tag, Template, State);
@@ -93,10 +139,27 @@ request(Tag, Template, #http2{waiting = Waiting} = State) ->
     {~"", State#http2{waiting = queue:in({Tag, Template}, Waiting)}}.
 
 started(Tag, Template, #http2{next = Id, streams = Streams, hpack = Hpack, flow = Flow} = State) ->
-    {Size, Block, Body, Encoded} = erlmcp_load_http2_message:encoded(Tag, Template, Hpack),
+    {Size, Block, Body, Encoded} = encoded(Tag, Template, Hpack),
     {Bytes, Sent} = erlmcp_load_flow:request(Id, {Size, Block}, Body, Flow),
     {Bytes, State#http2{next = Id + 2, hpack = Encoded, flow = Sent,
                         streams = Streams#{Id => #stream{tag = Tag}}}}.
+
+%% The header block and the body, each with its size. The body may be `none`.
+encoded(Tag, #template{key = Key, headers = Headers, varying = Varying, body = Body}, Hpack) ->
+    Id = erlmcp_load_wire:id(Tag),
+    {Size, Block, Encoded} = erlmcp_load_hpack:encode(Key, Headers, Hpack),
+    Sent = case Body of
+        {BodySize, Pieces} -> {BodySize, erlmcp_load_wire:spliced(Pieces, Id)};
+        none -> none
+    end,
+    case Varying of
+        [] ->
+            {Size, Block, Sent, Encoded};
+        _ ->
+            More = [erlmcp_load_hpack:literal(Name, erlmcp_load_wire:spliced(Pieces, Id))
+                    || {Name, Pieces} <- Varying],
+            {Size + iolist_size(More), [Block | More], Sent, Encoded}
+    end.
 
 -doc "Cancels a request whose answer is not awaited any longer.".
 -spec abandoned(tag(), state()) -> {iodata(), state()}.
