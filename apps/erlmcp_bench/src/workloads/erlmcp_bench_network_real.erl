@@ -29,6 +29,8 @@ possible. The result names the limit (`wanted_connections`, `bounded_by`).
 %% Ports and processes of the server's node: more than such a machine carries connections.
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 -define(MIB, 1_048_576).
+%% Milliseconds between two samples of the node's memory.
+-define(SAMPLE_MS, 1_000).
 
 -doc "Runs a workload, given as its name or as a map with its `id` and changed members.".
 -spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
@@ -160,9 +162,9 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
     Tell = fun(_) ->
         OnPart(min(1.0, (erlang:monotonic_time(millisecond) - Begin) / Duration))
     end,
-    Heap = erlmcp_bench_heap:watch(Target),
+    Sampler = start_sampler(Target),
     Outcome = erlmcp_load:run(Plan#{on_second => Tell}),
-    Most = erlmcp_bench_heap:most(Heap),
+    Most = stop_sampler(Sampler),
     case Outcome of
         %% On a busy machine nothing may be sent in a short time.
         {ok, #{sent := 0}} when Duration < ?SHORT ->
@@ -174,6 +176,35 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
         {error, _} = Error ->
             Error
     end.
+
+%% Samples the memory of the processes of a node that we started, in a process of its own. Stopping
+%% returns the bytes at the beginning, and the most that were seen.
+start_sampler(#{node := Target}) ->
+    Before = process_bytes(Target),
+    Most = atomics:new(1, []),
+    ok = atomics:put(Most, 1, Before),
+    {spawn_link(fun() -> sample(Target, Most) end), Before, Most};
+start_sampler(_) ->
+    none.
+
+process_bytes(Target) ->
+    erlmcp_bench_target:call(Target, erlang, memory, [processes]).
+
+sample(Target, Most) ->
+    receive stop -> ok
+    after ?SAMPLE_MS ->
+        ok = atomics:put(Most, 1, max(atomics:get(Most, 1), process_bytes(Target))),
+        sample(Target, Most)
+    end.
+
+stop_sampler({Pid, Before, Most}) ->
+    Monitor = monitor(process, Pid),
+    Pid ! stop,
+    %% The sampler may be waiting for the node, which runs until then.
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    {Before, atomics:get(Most, 1)};
+stop_sampler(none) ->
+    none.
 
 resident(#{os_pid := OsPid}) -> erlmcp_bench_process:rss_bytes(OsPid);
 resident(_) -> undefined.
