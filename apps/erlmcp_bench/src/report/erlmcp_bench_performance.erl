@@ -14,6 +14,12 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
 -define(COMMAND, ~"erlmcp report bench/baselines --page performance --output docs/performance.md").
 -define(CAPACITY, ~"erlmcp report bench/baselines --page capacity --output docs/capacity.md").
 
+%% Goals in percent: the share of the checks in a request, and its growth at ten times the size.
+-define(CHECKS, 25).
+-define(GROWTH, 10).
+-define(STATE, ~"memory_state_bytes_per_item").
+-define(RSS, ~"memory_rss_bytes_per_item").
+
 %% The columns of the table of all workloads.
 -define(SHOWN, [{~"throughput_msg_per_s", ~"answered/s"},
                 {~"throughput_workflows_per_s", ~"workflows/s"},
@@ -26,7 +32,7 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
 page(Baselines) ->
     [~"# Performance\n\n",
      ~"Compare the figures of erlmcp on each measured machine with its goals, and with the marks\n",
-     ~"that an earlier erlmcp published. The page is made from the files in `bench/baselines` by\n\n",
+     ~"of an earlier erlmcp. The page is made from the files in `bench/baselines` by\n\n",
      ~"```sh\n", ?COMMAND, ~"\n```\n\n",
      ~"and a test checks that it is. A figure is the median of several runs, with the least and\n",
      ~"the most in parentheses. `erlmcp bench WORKLOAD` measures a workload again, and\n",
@@ -42,8 +48,7 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
     Marked = [Mark#{here => here(Mark, Workloads)} || Mark <- erlmcp_bench_marks:all()],
     [~"\n## ", cell(Kind), ~"\n\n", environment(File, Workloads),
      $\n, erlmcp_bench_peers:section(Workloads),
-     erlmcp_bench_request_page:sections(Workloads),
-     erlmcp_bench_memory_page:section(Workloads),
+     request(Workloads), memory(Workloads),
      ~"\n### Compared with the marks\n\n", summary(Marked), marks(Marked),
      ~"\n### All workloads\n\n",
      everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
@@ -70,6 +75,116 @@ commits(Commits) -> [~"commits ", lists:join(~", ", [cell(short(Commit)) || Comm
 %% Twelve digits identify a commit.
 short(<<Commit:12/binary, _/binary>>) -> Commit;
 short(Commit) -> Commit.
+
+%% The stages of a request, and its growth with the size of the server.
+
+request(Workloads) ->
+    [[[~"\n### Stages of a request\n\n", stages_method(), [stages(Workload) || Workload <- Stages]]
+      || [_ | _] = Stages <- [of_benchmark(~"stages", Workloads)]],
+     [[~"\n### Ten times the items\n\n", growth_method(), growth(Grown)]
+      || [_ | _] = Grown <- [of_benchmark(~"growth", Workloads)]]].
+
+of_benchmark(Benchmark, Workloads) ->
+    [Workload || #{~"benchmark" := Of} = Workload <- Workloads, Of =:= Benchmark].
+
+stages_method() ->
+    [~"`erlmcp bench stages` measures the processor time and the reductions of each stage of a\n",
+     ~"request, on one scheduler, under load. Times inside processes are medians. The whole is\n",
+     ~"the operating system's figure, and `read` and `frame` are its remainder.\n"].
+
+stages(#{~"workload_id" := Id, ~"transport" := Transport,
+         ~"connections" := Connections} = Workload) ->
+    Quick = [~"quick " || {ok, #{quick := true}} <- [erlmcp_bench_workloads:find(Id)]],
+    #{~"cpu_us_per_msg" := Cpu, ~"reductions_per_msg" := Reductions,
+      ~"checks_percent" := Checks} = Medians = medians(Workload),
+    [~"\nA call of the ", Quick, ~"tool `echo` on `", Transport, ~"`, stateless, ",
+     number(Connections), ~" connections:\n\n",
+     ~"| stage | | µs | % | reductions |\n| --- | --- | ---: | ---: | ---: |\n",
+     [stage_row(atom_to_binary(Stage), What, Us, 100 * Us / Cpu, Own)
+      || {Stage, What, Us, Own} <- erlmcp_bench_stages:rows(Medians)],
+     stage_row(~"all", ~"", Cpu, 100, Reductions),
+     ~"\nThe checks (", lists:join(~", ", [atom_to_binary(Stage)
+                                           || Stage <- erlmcp_bench_stages:checks()]),
+     ~") take ", number(Checks), ~" % of it. The goal is less than ", number(?CHECKS), ~" %: ",
+     reached(Checks < ?CHECKS), ~".\n"].
+
+stage_row(Stage, What, Us, Percent, Reductions) ->
+    [~"| ", lists:join(~" | ", [[$`, Stage, $`], What, number(Us), number(Percent),
+                                number(Reductions)]), ~" |\n"].
+
+growth_method() ->
+    [~"`erlmcp bench growth` compares the cost of a request on two servers, of which one has ten\n",
+     ~"times the items. The goal is at most ", number(?GROWTH), ~" % more processor time.\n\n"].
+
+growth(Workloads) ->
+    [~"| workload | items | ten times | CPU µs | at ten times | ratio | reductions | at ten times ",
+     ~"| ratio | |\n",
+     ~"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
+     [grown(Id, medians(Workload)) || #{~"workload_id" := Id} = Workload <- Workloads]].
+
+grown(Id, #{~"growth_cpu_ratio" := Ratio} = Medians) ->
+    Numbers = [~"base_count", ~"grown_count", ~"base_cpu_us_per_msg", ~"cpu_us_per_msg",
+               ~"growth_cpu_ratio", ~"base_reductions_per_msg", ~"reductions_per_msg",
+               ~"growth_reductions_ratio"],
+    [~"| `", Id, ~"` | ", [[number(map_get(Name, Medians)), ~" | "] || Name <- Numbers],
+     reached(Ratio =< 1 + ?GROWTH / 100), ~" |\n"].
+
+reached(true) -> ~"reached";
+reached(false) -> ~"**not reached**".
+
+%% The memory of idle items, and its goals.
+
+memory(Workloads) ->
+    case of_benchmark(~"memory", Workloads) of
+        [] ->
+            [];
+        Held ->
+            [~"\n### Memory of idle items\n\n",
+             ~"`erlmcp bench memory` measures the bytes of one idle item, or of one running\n",
+             ~"call. Heap and state is all memory that the item adds to the node. The column\n",
+             ~"`left` is the rest after all items have ended. Growth is the cost of an item\n",
+             ~"of the second half, divided by the cost of one of the first half.\n\n",
+             ~"| workload | items | heap and state | goal | RSS | goal | left | growth ",
+             ~"| opened/s |\n",
+             ~"| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: |\n",
+             [memory_row(Workload) || Workload <- Held],
+             notified(Held)]
+    end.
+
+memory_row(#{~"workload_id" := Id} = Workload) ->
+    #{?STATE := State, ?RSS := Rss, ~"memory_left_bytes_per_item" := Left,
+      ~"growth_ratio" := Growth, ~"opened_items_per_s" := PerSecond} = Medians = medians(Workload),
+    Goals = goals(Id),
+    [~"| ", lists:join(~" | ", [[$`, Id, $`], item_count(Workload, Medians), number(State),
+                                goal(?STATE, State, Goals), number(Rss), goal(?RSS, Rss, Goals),
+                                number(Left), number(Growth), number(PerSecond)]), ~" |\n"].
+
+item_count(#{~"connections" := Count}, _) -> number(Count);
+item_count(_, #{~"sample_count" := Count}) -> number(Count).
+
+goals(Id) ->
+    case erlmcp_bench_workloads:find(Id) of
+        {ok, #{goals := Goals}} -> Goals;
+        _ -> []
+    end.
+
+goal(Field, Value, Goals) ->
+    case lists:keyfind(Field, 1, Goals) of
+        {Field, Most} -> [~"at most ", number(Most), ~": ", reached(Value =< Most)];
+        false -> []
+    end.
+
+notified(Held) ->
+    [[~"\nOne change was published to ", number(Count), ~" streams. The last stream had it after ",
+      number(Ms), ~" ms. Each stream took ", number(Us), ~" µs of the server's processor.\n"]
+     || Workload <- Held,
+        #{~"notified_count" := Count, ~"notified_ms" := Ms, ~"notified_cpu_us_per_item" := Us}
+            <- [medians(Workload)]].
+
+medians(#{~"figures" := Figures}) ->
+    #{Name => Median || Name := #{~"median" := Median} <- Figures}.
+
+number(Number) -> erlmcp_bench_text:number(Number).
 
 %% The marks.
 
@@ -112,7 +227,7 @@ verdicts(#{field := Field, mark := Value, here := Here}) ->
 marks(Marked) ->
     [~"| workload | figure | mark | best figure here | | origin of the mark |\n",
      ~"| --- | --- | ---: | ---: | --- | --- |\n",
-     [[~"| ", lists:join(~" | ", [cell(Name), [$`, Field, $`], erlmcp_bench_text:number(Value),
+     [[~"| ", lists:join(~" | ", [cell(Name), [$`, Field, $`], number(Value),
                                   best(Here), words(Mark), origin(Origin)]), ~" |\n"]
       || #{name := Name, field := Field, mark := Value, origin := Origin, here := Here} = Mark
              <- Marked]].
@@ -143,7 +258,7 @@ everything(Workloads) ->
                                    Workloads)],
     [~"| workload | runs ", [[~"| ", Title, $\s] || {_, Title} <- Columns], ~"|\n",
      ~"| --- | ---: ", [~"| ---: " || _ <- Columns], ~"|\n",
-     [[~"| `", name(Workload), ~"` | ", erlmcp_bench_text:number(maps:get(~"runs_count", Workload)),
+     [[~"| `", name(Workload), ~"` | ", number(maps:get(~"runs_count", Workload)),
        [[~" | ", shown(figure(Field, Workload))] || {Field, _} <- Columns], ~" |\n"]
       || Workload <- Workloads]].
 
@@ -162,10 +277,10 @@ figure(Field, #{~"figures" := Figures}) ->
     end.
 
 shown(none) -> [];
-shown({Same, Same, Same}) -> erlmcp_bench_text:number(Same);
+shown({Same, Same, Same}) -> number(Same);
 shown({Least, Median, Most}) ->
-    [erlmcp_bench_text:number(Median), " (", erlmcp_bench_text:number(Least), " - ",
-     erlmcp_bench_text:number(Most), ")"].
+    [number(Median), " (", number(Least), " - ",
+     number(Most), ")"].
 
 %% Models.
 
@@ -206,9 +321,9 @@ model_table(#{parts := Parts, points := Points, fit := Fit} = Model) ->
     [[~"**A model.** " || {ok, _} <- [Fit]], erlmcp_bench_capacity:describe(Model), ~"\n\n",
      ~"| ", Parts, ~" | answered/s, ", erlmcp_bench_capacity:origin(Model),
      ~" | answered/s, by the model |\n| ---: | ---: | ---: |\n",
-     [[~"| ", erlmcp_bench_text:number(N), ~" | ",
-       lists:join(~", ", [erlmcp_bench_text:number(X) || {Of, X} <- lists:sort(Points), Of =:= N]),
-       ~" | ", [erlmcp_bench_text:number(X) || #{N := X} <- [Predicted]], ~" |\n"]
+     [[~"| ", number(N), ~" | ",
+       lists:join(~", ", [number(X) || {Of, X} <- lists:sort(Points), Of =:= N]),
+       ~" | ", [number(X) || #{N := X} <- [Predicted]], ~" |\n"]
       || N <- lists:usort([N || {N, _} <- Points ++ Beyond])]].
 
 %% Escapes text from a file for a table of Markdown.
