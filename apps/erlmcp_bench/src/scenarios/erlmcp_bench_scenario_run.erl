@@ -6,7 +6,7 @@ at their times, and reports events once a second.
 
 -export([run/3]).
 
--export_type([event/0, facts/0]).
+-export_type([event/0, fault/0, facts/0]).
 
 -doc """
 An event of a run.
@@ -16,7 +16,7 @@ An event of a run.
 - `phase`: a phase begins. `clients` is their number at its end.
 - `second`: the figures of the last second. `clients` is the planned number, and `rate` the requests
   that they send together in a second.
-- `fault`: see `t:erlmcp_bench_scenario_faults:event/0`.
+- `fault`: see `t:fault/0`.
 """.
 -type event() ::
     #{event := started, metrics := [binary()], nodes := non_neg_integer(), duration_s := number()}
@@ -24,7 +24,13 @@ An event of a run.
     | #{event := second, phase := atom(), clients := pos_integer(), rate := number(),
         elapsed_s := pos_integer(), duration_s := number(), connections := non_neg_integer(),
         sums := erlmcp_bench_scenario_sums:sums()}
-    | erlmcp_bench_scenario_faults:event().
+    | fault().
+
+-doc "A fault that begins or ends, with its extent, or the reason why it was not injected.".
+-type fault() :: #{
+    event := fault, fault := atom(), state := begins | ends,
+    extent => #{atom() => non_neg_integer()}, not_run => term()
+}.
 
 -doc """
 The facts at the end of a run: the figures of each step, the reports of the loads, and how many
@@ -37,7 +43,7 @@ of each fault.
     unopened := non_neg_integer(),
     usage := #{server_cpu_us => non_neg_integer(), generator_cpu_us => non_neg_integer(),
                server_rss_bytes => non_neg_integer()},
-    faults := [erlmcp_bench_scenario_faults:event()],
+    faults := [fault()],
     outages := [erlmcp_bench_scenario_outages:outage()], ended_us := integer()
 }.
 
@@ -60,7 +66,7 @@ of each fault.
     unopened = 0 :: non_neg_integer(),
     stopping = [] :: [{pid(), reference()}],
     usage = #{} :: map(),
-    faults = [] :: [erlmcp_bench_scenario_faults:event()]
+    faults = [] :: [fault()]
 }).
 
 -define(SECOND, 1_000).
@@ -123,7 +129,7 @@ timeline(Scenario, Steps) ->
     Begins = [{Ms, {step, Index, Step}}
               || {Index, #{from_ms := Ms} = Step} <- lists:enumerate(Steps)],
     #{until_ms := End} = lists:last(Steps),
-    lists:keysort(1, Begins ++ erlmcp_bench_scenario_faults:timeline(Scenario, Steps))
+    lists:keysort(1, Begins ++ fault_times(Scenario, Steps))
         ++ [{End, finish}].
 
 followed([{Ms, Action} | Rest], #run{began = Began} = Run) ->
@@ -183,10 +189,44 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
 acted(finish, Run) ->
     {ok, used(finish, Run)};
 acted(Fault, #run{places = Places, outages = Outages, faults = Faults} = Run) ->
-    Event = erlmcp_bench_scenario_faults:act(Fault, crowd(Run),
-                                             #{places => Places, outages => Outages}),
+    Event = act(Fault, crowd(Run), #{places => Places, outages => Outages}),
     ok = tell(Event, Run#run.options),
     {ok, Run#run{faults = [Event | Faults]}}.
+
+%% When each fault begins and ends, in milliseconds from the first step.
+fault_times(#{faults := Faults}, Steps) ->
+    Peak = [Step || #{phase := peak} = Step <- Steps],
+    From = lists:min([Ms || #{from_ms := Ms} <- Peak]),
+    Until = lists:max([Ms || #{until_ms := Ms} <- Peak]),
+    [{From + round(Part * (Until - From)), Action}
+     || Fault <- Faults, {Part, Action} <- actions(Fault)].
+
+actions({add_latency, From, To, _} = Fault) -> [{From, {begins, Fault}}, {To, {ends, Fault}}];
+actions({_, At, _} = Fault) -> [{At, {begins, Fault}}].
+
+%% Begins or ends a fault. `Crowd` is the number of clients in the crowd.
+act({begins, {add_latency, _, _, #{milliseconds := Milliseconds}}}, _, #{places := Places} = Run) ->
+    Now = erlang:monotonic_time(microsecond),
+    case erlmcp_bench_scenario_places:add_latency(Places, Milliseconds) of
+        ok -> begun(add_latency, Now, #{added_ms => Milliseconds}, Run);
+        {not_run, Reason} -> (fault_event(add_latency, begins))#{not_run => Reason}
+    end;
+act({ends, {add_latency, _, _, _}}, _, #{places := Places}) ->
+    ok = erlmcp_bench_scenario_places:remove_latency(Places),
+    fault_event(add_latency, ends);
+act({begins, {drop_clients, _, _}}, Crowd, #{places := Places} = Run) ->
+    {ok, Dropped, AtUs} = erlmcp_bench_scenario_places:drop(Places, Crowd),
+    begun(drop_clients, AtUs, #{clients => Dropped}, Run);
+act({begins, {kill_node, _, _}}, _, #{places := Places} = Run) ->
+    {ok, AtUs} = erlmcp_bench_scenario_places:kill(Places),
+    begun(kill_node, AtUs, #{nodes => 1}, Run).
+
+begun(Fault, AtUs, Extent, #{outages := Outages}) ->
+    ok = erlmcp_bench_scenario_outages:begins(Outages, Fault, AtUs),
+    (fault_event(Fault, begins))#{extent => Extent}.
+
+fault_event(Fault, State) ->
+    #{event => fault, fault => Fault, state => State}.
 
 phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
     Of = [Step || #{phase := Phase} = Step <- erlmcp_bench_scenario_plan:steps(Scenario, Options),
