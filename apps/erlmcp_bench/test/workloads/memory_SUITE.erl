@@ -1,5 +1,5 @@
 -module(memory_SUITE).
--moduledoc "What things cost that are held open: that it is measured, and that it is a page.".
+-moduledoc "Tests for the memory of idle items: its measurement, and its section of the page.".
 
 -export([suite/0, all/0]).
 -export([streams_are_held_told_and_gone/1, what_is_held_is_a_page/1]).

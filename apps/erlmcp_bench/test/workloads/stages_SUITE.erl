@@ -1,5 +1,7 @@
 -module(stages_SUITE).
--moduledoc "What the stages of a request take, and whether it takes more beside more.".
+-moduledoc """
+Tests for the cost of the stages of a request, and for its growth with the number of items.
+""".
 
 -export([suite/0, all/0]).
 -export([every_stage_is_measured/1, a_quick_call_has_no_process/1, stages_are_a_page/1,
@@ -21,9 +23,9 @@ every_stage_is_measured(_) ->
     #{~"connections" := 4, ~"shortened" := true, ~"scope" := ~"per_request"} = Result,
     Rows = erlmcp_bench_stages:rows(Result),
     [] = [Stage || {Stage, _, Us, Reductions} <- Rows,
-                   {Known, _, [_ | _]} <- erlmcp_bench_stages:stages(), Known =:= Stage,
+                   {Of, _, [_ | _]} <- erlmcp_bench_stages:stages(), Of =:= Stage,
                    Us =< 0 orelse Reductions =< 0],
-    %% What is in no other row is in `frame`.
+    %% Reductions of no other row are in `frame`.
     true = lists:sum([Reductions || {_, _, _, Reductions} <- Rows]) > All - 1.
 
 a_quick_call_has_no_process(_) ->
