@@ -1,27 +1,22 @@
 #!/usr/bin/env bash
-# What the load generator can ask for, and what that costs it: `erlmcp load` against nginx's
-# `return 200`, which costs less than any MCP server, beside wrk (HTTP/1.1) and h2load (HTTP/2) on
-# the same target with the same bytes. nginx says each request's own id, from a header, so that
-# erlmcp can check every reply; wrk and h2load look at the status.
+# Measures the most requests that the load generator can send, and their cost: `erlmcp load` against
+# nginx's `return 200`, which costs less than any MCP server. wrk (HTTP/1.1) and h2load (HTTP/2)
+# send the same bytes to the same target for comparison. nginx returns the id of each request, from
+# a header, so that erlmcp can check every reply; wrk and h2load check the status.
 #
 #   bench/ceiling.sh [SECONDS [CONNECTIONS]]     default: 3 seconds a measurement, 64 connections
 #
-# Both sides have all the cores. Processor time is what the system says of a whole process, in user
-# and kernel mode: of nginx, of wrk and h2load over their runs; of erlmcp while it measures.
+# Both sides have all the cores. Processor time is the system's figure of a whole process, in user
+# and kernel mode: of nginx, of wrk and h2load over their runs, and of erlmcp while it measures.
 set -euo pipefail
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-3}
 connections=${2:-64}
 tools=$(bench/tools.sh)
+. bench/ports.sh
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
-print(s.getsockname()[1])'; }
-await() { for _ in $(seq 100); do
-        (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1
-    done
-    echo "nothing listens on port $1" >&2; exit 1; }
 
 text=$(printf 'x%.0s' $(seq 64))
 http1=$(free_port)
@@ -39,8 +34,8 @@ http { access_log off; keepalive_requests 1000000000; default_type application/j
 CONF
 "$tools/usr/sbin/nginx" -c "$work/nginx.conf" -p "$work" 2>/dev/null &
 nginx=$!
-await "$http1"
-await "$http2"
+await_port "$http1"
+await_port "$http2"
 
 body='{"jsonrpc":"2.0","id":1000000000,"method":"tools/call","params":{"name":"echo",'
 body+='"arguments":{"text":"'$text'"},"_meta":{'
@@ -59,26 +54,26 @@ headers=('Content-Type: application/json' 'Accept: application/json, text/event-
     done
 } >"$work/wrk.lua"
 
-# Hundredths of a second.
+# spent PID: processor time in hundredths of a second.
 spent() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"; }
 # row NAME ANSWERS_A_SECOND ITS_US NGINX_US P99
 row() { printf '%-22s %10s %16s %12s %10s\n' "$@"; }
 
-# beside NAME COMMAND...: a generator that is not ours. Its output says its rate and p99.
-beside() {
+# other NAME COMMAND...: another generator, whose output has its rate and p99.
+other() {
     local name=$1 before after
     shift
     before=$(spent "$nginx")
     TIMEFORMAT='%U %S'
-    { time "$@" >"$work/said" 2>&1; } 2>"$work/time"
+    { time "$@" >"$work/output" 2>&1; } 2>"$work/time"
     after=$(spent "$nginx")
     read -r answers rate p99 < <(awk '
         /Non-2xx|Socket errors/ { bad = 1 }
         /requests in/ { n = $1 } /Requests\/sec/ { r = $2 } $1 == "99%" { p = $2 }
         /^requests:/ { n = $8; if ($10 + $12 + $14 > 0) bad = 1 }
         /^finished in/ { r = $4 }
-        END { if (bad || !n) exit 1; print n, int(r), (p == "" ? "-" : p) }' "$work/said") || {
-        cat "$work/said" >&2
+        END { if (bad || !n) exit 1; print n, int(r), (p == "" ? "-" : p) }' "$work/output") || {
+        cat "$work/output" >&2
         exit 1
     }
     row "$name" "$rate" \
@@ -92,8 +87,8 @@ ours() {
     shift
     bin/erlmcp load --duration "$seconds" --warmup 1 --connections "$connections" \
         --server-pid "$nginx" --header 'X-Request-Id: {id}' --json "$work/results" \
-        --workload "$name" "$@" >"$work/said" || { cat "$work/said" >&2; exit 1; }
-    python3 - "$(tail -n 1 "$work/said")" <<'PY' >"$work/row"
+        --workload "$name" "$@" >"$work/output" || { cat "$work/output" >&2; exit 1; }
+    python3 - "$(tail -n 1 "$work/output")" <<'PY' >"$work/row"
 import json, sys
 r = json.load(open(sys.argv[1]))
 print(int(r["throughput_msg_per_s"]), "%.1f" % r["generator_cpu_us_per_msg"],
@@ -105,10 +100,10 @@ PY
 
 scripts/build.sh >/dev/null 2>&1 || { echo 'it does not compile' >&2; exit 1; }
 echo "$connections connections, $seconds s each, $(nproc) cores; nginx is one process"
-row generator answers/s 'us of its own' 'us of nginx' p99
+row generator answers/s 'own us' 'us of nginx' p99
 ours erlmcp_http1 --url "http://127.0.0.1:$http1/"
-beside 'wrk' "$tools/usr/bin/wrk" -t 1 -c "$connections" -d "${seconds}s" --latency \
+other 'wrk' "$tools/usr/bin/wrk" -t 1 -c "$connections" -d "${seconds}s" --latency \
     -s "$work/wrk.lua" "http://127.0.0.1:$http1/"
 ours erlmcp_http2 --url "http://127.0.0.1:$http2/" --protocol http2 --window 8
-beside 'h2load, 8 streams' "$tools/usr/bin/h2load" -t 1 -c "$connections" -m 8 -D "$seconds" \
+other 'h2load, 8 streams' "$tools/usr/bin/h2load" -t 1 -c "$connections" -m 8 -D "$seconds" \
     -d "$work/body" "${headers[@]/#/-H}" "http://127.0.0.1:$http2/"

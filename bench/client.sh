@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
-# Calls per second of `tools/call echo`, and the microseconds of CPU time that a call costs its
-# client, of this project's client and the official Go, TypeScript and Python ones (the versions
-# locked under test/interop), against one server in one run on one machine, interleaved: over
-# HTTP/1.1, HTTP/2 in the clear (ours and Go's; the others have none), stdio, and TCP (ours).
+# Measures clients: calls per second of `tools/call echo`, and the microseconds of CPU time that a
+# call costs its client. The clients are this project's and the official Go, TypeScript and Python
+# ones (the versions locked under test/interop). They run in turn, against one server on one
+# machine, over HTTP/1.1, HTTP/2 in the clear (only ours and Go's have it), stdio, and TCP (only
+# ours).
 #
 #   bench/client.sh [SECONDS [ROUNDS]]     default: 3 seconds a measurement, 3 rounds
 #
-# With one caller, and with 32 at once, in the stateless era (2026-07-28) and in a session
-# (2025-11-25). The server answers with bytes that it knows beforehand (bench/client/server.go):
-# what is measured is the client, though on few cores the server has its part in the calls per
-# second. The CPU time is all of the client's process, user's and system's, of no child; the medians
-# of the rounds are shown. On a machine that has other work only the CPU time says much. The Rust
-# SDK is left out: its peer is not built for speed.
+# Each is measured with one caller and with 32, in the stateless era (2026-07-28) and in a session
+# (2025-11-25). The server answers with prepared bytes (bench/client/server.go), so the figures are
+# those of the client; on few cores the server has a part in the calls per second. The CPU time is
+# that of the client's process, user and system, without children. The medians of the rounds are
+# shown. On a machine with other work only the CPU time is meaningful. The Rust SDK is left out: its
+# peer is not built for speed.
 #
 #   ERLMCP_BENCH     the transports to measure (default: http1 http2 stdio tcp)
 #   ERLMCP_CLIENTS   the clients (default: erlmcp go typescript python)
 #
-# `socket` and `gun` are clients too, if they are asked for, and are not held against ours: what is
-# beneath it, the same request in a loop on a bare socket (HTTP/1.1), and by gun, which is what
-# HTTP/2 and TLS go by here. `ERLMCP_BENCH="http1 http2" ERLMCP_CLIENTS="erlmcp gun socket go"
-# bench/client.sh` shows what of a call is ours.
+# ERLMCP_CLIENTS may also name `socket` and `gun`: the same request in a loop on a bare socket
+# (HTTP/1.1), and through gun, which our client uses for HTTP/2 and TLS. They are not compared with
+# ours. `ERLMCP_BENCH="http1 http2" ERLMCP_CLIENTS="erlmcp gun socket go" bench/client.sh` shows our
+# part of a call.
 #
 # A client is started as `CLIENT TARGET ERA CALLERS SECONDS`; it warms up for 1.5 seconds, and
 # prints the number of calls, the seconds they took together, the microseconds of CPU time, and the
@@ -35,10 +36,11 @@ clients=${ERLMCP_CLIENTS:-erlmcp go typescript python}
 . scripts/env.sh
 scripts/build.sh >&2
 peers=$(scripts/peers.sh go typescript python2)
+. bench/ports.sh
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 erlc -o "$work" bench/client/bench_client.erl bench/client/bench_floor.erl
-# The client's imports are looked up from where it lies.
+# Node resolves the client's imports from its folder.
 ln -s "$peers/typescript/node_modules" "$work/node_modules"
 cp bench/client/client.mjs "$work/"
 for program in server client; do
@@ -46,19 +48,13 @@ for program in server client; do
     (cd test/interop/go && CGO_ENABLED=0 go build -mod=readonly -o "$work/$program" "$source")
 done
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
-print(s.getsockname()[1])'; }
-await() { for _ in $(seq 100); do
-        (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1
-    done
-    echo "nothing listens on port $1" >&2; exit 1; }
 http_port=$(free_port)
 tcp_port=$(free_port)
 "$work/server" "$http_port" "$tcp_port" &
-await "$http_port"
-await "$tcp_port"
+await_port "$http_port"
+await_port "$tcp_port"
 
-# target TRANSPORT CLIENT: nothing where the client has no such transport.
+# target TRANSPORT CLIENT: prints nothing if the client has no such transport.
 target() {
     case $1-$2 in
         stdio-socket | stdio-gun) ;;
@@ -80,7 +76,7 @@ measure() {
         python) set -- "$peers/python2/bin/python" bench/client/client.py "$2" "$3" "$4" \
             "$seconds" ;;
     esac
-    # As bin/erlmcp starts it: a scheduler that waits busily is time of no call's.
+    # The flags of bin/erlmcp: busy-waiting schedulers would count as time of calls.
     [ "$1" != node ] || set -- env "ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib" erl \
         +sbwt none +sbwtdcpu none +sbwtdio none -noinput -pa "$work" -eval "$2, halt()."
     timeout 120 "$@" 2>"$work/err" || { cat "$work/err" >&2; return 1; }
@@ -95,8 +91,8 @@ for _ in $(seq "$rounds"); do
                 for client in $clients; do
                     target=$(target "$transport" "$client")
                     [ -n "$target" ] || continue
-                    said=$(measure "$client" "$target" "$era" "$callers")
-                    echo "$transport,$era,$callers $client $said" >>"$work/said"
+                    figures=$(measure "$client" "$target" "$era" "$callers")
+                    echo "$transport,$era,$callers $client $figures" >>"$work/figures"
                 done
             done
         done
@@ -130,15 +126,15 @@ awk '
         }
         line = "%-6s %-9s %7s  %-10s %8s %9s %8s %8s  %s\n"
         printf line, "", "era", "callers", "client", "calls/s", "CPU us", "p50 us", "p99 us", \
-            "calls/s and CPU beside the best"
+            "calls/s and CPU over the best"
         for (i = 1; i <= n; i++) {
             row = order[i]
             split(row, part, " "); split(part[1], what, ",")
-            beside = ""
+            ratio = ""
             if (part[2] == "erlmcp" && part[1] in best)
-                beside = sprintf("%.2f, %.2f", r[row] / best[part[1]], least[part[1]] / c[row])
+                ratio = sprintf("%.2f, %.2f", r[row] / best[part[1]], least[part[1]] / c[row])
             printf line, what[1], what[2], what[3], part[2], sprintf("%d", r[row]), \
-                sprintf("%.1f", c[row]), median(p50[row]), median(p99[row]), beside
+                sprintf("%.1f", c[row]), median(p50[row]), median(p99[row]), ratio
         }
-    }' "$work/said"
+    }' "$work/figures"
 echo "load after: $(cut -d ' ' -f 1 /proc/loadavg)"

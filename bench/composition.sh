@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What mounts, middleware and the result cache cost and save: the CPU time of a call over one TCP
-# connection, client and server together, of tools that differ in nothing else; in turns in one run,
-# each beside the plain tool's.
+# Measures the cost of mounts, middleware and the result cache: the CPU time of a call over one TCP
+# connection, client and server together. The tools differ in nothing else. They run in turn, and
+# each is compared with the plain tool.
 #
 #   bench/composition.sh [SECONDS]     default: 5 seconds a tool
 set -euo pipefail

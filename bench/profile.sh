@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Where the processors' time goes while a command runs: of each process, and of an Erlang node by
-# what it does. With Linux's `perf`, which has to be there and to be allowed.
+# Shows where the processors' time goes while a command runs: for each process, and for an Erlang
+# node by activity. Needs Linux's `perf`, and the right to use it.
 #
-#   bench/profile.sh AFTER SECONDS COMMAND...   from so many seconds after its start, for so many
+#   bench/profile.sh AFTER SECONDS COMMAND...   profiles for SECONDS, from AFTER seconds on
 #
 #   bench/profile.sh 14 4 bin/erlmcp bench tcp_sustained_10k_1kib --duration 20
 #   ERLMCP_BENCH=peers_list_64 ERLMCP_SERVERS=erlmcp bench/profile.sh 7 4 bench/peers.sh 8 1
 #
-# In percent of all time that the processors were not idle:
-#   send, receive, poll, futex   the system's calls, and what these do in the kernel: on one machine
-#                                sending has most of the other side's receiving in it
-#   kernel                       the rest of it: interrupts, switches of threads, memory
+# In percent of all time in which the processors were not idle:
+#   send, receive, poll, futex   these system calls, with their time in the kernel. On one machine
+#                                sending includes most of the peer's receiving
+#   kernel                       other kernel time: interrupts, thread switches, memory
 #   emulator                     the runtime's own code: scheduling, ports, memory, BIFs
-#   erlang                       compiled Erlang code, and then the modules that have most of it
+#   erlang                       compiled Erlang code, and then its largest modules
 #   library                      the C library and others
-# What has less than one percent is left out, and modules with less than half of one. Names of
-# Erlang functions come from the emulator (`+JPperf map`), and cost it some percent.
+# Entries below one percent are left out, and modules below half a percent. Names of Erlang
+# functions come from the emulator (`+JPperf map`), which costs it some percent.
 set -euo pipefail
 after=$1
 seconds=$2
@@ -23,7 +23,7 @@ shift 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 command -v perf >/dev/null || { echo 'there is no perf here' >&2; exit 1; }
-ERL_FLAGS="${ERL_FLAGS-} +JPperf map" "$@" >"$work/said" 2>&1 &
+ERL_FLAGS="${ERL_FLAGS-} +JPperf map" "$@" >"$work/output" 2>&1 &
 running=$!
 sleep "$after"
 ps -e -o pid=,args= >"$work/processes"
@@ -34,8 +34,8 @@ if ! perf record -a -g -F 2000 -o "$work/perf" -- sleep "$seconds" >"$work/perf.
 fi
 
 perf script -i "$work/perf" -F pid,ip,sym,dso 2>"$work/perf.log" >"$work/samples"
-wait "$running" || { cat "$work/said" >&2; exit 1; }
-cat "$work/said"
+wait "$running" || { cat "$work/output" >&2; exit 1; }
+cat "$work/output"
 python3 - "$work/processes" "$work/samples" <<'PY'
 import collections, re, sys
 
@@ -51,7 +51,7 @@ KERNEL = [("idle", {"default_idle_call", "cpuidle_idle_call", "pv_native_safe_ha
 processes = {}
 for line in open(sys.argv[1]):
     pid, args = line.split(None, 1)
-    # Of a node what it was started for, of any other program its name and what comes first.
+    # A node is shown by its own arguments, any other program by its name and first arguments.
     words = args.split(" -extra ", 1)[-1].split()
     processes[int(pid)] = " ".join([words[0].rsplit("/", 1)[-1]] + words[1:4])[:60]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the reductions of requests and records them in bench/reductions.json, which a test holds
-# the server to, within 5 %. To be run where they have changed, and are meant to.
+# Measures the reductions of requests and records them in bench/reductions.json. A test compares the
+# server with them, within 5 %. Run it after an intended change of the reductions.
 set -euo pipefail
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/env.sh

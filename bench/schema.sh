@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# Validations per second of CPU time: erlmcp_schema, PyPI jsonschema and Ajv (compiled JavaScript)
-# on the same schemas and instances (bench/schema/cases.json), in one run on one machine,
-# interleaved; the medians of the rounds, and how many times as fast the one is as the other.
+# Compares validators by validations per second of CPU time: erlmcp_schema, PyPI jsonschema and Ajv
+# (compiled JavaScript), with the same schemas and instances (bench/schema/cases.json). They take
+# turns on one machine. It prints the medians of the rounds, and their ratios.
 #
-#   valid      a value that fits: yes or no
-#   refused    one that does not, up to the first thing that is wrong: is_valid/2, is_valid,
-#              Ajv as it is by default
-#   errors     all that is wrong (ours: the first ten), as each validator has it: the terms of
+#   valid      a valid value: yes or no
+#   refused    an invalid value, up to the first error: is_valid/2, is_valid, and Ajv's default
+#   errors     all errors (ours: the first ten), in each validator's own form: the terms of
 #              validate/2, the objects of Ajv's allErrors and of iter_errors
-#   sentences  the same, and of each error a text with its place and what is wrong (explain/1)
+#   sentences  the same, with a text for each error that has its place and its reason (explain/1)
 #
-# What is asked of ours: at least ten times PyPI's in each row, and within four times of Ajv's in
-# the first two. In the other two Ajv goes on where it is; ours looks again, from the root, for what
-# is wrong and where, once the check has said no.
+# The goals of ours: at least ten times PyPI's in each row, and at least a quarter of Ajv's in the
+# first two rows. In the other two Ajv continues after an error; ours searches again from the root
+# once a check has failed.
 #
 #   bench/schema.sh [SECONDS [ROUNDS]]     default: 0.5 seconds a measurement, 5 rounds
 #
-# The other two come, once, from the registries that npm and pip are set up for, at the versions
-# locked in bench/schema, into the user's cache (ERLMCP_CACHE).
+# npm and pip install the other two once, from the machine's registries, at the versions locked in
+# bench/schema, into the user's cache (ERLMCP_CACHE).
 set -euo pipefail
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-0.5}
@@ -52,7 +51,7 @@ for _ in $(seq "$rounds"); do
         -eval "bench_schema:main([\"$cases\", \"$seconds\"]), halt()." | sed 's/^/erlmcp /'
     node bench/schema/ajv.mjs "$peers" "$cases" "$seconds" | sed 's/^/ajv /'
     "$peers/python/bin/python" bench/schema/pypi.py "$cases" "$seconds" | sed 's/^/pypi /'
-done >"$work/said"
+done >"$work/output"
 
 awk '
     { speeds[$2 " " $3, $1] = speeds[$2 " " $3, $1] " " $4
@@ -75,4 +74,4 @@ awk '
             printf "%-18s %12d %12d %12d %14.1f %14.2f\n", order[i], ours, pypi, ajv, \
                 ours / pypi, ajv / ours
         }
-    }' "$work/said"
+    }' "$work/output"

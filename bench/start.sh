@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How long a server on stdio takes from its start to its first answer, beside a node that ends as
-# soon as it has started, in turns: medians of wall and processor time, in milliseconds. The
-# processor time is that of the whole process, with its end.
+# Measures how long a server on stdio takes from its start to its first answer, compared with a node
+# that ends as soon as it has started. Both take turns. It prints medians of wall and processor
+# time, in milliseconds. The processor time is that of the whole process, including its end.
 #
 #   bench/start.sh [ROUNDS] [MODULE]     21 rounds of erlmcp_cli_boot, a server of one tool
 set -euo pipefail
@@ -24,17 +24,17 @@ def spent():
     return used.ru_utime + used.ru_stime
 
 for _ in range(rounds):
-    for name, (words, asked) in programs.items():
+    for name, (words, answers) in programs.items():
         cpu, begun = spent(), time.monotonic()
         child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=subprocess.DEVNULL)
-        if asked:
+        if answers:
             child.stdin.write(ask)
             child.stdin.flush()
             assert child.stdout.readline(), "no answer"
             wall = time.monotonic() - begun
         child.communicate()
-        if not asked:
+        if not answers:
             wall = time.monotonic() - begun
         taken[name].append((wall * 1000, (spent() - cpu) * 1000))
 

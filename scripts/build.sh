@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compiles the project, once at a time, makes the boot scripts of the command, and leaves a stamp
-# that says when; with the word `test` the test suites too, for scripts/suites.sh. Needs
-# scripts/env.sh.
+# Compiles the project, one build at a time, makes the boot scripts of the command, and leaves a
+# stamp with the time. With the word `test` it also compiles the test suites for scripts/suites.sh.
+# Needs scripts/env.sh.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-$PWD/_build}
@@ -11,7 +11,7 @@ if command -v flock >/dev/null 2>&1; then
     exec 9>"$build/default/build.lock"
     flock 9
 fi
-# The time before the compiler reads: what changes meanwhile is newer.
+# The stamp has the time before the compiler reads: files that change meanwhile are newer.
 touch "$build/default/building"
 rebar3 compile
 ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot no_dot_erlang -pa "$build"/default/lib/*/ebin \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What can be said about the code without running it: line width, warnings, calls to nothing, types,
-# calls between rooms. All of it is said, whatever fails first. Needs scripts/env.sh.
+# Checks the code without running it: line width, warnings, calls to missing functions, types, and
+# calls between rooms. All checks run, even if one fails. Needs scripts/env.sh.
 set -u
 CDPATH='' cd -- "$(dirname -- "$0")/.." || exit 1
 failed=''
@@ -11,7 +11,7 @@ check() {
     "$@" || failed="$failed, $name"
 }
 
-# The types of OTP's own applications are the same for every clone.
+# The types of OTP's own applications are shared by all clones.
 types() {
     REBAR_CACHE_DIR=${ERLMCP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/erlmcp}/rebar3 rebar3 dialyzer
 }

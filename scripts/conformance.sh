@@ -1,27 +1,27 @@
 #!/bin/sh
-# Runs the official conformance suite: against a server, over HTTP/1.1 and over HTTP/2, or, without
-# a URL, against test/conformance/client, which needs scripts/env.sh and a built project.
+# Runs the official conformance suite against a server, over HTTP/1.1 and HTTP/2. Without a URL it
+# runs the suite against test/conformance/client, which needs scripts/env.sh and a built project.
 #
 #   scripts/conformance.sh [--direct] URL [SET ...]          default: all sets of a server
 #   scripts/conformance.sh [SET ...]                         default: all sets of a client
 #
-#   all                  every scenario that the suite has, each in the revision that it is of
-#   2025-11-25           all that the suite requires a server of 2025-11-25 to do
+#   all                  every scenario of the suite, each in its revision
+#   2025-11-25           everything that the suite requires of a server of 2025-11-25
 #   2026-07-28           the same for 2026-07-28
 #   skills-2025-11-25    the scenarios of Skills in a session
-#   client-all           every scenario that the suite has of clients, and so on
+#   client-all           every scenario of the suite for clients, and so on
 #   client-2025-11-25
 #   client-2026-07-28
 #
-# A check that failed or warned is a line `not ok - ...`, and so is a scenario that was skipped or
-# made another number of checks than test/conformance/SET.txt says. The last line is `N passed, N
-# failed` and counts checks; exit 1 when one failed.
+# A check that failed or warned prints a line `not ok - ...`. A scenario does too if it was skipped,
+# or made another number of checks than test/conformance/SET.txt says. The last line is `N passed, N
+# failed` and counts checks. The exit code is 1 if a check failed.
 #
-# The suite itself speaks HTTP/1.1; for HTTP/2 a proxy stands between it and the server (see
-# scripts/with_proxy.sh), which --direct leaves out. What it plays the server of itself listens on
-# 127.0.0.1 only.
+# The suite itself speaks HTTP/1.1. For HTTP/2 a proxy stands between it and the server (see
+# scripts/with_proxy.sh); --direct leaves HTTP/2 out. The suite's own servers listen only on
+# 127.0.0.1.
 #
-#   ERLMCP_CONFORMANCE_OUT    a folder to keep the suite's own reports in
+#   ERLMCP_CONFORMANCE_OUT    a folder for the suite's own reports
 set -eu
 
 direct=''

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Runs sets of the conformance suite: those of servers against the everything server, those of
+# Runs sets of the conformance suite: sets of servers against the everything server, and sets of
 # clients against our client. Needs scripts/env.sh and a built project.
 #
 #   scripts/conformance_all.sh [SET ...]                     default: all sets
 #
-# See scripts/conformance.sh. Each of the two has a last line of its own; exit 1 when one failed.
+# See scripts/conformance.sh. Each of the two prints a last line of its own. The exit code is 1 if
+# one of them failed.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 servers=''

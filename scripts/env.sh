@@ -1,6 +1,6 @@
 # Sourced by a POSIX shell in the repository's root: puts the toolchain first on the PATH.
-# ERLMCP_PROVIDED tells rebar.config.script where the toolchain's own libraries are.
-# Sourced again, by a script of one that did, it has nothing to do.
+# ERLMCP_PROVIDED tells rebar.config.script where the toolchain's own libraries are. Sourcing it
+# again does nothing.
 if [ -z "${ERLMCP_PROVIDED+set}" ]; then
     toolchain=$(scripts/toolchain.sh) || exit 1
     if [ "$toolchain" = system ]; then

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Both directions: the official clients against the everything server, over HTTP, stdio and
-# HTTP+SSE, and erlmcp's client against it and the servers of the official SDKs. Its lists have
-# several pages. Then a login at a real authorization server, the hosts that need no account, and
-# h2spec. Needs scripts/env.sh.
+# Tests interoperability in both directions. The official clients use the everything server, over
+# HTTP, stdio and HTTP+SSE. erlmcp's client uses that server and the servers of the official SDKs.
+# The everything server's lists have several pages. Then come a login at a real authorization
+# server, the hosts that need no account, and h2spec. Needs scripts/env.sh.
 #
-#   scripts/interop.sh [clients | servers | login | hosts | h2spec]    one of them only
+#   scripts/interop.sh [clients | servers | login | hosts | h2spec]    only one of these
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 part=${1:-all}
-# The name of its folder has to be quoted: a script that does not would fail.
+# The folder's name needs quotes: a script that does not quote it fails.
 odd=$(mktemp -d)/"it's here"
 trap 'rm -rf "${odd%/*}"' EXIT
 trap 'exit 130' INT TERM
@@ -17,7 +17,7 @@ ln -s "$PWD/bin/erlmcp" "$odd/erlmcp"
 program=$(scripts/quoted.sh "$odd/erlmcp" serve everything --stdio)
 status=0
 
-# paged COMMAND, whole COMMAND: while the everything server is up, with lists in pages or in one.
+# paged COMMAND, whole COMMAND: runs while the everything server is up, with lists in pages or not.
 paged() { scripts/with_server.sh --page-size 7 sh -c "$1" - "$program --page-size 7"; }
 whole() { scripts/with_server.sh sh -c "$1" - "$program"; }
 

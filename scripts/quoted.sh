@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the line of a shell that means these words, whatever characters they have.
+# Prints words as a line of a shell, whatever characters they have.
 #
 #   scripts/quoted.sh WORD...
 set -eu

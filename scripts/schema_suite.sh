@@ -1,9 +1,9 @@
 #!/bin/sh
-# Prints the folder with JSON Schema's official test suite (tests/ and remotes/), which comes in the
-# source distribution of PyPI jsonschema. It is downloaded once, by the pip that this machine has,
-# at the version and hash below, into the user's cache; nothing of it is built or run.
+# Prints the folder with JSON Schema's official test suite (tests/ and remotes/). The suite comes in
+# the source distribution of PyPI jsonschema, which the machine's pip downloads once into the user's
+# cache, at the version and hash below. Nothing of it is built or run.
 #
-#   ERLMCP_CACHE     where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp)
+#   ERLMCP_CACHE     the cache (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp)
 #   ERLMCP_PYTHON    the Python whose pip downloads it
 set -eu
 
@@ -19,8 +19,8 @@ refuse() {
     exit 1
 }
 
-# pip asks a source distribution's build backend for its name before it keeps the file. This answers
-# in the backend's stead, so that neither the backend nor what it needs is downloaded and run.
+# pip asks a source distribution's build backend for its name before it keeps the file. This stands
+# in for the backend, so that neither the backend nor its dependencies are downloaded and run.
 backend() {
     mkdir -p "$1/hatchling"
     : >"$1/hatchling/__init__.py"

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs test suites in one node, as `scripts/build.sh test` compiled them. (`rebar3 ct --suite` does
-# both, but compiles anew whenever the list of suites is another one.) Needs scripts/env.sh.
+# Runs test suites in one node, as compiled by `scripts/build.sh test`. (`rebar3 ct --suite` also
+# compiles, but again for each new list of suites.) Needs scripts/env.sh.
 #
 #   scripts/suites.sh LOGS SUITE...     SUITE: apps/APP/test/.../NAME_SUITE
 #
-# Exits 1 where a case failed or was skipped, or none ran.
+# Exits with 1 if a case failed or was skipped, or if none ran.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
-# Absolute, as the folder of logs is, since a test node runs there.
+# These paths are absolute, since a test node runs in the folder of logs.
 built=${REBAR_BASE_DIR:-_build}
 case $built in /*) ;; *) built=$PWD/$built ;; esac
 built=$built/test/lib
@@ -15,10 +15,10 @@ logs=$1
 shift
 mkdir -p "$logs"
 logs=$(CDPATH='' cd -- "$logs" && pwd)
-# The node writes this file at its end: one that a case has ended has not run them all.
+# The node writes this file at its end. If a case ends the node early, the file is missing.
 ended=$logs/ended
 rm -f "$ended"
-# rebar3 puts all that an application's test folder has into one folder.
+# rebar3 puts everything in an application's test folder into one folder.
 for suite in "$@"; do
     shift
     app=${suite#*/}
@@ -32,6 +32,6 @@ erl -noinput -pa "$built"/*/ebin "$built"/*/test -eval '
         _ -> halt(1)
     end.' -extra "$logs" "$ended" "$@"
 [ -e "$ended" ] || exit 1
-# What is no case is in no sum: the end of a suite, or what it says of its groups.
+# The end of a suite and the description of its groups are not cases, and are not counted.
 newest=$(find "$logs" -maxdepth 1 -name 'ct_run.*' | LC_ALL=C sort | tail -n 1)
 ! find "$newest" -name suite.log -exec cat {} + | grep -q '^=result *failed'

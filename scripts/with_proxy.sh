@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Runs a command while a proxy stands in front of a server, and stops the proxy after it. The
-# command finds the proxy's URL in ERLMCP_URL. Clients speak HTTP/1.1 to it; it speaks HTTP/1.1 or
-# HTTP/2 (in clear, from the first byte) to the server. In front of a server at tcp://HOST:PORT it
-# hands on bytes.
+# Runs a command while a proxy stands in front of a server, and then stops the proxy. The command
+# finds the proxy's URL in ERLMCP_URL. Clients speak HTTP/1.1 to the proxy. The proxy speaks
+# HTTP/1.1 or HTTP/2 (in clear, from the first byte) to the server. In front of a server at
+# tcp://HOST:PORT it forwards bytes.
 #
 #   scripts/with_proxy.sh (haproxy | nginx) (1.1 | 2) URL COMMAND [ARGUMENT...]
 #
-# Both are as a careful operator would have them. See scripts/proxies.sh for where they come from.
+# Both proxies are configured as a careful operator does it. scripts/proxies.sh installs them.
 #
-#   ERLMCP_PROXY_PATIENCE    seconds of silence after which they give up (18; the server writes into
-#                            a quiet stream every 15)
-#   ERLMCP_PROXY_CLIENT      how they tell the server whose a request is: x-forwarded-for,
-#                            forwarded; proxy-v1, proxy-v2: the PROXY protocol, for which nginx
-#                            hands on bytes, and has version 1 alone (nothing unless given)
+#   ERLMCP_PROXY_PATIENCE    the proxy's timeout in seconds (18; the server writes into a quiet
+#                            stream every 15)
+#   ERLMCP_PROXY_CLIENT      how the proxy names the client of a request to the server:
+#                            x-forwarded-for, forwarded, or the PROXY protocol as proxy-v1 or
+#                            proxy-v2 (default: not at all). For the PROXY protocol nginx forwards
+#                            bytes, and has only version 1.
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 proxy=$1
@@ -41,17 +42,17 @@ trap 'exit 130' INT TERM
 haproxy() {
     server=$upstream
     [ "$version" != 2 ] || [ "$scheme" = tcp ] || server+=' proto h2'
-    told=''
+    client_option=''
     case $client in
-        x-forwarded-for) told='option forwardfor' ;;
-        forwarded) told='option forwarded' ;;
+        x-forwarded-for) client_option='option forwardfor' ;;
+        forwarded) client_option='option forwarded' ;;
         proxy-v1) server+=' send-proxy' ;;
         proxy-v2) server+=' send-proxy-v2' ;;
     esac
     cat >"$work/haproxy.cfg" <<CONFIGURATION
 global
     maxconn 1000
-    # Or two of them could have one port, each for a part of the connections.
+    # Without it two proxies could share a port, each with a part of the connections.
     noreuseport
 defaults
     mode $scheme
@@ -64,7 +65,7 @@ $([ "$scheme" = tcp ] || cat <<'HTTP'
     option abortonclose
 HTTP
 )
-    $told
+    $client_option
 frontend clients
     bind 127.0.0.1:$1
     default_backend servers
@@ -76,7 +77,7 @@ CONFIGURATION
 }
 
 nginx() {
-    # Empty, they are not sent: what a client writes under a name that we do not write is not ours.
+    # An empty header is not sent. So a client's own header is dropped, unless nginx writes it.
     addresses='""'
     forwarded='""'
     case $client in
@@ -146,11 +147,12 @@ http {
 CONFIGURATION
 }
 
-# The port may be another's by the time that the proxy binds it: then it ends, and takes another.
+# Another process may take the port before the proxy binds it. Then the proxy ends, and gets another
+# port.
 ready=''
 for ((tries = 0; tries < 20 && ! ${#ready}; tries++)); do
     port=$((RANDOM % 10000 + 20000))
-    # Whoever answers there already would be taken for the proxy.
+    # A process that already listens there would be mistaken for the proxy.
     if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue; fi
     "$proxy" "$port"
     for ((waited = 0; waited < 100; waited++)); do

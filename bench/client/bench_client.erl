@@ -1,11 +1,11 @@
 -module(bench_client).
--moduledoc "This project's client, as `bench/client.sh` measures it, which says what is printed.".
+-moduledoc "This project's client for `bench/client.sh`, which explains the output.".
 
 -export([main/1, measure/3]).
 
 -define(WARM_UP, 1500).
 
--doc "`TARGET ERA CALLERS SECONDS`".
+-doc "Measures the client. The arguments are `TARGET ERA CALLERS SECONDS`.".
 -spec main([string(), ...]) -> ok.
 main([Target, Era, Callers, Seconds]) ->
     {ok, _} = application:ensure_all_started(erlmcp),
@@ -21,7 +21,9 @@ call(Client) ->
         erlmcp_client:call_tool(Client, ~"echo", #{~"text" => ~"hello"}),
     ok.
 
--doc "Measures what each of the callers makes for itself, a call; and prints what came of it.".
+-doc """
+Measures the calls of `Callers` callers, each with its own fun from `Make`, and prints the figures.
+""".
 -spec measure(Callers :: string(), Seconds :: string(), fun(() -> fun(() -> ok))) -> ok.
 measure(Callers, Seconds, Make) ->
     Number = list_to_integer(Callers),
@@ -46,14 +48,14 @@ target("http" ++ _ = Url, Callers, Options) ->
 target(Command, _, Options) ->
     {stdio, list_to_binary(Command), Options}.
 
-%% Microseconds of CPU time of this process, user's and system's.
+%% Microseconds of CPU time of this process, user and system.
 cpu() ->
     {ok, Stat} = file:read_file("/proc/self/stat"),
     [_, After] = string:split(Stat, ~") ", trailing),
     Fields = binary:split(After, ~" ", [global]),
     10_000 * lists:sum([binary_to_integer(lists:nth(N, Fields)) || N <- [12, 13]]).
 
-%% The microseconds that each of the calls took.
+%% The microseconds of each call.
 run(Make, Callers, Milliseconds) ->
     Now = erlang:monotonic_time(microsecond),
     End = Now + 1000 * Milliseconds,

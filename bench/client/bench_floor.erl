@@ -1,12 +1,12 @@
 -module(bench_floor).
 -moduledoc """
-What is beneath this project's client, as `bench/client.sh` measures it: the same request in a loop
-on a bare socket of HTTP/1.1, and by gun. Nothing in a response is looked at but its end.
+The lower layers of this project's client for `bench/client.sh`: the same request in a loop on a
+bare socket of HTTP/1.1, and through gun. Only the end of a response is checked.
 """.
 
 -export([main/1]).
 
--doc "`socket | gun TARGET ERA CALLERS SECONDS`".
+-doc "Measures a lower layer. The arguments are `socket | gun TARGET ERA CALLERS SECONDS`.".
 -spec main([string(), ...]) -> ok.
 main([Kind, Target, Era, Callers, Seconds]) ->
     {ok, _} = application:ensure_all_started(gun),
@@ -16,10 +16,10 @@ main([Kind, Target, Era, Callers, Seconds]) ->
     end,
     #{host := Host, port := Port, path := Path} = uri_string:parse(Url),
     {Headers, Body} = request(Era),
-    Asked = {Path, [{~"host", [Host, $:, integer_to_binary(Port)]} | Headers], Body},
-    bench_client:measure(Callers, Seconds, floor(Kind, Protocol, Port, Asked)).
+    Request = {Path, [{~"host", [Host, $:, integer_to_binary(Port)]} | Headers], Body},
+    bench_client:measure(Callers, Seconds, floor(Kind, Protocol, Port, Request)).
 
-%% As the client sends it.
+%% The request of the client.
 request(Era) ->
     Revision = erlmcp_revision:latest(list_to_existing_atom(Era)),
     {Message, Headers} = erlmcp_client_request:request(
@@ -28,7 +28,7 @@ request(Era) ->
     {[{~"accept", ~"application/json, text/event-stream"},
       {~"content-type", ~"application/json"} | Headers], iolist_to_binary(Message)}.
 
-%% Connections of HTTP/1.1 are a caller's own; that of HTTP/2 is for all.
+%% Each caller has its own connection of HTTP/1.1. All callers share that of HTTP/2.
 floor("socket", http, Port, {Path, Headers, Body}) ->
     Length = {~"content-length", integer_to_binary(byte_size(Body))},
     Bytes = [cow_http:request(~"POST", Path, 'HTTP/1.1', [Length | Headers]), Body],
@@ -40,11 +40,11 @@ floor("socket", http, Port, {Path, Headers, Body}) ->
             receive {tcp, Socket, _} -> ok end
         end
     end;
-floor("gun", http, Port, Asked) ->
-    fun() -> posting(opened(http, Port), Asked) end;
-floor("gun", http2, Port, Asked) ->
+floor("gun", http, Port, Request) ->
+    fun() -> posting(opened(http, Port), Request) end;
+floor("gun", http2, Port, Request) ->
     Connection = opened(http2, Port),
-    fun() -> posting(Connection, Asked) end.
+    fun() -> posting(Connection, Request) end.
 
 opened(Protocol, Port) ->
     {ok, Connection} = gun:open({127, 0, 0, 1}, Port, #{protocols => [Protocol],

@@ -1,5 +1,8 @@
-// The official Go SDK's client, as bench/client.sh measures it.
+// The official Go SDK's client for bench/client.sh.
 //
+// 	client TARGET ERA CALLERS SECONDS
+//
+// client.sh explains the arguments and the output.
 //	client TARGET ERA CALLERS SECONDS
 //
 // See client.sh for what they are and what is printed.
@@ -26,7 +29,7 @@ func transport(target string, callers int) mcp.Transport {
 	if !strings.HasPrefix(url, "http") {
 		return &mcp.CommandTransport{Command: exec.Command(target)}
 	}
-	// Of the default two, connections would be closed and opened all the time.
+	// With the default of two, connections would be closed and opened all the time.
 	connections := &http.Transport{MaxIdleConns: callers, MaxIdleConnsPerHost: callers}
 	if isHTTP2 {
 		connections.Protocols = new(http.Protocols)
@@ -38,7 +41,7 @@ func transport(target string, callers int) mcp.Transport {
 	}
 }
 
-// cpu is the microseconds of CPU time of this process, user's and system's.
+// cpu returns the microseconds of CPU time of this process, user and system.
 func cpu() int {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -61,7 +64,7 @@ func call(session *mcp.ClientSession) {
 	}
 }
 
-// run is the microseconds that each of the calls took, in order.
+// run returns the microseconds of each call, sorted.
 func run(session *mcp.ClientSession, callers int, length time.Duration) []float64 {
 	var all []float64
 	var lock sync.Mutex

@@ -1,8 +1,8 @@
-// The official TypeScript client, as bench/client.sh measures it.
+// The official TypeScript client for bench/client.sh.
 //
 //   node client.mjs TARGET ERA CALLERS SECONDS
 //
-// See client.sh for what they are and what is printed.
+// client.sh explains the arguments and the output.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 const [target, era, callers, seconds] = process.argv.slice(2);
 const versions = { stateless: '2026-07-28', session: '2025-11-25' };
 
-// Microseconds of CPU time of this process, user's and system's.
+// Microseconds of CPU time of this process, user and system.
 function cpu() {
     const fields = readFileSync('/proc/self/stat', 'utf8').split(') ').pop().split(' ');
     return (Number(fields[11]) + Number(fields[12])) * 10_000;

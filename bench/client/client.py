@@ -1,8 +1,8 @@
-"""The official Python client, as bench/client.sh measures it.
+"""The official Python client for bench/client.sh.
 
     python client.py TARGET ERA CALLERS SECONDS
 
-See client.sh for what they are and what is printed.
+client.sh explains the arguments and the output.
 """
 
 import sys
@@ -15,7 +15,7 @@ VERSIONS = {"stateless": "2026-07-28", "session": "2025-11-25"}
 
 
 def cpu():
-    """Microseconds of CPU time of this process, user's and system's."""
+    """Microseconds of CPU time of this process, user and system."""
     with open("/proc/self/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) * 10_000
@@ -43,7 +43,7 @@ async def run(client, callers, length):
 async def main(target, era, callers, seconds):
     server = target if target.startswith("http") else StdioServerParameters(command=target)
     mode = VERSIONS[era] if era == "stateless" else "legacy"
-    # Without the cache there is nothing to keep; a call is never answered from it.
+    # The cache is off: it would store results that no call uses.
     async with Client(server, mode=mode, cache=None) as client:
         assert client.protocol_version == VERSIONS[era], client.protocol_version
         await run(client, callers, 1.5)

@@ -1,6 +1,8 @@
-// The server of bench/client.sh: it answers each request with bytes that are known beforehand and
-// the request's id, so that the clients, and not the server, are what is measured.
+// The server of bench/client.sh. It answers each request with prepared bytes and the request's id,
+// so that the figures are those of the clients, and not of the server.
 //
+// 	server HTTP_PORT TCP_PORT    HTTP/1.1 and HTTP/2 in the clear at /mcp; lines over TCP
+// 	server                       lines on stdin and stdout
 //	server HTTP_PORT TCP_PORT    HTTP/1.1 and HTTP/2 in the clear at /mcp; lines over TCP
 //	server                       lines on stdin and stdout
 package main
@@ -48,7 +50,7 @@ type request struct {
 	} `json:"params"`
 }
 
-// answer is empty where none is due.
+// answer returns no bytes if no answer is due.
 func answer(body []byte) ([]byte, request) {
 	var r request
 	if err := json.Unmarshal(body, &r); err != nil || r.ID == nil {

@@ -1,12 +1,17 @@
 -module(bench_composition).
--moduledoc "What composition costs: CPU time of one call, client and server, tool by tool.".
+-moduledoc """
+Measures the cost of composition: the CPU time of one call, client and server, tool by tool.
+""".
 
 -export([main/1]).
 
-%% Microseconds of one tool at a time.
+%% Microseconds of one tool in each turn.
 -define(TURN, 50_000).
 
--doc "Measures for so many seconds a tool, in turns; prints what each costs beside the plain one.".
+-doc """
+Measures each tool for this many seconds, in turns. Prints its cost, and the ratio to the plain
+tool.
+""".
 -spec main([string()]) -> ok.
 main([Seconds]) ->
     {ok, _} = application:ensure_all_started(erlmcp),
@@ -29,15 +34,15 @@ main([Seconds]) ->
                                 [What, Took / Calls, Took / Calls / (Direct / Count)])
                   end, Tools).
 
-%% The next turn begins with another tool: what else the machine does falls on all of them.
+%% The next turn begins with another tool, so that other work of the machine affects all of them.
 turns(0, _, _, Costs) ->
     Costs;
-turns(Left, [First | Rest] = Tools, Socket, Costs) ->
-    turns(Left - 1, Rest ++ [First], Socket, lists:foldl(
-        fun({Name, _}, Known) ->
-            {Took, Calls} = maps:get(Name, Known, {0, 0}),
+turns(More, [First | Rest] = Tools, Socket, Costs) ->
+    turns(More - 1, Rest ++ [First], Socket, lists:foldl(
+        fun({Name, _}, Sum) ->
+            {Took, Calls} = maps:get(Name, Sum, {0, 0}),
             {Cost, Count} = cost(Socket, Name),
-            Known#{Name => {Took + Cost, Calls + Count}}
+            Sum#{Name => {Took + Cost, Calls + Count}}
         end, Costs, Tools)).
 
 server() ->
@@ -60,7 +65,7 @@ server() ->
 work(0) -> ok;
 work(N) -> _ = erlang:phash2({work, N}), work(N - 1).
 
-%% CPU time, since a machine may have others to serve.
+%% CPU time, since the machine may have other work.
 cost(Socket, Name) ->
     {Before, _} = statistics(runtime),
     Count = calls(Socket, Name, erlang:monotonic_time(microsecond) + ?TURN, 0),

@@ -1,14 +1,14 @@
 -module(bench_gate).
--moduledoc "Prints what enter and leave of `erlmcp_gate` cost; see ../gate.sh.".
+-moduledoc "Prints the cost of `erlmcp_gate:enter/2` and `leave/1`; see ../gate.sh.".
 
 -export([main/2]).
 
-%% Visits of a short run, and how many of these there are.
+%% Visits of a short run, and the number of runs.
 -define(VISITS, 1000).
 -define(RUNS, 500).
 -define(LONG_MS, 60_000).
 
--doc "The seconds of a measurement, and what is measured: a name, or `all`.".
+-doc "Measures for `Seconds` each the case called `Wanted`, or `all`.".
 -spec main(number(), string()) -> ok.
 main(Seconds, Wanted) ->
     Schedulers = erlang:system_info(schedulers_online),
@@ -20,7 +20,7 @@ main(Seconds, Wanted) ->
                   [Name, Schedulers, Count / Seconds / 1.0e6])
     end, Cases).
 
-%% Whose tenants the processes are, and what makes a visit of one of so many processes.
+%% The name of a case, the tenants of its processes, and the function that makes their visits.
 cases() ->
     Principal = #{in_flight => 100_000, in_flight_per_principal => 100_000},
     [{"server", own, enters(#{in_flight => 100_000})},
@@ -43,7 +43,7 @@ enters(Bounds) ->
         end
     end.
 
-%% Each has a place, and leaves it when it waits for the next one.
+%% Each process has a permit, and returns it while it waits for the next one.
 waits(Processes) ->
     Gate = erlmcp_gate:new(#{in_flight => Processes, queue => 2 * Processes,
                              queue_ms => ?LONG_MS}),

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// target is the server, and the tool of it that is called.
+// target is a server and one of its tools.
 type target struct {
 	address, pid, tool, arguments string
-	// how many callers of a closed loop had the most results
+	// the callers of a closed loop with the most results
 	callers int
 }
 
@@ -21,7 +21,7 @@ func (to *target) dial(number int, token string) []*connection {
 	return dial(number, to.address, token, to.tool, to.arguments)
 }
 
-// A stretch of one load, and what it took of the machine.
+// A stretch is a part of one load, and what it used of the machine.
 type stretch struct {
 	*tally
 	used
@@ -29,7 +29,7 @@ type stretch struct {
 	rate float64
 }
 
-// each is the server's CPU time by its results, whatever else it did.
+// each is the server's CPU time divided by its results, including all other work.
 func (s stretch) each() time.Duration {
 	return s.server / time.Duration(max(1, s.accepted.count()))
 }
@@ -41,8 +41,8 @@ func (to *target) measured(load func() *tally) stretch {
 	return stretch{t, used, float64(t.accepted.count()) / used.wall.Seconds()}
 }
 
-// refusal is what remains of its time for each that was refused, in seconds, if a result took so
-// long; 0 where none was.
+// refusal is the rest of the CPU time for each refusal, in seconds, if a result took this long. It
+// is 0 without refusals.
 func (s stretch) refusal(result time.Duration) float64 {
 	if s.refused.count() == 0 {
 		return 0
@@ -51,11 +51,10 @@ func (s stretch) refusal(result time.Duration) float64 {
 	return (s.server - results).Seconds() / float64(s.refused.count())
 }
 
-// find looks how many callers of a closed loop keep the server busy: the fewest that have, within
-// three percent, as many results as any number of them, of those that are not refused. For who
-// asks again at once when it is refused is overload and not capacity. It is about their number:
-// what they had is not used, since the most of several short loops is more than what is there for
-// long.
+// find returns how many callers of a closed loop keep the server busy: the fewest with the most
+// results, within three percent. Refusals do not count: a caller that sends again at once after a
+// refusal is overload, and not capacity. Only the number of callers is used. Their results are not,
+// since the best of several short loops is more than the long-term capacity.
 func (to *target) find(length time.Duration) {
 	rates := make(map[int]float64)
 	best := 0.0
@@ -79,9 +78,9 @@ func (to *target) find(length time.Duration) {
 	}
 }
 
-// open opens the connections of all that follows. Of ten times what is carried each is asked less
-// than once a second, as by a client that waits for as long as a refusal says, a second mostly.
-// With fewer an open loop would not be one: who is answered late would be asked less.
+// open opens the connections for everything that follows. At ten times the capacity each connection
+// sends less than once a second, as a client does that waits as long as a refusal says. With fewer
+// connections the loop would not be open: late answers would delay requests.
 func (to *target) open(token string, length time.Duration) []*connection {
 	first := to.dial(to.callers, token)
 	carried := to.capacity(first, length).rate
@@ -95,8 +94,8 @@ func (to *target) open(token string, length time.Duration) []*connection {
 	return connections
 }
 
-// capacity is what the server carries now, when what was before it is over: a closed loop of those
-// callers, each of whom takes of the connections the one that was used least lately.
+// capacity measures the server's capacity after the load before has ended: a closed loop of these
+// callers, each of which takes the connection that has waited longest.
 func (to *target) capacity(connections []*connection, length time.Duration) stretch {
 	_ = closedOver(connections, to.callers, length/4)
 	return to.measured(func() *tally { return closedOver(connections, to.callers, length) })

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// An answer that is not there by then is lost.
+// A request without an answer by then is lost.
 const lostAfter = 30 * time.Second
 
-// One kept-alive HTTP/1.1 connection, with one request at a time. It does by hand what net/http
-// takes much more CPU time for, which the server on the same machine would miss.
+// connection is a kept-alive HTTP/1.1 connection with one request at a time. net/http would take
+// much more CPU time, which the server on the same machine would miss.
 type connection struct {
 	address string
 	request []byte
@@ -26,7 +26,8 @@ type connection struct {
 	opened  int
 }
 
-// newConnection has a request that it sends again and again. Without a token it has no principal.
+// newConnection opens a connection that sends one request again and again. Without a token it has
+// no principal.
 func newConnection(address, token, tool, arguments string) *connection {
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool +
 		`","arguments":` + arguments + `,"_meta":{` +
@@ -68,8 +69,8 @@ func (c *connection) close() {
 	}
 }
 
-// ask is 0 for a result, else the code of the refusal, or the HTTP status where there is none; an
-// error means that nobody knows what became of the request.
+// ask sends the request. It returns 0 for a result, else the code of the refusal, or the HTTP
+// status without one. An error means that the outcome is unknown.
 func (c *connection) ask() (int, error) {
 	if err := c.open(); err != nil {
 		return 0, err

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// The connections of the principal that floods, and of each of the others.
+// The connections of the flooding principal, and of each of the others.
 const flooding, quiet = 500, 50
 
-// fairness has half of the quiet time before the flood and half after it, so that a machine that
-// becomes slower or faster meanwhile does so to both.
+// fairness measures half of the quiet time before the flood and half after it, so that a changing
+// speed of the machine affects both.
 func fairness(to *target, length time.Duration) {
 	fmt.Printf("%s\n", to.tool)
 	to.find(length)
 	callers := to.dial(to.callers, "")
 	carried := to.capacity(callers, length/3).rate
 	hangUp(callers)
-	fmt.Printf("  capacity: %.0f/s; the others ask for half of it\n", carried)
+	fmt.Printf("  capacity: %.0f/s; the others send half of it\n", carried)
 	fmt.Printf("%24s %9s %9s %9s %9s %6s %6s  %s\n", "", "offered/s", "results/s", "p50 ms",
 		"p99 ms", "unsent", "lost", "refused by code")
 	line := func(name string, t *tally, length time.Duration) {
@@ -41,7 +41,7 @@ func fairness(to *target, length time.Duration) {
 	beside.settles = time.Now().Add(time.Second)
 	others(to, &beside, carried/2, length)
 	group.Wait()
-	line("nine others, beside it", &beside, length)
+	line("nine others, meanwhile", &beside, length)
 	line("the flood, 10x", flood, length)
 	time.Sleep(length / 20)
 	others(to, &after, carried/2, length/2)
@@ -50,16 +50,16 @@ func fairness(to *target, length time.Duration) {
 	before, under := alone.accepted.quantile(0.99), beside.accepted.quantile(0.99)
 	settled := beside.settled.quantile(0.99)
 	times := func(p99 time.Duration) float64 { return float64(p99) / float64(before) }
-	fmt.Printf("  p99 of the others: quiet %s ms, beside the flood %s ms, %.2f times that\n",
+	fmt.Printf("  p99 of the others: quiet %s ms, next to the flood %s ms, %.2f times that\n",
 		ms(before), ms(under), times(under))
 	fmt.Printf("  without the flood's first second: %s ms, %.2f times\n", ms(settled),
 		times(settled))
 }
 
-// others asks as nine principals.
+// others sends as nine principals.
 func others(to *target, t *tally, rate float64, length time.Duration) {
-	// Each by its own clock: whoever is next of one flow's connections is often of the principal
-	// that was last.
+	// Each principal has its own clock: the next connection of a shared flow often belongs to the
+	// same principal as the last.
 	var group sync.WaitGroup
 	for principal := range 9 {
 		group.Go(func() {

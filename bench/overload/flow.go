@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// A request that found no connection free for so long is given up unsent, as a client would.
+// A request that finds no free connection for this long is given up, as a client would do.
 const patience = 5 * time.Second
 
-// What became of the requests of a flow. Latencies are from the time when a request was due, and so
-// they have the waiting for a free connection and the load generator's own lateness in them.
+// tally counts the outcomes of a flow's requests. A latency begins when its request was due, so
+// it includes the wait for a free connection and the lateness of the load generator.
 type tally struct {
 	accepted, refused, late histogram
 	offered, unsent, lost   atomic.Int64
 	codes                   [2048]atomic.Int64
 	failure                 atomic.Value
-	// the accepted of those that were due after this time
+	// accepted requests that were due after this time
 	settles time.Time
 	settled histogram
 }
@@ -61,13 +61,13 @@ func dial(number int, address, token, tool, arguments string) []*connection {
 	return connections
 }
 
-// closed lets each connection ask again as soon as it is answered.
+// closed lets each connection send again as soon as it is answered.
 func closed(connections []*connection, length time.Duration) *tally {
 	return closedOver(connections, len(connections), length)
 }
 
-// closedOver lets so many callers ask again as soon as they are answered, each time on the
-// connection that was used least lately.
+// closedOver lets a number of callers send again as soon as they are answered, each time on the
+// connection that has waited longest.
 func closedOver(connections []*connection, callers int, length time.Duration) *tally {
 	t := new(tally)
 	end := time.Now().Add(length)
@@ -94,8 +94,8 @@ func closedOver(connections []*connection, callers int, length time.Duration) *t
 	return t
 }
 
-// open sends so many requests a second whatever becomes of them: one is due by the clock, at equal
-// distances or, as independent callers would have it, exponential ones.
+// open sends requests at a rate, regardless of earlier requests. They are due by the clock, at
+// equal distances or, as for independent callers, exponential ones.
 func open(connections []*connection, rate float64, length time.Duration, constant bool) *tally {
 	t := new(tally)
 	openInto(t, connections, rate, length, constant)

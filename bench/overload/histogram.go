@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Buckets a power of two: a value is told with an error below 0.4 %.
+// Buckets for each power of two: the error of a value is below 0.4 %.
 const buckets = 128
 
-// A histogram of times, which many may add to at once.
+// histogram counts times. Many goroutines may add to it at once.
 type histogram struct {
 	counts [58 * buckets]atomic.Int64
 }
@@ -37,7 +37,7 @@ func (h *histogram) count() (sum int64) {
 	return sum
 }
 
-// quantile is 0 where there is nothing.
+// quantile returns 0 for an empty histogram.
 func (h *histogram) quantile(q float64) time.Duration {
 	left := int64(q * float64(h.count()))
 	for i := range h.counts {

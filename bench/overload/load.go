@@ -1,5 +1,10 @@
-// The load of bench/overload.sh and bench/slow.sh: what they say of it is there.
+// The load generator of bench/overload.sh and bench/slow.sh, which explain its output.
 //
+// 	load overload ADDRESS PID TOOL SECONDS    0.8 to 10 times the server's capacity
+// 	load fairness ADDRESS PID TOOL SECONDS    nine quiet principals next to one that floods
+// 	load slow ADDRESS PID SECONDS             good callers next to slow senders and slow readers
+//
+// PID is the server's process on this machine.
 //	load overload ADDRESS PID TOOL SECONDS    from 0.8 to 10 times of what the server carries
 //	load fairness ADDRESS PID TOOL SECONDS    nine quiet principals beside one that floods
 //	load slow ADDRESS PID SECONDS             good callers beside slow senders and slow readers
@@ -17,7 +22,7 @@ import (
 	"time"
 )
 
-// Kept-alive connections of an open loop, at least and at most: as many requests may be at the
+// The fewest and the most kept-alive connections of an open loop. As many requests may be at the
 // server at once.
 const callers, most = 1000, 10_000
 
@@ -88,7 +93,7 @@ func hangUp(connections []*connection) {
 
 func said(t *tally) {
 	if why := t.failure.Load(); why != nil {
-		fmt.Printf("       the first that was lost: %v\n", why)
+		fmt.Printf("       the first lost request: %v\n", why)
 	}
 }
 
@@ -104,7 +109,7 @@ func ms(took time.Duration) string {
 	return strconv.FormatFloat(float64(took)/1e6, 'f', 1, 64)
 }
 
-// used is what a load took of the machine: the server's memory, and the CPU time of both sides.
+// used is what a load used of the machine: the server's memory, and the CPU time of both sides.
 type used struct {
 	before, most, after int
 	wall, server, own   time.Duration
@@ -115,7 +120,7 @@ func (u used) String() string {
 		u.server.Seconds()/u.wall.Seconds(), u.own.Seconds()/u.wall.Seconds())
 }
 
-// watch is asked at the end.
+// watch returns a function that reports the use until it is called.
 func watch(pid string) func() used {
 	u := used{before: memory(pid)}
 	u.most = u.before

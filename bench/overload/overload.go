@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// overload measures each load between two measurements of what the server carries at that time.
+// overload measures each load between two measurements of the server's capacity.
 func overload(to *target, length time.Duration) {
 	fmt.Printf("%s\n", to.tool)
 	to.find(length)
@@ -25,7 +25,7 @@ func overload(to *target, length time.Duration) {
 		s := to.measured(func() *tally {
 			return open(connections, before.rate*times, length, false)
 		})
-		// By the time in which requests came: the last answers come after it.
+		// Rates are of the time in which requests came: the last answers come after it.
 		s.rate = rate(s.tally, length)
 		after := to.capacity(connections, length/3)
 		carried := (before.rate + after.rate) / 2
@@ -41,7 +41,7 @@ func overload(to *target, length time.Duration) {
 			to.tool, offered/carried, offered, carried, s.rate, s.rate/carried, ms(p99),
 			float64(p99)/float64(light), s.refused.count(), s.lost.Load()+s.unsent.Load(),
 			s.before, s.most, s.after)
-		// The first is the costliest to the results: what is said of refusals is of the last load.
+		// The first load has the costliest results. The cost of refusals is that of the last load.
 		result = (before.each() + after.each()).Seconds() / 2
 		refusals = [2]float64{s.refusal(before.each()), s.refusal(after.each())}
 		before = after

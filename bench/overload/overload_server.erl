@@ -1,12 +1,13 @@
 -module(overload_server).
 -moduledoc """
-The server of `bench/overload.sh` and `bench/slow.sh`: tools that cost almost nothing, 2 or 10 ms of
-CPU time, or 20 ms of waiting, and one with a large answer. A bearer token is its bearer's name.
+The server of `bench/overload.sh` and `bench/slow.sh`. Its tools cost almost nothing, 2 or 10 ms of
+CPU time, or 20 ms of waiting, and one has a large answer. A bearer token is the name of its
+principal.
 """.
 
 -export([main/1]).
 
--doc "Serves HTTP on this port until it is ended.".
+-doc "Serves HTTP on this port until it is killed.".
 -spec main([string()]) -> no_return().
 main([Port]) ->
     {ok, _} = application:ensure_all_started(erlmcp),
@@ -30,7 +31,7 @@ tool(Name, Handler) ->
 authenticate(#{headers := #{~"authorization" := <<"Bearer ", Name/binary>>}}) -> {ok, Name};
 authenticate(_) -> {ok, anonymous}.
 
-%% As many turns as take so many microseconds, undisturbed.
+%% The number of turns that take `Microseconds`, undisturbed.
 turns(Microseconds) ->
     Turns = 10_000,
     Took = lists:min([element(1, timer:tc(fun() -> burn(Turns) end)) || _ <- lists:seq(1, 30)]),

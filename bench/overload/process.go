@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cpu is the CPU time of a process, user's and system's.
+// cpu returns the CPU time of a process, user and system.
 func cpu(pid string) time.Duration {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
@@ -20,7 +20,7 @@ func cpu(pid string) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory is the MiB of a process that are in the machine's memory.
+// memory returns the resident memory of a process in MiB.
 func memory(pid string) int {
 	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// What became of slow peers: those that the server cut came again.
+// slowPeers counts the slow clients. A client that the server cut off comes back.
 type slowPeers struct {
 	opened, cut, refused atomic.Int64
 }
 
-// senders send the head of a request and then of its body a byte a second.
+// senders send the head of a request and then its body at one byte a second.
 func senders(ctx context.Context, number int, within time.Duration, address string,
 	group *sync.WaitGroup) *slowPeers {
 	start := head(address, "", "echo", 100_000) + "{"
@@ -35,7 +35,7 @@ func senders(ctx context.Context, number int, within time.Duration, address stri
 	})
 }
 
-// readers ask for a large answer, and read of it a byte a second.
+// readers request a large answer, and read it at one byte a second.
 func readers(ctx context.Context, number int, within time.Duration, address string,
 	group *sync.WaitGroup) *slowPeers {
 	request := string(newConnection(address, "", "large", "{}").request)
@@ -49,7 +49,7 @@ func readers(ctx context.Context, number int, within time.Duration, address stri
 	})
 }
 
-// Not all come in the same instant, but all within a time.
+// The clients do not connect in one instant, but spread over some time.
 func slow(ctx context.Context, number int, within time.Duration, address, first string,
 	group *sync.WaitGroup, each func(net.Conn) error) *slowPeers {
 	peers := new(slowPeers)
@@ -74,7 +74,7 @@ func (peers *slowPeers) one(ctx context.Context, address, first string,
 		return
 	}
 	defer socket.Close()
-	// What the kernel takes for a reader is as good as read.
+	// Bytes that the kernel has buffered for a reader count as read.
 	_ = socket.(*net.TCPConn).SetReadBuffer(4096)
 	peers.opened.Add(1)
 	_, err = io.Copy(socket, strings.NewReader(first))

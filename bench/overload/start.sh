@@ -1,13 +1,14 @@
 # Sourced by bench/overload.sh and bench/slow.sh, in the repository's root: builds the server and
-# the load generator. start_server and stop_server; load MODE ARGUMENT...
+# the load generator. Defines start_server, stop_server, and load MODE ARGUMENT...
 . scripts/env.sh
+. bench/ports.sh
 scripts/build.sh >&2
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 erlc -o "$work" bench/overload/overload_server.erl
 sources=("$PWD"/bench/overload/*.go)
 (cd test/interop/go && CGO_ENABLED=0 go build -mod=readonly -o "$work/load" "${sources[@]}")
-# Some 10,000 connections on each side.
+# Each side has up to 10,000 connections.
 ulimit -n 16384 2>/dev/null || ulimit -n "$(ulimit -Hn)"
 
 cores=$(nproc)
@@ -21,23 +22,17 @@ fi
 echo "$seconds s a load; $shares; load before: $(cut -d ' ' -f 1 /proc/loadavg)"
 
 start_server() {
-    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
-print(s.getsockname()[1])')
-    # As bin/erlmcp starts it.
+    port=$(free_port)
+    # The flags of bin/erlmcp.
     ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib "${pin_server[@]}" erl +sbwt none \
         +sbwtdcpu none +sbwtdio none -noinput -pa "$work" \
         -eval "overload_server:main([\"$port\"])." &
     server=$!
-    for _ in $(seq 100); do
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return
-        sleep 0.1
-    done
-    echo "nothing listens on port $port" >&2
-    exit 1
+    await_port "$port"
 }
 
 stop_server() {
-    # Not in order: nobody wants to read of it.
+    # An orderly stop would only print messages.
     kill -KILL "$server"
     wait "$server" 2>/dev/null || true
 }

@@ -1,26 +1,27 @@
 -module(bench_peers).
 -moduledoc """
 Measures erlmcp and the servers of other SDKs: the same requests, from the same generators, in turn.
-`bench/peers.sh` starts the servers and calls this, once a round.
+`bench/peers.sh` starts the servers and calls this module once a round.
 """.
 
--export([measure/1, kept/1, table/1]).
+-export([measure/1, drop_incomplete/1, table/1]).
 
-%% Seconds for which the connections of a measurement are in use before it begins.
+%% Seconds of use of the connections before counting begins.
 -define(WARMUP_S, 1.0).
 
 -define(SDKS, [erlmcp, rmcp, rmcp_mimalloc, go_gogc_off, typescript, python]).
-%% Those that have more processes than one, which serve no sessions, have one more for these.
+%% Servers with several processes serve no sessions, and have another server for these.
 -define(SESSIONS, [erlmcp, rmcp, rmcp_mimalloc, rmcp_sessionless, go_gogc_off,
                    {typescript, typescript_sessions}, {python, python_sessions}]).
 
-%% What is measured, how, and of which servers: those of their own name, or of another one.
+%% The workloads: the generator, the request, and the servers, by their own name or with another
+%% one.
 workloads() ->
     [#{id => peers_echo_64, how => wrk, connections => 64, request => {echo, 5},
        servers => [nginx, bare, go | ?SDKS]},
      #{id => peers_echo_1000, how => wrk, connections => 1_000, request => {echo, 5},
        servers => [nginx, bare | ?SDKS]},
-     %% wrk's percentiles have the start of its connections in them.
+     %% wrk's percentiles include the start of its connections.
      #{id => peers_echo_1000_warm, how => h2load, connections => 1_000, streams => 1,
        request => {echo, 5}, servers => [nginx, bare | ?SDKS]},
      #{id => peers_session_64, how => wrk, connections => 64, request => {echo, 5},
@@ -49,9 +50,11 @@ workloads() ->
        request => {echo, 5}, servers => [erlmcp]}].
 
 -doc """
-One round: every workload, or those that are named, of every server that runs; the results go into a
-folder. The file of the servers has `{Name, Url, Pid}`, and of those on lines `{{stdio, Name},
-Arguments}` and `{{tcp, Name}, Arguments}`, for `bench/peers/rust/src/bin/lines.rs`.
+Runs one round: every workload, or the named ones, for every running server. The results go into a
+folder.
+
+The file of the servers has `{Name, Url, Pid}`. Servers on lines have `{{stdio, Name}, Arguments}`
+and `{{tcp, Name}, Arguments}`, for `bench/peers/rust/src/bin/lines.rs`.
 """.
 -spec measure([string()]) -> no_return().
 measure([File, Folder, Lasting, Only]) ->
@@ -77,8 +80,8 @@ keyed(#{how := lines, transport := Transport}, Servers) ->
 keyed(_, Servers) ->
     Servers.
 
-%% Code that is compiled while it runs (Node wants 10,000 requests), and memory that is taken once.
-%% Where it fails the server is measured all the same.
+%% Some code is compiled while it runs (in Node after 10,000 requests), and some memory is allocated
+%% once. A server is measured even if its warm-up fails.
 warmed({Name, _, _} = Server, Seconds) ->
     Era = case lists:member(Name, [rmcp_sessionless, typescript_sessions, python_sessions]) of
               true -> session;
@@ -93,14 +96,14 @@ measured(#{id := Id} = Workload, Name, Server, Folder, Seconds, Tries) ->
         {ok, Figures} ->
             Result = erlmcp_bench_result:new(maps:merge(fields(Workload, Name), Figures)),
             {ok, _} = erlmcp_bench_result:write(Result, Folder),
-            said(Result);
+            print(Result);
         error when Tries > 1 ->
             measured(Workload, Name, Server, Folder, Seconds, Tries - 1);
         error ->
             error
     end.
 
-%% What goes wrong with one server is no reason to measure no other one.
+%% A failure of one server does not stop the measurement of others.
 tried(Measure, What) ->
     try
         {ok, Measure()}
@@ -122,7 +125,7 @@ fields(#{id := Id, connections := Connections} = Workload, Name) ->
         ++ [{payload_bytes, Bytes} || #{request := {echo, Bytes}} <- [Workload]]
         ++ [{against, Name} || Name =/= erlmcp]).
 
-said(#{~"workload_id" := Id, ~"throughput_msg_per_s" := Rate} = Result) ->
+print(#{~"workload_id" := Id, ~"throughput_msg_per_s" := Rate} = Result) ->
     io:format("~-24ts ~-17ts ~8b/s ~9ts us ~10ts us p99~n",
               [Id, maps:get(~"against", Result, ~"erlmcp"), round(Rate)
                | [case Result of
@@ -130,9 +133,9 @@ said(#{~"workload_id" := Id, ~"throughput_msg_per_s" := Rate} = Result) ->
                       #{} -> ~"-"
                   end || Field <- [~"cpu_us_per_msg", ~"latency_p99_us"]]]).
 
--doc "Leaves those results in a folder that every round has, for a baseline wants all of them.".
--spec kept([string()]) -> ok.
-kept([Folder, Rounds]) ->
+-doc "Deletes results that are missing in some rounds: a baseline needs all rounds.".
+-spec drop_incomplete([string()]) -> ok.
+drop_incomplete([Folder, Rounds]) ->
     Fewest = list_to_integer(Rounds),
     Files = [{erlmcp_bench_result:identity(Result), File}
              || File <- erlmcp_bench_result:files(Folder),
@@ -146,7 +149,7 @@ kept([Folder, Rounds]) ->
                 ok
         end, maps:groups_from_list(fun({Identity, _}) -> Identity end, Files)).
 
--doc "Prints the table that the page of the performance has, of the results in a folder.".
+-doc "Prints the table of the performance page from the results in a folder.".
 -spec table([string()]) -> ok.
 table([Folder]) ->
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),

@@ -1,18 +1,18 @@
 -module(bench_peers_bare).
 -moduledoc """
-A server that is nothing but sockets: it says what the server of a URL answers, without a look at
-what is asked. What the runtime is good for, as nginx says what the machine is.
+A server of bare sockets: it sends the answers of the server at a URL, without reading the requests.
+It shows the limit of the runtime, as nginx shows that of the machine.
 
-It has a process for each connection, which gets what comes as ours do and sends as ours do. All
-requests of a connection have the length of its first one, and each of them has an answer.
+Each connection has a process, which receives and sends as erlmcp's do. All requests of a connection
+have the length of its first one, and each of them gets an answer.
 """.
 
 -export([serve/1]).
 
-%% Packets until a socket is asked for again, as ours.
+%% Packets between two activations of a socket, as in erlmcp.
 -define(ACTIVE, 100).
 
--doc "Serves on a port what is served at a URL, until its node ends.".
+-doc "Serves the answers of a URL on a port, until its node ends.".
 -spec serve([string()]) -> no_return().
 serve([Url, Port]) ->
     Answers = #{Path => All || {Path, All, _} <- bench_peers_http:answers(Url)},

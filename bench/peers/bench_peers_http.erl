@@ -1,7 +1,5 @@
 -module(bench_peers_http).
--moduledoc """
-One request by HTTP/1.1, and its answer with the number of its bytes; what a right answer is.
-""".
+-moduledoc "Sends single requests over HTTP/1.1, and checks their answers.".
 
 -export([request/2, verified/3, sessions/2, close/2, answers/1, nginx/1]).
 
@@ -15,7 +13,9 @@ One request by HTTP/1.1, and its answer with the number of its bytes; what a rig
 -define(MODERN, ~"2026-07-28").
 -define(SESSIONS, ~"2025-11-25").
 
--doc "Headers and body of a request, whose id has as many digits as others may want.".
+-doc """
+Returns the headers and the body of a request. Its id has the most digits that any server needs.
+""".
 -spec request(request(), era()) -> {headers(), binary()}.
 request(Request, Era) ->
     {Method, Params, Name} = case Request of
@@ -44,11 +44,11 @@ client() -> #{name => ~"peers", version => ~"1.0.0"}.
 
 message(Message) -> iolist_to_binary(json:encode(Message#{jsonrpc => ~"2.0"})).
 
-%% As other texts are, and in no other member of an answer.
+%% A usual text, which occurs in no other member of an answer.
 text(5) -> ~"hello";
 text(Bytes) -> binary:copy(~"x", Bytes).
 
--doc "Asks once, and fails where the answer is not the right one. Says how many bytes it has.".
+-doc "Sends a request once, and fails if the answer is wrong. Returns the size of the answer.".
 -spec verified(Url :: string(), request(), {era(), Session :: binary() | none}) -> pos_integer().
 verified(Url, Request, {Era, Session}) ->
     {Headers, Body} = request(Request, Era),
@@ -59,23 +59,23 @@ verified(Url, Request, {Era, Session}) ->
     ok = right(Request, Result),
     byte_size(All).
 
-right({echo, Bytes}, Result) -> said(text(Bytes), Result);
-right({sleep, _}, Result) -> said(~"done", Result);
+right({echo, Bytes}, Result) -> has_text(text(Bytes), Result);
+right({sleep, _}, Result) -> has_text(~"done", Result);
 right(list, #{~"tools" := Tools}) ->
     {ok, File} = file:read_file(os:getenv("TOOLS")),
     Wanted = json:decode(File),
     Wanted = [maps:with([~"name", ~"description", ~"inputSchema"], plain(Tool)) || Tool <- Tools],
     ok.
 
-%% The dialect of a schema may be said, and is the same.
+%% A schema may name its dialect, which is the same.
 plain(#{~"inputSchema" := Schema} = Tool) ->
     Tool#{~"inputSchema" := maps:without([~"$schema"], Schema)}.
 
-said(Text, #{~"content" := [#{~"type" := ~"text", ~"text" := Text}]} = Result) ->
+has_text(Text, #{~"content" := [#{~"type" := ~"text", ~"text" := Text}]} = Result) ->
     false = maps:get(~"isError", Result, false),
     ok.
 
-%% An answer may be the event of a stream.
+%% An answer may be an event of a stream.
 message_of(<<"{", _/binary>> = Json) ->
     json:decode(Json);
 message_of(Stream) ->
@@ -85,7 +85,7 @@ message_of(Stream) ->
                             Decoded <- [json:decode(Data)]],
     Message.
 
--doc "Opens sessions and says their names.".
+-doc "Opens sessions and returns their ids.".
 -spec sessions(Url :: string(), Count :: non_neg_integer()) -> [binary()].
 sessions(Url, Count) ->
     [session(Url) || _ <- lists:seq(1, Count)].
@@ -100,7 +100,7 @@ session(Url) ->
                               message(#{method => ~"notifications/initialized"})),
     Session.
 
--doc "Ends sessions; a server need not let its clients do so.".
+-doc "Ends sessions. A server may refuse that.".
 -spec close(Url :: string(), [binary()]) -> ok.
 close(Url, Sessions) ->
     Headers = #{~"MCP-Protocol-Version" => ?SESSIONS},
@@ -181,7 +181,9 @@ answers(Url) ->
         {Headers, Body} <- [request(Request, stateless)],
         {200, _, Answer, All} <- [exchange(Url, Headers, Body)]].
 
--doc "The configuration of an nginx on a port of its own that says what the server of a URL does.".
+-doc """
+Writes the configuration of an nginx on a port that sends the answers of the server at a URL.
+""".
 -spec nginx([string()]) -> ok.
 nginx([Url, Port, Folder]) ->
     Answers = [{Path, Answer} || {Path, _, Answer} <- answers(Url)],
@@ -197,7 +199,7 @@ nginx([Url, Port, Folder]) ->
          [[~"location = /", Path, ~" {", returned(Answer), ~" }\n"] || {Path, Answer} <- Answers],
          ~"} }\n"]).
 
-%% One word of its configuration has at most 4,096 bytes.
+%% A word of nginx's configuration has at most 4,096 bytes.
 returned(Answer) ->
     Parts = lists:enumerate(parts(Answer)),
     [[[~" set $part", integer_to_list(N), ~" '", Part, ~"';"] || {N, Part} <- Parts],

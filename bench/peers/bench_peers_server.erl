@@ -1,7 +1,7 @@
 -module(bench_peers_server).
 -moduledoc """
-The tools of `bench/peers/tools.json`, served by erlmcp: `erlmcp serve` does so in the clear, on
-lines and on stdio; `tls/1` over TLS 1.3. `echo` says that it is quick, as it is.
+Serves the tools of `bench/peers/tools.json` with erlmcp. `erlmcp serve` does so in the clear, on
+lines and on stdio, and `tls/1` over TLS 1.3. `echo` is marked quick.
 """.
 
 -behaviour(erlmcp_server).
@@ -23,7 +23,7 @@ tools() ->
 call_tool(~"echo", #{~"text" := Text}, _) -> Text;
 call_tool(~"sleep", #{~"ms" := Milliseconds}, _) -> receive after Milliseconds -> ~"done" end.
 
--doc "Serves until its node ends; the certificate and its key are files.".
+-doc "Serves until its node ends. The certificate and its key are files.".
 -spec tls([string()]) -> no_return().
 tls([Port, Certificate, Key]) ->
     {ok, _} = application:ensure_all_started(erlmcp),

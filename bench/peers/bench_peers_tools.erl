@@ -1,14 +1,14 @@
 -module(bench_peers_tools).
 -moduledoc """
-The generators of load, and what they say: wrk for HTTP/1.1, h2load for HTTP/2, and where a
-percentile is to be of connections that have been in use, `lines` for stdio and TCP, and
-`erlmcp load` where requests are to be due at times. The processor time of a server is what the
-system says of its process and of those below it, between the same times.
+Runs the load generators and reads their output. wrk is for HTTP/1.1. h2load is for HTTP/2, and for
+percentiles of connections that have been in use. `lines` is for stdio and TCP, and `erlmcp load`
+for requests that are due at times. The processor time of a server is the system's figure of its
+process and its children, between the same times.
 """.
 
 -export([wrk/4, h2load/4, lines/4, quick/4]).
 
-%% How far an answer's size may be from the one that was looked at; dates have one length.
+%% How far an answer's size may be from the checked one. Dates have a fixed length.
 -define(BYTES_PERCENT, 2).
 
 wrk(#{connections := Connections, request := Request} = Workload, {Name, Url, Pid}, WarmUp,
@@ -37,20 +37,20 @@ wrk(#{connections := Connections, request := Request} = Workload, {Name, Url, Pi
     [LastedS, OwnS] = [list_to_float(Value) || Value <- Values, lists:member($., Value)],
     {0, 0} = {Broken, Late},
     true = LastedS > 0,
-    %% Refusals have another size, and at the end an answer of each connection may not be whole.
+    %% Refusals have another size, and the last answer of each connection may be incomplete.
     true = Refused > 0 orelse
         abs(Size - All * Bytes) =< All * Bytes * ?BYTES_PERCENT div 100 + Connections * Bytes,
-    %% Those in flight when it began are in it. wrk counts refusals of the whole time only.
+    %% Requests in flight at the beginning count. wrk counts refusals only of its whole run.
     Answered = round((All - Sent + Connections) * (1 - Refused / All)),
     maps:merge(figures(Answered, LastedS, After - Before, OwnS * 1.0e6,
                        #{latency_p50_us => P50, latency_p99_us => P99}),
                refused(Refused, All)).
 
-%% Answers that are no 2xx.
+%% Answers that are not 2xx.
 refused(0, _) -> #{};
 refused(Refused, All) -> #{refused_percent => 100 * Refused / All}.
 
-%% Those that only say what ours would do so by the path.
+%% Servers with fixed answers choose them by the path.
 url(Fixed, Url, {echo, Bytes}) when Fixed =:= nginx; Fixed =:= bare ->
     Url ++ integer_to_list(Bytes);
 url(Fixed, Url, list) when Fixed =:= nginx; Fixed =:= bare ->
@@ -68,8 +68,7 @@ verified(Name, Url, Request, Era, Sessions) ->
         error:Reason:Stack -> error({wrong_answer, Name, Reason, Stack})
     end.
 
-%% A table of Lua. In sessions each request has an id of its own, and so it has with servers that
-%% have none.
+%% A table of Lua. In sessions each request has its own id, also with servers without sessions.
 description(Url, Request, Era, Sessions, From) ->
     {Headers, Body} = bench_peers_http:request(Request, Era),
     #{path := Path} = uri_string:parse(Url),
@@ -108,19 +107,19 @@ h2load(#{connections := Connections, streams := Streams, request := Request} = W
     Before = spent(Processes, From),
     _ = line(Port, "finished in "),
     After = spent(Processes),
-    Said = ended(Port),
+    Output = ended(Port),
     {match, Counts} =
-        re:run(Said, "([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout",
+        re:run(Output, "([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout",
                [{capture, all_but_first, list}]),
     [Answered, Refused, Broken, Late] = [list_to_integer(Count) || Count <- Counts],
     {0, 0} = {Broken, Late},
-    maps:merge(figures(Answered, float(ceil(Seconds)), After - Before, 0, percentiles(Said)),
+    maps:merge(figures(Answered, float(ceil(Seconds)), After - Before, 0, percentiles(Output)),
                refused(Refused, Answered + Refused)).
 
-percentiles(Said) ->
+percentiles(Output) ->
     Time = "([0-9.]+)(us|ms|s)",
     Row = lists:append(["request +: +", lists:append(lists:join(" +", lists:duplicate(5, Time)))]),
-    case re:run(Said, Row, [{capture, all_but_first, list}]) of
+    case re:run(Output, Row, [{capture, all_but_first, list}]) of
         {match, [_, _, _, _, P50, Unit50, _, _, P99, Unit99]} ->
             #{latency_p50_us => us(P50, Unit50), latency_p99_us => us(P99, Unit99)};
         nomatch ->
@@ -143,7 +142,7 @@ lines(#{window := Window, request := {echo, Bytes}}, {{Kind, _}, Arguments}, War
     #{~"sample_count" := Answered, ~"duration_s" := LastedS} = Figures,
     Figures#{~"throughput_msg_per_s" => Answered / LastedS}.
 
-%% A thousand quick calls a second, and beside them connections that ask for slow ones.
+%% A thousand quick calls a second, next to connections with slow calls.
 quick(#{connections := Connections, request := {echo, Bytes} = Request} = Workload,
       {Name, Url, Pid}, WarmUp, Seconds) ->
     _ = verified(Name, Url, Request, stateless, []),
@@ -191,33 +190,33 @@ start(Tool, Arguments, Environment) ->
               [{args, Arguments}, {env, Environment}, {line, 65_536}, exit_status,
                stderr_to_stdout]).
 
-%% The first line that begins so.
+%% The first line that begins with `Start`.
 line(Port, Start) ->
     receive
         {Port, {data, {_, Line}}} ->
             case lists:prefix(Start, Line) of
-                true -> self() ! {Port, said, Line}, Line;
-                false -> self() ! {Port, said, Line}, line(Port, Start)
+                true -> self() ! {Port, output, Line}, Line;
+                false -> self() ! {Port, output, Line}, line(Port, Start)
             end;
         {Port, {exit_status, Status}} ->
-            error({ended, Status, said(Port)})
+            error({ended, Status, output(Port)})
     end.
 
-%% All that it has said.
+%% The whole output of a program.
 ended(Port) ->
     receive
-        {Port, {data, {_, Line}}} -> self() ! {Port, said, Line}, ended(Port);
-        {Port, {exit_status, 0}} -> said(Port);
-        {Port, {exit_status, Status}} -> error({ended, Status, said(Port)})
+        {Port, {data, {_, Line}}} -> self() ! {Port, output, Line}, ended(Port);
+        {Port, {exit_status, 0}} -> output(Port);
+        {Port, {exit_status, Status}} -> error({ended, Status, output(Port)})
     end.
 
-said(Port) ->
+output(Port) ->
     receive
-        {Port, said, Line} -> Line ++ "\n" ++ said(Port)
+        {Port, output, Line} -> Line ++ "\n" ++ output(Port)
     after 0 -> []
     end.
 
-%% A process and all below it.
+%% A process and all its children.
 processes(Pid) ->
     Below = [list_to_integer(Child)
              || File <- filelib:wildcard("/proc/" ++ integer_to_list(Pid) ++ "/task/*/children"),
@@ -225,7 +224,7 @@ processes(Pid) ->
                 Child <- string:lexemes(binary_to_list(Bytes), " \n")],
     [Pid | lists:append([processes(Child) || Child <- Below])].
 
-%% Microseconds, at a time of the system in milliseconds, or now.
+%% Microseconds of processor time, at a time in system milliseconds, or now.
 spent(Processes, At) ->
     receive after max(0, At - erlang:system_time(millisecond)) -> spent(Processes) end.
 

@@ -1,10 +1,9 @@
--- wrk: the request that the file REQUEST describes. What is counted begins when the time that it
--- names, `from` (seconds since 1970), is there: before, its connections warm up. Where requests are
--- `numbered` none has the id of another one of its thread; where there are sessions, they go to these
--- in turn. At the end one line says:
--- all answers, the requests that were sent before, the seconds and wrk's own CPU time since then;
--- percentiles of all latencies in microseconds; and of all answers those that were no 2xx, their
--- bytes, and how many connections broke and requests came to nothing.
+-- Sends the request that the file REQUEST describes, with wrk. Counting begins at its time `from`
+-- (seconds since 1970); before that the connections warm up. With `numbered` each request of a
+-- thread has its own id. Sessions are used in turn. At the end it prints one line with: all
+-- answers; the requests that were sent before `from`; the seconds and wrk's own CPU time since
+-- then; percentiles of all latencies in microseconds; answers that are not 2xx; the bytes of all
+-- answers; and how many connections broke and requests got no answer.
 local ffi = require("ffi")
 ffi.cdef [[
     typedef struct { long s; long us; } peers_time;
@@ -32,12 +31,12 @@ function init()
         headers["Mcp-Session-Id"] = session
         return wrk.format("POST", wanted.path, headers, wanted.body)
     end
-    -- What stands before its id, and behind it.
+    -- The bytes before the id, and after it.
     local function parts(session)
         local before, after = format(session):match('^(.*"id":)1000000000(.*)$')
         return { before, after }
     end
-    -- Each thread has sessions of its own.
+    -- Each thread has its own sessions.
     requests = {}
     for index, session in ipairs(wanted.sessions) do
         if index % wanted.threads == number - 1 then

@@ -42,7 +42,7 @@ for (const { name, schema, valid, invalid } of JSON.parse(readFileSync(cases, 'u
   };
   const first = compile({});
   const all = compile({ allErrors: true });
-  // Reads every text: the engine puts them together when somebody looks.
+  // Reads every text, since the engine builds a text only when it is read.
   const told = (instance) => {
     const answer = all(instance);
     for (const error of all.errors) read += flat(`${error.instancePath} ${error.message}`);

@@ -3,7 +3,7 @@
 
 -export([main/1]).
 
--doc "The arguments are the file of the cases and the seconds of a measurement.".
+-doc "Measures the cases of a file. The arguments are the file and the seconds of a measurement.".
 -spec main([string()]) -> ok.
 main([File, Seconds]) ->
     {ok, Text} = file:read_file(File),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Results beside a baseline; exits with 4 if one is worse.
+# Compares results with a baseline. Exits with 4 if one is worse.
 #
 #   scripts/bench/compare_to_baseline.sh RESULTS_DIR BASELINE
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Some of the workloads, each in a short form, in less than a minute.
+# Runs ten workloads, each in its short form, in less than a minute.
 #
-#   scripts/bench/quick_bench.sh [OPTION...]     those of `erlmcp bench`
+#   scripts/bench/quick_bench.sh [OPTION...]     options of `erlmcp bench`
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/../.."
 exec bin/erlmcp bench all --quick --json bench/results "$@"

@@ -3,13 +3,13 @@
 #
 #   scripts/bench/run_all_benchmarks.sh quick|standard|full|ci [FOLDER]
 #
-#   quick      every module, as short as it says something: 2 minutes
+#   quick      every module, in its shortest useful form: 2 minutes
 #   ci         the same, and all faults
 #   standard   every workload for at most 30 seconds, all faults: half an hour
-#   full       everything as it is described: 28 hours
+#   full       every workload, fault and scenario as described: 28 hours
 #
-# The results go into FOLDER, in the project's (bench/results). Everything is run; the exit code is
-# that of the first that did not end well: 1 it failed, 2 wrong use, 3 metrology.
+# The results go into FOLDER of the project (bench/results). Everything runs, even after a failure.
+# The exit code is that of the first failure: 1 failed, 2 wrong use, 3 metrology.
 set -u
 CDPATH='' cd -- "$(dirname -- "$0")/../.." || exit 1
 results=${2:-bench/results}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A benchmark in its short form.
+# Runs a benchmark in its short form.
 #
 #   scripts/bench/run_quick_benchmarks.sh core_ops|network_real|stress|integration
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The workloads over a network, as long as they are described: an hour, unless --duration says less.
+# Runs the workloads over a network for their full time: an hour, or less with --duration.
 #
-#   scripts/bench/run_transport_real.sh [OPTION...]     those of `erlmcp bench`
+#   scripts/bench/run_transport_real.sh [OPTION...]     options of `erlmcp bench`
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/../.."
 exec bin/erlmcp bench network_real --json bench/results "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a server promises, under load: half a minute of stress, all faults, or whole clients.
+# Checks a server's promises under load: half a minute of stress, all faults, or whole clients.
 #
 #   scripts/bench/run_validation_benchmarks.sh stress|chaos|integration
 set -eu

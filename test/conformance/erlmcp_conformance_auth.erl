@@ -1,16 +1,16 @@
 -module(erlmcp_conformance_auth).
 -moduledoc """
-What the client under test knows of its authorization, by scenario of the conformance suite, and
-whether it is to be let in. The user at the browser is a request whose answer says where to go on.
+The authorization of the client under test, by scenario of the conformance suite, and whether the
+client must get access. The user's browser is played by a request whose answer has the next address.
 """.
 
 -export([scenario/2]).
 
-%% Nobody listens there: where the browser is led is read and not followed.
+%% No server listens there: the browser's address is read and not followed.
 -define(CALLBACK, ~"http://localhost:3000/callback").
 -define(DOCUMENT, ~"https://conformance-test.local/client-metadata.json").
 
--doc "The options of authorization, and what is to come of it.".
+-doc "Returns the options of authorization, and the expected outcome.".
 -spec scenario(Name :: binary(), Context :: map()) -> {map(), allowed | refused}.
 scenario(Name, Context) ->
     {options(Name, Context), outcome(Name)}.
@@ -55,7 +55,7 @@ options(~"pre-registration", Context) ->
 options(<<"dpop", _/binary>>, _) ->
     (login())#{dpop => true};
 options(~"offline-access-scope", _) ->
-    %% The suite reads with what the client registers; its document could be read nowhere.
+    %% The suite checks the client's registration; a metadata document could not be fetched.
     login();
 options(_, _) ->
     (login())#{client_metadata_url => ?DOCUMENT}.

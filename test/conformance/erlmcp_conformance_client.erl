@@ -1,15 +1,15 @@
 -module(erlmcp_conformance_client).
 -moduledoc """
-The client under test of the official conformance suite: a clause for each scenario, which does what
-a user of `m:erlmcp_client` would do there, and matches what that user would find in the answers.
+The client under test of the official conformance suite. It has a clause for each scenario, which
+acts as a user of `m:erlmcp_client` would, and matches the expected answers.
 
-The suite names the scenario, the revision and what else the scenario needs in the environment. A
-scenario that went as it should leaves `done` on stdout, and any other says on stderr why not.
+The suite names the scenario, the revision and other parameters in the environment. A scenario that
+succeeds prints `done` on stdout. Any other prints the reason on stderr.
 """.
 
 -export([main/1]).
 
-%% One that hangs is the suite's last words otherwise.
+%% Without it a scenario that hangs would leave no reason.
 -define(LIMIT_MS, 60_000).
 -define(INFO, #{name => ~"erlmcp-conformance", version => ~"1.0.0"}).
 
@@ -44,7 +44,7 @@ play(<<"auth/", Scenario/binary>>, Url, Revision, Context) ->
     Made = use_tool(Client),
     case {Expected, Made} of
         {allowed, {ok, _}} -> stop(Client);
-        %% A client that was let in where it should have stopped is told so by its own program, too.
+        %% The client's own program also reports access that should have been refused.
         {refused, {error, {unauthorized, _}}} -> stop(Client)
     end;
 play(Scenario, Url, Revision, Context) ->
@@ -58,7 +58,7 @@ use_tool(Client) ->
         erlmcp_client:call_tool(Client, Name, #{})
     end.
 
-%% Both eras are found by themselves where the scenario is one of both.
+%% A scenario of both eras leaves the era to the client.
 options(Scenario) when
     Scenario =:= ~"tools_call"; Scenario =:= ~"json-schema-2020-12-preservation"
 ->
@@ -69,7 +69,7 @@ options(~"request-metadata") ->
     Refuse = fun(_) -> decline end,
     #{inputs => #{elicit => Refuse, sample => fun(_) -> {error, ~"no model"} end, roots => []}};
 options(~"sep-2322-client-request-state") ->
-    %% What is between the rounds of a call is none of that call's.
+    %% Messages between the rounds of a call do not belong to it.
     Confirm = fun(_) ->
         {ok, _} = erlmcp_client:call_tool(client, ~"test_mrtr_unrelated", #{}),
         {accept, #{~"confirmed" => true}}

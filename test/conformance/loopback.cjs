@@ -1,8 +1,8 @@
-// Preloaded into the conformance suite where it plays the servers: they would listen on every
-// address of the machine, and are to listen on the loopback one alone.
+// Preloaded into the conformance suite when it plays the servers. They would listen on every
+// address of the machine, and must listen only on loopback.
 //
-// A host that listen() is given is looked up first, and the suite wants its port at once. This is
-// the function below that, which gets an address or none.
+// A host that is given to listen() is resolved first, but the suite needs its port at once. This
+// replaces the function below listen(), which gets an address or none.
 
 'use strict';
 
@@ -15,7 +15,7 @@ const bind = Server.prototype._listen2;
 if (typeof bind !== 'function') throw new Error('loopback.cjs does not know this Node');
 
 Server.prototype._listen2 = function (address, port, family, backlog, fd, flags) {
-    // Pipes have no port; what comes with a descriptor is bound already.
+    // Pipes have no port, and a given descriptor is already bound.
     const here = port >= 0 && !(fd >= 0) && EVERYWHERE.includes(address);
     return here
         ? bind.call(this, LOOPBACK, port, 4, backlog, fd, flags)

@@ -1,12 +1,12 @@
-// Runs sets of the conformance suite and judges them by the reports that it writes: its exit status
-// passes over scenarios that made no check at all.
+// Runs sets of the conformance suite and judges them by its reports: its exit status ignores
+// scenarios that made no check at all.
 //
 //   node run.mjs SUITE server NAME=URL[,NAME=URL] [SET ...]
 //   node run.mjs SUITE client COMMAND [SET ...]
 //
-// SUITE is the suite's program. Each set of servers is run against each URL; NAME is what the lines
-// say of it. A set of clients starts COMMAND for each scenario, with the URL of a server of the
-// suite's own. See scripts/conformance.sh.
+// SUITE is the suite's program. Each set of servers runs against each URL, and NAME labels its
+// lines. A set of clients starts COMMAND for each scenario, with the URL of one of the suite's own
+// servers. See scripts/conformance.sh.
 
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -14,19 +14,19 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
 const LIMIT_MS = 300_000;
-// The suite starts all clients at once, and so each has to wait for the others.
+// The suite starts all clients at once, so each has to wait for the others.
 const CLIENT_LIMIT_MS = 120_000;
 const ROOT = join(import.meta.dirname, '..', '..');
-// A warning fails as a failure does: the file with the failures that are expected has none.
+// A warning counts as a failure: the file of expected failures has none.
 const NONE_EXPECTED = ['--expected-failures', join(import.meta.dirname, 'expected-failures.yml')];
 const LOOPBACK = `--require "${join(import.meta.dirname, 'loopback.cjs')}"`;
-// The runs of the suite that a set is.
+// The runs of the suite for each set.
 const SETS = {
     server: {
         all: [['--suite', 'all']],
         '2025-11-25': [['--requirements', '2025-11-25']],
         '2026-07-28': [['--requirements', '2026-07-28']],
-        // The suite has extensions in the newest revision only, unless asked for one by one.
+        // The suite has extensions only in the newest revision, unless each is requested by name.
         'skills-2025-11-25': ['enumeration', 'directory', 'manifest'].map((name) =>
             ['--scenario', `sep-2640-skills-${name}`, '--spec-version', '2025-11-25', '--force']),
     },
@@ -56,22 +56,22 @@ function argumentsFor(role, target) {
         : ['client', '--command', target, '--timeout', String(CLIENT_LIMIT_MS)];
 }
 
-// How it ended, and its last words for a scenario without a report.
+// The exit status, and the end of the output for a scenario without a report.
 function play(suite, role, target, out, run) {
     const args = [suite, ...argumentsFor(role, target), '-o', out, ...run, ...NONE_EXPECTED];
-    // Servers of the suite's own listen on every address, unless they are kept from it.
+    // The suite's own servers would listen on every address without the preloaded module.
     const env = role === 'server' ? process.env : { ...process.env, NODE_OPTIONS: LOOPBACK };
     const options = { cwd: ROOT, env, timeout: LIMIT_MS, killSignal: 'SIGKILL' };
     return new Promise((resolve) => {
         const child = spawn(process.execPath, args, options);
-        let said = '';
+        let output = '';
         for (const stream of [child.stdout, child.stderr]) {
             stream.setEncoding('utf8').on('data', (text) => {
-                said = (said + text).slice(-2000);
+                output = (output + text).slice(-2000);
             });
         }
-        child.on('error', (error) => resolve({ status: String(error), said }));
-        child.on('close', (status, signal) => resolve({ status: signal ?? status, said }));
+        child.on('error', (error) => resolve({ status: String(error), output }));
+        child.on('close', (status, signal) => resolve({ status: signal ?? status, output }));
     });
 }
 
@@ -79,8 +79,8 @@ function textOf(file) {
     return existsSync(file) ? readFileSync(file, 'utf8') : '';
 }
 
-// The reports by scenario: a folder for each, named SCENARIO-TIME, and for servers with `server-`
-// before it. A scenario's name may have a slash in it.
+// The reports by scenario: each has a folder SCENARIO-TIME, with `server-` in front for servers. A
+// scenario's name may have a slash in it.
 function reportsIn(out, role) {
     const all = existsSync(out) ? readdirSync(out, { recursive: true }) : [];
     const folders = all.filter((path) => path.endsWith('checks.json')).map((path) => dirname(path));
@@ -91,13 +91,13 @@ function reportsIn(out, role) {
         return [named?.[1] ?? folder, role === 'server' ? { checks: report } : {
             checks: report,
             ended: textOf(join(out, folder, 'stdout.txt')).trimEnd().endsWith('done'),
-            said: textOf(join(out, folder, 'stderr.txt')),
+            output: textOf(join(out, folder, 'stderr.txt')),
         }];
     }));
 }
 
-// What a client does once a request is checked for each of them. How many requests there are is its
-// own affair, and so a check that succeeds again is the same one.
+// A check of each request may succeed several times. The number of requests is the client's own
+// choice, so a repeated success counts once.
 function successes(role, checks) {
     const passed = checks.filter(({ status }) => status === 'SUCCESS');
     if (role === 'server') return passed.length;
@@ -112,41 +112,41 @@ function judge(role, label, expected, report) {
     if (report === undefined) {
         return { passed: 0, failed: 1, lines: [`not ok - ${label}: not run`] };
     }
-    const { checks, ended, said } = report;
+    const { checks, ended, output } = report;
     const bad = checks.filter(({ status }) => status === 'FAILURE' || status === 'WARNING');
     const passed = successes(role, checks);
     const all = checks.map(({ id, status }) => `${id} ${status}`).join(', ') || 'no check';
     const lines = bad.map(({ id, status, description, errorMessage, details }) =>
         `not ok - ${label}: [${id}] ${status}: ${oneLine(description)}: ${oneLine(errorMessage)} ` +
             oneLine(JSON.stringify(details)));
-    // A check that was not made is a failure too, whatever kept it from being made.
+    // A missing check is a failure too, whatever prevented it.
     if (bad.length === 0 && passed !== expected) {
         lines.push(`not ok - ${label}: ${passed} checks passed, expected ${expected}: ${all}`);
     }
-    // The suite lets clients fail, hang or crash that have made their checks.
-    if (ended === false) lines.push(`not ok - ${label}: the client failed: ${oneLine(said)}`);
+    // The suite ignores a client that fails, hangs or crashes after its checks.
+    if (ended === false) lines.push(`not ok - ${label}: the client failed: ${oneLine(output)}`);
     const failed = lines.length;
     if (failed === 0) lines.push(`ok - ${label}: ${passed} checks`);
     return { passed, failed, lines };
 }
 
-function verdicts(role, label, set, reports, { status, said }) {
+function verdicts(role, label, set, reports, { status, output }) {
     const expected = expectedIn(set);
     const made = [...expected].map(([name, checks]) =>
         judge(role, `${label}: ${name}`, checks, reports.get(name)));
-    // The requirements have scenarios beside them that are not scored; `all` has them too.
+    // The requirements also have scenarios without a score; `all` includes them.
     const unknown = set === 'all' || set === 'client-all'
         ? [...reports.keys()].filter((name) => !expected.has(name))
         : [];
-    const told = made.some(({ failed }) => failed > 0) || unknown.length > 0;
+    const reported = made.some(({ failed }) => failed > 0) || unknown.length > 0;
     const lines = unknown.map((name) => `not ok - ${label}: ${name}: not in ${set}.txt`);
-    if (status !== 0 && !told) {
-        lines.push(`not ok - ${label}: the suite ended with ${status}: ${oneLine(said)}`);
+    if (status !== 0 && !reported) {
+        lines.push(`not ok - ${label}: the suite ended with ${status}: ${oneLine(output)}`);
     }
     return [...made, { passed: 0, failed: lines.length, lines }];
 }
 
-// The targets by the name that lines give them, if they give any.
+// The targets, by the names for their lines, if there are names.
 function targetsIn(role, targets) {
     if (role === 'client') return [['', targets]];
     return targets.split(',').map((target) => target.split(/=(.*)/s));
@@ -169,7 +169,7 @@ async function main([suite, role, targets, ...wanted]) {
     for (const [name, target] of targetsIn(role, targets)) {
         for (const set of sets) {
             const out = join(root, name.replace(/\W/g, '-'), set);
-            let end = { status: 0, said: '' };
+            let end = { status: 0, output: '' };
             for (const run of runs[set]) {
                 const one = await play(suite, role, target, out, run);
                 if (one.status !== 0) end = one;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the official clients, in every mode they have, against a server.
+# Runs the official clients, in each of their modes, against a server.
 #
 #   test/interop/run.sh URL ['STDIO COMMAND' [sse+SSE_URL]]
 #
-# URL is its Streamable HTTP endpoint, the command starts it on stdio, SSE_URL is where HTTP+SSE of
-# 2024-11-05 has its stream; an empty one is left out.
-# Every check is a line of the clients'; the last line is `N passed, N failed`, and the exit status
-# is 1 when one failed, or when a client made another number of checks than test/interop/checks.txt
+# URL is the server's Streamable HTTP endpoint, the command starts it on stdio, and SSE_URL is the
+# stream of HTTP+SSE of 2024-11-05. An empty argument is left out.
+# Every check is a line of a client's output. The last line is `N passed, N failed`. The exit status
+# is 1 if a check failed, or a client made another number of checks than test/interop/checks.txt
 # says. The server is the everything server with seven definitions on a page.
 #
 #   ERLMCP_PEERS    the clients to run (default: typescript python2 python1 go rust)
@@ -20,7 +20,7 @@ peers=$("$here/../../scripts/peers.sh" node $clients)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The client's imports are looked up from where it lies.
+# Node resolves the client's imports from its folder.
 ln -s "$peers/typescript/node_modules" "$work/node_modules"
 cp "$here/typescript/client.mjs" "$work/client.mjs"
 
@@ -42,7 +42,7 @@ visit() {
     count=$(tail -n 1 "$work/out")
     case $count in
         *' passed, '*' failed') ;;
-        # It died on the way: whatever it said before, this is a failure.
+        # The client died early, which is a failure whatever it printed before.
         *)
             echo "$count"
             echo "not ok - $name: ended with status $status before its last line"
@@ -67,7 +67,7 @@ for client in $clients; do
     [ -z "$1" ] || visit "$client" http "$1"
     [ -z "${2:-}" ] || visit "$client" stdio "$2"
     case $client in
-        # The Rust SDK has no HTTP+SSE, and the visit of Go's does not go there.
+        # The Rust SDK has no HTTP+SSE, and the Go client does not use it.
         go | rust) ;;
         *) [ -z "${3:-}" ] || visit "$client" http+sse "$3" ;;
     esac

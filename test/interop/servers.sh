@@ -1,13 +1,12 @@
 #!/bin/sh
 # Visits servers with erlmcp's client: those of the official SDKs, which serve one catalogue, npm's
-# server-everything, and our own everything server if it is said where that is.
+# server-everything, and our own everything server, if its addresses are given.
 #
 #   test/interop/servers.sh [http=URL sse=URL 'stdio=COMMAND']
 #
-# Every check is a line; a table of features and servers follows them, and the last line is
-# `N passed, N failed`. The exit status is 1 when one failed, or when a visit made another number of
-# checks than test/interop/servers.eterm says. The project must have been built; needs
-# scripts/env.sh.
+# Every check is a line. A table of features and servers follows, and the last line is
+# `N passed, N failed`. The exit status is 1 if a check failed, or a visit made another number of
+# checks than test/interop/servers.eterm says. Needs a built project and scripts/env.sh.
 #
 #   ERLMCP_PEERS    the SDKs (default: typescript python2 python1 go rust); npm's server comes with
 #                   typescript
@@ -29,7 +28,7 @@ stop() {
 trap 'stop; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# The server's imports are looked up from where it lies.
+# Node resolves the server's imports from its folder.
 ln -s "$peers/typescript/node_modules" "$work/node_modules"
 cp "$here/typescript/server.mjs" "$work/server.mjs"
 erlc -o "$work" "$here"/visit/*.erl
@@ -50,7 +49,7 @@ visit() {
     count=$(tail -n 1 "$work/out")
     case $count in
         *' passed, '*' failed') ;;
-        # It died on the way: whatever it said before, this is a failure.
+        # The visit died early, which is a failure whatever it printed before.
         *)
             echo "$count"
             echo "not ok - $visited: ended with status $status before its last line"
@@ -67,10 +66,10 @@ visit() {
         tail -n 40
 }
 
-# listens PATTERN: waits for a line of the server's that has it.
+# listens PATTERN: waits for a line of the server's output with this pattern.
 listens() {
     tries=0
-    until grep -q "$1" "$work/said" "$work/log"; do
+    until grep -q "$1" "$work/output" "$work/log"; do
         kill -0 "$server" 2>/dev/null || break
         tries=$((tries + 1))
         [ "$tries" -lt 300 ] || break
@@ -78,26 +77,27 @@ listens() {
     done
 }
 
-# sdk NAME COMMAND...: its server, over HTTP, HTTP+SSE where the plan has that, and on stdio.
+# sdk NAME COMMAND...: visits the SDK's server over HTTP, stdio, and HTTP+SSE if the plan has it.
 sdk() {
     name=$1
     shift
-    : >"$work/said"
-    "$@" --http >"$work/said" 2>"$work/log" </dev/null &
+    : >"$work/output"
+    "$@" --http >"$work/output" 2>"$work/log" </dev/null &
     server=$!
     listens '^http:'
-    url=$(head -n 1 "$work/said")
+    url=$(head -n 1 "$work/output")
     visit "$name" "http=$url" "sse=${url%/mcp}/sse" "stdio=$("$root/scripts/quoted.sh" "$@")"
     stop
 }
 
-# Its port is an argument, and not told: one that was free a moment ago.
+# The server takes its port as an argument and does not print it: a port that was just free.
 server_everything() {
     program=$peers/typescript/node_modules/@modelcontextprotocol/server-everything/dist/index.js
     port=$("$peers/bin/node" -e 'require("net").createServer().listen(0, "127.0.0.1", function () {
         console.log(this.address().port); process.exit(); })')
-    : >"$work/said"
-    PORT=$port "$peers/bin/node" "$program" streamableHttp >"$work/said" 2>"$work/log" </dev/null &
+    : >"$work/output"
+    PORT=$port "$peers/bin/node" "$program" streamableHttp \
+        >"$work/output" 2>"$work/log" </dev/null &
     server=$!
     listens 'listening on port'
     visit server-everything "http=http://127.0.0.1:$port/mcp" \
@@ -118,7 +118,7 @@ done
 : >"$work/log"
 [ $# -eq 0 ] || visit erlmcp "$@"
 
-# A cell is what held in all revisions and over all transports in which it was checked.
+# A cell is the outcome in all revisions and over all transports with this check.
 awk '
     {
         line = $0
@@ -128,7 +128,7 @@ awk '
         server = words[1]
         feature = substr(line, index(line, ": ") + 2)
         if (verdict != "ok") {
-            # What follows the feature is why.
+            # The reason follows the feature.
             for (known in order) if (index(feature, known ": ") == 1) feature = known
         }
         if (!(server in columns)) { columns[server] = ++width; names[width] = server }

@@ -24,7 +24,7 @@ parse(Text) ->
 
 %% `Labels` is all that a series has.
 value(Name, Labels, Series) ->
-    [Value] = [Of || {Known, Has, Of} <- Series, Known =:= Name,
+    [Value] = [Of || {Found, Has, Of} <- Series, Found =:= Name,
                      lists:sort(Has) =:= lists:sort(Labels)],
     Value.
 
@@ -72,8 +72,8 @@ family({Name, ~"histogram", Samples}) ->
     lists:foreach(fun(Labels) -> ok = histogram(Name, Labels, Samples) end, Rows),
     Samples;
 family({Name, Type, Samples}) ->
-    lists:foreach(fun({Known, _, Value}) ->
-        ?assertEqual(Name, Known),
+    lists:foreach(fun({Found, _, Value}) ->
+        ?assertEqual(Name, Found),
         ?assert(Type =:= ~"gauge" orelse Value >= 0)
     end, Samples),
     Keys = [lists:sort(Labels) || {_, Labels, _} <- Samples],

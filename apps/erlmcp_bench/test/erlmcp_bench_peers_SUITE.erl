@@ -1,7 +1,7 @@
 -module(erlmcp_bench_peers_SUITE).
 -moduledoc """
-The goals and the servers of other SDKs in the performance page: judged as the figures are, of the
-versions that are locked, and of the workloads that `bench/peers.sh` measures.
+Tests for the goals and the servers of other SDKs in the performance page. The goals are judged by
+the figures, the servers have the locked versions, and the workloads are those of `bench/peers.sh`.
 """.
 
 -export([suite/0, all/0]).
@@ -41,7 +41,7 @@ what_was_not_measured_is_said(_) ->
     Goals = length(erlmcp_bench_goals:all()),
     Goals = length(found(Page, "\\| not measured \\|$")),
     [_] = found(Page, "No server of another SDK was measured"),
-    %% A server alone says nothing of a goal that is beside another one.
+    %% A server alone cannot reach a goal that compares it with another one.
     Alone = section([workload(~"peers_echo_64", #{}, 1_000, 25)]),
     [_, _, _, _] = found(Alone, "^\\| echo, 64 connections \\|.*\\| not measured \\|$").
 

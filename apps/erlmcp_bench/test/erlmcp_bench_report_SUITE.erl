@@ -110,16 +110,17 @@ figures_have_files_behind_them(_) ->
     %% Without its files there is no figure.
     [] = erlmcp_bench_figures:figures([]),
     [] = erlmcp_bench_figures:figures([{~"a.json", result(~"plain", #{})}]),
-    %% One point makes no line.
+    %% A single point gives no figure.
     [] = [Id || #{id := <<"scaling_", _/binary>> = Id}
-                    <- erlmcp_bench_figures:figures(lists:sublist(nodes_beside(), 1))].
+                    <- erlmcp_bench_figures:figures(lists:sublist(nodes_with_others(), 1))].
 
 distributions_are_those_of_the_files(_) ->
     Buckets = [[100, 900], [200, 90], [1_000, 9], [5_000, 1]],
     Figures = erlmcp_bench_figures:figures([{~"a.json", result(~"one", #{
         ~"latency_histogram_us" => Buckets})}]),
     [#{id := ~"latency-load-1", xs := Xs, columns := [Column], table := {Head, [Row]}}] = Figures,
-    %% Of a thousand requests: where one of 1, 10, 100 and 1,000 is slower. There they end.
+    %% Of a thousand requests: the times that one of 1, 10, 100 and 1,000 exceeds. The figure ends
+    %% there.
     [100, 100, 200, 1_000] = [Y || {X, Y} <- lists:zip(Xs, Column),
                                    OneOf <- [1, 10, 100, 1_000], abs(X - OneOf) < 0.001],
     [~"one", 1000, 100, 100, 200, 200, 1_000, null, 5_000] = Row,
@@ -161,7 +162,7 @@ there_is_no_such_folder(Config) ->
     true = is_binary(unicode:characters_to_binary(erlmcp_bench_report:format_error(Reason))).
 
 models_are_marked(Config) ->
-    Page = page(nodes_beside(), Config),
+    Page = page(nodes_with_others(), Config),
     [Figure] = found(Page, "<figure id=\"scaling_nodes\">.*?</figure>"),
     [_] = found(Figure, "<h3 class=\"model\">"),
     [_ | _] = found(Figure, "It is off by [0-9.]+ % in the mean"),
@@ -169,7 +170,7 @@ models_are_marked(Config) ->
     %% Two points are no model.
     [#{model := false, caption := Caption}] =
         [Of || #{id := ~"scaling_nodes"} = Of
-                   <- erlmcp_bench_figures:figures(lists:sublist(nodes_beside(), 2))],
+                   <- erlmcp_bench_figures:figures(lists:sublist(nodes_with_others(), 2))],
     {match, _} = re:run(Caption, "No model").
 
 numbers_are_readable(_) ->
@@ -217,7 +218,7 @@ marks_are_judged(_) ->
                       "`core_ops_1k_registry` \\| beaten by 1 of 2 "),
     [_] = found(Page, "43,500 \\(42,000 - 44,000\\), `tcp_sustained_10k_1kib` \\| level \\| "
                       "something else"),
-    %% Those that nobody measured here stand there too.
+    %% Marks without a figure here are shown, too.
     [_] = found(Page, "^\\| mcp_tool_sequence \\| `latency_p50_us` \\| 3,850 \\|  \\| not "
                       "measured"),
     [_] = found(Page, "^\\| stress \\| `throughput_msg_per_s` \\| 372,000 \\|  \\| not measured"),
@@ -251,7 +252,7 @@ workload(Id, Benchmark, Figures, More) ->
 results() ->
     Series = [#{~"at_s" => At, ~"throughput_msg_per_s" => 900 + At,
                 ~"memory_rss_mib_per_node" => 60 + At / 10} || At <- lists:seq(1, 30)],
-    nodes_beside() ++ overload()
+    nodes_with_others() ++ overload()
         ++ [{<<"connections_", (integer_to_binary(N))/binary, ".json">>,
              result(<<"scaling_connections_", (integer_to_binary(N))/binary>>,
                     #{~"sweep" => ~"scaling_connections", ~"connections" => N,
@@ -260,7 +261,7 @@ results() ->
              result(~"load", #{~"seconds" => Series,
                                ~"latency_histogram_us" => [[100, 900], [200, 100]]})}].
 
-nodes_beside() ->
+nodes_with_others() ->
     [{<<"nodes_", (integer_to_binary(N))/binary, ".json">>,
       result(<<"scaling_nodes_", (integer_to_binary(N))/binary>>,
              #{~"sweep" => ~"scaling_nodes", ~"nodes" => N,

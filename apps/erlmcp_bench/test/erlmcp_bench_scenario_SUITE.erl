@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_SUITE).
 -moduledoc """
-The load scenarios, each in a very short form: what is sent is answered or told why not, what is
-published while they run adds up to that, and what is not as it has to be fails.
+Tests for the load scenarios, each in a very short form. Every request is answered or refused with a
+reason, and the published metrics add up to that. A result with a broken promise fails.
 """.
 
 -include_lib("stdlib/include/assert.hrl").
@@ -130,7 +130,7 @@ phases(Phases) ->
                                                  Seconds])
                       || #{name := Name, seconds := Seconds} <- Phases]).
 
-%% What fails.
+%% Failures.
 
 what_is_wrong_fails(_) ->
     Good = sums(#{sent => 10_000, answered => 10_000}),
@@ -141,7 +141,7 @@ what_is_wrong_fails(_) ->
     end,
     Red = sums(#{sent => 10_000, answered => 9_900, refused => 100}),
     [{zone, red}] = Complaints(baseline, Red, Red),
-    %% Who is bombed may refuse, but not answer wrongly or nothing.
+    %% A bombed server may refuse. It must not answer wrongly, or not at all.
     #{status := passed, zone := red} = judged(message_bombing, Red, Red),
     Wrong = sums(#{sent => 10_000, answered => 9_999, wrong => 1}),
     [{wrong_replies, 1}] = Complaints(message_bombing, Wrong, Wrong),
@@ -153,7 +153,7 @@ what_is_wrong_fails(_) ->
     [nothing_answered] = Complaints(message_bombing, None, None).
 
 errors_have_their_zones(_) ->
-    %% What was due and never sent is an error too.
+    %% A request that was due and never sent is an error too.
     [green, yellow, orange, red] =
         [erlmcp_bench_scenario_sums:zone(sums(#{answered => 20_000 - Errors, unsent => Errors}))
          || Errors <- [9, 10, 20, 200]],
@@ -183,19 +183,19 @@ faults_are_whole_in_time(_) ->
 
 an_outage_ends_with_a_calm(_) ->
     {ok, Outages} = erlmcp_bench_scenario_outages:start_link(),
-    Told = fun(Outcome, DueMs, DoneMs) ->
+    Reply = fun(Outcome, DueMs, DoneMs) ->
         Outages ! {erlmcp_load, Outcome, DueMs * 1_000, DoneMs * 1_000},
         ok
     end,
-    %% Before the fault, and so nobody's doing; but it says how slow is usual.
-    ok = Told({failed, closed}, 10, 11),
-    ok = Told(answered, 0, 200),
+    %% Replies before the fault are not its effect, but they show the usual latency.
+    ok = Reply({failed, closed}, 10, 11),
+    ok = Reply(answered, 0, 200),
     ok = erlmcp_bench_scenario_outages:begins(Outages, kill_node, 1_000_000),
-    ok = Told({failed, closed}, 900, 1_001),
+    ok = Reply({failed, closed}, 900, 1_001),
     ok = erlmcp_bench_scenario_outages:missing(Outages, 2_000_000),
-    ok = Told(answered, 2_099, 2_499),
-    ok = Told(answered, 2_099, 2_500),
-    ok = Told({refused, 1056, #{}}, 5_000, 5_001),
+    ok = Reply(answered, 2_099, 2_499),
+    ok = Reply(answered, 2_099, 2_500),
+    ok = Reply({refused, 1056, #{}}, 5_000, 5_001),
     [#{fault := kill_node, at_us := 1_000_000, first_us := 1_001_000, last_us := 2_500_000,
        errors := 2, slow := 1}] = erlmcp_bench_scenario_outages:report(Outages),
     ok = erlmcp_bench_scenario_outages:begins(Outages, drop_clients, 6_000_000),
@@ -214,8 +214,8 @@ baseline_is_counted(_) ->
       total := #{sent := Sent} = Total, marks := Marks} = Outcome,
     ok = fine(Outcome),
     ok = accounted(Total),
-    %% What is published counts up to what it was in the end, at any time.
-    Events = told(),
+    %% Published counts grow up to their final values at all times.
+    Events = events(),
     #{metrics := [_, _]} = hd([Event || {_, #{event := started} = Event} <- Events]),
     [_ | _] = Scrapes = [Scraped || {[_, _] = Scraped, #{event := second}} <- Events],
     lists:foreach(fun([Client, Server]) ->
@@ -246,7 +246,7 @@ client_adds_up(Metrics, Sent) ->
 server_adds_up(Metrics, Sent) ->
     Value = fun(Name) -> erlmcp_bench_exposition:value(Name, [], Metrics) end,
     ?assert(Value(~"mcp_server_requests_total") =< Sent),
-    %% What a handler took is known before its answer is counted, and one after the other is read.
+    %% The time of a handler is counted before its answer is, and the two are read in this order.
     ?assert(Value(~"mcp_server_processing_duration_ms_count") =< Sent),
     ?assert(Value(~"mcp_server_message_queue_length") >= 0),
     ok.
@@ -259,7 +259,7 @@ connection_flood_rises_and_falls(_) ->
             on_event => fun(Event) -> Test ! {none, Event} end}),
     ok = fine(Outcome),
     ok = accounted(Total),
-    [ramp, peak, down] = [Phase || {_, #{event := phase, phase := Phase}} <- told()],
+    [ramp, peak, down] = [Phase || {_, #{event := phase, phase := Phase}} <- events()],
     [5, 10, 10, 5] = [Clients || #{clients := Clients} <- Steps].
 
 message_bombing_is_accounted_for(_) ->
@@ -278,12 +278,12 @@ chaos_does_harm(_) ->
     [] = Complaints -- [{not_recovered, Fault} || #{fault := Fault} <- Faults],
     ok = accounted(Total),
     #{kill_node := #{extent := #{nodes := 1}}, drop_clients := #{extent := #{clients := 40}},
-      add_latency := Latency} = #{Fault => Known || #{fault := Fault} = Known <- Faults},
+      add_latency := Latency} = #{Fault => Figures || #{fault := Fault} = Figures <- Faults},
     case Latency of
         #{not_run := _} -> ok;
         #{latency_p95_us := P95} -> ?assert(P95 >= 100_000)
     end,
-    [_, _, _ | _] = [Fault || {_, #{event := fault} = Fault} <- told()].
+    [_, _, _ | _] = [Fault || {_, #{event := fault} = Fault} <- events()].
 
 hundredfold_has_scale(Config) ->
     {ok, #{clients := 15, shortened := true, scale := 0.001, total := Total} = Outcome} =
@@ -318,7 +318,7 @@ nodes_share_the_clients(_) ->
         nodes => 2, duration_s => 2, scale => 0.16, metrics => 0, profile => low_load,
         on_event => fun(Event) -> Test ! {scraped(Event), Event} end}),
     ok = accounted(Total),
-    Scrapes = [Nodes || {[_ | Nodes], #{event := second}} <- told()],
+    Scrapes = [Nodes || {[_ | Nodes], #{event := second}} <- events()],
     [_, _] = Counts = [erlmcp_bench_exposition:value(~"mcp_server_connection_active", [], Node)
                        || Node <- lists:last(Scrapes)],
     [1, 1] = Counts.
@@ -333,7 +333,7 @@ wrong_options_are_told(_) ->
              {{bad_option, more, ~"no such option"}, baseline, #{more => 1}},
              {{needs_own_nodes, chaos}, chaos, #{urls => [~"http://127.0.0.1:1/mcp"]}}]].
 
-%% What the cases share.
+%% Helpers of the cases.
 
 %% A machine that does much else may be late with some of the last requests.
 fine(#{complaints := Complaints}) ->
@@ -390,8 +390,8 @@ body(Url) ->
     "text/plain; version=0.0.4; charset=utf-8" = proplists:get_value("content-type", Headers),
     Body.
 
-told() ->
+events() ->
     receive
-        {_, #{event := _}} = Told -> [Told | told()]
+        {_, #{event := _}} = Event -> [Event | events()]
     after 0 -> []
     end.

@@ -30,7 +30,7 @@ a_known_curve_is_found(_) ->
                 end),
         [{numtests, 300}, {to_file, user}]).
 
-%% What is nearest is no farther from the points than the curve that they were made of.
+%% The fitted curve is no farther from the points than the curve that they were made from.
 nothing_is_nearer_than_the_fit(_) ->
     true = proper:quickcheck(
         ?FORALL({Curve, Noise}, {curve(), vector(8, float(-0.1, 0.1))},
@@ -75,7 +75,7 @@ no_coefficient_is_negative(_) ->
     {ok, #{sigma := Sigma, kappa := Kappa, errors := Errors}} =
         erlmcp_bench_usl:fit([{1, 100}, {2, 230}, {4, 500}, {8, 1100}]),
     true = Sigma == 0 andalso Kappa == 0,
-    %% What was held at zero was not estimated.
+    %% A coefficient that is held at zero is not estimated.
     [lambda] = maps:keys(Errors).
 
 few_points_make_no_model(_) ->

@@ -88,8 +88,8 @@ dispatch([Command | Words]) ->
                 {error, Reason} ->
                     wrong_use(Command, ended(unicode:characters_to_list(wrong(Reason))))
             end;
-        Known ->
-            no_command(Command, Known)
+        Existing ->
+            no_command(Command, Existing)
     end.
 
 ended(Sentence) ->
@@ -102,8 +102,8 @@ wrong_use(Command, Sentence) ->
     complain([Sentence, " See `erlmcp help ", Command, "`."]),
     usage.
 
-no_command(Command, Known) ->
-    Question = erlmcp_cli_suggestion:question(Command, maps:keys(Known)),
+no_command(Command, Existing) ->
+    Question = erlmcp_cli_suggestion:question(Command, maps:keys(Existing)),
     complain([Command, ": no such command", Question, " See `erlmcp help`."]),
     usage.
 
@@ -185,8 +185,8 @@ help(#{command := Command}) ->
         #{commands := #{Command := _}} = Commands ->
             print_help(Commands, #{progname => ?PROGRAM, command => [Command]}),
             print_codes("Exit codes:", erlmcp_cli_exit:codes(Command));
-        #{commands := Known} ->
-            no_command(Command, Known)
+        #{commands := Existing} ->
+            no_command(Command, Existing)
     end;
 help(#{}) ->
     help_of_all(commands([])).

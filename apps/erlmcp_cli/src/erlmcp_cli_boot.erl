@@ -51,14 +51,14 @@ folders(Built) ->
 
 closure([], Seen) ->
     lists:reverse(Seen) -- [kernel, stdlib];
-closure([Application | Left], Seen) ->
+closure([Application | Rest], Seen) ->
     case lists:member(Application, Seen) of
         true ->
-            closure(Left, Seen);
+            closure(Rest, Seen);
         false ->
             _ = application:load(Application),
             {ok, Needed} = application:get_key(Application, applications),
-            closure(Left ++ Needed, [Application | Seen])
+            closure(Rest ++ Needed, [Application | Seen])
     end.
 
 specification(Application, Needed) ->
@@ -78,7 +78,7 @@ script({script, Id, Instructions}, Folders, Modules, Specifications) ->
 
 %% OTP's own script needs only the first list of modules: the others are for a node that never loads
 %% a module later.
-instructions([{path, Otp}, {primLoad, Needed}, {kernel_load_completed} | Left],
+instructions([{path, Otp}, {primLoad, Needed}, {kernel_load_completed} | Rest],
              {Folders, Modules, _} = Ours) ->
     Loaded = [erlmcp_cli_code_path
               | case Modules of
@@ -87,22 +87,22 @@ instructions([{path, Otp}, {primLoad, Needed}, {kernel_load_completed} | Left],
                     _ -> Modules
                 end],
     [{path, Otp ++ Folders}, {primLoad, lists:uniq(Loaded)}, {kernel_load_completed}
-     | instructions(Left, Ours)];
-instructions([{Name, _} | Left], Ours) when Name =:= path; Name =:= primLoad ->
-    instructions(Left, Ours);
-instructions([{kernelProcess, application_controller, Start} | Left], Ours) ->
+     | instructions(Rest, Ours)];
+instructions([{Name, _} | Rest], Ours) when Name =:= path; Name =:= primLoad ->
+    instructions(Rest, Ours);
+instructions([{kernelProcess, application_controller, Start} | Rest], Ours) ->
     {Module, Function, [Kernel]} = Start,
     {application, kernel, Keys} = Kernel,
     {env, Environment} = lists:keyfind(env, 1, Keys),
     Changed = lists:keyreplace(env, 1, Keys, {env, [{logger, logger()} | Environment]}),
     [{kernelProcess, application_controller,
-      {Module, Function, [{application, kernel, Changed}]}} | instructions(Left, Ours)];
-instructions([{progress, applications_loaded} = Loaded | Left],
+      {Module, Function, [{application, kernel, Changed}]}} | instructions(Rest, Ours)];
+instructions([{progress, applications_loaded} = Loaded | Rest],
              {_, _, Specifications} = Ours) ->
     [{apply, {application, load, [Specification]}} || Specification <- Specifications]
-        ++ [Loaded | instructions(Left, Ours)];
-instructions([Instruction | Left], Ours) ->
-    [Instruction | instructions(Left, Ours)];
+        ++ [Loaded | instructions(Rest, Ours)];
+instructions([Instruction | Rest], Ours) ->
+    [Instruction | instructions(Rest, Ours)];
 instructions([], _) ->
     [].
 

@@ -42,7 +42,8 @@ end_per_testcase(_, Config) ->
         {ok, Names} -> {fail, {ran, Names}}
     end.
 
-%% What libraries look for and most machines do not have; what OTP and we load when it is called.
+%% Modules that libraries look for and most machines do not have, and modules that OTP and erlmcp
+%% load when they call them.
 names() ->
     [libdecaf, libsodium, keccakf1600, jiffy, jsx, jsone, thoas, ojson, poison, 'Elixir.Jason',
      'Elixir.Poison', 'Elixir.Kernel', inet_rc, user_default, recon, elixir]
@@ -167,13 +168,13 @@ a_file_that_is_no_server_is_refused(Config) ->
     [begin
          {1, "", Why} = there(["serve", File], Config),
          one_line(Why),
-         {match, _} = re:run(Why, Said)
-     end || {File, Said} <- [{"./text.beam", "this file is no compiled module"},
+         {match, _} = re:run(Why, Reason)
+     end || {File, Reason} <- [{"./text.beam", "this file is no compiled module"},
                              {"./libdecaf.beam", "this module has no -behaviour"},
                              {"./none.beam", "there is no such file"}]].
 
-%% Those of the project that run Erlang do so in its own folder, wherever they are started; and
-%% CDPATH leads them to no other.
+%% The project's scripts that run Erlang do so in their own folder, wherever they are started.
+%% CDPATH does not change that.
 scripts_run_nothing(Config) ->
     Folder = proplists:get_value(folder, Config),
     Root = filename:dirname(filename:dirname(proplists:get_value(program, Config))),

@@ -69,7 +69,7 @@ wrong_use_exits_2(Config) ->
                       ["list", "ftp://127.0.0.1/"], ["call", "http://127.0.0.1:1/mcp"],
                       ["call", "http://127.0.0.1:1/mcp", "echo", "{}", "--timeout", "0"]]].
 
-%% What is wrong names what there is, and the help that says more.
+%% An error names the existing choices, and the help.
 wrong_use_says_what_is_right(Config) ->
     {2, "", Missing} = erlmcp(["call", "http://127.0.0.1:1/mcp"], Config),
     {match, _} = re:run(Missing, "tool\\. See `erlmcp help call`\\.\n$"),
@@ -87,7 +87,7 @@ unknown_module_exits_1(Config) ->
          {1, "", Why} = erlmcp(["serve", Name], Config),
          one_line(Why)
      end || Name <- ["no_such_module", "lists", "../everything", "everything "]],
-    %% Which of the two it is.
+    %% The message says which of the two is wrong.
     {1, "", Missing} = erlmcp(["serve", "no_such_module"], Config),
     {match, _} = re:run(Missing, "no compiled module of this name is in the code path"),
     {1, "", Plain} = erlmcp(["serve", "lists"], Config),
@@ -145,13 +145,13 @@ a_second_sigterm_does_not(Config) ->
 
 %% A server with a call that takes so long.
 slowly(Milliseconds, Config) ->
-    {Server, _, Said} = serve(["--port", "0", "--tcp", "0", "--drain", "600"], Config),
-    {match, [Port]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
+    {Server, _, Output} = serve(["--port", "0", "--tcp", "0", "--drain", "600"], Config),
+    {match, [Port]} = re:run(Output, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
                              [{capture, all_but_first, list}]),
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port),
                                    [binary, {active, false}, {packet, line}]),
     Slow = line(7, ~"tools/call", #{name => ~"slow_tool", arguments => #{ms => Milliseconds}}),
-    %% What comes behind it is answered when it has been accepted.
+    %% A request after an accepted one is answered too.
     ok = gen_tcp:send(Socket, [Slow, discover()]),
     {ok, Line} = gen_tcp:recv(Socket, 0, 10_000),
     [#{~"id" := 1, ~"result" := #{}}] = answers(discover(), Line),
@@ -171,8 +171,8 @@ sigint_ends_serve(Config) ->
     130 = stop("INT", Server).
 
 tcp_is_served_too(Config) ->
-    {Server, _, Said} = serve(["--port", "0", "--tcp", "0"], Config),
-    {match, [Port]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
+    {Server, _, Output} = serve(["--port", "0", "--tcp", "0"], Config),
+    {match, [Port]} = re:run(Output, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
                              [{capture, all_but_first, list}]),
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port),
                                    [binary, {active, false}, {packet, line}]),
@@ -183,8 +183,8 @@ tcp_is_served_too(Config) ->
     0 = stop("TERM", Server).
 
 sse_is_served_too(Config) ->
-    {Server, Url, Said} = serve(["--port", "0", "--sse"], Config),
-    {match, [Sse]} = re:run(Said, "^ *(http://[^ ]+) \\(HTTP\\+SSE",
+    {Server, Url, Output} = serve(["--port", "0", "--sse"], Config),
+    {match, [Sse]} = re:run(Output, "^ *(http://[^ ]+) \\(HTTP\\+SSE",
                             [multiline, {capture, all_but_first, list}]),
     #{port := Port} = uri_string:parse(Sse),
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
@@ -205,23 +205,23 @@ read_until(Socket, Wanted, Read) ->
 
 %% The header of the PROXY protocol is no request to who does not take it.
 clients_behind_a_proxy_are_told_apart(Config) ->
-    {Server, Url, Said} = serve(["--port", "0", "--tcp", "0", "--trusted-proxy", "::1",
+    {Server, Url, Output} = serve(["--port", "0", "--tcp", "0", "--trusted-proxy", "::1",
                                  "--trusted-proxy", "127.0.0.0/8", "--proxy-protocol"], Config),
-    {match, [Lines]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
+    {match, [Lines]} = re:run(Output, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
                               [{capture, all_but_first, list}]),
     #{port := Http} = uri_string:parse(Url),
     Header = ~"PROXY TCP4 203.0.113.1 203.0.113.1 1 2\r\n",
-    Asked = fun(Port, Request) ->
+    Reply = fun(Port, Request) ->
         {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
         ok = gen_tcp:send(Socket, Request),
         Answer = gen_tcp:recv(Socket, 0, 10_000),
         ok = gen_tcp:close(Socket),
         Answer
     end,
-    {ok, <<"{\"jsonrpc\"", _/binary>>} = Asked(list_to_integer(Lines), [Header, discover()]),
+    {ok, <<"{\"jsonrpc\"", _/binary>>} = Reply(list_to_integer(Lines), [Header, discover()]),
     Get = ~"GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n",
-    {ok, <<"HTTP/1.1 405 ", _/binary>>} = Asked(Http, [Header, Get]),
-    {error, closed} = Asked(Http, Get),
+    {ok, <<"HTTP/1.1 405 ", _/binary>>} = Reply(Http, [Header, Get]),
+    {error, closed} = Reply(Http, Get),
     0 = stop("TERM", Server).
 
 wrong_proxies_exit_1(Config) ->
@@ -275,7 +275,7 @@ other_folder_is_kept(Config) ->
     {ok, []} = {ok, filelib:wildcard("erl_crash.dump", Folder)}.
 
 pasted_curl_works(Config) ->
-    {match, [Curl]} = re:run(proplists:get_value(said, Config), "^ *(curl (?:.*\\\\\n)*.*)$",
+    {match, [Curl]} = re:run(proplists:get_value(output, Config), "^ *(curl (?:.*\\\\\n)*.*)$",
                              [multiline, {capture, all_but_first, list}]),
     {0, Out, _} = run("/bin/sh", ["-c", Curl], Config),
     Answer = json:decode(unicode:characters_to_binary(Out)),
@@ -283,7 +283,7 @@ pasted_curl_works(Config) ->
     ok = erlmcp_test_schema:result(Answer, ~"tools/call", ~"2026-07-28").
 
 pasted_commands_work(Config) ->
-    {match, Commands} = re:run(proplists:get_value(said, Config), "^ *(.*/bin/erlmcp .*)$",
+    {match, Commands} = re:run(proplists:get_value(output, Config), "^ *(.*/bin/erlmcp .*)$",
                                [multiline, global, {capture, all_but_first, list}]),
     [{0, "hello\n", ""}, {0, [_ | _], ""}] =
         [run("/bin/sh", ["-c", Command], Config) || [Command] <- Commands].
@@ -307,7 +307,7 @@ call_prints_text(Config) ->
         erlmcp(["call", url(Config), "echo", "{\"text\":\"some text\"}"], Config),
     {0, "This is a simple text response for testing.\n", ""} =
         erlmcp(["call", url(Config), "test_simple_text"], Config),
-    %% What arrives as an event stream reads the same.
+    %% An answer as an event stream has the same output.
     {0, "Progress was reported three times.\n", ""} =
         erlmcp(["call", url(Config), "test_tool_with_progress"], Config).
 
@@ -384,10 +384,10 @@ port_in_use_exits_1(Config) ->
 discover() -> line(1, ~"server/discover", #{}).
 
 %% The messages in these lines, which answer those, checked by their revision's schema.
-answers(Asked, Lines) ->
+answers(Requests, Lines) ->
     Exchange = make_ref(),
     [ok = erlmcp_test_wire:sent(Exchange, #{}, Line)
-     || Line <- binary:split(iolist_to_binary(Asked), ~"\n", [global, trim])],
+     || Line <- binary:split(iolist_to_binary(Requests), ~"\n", [global, trim])],
     [erlmcp_test_wire:received(Exchange, json:decode(Line))
      || Line <- binary:split(unicode:characters_to_binary(Lines), ~"\n", [global, trim])].
 

@@ -21,8 +21,8 @@ workloads_are_listed(_) ->
 
 results_are_files(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), "bench_results"),
-    {0, Out, Said} = main(["bench", "core_ops_1k", "--json", Folder]),
-    {match, _} = re:run(Said, "1/1 core_ops_1k"),
+    {0, Out, Stderr} = main(["bench", "core_ops_1k", "--json", Folder]),
+    {match, _} = re:run(Stderr, "1/1 core_ops_1k"),
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),
     14 = length(Results),
     [{match, _} = re:run(Out, ["^", Id, " "], [multiline])
@@ -45,6 +45,6 @@ what_fails_exits_1(Config) ->
     ok = file:write_file(File, ~""),
     {1, [_ | _], Unwritten} = main(["bench", "core_ops_1k", "--json", File]),
     {match, _} = re:run(Unwritten, ": (file already exists|not a directory)", [multiline]),
-    {1, "", Said} = main(["bench", "http1_sustained_2k_512b", "--duration", "0.2",
+    {1, "", Stderr} = main(["bench", "http1_sustained_2k_512b", "--duration", "0.2",
                           "--connections", "2", "--against", "http://127.0.0.1:1/mcp"]),
-    {match, _} = re:run(Said, "^http1_sustained_2k_512b: \\{open,", [multiline]).
+    {match, _} = re:run(Stderr, "^http1_sustained_2k_512b: \\{open,", [multiline]).

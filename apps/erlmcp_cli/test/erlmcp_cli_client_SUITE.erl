@@ -1,7 +1,7 @@
 -module(erlmcp_cli_client_SUITE).
 -moduledoc """
-The commands that speak to a server, as a program: every transport in both eras, what is asked of
-the user on a terminal, what is printed where, and every exit code.
+Tests for the client commands, as a program: every transport in both eras, questions on a terminal,
+both outputs, and every exit code.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -64,7 +64,7 @@ end_per_suite(_) ->
 
 init_per_group(served, Config) ->
     Served = erlmcp_cli_program:serve_for_group(["--port", "0", "--tcp", "0"], Config),
-    {match, [Address]} = re:run(proplists:get_value(said, Served), "tcp://([0-9.:]+) ",
+    {match, [Address]} = re:run(proplists:get_value(output, Served), "tcp://([0-9.:]+) ",
                                 [{capture, all_but_first, list}]),
     [{tcp, Address} | Served];
 init_per_group(protected, Config) ->
@@ -78,7 +78,7 @@ init_per_group(protected, Config) ->
 end_per_group(served, Config) -> erlmcp_cli_program:end_group(Config);
 end_per_group(protected, _) -> ok.
 
-%% What the commands that run in this node send must be valid.
+%% All messages of the commands in this node must be valid.
 init_per_testcase(_, Config) ->
     erlmcp_test_sent:listen(Config).
 
@@ -110,7 +110,7 @@ a_program_does_not_get_the_token(_) ->
     ?assertEqual("token: other:", program_sees([])),
     true = os:unsetenv("ERLMCP_TOKEN").
 
-%% Somebody else's program has no business with its user's keys, unless they are named.
+%% A server program gets no secrets from the user's environment, except the named variables.
 a_program_gets_what_is_named(_) ->
     true = os:putenv("ERLMCP_OTHER", "key"),
     ?assertEqual("token: other:", program_sees([])),
@@ -129,7 +129,7 @@ a_program_gets_what_is_named(_) ->
          {["--tcp", "127.0.0.1:1", "--env", "PATH"],
           "--env: only a program of --stdio has that"}]].
 
-%% What a program that ends at once has of two variables.
+%% The output of a program that prints two variables and ends at once.
 program_sees(Options) ->
     {3, "", Why} = main(["list", "--stdio",
                          "sh -c 'echo token: $ERLMCP_TOKEN other: $ERLMCP_OTHER >&2; sleep 0.3; "
@@ -252,14 +252,14 @@ changes_are_printed_as_they_happen(Config) ->
     {0, _, _} = main(["call", url(Config), "test_trigger_tool_change"]),
     %% It changes twice.
     <<"resource test://watched-resource changed\nthe list of tools changed\n", _/binary>> =
-        said(Listener, ~"tools changed\n", <<>>),
+        await_output(Listener, ~"tools changed\n", <<>>),
     0 = stopped("TERM", Pid, Listener).
 
 a_session_is_listened_to_as_json(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--json", "--era", "2025-06-18",
                               "--resource", "test://watched-resource"], Config),
     {0, _, _} = main(["call", url(Config), "touch_watched"]),
-    Line = said(Listener, ~"\n", <<>>),
+    Line = await_output(Listener, ~"\n", <<>>),
     #{~"event" := ~"resource_updated", ~"uri" := ~"test://watched-resource"} = json:decode(Line),
     %% The signal that a shell sends for Ctrl-C.
     0 = stopped("INT", Pid, Listener).
@@ -267,22 +267,22 @@ a_session_is_listened_to_as_json(Config) ->
 %% Stdout and stderr in one, until it says that it listens.
 listen(Arguments, Config) ->
     Port = open("exec \"$0\" \"$@\" 2>&1", [proplists:get_value(program, Config) | Arguments]),
-    _ = said(Port, ~"Ctrl-C ends it\n", <<>>),
+    _ = await_output(Port, ~"Ctrl-C ends it\n", <<>>),
     {os_pid, Pid} = erlang:port_info(Port, os_pid),
     {Port, Pid}.
 
-said(Port, Wanted, Said) ->
+await_output(Port, Wanted, Output) ->
     receive
         {Port, {data, Data}} ->
-            All = <<Said/binary, Data/binary>>,
+            All = <<Output/binary, Data/binary>>,
             case binary:match(All, Wanted) of
-                nomatch -> said(Port, Wanted, All);
+                nomatch -> await_output(Port, Wanted, All);
                 _ -> All
             end;
         {Port, {exit_status, Status}} ->
-            ct:fail({ended, Status, Said})
+            ct:fail({ended, Status, Output})
     after 20000 ->
-        ct:fail({silent, Said})
+        ct:fail({silent, Output})
     end.
 
 stopped(Signal, Pid, Port) ->
@@ -293,15 +293,15 @@ ended(Port) ->
     receive
         {Port, {exit_status, Status}} -> Status;
         {Port, {data, Data}} ->
-            %% Who is told to end has not failed.
+            %% An interrupted command has not failed.
             nomatch = binary:match(Data, ~"the client is not running"),
             ended(Port)
     after 10000 ->
         ct:fail(still_running)
     end.
 
-%% What a terminal shows is the text of `script`, which gives the program one. A shell between the
-%% two would be ended by Ctrl-C.
+%% The output of `script`, which gives the program a terminal. Ctrl-C would end a shell between the
+%% two.
 on_terminal(Arguments, Config) ->
     Command = ["exec" | [[" '", Word, "'"]
                          || Word <- [proplists:get_value(program, Config) | Arguments]]],
@@ -313,7 +313,7 @@ typed(Port, []) ->
     {_, Out} = Ended = output(Port, []),
     setelement(2, Ended, unicode:characters_to_list(iolist_to_binary(Out)));
 typed(Port, [{Question, Answer} | Others]) ->
-    _ = said(Port, Question, <<>>),
+    _ = await_output(Port, Question, <<>>),
     true = port_command(Port, Answer),
     typed(Port, Others).
 
@@ -389,15 +389,15 @@ a_login_serves_later_commands(Config) ->
                                                   | Words], Config)
     end,
     {5, "", _} = Run([]),
-    %% This browser may be through before it is said that it has the login.
-    {0, _, Said} = Run(["--login"]),
-    true = lists:member(Said, ["", "The login is in the browser.\n"]),
+    %% This browser may finish before the command reports the login.
+    {0, _, Stderr} = Run(["--login"]),
+    true = lists:member(Stderr, ["", "The login is in the browser.\n"]),
     {0, _, ""} = Run([]),
     [_] = oauth_peer:asked(Peer, ~"/authorize"),
     Kept = filelib:wildcard(filename:join([Home, "erlmcp", "tokens", "*.json"])),
     [] = [File || File <- Kept, mode(File) =/= 8#600],
     [_ | _] = Kept,
-    %% The server forgets what it granted: nobody is sent to the browser unasked.
+    %% The server revokes its grant. The command does not open the browser by itself.
     oauth_peer:change(Peer, ~"/mcp", {401, #{}, ~""}),
     {5, "", Ended} = Run([]),
     one_line(Ended),
@@ -428,10 +428,10 @@ guarded(Fun) ->
 
 the_reason_of_a_server_is_shown(_) ->
     guarded(fun(Url) ->
-        [?assertEqual({5, "", Url ++ ": HTTP " ++ Said ++ "\n"},
+        [?assertEqual({5, "", Url ++ ": HTTP " ++ Reason ++ "\n"},
                       main(Words ++ ["--era", Era]), {Words, Era})
          || Era <- ["stateless", "2025-11-25"],
-            {Words, Said} <- [
+            {Words, Reason} <- [
                 {["list", Url],
                  "401: not authorized: an access token is needed; scope: files:read; --login or "
                  "--token may help"},
@@ -516,7 +516,7 @@ a_login_asks_where_it_is_led(Config) ->
         open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)])
     end,
     First = List(["--login"]),
-    {match, _} = re:run(said(First, ~"Allow it? [y/N] ", <<>>),
+    {match, _} = re:run(await_output(First, ~"Allow it? [y/N] ", <<>>),
                         "the login of http://localhost:[0-9]+ leads to another host, "
                         "localhost\r\n    http://localhost:[0-9]+/token\r\n"),
     true = port_command(First, ~"\n"),
@@ -525,7 +525,7 @@ a_login_asks_where_it_is_led(Config) ->
     [] = oauth_peer:asked(Peer, ~"/authorize"),
     {0, _} = typed(List(["--login"]), [{~"Allow it? [y/N] ", ~"y\n"}]),
     [~"/token"] = oauth_peer:asked(Other),
-    %% What was said is known to the next one.
+    %% The next command has the answer of the last one.
     oauth_peer:change(Peer, ~"/mcp", {401, #{}, ~""}),
     {5, Again} = typed(List(["--login"]), []),
     nomatch = re:run(Again, "Allow it"),
@@ -631,7 +631,7 @@ for_both() ->
     {'Extension', {2, 5, 29, 15}, false, [digitalSignature, keyCertSign]}.
 
 the_page_shows_what_happens(Config) ->
-    %% What the others show depends on the machine.
+    %% The other outputs depend on the machine.
     {match, [[Shown] | _]} = re:run(page(Config), "^```console\n(.*?)^```$",
                                 [multiline, dotall, global, {capture, all_but_first, binary}]),
     Here = binary:replace(Shown, ~"http://127.0.0.1:8080/mcp", list_to_binary(url(Config)),

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_first_use_SUITE).
 -moduledoc """
-What first users of the command stumbled over: words that are nearly right, JSON that is not, pipes
-that end, colours, the completion of words, the manual, benchmarks that nobody reads.
+Tests for problems of new users: words with small errors, invalid JSON, closed pipes, colours,
+completion, the manual, and benchmarks without a reader.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -97,7 +97,7 @@ an_option_nearly_right_is_suggested(_) ->
      || Words <- [[Url, "--tiemout", "5"], ["--tiemout", "5", Url], ["--tiemout=5", Url]]],
     {2, "", Unlike} = main(["list", Url, "--xyzzy"]),
     ?assertEqual("erlmcp list: --xyzzy: no such option. See `erlmcp help list`.\n", Unlike),
-    %% What comes after `--` is none.
+    %% Words after `--` are no options.
     [{3, "", _} = main(["call", Url, "t" | Words])
      || Words <- [["--", "--tiemout=5"], ["--timeout=5", "a=-1"]]],
     {2, "", Level} = main(["list", Url, "--log-level", "wraning"]),
@@ -112,7 +112,7 @@ a_tool_nearly_right_is_suggested(Config) ->
          ?assertEqual({match, [{0, length(Why)}]},
                       re:run(Why, "^error -32602 .*; did you mean `get_user`\\?\n$"), Why)
      end || Name <- ["getUser", "get_usr"], Arguments <- [[], ["id=1"], ["{\"id\":1}"]]],
-    %% What is like nothing, and what is there.
+    %% An unlike name gets the existing names.
     [begin
          {1, _, Why} = main(["call", url(Config) | Words]),
          ?assertEqual(nomatch, string:find(Why, "did you mean"), Why)
@@ -129,8 +129,8 @@ a_tool_nearly_right_is_suggested(Config) ->
                 old(Request)
         end
     end),
-    {1, "", Said} = main(["call", binary_to_list(oauth_peer:url(Peer)), "ehco"]),
-    ?assertEqual("Unknown tool\ndid you mean `echo`?\n", Said),
+    {1, "", Stderr} = main(["call", binary_to_list(oauth_peer:url(Peer)), "ehco"]),
+    ?assertEqual("Unknown tool\ndid you mean `echo`?\n", Stderr),
     oauth_peer:stop(Peer).
 
 a_workload_nearly_right_is_suggested(_) ->
@@ -181,16 +181,16 @@ tools_are_listed_with_their_arguments(Config) ->
     {match, _} = re:run(Whole, "\"inner\"").
 
 a_url_is_loaded(Config) ->
-    {0, Out, Said} = main(["load", url(Config), "--duration", "0.3", "--warmup", "0"]),
+    {0, Out, Stderr} = main(["load", url(Config), "--duration", "0.3", "--warmup", "0"]),
     {match, _} = re:run(Out, "^http://.*/mcp, stateless, 1 of 1 connections, a closed loop of 1"),
     {match, _} = re:run(Out, "^answered +[1-9]", [multiline]),
     %% It has no echo.
-    one_line(Said),
-    {match, _} = re:run(Said, " has no tool echo with a text: its tools are listed; --mix sets"),
+    one_line(Stderr),
+    {match, _} = re:run(Stderr, " has no tool echo with a text: its tools are listed; --mix sets"),
     {2, "", Two} = main(["load", url(Config), "--url", url(Config)]),
     one_line(Two).
 
-%% One that knows nothing of requests that stand alone.
+%% A server without stateless requests.
 any_server_of_a_url_is_loaded(_) ->
     Peer = oauth_peer:start(),
     oauth_peer:change(Peer, ~"/mcp", fun old/1),
@@ -234,15 +234,19 @@ a_closed_pipe_ends_in_silence(Config) ->
         run("/bin/bash", ["-c", "\"$0\" man | sed -n '/SS \"erl/{s/.*\"\\(.*\\) .*/\\1/p;q}'",
                           program(Config)], Config).
 
+%% The reader goes when the benchmark has begun, however long the command takes to start.
 a_benchmark_ends_with_its_reader(Config) ->
+    Stderr = filename:join(proplists:get_value(priv_dir, Config), "stderr"),
     {Time, Ended} = timer:tc(fun() ->
-        run("/bin/bash", ["-c", "\"$0\" bench stress_30s_100k_ops | { read -t 2; exec <&-; }; "
-                                "echo ${PIPESTATUS[0]}", program(Config)], Config)
+        run("/bin/bash", ["-c", "\"$0\" bench stress_30s_100k_ops 2>\"$1\" | { "
+                                "for _ in {1..150}; do [ -s \"$1\" ] && break; sleep 0.1; done; "
+                                "exec <&-; }; echo ${PIPESTATUS[0]}; cat \"$1\" >&2",
+                          program(Config), Stderr], Config)
     end, second),
     {0, "141\n", "1/1 stress_30s_100k_ops\n"} = Ended,
     true = Time < 20.
 
-%% The watch on the reader holds up nobody: the end of the output is there when the command ends.
+%% The watch on the reader delays nothing: the output ends when the command ends.
 a_benchmark_goes_on_for_its_reader(Config) ->
     {0, Out, "1/1 core_ops_1k\n"} =
         run("/bin/bash", ["-c", "\"$0\" bench core_ops_1k | cat; exit ${PIPESTATUS[0]}",
@@ -290,7 +294,7 @@ every_workload_has_a_short_form(_) ->
          ?assert(maps:get(duration_s, Short, 0) =< 4, Id)
      end || #{id := Id} = Workload <- erlmcp_bench_workloads:all()].
 
-%% One that takes a minute, and that `all --quick` leaves out.
+%% A workload that takes a minute, and that `all --quick` leaves out.
 a_workload_runs_in_its_short_form(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), "short"),
     {0, _, "1/1 tcp_sustained_10k_1kib\n"} =

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_hostile_text_SUITE).
 -moduledoc """
-Texts of a hostile server in the output of the command: nothing in them controls a terminal or is
-hidden from its reader, and none passes for what the command itself asks.
+Tests for texts of a hostile server in the output of the command. They cannot control a terminal,
+hide text from the reader, or imitate questions of the command itself.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -49,8 +49,8 @@ hidden() ->
                                     {16#fe00, 16#fe0f}, {16#feff, 16#feff}, {16#ffa0, 16#ffa0},
                                     {16#fff9, 16#fffb}, {16#e0000, 16#e01ef}]]).
 
-%% Unicode's own words for them, where OTP knows them: of the marks that order what stands beside
-%% them, those of Arabic, Syriac, Kaithi and Egyptian are seen themselves.
+%% Unicode's own properties, where OTP has them. Of the prepended marks, those of Arabic, Syriac,
+%% Kaithi and Egyptian are visible themselves.
 every_hidden_character_is_known(_) ->
     [] = [C || C <- hidden(), erlmcp_printable:is_visible(C)],
     Seen = [{16#600, 16#605}, {16#6dd, 16#6dd}, {16#70f, 16#70f}, {16#890, 16#891},
@@ -74,7 +74,7 @@ any_text_is_seen_whole(_) ->
                    || Each <- [Text, Bytes, [[Text], Bytes | Bytes], {bold, [Text | Bytes]},
                                erlmcp_cli_text:one_line(Bytes), erlmcp_cli_text:json(Bytes)]])
     end), [{numtests, 300}, {to_file, user}]),
-    %% What is no text at all.
+    %% Bytes that are no text.
     true = is_clean(erlmcp_cli_output:rendered(<<"a", 255, 16#e2, 16#80>>, none)).
 
 text() -> list(oneof([range($a, $c), oneof(hidden()), $\n, $\t, 16#e9, 16#4e16, 16#1f468])).
@@ -188,7 +188,7 @@ lines_of_a_question_are_folded(_) ->
             andalso lists:all(fun(Line) -> length(Line) < Columns end, [First | Others])
     end), [{numtests, 300}, {to_file, user}]).
 
-%% No other module of the command writes on stdout or stderr, but for the bytes of a resource.
+%% No other module of the command writes to stdout or stderr, except for the bytes of a resource.
 everything_is_written_in_one_place(_) ->
     {ok, Modules} = application:get_key(erlmcp_cli, modules),
     Writers = [{Module, {io, Function}}

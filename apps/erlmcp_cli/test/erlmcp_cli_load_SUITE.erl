@@ -114,9 +114,9 @@ wrong_answers_exit_1(Config) ->
 
 no_server_exits_1(_) ->
     Port = erlmcp_test_port:unused(),
-    {1, "", Said} = main(["load", "--tcp", "127.0.0.1:" ++ integer_to_list(Port) | short()]),
-    one_line(Said),
-    shows(Said, ["connection refused"]).
+    {1, "", Stderr} = main(["load", "--tcp", "127.0.0.1:" ++ integer_to_list(Port) | short()]),
+    one_line(Stderr),
+    shows(Stderr, ["connection refused"]).
 
 wrong_use_exits_2(Config) ->
     Url = ["--url", proplists:get_value(url, Config)],

@@ -22,12 +22,12 @@ init(Config) ->
 serve_for_group(Arguments, Config) ->
     Suite = self(),
     Keeper = spawn(fun() ->
-        {Server, Url, Said} = serve(Arguments, Config),
-        Suite ! {self(), Url, Said},
+        {Server, Url, Output} = serve(Arguments, Config),
+        Suite ! {self(), Url, Output},
         receive {stop, From} -> From ! {self(), stop("TERM", Server)} end
     end),
     receive
-        {Keeper, Url, Said} -> [{keeper, Keeper}, {url, Url}, {said, Said} | Config]
+        {Keeper, Url, Output} -> [{keeper, Keeper}, {url, Url}, {output, Output} | Config]
     after 60000 ->
         ct:fail(no_server)
     end.
@@ -118,23 +118,23 @@ output(Port, Out) ->
 serve(Arguments, Config) ->
     Port = open("exec \"$0\" serve everything \"$@\"",
                 [proplists:get_value(program, Config) | Arguments]),
-    Said = said(Port, <<>>),
-    {match, [Url]} = re:run(Said, "^ *(http://[^ \n]+)$",
+    Output = await_output(Port, <<>>),
+    {match, [Url]} = re:run(Output, "^ *(http://[^ \n]+)$",
                             [multiline, {capture, all_but_first, list}]),
-    {Port, Url, Said}.
+    {Port, Url, Output}.
 
-said(Port, Said) ->
+await_output(Port, Output) ->
     receive
         {Port, {data, Data}} ->
-            All = <<Said/binary, Data/binary>>,
+            All = <<Output/binary, Data/binary>>,
             case binary:match(All, ~"Stop it: ") of
-                nomatch -> said(Port, All);
+                nomatch -> await_output(Port, All);
                 _ -> All
             end;
         {Port, {exit_status, Status}} ->
-            ct:fail({ended, Status, Said})
+            ct:fail({ended, Status, Output})
     after 60000 ->
-        ct:fail({silent, Said})
+        ct:fail({silent, Output})
     end.
 
 %% The status that a shell would name.

@@ -25,8 +25,8 @@ a_folder_becomes_a_page(Config) ->
     {ok, _} = erlmcp_bench_result:write(result(), Folder),
     {0, Out, ""} = main(["report", Folder]),
     File = filename:join(Folder, "report.html"),
-    Said = File ++ ": 1 figures of 1 results\n",
-    Said = Out,
+    Line = File ++ ": 1 figures of 1 results\n",
+    Line = Out,
     {ok, <<"<!doctype html>", _/binary>>} = file:read_file(File),
     Other = filename:join(Folder, "other.html"),
     {0, _, ""} = main(["report", "--output", Other, Folder]),
@@ -39,7 +39,7 @@ an_invalid_file_exits_3(Config) ->
     {ok, _} = erlmcp_bench_result:write(result(), Folder),
     {3, _, Why} = main(["report", Folder]),
     one_line(Why),
-    %% What a file is called does not control the terminal.
+    %% The name of a file does not control the terminal.
     nomatch = string:find(Why, "\e").
 
 no_folder_exits_1(Config) ->

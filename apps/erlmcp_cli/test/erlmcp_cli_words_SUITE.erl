@@ -1,5 +1,7 @@
 -module(erlmcp_cli_words_SUITE).
--moduledoc "What is typed and shown, without a server: words, arguments, forms, bars, exit codes.".
+-moduledoc """
+Tests for input and output without a server: words, arguments, forms, bars, exit codes.
+""".
 
 -compile(nowarn_missing_spec_documented).
 
@@ -215,7 +217,7 @@ a_wrong_value_names_what_is_right(Config) ->
          {["scenario", "baseline", "--scale", "all"],
           "--scale all is not a number above 0, at most 1000000"},
          {["list", Url, "--header", "X-Mine"], "--header X-Mine: 'Name: value' was expected"},
-         %% What may be a secret is not shown.
+         %% A possible secret is not shown.
          {["list", Url, "--header", "authorization=Bearer secret"],
           "--header authorization: 'Name: value' was expected"},
          {["list", Url, "--cacert", "/no/such.pem"],
@@ -224,7 +226,7 @@ a_wrong_value_names_what_is_right(Config) ->
           "--cacert /dev/null: certificates in PEM were expected"}]
          ++ [{["list", Url, "--cacert", File], ": certificates in PEM were expected"}
              || File <- no_certificates(Config)]],
-    %% What stands before it is not its value.
+    %% A word before an option is not its value.
     {2, "", Alone} = erlmcp_cli_program:main(["list", Url, "--era"]),
     "erlmcp list: --era: a value was expected. See `erlmcp help list`.\n" = Alone.
 

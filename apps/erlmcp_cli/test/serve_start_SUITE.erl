@@ -1,7 +1,7 @@
 -module(serve_start_SUITE).
 -moduledoc """
-How `erlmcp serve` starts: soon, on stdio without its application's listeners, and with a line where
-something is wrong.
+Tests for the start of `erlmcp serve`: soon, on stdio without its application's listeners, and with
+a line for each problem.
 """.
 
 -import(erlmcp_cli_program, [run/3, serve/2, stop/2, one_line/1]).
@@ -116,9 +116,9 @@ curious() ->
          #{tools => length(Tools)}."
     .
 
-%% Processor time, beside that of the bare runtime, in turns, and the least of each: what else the
-%% machine does has little of a say. It is 1.6 to 1.8 times as much; before there was a boot script,
-%% 2.7 to 3.
+%% Processor time, compared with the bare runtime, in turns, with the least of each. Other work of
+%% the machine hardly changes this. It is 1.6 to 1.8 times as much; without a boot script it was 2.7
+%% to 3.
 the_first_answer_is_soon(Config) ->
     Bare = [filename:join([code:root_dir(), "bin", "erl"]), "-noinput", "-s", "erlang", "halt"],
     Server = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
@@ -131,12 +131,12 @@ the_first_answer_is_soon(Config) ->
 %% Milliseconds of the processor that a program takes which is asked once, if it reads that.
 spent(Words, Config) ->
     Folder = proplists:get_value(priv_dir, Config),
-    [Asked, Answer] = [filename:join(Folder, Name) || Name <- ["asked", "answer"]],
-    ok = file:write_file(Asked, [request(1, ~"server/discover", #{}), $\n]),
+    [Requests, Answer] = [filename:join(Folder, Name) || Name <- ["requests", "answer"]],
+    ok = file:write_file(Requests, [request(1, ~"server/discover", #{}), $\n]),
     Script = "in=$1 out=$2; shift 2; \"$@\" <\"$in\" >\"$out\"; times",
-    {0, Times, ""} = run("/bin/sh", ["-c", Script, "-", Asked, Answer | Words], Config),
-    {ok, Said} = file:read_file(Answer),
-    true = Said =/= <<>> orelse not lists:member("serve", Words),
+    {0, Times, ""} = run("/bin/sh", ["-c", Script, "-", Requests, Answer | Words], Config),
+    {ok, Output} = file:read_file(Answer),
+    true = Output =/= <<>> orelse not lists:member("serve", Words),
     [_, _, User, System] = [list_to_integer(Minutes) * 60_000 + round(1000 * list_to_float(Seconds))
                             || [Minutes, Seconds] <- clocks(Times)],
     User + System.
@@ -153,7 +153,7 @@ the_first_answer_needs_no_network(Config) ->
                                                   ~"erlmcp_bench", ~"erlmcp_http", ~"erlmcp_oauth"],
                     string:prefix(Module, Prefix) =/= nomatch].
 
-%% What the server on stdio has, and what it says.
+%% The node of the server on stdio, as the server describes it.
 node_of(Options, Config) ->
     {Port, _} = opened(["serve", proplists:get_value(curious, Config) | Options], [], Config),
     Result = called(Port, ~"node"),
@@ -166,15 +166,15 @@ what_is_needed_later_starts_then(Config) ->
     #{~"tools" := 2} = called(Port, ~"serve"),
     closed(Port).
 
-%% What refuses a connection for which there is no descriptor has none to read a file with.
+%% A process that refuses a connection for want of descriptors has none to read a file with.
 a_flood_loads_nothing(Config) ->
     Command = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
                "--port", "0", "--tcp", "0"],
     {Port, _} = opened(["-c", "ulimit -n 300; exec \"$@\"", "-" | Command], [],
                        [{program, "/bin/sh"} | Config]),
-    Said = said(Port, ~"Stop it: "),
+    Output = await_output(Port, ~"Stop it: "),
     [Http, Lines] = [begin
-        {match, [Number]} = re:run(Said, ["^ *", Scheme, "://127.0.0.1:([0-9]+)"],
+        {match, [Number]} = re:run(Output, ["^ *", Scheme, "://127.0.0.1:([0-9]+)"],
                                    [multiline, {capture, all_but_first, list}]),
         list_to_integer(Number)
     end || Scheme <- ["http", "tcp"]],
@@ -184,7 +184,7 @@ a_flood_loads_nothing(Config) ->
     Flood = [connected(lists:nth(Number rem 2 + 1, [Http, Lines])) || Number <- lists:seq(1, 700)],
     Ends = lists:usort([answered(Socket) || Socket <- Flood]),
     %% Some were served, and some were not.
-    true = lists:member(served, Ends) andalso lists:member(told, Ends)
+    true = lists:member(served, Ends) andalso lists:member(refused, Ends)
         andalso lists:member(closed, Ends),
     [gen_tcp:close(Socket) || Socket <- Flood],
     [] = loaded(In) -- Before,
@@ -207,7 +207,7 @@ answered(Socket) ->
     _ = gen_tcp:send(Socket, post("/mcp", ["127.0.0.1:", integer_to_list(Port)], "")),
     case gen_tcp:recv(Socket, 12, 30_000) of
         {ok, ~"HTTP/1.1 200"} -> served;
-        {ok, <<"HTTP/1.1 ", Status/binary>>} when Status =:= ~"429"; Status =:= ~"503" -> told;
+        {ok, <<"HTTP/1.1 ", Status/binary>>} when Status =:= ~"429"; Status =:= ~"503" -> refused;
         %% A line.
         {ok, <<"{", _/binary>>} -> line;
         {error, _} -> closed
@@ -295,7 +295,7 @@ taken() ->
 a_server_that_asks_nobody_is_warned_of(Config) ->
     {Port, Stderr} = opened(["serve", proplists:get_value(curious, Config), "--port", "0",
                              "--host", "0.0.0.0"], [], Config),
-    _ = said(Port, ~"Stop it: "),
+    _ = await_output(Port, ~"Stop it: "),
     {ok, Warning} = file:read_file(Stderr),
     0 = stop("TERM", Port),
     one_line(unicode:characters_to_list(Warning)),
@@ -303,15 +303,15 @@ a_server_that_asks_nobody_is_warned_of(Config) ->
                         "^Warning: http://0\\.0\\.0\\.0:[0-9]+/mcp authenticates no client"),
     {Local, Silent} = opened(["serve", proplists:get_value(curious, Config), "--port", "0"], [],
                              Config),
-    _ = said(Local, ~"Stop it: "),
+    _ = await_output(Local, ~"Stop it: "),
     {ok, <<>>} = file:read_file(Silent),
     0 = stop("TERM", Local).
 
-%% Those of the application that the server belongs to, too: its log says so.
+%% The server's own application is included: its log shows that.
 applications_that_ask_nobody_are_warned_of(Config) ->
     {Port, Stderr} = opened(["serve", "shop_server", "--port", "0"],
                             [{"SHOP_HOST", "0.0.0.0"} | shop_at(0, Config)], Config),
-    _ = said(Port, ~"Stop it: "),
+    _ = await_output(Port, ~"Stop it: "),
     {ok, Warning} = file:read_file(Stderr),
     0 = stop("TERM", Port),
     {match, _} = re:run(Warning, "listener_asks_nobody"),
@@ -346,9 +346,9 @@ names_are_for_http(Config) ->
 
 an_empty_version_leaves_no_gap(Config) ->
     {Port, _} = opened(["serve", proplists:get_value(curious, Config), "--port", "0"], [], Config),
-    Said = said(Port, ~"Stop it: "),
-    <<"curious is served on\n", _/binary>> = Said,
-    {match, [Url]} = re:run(Said, "^ *(http://[^ \n]+)$",
+    Output = await_output(Port, ~"Stop it: "),
+    <<"curious is served on\n", _/binary>> = Output,
+    {match, [Url]} = re:run(Output, "^ *(http://[^ \n]+)$",
                             [multiline, {capture, all_but_first, list}]),
     {0, "curious\n" ++ _, ""} = run(proplists:get_value(program, Config), ["list", Url], Config),
     0 = stop("TERM", Port).
@@ -366,13 +366,13 @@ opened(Arguments, Environment, Config) ->
 closed(Port) -> true = port_close(Port).
 
 called(Port, Tool) ->
-    #{~"result" := #{~"structuredContent" := Said}} =
-        asked(Port, request(1, ~"tools/call", #{name => Tool, arguments => #{}})),
-    Said.
+    #{~"result" := #{~"structuredContent" := Output}} =
+        exchange(Port, request(1, ~"tools/call", #{name => Tool, arguments => #{}})),
+    Output.
 
-asked(Port, Line) ->
+exchange(Port, Line) ->
     true = port_command(Port, [Line, $\n]),
-    json:decode(said(Port, ~"\n")).
+    json:decode(await_output(Port, ~"\n")).
 
 request(Id, Method, Params) ->
     Meta = #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
@@ -380,15 +380,15 @@ request(Id, Method, Params) ->
     json:encode(#{jsonrpc => ~"2.0", id => Id, method => Method,
                   params => Params#{~"_meta" => Meta}}).
 
-%% What it has printed when that is there.
-said(Port, Wanted) -> said(Port, Wanted, <<>>).
+%% The output of the program up to the given text.
+await_output(Port, Wanted) -> await_output(Port, Wanted, <<>>).
 
-said(Port, Wanted, Before) ->
+await_output(Port, Wanted, Before) ->
     receive
         {Port, {data, Data}} ->
             All = <<Before/binary, Data/binary>>,
             case binary:match(All, Wanted) of
-                nomatch -> said(Port, Wanted, All);
+                nomatch -> await_output(Port, Wanted, All);
                 _ -> All
             end;
         {Port, {exit_status, Status}} ->

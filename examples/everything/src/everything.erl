@@ -1,8 +1,8 @@
 -module(everything).
 -moduledoc """
-An MCP server with every feature that erlmcp has: `make run` serves it, and the official conformance
-suite finds its fixtures here. One module per kind of thing that a server offers; this one is the
-behaviour that ties them together.
+An MCP server with every feature of erlmcp. `make run` serves it, and the official conformance suite
+finds its fixtures here. Each kind of feature has a module, and this module is the behaviour that
+connects them.
 """.
 
 -behaviour(erlmcp_server).

@@ -1,7 +1,7 @@
 -module(everything_almanac).
 -moduledoc """
-A server of its own, which the everything server mounts as `almanac`: its tool is called
-`almanac_weekday` there, its results are kept, and a middleware tells of dates that are none.
+A separate server, which the everything server mounts as `almanac`. Its tool is called
+`almanac_weekday` there, its results are cached, and a middleware reports invalid dates.
 """.
 
 -behaviour(erlmcp_server).

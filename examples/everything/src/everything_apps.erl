@@ -1,6 +1,6 @@
 -module(everything_apps).
 -moduledoc """
-An MCP App: the tool `clock` shows its result in the view `ui://everything/clock`, whose button
+An MCP App: the tool `clock` shows its result in the view `ui://everything/clock`. The view's button
 calls `clock_refresh`, which only views see. A client without MCP Apps gets the same as text.
 """.
 
@@ -8,7 +8,7 @@ calls `clock_refresh`, which only views see. A client without MCP Apps gets the 
 
 -define(VIEW, ~"ui://everything/clock").
 
--doc "The tools.".
+-doc "Returns the tools.".
 -spec tools() -> [map()].
 tools() ->
     Schema = #{type => object, required => [time, shown],
@@ -23,7 +23,7 @@ tools() ->
        output_schema => Schema,
        ui => #{resource_uri => ?VIEW, visibility => [app]}}].
 
--doc "The views.".
+-doc "Returns the views.".
 -spec resources() -> [map()].
 resources() ->
     [#{uri => ?VIEW,
@@ -32,14 +32,14 @@ resources() ->
        description => ~"Shows what the tool clock gives, and asks for it again",
        ui => #{prefers_border => true, csp => #{connect_domains => []}}}].
 
--doc "Runs a tool. Whether the client shows views is said beside the time.".
+-doc "Runs a tool. The result says whether the client shows views.".
 -spec call(Name :: binary(), erlmcp:context()) -> map().
 call(_, Context) ->
     Time = calendar:system_time_to_rfc3339(erlang:system_time(second), [{offset, "Z"}]),
     #{time => list_to_binary(Time),
       shown => erlmcp:client_has(Context, ~"io.modelcontextprotocol/ui")}.
 
--doc "The page of a view.".
+-doc "Returns the page of a view.".
 -spec read(Uri :: binary()) -> binary().
 read(?VIEW) ->
     ~"""

@@ -1,6 +1,6 @@
 -module(everything_input).
 -moduledoc """
-The tools and the prompt of the everything server that ask the client for input: each is called
+The tools and the prompt of the everything server that request input from the client. Each is called
 again with the answers, whatever the era of the client.
 """.
 
@@ -8,7 +8,7 @@ again with the answers, whatever the era of the client.
 
 -define(ROUNDS, "test_input_required_result_").
 
--doc "The tools in the order in which clients see them.".
+-doc "Returns the tools in the order in which clients see them.".
 -spec tools() -> [map()].
 tools() ->
     [tool(~"test_sampling", ~"Has the client's model complete a prompt", [~"prompt"]),
@@ -35,7 +35,7 @@ tool(Name, Description, Strings) ->
                                                         || String <- Strings},
                         required => Strings}}.
 
--doc "The result of a tool, or what it asks for.".
+-doc "Returns the result of a tool, or its input requests.".
 -spec call(Name :: binary(), Arguments :: map(), Context :: map()) -> term().
 call(~"test_sampling", _, #{input := #{~"sample" := #{~"content" := Content}}}) ->
     <<"LLM response: ", (text(Content))/binary>>;
@@ -110,7 +110,7 @@ round(~"capabilities", #{client_capabilities := #{~"sampling" := _}}) ->
 round(~"capabilities", _) ->
     {input_required, #{~"answer" => name(~"What is your name?")}}.
 
--doc "The messages of the prompt that asks for its context first.".
+-doc "Returns the messages of the prompt that first requests its context.".
 -spec prompt(Context :: map()) -> term().
 prompt(#{input := #{~"user_context" := #{~"content" := #{~"context" := Given}}}}) ->
     <<"Consider this: ", Given/binary>>;

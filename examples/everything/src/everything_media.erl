@@ -3,7 +3,7 @@
 
 -export([png/0, wav/0]).
 
--doc "A PNG image of one pixel.".
+-doc "Returns a PNG image of one pixel.".
 -spec png() -> binary().
 png() ->
     base64:decode(~"""
@@ -11,7 +11,7 @@ png() ->
         rkJggg==
         """).
 
--doc "A WAV file: mono, 8 kHz, 16 bits, no samples.".
+-doc "Returns a WAV file: mono, 8 kHz, 16 bits, no samples.".
 -spec wav() -> binary().
 wav() ->
     base64:decode(~"UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=").

@@ -3,7 +3,7 @@
 
 -export([definitions/0, get/2]).
 
--doc "The prompts in the order in which clients see them.".
+-doc "Returns the prompts in the order in which clients see them.".
 -spec definitions() -> [map()].
 definitions() ->
     [#{name => ~"test_simple_prompt",
@@ -23,7 +23,7 @@ definitions() ->
 required(Name, Description) ->
     #{name => Name, description => Description, required => true}.
 
--doc "The messages of a prompt.".
+-doc "Returns the messages of a prompt.".
 -spec get(Name :: binary(), Arguments :: map()) -> term().
 get(~"test_simple_prompt", _) ->
     ~"This is a simple prompt for testing.";

@@ -3,7 +3,7 @@
 
 -export([definitions/0, templates/0, read/2]).
 
--doc "The resources with a fixed URI.".
+-doc "Returns the resources with a fixed URI.".
 -spec definitions() -> [map()].
 definitions() ->
     [#{uri => ~"test://static-text",
@@ -22,7 +22,7 @@ definitions() ->
        description => ~"A text whose watchers are told when the tool touch_watched is called",
        mime_type => ~"text/plain"}].
 
--doc "The resources whose URI has variables.".
+-doc "Returns the resources whose URI has variables.".
 -spec templates() -> [map()].
 templates() ->
     [#{uri_template => ~"test://template/{id}/data",
@@ -31,7 +31,7 @@ templates() ->
        description => ~"JSON that names the id of its URI",
        mime_type => ~"application/json"}].
 
--doc "What a resource holds.".
+-doc "Returns the contents of a resource.".
 -spec read(Uri :: binary(), Variables :: map()) -> binary() | {blob, binary()}.
 read(~"test://static-text", _) ->
     ~"This is the content of the static text resource.";

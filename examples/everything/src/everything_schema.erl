@@ -1,9 +1,9 @@
 -module(everything_schema).
--moduledoc "An input schema of many JSON Schema 2020-12 keywords, which clients get as it is.".
+-moduledoc "An input schema with many JSON Schema 2020-12 keywords, which clients get unchanged.".
 
 -export([input/0]).
 
--doc "The schema.".
+-doc "Returns the schema.".
 -spec input() -> map().
 input() ->
     Text = #{type => string},

@@ -3,7 +3,7 @@
 
 -export([sources/0]).
 
--doc "The skills.".
+-doc "Returns the skills.".
 -spec sources() -> [erlmcp:skill()].
 sources() ->
     [#{path => filename:join([code:priv_dir(everything), "skills", "pdf-processing"])},

@@ -1,12 +1,12 @@
 -module(everything_tasks).
 -moduledoc """
-The tools of the everything server that run as tasks, where the client has tasks; `greet` is beside
-them for those who look for the difference.
+The tools of the everything server that run as tasks, if the client has tasks. `greet` never does,
+for comparison.
 """.
 
 -export([tools/0, call/3]).
 
--doc "The tools in the order in which clients see them.".
+-doc "Returns the tools in the order in which clients see them.".
 -spec tools() -> [map()].
 tools() ->
     [tool(~"greet", ~"Greets by name, at once", #{name => string}, #{}),
@@ -25,7 +25,7 @@ tool(Name, Description, Types, More) ->
     More#{name => Name, description => Description,
           input_schema => #{type => object, properties => Properties}}.
 
--doc "The result of a tool, or what it asks for.".
+-doc "Returns the result of a tool, or its input requests.".
 -spec call(Name :: binary(), Arguments :: map(), Context :: map()) -> term().
 call(~"greet", #{~"name" := Name}, _) ->
     <<"Hello, ", Name/binary, "!">>;

@@ -3,7 +3,7 @@
 
 -export([definitions/0, call/3]).
 
--doc "The tools in the order in which clients see them.".
+-doc "Returns the tools in the order in which clients see them.".
 -spec definitions() -> [map()].
 definitions() ->
     [#{name => ~"echo",
@@ -57,7 +57,7 @@ fixtures() ->
 object(Properties, Required) ->
     #{type => object, properties => Properties, required => Required}.
 
--doc "The result of a tool.".
+-doc "Returns the result of a tool.".
 -spec call(Name :: binary(), Arguments :: map(), Context :: map()) -> term().
 call(~"echo", Arguments, _) ->
     maps:get(~"text", Arguments, ~"");
@@ -70,7 +70,7 @@ call(~"system_info", _, _) ->
       processes => erlang:system_info(process_count),
       memory_bytes => erlang:memory(total)};
 call(~"slow_tool", #{~"ms" := Ms}, _) ->
-    %% 100.0 is an integer of JSON's too.
+    %% 100.0 is also an integer in JSON.
     timer:sleep(trunc(Ms)),
     <<"slept ", (integer_to_binary(trunc(Ms)))/binary, " ms">>;
 call(~"crash", _, _) ->
@@ -122,8 +122,8 @@ call(~"touch_watched", _, _) ->
     ok = erlmcp:resource_updated(everything, ~"test://watched-resource"),
     ~"Those who watch it were told.".
 
-%% So far apart that a client can be seen to get them one by one. The result keeps its distance too:
-%% some clients drop a notification that they read together with the result.
+%% The interval shows whether a client gets the notifications one by one. The result follows after
+%% the same interval: some clients drop a notification that they read together with the result.
 in_steps(Steps, Act) ->
     lists:foreach(fun(Step) -> ok = Act(Step), timer:sleep(50) end, Steps).
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Tries a server with what people put it into: frameworks that agents are written in, the Inspector,
-# bridges between transports, coding agents, and a gateway. All list its tools, or call `echo`.
+# Tries a server with its usual users: frameworks for agents, the Inspector, bridges between
+# transports, coding agents, and a gateway. All of them list its tools, or call `echo`.
 #
 #   test/interop/hosts/run.sh URL SSE_URL 'STDIO COMMAND'
 #
-# SSE_URL is where HTTP+SSE of 2024-11-05 has its stream. Each check is a line; the last line is
-# `N passed, N failed`. Their versions are pinned beside this file, and come by scripts/peers.sh.
+# SSE_URL is the stream of HTTP+SSE of 2024-11-05. Each check is a line, and the last line is `N
+# passed, N failed`. The versions are pinned next to this file, and scripts/peers.sh installs them.
 #
 #   ERLMCP_HOSTS    the kinds to try (default: frameworks bridges agents contextforge)
 set -eu
@@ -25,11 +25,11 @@ helper=''
 trap 'ended; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# started PATTERN COMMAND...: starts a program, and waits until the pattern is in what it says.
+# started PATTERN COMMAND...: starts a program, and waits until its output has the pattern.
 started() {
     pattern=$1
     shift
-    # What the one before it said is not taken for this one's.
+    # The output of the program before must not be mistaken for this one's.
     : >"$work/helper"
     "$@" >"$work/helper" 2>&1 </dev/null &
     helper=$!
@@ -37,7 +37,7 @@ started() {
     until grep -q -i -e "$pattern" "$work/helper"; do
         tries=$((tries + 1))
         if [ "$tries" -ge 600 ] || ! kill -0 "$helper" 2>/dev/null; then
-            # What is checked next fails, and this is why.
+            # The next check fails, and this is why.
             sed "s/^/# /" "$work/helper" | tail -n 20
             return
         fi
@@ -45,7 +45,7 @@ started() {
     done
 }
 
-# Ends the program that was started, if one was, and all that it has started.
+# Ends the program that was started, if there is one, with all its children.
 ended() {
     [ -z "$helper" ] || { kill "$helper" && wait "$helper"; } 2>/dev/null || :
     helper=''
@@ -70,7 +70,7 @@ check() {
     fi
 }
 
-# A port that nobody has.
+# Prints a free port.
 free_port() {
     "$peers/bin/node" -e '
         const server = require("net").createServer();
@@ -80,7 +80,7 @@ free_port() {
         });'
 }
 
-# bridged BRIDGE PATH COMMAND...: starts a bridge, and asks it as two clients, one after the other.
+# bridged BRIDGE PATH COMMAND...: starts a bridge, and uses it as two clients, one after the other.
 # Its server is one program for both.
 bridged() {
     between=$1
@@ -128,8 +128,8 @@ bridges() {
     bridged 'supergateway: a program as a URL' /sse supergateway --stdio "$command" --port "$port"
 }
 
-# An agent's model is on its maker's machines, and needs an account. Here it is played: it asks for
-# `echo`, and says what that answered. All else is the agent's own.
+# An agent's model runs at its maker, and needs an account. Here a program plays the model: it calls
+# `echo`, and repeats the answer. Everything else is the agent's own.
 agents() {
     # One word, which every agent takes for a program.
     printf '#!/bin/sh\nexec %s\n' "$command" >"$work/server"
@@ -143,7 +143,7 @@ agents() {
             stdio) target=$work/server ;;
         esac
         for agent in claude_code gemini codex; do
-            # Nothing of this machine's settings, and no key, is seen by the agent.
+            # The agent sees no settings of this machine, and no key.
             home=$work/$agent-$way
             mkdir -p "$home/project"
             "$agent" env -C "$home/project" -i HOME="$home" PATH="$PATH"
@@ -152,14 +152,15 @@ agents() {
     ended
 }
 
-# Its install script, which is not run here, would put its binary in place; the wrapper finds it.
+# The agent's install script, which does not run here, would install its binary; the wrapper finds
+# it.
 claude_code() {
     set -- "$@" ANTHROPIC_BASE_URL="$model" ANTHROPIC_API_KEY=none ENABLE_TOOL_SEARCH=false \
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1 \
         node "$peers/agents/node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"
     check "claude code $way, add" Added "$@" mcp add --transport "$way" mine "$target"
     check "claude code $way, list" 'Connected' "$@" mcp list
-    check "claude code $way, call" "$said" "$@" -p 'Say hello.' --allowedTools mcp__mine__echo
+    check "claude code $way, call" "$hello" "$@" -p 'Say hello.' --allowedTools mcp__mine__echo
 }
 
 gemini() {
@@ -170,26 +171,26 @@ gemini() {
     check "gemini $way, add" added \
         "$@" mcp add --scope user --trust --transport "$way" mine "$target"
     check "gemini $way, list" Connected "$@" mcp list
-    check "gemini $way, call" "$said" "$@" --model gemini-2.5-flash --prompt 'Say hello.'
+    check "gemini $way, call" "$hello" "$@" --model gemini-2.5-flash --prompt 'Say hello.'
 }
 
 codex() {
     case $way in
         http) check 'codex http, add' Added "$@" codex mcp add mine --url "$target" ;;
         stdio) check 'codex stdio, add' Added "$@" codex mcp add mine -- "$target" ;;
-        # It has no HTTP+SSE.
+        # This agent has no HTTP+SSE.
         sse) return ;;
     esac
     set -- "$@" codex exec --skip-git-repo-check --config analytics.enabled=false \
         --config model=played --config model_provider=played \
         --config "model_providers.played={name=\"played\", base_url=\"$model/v1\"}"
-    check "codex $way, call" "$said" "$@" 'Say hello.'
+    check "codex $way, call" "$hello" "$@" 'Say hello.'
 }
 
 # 32 random octets.
 secret() { od -An -v -N 32 -t x1 /dev/urandom | tr -d ' \n'; }
 
-# It has users and a database, and they are its own, for as long as it is tried.
+# The gateway has its own users and database for the time of the test.
 contextforge() {
     home=$work/contextforge
     mkdir "$home"
@@ -211,15 +212,15 @@ contextforge() {
         esac
         check "contextforge $way, register" 'tools' \
             "$python" "$here/contextforge.py" "$gateway" "$way" "$target"
-        check "contextforge $way, call" "$said" \
-            "$erlmcp" call "$gateway/mcp" "$way-echo" "text=$said"
+        check "contextforge $way, call" "$hello" \
+            "$erlmcp" call "$gateway/mcp" "$way-echo" "text=$hello"
     done
     unset ERLMCP_TOKEN
     ended
 }
 
-# What an answer of `echo` is known by.
-said='hello from a host'
+# The text that identifies an answer of `echo`.
+hello='hello from a host'
 for kind in $hosts; do "$kind"; done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

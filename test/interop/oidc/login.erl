@@ -1,8 +1,8 @@
 -module(login).
 -moduledoc """
-erlmcp's client logs in at an authorization server and calls erlmcp's server with what it gets
-there: login, more scopes, renewal, and what is taken back. One line per check, `ok - WHAT` or `not
-ok - WHAT: WHY`; the last line is `N passed, N failed`.
+Tests logins: erlmcp's client logs in at an authorization server and calls erlmcp's server with its
+tokens. The checks are login, more scopes, renewal and revocation. Each prints a line, `ok - WHAT`
+or `not ok - WHAT: WHY`. The last line is `N passed, N failed`.
 """.
 
 -export([main/1]).
@@ -10,7 +10,7 @@ ok - WHAT: WHY`; the last line is `N passed, N failed`.
 -define(TIMEOUT, 10_000).
 -define(CALLBACK, ~"http://127.0.0.1:9/callback").
 
--doc "The issuer, and how many checks there are.".
+-doc "Runs the checks. The arguments are the issuer and the number of checks.".
 -spec main([string()]) -> no_return().
 main([Given, Expected]) ->
     ok = logger:set_primary_config(level, error),
@@ -33,7 +33,7 @@ missed(Passed, Expected) ->
     io:format("not ok - login: ~b checks, expected ~b~n", [Passed, Expected]),
     1.
 
-%% Tokens that the server has to ask about: what is taken back is so at the next call.
+%% Tokens that the server must introspect: a revocation takes effect at the next call.
 opaque(Issuer, Era) ->
     Tokens = [{introspection, #{uri => <<Issuer/binary, "/token/introspection">>, issuer => Issuer,
                                 client_id => ~"files", client_secret => ~"of the resource server",
@@ -68,7 +68,7 @@ opaque(Issuer, Era) ->
          end)]
     end).
 
-%% Tokens that the server reads, with the issuer's keys.
+%% Tokens that the server verifies with the issuer's keys.
 signed(Issuer) ->
     with(~"/jwt", jwt(Issuer), #{}, '2026-07-28', fun(Call, Logins) ->
         [check("signed: login", fun() ->
@@ -81,7 +81,7 @@ signed(Issuer) ->
          end)]
     end).
 
-%% Tokens that are bound to a key of the client's, with a nonce of the server's.
+%% Tokens that are bound to a key of the client, with a nonce of the server.
 bound(Issuer) ->
     Options = (jwt(Issuer))#{dpop => required, dpop_nonce => true},
     with(~"/jwt", Options, #{dpop => true}, '2026-07-28', fun(Call, Logins) ->
@@ -98,7 +98,7 @@ bound(Issuer) ->
 jwt(Issuer) ->
     #{tokens => [{jwt, #{issuer => Issuer, jwks => {uri, <<Issuer/binary, "/jwks">>}}}]}.
 
-%% A server with these options of `bearer`, and a client whose user is at his browser.
+%% A server with these options of `bearer`, and a client whose user has a browser.
 with(Path, Bearer, Auth, Era, Fun) ->
     Say = fun(_, #{principal := {From, Subject}, scopes := Scopes}) ->
         lists:join($|, [From, Subject, lists:join($\s, lists:sort(Scopes))])
@@ -145,13 +145,13 @@ check(What, Fun) ->
 forget(Issuer, What) ->
     {ok, {{_, 204, _}, _, _}} = request(<<Issuer/binary, "/forget/", What/binary>>, #{}).
 
-%% A browser, with cookies, up to where it is sent back to the client.
-browse(Url, Cookies, Left) when Left > 0 ->
+%% A browser with cookies, which stops when it is redirected to the client.
+browse(Url, Cookies, Redirects) when Redirects > 0 ->
     case request(Url, Cookies) of
         {ok, {{_, Status, _}, Headers, _}} when Status =:= 302; Status =:= 303 ->
             Next = resolved(proplists:get_value("location", Headers), Url),
             case string:prefix(Next, ?CALLBACK) of
-                nomatch -> browse(Next, maps:merge(Cookies, given(Headers)), Left - 1);
+                nomatch -> browse(Next, maps:merge(Cookies, given(Headers)), Redirects - 1);
                 _ -> {ok, Next}
             end;
         {ok, {{_, Status, _}, _, _}} ->

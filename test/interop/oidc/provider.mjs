@@ -1,11 +1,10 @@
-// An authorization server, npm's oidc-provider, whose one user agrees with everything.
+// An authorization server, npm's oidc-provider, whose only user agrees with everything.
 //
 //   node provider.mjs
 //
 // It prints its issuer and ends with its input. Tokens for a resource whose path is /jwt are
-// signed, those for any other are opaque and have to be asked about. /forget/access and /forget/all
-// do what a user does who takes back what he allowed: the newest access token, or all that came of
-// its login.
+// signed. All others are opaque, and must be introspected. /forget/access and /forget/all act as a
+// user who revokes a permission: the newest access token, or everything that came from its login.
 import { createServer } from 'node:http';
 import Provider from 'oidc-provider';
 

@@ -1,4 +1,4 @@
-"""Talks to an MCP server as a user of the official Python SDK would, and says what held.
+"""Talks to an MCP server as a user of the official Python SDK would, and prints the checks.
 
     python client.py URL                over Streamable HTTP
     python client.py sse+URL            over HTTP+SSE of 2024-11-05
@@ -6,8 +6,8 @@
     --mode auto|legacy|2026-07-28       this mode only (SDK 2; SDK 1 knows the legacy one only)
 
 One line per check, `ok - NAME` or `not ok - NAME: why`; last line `N passed, N failed`; exit 1
-when one failed. The server is to be the everything server, with lists of several pages. The file
-runs with either major version of the SDK: what differs is in two of the classes below, and results
+when one failed. The server must be the everything server, with lists of several pages. The file
+runs with either major version of the SDK: two of the classes below have the differences. Results
 are compared in the form they have on the wire.
 """
 
@@ -50,14 +50,14 @@ def wire(model):
 def stdio_parameters(target):
     from mcp import StdioServerParameters
 
-    # The SDK hands down a handful of variables only; the command may need its cache folder.
+    # The SDK passes on only a few variables; the command may need its cache folder.
     return StdioServerParameters(
         command="sh", args=["-c", f"exec {target}"], env=dict(os.environ)
     )
 
 
 class Ears:
-    """What the server says unasked, by kind, and what this client answers when it is asked."""
+    """Collects notifications by kind, and answers the server's requests."""
 
     KINDS = {
         "notifications/tools/list_changed": "tools",
@@ -95,8 +95,8 @@ class Ears:
     async def sample(self, _context, params):
         from mcp.types import CreateMessageResult
 
-        asked = wire(params)
-        text = f"{asked['messages'][0]['content']['text']}, in {asked['maxTokens']} tokens"
+        request = wire(params)
+        text = f"{request['messages'][0]['content']['text']}, in {request['maxTokens']} tokens"
         content = {"type": "text", "text": text}
         return CreateMessageResult.model_validate(
             {"role": "assistant", "model": "none", "content": content}
@@ -139,7 +139,7 @@ class Two:
         else:
             server = target if is_url(target) else stdio_parameters(target)
         self.ears = Ears()
-        # A cache would answer in the server's place.
+        # A cache would answer instead of the server.
         self.client = Client(
             server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None,
             extensions=[advertise(VIEWS, {"mimeTypes": [VIEW_TYPE]})], **self.ears.callbacks(),
@@ -177,7 +177,7 @@ class Two:
 
     async def ping(self):
         with warnings.catch_warnings():
-            # It says at every ping that newer revisions have none.
+            # The SDK warns at every ping that newer revisions have none.
             warnings.simplefilter("ignore")
             return await self.client.send_ping()
 
@@ -185,10 +185,10 @@ class Two:
 class One:
     """SDK 1: a transport and a ClientSession on it; revisions up to 2025-11-25."""
 
-    # A cancelled call is not cancelled at the server, which may still be at work on it when its
-    # stdin closes: it may need the signal that follows.
+    # The server does not see the cancellation, and may still work on the call when its stdin
+    # closes. It may need the signal that follows.
     CLOSES_WITHIN = 5
-    # It has no name for extensions.
+    # SDK 1 has no name for extensions.
     SHOWS_VIEWS = False
     MODES = {"legacy": "2025-11-25"}
 
@@ -364,7 +364,7 @@ async def tools(check, peer):
         }])
 
     async def structured():
-        # The SDK holds it against the schema of the tool.
+        # The SDK validates it against the tool's schema.
         result = await peer.call("system_info", {})
         holds(result["structuredContent"]["otp_release"], result)
 
@@ -375,8 +375,8 @@ async def tools(check, peer):
         equal(result["content"][0]["text"], text)
 
     async def progress():
-        # They are sent 50 ms apart: what comes all at once was held back. So it is, now and then,
-        # by a machine that has other things to do; but not each time.
+        # The server sends them 50 ms apart. If they all arrive at once, they were held back. A busy
+        # machine may do so sometimes, but not each time.
         for _ in range(10):
             seen = []
 
@@ -406,7 +406,8 @@ async def tools(check, peer):
     async def cancel():
         start = time.monotonic()
         with anyio.move_on_after(0.3) as scope:
-            # SDK 1 closes badly if the answer comes just then: it is not to come at all.
+            # SDK 1 fails to close if the answer comes at that moment, so the answer must never
+            # come.
             await peer.call("slow_tool", {"ms": 60_000})
         took = time.monotonic() - start
         holds(scope.cancelled_caught, f"the call ended by itself after {took:.3f} s")
@@ -460,8 +461,8 @@ async def resources(check, peer, modern):
         equal(json.loads(content["text"])["id"], "123")
 
     async def templates():
-        known, _ = await listed(peer, "resource_templates", "resourceTemplates")
-        templates = [template["uriTemplate"] for template in known]
+        found, _ = await listed(peer, "resource_templates", "resourceTemplates")
+        templates = [template["uriTemplate"] for template in found]
         holds("test://template/{id}/data" in templates, templates)
 
     await check("lists the fixture resources", fixtures)
@@ -544,7 +545,7 @@ async def notifications(check, peer, modern):
         ears.heard["tools"].clear()
         await peer.call("touch_watched", {})
         await peer.call("test_trigger_tool_change", {})
-        # What is told later comes later, in the same stream.
+        # Later notifications come later in the same stream.
         await ears.next("tools")
         equal(ears.heard["resource"], [])
 
@@ -555,7 +556,7 @@ async def notifications(check, peer, modern):
                 equal(type(heard).__name__, event)
                 break
 
-    # The SDK says each time what newer revisions have no more.
+    # The SDK warns each time about features that newer revisions have removed.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         await check("gets log messages while a call runs", logged)
@@ -581,7 +582,7 @@ async def notifications(check, peer, modern):
 
 
 async def questions(check, peer):
-    """What a call asks of the client: by a request in a session, else by its result."""
+    """Input requests of a call: requests in a session, otherwise results."""
 
     async def says(expected, name, arguments):
         equal((await peer.call(name, arguments))["content"], [{"type": "text", "text": expected}])
@@ -604,8 +605,8 @@ async def questions(check, peer):
 
 async def apps(check, peer):
     async def viewed():
-        known, _ = await listed(peer, "tools", "tools")
-        [clock] = [tool for tool in known if tool["name"] == "clock"]
+        found, _ = await listed(peer, "tools", "tools")
+        [clock] = [tool for tool in found if tool["name"] == "clock"]
         view = clock["_meta"]["ui"]["resourceUri"]
         [page] = await peer.read(view)
         equal((page["uri"], page["mimeType"]), (view, VIEW_TYPE))
@@ -616,7 +617,7 @@ async def apps(check, peer):
 
 
 async def tasks(check, peer):
-    """Tasks of 2025-11-25; version 2 of the SDK has them no more."""
+    """Tasks of 2025-11-25; version 2 of the SDK no longer has them."""
     from mcp.types import CallToolResult
 
     with warnings.catch_warnings():
@@ -641,8 +642,8 @@ async def tasks(check, peer):
         return answer["content"][0]["text"]
 
     async def offered():
-        known, _ = await listed(peer, "tools", "tools")
-        support = {tool["name"]: tool.get("execution", {}).get("taskSupport") for tool in known}
+        found, _ = await listed(peer, "tools", "tools")
+        support = {tool["name"]: tool.get("execution", {}).get("taskSupport") for tool in found}
         equal((support["slow_compute"], support["failing_job"]), ("optional", "required"))
 
     async def finished():
@@ -666,7 +667,7 @@ async def tasks(check, peer):
         task = await begun("protocol_error_job")
         await refused(-32603, result(task))
 
-    async def asked():
+    async def answers_request():
         task = await begun("multi_input")
         await status(task, "input_required")
         answers = json.loads(text(await result(task)))
@@ -678,7 +679,7 @@ async def tasks(check, peer):
         equal((await mine.cancel_task(task)).status, "cancelled")
         equal((await mine.get_task(task)).status, "cancelled")
 
-    async def told():
+    async def hears_end():
         task = await begun("failing_job")
         while (state := await peer.ears.next("task"))["taskId"] != task:
             pass
@@ -696,9 +697,9 @@ async def tasks(check, peer):
     await check("polls a task and gets its result", finished)
     await check("gets the error of a tool from a task", failed)
     await check("is refused the result of a task that crashed", crashed)
-    await check("answers what a task asks", asked)
+    await check("answers what a task asks", answers_request)
     await check("cancels a task", cancelled)
-    await check("hears that a task ended", told)
+    await check("hears that a task ended", hears_end)
     await check("lists its tasks", all_of_them)
     await check(
         "is refused a call without a task where it needs one",
@@ -734,10 +735,10 @@ async def visit(report, sdk, target, mode):
     try:
         async with sdk(target, mode) as peer:
             report.line(doing)
-            # SDK 1 drops the whole connection at an HTTP status it does not expect.
+            # SDK 1 drops the whole connection after an unexpected HTTP status.
             doing = "stays connected"
             await check(f"negotiates {expected}", negotiated)
-            # A pinned client asks the server nothing before its first call.
+            # A pinned client sends nothing before its first call.
             if mode != "2026-07-28":
                 await check("learns who the server is", server)
                 await check("learns what the server offers", offers)
@@ -746,7 +747,7 @@ async def visit(report, sdk, target, mode):
             await prompts(check, peer)
             await notifications(check, peer, modern)
             await questions(check, peer)
-            # Elsewhere the server lets no connection go.
+            # Other transports never close the connection from the server's side.
             if kind == "http" and not modern:
                 await check("comes back for the answer of a call", comes_back)
             await apps(check, peer)

@@ -4,7 +4,7 @@
     python server1.py --http    over HTTP on a free port, whose URL is the first line of stdout;
                                 HTTP+SSE is there too, at /sse
 
-CATALOGUE names the file of what is served.
+CATALOGUE names the file of the catalogue.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class State:
 
 
 class Catalogue(Server):
-    # The HTTP transport has no other way to be told that lists change.
+    # The HTTP transport has no other way to announce that lists change.
     def create_initialization_options(self, *_args, **_kwargs):
         return super().create_initialization_options(NotificationOptions(tools_changed=True))
 
@@ -59,7 +59,7 @@ def here():
     return session
 
 
-# The SDK does not say when a session ends: telling it does.
+# The SDK does not report the end of a session, but sending to it fails then.
 async def tell(send, uri=None):
     for key, live in list(State.live.items()):
         if uri is None or uri in State.uris.get(key, ()):
@@ -88,7 +88,7 @@ def page(name, model, definitions, request):
 @SERVER.list_tools()
 async def list_tools(request: types.ListToolsRequest) -> types.ListToolsResult:
     definitions = CATALOGUE["tools"] + ([CATALOGUE["added"]] if State.added else [])
-    # The SDK asks itself for the whole list, to know the schemas.
+    # The SDK requests the whole list from itself, to know the schemas.
     if request is None:
         return types.ListToolsResult.model_validate({"tools": definitions})
     return page("tools", types.ListToolsResult, definitions, request)

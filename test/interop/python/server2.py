@@ -3,7 +3,7 @@
     python server2.py           on stdio
     python server2.py --http    over HTTP on a free port, whose URL is the first line of stdout
 
-CATALOGUE names the file of what is served.
+CATALOGUE names the file of the catalogue.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from mcp.server.subscriptions import (
     InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged)
 from mcp.shared.exceptions import MCPError
 
-# Logging, sampling and roots are deprecated, and served here all the same.
+# Logging, sampling and roots are deprecated, and still served here.
 warnings.simplefilter("ignore")
 
 with open(os.environ["CATALOGUE"], encoding="utf-8") as file:
@@ -71,8 +71,8 @@ def listing(name, model, key):
     return handler
 
 
-# In 2026-07-28 a question is a result, and its answer comes with the next try; a session's client
-# is asked while the call waits.
+# In 2026-07-28 an input request is a result, and the next try brings its answer. In a session the
+# client gets a request while the call waits.
 async def ask(ctx, params, question, answer):
     if ctx.protocol_version == MODERN:
         if not params.input_responses:
@@ -205,7 +205,7 @@ async def complete(_ctx, params):
 
 
 class Catalogue(Server):
-    # The HTTP transport has no other way to be told that lists change.
+    # The HTTP transport has no other way to announce that lists change.
     def create_initialization_options(self, *_args, **_kwargs):
         return super().create_initialization_options(NotificationOptions(tools_changed=True))
 

@@ -1,13 +1,13 @@
 // Talks to an MCP server as a user of the official TypeScript client would, in each of its version
-// negotiation modes, and says what held.
+// negotiation modes, and prints the checks.
 //
 //   node client.mjs URL                 over Streamable HTTP
 //   node client.mjs sse+URL             over HTTP+SSE of 2024-11-05
 //   node client.mjs 'COMMAND ...'       over stdio; the command is run by sh
-//   --mode default|auto|2026-07-28      this mode only
+//   --mode default|auto|2026-07-28      only this mode
 //
 // One line per check, `ok - NAME` or `not ok - NAME: why`; last line `N passed, N failed`; exit 1
-// when one failed. The server is to be the everything server, with lists of several pages.
+// if one failed. The server must be the everything server, with lists of several pages.
 
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -83,7 +83,7 @@ function transportTo(target) {
     return new StdioClientTransport({
         command: 'sh',
         args: ['-c', `exec ${target}`],
-        // The client hands down a handful of variables only; the command may need its cache folder.
+        // The client passes on only a few variables; the command may need its cache folder.
         env: { ...process.env },
     });
 }
@@ -135,7 +135,7 @@ async function tools(client) {
             mimeType: 'text/plain',
         }]);
     });
-    // The client holds it against the schema of the tool.
+    // The client validates it against the tool's schema.
     await check('gets structured content', async () => {
         const { structuredContent } = await call('system_info', {});
         assert.ok(structuredContent.otp_release, JSON.stringify(structuredContent));
@@ -147,8 +147,8 @@ async function tools(client) {
             result.content[0].text, 'This tool intentionally returns an error for testing');
     });
     await check('sees progress before the result', async () => {
-        // They are sent 50 ms apart: what comes all at once was held back. So it is, now and then,
-        // by a machine that has other things to do; but not each time.
+        // The server sends them 50 ms apart. If they all arrive at once, they were held back. A
+        // busy machine may do so sometimes, but not each time.
         let ahead = 0;
         for (let tries = 0; tries < 10 && ahead < 30; tries++) {
             const seen = [];
@@ -218,7 +218,7 @@ async function resources(client) {
         assert.equal(content.mimeType, 'application/json');
         assert.equal(JSON.parse(content.text).id, '123');
     });
-    // The client makes this code of the -32002 of older revisions too, if it comes with the URI.
+    // The client also makes this code of the -32002 of older revisions, if it comes with the URI.
     await check('is refused an unknown resource with its URI', async () => {
         const uri = 'test://no-such-resource';
         const { data } = await refused(-32602, () => read(uri));
@@ -270,7 +270,7 @@ const TOLD = {
     'notifications/message': 'message',
 };
 
-// What the server says unasked, by kind, and what this client answers when it is asked.
+// Collects notifications by kind, and answers the server's requests.
 function attend(client) {
     const heard = { tools: [], prompts: [], resource: [], message: [] };
     for (const [method, kind] of Object.entries(TOLD)) {
@@ -349,13 +349,13 @@ async function notifications(client, heard, modern) {
         heard.tools.length = 0;
         await call('touch_watched');
         await call('test_trigger_tool_change');
-        // What is told later comes later, in the same stream.
+        // Later notifications come later in the same stream.
         await comes(heard.tools);
         assert.deepEqual(heard.resource, []);
     });
 }
 
-// What a call asks of the client: by a request in a session, else by its result.
+// Input requests of a call: requests in a session, otherwise results.
 async function questions(client) {
     const says = async (expected, name, args = {}) => {
         const { content } = await client.callTool({ name, arguments: args });
@@ -374,7 +374,7 @@ async function questions(client) {
             'test_input_required_result_multiple_inputs'));
 }
 
-// The client holds each entry, and what it reads, against what the entry says.
+// The client compares each entry, and the file that it reads, with the entry's members.
 async function skills(client) {
     const mine = new SkillsClient(client);
     let listed = [];
@@ -456,7 +456,7 @@ async function visit(target, mode) {
     await questions(client);
     await skills(client);
     await apps(client);
-    // Elsewhere the server lets no connection go.
+    // Other transports never close the connection from the server's side.
     if (!modern && http) {
         await check('comes back for the answer of a call', async () => {
             const tokens = [];
@@ -503,5 +503,5 @@ if (args.length !== 1 || (only !== undefined && !(only in MODES))) {
 }
 for (const mode of only ? [only] : Object.keys(MODES)) await visit(args[0], mode);
 console.log(`${passed} passed, ${failed} failed`);
-// What a failed check left open must not keep the process.
+// Resources that a failed check left open must not keep the process alive.
 process.exit(failed === 0 ? 0 : 1);

@@ -3,7 +3,7 @@
 //   node server.mjs           on stdio
 //   node server.mjs --http    over HTTP on a free port, whose URL is the first line of stdout
 //
-// CATALOGUE names the file of what is served.
+// CATALOGUE names the file of the catalogue.
 import { createServer } from 'node:http';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { NodeStreamableHTTPServerTransport, toNodeHandler, toWebRequest }
 const catalogue = JSON.parse(readFileSync(process.env.CATALOGUE, 'utf8'));
 const say = (text) => ({ content: [{ type: 'text', text }] });
 
-// What every connection shares, and who is told when it changes.
+// The state that all connections share, and their listeners for changes.
 let counter = 0;
 let added = false;
 const live = new Set();
@@ -30,7 +30,8 @@ function page(name, all, params) {
     return to < all.length ? { ...result, nextCursor: String(to) } : result;
 }
 
-// A question is asked by returning it; the SDK asks older clients itself and comes back.
+// An input request is returned as a result. The SDK itself sends it to older clients, and calls
+// again.
 function asking(question, answer) {
     return (_, ctx) => {
         const response = inputResponse(ctx.mcpReq.inputResponses, 'it');

@@ -1,15 +1,15 @@
 -module(visit).
 -moduledoc """
-Visits a server as a user of erlmcp's client would, in each revision and over each transport that
-the plan names, and says what held: one line per check, `ok - VISIT: FEATURE` or
-`not ok - VISIT: FEATURE: why`; the last line is `N passed, N failed`.
+Visits a server as a user of erlmcp's client would, in each revision and over each transport of the
+plan. Each check prints a line, `ok - VISIT: FEATURE` or `not ok - VISIT: FEATURE: why`. The last
+line is `N passed, N failed`.
 
 A plan (`test/interop/servers.eterm`) has these terms:
 
-- `{visit, Server, Transport, Era, Revision, Checks}`: go there with the client's option `era`; the
-  revision that it comes to, and how many checks there are.
-- `{fault, Server, Transports, Eras, Feature, Reason}`: the server is known to get this wrong. Its
-  check has to fail, and is then the line `fault - VISIT: FEATURE: reason`, which counts as passed.
+- `{visit, Server, Transport, Era, Revision, Checks}`: a visit with the client's option `era`, the
+  revision that it negotiates, and its number of checks.
+- `{fault, Server, Transports, Eras, Feature, Reason}`: a known fault of the server. Its check must
+  fail. Its line is `fault - VISIT: FEATURE: reason`, which counts as passed.
 """.
 
 -export([main/1]).
@@ -17,9 +17,9 @@ A plan (`test/interop/servers.eterm`) has these terms:
 -define(LIMIT_MS, 20_000).
 
 -doc """
-`SERVER`, the plan's file, and where the server is: `http=URL`, `sse=URL` and `stdio=COMMAND`, which
-`sh` runs.
-A transport without a target is left out.
+Makes the visits to a server. The arguments are `SERVER`, the plan's file, and the addresses:
+`http=URL`, `sse=URL` and `stdio=COMMAND`, which `sh` runs. A transport without an address is left
+out.
 """.
 -spec main([string()]) -> no_return().
 main([Server, File | Targets]) ->
@@ -37,12 +37,12 @@ main([Server, File | Targets]) ->
 
 target(http, "http=" ++ Url) ->
     fun(Options) -> {http, list_to_binary(Url), Options} end;
-%% What it is, the client finds out.
+%% The client itself finds out the transport.
 target(sse, "sse=" ++ Url) ->
     target(http, "http=" ++ Url);
 target(stdio, "stdio=" ++ Command) ->
     Line = unicode:characters_to_binary(["exec " | Command]),
-    %% The servers find their catalogue by the environment.
+    %% The servers find their catalogue in the environment.
     fun(Options) -> {stdio, [~"/bin/sh", ~"-c", Line], Options#{inherit => all}} end.
 
 visit({visit, Server, Transport, Era, Revision, Checks}, Target, Plan) ->
@@ -83,7 +83,7 @@ started(Target, Era, #{declines := Declines}) ->
             {error, Reason}
     end.
 
-%% Each in a process of its own, which takes its subscriptions and its mailbox with it.
+%% Each check runs in a process of its own, which owns its subscriptions and its mailbox.
 check({Feature, Body}, #{label := Label, faults := Faults} = Visit) ->
     {Pid, Monitor} = spawn_monitor(fun() -> Body(Visit) end),
     Outcome = receive

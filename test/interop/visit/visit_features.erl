@@ -3,7 +3,7 @@
 
 -export([of_visit/1, inputs/1]).
 
-%% Milliseconds until what a server sends unasked must be here.
+%% Milliseconds to wait for notifications of a server.
 -define(SOON, 5_000).
 -define(ALWAYS, {'2024-11-05', '2026-07-28'}).
 -define(SINCE_2025_06_18, {'2025-06-18', '2026-07-28'}).
@@ -11,13 +11,13 @@
 -define(SESSIONS, {'2024-11-05', '2025-11-25'}).
 -define(ADA, #{~"name" => ~"Ada", ~"ok" => true, ~"color" => ~"blue"}).
 
--doc "The features that the server of this visit has in its revision, and their checks.".
+-doc "Returns the features that the server of this visit has in its revision, with their checks.".
 -spec of_visit(map()) -> [{binary(), fun((map()) -> term())}].
 of_visit(#{shelf := Shelf, revision := Revision}) ->
     [{Feature, Body} || {Feature, Key, {First, Last}, Body} <- features(),
                         is_map_key(Key, Shelf), First =< Revision, Revision =< Last].
 
-%% Feature, what of the shelf it needs, the revisions that have it, the check.
+%% The feature, the shelf's entries that it needs, its revisions, and the check.
 features() ->
     [{~"connect: negotiate, who the server is", name, ?ALWAYS, fun connect/1},
      {~"tools: list, in all its pages", tools, ?ALWAYS, fun list_tools/1},
@@ -42,8 +42,8 @@ features() ->
      {~"resources: binary", blob, ?ALWAYS, fun read_blob/1},
      {~"resources: templates", template, ?ALWAYS, fun template/1},
      {~"resources: one that is not there", resources, ?ALWAYS, fun no_resource/1},
-     %% Before other subscriptions: the Go SDK forgets those of lists when one that was cancelled
-     %% before comes to its end.
+     %% These come before other subscriptions. When a cancelled subscription ends, the Go SDK
+     %% forgets those of lists.
      {~"list changes: tools", changes, ?ALWAYS, fun changes/1},
      {~"resource changes", updates, ?ALWAYS, fun updates/1},
      {~"prompts: list, get", prompt, ?ALWAYS, fun prompt/1},
@@ -51,7 +51,7 @@ features() ->
      {~"completion", completion, ?ALWAYS, fun complete/1},
      {~"ping", name, ?SESSIONS, fun ping/1}].
 
--doc "How the visitor answers: forms with a name, or not at all while the flag is up.".
+-doc "Returns the answers of the visitor: forms with a name, or no answer while the flag is up.".
 -spec inputs(atomics:atomics_ref()) -> map().
 inputs(Declines) ->
     #{elicit => fun(_) ->
@@ -100,7 +100,7 @@ failing(#{client := Client, shelf := #{failing := {Tool, Arguments, Part}}}) ->
     {ok, #{~"isError" := true} = Result} = erlmcp_client:call_tool(Client, Tool, Arguments),
     contains(Part, iolist_to_binary(texts(Result))).
 
-%% Some SDKs say it by a refusal, and some by a result.
+%% Some SDKs answer with a refusal, and some with a result.
 no_tool(#{client := Client}) ->
     case erlmcp_client:call_tool(Client, ~"not_there", #{}) of
         {error, {rpc, #{code := Code, message := Message}}} when is_integer(Code) ->
@@ -131,7 +131,7 @@ progress(#{client := Client, shelf := #{progress := {Tool, Arguments, Steps}}}) 
                   end, Steps),
     {ok, #{~"content" := _}} = outcome(Reference).
 
-%% They come on the call's stream or, where there is one way for all, belong to no call.
+%% They come on the call's stream. On a shared connection they belong to no call.
 logs(#{client := Client, shelf := #{logs := {Tool, Expected}}} = V) ->
     {ok, Reference} = erlmcp_client:subscribe(Client, #{logs => true}),
     {ok, _} = erlmcp_client:async(Client, {call_tool, Tool, #{}}, #{log_level => info}),
@@ -151,7 +151,7 @@ cancel(#{client := Client, shelf := #{long := {Tool, Arguments}}} = V) ->
     {error, cancelled} = outcome(Reference),
     echoes(~"after the cancellation", V).
 
-%% Where the tool reports its progress, it has begun; elsewhere a call behind it has been answered.
+%% A tool that reports its progress has started. Otherwise a later call must have been answered.
 running(_, #{shelf := #{long := {~"slow_tool", _}}} = V) -> echoes(~"behind it", V);
 running(Reference, _) -> #{} = event(Reference, progress).
 
@@ -202,19 +202,19 @@ no_resource(#{client := Client}) ->
 
 updates(#{client := Client, shelf := #{updates := {Uri, {Tool, Arguments}}}} = V) ->
     {ok, Reference} = erlmcp_client:subscribe(Client, #{resources => [Uri]}),
-    subscribed = told(Reference),
+    subscribed = changed(Reference),
     _ = called(Tool, Arguments, V),
-    {resource_updated, Uri} = told(Reference),
+    {resource_updated, Uri} = changed(Reference),
     ok = erlmcp_client:unsubscribe(Client, Reference).
 
-%% Twice: the tool that a first call adds is taken away by the second.
+%% Called twice: the first call adds a tool, and the second removes it.
 changes(#{client := Client, shelf := #{changes := {Tool, Arguments}}} = V) ->
     {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
-    subscribed = told(Reference),
+    subscribed = changed(Reference),
     {ok, Before} = erlmcp_client:list_tools(Client),
     lists:foreach(fun(_) ->
                       _ = called(Tool, Arguments, V),
-                      tools_changed = told(Reference)
+                      tools_changed = changed(Reference)
                   end, [1, 2]),
     {ok, After} = erlmcp_client:list_tools(Client),
     true = length(Before) =:= length(After),
@@ -265,5 +265,5 @@ outcome(Reference) ->
 event(Reference, Kind) ->
     receive {erlmcp, Reference, {Kind, Params}} -> Params after ?SOON -> exit({no, Kind}) end.
 
-told(Reference) ->
+changed(Reference) ->
     receive {erlmcp, Reference, Event} -> Event after ?SOON -> exit(nothing_heard) end.

@@ -1,18 +1,18 @@
 -module(visit_shelf).
 -moduledoc """
-What there is to visit on a server, by its name: data for `m:visit_features`. A feature that has no
+The visible contents of each server, by its name: data for `m:visit_features`. A feature without an
 entry here is not checked.
 """.
 
 -export([of_server/1]).
 
--doc "The things of a server.".
+-doc "Returns the contents of a server.".
 -spec of_server(atom()) -> map().
 of_server(erlmcp) -> everything();
 of_server('server-everything') -> reference();
 of_server(_) -> catalogue().
 
-%% test/interop/catalogue.json, which the servers of the SDKs have in common.
+%% test/interop/catalogue.json, which all servers of SDKs share.
 catalogue() ->
     #{name => ~"catalogue",
       instructions => ~"The same few things",

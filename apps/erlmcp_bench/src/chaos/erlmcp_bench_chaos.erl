@@ -1,7 +1,7 @@
 -module(erlmcp_bench_chaos).
 -moduledoc """
-The faults that a server has to meet, really injected into a server in a process of its own, while a
-load goes on from outside and every one of its requests is accounted for.
+Injects the faults that a server has to meet into a server in a process of its own. A load runs from
+outside meanwhile, and every one of its requests is accounted for.
 
 ```erlang
 {ok, #{status := passed}} = erlmcp_bench_chaos:run_scenario(~"chaos_message_flood").
@@ -11,7 +11,7 @@ load goes on from outside and every one of its requests is accounted for.
 -export([run_scenario/1, run_scenario/2, run_all_scenarios/0, run_all_scenarios/1]).
 -export([scenarios/0]).
 
--doc "Every fault there is, in the order in which they are run.".
+-doc "Returns every fault, in the order in which they run.".
 -spec scenarios() -> [#{id := binary(), title := binary(), module := module(),
                         needs := [erlmcp_chaos_scenario:need()],
                         bounds := erlmcp_chaos_scenario:bounds()}].
@@ -27,13 +27,13 @@ modules() ->
      erlmcp_chaos_drill_crashes, erlmcp_chaos_drill_processes, erlmcp_chaos_drill_connections,
      erlmcp_chaos_drill_node, erlmcp_chaos_drill_latency].
 
--doc "Runs a fault, as long as it is described to last.".
+-doc "Runs the fault called `Id` for its full time.".
 -spec run_scenario(Id :: binary()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
 run_scenario(Id) ->
     run_scenario(Id, #{}).
 
--doc "The same with options: `short` for less of it.".
+-doc "Runs the fault called `Id` with options, such as `short` for a shorter run.".
 -spec run_scenario(Id :: binary(), erlmcp_chaos_run:options()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
 run_scenario(Id, Options) ->
@@ -42,12 +42,12 @@ run_scenario(Id, Options) ->
         [] -> {error, {unknown_scenario, Id}}
     end.
 
--doc "Runs all of them, one after the other.".
+-doc "Runs all faults, one after the other.".
 -spec run_all_scenarios() -> {ok, [erlmcp_chaos_run:outcome()]}.
 run_all_scenarios() ->
     run_all_scenarios(#{}).
 
--doc "The same with options.".
+-doc "Runs all faults with options, one after the other.".
 -spec run_all_scenarios(erlmcp_chaos_run:options()) -> {ok, [erlmcp_chaos_run:outcome()]}.
 run_all_scenarios(Options) ->
     {ok, [erlmcp_chaos_run:run(Module, Options) || #{module := Module} <- scenarios()]}.

@@ -1,8 +1,10 @@
 -module(erlmcp_chaos_accounting).
 -moduledoc """
-What became of requests, counted by whose they were: answered, refused with a code, reported
-failed, or wrong. Pure. A request is lost if nobody was told what became of it: it had no answer
-when its time was over, or the one before it had none where answers come in their order.
+Counts the outcomes of requests by their source: answered, refused with a code, failed, or wrong.
+Pure.
+
+A request is lost if its sender never learns its outcome. It had no answer when its time was over,
+or the request before it had none where answers come in order.
 """.
 
 -export([new/0, add/3, counts/2, sent/1, lost/1, code/1, to_map/1]).
@@ -10,7 +12,8 @@ when its time was over, or the one before it had none where answers come in thei
 -export_type([accounting/0, counts/0, outcome/0]).
 
 -doc """
-As an observer of `m:erlmcp_load` is told. What is refused has the `data` of the error beside.
+The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refusal carries the
+`data` of its error.
 """.
 -type outcome() ::
     answered | {refused, Code :: integer() | atom(), Details :: map()} | {failed, Reason :: term()}
@@ -21,14 +24,14 @@ As an observer of `m:erlmcp_load` is told. What is refused has the `data` of the
 }.
 -opaque accounting() :: #{erlmcp_chaos_scenario:source() => counts()}.
 
-%% Different things that are wrong, or reasons to fail, that are told apart.
+%% Different wrong answers, or reasons to fail, that are counted apart.
 -define(KINDS, 100).
 
--doc "Nothing yet.".
+-doc "Returns empty counts.".
 -spec new() -> accounting().
 new() -> #{}.
 
--doc "One more request.".
+-doc "Counts one more request.".
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
     Accounting#{Source => counted(Outcome, counts(Source, Accounting))}.
@@ -42,20 +45,24 @@ counted({failed, Reason}, #{failed := Reasons} = Counts) ->
 counted({wrong, What}, #{wrong := Kinds} = Counts) ->
     Counts#{wrong := more(What, Kinds)}.
 
-more(Key, Known) when not is_map_key(Key, Known), map_size(Known) >= ?KINDS -> more(other, Known);
-more(Key, Known) -> maps:update_with(Key, fun(Count) -> Count + 1 end, 1, Known).
+more(Key, Counted) when not is_map_key(Key, Counted), map_size(Counted) >= ?KINDS ->
+    more(other, Counted);
+more(Key, Counted) ->
+    maps:update_with(Key, fun(Count) -> Count + 1 end, 1, Counted).
 
--doc "Which row of the table of refusals it is: MCP's own codes have that in their `data`.".
+-doc """
+Returns the code of a refusal in the table of refusals. MCP's own codes have it in their `data`.
+""".
 -spec code({refused, integer() | atom(), map()}) -> integer() | atom().
 code({refused, _, #{~"refusal" := Number}}) when is_integer(Number) -> Number;
 code({refused, Code, _}) -> Code.
 
--doc "What became of the requests of one source.".
+-doc "Returns the outcomes of the requests of one source.".
 -spec counts(erlmcp_chaos_scenario:source(), accounting()) -> counts().
 counts(Source, Accounting) ->
     maps:get(Source, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}).
 
--doc "How many those are.".
+-doc "Returns how many requests were sent.".
 -spec sent(counts()) -> non_neg_integer().
 sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wrong}) ->
     sum([Answered | lists:append([maps:values(Kinds) || Kinds <- [Refused, Failed, Wrong]])]).
@@ -63,11 +70,11 @@ sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wron
 sum([]) -> 0;
 sum([Count | Counts]) when is_integer(Count) -> Count + sum(Counts).
 
--doc "How many of them nobody was told of.".
+-doc "Returns how many requests were lost: their senders never learned an outcome.".
 -spec lost(counts()) -> non_neg_integer().
 lost(#{failed := Failed}) ->
     sum(maps:values(maps:with([timeout, behind_timeout], Failed))).
 
--doc "All of it, by source.".
+-doc "Returns all counts, by source.".
 -spec to_map(accounting()) -> #{erlmcp_chaos_scenario:source() => counts()}.
 to_map(Accounting) -> Accounting.

@@ -1,5 +1,7 @@
 -module(erlmcp_chaos_context).
--moduledoc "What a scenario does while it runs: it marks, tells what it saw, and waits.".
+-moduledoc """
+Functions that a scenario calls while it runs: they mark its steps, record what it saw, and wait.
+""".
 
 -export([inject/1, heal/1, observer/2, outcome/4, outcome/5, noticed/2, fact/3]).
 -export([await/3, await_detected/1, await_recovered/1, call/4, until/1]).
@@ -9,65 +11,65 @@
 
 -type context() :: erlmcp_chaos_scenario:context().
 
-%% How much longer is waited for something than it may take: late is late, and not lost.
+%% A wait may take this many times the bound: a late reply is late, and not lost.
 -define(PATIENCE, 20).
 -define(LEAST_MS, 20_000).
-%% Milliseconds between two looks at what nobody tells.
+%% Milliseconds between two looks at a state that sends no message.
 -define(LOOK_MS, 5).
 
--doc "Call it right before the harm is done.".
+-doc "Marks the beginning of the fault. Call it right before the harm is done.".
 -spec inject(context()) -> AtUs :: integer().
 inject(#{journal := Journal, tell := Tell}) ->
-    %% First: the time that it takes is not the fault's.
+    %% This comes first: its time does not belong to the fault.
     _ = Tell(inject),
     erlmcp_chaos_journal:mark(Journal, inject).
 
--doc "Call it right after the harm has ended.".
+-doc "Marks the end of the fault. Call it right after the harm has ended.".
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
     At = erlmcp_chaos_journal:mark(Journal, heal),
     _ = Tell(heal),
     At.
 
--doc "A process for the `observer` of a further load.".
+-doc "Returns a process for the `observer` of a further load.".
 -spec observer(context(), erlmcp_chaos_scenario:source()) -> pid().
 observer(#{journal := Journal}, Source) ->
     erlmcp_chaos_journal:tap(Journal, Source).
 
--doc "A request that was sent then came to this, now.".
+-doc "Records the outcome of a request, which was sent at `SentUs` and ended now.".
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer()) -> ok.
 outcome(Context, Source, Outcome, SentUs) ->
     outcome(Context, Source, Outcome, SentUs, now_us()).
 
--doc "The same, with the time at which it did.".
+-doc "Records the outcome of a request, which was sent at `SentUs` and ended at `DoneUs`.".
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, SentUs, DoneUs).
 
--doc "The fault was noticed now, by something of this name.".
+-doc "Records that the fault was noticed now, by an event called `Name`.".
 -spec noticed(context(), atom()) -> ok.
 noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
 
--doc "A figure of this fault, whose name ends with its unit.".
+-doc "Records a figure of this fault. Its name ends with its unit.".
 -spec fact(context(), atom(), number()) -> ok.
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
--doc "Waits for something to be there, so many milliseconds at most.".
+-doc "Waits until `Awaited` has happened, at most `Milliseconds`.".
 -spec await(context(), erlmcp_chaos_journal:awaited(), Milliseconds :: non_neg_integer()) ->
     ok | timeout.
 await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
--doc "Waits until the fault was noticed: much longer than that may take.".
+-doc "Waits until the fault was noticed, for much longer than its bound.".
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound)).
 
--doc "Waits for the first good reply after the fault: much longer than that may take.".
+-doc "Waits for the first good reply after the fault, for much longer than its bound.".
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
     await(Context, recovered, patience(Bound)).
@@ -79,7 +81,7 @@ patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Looks until something is so, for as long as for what may take its time.".
+-doc "Polls until `Is` returns `true`, for as long as the longest wait.".
 -spec until(fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
@@ -95,14 +97,14 @@ until(Is, End) ->
             end
     end.
 
--doc "What `setup/1` left.".
+-doc "Returns what `setup/1` left for the scenario.".
 -spec private(context()) -> term().
 private(#{private := Private}) -> Private.
 
--doc "Whether less of it is to do.".
+-doc "Returns `true` if a shorter run is enough.".
 -spec is_short(context()) -> boolean().
 is_short(#{options := #{short := Short}}) -> Short.
 
--doc "The time as it is written down.".
+-doc "Returns the time as the journal records it.".
 -spec now_us() -> integer().
 now_us() -> erlang:monotonic_time(microsecond).

@@ -1,12 +1,12 @@
 -module(erlmcp_chaos_journal).
 -moduledoc """
-What happened while a fault was there, as it happened: the process that is told of every request,
-of the server's events, and of the marks between which the fault was there. Times are those of
+Records what happens during a fault. The process receives the outcome of every request, the server's
+events, and the marks of the fault's beginning and end. Times are those of
 `erlang:monotonic_time/1`, in microseconds.
 
-Detection is the first event or refusal with the code of the fault, after its injection; of a fault
-without a code any event, refusal or failure. Recovery is the first reply, after the end of the
-fault, that took no longer than replies had taken before it.
+Detection is the first event or refusal with the fault's code after its injection. For a fault
+without a code it is any event, refusal or failure. Recovery is the first reply after the end of the
+fault that took no longer than replies took before it.
 """.
 
 -behaviour(gen_server).
@@ -19,13 +19,16 @@ fault, that took no longer than replies had taken before it.
 
 -type awaited() :: detected | recovered | {answered, More :: pos_integer()}.
 -type signal() :: {event, atom()} | {refused, integer()} | {failed, term()}.
--doc "A fault from its injection on: what is not there has not happened, or was not asked for.".
+-doc """
+A fault from its injection on. A missing key means that the event has not happened, or was not
+awaited.
+""".
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),
     probed => true,
-    %% by whom a good reply was had, and when
+    %% the first good reply of each source
     good => #{erlmcp_chaos_scenario:source() => integer()},
-    %% the last request that was not
+    %% the last request that was not good
     disturbed => integer()
 }.
 -type report() :: #{
@@ -37,7 +40,7 @@ fault, that took no longer than replies had taken before it.
     facts := #{atom() => number()}
 }.
 
-%% Latencies before the fault that are kept.
+%% The number of latencies before the fault that are kept.
 -define(KEPT, 20_000).
 
 -record(state, {
@@ -47,78 +50,78 @@ fault, that took no longer than replies had taken before it.
     latencies = [] :: [non_neg_integer()],
     kept = 0 :: non_neg_integer(),
     slowest = 0 :: non_neg_integer(),
-    %% the newest first
+    %% newest first
     rounds = [] :: [round()],
     events = #{} :: #{atom() => pos_integer()},
-    %% what was amiss when nothing should have been
+    %% errors before any fault was injected
     before = #{} :: #{signal() => []},
     facts = #{} :: #{atom() => number()},
     waiting = [] :: [{reference(), gen_server:from(), awaited()}]
 }).
 
--doc "A journal of a fault with this code; linked to the caller.".
+-doc "Starts a journal of a fault with this code, linked to the caller.".
 -spec start_link(Code :: integer() | none) -> {ok, pid()}.
 start_link(Code) ->
     {ok, _} = gen_server:start_link(?MODULE, Code, []).
 
--doc "Ends it.".
+-doc "Stops the journal.".
 -spec stop(pid()) -> ok.
 stop(Journal) ->
     gen_server:stop(Journal).
 
--doc "A process for the `observer` of `m:erlmcp_load`, whose requests are of this source.".
+-doc "Returns a process for the `observer` of `m:erlmcp_load`. It records outcomes under `Source`.".
 -spec tap(pid(), erlmcp_chaos_scenario:source()) -> pid().
 tap(Journal, Source) ->
-    spawn_link(fun() -> tapped(Journal, Source, monitor(process, Journal)) end).
+    spawn_link(fun() -> forward_outcomes(Journal, Source, monitor(process, Journal)) end).
 
-tapped(Journal, Source, Monitor) ->
+forward_outcomes(Journal, Source, Monitor) ->
     receive
         {erlmcp_load, Outcome, DueUs, DoneUs} ->
             ok = outcome(Journal, Source, Outcome, DueUs, DoneUs),
-            tapped(Journal, Source, Monitor);
+            forward_outcomes(Journal, Source, Monitor);
         {'DOWN', Monitor, process, Journal, _} ->
             ok
     end.
 
--doc "A request that was due then and came to this.".
+-doc "Records the outcome of a request that was due at `DueUs`.".
 -spec outcome(pid(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               DueUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
     gen_server:cast(Journal, {outcome, Source, Outcome, DueUs, DoneUs}).
 
--doc "An event of the server's.".
+-doc "Records an event of the server.".
 -spec event(pid(), Event :: map(), AtUs :: integer()) -> ok.
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
--doc "From now on it is counted how long replies take without a fault.".
+-doc "Starts to measure how long replies take without a fault.".
 -spec steady(pid()) -> ok.
 steady(Journal) ->
     gen_server:call(Journal, steady).
 
--doc "The fault begins, or has ended, when this is called. Gives the time that was written down.".
+-doc "Marks that the fault begins or has ended now. Returns the recorded time.".
 -spec mark(pid(), inject | heal) -> integer().
 mark(Journal, Mark) ->
     At = erlang:monotonic_time(microsecond),
     ok = mark(Journal, Mark, At),
     At.
 
--doc "The same of a time that is known.".
+-doc "Marks that the fault began or ended at `AtUs`.".
 -spec mark(pid(), inject | heal, AtUs :: integer()) -> ok.
 mark(Journal, Mark, At) ->
     gen_server:call(Journal, {mark, Mark, At}).
 
--doc "A figure of the fault's own, for its result.".
+-doc "Records a figure of the fault for its result.".
 -spec fact(pid(), atom(), number()) -> ok.
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
--doc "Waits for something to be there, of the newest round, so many milliseconds at most.".
+-doc "Waits until `Awaited` has happened in the newest round, at most `Milliseconds`.".
 -spec await(pid(), awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->
     gen_server:call(Journal, {await, Awaited, Milliseconds}, infinity).
 
--doc "All that is known.".
+-doc "Returns everything that was recorded.".
 -spec report(pid()) -> report().
 report(Journal) ->
     gen_server:call(Journal, report, infinity).
@@ -139,7 +142,7 @@ handle_call({await, {answered, More}, Milliseconds}, From, State) ->
 handle_call({await, Awaited, Milliseconds}, From, State) ->
     wait(Awaited, Milliseconds, From, State);
 handle_call(report, _, State) ->
-    {reply, reported(State), State}.
+    {reply, report_of(State), State}.
 
 wait(Awaited, Milliseconds, From, #state{waiting = Waiting} = State) ->
     case is_there(Awaited, State) of
@@ -156,10 +159,10 @@ answered(#state{accounting = Accounting}) ->
 is_there({answered, Count}, State) -> answered(State) >= Count;
 is_there(detected, #state{rounds = [Round | _]}) -> is_map_key(detected, Round);
 is_there(recovered, #state{rounds = [#{healed := _, good := Good} = Round | _]}) ->
-    lists:all(fun(Source) -> is_map_key(Source, Good) end, asked(Round));
+    lists:all(fun(Source) -> is_map_key(Source, Good) end, sources_of(Round));
 is_there(_, _) -> false.
 
-asked(Round) ->
+sources_of(Round) ->
     [load | [probe || is_map_key(probed, Round)]].
 
 -doc false.
@@ -167,10 +170,10 @@ handle_cast({outcome, Source, Outcome, DueUs, DoneUs}, State) ->
     #state{accounting = Accounting} = State,
     Counted = State#state{
         accounting = erlmcp_chaos_accounting:add(Source, Outcome, Accounting)},
-    {noreply, told(happened(Source, Outcome, DueUs, DoneUs, probed(Source, Counted)))};
+    {noreply, answer_waiting(happened(Source, Outcome, DueUs, DoneUs, probed(Source, Counted)))};
 handle_cast({event, #{event := Name} = Event, AtUs}, #state{events = Events} = State) ->
     Counted = State#state{events = maps:update_with(Name, fun(N) -> N + 1 end, 1, Events)},
-    {noreply, told(signal({event, Name}, code_of(Event), AtUs, Counted))};
+    {noreply, answer_waiting(signal({event, Name}, code_of(Event), AtUs, Counted))};
 handle_cast({fact, Name, Value}, #state{facts = Facts} = State) ->
     {noreply, State#state{facts = Facts#{Name => Value}}}.
 
@@ -180,7 +183,7 @@ probed(probe, #state{rounds = [Round | Rounds]} = State) ->
 probed(_, State) ->
     State.
 
-%% Events are told under names; these are the refusals that they are.
+%% Events have names. These are the codes of the refusals that they stand for.
 code_of(#{event := slow_consumer}) -> 1055;
 code_of(#{event := memory_full}) -> 1089;
 code_of(#{event := processors_busy}) -> 1078;
@@ -236,27 +239,28 @@ signal(Signal, Code, AtUs, #state{code = Expected, rounds = [Round | Rounds]} = 
 signal(_, _, _, State) ->
     State.
 
-told(#state{waiting = Waiting} = State) ->
-    {There, Left} = lists:partition(fun({_, _, Awaited}) -> is_there(Awaited, State) end, Waiting),
+answer_waiting(#state{waiting = Waiting} = State) ->
+    {There, Remaining} = lists:partition(
+        fun({_, _, Awaited}) -> is_there(Awaited, State) end, Waiting),
     ok = lists:foreach(fun({Timer, From, _}) ->
                            _ = erlang:cancel_timer(Timer),
                            gen_server:reply(From, ok)
                        end, There),
-    State#state{waiting = Left}.
+    State#state{waiting = Remaining}.
 
 -doc false.
 handle_info({timeout, Timer, waiting}, #state{waiting = Waiting} = State) ->
     case lists:keytake(Timer, 1, Waiting) of
-        {value, {_, From, _}, Left} ->
+        {value, {_, From, _}, Remaining} ->
             gen_server:reply(From, timeout),
-            {noreply, State#state{waiting = Left}};
+            {noreply, State#state{waiting = Remaining}};
         false ->
             {noreply, State}
     end;
 handle_info(_, State) ->
     {noreply, State}.
 
-reported(#state{accounting = Accounting, rounds = Rounds, events = Events, before = Before,
+report_of(#state{accounting = Accounting, rounds = Rounds, events = Events, before = Before,
                 facts = Facts, latencies = Latencies, kept = Kept}) ->
     #{accounting => Accounting, rounds => lists:reverse(Rounds), events => Events,
       before => maps:keys(Before), facts => Facts,

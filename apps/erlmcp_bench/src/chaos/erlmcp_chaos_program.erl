@@ -1,5 +1,5 @@
 -module(erlmcp_chaos_program).
--moduledoc "Runs a program of the machine to its end: `ip`, `mount`.".
+-moduledoc "Runs a program of the machine to its end, such as `ip` or `mount`.".
 
 -export([run/2, reason/1]).
 
@@ -7,13 +7,13 @@
 
 -type reason() ::
     {no_program, Name :: string()}
-    | {failed, Name :: string(), Status :: integer() | timeout, Said :: binary()}.
+    | {failed, Name :: string(), Status :: integer() | timeout, Output :: binary()}.
 
 -define(RUN_MS, 10_000).
-%% Bytes of what it says.
--define(SAID, 1_000_000).
+%% Bytes of its output.
+-define(OUTPUT_BYTES, 1_000_000).
 
--doc "Runs a program that stands on the path, for ten seconds at most; what it said.".
+-doc "Runs a program that is found on the path, for at most ten seconds. Returns its output.".
 -spec run(Name :: string(), [string()]) -> {ok, binary()} | {error, reason()}.
 run(Name, Words) ->
     case os:find_executable(Name) of
@@ -22,25 +22,25 @@ run(Name, Words) ->
         Program ->
             Port = open_port({spawn_executable, Program},
                              [{args, Words}, binary, exit_status, stderr_to_stdout]),
-            said(Port, Name, ~"", erlang:monotonic_time(millisecond) + ?RUN_MS)
+            output(Port, Name, ~"", erlang:monotonic_time(millisecond) + ?RUN_MS)
     end.
 
-said(Port, Name, Said, Deadline) ->
+output(Port, Name, Output, Deadline) ->
     receive
-        {Port, {data, Bytes}} when byte_size(Said) < ?SAID ->
-            said(Port, Name, <<Said/binary, Bytes/binary>>, Deadline);
+        {Port, {data, Bytes}} when byte_size(Output) < ?OUTPUT_BYTES ->
+            output(Port, Name, <<Output/binary, Bytes/binary>>, Deadline);
         {Port, {data, _}} ->
-            said(Port, Name, Said, Deadline);
+            output(Port, Name, Output, Deadline);
         {Port, {exit_status, 0}} ->
-            {ok, Said};
+            {ok, Output};
         {Port, {exit_status, Status}} ->
-            {error, {failed, Name, Status, Said}}
+            {error, {failed, Name, Status, Output}}
     after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
         true = port_close(Port),
-        {error, {failed, Name, timeout, Said}}
+        {error, {failed, Name, timeout, Output}}
     end.
 
--doc "A reason why something of the machine is not to be had, as a sentence.".
+-doc "Returns a sentence that says why something of the machine is not available.".
 -spec reason(reason() | erlmcp_chaos_keeper:reason() | term()) -> binary().
 reason(Reason) ->
     <<Text/binary>> = unicode:characters_to_binary(sentence(Reason)),
@@ -48,9 +48,9 @@ reason(Reason) ->
 
 sentence({no_program, Name}) ->
     ["there is no program ", Name];
-sentence({failed, Name, Status, Said}) ->
-    io_lib:format("~ts ended with ~p: ~ts", [Name, Status, string:trim(Said)]);
-sentence({keeper, _, Said}) when Said =/= ~"" ->
-    string:trim(Said);
+sentence({failed, Name, Status, Output}) ->
+    io_lib:format("~ts ended with ~p: ~ts", [Name, Status, string:trim(Output)]);
+sentence({keeper, _, Output}) when Output =/= ~"" ->
+    string:trim(Output);
 sentence(Other) ->
     io_lib:format("~tp", [Other]).

@@ -1,10 +1,10 @@
 -module(erlmcp_chaos_result).
--moduledoc "What came of a fault, as a result for `m:erlmcp_bench_result`.".
+-moduledoc "Turns the outcome of a fault into a result of `m:erlmcp_bench_result`.".
 
 -export([write/2]).
 
-%% The result of a fault that was run: one that was not, has none. Recovery and detection are those
-%% of the worst round; `resolution_ms` is how finely the load sees a recovery.
+%% The result of a fault; a fault that did not run has none. Recovery and detection are those of the
+%% worst round. `resolution_ms` says how finely the load sees a recovery.
 -spec new(erlmcp_chaos_run:outcome()) -> erlmcp_bench_result:result() | none.
 new(#{status := not_run}) ->
     none;
@@ -23,7 +23,7 @@ new(#{accounting := Accounting} = Outcome) ->
           command_line => unicode:characters_to_binary(["erlmcp chaos ", Scenario,
                                                         [" --short" || Short]])},
         maps:merge(times(Figures), earlier(Earlier))));
-%% It did not come as far as a fault.
+%% It failed before the fault.
 new(#{status := failed}) ->
     none.
 
@@ -56,7 +56,7 @@ text(Word) when is_atom(Word) -> atom_to_binary(Word);
 text(Number) when is_integer(Number) -> integer_to_binary(Number);
 text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
--doc "Writes the results of those that were run into a folder; gives their files.".
+-doc "Writes the results of the faults that ran into a folder. Returns their files.".
 -spec write([erlmcp_chaos_run:outcome()], Folder :: file:filename()) ->
     {ok, [file:filename()]} | {error, erlmcp_bench_result:reason()}.
 write(Outcomes, Folder) ->

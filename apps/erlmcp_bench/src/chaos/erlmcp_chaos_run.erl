@@ -1,17 +1,17 @@
 -module(erlmcp_chaos_run).
 -moduledoc """
-Runs one scenario: what it needs, its setup, the server under test in a process of its own, the load
-from outside, the fault, the verdict, and its teardown, which comes whatever happened, also when the
-caller ends.
+Runs one scenario. It checks what the scenario needs, sets it up, and starts the server under test
+in a process of its own and the load from outside. Then it injects the fault and judges the outcome.
+The teardown always runs, also when the caller ends.
 """.
 
--export([run/2]).
+-export([run/2, missing/1]).
 
 -export_type([outcome/0, progress/0, options/0]).
 
 -doc """
-What came of it. `violations` is all that was not as promised; there is none where it has passed.
-What is `not_run` says why.
+The outcome of a scenario. `violations` lists every broken promise; a scenario that passed has none.
+`reason` says why a scenario did not run.
 """.
 -type outcome() :: #{
     scenario := binary(), title := binary(), status := passed | failed | not_run,
@@ -25,25 +25,24 @@ What is `not_run` says why.
 -type progress() :: {Scenario :: binary(), started | steady | inject | heal | ended,
                      ElapsedMs :: non_neg_integer()}.
 -doc """
-`short` (false) is less of each fault. `preload` (true) loads all code before: without it a run
-begins earlier, and its times say nothing. `on_progress` is called in the process that runs the
-scenario.
+`short` (false) shortens each fault. `preload` (true) loads all code first: without it a run begins
+earlier, and its times mean nothing. `on_progress` is called in the process that runs the scenario.
 """.
 -type options() :: #{
     short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
     atom() => term()
 }.
 
-%% Milliseconds that the load has to become usual, that it goes on without a fault, and after it;
-%% what is short has the second of them. And milliseconds of a whole scenario.
+%% Milliseconds of warm-up, of load without a fault, and of load after it. A short run uses the
+%% second value of each. The last value is the limit of a whole scenario, in milliseconds.
 -define(WARM_MS, {500, 200}).
 -define(STEADY_MS, {2_000, 400}).
 -define(AFTER_MS, {500, 200}).
 -define(ALL_MS, 300_000).
-%% Replies that say what is usual, at least.
+%% The fewest replies that show the usual latency.
 -define(STEADY_REPLIES, 50).
 -define(WAIT_MS, 30_000).
-%% Requests in a second beside the fault.
+%% Requests a second during the fault.
 -define(RATE, 200).
 
 -doc "Runs a scenario to its end.".
@@ -52,7 +51,7 @@ run(Module, Given) ->
     Options = maps:merge(#{short => false, preload => true}, Given),
     Caller = self(),
     {Keeper, Monitor} = spawn_monitor(fun() ->
-        Caller ! {self(), kept(Module, Options, Caller)}
+        Caller ! {self(), run_for(Module, Options, Caller)}
     end),
     receive
         {Keeper, Outcome} ->
@@ -62,9 +61,9 @@ run(Module, Given) ->
             failed(Module, Options, [{scenario, Reason}])
     end.
 
-%% The process that outlives the caller and the fault.
-kept(Module, Options, Caller) ->
-    case erlmcp_chaos_needs:missing(Module:needs()) of
+%% This process outlives the caller and the fault.
+run_for(Module, Options, Caller) ->
+    case missing(Module:needs()) of
         [] ->
             Monitor = monitor(process, Caller),
             case setup(Module, Options) of
@@ -73,6 +72,26 @@ kept(Module, Options, Caller) ->
             end;
         Missing ->
             not_run(Module, iolist_to_binary(lists:join(", ", Missing)))
+    end.
+
+-doc "Returns a sentence for each thing of `Needs` that the machine lacks.".
+-spec missing(Needs :: [erlmcp_chaos_scenario:need()]) -> [binary()].
+missing(Needs) ->
+    lists:append([missing_one(Need) || Need <- Needs]).
+
+missing_one(root) ->
+    [~"it needs the rights of root" || not is_root()];
+missing_one({program, Name}) ->
+    [<<"it needs the program ", (list_to_binary(Name))/binary>>
+     || os:find_executable(Name) =:= false].
+
+%% The effective user is the second of the four.
+is_root() ->
+    case file:read_file("/proc/self/status") of
+        {ok, Status} ->
+            re:run(Status, ~"^Uid:\\s+\\d+\\s+0\\s", [multiline, {capture, none}]) =:= match;
+        {error, _} ->
+            false
     end.
 
 setup(Module, Options) ->
@@ -85,19 +104,19 @@ setup(Module, Options) ->
 set_up(Module, Setup, Options, Caller) ->
     Keeper = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        Keeper ! {self(), faulted(Module, Setup, Options)}
+        Keeper ! {self(), inject_fault(Module, Setup, Options)}
     end),
     Outcome = receive
         {Pid, Came} ->
-            %% Its node ends with it.
+            %% The node ends with that process.
             receive {'DOWN', Monitor, process, Pid, _} -> Came end;
         {'DOWN', Monitor, process, Pid, Reason} ->
             failed(Module, Options, [{scenario, Reason}]);
         {'DOWN', Caller, process, _, _} ->
-            killed(Pid, Monitor),
+            kill_and_wait(Pid, Monitor),
             failed(Module, Options, [{scenario, nobody_waits}])
     after ?ALL_MS ->
-        killed(Pid, Monitor),
+        kill_and_wait(Pid, Monitor),
         failed(Module, Options, [{scenario, {longer_than_ms, ?ALL_MS}}])
     end,
     case erlang:function_exported(Module, teardown, 1) of
@@ -106,7 +125,7 @@ set_up(Module, Setup, Options, Caller) ->
     end,
     Outcome.
 
-killed(Pid, Monitor) ->
+kill_and_wait(Pid, Monitor) ->
     exit(Pid, kill),
     receive {'DOWN', Monitor, process, Pid, _} -> ok end.
 
@@ -119,45 +138,45 @@ not_run(Module, Reason) ->
 failed(Module, #{short := Short}, Violations) ->
     (base(Module))#{status => failed, violations => Violations, short => Short}.
 
-%% The fault. The server's node, the load and the journal are linked to this process.
-faulted(Module, Setup, #{short := Short} = Options) ->
+%% The server's node, the load and the journal are linked to the process that injects the fault.
+inject_fault(Module, Setup, #{short := Short} = Options) ->
     false = process_flag(trap_exit, true),
     Began = erlang:monotonic_time(millisecond),
     #{code := Code} = Bounds = Module:bounds(),
-    Tell = tell(Module:id(), Began, Options),
+    Tell = progress_fun(Module:id(), Began, Options),
     _ = Tell(started),
     {ok, Journal} = erlmcp_chaos_journal:start_link(Code),
     {ok, Target} = erlmcp_bench_target:start(target(Setup)),
     ok = erlmcp_bench_target:call(Target, erlmcp_chaos_relay, start, []),
-    ok = loaded(Target, Options),
+    ok = preload(Target, Options),
     _ = spawn_link(fun() -> follow(Target, Journal, 0) end),
     Before = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []),
-    Load = started(plan(Setup, Target, Journal)),
+    Load = start_load(plan(Setup, Target, Journal)),
     Steady = steady(Load, Journal, Short),
     _ = Tell(steady),
     Context = #{target => Target, options => Options, private => maps:get(private, Setup, none),
                 journal => Journal, bounds => Bounds, tell => Tell},
     case scenario(Steady, Module, Context) of
         {not_run, Reason} ->
-            _ = stopped(Load),
+            _ = stop_load(Load),
             not_run(Module, Reason);
         Complaints ->
             _ = is_healed(Journal) andalso Load =/= none
                 andalso erlmcp_chaos_context:await_recovered(Context),
-            ok = pause(?AFTER_MS, Short),
-            Sent = sent(stopped(Load)),
-            FellOver = fell_over(Before, Target, Setup, Journal),
+            ok = hold(?AFTER_MS, Short),
+            Sent = sent(stop_load(Load)),
+            FellOver = unexpected_restarts(Before, Target, Setup, Journal),
             Report = erlmcp_chaos_journal:report(Journal),
             Facts = #{sent => Sent, complaints => Complaints, fell_over => FellOver,
                       interval_us => interval(Load)},
             ok = erlmcp_bench_target:stop(Target),
             _ = Tell(ended),
-            Judged = judged(Module, Report, Bounds, Facts),
+            Judged = judge(Module, Report, Bounds, Facts),
             DurationMs = erlang:monotonic_time(millisecond) - Began,
             Judged#{short => Short, duration_ms => max(1, DurationMs)}
     end.
 
-judged(Module, #{accounting := Accounting} = Report, Bounds, #{interval_us := Interval} = Facts) ->
+judge(Module, #{accounting := Accounting} = Report, Bounds, #{interval_us := Interval} = Facts) ->
     Violations = erlmcp_chaos_verdict:violations(Report, Bounds, Facts),
     Status = case Violations of
         [] -> passed;
@@ -168,12 +187,12 @@ judged(Module, #{accounting := Accounting} = Report, Bounds, #{interval_us := In
                                accounting => erlmcp_chaos_accounting:to_map(Accounting)},
                maps:with([earlier, events, facts], Report)).
 
-tell(Id, Began, #{on_progress := Fun}) ->
+progress_fun(Id, Began, #{on_progress := Fun}) ->
     fun(What) -> Fun({Id, What, erlang:monotonic_time(millisecond) - Began}) end;
-tell(_, _, _) ->
+progress_fun(_, _, _) ->
     fun(_) -> ok end.
 
-%% Beside a load that was not served before, a fault says nothing.
+%% A fault shows nothing if the load was not served before it.
 scenario(timeout, _, _) ->
     [load_was_not_served];
 scenario(ok, Module, Context) ->
@@ -195,10 +214,10 @@ target(Setup) ->
                on_event => fun erlmcp_chaos_relay:event/1},
     Given#{server => maps:merge(Server, maps:get(server, Setup, #{}))}.
 
-%% Times are not to be those of loading code, here or there.
-loaded(_, #{preload := false}) ->
+%% Times must not include the loading of code, in either node.
+preload(_, #{preload := false}) ->
     ok;
-loaded(Target, #{preload := true}) ->
+preload(Target, #{preload := true}) ->
     ok = erlmcp_chaos_inside:load_all(),
     erlmcp_bench_target:call(Target, erlmcp_chaos_inside, load_all, []).
 
@@ -214,7 +233,7 @@ follow(Target, Journal, After) ->
         exit:_ -> ok
     end.
 
-fell_over(#{supervisor := Supervisor}, Target, Setup, Journal) ->
+unexpected_restarts(#{supervisor := Supervisor}, Target, Setup, Journal) ->
     #{events := Events} = erlmcp_chaos_journal:report(Journal),
     Restarts = maps:get(restarts, Setup, none),
     try erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []) of
@@ -232,24 +251,24 @@ fell_over(#{supervisor := Supervisor}, Target, Setup, Journal) ->
 plan(Setup, Target, Journal) ->
     case maps:get(load, Setup, #{}) of
         none -> none;
-        Say when is_function(Say, 1) -> planned(Say(Target), Target, Journal);
-        Given -> planned(Given, Target, Journal)
+        Say when is_function(Say, 1) -> plan_for(Say(Target), Target, Journal);
+        Given -> plan_for(Given, Target, Journal)
     end.
 
-planned(Given, Target, Journal) ->
+plan_for(Given, Target, Journal) ->
     maps:merge(#{target => {http, erlmcp_bench_target:url(Target)}, connections => 4,
                  payload_bytes => 64, loop => {open, ?RATE, even}, warmup_ms => 0,
                  duration_ms => ?ALL_MS, timeout_ms => 10_000,
                  observer => erlmcp_chaos_journal:tap(Journal, load)}, Given).
 
-started(none) ->
+start_load(none) ->
     none;
-started(Plan) ->
+start_load(Plan) ->
     {ok, Load} = erlmcp_load:start(Plan),
     {Load, Plan}.
 
-stopped(none) -> none;
-stopped({Load, _}) -> erlmcp_load:stop(Load).
+stop_load(none) -> none;
+stop_load({Load, _}) -> erlmcp_load:stop(Load).
 
 sent(none) -> none;
 sent(#{sent := Sent}) -> Sent.
@@ -262,14 +281,14 @@ steady(none, Journal, _) ->
 steady(_, Journal, Short) ->
     maybe
         ok ?= erlmcp_chaos_journal:await(Journal, {answered, 1}, ?WAIT_MS),
-        ok = pause(?WARM_MS, Short),
+        ok = hold(?WARM_MS, Short),
         ok = erlmcp_chaos_journal:steady(Journal),
-        ok = pause(?STEADY_MS, Short),
+        ok = hold(?STEADY_MS, Short),
         erlmcp_chaos_journal:await(Journal, {answered, ?STEADY_REPLIES}, ?WAIT_MS)
     end.
 
-pause({Whole, _}, false) -> receive after Whole -> ok end;
-pause({_, Less}, true) -> receive after Less -> ok end.
+hold({Whole, _}, false) -> receive after Whole -> ok end;
+hold({_, Less}, true) -> receive after Less -> ok end.
 
 is_healed(Journal) ->
     #{rounds := Rounds} = erlmcp_chaos_journal:report(Journal),

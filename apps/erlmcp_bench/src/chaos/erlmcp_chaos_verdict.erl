@@ -1,22 +1,23 @@
 -module(erlmcp_chaos_verdict).
 -moduledoc """
-Whether a server met a fault as it was promised: the right code, noticed and recovered in time,
-nothing lost, nothing else fell over. Pure. What was not is a list of terms, all of them; where it
-is empty, the fault has passed.
+Judges whether a server met a fault as promised. The server used the right code, and noticed the
+fault and recovered in time. It lost nothing, and nothing else failed. Pure.
+
+Every broken promise is a term in a list. An empty list means that the server has passed.
 """.
 
 -export([figures/2, violations/3, is_of_time/1]).
 
 -export_type([figures/0, violation/0, facts/0]).
 
-%% Requests of the load of which one has to be answered in time: a single one is slow now and then,
+%% Requests of the load, one of which must be answered in time: a single request is sometimes slow
 %% without any fault.
 -define(LOOKS, 3).
 
 -doc """
-Of several rounds the worst. `settled_us` is until the last request that was not good, which may
-come after the first good one; `resolution_us` how finely the load sees a recovery: three of its
-requests, and an answer.
+The figures of the worst round. `settled_us` lasts until the last request that was not good, which
+may come after the first good one. `resolution_us` says how finely the load sees a recovery: the
+time of three of its requests and an answer.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
@@ -34,8 +35,8 @@ requests, and an answer.
     | {fell_over, term()}
     | {scenario, term()}.
 -doc """
-What is known beside the journal: what the generator says that it sent, what fell over, what the
-scenario complained of, and how far apart the load's requests are.
+Facts that are not in the journal: the generator's count of sent requests, unexpected restarts, the
+scenario's complaints, and the interval between the load's requests.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, fell_over := [term()], complaints := [term()],
@@ -43,7 +44,7 @@ scenario complained of, and how far apart the load's requests are.
 }.
 
 -doc """
-The times of the worst round; the load has a request in each interval of so many microseconds.
+Returns the times of the worst round. The load sends one request every `IntervalUs` microseconds.
 """.
 -spec figures(erlmcp_chaos_journal:report(), IntervalUs :: pos_integer()) -> figures().
 figures(#{rounds := Rounds, earlier := Earlier}, Interval) ->
@@ -66,7 +67,7 @@ times(#{injected := Injected} = Round) ->
                is_map_key(probe, Good) orelse not is_map_key(probed, Round)]
         ++ [{settled_us, maps:get(disturbed, Round, Healed) - Healed} || Healed =/= none]).
 
--doc "All that was not as promised.".
+-doc "Returns every broken promise.".
 -spec violations(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) ->
     [violation()].
 violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts) ->
@@ -85,7 +86,7 @@ times(#{rounds := []}, _, _) ->
     [{never, injected}];
 times(Report, Bounds, #{interval_us := Interval}) ->
     #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
-    %% What answers at once is seen to do so with the load's next requests.
+    %% A server that answers at once shows it with the load's next requests.
     #{resolution_us := Resolution} = Figures = figures(Report, Interval),
     noticed(Code, DetectMs, Figures)
         ++ case Figures of
@@ -100,7 +101,7 @@ noticed(_, Bound, #{detection_us := Us}) -> [{late, detection, Us, Bound}];
 noticed(none, _, #{}) -> [{never, detected}];
 noticed(Code, _, #{}) -> [{code, Code, never_seen}].
 
-%% Who cannot be reached is told by the end of his patience alone.
+%% An unreachable server shows only as a timeout.
 lost(Source, #{wrong := Wrong} = Counts, #{load := Promised}) ->
     [{lost, Source, Lost} || Promised =/= unreachable,
                              Lost <- [erlmcp_chaos_accounting:lost(Counts)], Lost > 0]
@@ -123,7 +124,7 @@ unaccounted(Counts, #{sent := Sent}) ->
     [{unaccounted, Missing} || Missing <- [Sent - erlmcp_chaos_accounting:sent(Counts)],
                                Missing =/= 0].
 
--doc "Whether a violation is of a time alone: a machine that is busy with other things has those.".
+-doc "Returns `true` if the violation is only a late time, which a busy machine can also cause.".
 -spec is_of_time(violation()) -> boolean().
 is_of_time({late, _, _, _}) -> true;
 is_of_time(_) -> false.

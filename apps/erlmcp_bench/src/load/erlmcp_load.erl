@@ -1,13 +1,14 @@
 -module(erlmcp_load).
 -moduledoc """
-Load for any MCP server: so many connections that ask as fast as they are answered (a closed loop),
-or so many requests a second, whatever becomes of those before (an open loop). Each reply is read
-and checked, and each request is accounted for. Nothing is left out at the tail, and in an open loop
-a latency begins when its request was due, so that a server that stalls cannot hide it (no
+Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
+loop, requests are sent at a rate, regardless of earlier requests.
+
+Each reply is decoded and checked, and each request is accounted for. No slow reply is left out. In
+an open loop a latency begins when its request was due, so a server that stalls cannot hide it (no
 coordinated omission).
 
-What there is to say of a load is `t:plan/0`, what comes of it is `t:report/0`. For figures of a
-server let the generator run in a node of its own, as `erlmcp load` does.
+`t:plan/0` describes a load, and `t:report/0` its outcome. To measure a server, run the generator in
+a node of its own, as `erlmcp load` does.
 """.
 
 -export([run/1, start/1, await/1, stop/1, set_rate/2, peek/1]).
@@ -28,9 +29,9 @@ Runs a load from its beginning to its end. The calling process is the load's own
 
 ## Errors
 
-* `{bad_option, Name}` if the plan says something that cannot be
-* `{host, Reason}` if the target's name leads nowhere
-* `{open, Reason}` if no connection could be opened, with why the last one could not
+* `{bad_option, Name}` if an option of the plan is invalid
+* `{host, Reason}` if the target's host name cannot be resolved
+* `{open, Reason}` if no connection could be opened, with the reason of the last attempt
 """.
 -spec run(plan()) -> {ok, report()} | {error, reason()}.
 run(Plan) ->
@@ -39,7 +40,7 @@ run(Plan) ->
         {ok, await(Load)}
     end.
 
--doc "Starts a load: its connections are open when this returns. Errors are those of `run/1`.".
+-doc "Starts a load and returns when its connections are open. Errors are those of `run/1`.".
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->
     maybe
@@ -47,12 +48,12 @@ start(Plan) ->
         erlmcp_load_run:start(Settings)
     end.
 
--doc "Waits for its end. A load is asked for its report once.".
+-doc "Waits for the end of a load. A load gives its report only once.".
 -spec await(load()) -> report().
 await(Load) ->
     erlmcp_load_run:await(Load).
 
--doc "Ends it: nothing more is sent, and what was sent is waited for.".
+-doc "Stops sending, waits for outstanding replies, and returns the report.".
 -spec stop(load()) -> report().
 stop(Load) ->
     erlmcp_load_run:stop(Load).
@@ -62,7 +63,7 @@ stop(Load) ->
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
 
--doc "What it has counted until now.".
+-doc "Returns the current counters.".
 -spec peek(load()) -> erlmcp_load_sample:mark().
 peek(Load) ->
     erlmcp_load_run:peek(Load).

@@ -1,11 +1,10 @@
 -module(erlmcp_load_connection).
 -moduledoc """
-One connection of a load: what is sent on it, what comes, and which requests have no end yet. It has
-no process of its own: `m:erlmcp_load_group` has many, and opens it, so that its socket is that
-process'.
+A connection of a load: what it sends and receives, and which requests have not ended. It has no
+process of its own: `m:erlmcp_load_group` owns many connections and their sockets.
 
-What became of a request goes into the account that comes with it. A connection that is lost says
-so with `is_open/1`, and all its requests have an end then.
+The outcome of a request goes into the tally that each function takes. `is_open/1` tells whether the
+connection was lost. All its requests have an outcome then.
 """.
 
 -export([new/1, open/2, give/2, take/1, closed/2, ended/3]).
@@ -19,7 +18,7 @@ so with `is_open/1`, and all its requests have an end then.
     socket = closed :: closed | erlmcp_load_socket:socket(),
     state = none :: erlmcp_load_wire:state(),
     sessions = {[], {}} :: erlmcp_load_session:sessions(),
-    %% The socket has room for large replies.
+    %% Whether the socket has a large buffer.
     wide = false :: boolean(),
     %% The peer takes no more requests on this socket.
     closing = false :: boolean(),
@@ -32,12 +31,15 @@ so with `is_open/1`, and all its requests have an end then.
 -type settings() :: erlmcp_load_plan:settings().
 -type tally() :: erlmcp_load_tally:tally().
 
--doc "A connection to there, that is to be opened.".
+-doc "Returns a connection to `Endpoint` that is not open yet.".
 -spec new(erlmcp_load_socket:endpoint()) -> connection().
 new(Endpoint) ->
     #connection{endpoint = Endpoint}.
 
--doc "Opens it, for the first time or anew. The calling process waits, and has the socket then.".
+-doc """
+Opens a connection, for the first time or again. The calling process waits, and then owns the
+socket.
+""".
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
     case erlmcp_load_session:connect(Endpoint, Settings, Tag) of
@@ -51,24 +53,26 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
                              state = State, tag = Next}}
     end.
 
--doc "Gives an open one to a process that is to take it, and gives what came for it until then.".
+-doc """
+Gives an open connection to the process `To`, and returns the messages that came for it before.
+""".
 -spec give(pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->
     erlmcp_load_socket:give(To, Socket).
 
--doc "Takes one that was given: what comes for it is a message to this process from now on.".
+-doc "Takes a connection that was given: its messages come to this process from now on.".
 -spec take(connection()) -> [Message :: term()].
 take(#connection{socket = Socket}) ->
     erlmcp_load_socket:take(Socket).
 
--doc "Closes a connection on which nothing is in flight, to be opened again.".
+-doc "Closes a connection that has no requests in flight, to open it again later.".
 -spec closed(settings(), connection()) -> connection().
 closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     ok = erlmcp_load_socket:close(Socket),
     ok = erlmcp_load_counts:add(Counts, connections, -1),
     Connection#connection{socket = closed}.
 
--doc "Ends it and its sessions, for which there is time until then.".
+-doc "Closes a connection and its sessions, until `DeadlineMs` at the latest.".
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
                                       tag = Tag, closing = Closing}) ->
@@ -76,27 +80,27 @@ ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, stat
          || not Closing],
     erlmcp_load_socket:close(Socket).
 
--doc "What its messages have in them, see `erlmcp_load_socket:key/1`.".
+-doc "Returns the key of the connection's messages, see `erlmcp_load_socket:key/1`.".
 -spec key(connection()) -> erlmcp_load_socket:key().
 key(#connection{socket = Socket}) ->
     erlmcp_load_socket:key(Socket).
 
--doc "The number of the program that it is, or `none`.".
+-doc "Returns the process number of a connection to a program, or `none`.".
 -spec os_pid(connection()) -> pos_integer() | none.
 os_pid(#connection{socket = Socket}) ->
     erlmcp_load_socket:os_pid(Socket).
 
--doc "Whether it is open.".
+-doc "Returns `true` if the connection is open.".
 -spec is_open(connection()) -> boolean().
 is_open(#connection{socket = Socket}) ->
     Socket =/= closed.
 
--doc "Whether the peer takes no more requests on it.".
+-doc "Returns `true` if the peer takes no more requests on this connection.".
 -spec is_leaving(connection()) -> boolean().
 is_leaving(#connection{closing = Closing}) ->
     Closing.
 
--doc "How many more requests may be sent, where so many may be in flight.".
+-doc "Returns how many more requests may be sent if `Window` may be in flight.".
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
   when Socket =/= closed, is_integer(Window) ->
@@ -104,14 +108,14 @@ room(Window, #connection{socket = Socket, closing = false, pending = Pending})
 room(_, _) ->
     0.
 
--doc "How many requests have no end yet.".
+-doc "Returns how many requests have not ended.".
 -spec in_flight(connection()) -> non_neg_integer().
 in_flight(#connection{pending = Pending}) ->
     erlmcp_load_pending:count(Pending).
 
 %% Sending.
 
--doc "The bytes of a request that was due then.".
+-doc "Returns the bytes of a request that was due at `Due`.".
 -spec request(Due :: integer(), Now :: integer(), settings(), connection(), tally()) ->
     {iodata(), connection()}.
 request(Due, Now, Settings, Connection, Tally) ->
@@ -124,7 +128,7 @@ request(Due, Now, Settings, Connection, Tally) ->
     Added = erlmcp_load_pending:add(Tag, Kind, Due, Now + Timeout, Pending),
     {Bytes, Connection#connection{pending = Added, tag = Tag + 1, state = Next}}.
 
--doc "Writes these bytes.".
+-doc "Writes `Out`.".
 -spec flush(iodata(), settings(), connection(), tally()) -> {connection(), tally()}.
 flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connection, Tally) ->
     case iolist_size(Out) of
@@ -140,7 +144,7 @@ flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connec
 
 %% Receiving.
 
--doc "A message of its socket came: what is to be sent for it, and what became of requests.".
+-doc "Handles a message of the connection's socket. Returns the bytes to send in reply.".
 -spec heard(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
     {ToSend :: iodata(), connection(), tally()}.
 heard(Message, Now, Settings, #connection{socket = Socket} = Connection, Tally) ->
@@ -171,29 +175,29 @@ received(Bytes, Now, #{wire := Wire, counts := Counts} = Settings, Connection, T
     ok = erlmcp_load_counts:add(Counts, bytes_in, byte_size(Bytes)),
     case Wire:received(Bytes, State) of
         {ok, Events, ToSend, Next} ->
-            {Read, Told} = happened(Events, Now, Counts, Connection#connection{state = Next},
-                                    Tally),
-            {ToSend, Read, Told};
+            {Read, Counted} = happened(Events, Now, Counts,
+                                       Connection#connection{state = Next}, Tally),
+            {ToSend, Read, Counted};
         {error, Reason} ->
             nothing_to_send(unreadable(Reason, Now, Settings, Connection, Tally))
     end.
 
-%% Whose reply that was, only the order tells.
+%% Only the order of replies tells which request this one belongs to.
 unreadable(unasked_reply, _, #{counts := Counts} = Settings, Connection, Tally) ->
     dropped(closed, Settings, stray(Counts, Connection), Tally);
 unreadable(Reason, Now, #{ordered := true} = Settings, Connection, Tally) ->
     Oldest = erlmcp_load_pending:oldest(Connection#connection.pending),
-    {Rest, Told} = concluded(Oldest, {wrong, Reason}, Now, Connection, Tally),
-    dropped(closed, Settings, Rest, Told);
+    {Rest, Counted} = concluded(Oldest, {wrong, Reason}, Now, Connection, Tally),
+    dropped(closed, Settings, Rest, Counted);
 unreadable(Reason, _, Settings, Connection, Tally) ->
     dropped(Reason, Settings, Connection, Tally).
 
 happened([], _, _, Connection, Tally) ->
     {Connection, Tally};
 happened([{reply, Tag, Status, Body} | Events], Now, Counts, Connection, Tally) ->
-    {Asked, Others} = erlmcp_load_pending:take(Tag, Connection#connection.pending),
+    {Found, Others} = erlmcp_load_pending:take(Tag, Connection#connection.pending),
     Taken = Connection#connection{pending = Others},
-    case Asked of
+    case Found of
         {Kind, Due} ->
             {Verdict, Judged} = erlmcp_load_tally:judged(Kind, Tag, Status, Body, Tally),
             happened(Events, Now, Counts, Taken,
@@ -206,8 +210,8 @@ happened([{reply, Tag, Status, Body} | Events], Now, Counts, Connection, Tally) 
             happened(Events, Now, Counts, Taken, Tally)
     end;
 happened([{failed, Tag, Reason} | Events], Now, Counts, Connection, Tally) ->
-    {Rest, Told} = concluded(Tag, {failed, Reason}, Now, Connection, Tally),
-    happened(Events, Now, Counts, Rest, Told);
+    {Rest, Counted} = concluded(Tag, {failed, Reason}, Now, Connection, Tally),
+    happened(Events, Now, Counts, Rest, Counted);
 happened([{stray, _} | Events], Now, Counts, Connection, Tally) ->
     happened(Events, Now, Counts, stray(Counts, Connection), Tally);
 happened([{message, _} | Events], Now, Counts, Connection, Tally) ->
@@ -231,16 +235,16 @@ stray(Counts, #connection{pending = Pending} = Connection) ->
     ok = erlmcp_load_counts:add(Counts, strays, 1),
     Connection#connection{pending = erlmcp_load_pending:stray(Pending)}.
 
-%% Losing it.
+%% Losing the connection.
 
 lost(Reason, #{wire := Wire, counts := Counts} = Settings, Connection, Tally) ->
     ok = erlmcp_load_counts:add(Counts, lost, 1),
-    %% A reply may have ended with it.
-    {Rest, Told} = happened(Wire:ended(Connection#connection.state), now_us(), Counts, Connection,
-                            Tally),
-    dropped(Reason, Settings, Rest, Told).
+    %% The end of the stream may complete a reply.
+    Events = Wire:ended(Connection#connection.state),
+    {Rest, Counted} = happened(Events, now_us(), Counts, Connection, Tally),
+    dropped(Reason, Settings, Rest, Counted).
 
-%% Without the socket, no request that waits is answered.
+%% Without the socket, no waiting request is answered.
 dropped(Reason, Settings, Connection, Tally) ->
     #connection{pending = Pending} = Closed = closed(Settings, Connection),
     Now = now_us(),
@@ -250,9 +254,9 @@ dropped(Reason, Settings, Connection, Tally) ->
                      erlmcp_load_tally:concluded({failed, Reason}, Due, Now, Sum)
                  end, Tally, Dues)}.
 
-%% Requests whose time is over.
+%% Requests that time out.
 
--doc "Gives up the requests whose time is over. Gives when the next one's will be.".
+-doc "Gives up the requests that timed out. Returns the next deadline.".
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.
 expired(Now, #{ordered := Ordered} = Settings, #connection{pending = Pending} = Connection,
@@ -261,21 +265,21 @@ expired(Now, #{ordered := Ordered} = Settings, #connection{pending = Pending} = 
         {[], Next} ->
             {Next, Connection, Tally};
         {[Tag | _], _} when Ordered ->
-            {Rest, Told} = concluded(Tag, {failed, timeout}, Now, Connection, Tally),
-            {Dropped, All} = dropped(behind_timeout, Settings, Rest, Told),
+            {Rest, Counted} = concluded(Tag, {failed, timeout}, Now, Connection, Tally),
+            {Dropped, All} = dropped(behind_timeout, Settings, Rest, Counted),
             {none, Dropped, All};
         {[Tag | _], _} ->
-            {Rest, Told} = abandoned(Tag, Now, Settings, Connection, Tally),
-            expired(Now, Settings, Rest, Told)
+            {Rest, Counted} = abandoned(Tag, Now, Settings, Connection, Tally),
+            expired(Now, Settings, Rest, Counted)
     end.
 
 abandoned(Tag, Now, #{wire := Wire} = Settings, Connection, Tally) ->
     #connection{pending = Pending, state = State} = Connection,
     {Outcome, Others} = erlmcp_load_pending:give_up(Tag, Pending),
     {Bytes, Next} = Wire:abandoned(Tag, State),
-    {Rest, Told} = concluded(Tag, Outcome, Now,
+    {Rest, Counted} = concluded(Tag, Outcome, Now,
                              Connection#connection{pending = Others, state = Next}, Tally),
-    flush(Bytes, Settings, Rest, Told).
+    flush(Bytes, Settings, Rest, Counted).
 
 now_us() ->
     erlang:monotonic_time(microsecond).

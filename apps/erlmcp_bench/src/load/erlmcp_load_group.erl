@@ -1,17 +1,19 @@
 -module(erlmcp_load_group).
 -moduledoc """
-The process of some of a load's connections: sends requests on them when they are due, and gives
-them what comes. Thousands of connections cost less in few processes than each in its own: it finds
-more than one message each time that it runs.
+A process that owns some of a load's connections: it sends requests on them when they are due, and
+hands them their messages. Few processes with many connections cost less than a process for each: a
+group finds more than one message each time that it runs.
 
-In a closed loop a request is due when another one has ended. In an open loop that is what
-`m:erlmcp_load_schedule` says, and its latency begins there, whether a connection was free then or
-not: it goes to the one that was sent on least lately of those that are.
+In a closed loop a request is due when another one has ended. In an open loop
+`m:erlmcp_load_schedule` says when it is due, and its latency begins there, even if no connection
+was free. The request goes to the free connection that has waited longest.
 
-Opening a connection waits for the peer. So `m:erlmcp_load_opener` opens them, and one that is lost
-is opened anew by a process that has no other: by this one, or one that the load starts for it.
-Sending waits for nobody, until a peer has a mebibyte that it does not read: then the others of its
-group wait with it.
+Opening a connection waits for the peer. So several processes open them at first, each some of them
+one after the other, and give them to the group. A lost connection is opened again by a process that
+has no other connection: this one, or one that the load starts for it.
+
+Sending waits for no peer until a mebibyte of unread bytes is queued for it. Then the other
+connections of its group wait too.
 """.
 
 -export([start_link/2, reopen/2, warm/2, go/4, renew/1, finish/1]).
@@ -22,72 +24,93 @@ group wait with it.
     settings :: erlmcp_load_plan:settings(),
     tally :: erlmcp_load_tally:tally(),
     turns :: erlmcp_load_turns:turns(),
-    %% Those that are not open.
+    %% Connections that are not open.
     closed = [] :: [closed()],
-    %% Whether it has one alone.
+    %% Whether the group has a single connection.
     alone :: boolean(),
-    patience = none :: none | reference(),
-    %% What was taken from the schedule and is not sent yet.
+    timeout = none :: none | reference(),
+    %% The due time that was taken from the schedule and is not sent yet.
     claim = none :: none | integer(),
     alarm = none :: none | reference(),
     phase = waiting :: waiting | running | finishing,
     start = 0 :: integer(),
-    %% What it is to do when it is told, where its warm-up is another load.
+    %% The settings after the warm-up, if the warm-up uses others.
     later = none :: none | settings(),
-    %% It is told later where it is not known.
+    %% `infinity` until the end of the load is known.
     until = 0 :: integer() | infinity
 }).
 
 -type settings() :: erlmcp_load_plan:settings().
 
 -doc """
-A connection that is not open, and for how many milliseconds it was not tried last; `now` is one
-that is opened at once.
+A connection that is not open, with the milliseconds of its last pause. `now` means that it is
+opened at once.
 """.
 -opaque closed() :: {erlmcp_load_connection:connection(), none | now | pos_integer()}.
 
 -export_type([closed/0]).
 
-%% Milliseconds before a connection is opened again, at first and at most, and for all goodbyes.
+%% Milliseconds before a connection is opened again: the first pause, the longest, and the time to
+%% end all sessions.
 -define(FIRST_PAUSE, 10).
 -define(LONGEST_PAUSE, 1000).
 -define(GOODBYE_MS, 1000).
+%% Words of the initial heap for each connection, for the heap and for received binaries, and the
+%% maximum of either. The data about thousands of connections survives most collections. A large
+%% heap is collected by a separate thread, which must first get a processor; meanwhile the group
+%% stands still. A large initial heap reduces hundreds of collections a second to a few.
+-define(WORDS, 600).
+-define(MOST_WORDS, 8_000_000).
+%% How many connections of a group are opened at once.
+-define(AT_ONCE, 64).
 
 -doc """
-Starts a group of connections to there. After the first attempt at each it tells its
-starter `{Pid, {opened, OsPid}}`, with the number of the program that it has started, or `none`; or
-`{Pid, {open_failed, Reason}}`. Later it says `{Pid, {closed, Closed}}` of one that another group is
-to open, and at its end `{Pid, {finished, Totals}}`.
+Starts a group of connections to `Endpoints`.
+
+After the first attempt at each connection the group reports to its starter. It sends `{Pid,
+{opened, OsPid}}`, with the number of a started program or `none`, or `{Pid, {open_failed,
+Reason}}`. Later it sends `{Pid, {closed, Closed}}` for a connection that another group must open,
+and at its end `{Pid, {finished, Totals}}`.
 """.
 -spec start_link(settings(), [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
     New = [erlmcp_load_connection:new(Endpoint) || Endpoint <- Endpoints],
-    erlmcp_load_heap:start_link(?MODULE, init, [self(), Settings, open, New], length(New)).
+    Words = min(?MOST_WORDS, length(New) * ?WORDS),
+    case spawn_opt(?MODULE, init, [self(), Settings, open, New],
+                   [link, {min_heap_size, Words}, {min_bin_vheap_size, Words}]) of
+        %% Only a spawn with a monitor returns a tuple.
+        Pid when is_pid(Pid) -> Pid
+    end.
 
--doc "Starts a group of one that another has lost. It does not tell that it has opened it.".
+-doc "Starts a group for a connection that another group has lost. It does not report the opening.".
 -spec reopen(settings(), closed()) -> pid().
 reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
--doc "Begins then with callers, as many as the settings say, that find out what is carried.".
+-doc """
+Starts the warm-up at `Begin`: as many callers as the settings say measure the server's capacity.
+""".
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->
     Pid ! {?MODULE, warm, Begin},
     ok.
 
--doc "Begins then; what is due between the other times is measured, and nothing is due later.".
+-doc """
+Starts the load at `Begin`. Requests that are due between `From` and `Until` are measured, and none
+is due later.
+""".
 -spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.
 go(Pid, Begin, From, Until) ->
     Pid ! {?MODULE, go, Begin, From, Until},
     ok.
 
--doc "Takes another request in place of one that is not due yet.".
+-doc "Replaces a due time that has not come yet by a new one.".
 -spec renew(pid()) -> ok.
 renew(Pid) ->
     Pid ! {?MODULE, renew},
     ok.
 
--doc "Sends nothing more, and ends when every request has an end.".
+-doc "Stops sending, and ends when every request has ended.".
 -spec finish(pid()) -> ok.
 finish(Pid) ->
     Pid ! {?MODULE, finish},
@@ -97,19 +120,36 @@ finish(Pid) ->
 init(Run, Settings, reopen, [Closed]) ->
     loop(again(Closed, new(Run, Settings, true)));
 init(Run, Settings, open, [Alone]) ->
-    %% Other loads of this node may have more to do than it can: they would keep this one from its
-    %% beginning.
+    %% Other loads of this node may be busy, and would delay the opening of this one.
     _ = process_flag(priority, high),
-    Opened = erlmcp_load_opener:opened(Alone, Settings, self()),
+    Opened = opened(Alone, Settings, self()),
     _ = process_flag(priority, normal),
     loop(taken(Opened, new(Run, Settings, true)));
 init(Run, Settings, open, New) ->
-    ok = erlmcp_load_opener:start(Settings, New),
+    ok = open_all((length(New) + ?AT_ONCE - 1) div ?AT_ONCE, New, Settings, self()),
     loop(new(Run, Settings, false)).
 
 new(Run, #{window := Window} = Settings, Alone) ->
     #group{run = Run, settings = Settings, alone = Alone, tally = erlmcp_load_tally:new(Settings),
            turns = erlmcp_load_turns:new(Window, all)}.
+
+%% Opens connections for the group in several processes, which report each of them.
+open_all(_, [], _, _) ->
+    ok;
+open_all(Each, New, Settings, Group) ->
+    {Own, Others} = lists:split(min(Each, length(New)), New),
+    %% Other loads of this node may be busy, and would delay the opening of this one.
+    _ = spawn_opt(fun() ->
+        lists:foreach(fun(One) -> Group ! {?MODULE, opener, opened(One, Settings, Group)} end, Own)
+    end, [link, {priority, high}]),
+    open_all(Each, Others, Settings, Group).
+
+%% An open connection with the messages that came for it, or one that failed to open, and why.
+opened(New, Settings, Group) ->
+    case erlmcp_load_connection:open(Settings, New) of
+        {ok, Connection} -> {opened, Connection, erlmcp_load_connection:give(Group, Connection)};
+        {error, Reason} -> {open_failed, New, Reason}
+    end.
 
 taken({opened, Connection, Came}, #group{run = Run} = Group) ->
     Key = erlmcp_load_connection:key(Connection),
@@ -121,7 +161,7 @@ taken({open_failed, New, Reason}, #group{run = Run} = Group) ->
     without({New, none}, Group).
 
 added(Connection, #group{turns = Turns} = Group) ->
-    %% A server may take no request on it any more.
+    %% The server may already be closing the connection.
     kept(erlmcp_load_connection:key(Connection), Connection,
          Group#group{turns = erlmcp_load_turns:added(Connection, Turns)}).
 
@@ -137,11 +177,11 @@ next(Group) ->
     receive
         {timeout, Alarm, due} when Alarm =:= Group#group.alarm ->
             loop(sending(Group#group{alarm = none}));
-        {timeout, Patience, patience} when Patience =:= Group#group.patience ->
-            loop(sending(swept(Group#group{patience = none})));
+        {timeout, Timer, expired} when Timer =:= Group#group.timeout ->
+            loop(sending(swept(Group#group{timeout = none})));
         {timeout, _, reopen} ->
             loop(sending(reopened(Group)));
-        {erlmcp_load_opener, Opened} ->
+        {?MODULE, opener, Opened} ->
             loop(taken(Opened, Group));
         {?MODULE, warm, Begin} ->
             loop(sending(warming(Begin, Group)));
@@ -158,7 +198,7 @@ next(Group) ->
 begun(Begin, From, Until, #group{later = none, tally = Tally} = Group) ->
     running(Begin, Until, Group#group{tally = erlmcp_load_tally:begins(From, Tally)});
 begun(Begin, From, Until, #group{later = #{window := Window} = Settings, turns = Turns} = Group) ->
-    %% What a caller asks is never measured, whenever this comes.
+    %% A request of the warm-up is never measured, even if this message comes late.
     begun(Begin, max(From, now_us() + 1), Until,
           Group#group{settings = Settings, later = none,
                       turns = erlmcp_load_turns:limited(Window, all, Turns)}).
@@ -169,10 +209,10 @@ warming(Begin, #group{settings = #{callers := Callers} = Settings, turns = Turns
 
 running(Begin, Until, #group{turns = Turns, alone = Alone, closed = Closed} = Group) ->
     Running = Group#group{phase = running, start = Begin, until = Until},
-    Known = maps:fold(fun kept/3, Running, erlmcp_load_turns:all(Turns)),
+    Kept = maps:fold(fun kept/3, Running, erlmcp_load_turns:all(Turns)),
     case Alone of
-        true -> Known;
-        false -> lists:foldl(fun handed_over/2, Known#group{closed = []}, Closed)
+        true -> Kept;
+        false -> lists:foldl(fun handed_over/2, Kept#group{closed = []}, Closed)
     end.
 
 renewed(#group{claim = Claim, alarm = Alarm} = Group) when Alarm =/= none ->
@@ -196,53 +236,53 @@ ended(#group{run = Run, settings = Settings, turns = Turns, tally = Tally}) ->
          || _ := Connection <- erlmcp_load_turns:all(Turns)],
     Run ! {self(), {finished, erlmcp_load_tally:totals(Tally)}}.
 
-%% What comes.
+%% Messages of sockets.
 
 heard(Message, Key, #group{turns = Turns, settings = Settings, tally = Tally} = Group) ->
     case erlmcp_load_turns:find(Key, Turns) of
         none ->
-            %% Of one that was closed.
+            %% The message of a connection that was closed.
             Group;
         Connection ->
-            {Out, Heard, Told} =
+            {Out, Heard, Counted} =
                 erlmcp_load_connection:heard(Message, now_us(), Settings, Connection, Tally),
-            answered(Out, Key, Heard, Group#group{tally = Told})
+            answered(Out, Key, Heard, Group#group{tally = Counted})
     end.
 
-%% In a closed loop an answer is followed by a request, callers have another connection for it.
+%% In a closed loop an answer is followed by a request. Callers of a warm-up use another connection.
 answered(Out, Key, Connection, #group{settings = #{loop := closed}, later = none} = Group) ->
     #group{phase = Phase, start = Start, until = Until} = Group,
     Now = now_us(),
     case Phase =:= running andalso Now >= Start andalso Now < Until
         andalso room(Connection, Group) > 0 of
         true -> filled(Now, Key, Connection, Out, Group);
-        %% It may be one that was opened again meanwhile.
+        %% The connection may have been opened again meanwhile.
         false -> sending(flushed(Out, Key, Connection, Group))
     end;
 answered(Out, Key, Connection, Group) ->
     sending(flushed(Out, Key, Connection, Group)).
 
-%% Connections whose requests have no time any more.
+%% Gives up the requests that timed out, on all connections.
 swept(#group{turns = Turns} = Group) ->
     Now = now_us(),
-    {Next, Swept} = maps:fold(
+    {Next, AllSwept} = maps:fold(
         fun(Key, Connection, {Soonest, #group{settings = Settings, tally = Tally} = Sum}) ->
-            {Deadline, Left, Told} =
+            {Deadline, Swept, Counted} =
                 erlmcp_load_connection:expired(Now, Settings, Connection, Tally),
             %% `none` is more than any number.
-            {min(Deadline, Soonest), kept(Key, Left, Sum#group{tally = Told})}
+            {min(Deadline, Soonest), kept(Key, Swept, Sum#group{tally = Counted})}
         end, {none, Group}, erlmcp_load_turns:busy(Turns)),
     case Next of
-        none -> Swept;
-        _ -> patient(Next, Swept)
+        none -> AllSwept;
+        _ -> start_timeout(Next, AllSwept)
     end.
 
-patient(Deadline, #group{patience = none} = Group) ->
-    Group#group{patience = erlmcp_load_schedule:start_timer(Deadline, patience)};
-patient(_, Group) ->
+start_timeout(Deadline, #group{timeout = none} = Group) ->
+    Group#group{timeout = erlmcp_load_schedule:start_timer(Deadline, expired)};
+start_timeout(_, Group) ->
     Group.
 
-%% A connection as it is now.
+%% Stores the current state of a connection.
 kept(Key, Connection, #group{turns = Turns} = Group) ->
     case is_over(Connection, Group) of
         true -> over(Connection, Group#group{turns = erlmcp_load_turns:removed(Key, Turns)});
@@ -265,7 +305,7 @@ over(Connection, #group{settings = Settings} = Group) ->
 
 without(Closed, #group{alone = true} = Group) ->
     again(Closed, Group);
-%% The last one of a group keeps nobody waiting.
+%% The last connection of a group makes no other one wait.
 without(Closed, #group{phase = running, turns = Turns} = Group) ->
     case erlmcp_load_turns:is_empty(Turns) of
         true -> again(Closed, Group#group{alone = true});
@@ -287,7 +327,7 @@ again({Connection, Pause}, Group) ->
         none -> ?FIRST_PAUSE;
         _ -> min(2 * Pause, ?LONGEST_PAUSE)
     end,
-    %% Not all at once, when all were lost at once.
+    %% The pause is random, so that lost connections do not all reconnect at once.
     _ = erlang:start_timer(Next div 2 + rand:uniform(Next), self(), reopen),
     Group#group{closed = [{Connection, Next}]}.
 
@@ -302,7 +342,7 @@ reopened(Connection, Pause, #group{settings = Settings} = Group) ->
         {error, _} -> again({Connection, Pause}, Group)
     end.
 
-%% Sending what is due, as long as there is a connection that is free.
+%% Sends due requests while a connection is free.
 
 sending(#group{phase = running, settings = #{loop := Loop}} = Group) ->
     due(Loop, now_us(), Group);
@@ -332,7 +372,7 @@ due({open, Schedule}, Now, #group{claim = Due, settings = Settings, tally = Tall
         _ when Due =:= none ->
             due({open, Schedule}, Now, claimed(Schedule, Group));
         _ when Now - Due > Timeout ->
-            %% Who asked would have given up.
+            %% A client would have given up by now.
             ok = erlmcp_load_tally:unsent(Due, Tally),
             sending(Group#group{claim = none});
         {Key, Connection, Taken} ->
@@ -342,50 +382,50 @@ due({open, Schedule}, Now, #group{claim = Due, settings = Settings, tally = Tall
 claimed(Schedule, Group) ->
     Group#group{claim = erlmcp_load_schedule:next(Schedule)}.
 
-%% The connection whose turn it is.
+%% Takes the free connection that has waited longest.
 free(#group{turns = Turns} = Group) ->
     case erlmcp_load_turns:next(Turns) of
         none -> none;
-        {Key, Connection, Left} -> {Key, Connection, Group#group{turns = Left}}
+        {Key, Connection, Others} -> {Key, Connection, Group#group{turns = Others}}
     end.
 
 filled(Now, Key, Connection, Out, #group{settings = Settings, tally = Tally} = Group) ->
     case room(Connection, Group) > 0 of
         true ->
-            {Bytes, Asked} = erlmcp_load_connection:request(Now, Now, Settings, Connection, Tally),
-            filled(Now, Key, Asked, [Out | Bytes], Group);
+            {Bytes, Next} = erlmcp_load_connection:request(Now, Now, Settings, Connection, Tally),
+            filled(Now, Key, Next, [Out | Bytes], Group);
         false ->
             written(Now, Out, Key, Connection, Group)
     end.
 
-%% What else is due goes with it where no other connection waits for its turn.
+%% Further due requests go into the same write if no other connection waits for its turn.
 sent(Schedule, Now, Key, Connection, Out, Group) ->
     #group{claim = Due, settings = Settings, tally = Tally} = Group,
-    {Bytes, Asked} = erlmcp_load_connection:request(Due, Now, Settings, Connection, Tally),
+    {Bytes, Next} = erlmcp_load_connection:request(Due, Now, Settings, Connection, Tally),
     More = [Out | Bytes],
-    Left = Group#group{claim = none},
-    case room(Asked, Group) > 0 andalso erlmcp_load_turns:is_alone(Group#group.turns) of
+    Unclaimed = Group#group{claim = none},
+    case room(Next, Group) > 0 andalso erlmcp_load_turns:is_alone(Group#group.turns) of
         true ->
-            Claimed = claimed(Schedule, Left),
+            Claimed = claimed(Schedule, Unclaimed),
             case is_due(Now, Claimed) of
-                true -> sent(Schedule, Now, Key, Asked, More, Claimed);
-                false -> written(Now, More, Key, Asked, Claimed)
+                true -> sent(Schedule, Now, Key, Next, More, Claimed);
+                false -> written(Now, More, Key, Next, Claimed)
             end;
         false ->
-            written(Now, More, Key, Asked, Left)
+            written(Now, More, Key, Next, Unclaimed)
     end.
 
 is_due(Now, #group{claim = Due, until = Until, settings = #{timeout_us := Timeout}}) ->
     Due =< Now andalso Due < Until andalso Now - Due =< Timeout.
 
 written(Now, Out, Key, Connection, #group{settings = #{timeout_us := Timeout}} = Group) ->
-    patient(Now + Timeout, flushed(Out, Key, Connection, Group)).
+    start_timeout(Now + Timeout, flushed(Out, Key, Connection, Group)).
 
 flushed(Out, Key, Connection, #group{settings = Settings, tally = Tally} = Group) ->
     case Out =/= [] andalso erlmcp_load_connection:is_open(Connection) of
         true ->
-            {Sent, Told} = erlmcp_load_connection:flush(Out, Settings, Connection, Tally),
-            kept(Key, Sent, Group#group{tally = Told});
+            {Sent, Counted} = erlmcp_load_connection:flush(Out, Settings, Connection, Tally),
+            kept(Key, Sent, Group#group{tally = Counted});
         false ->
             kept(Key, Connection, Group)
     end.

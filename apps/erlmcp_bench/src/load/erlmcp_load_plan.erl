@@ -1,30 +1,39 @@
 -module(erlmcp_load_plan).
--moduledoc "What a load is to be: its plan, checked, with all that was not said.".
+-moduledoc "Checks the plan of a load and fills in its defaults.".
 
 -export([settings/1, kind/1]).
 
 -export_type([plan/0, settings/0]).
 
 -doc """
-`protocol` (http1) is what an endpoint is spoken to with, without a word before where that is HTTP/2
-in the clear; `tls` has options of `ssl`, such as `cacertfile`, for `https` URLs, where else the
-system's roots are trusted. `connections` (1) are opened before it begins. `loop` ({closed, 1}):
-`{closed, Window}` keeps so many requests in flight on each; `{open, Rate, poisson | even}` sends so
-many a second over all connections, when they are due; `hold` sends none. Where instead of how many
-it says `{percent, Percent}`, that is of what the connections carry: in the warm-up 256 callers ask
-on all of them in turn, each when it is answered, and in its second half the answers are counted.
-Its first half is longer, but not ten times as long, where not all of them were used. `requests` are
-drawn by their weights; without them the tool `echo` is called with `payload_bytes` (64). `era` is
-`stateless`, or the session of a revision, and then `sessions_per_connection` (1; more on HTTP
-alone). `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1,
-else 32). `duration_ms` (10,000) is measured, after `warmup_ms` (0). `timeout_ms` (10,000) is how
-long a request waits for its reply, and how late it may be sent. `headers` are of every HTTP
-request; `{id}` in a value is the request's id. `sources` are addresses to connect from, in turn;
-without them there are as many of 127.0.0.0/8 as a target there needs. `environment` is what a
-program's differs in from this node's, as a port's `env`; without it only `ERLMCP_TOKEN` is taken
-away. `server_os_pid` is whose
-processor time and memory are read; without it those of the program, if one was started. `on_second`
-hears each sample, `observer` each end of a request.
+The plan of a load.
+
+- `protocol` (http1) is the protocol of an endpoint. HTTP/2 in the clear begins without negotiation.
+- `tls` has options of `ssl`, such as `cacertfile`, for `https` URLs. Otherwise the system's roots
+  are trusted.
+- `era` is `stateless`, or the session of a revision, with `sessions_per_connection` (1; more only
+  on HTTP).
+- `requests` are drawn by their weights. Without them the tool `echo` is called with `payload_bytes`
+  (64).
+- `connections` (1) are opened before the load begins.
+- `loop` ({closed, 1}): `{closed, Window}` keeps `Window` requests in flight on each connection.
+  `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections, when they are
+  due. `hold` sends none.
+- A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up 256 callers
+  send on all of them in turn, each when it is answered. The answers of its second half are counted.
+  The first half lasts up to ten times as long until all connections were used.
+- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, else
+  32).
+- `duration_ms` (10,000) is measured, after `warmup_ms` (0).
+- `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent.
+- `headers` belong to every HTTP request. `{id}` in a value is the request's id.
+- `sources` are addresses to connect from, in turn. Without them a target in 127.0.0.0/8 gets as
+  many of that network as it needs.
+- `environment` changes the environment of a program, as a port's `env`. By default it removes only
+  `ERLMCP_TOKEN`.
+- `server_os_pid` is the process whose processor time and memory are read. By default it is the
+  program, if one was started.
+- `on_second` is called with each sample, and `observer` receives each end of a request.
 """.
 -type plan() :: #{
     target := erlmcp_load_target:target(),
@@ -52,8 +61,8 @@ hears each sample, `observer` each end of a request.
 -type rate() :: RequestsPerSecond :: number() | {percent, number()}.
 
 -doc """
-What the processes of a load work with. `callers` are those of a warm-up that finds out what is
-carried, of all connections and then of a group.
+The settings of a load's processes. `callers` is the number of callers in a warm-up that measures
+the server's capacity: of all connections, and later of one group.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
@@ -74,8 +83,8 @@ carried, of all connections and then of a group.
     lateness := erlmcp_bench_histogram:histogram()
 }.
 
-%% Callers that find out what is carried: enough that they never all wait for the generator; and how
-%% many milliseconds that takes at least.
+%% Callers that measure the capacity: enough that they never all wait for the generator. And the
+%% shortest such warm-up, in milliseconds.
 -define(CALLERS, 256).
 -define(LEAST_WARMUP_MS, 100).
 
@@ -87,7 +96,7 @@ carried, of all connections and then of a group.
     on_second => none, observer => none, requests => default, in_flight => default
 }).
 
--doc "The settings of a plan; `bad_option` says what of it is wrong.".
+-doc "Returns the settings of a plan. `bad_option` names an invalid option.".
 -spec settings(plan()) -> {ok, settings()} | {error, {bad_option, atom()} | {host, term()}}.
 settings(#{target := Target} = Plan) ->
     All = maps:merge(?DEFAULTS, Plan),
@@ -147,7 +156,7 @@ is_word(Word) ->
 
 is_positive(Value) -> is_integer(Value) andalso Value > 0.
 
-%% Nothing that would end a header's line.
+%% A header's value has no characters that end its line.
 is_field(Value) ->
     is_binary(Value) andalso binary:match(Value, [~"\r", ~"\n", ~"\0"]) =:= nomatch.
 
@@ -194,7 +203,7 @@ callers({open, {percent, _}, _}) -> ?CALLERS;
 callers(_) -> all.
 
 loop({closed, _}) -> closed;
-%% At which rate is not known yet.
+%% The rate is not known yet.
 loop({open, {percent, _}, Arrivals}) -> loop({open, 1, Arrivals});
 loop({open, Rate, Arrivals}) -> {open, erlmcp_load_schedule:new(Rate, Arrivals)};
 loop(hold) -> hold.
@@ -212,7 +221,7 @@ weights(Weighted) ->
                                   end, 0, lists:enumerate(Weighted)),
     Weights.
 
--doc "The kind of the next request.".
+-doc "Draws the kind of the next request.".
 -spec kind(settings()) -> pos_integer().
 kind(#{weights := [_]}) ->
     1;

@@ -1,11 +1,10 @@
 -module(erlmcp_load_reply).
 -moduledoc """
-What a reply is worth: whether it is the one that was asked for, with the content that it must have.
-Pure.
+Judges a reply: whether it answers its request, with the content that it must have. Pure.
 
-A reply that was read whole and found right leaves a pattern: what stands before its id, and what
-behind. A later one that is the same but for its id is right as well, and is compared instead of
-read; every other one is read whole again. So each reply is checked, to its last byte.
+A reply that was decoded and found right leaves a pattern: the bytes before its id, and the bytes
+after it. A later reply that differs only in its id is also right, and is compared instead of
+decoded. Every other reply is decoded again. So each reply is checked to its last byte.
 """.
 
 -export([id/1, is_reply/1, check/5, pattern/3]).
@@ -13,32 +12,35 @@ read; every other one is read whole again. So each reply is checked, to its last
 -export_type([outcome/0, verdict/0, expectation/0, pattern/0]).
 
 -doc """
-What a result must have: text with these words in it, text that is this number, text of so many
-bytes, or a member that is a list or an object; `any` is any result.
+The content that a result must have. `text`: text that contains these words. `number`: text that is
+this number. `bytes`: text of this many bytes. `member`: a member that is a list or an object. `any`
+accepts every result.
 """.
 -type expectation() ::
     {text, binary()} | {number, number()} | {bytes, non_neg_integer()}
     | {member, Name :: binary(), list | object} | any.
 
 -doc """
-`refused`: with the number of the refusal where `data.refusal` has one, or else the JSON-RPC code,
-or the status of an HTTP reply without an error in it; `tool_error` is a result with `isError`.
-`wrong`: a reply that is not what was asked for.
+The judgement of a reply.
+
+- `refused` carries the number of the refusal from `data.refusal`, else the JSON-RPC code, else the
+  status of an HTTP reply without an error. `tool_error` is a result with `isError`.
+- `wrong` is a reply that does not match its request.
 """.
 -type verdict() ::
     answered
     | {refused, Code :: integer() | tool_error, Details :: map()}
     | {wrong, What :: id | content | json | message | empty | status}.
 
--doc "What can become of a request.".
+-doc "Every possible outcome of a request.".
 -type outcome() :: verdict() | {failed, Reason :: atom()}.
 
 -type pattern() :: {BeforeId :: binary(), BehindId :: binary(), erlmcp_load_wire:event_status(),
                     verdict()}.
 
 -doc """
-The id of a message in a line: `unknown` of a reply without a usable one, `none` of what is no
-reply.
+Returns the id of a message in a line: `unknown` for a reply without a usable id, `none` for a
+message that is not a reply.
 """.
 -spec id(binary()) -> {ok, integer()} | unknown | none.
 id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"result\":", _/binary>> = Line) ->
@@ -59,7 +61,7 @@ integer(Digits, Line) ->
         error:badarg -> decoded_id(Line)
     end.
 
-%% The last brace is the message's own.
+%% The last brace closes the message itself.
 last(Line) ->
     Before = max(0, byte_size(Line) - 17),
     case Line of
@@ -78,14 +80,14 @@ decoded_id(Line) ->
         _ -> unknown
     end.
 
--doc "Whether a message is a reply, and not a notification or a question of the server.".
+-doc "Returns `true` if a message is a reply, and not a notification or a request of the server.".
 -spec is_reply(binary()) -> boolean().
 is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-What this reply to the request with this id is worth. `Status` is HTTP's, or `none`. `known` says
-that it fits a pattern, `read` that it was read.
+Judges a reply to the request with this id. `Status` is HTTP's, or `none`. The result says `known`
+if the reply matches a pattern, and `read` if it was decoded.
 """.
 -spec check(Body :: binary(), erlmcp_load_wire:event_status(), Id :: binary(), expectation(),
             [pattern()]) -> {known | read, verdict()}.
@@ -106,7 +108,7 @@ fits(Body, Status, Id, [{Before, Behind, Status, Verdict} | Patterns]) ->
 fits(Body, Status, Id, [_ | Patterns]) ->
     fits(Body, Status, Id, Patterns).
 
--doc "The pattern of a reply that was read, if it has its id in it once.".
+-doc "Returns the pattern of a decoded reply, if its id occurs in it exactly once.".
 -spec pattern({Body :: binary(), erlmcp_load_wire:event_status()}, Id :: binary(), verdict()) ->
     {ok, pattern()} | none.
 pattern(_, _, {wrong, _}) ->
@@ -115,7 +117,7 @@ pattern({Body, Status}, Id, Verdict) ->
     case binary:matches(Body, Id) of
         [{At, Length}] ->
             <<Before:At/binary, _:Length/binary, Behind/binary>> = Body,
-            %% It is kept, and the packet that it came in is not.
+            %% The copies do not keep the whole packet in memory.
             {ok, {binary:copy(Before), binary:copy(Behind), Status, Verdict}};
         _ ->
             none
@@ -131,7 +133,7 @@ judge({ok, #{~"jsonrpc" := ~"2.0", ~"result" := Result, ~"id" := Answered}}, _, 
 judge({ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Reply}, _, Status,
       Id, _) when is_integer(Code) ->
     case maps:get(~"id", Reply, null) of
-        %% Where nobody could read an id, HTTP still says whose it is.
+        %% Without a readable id, HTTP still tells which request was refused.
         null when Status =/= none -> refused(Error);
         Answered when is_integer(Answered) ->
             case integer_to_binary(Answered) =:= Id of
@@ -186,7 +188,7 @@ says({text, Words}, Text) -> Text =:= Words orelse binary:match(Text, Words) =/=
 says({bytes, Size}, Text) -> byte_size(Text) =:= Size;
 says({number, Number}, Text) ->
     case decode(Text) of
-        {ok, Said} -> is_number(Said) andalso Said == Number;
+        {ok, Value} -> is_number(Value) andalso Value == Number;
         error -> false
     end.
 

@@ -1,20 +1,25 @@
 -module(erlmcp_load_report).
--moduledoc "What came of a load, added up.".
+-moduledoc "Adds up the figures of a load.".
 
 -export([new/1]).
 
 -export_type([report/0]).
 
 -doc """
-`sent` is `answered` + the sums of `refused`, `failed` and `wrong`, of the requests that were due
-while it was measured (`duration_s`). `unsent` were due, but no connection was free in their time.
-`latency` is that of the answered, from when they were due in an open loop and from when they were
-sent in a closed one; `lateness` says how long after they were due those of an open loop were sent.
-`late` are replies to requests that had failed, `strays` replies to nothing that was asked, `lost`
-connections that ended unasked. Processor time is from the beginning of the measuring to its end;
-what the system does not tell is not there. That of `opening` is what was used until all connections
-were opened; a server may have more to do for them then. `carried_per_s` and `offered_per_s` are
-those of a load that offers a part of what is carried.
+The outcome of a load.
+
+- `sent` is the sum of `answered`, `refused`, `failed` and `wrong`. It counts the requests that were
+  due in the measured time (`duration_s`). `unsent` requests were due, but no connection was free in
+  their time.
+- `latency` belongs to answered requests. It begins when they were due in an open loop, and when
+  they were sent in a closed one. `lateness` is the time from when a request of an open loop was due
+  until it was sent.
+- `late` replies came after their requests had failed. `strays` answer no request. `lost`
+  connections ended unexpectedly.
+- Processor time covers the measured time. Figures that the system does not provide are left out.
+  The times of `opening` last until all connections were open; a server may still have work with
+  them.
+- `carried_per_s` and `offered_per_s` belong to a load that offers a part of the measured capacity.
 """.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(),
@@ -59,10 +64,10 @@ new(#{settings := Settings, before := Before, until := Until, after_all := After
     lists:foldl(fun maps:merge/2, Report,
                 [Counted, processor(Before, Until, {generator_cpu_us, server_cpu_us}),
                  processor(Start, Ready, {opening_generator_cpu_us, opening_server_cpu_us}),
-                 resident(Until, Samples), asked(Carried, Settings)]).
+                 resident(Until, Samples), offered(Carried, Settings)]).
 
-asked(none, _) -> #{};
-asked(Carried, #{percent := Percent}) ->
+offered(none, _) -> #{};
+offered(Carried, #{percent := Percent}) ->
     #{carried_per_s => Carried, offered_per_s => max(1, Carried * Percent / 100)}.
 
 since(Name, #{counts := Before}, #{counts := After}) ->

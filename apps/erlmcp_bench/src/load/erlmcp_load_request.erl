@@ -1,6 +1,6 @@
 -module(erlmcp_load_request).
 -moduledoc """
-The messages that a load is made of, prepared but for their ids, and what their results must have.
+Prepares the messages of a load, except for their ids, and the expected content of their results.
 Pure.
 """.
 
@@ -15,7 +15,7 @@ Pure.
 -define(CLIENT, #{~"name" => ~"erlmcp-load", ~"version" => ~"0.1.0"}).
 -define(META, ~"io.modelcontextprotocol/").
 
--doc "A request of an era.".
+-doc "Returns a request of an era.".
 -spec new({Method :: binary(), Params :: map()}, era()) -> request().
 new({Method, Params}, stateless) ->
     Version = erlmcp_revision:name(erlmcp_revision:latest(stateless)),
@@ -28,15 +28,14 @@ new({Method, Params}, stateless) ->
 new({Method, Params}, {session, Revision}) ->
     {message(request(Method, Params), version(Revision)), expected(Method, Params)}.
 
--doc "What the tool `echo` is asked if nobody says: so many bytes.".
+-doc "Returns the default request: the tool `echo` with a text of `PayloadBytes` bytes.".
 -spec echo(PayloadBytes :: non_neg_integer()) -> {Method :: binary(), Params :: map()}.
 echo(PayloadBytes) ->
     {~"tools/call", #{~"name" => ~"echo",
                       ~"arguments" => #{~"text" => binary:copy(~"x", PayloadBytes)}}}.
 
-%% What the result must have, for all that this can say: of the tools `echo`, `add` and `large`, as
-%% servers that are measured have them, what they compute; of other methods the member that their
-%% result is for.
+%% The expected content of a result. The tools `echo`, `add` and `large` have known results on
+%% measured servers. Other methods must have their characteristic member.
 expected(~"tools/call", #{~"name" := ~"echo", ~"arguments" := #{~"text" := Text}})
   when is_binary(Text) -> {text, Text};
 expected(~"tools/call", #{~"name" := ~"add", ~"arguments" := #{~"a" := A, ~"b" := B}})
@@ -55,23 +54,26 @@ expected(~"server/discover", _) -> {member, ~"supportedVersions", list};
 expected(~"initialize", _) -> {member, ~"capabilities", object};
 expected(_, _) -> any.
 
--doc "The request that opens a session.".
+-doc "Returns the request that opens a session.".
 -spec initialize(Revision :: binary()) -> request().
 initialize(Revision) ->
     Params = #{~"protocolVersion" => Revision, ~"capabilities" => #{}, ~"clientInfo" => ?CLIENT},
     {message(request(~"initialize", Params), []), expected(~"initialize", Params)}.
 
--doc "The notification that it is open.".
+-doc "Returns the notification that a session is open.".
 -spec initialized(Revision :: binary()) -> erlmcp_load_wire:message().
 initialized(Revision) ->
     message([~B'{"jsonrpc":"2.0","method":"notifications/initialized"}'], version(Revision)).
 
--doc "The end of a session, which only HTTP has.".
+-doc "Returns the message that ends a session, which only HTTP has.".
 -spec goodbye(Revision :: binary(), Session :: binary()) -> erlmcp_load_wire:message().
 goodbye(Revision, Session) ->
     in_session(Session, #{method => delete, pieces => [~""], headers => version(Revision)}).
 
--doc "A message of a session; `none` where the server names none, or the wire has no headers.".
+-doc """
+Adds a session to a message. `none` means that the server gave no id, or that the wire has no
+headers.
+""".
 -spec in_session(Session :: binary() | none, erlmcp_load_wire:message()) ->
     erlmcp_load_wire:message().
 in_session(none, Message) ->
@@ -88,5 +90,5 @@ message(Pieces, Headers) ->
     #{method => post, pieces => Pieces, headers => Headers}.
 
 version(Revision) ->
-    {ok, Known} = erlmcp_revision:parse(Revision),
-    erlmcp_request_header:version(Known).
+    {ok, Parsed} = erlmcp_revision:parse(Revision),
+    erlmcp_request_header:version(Parsed).

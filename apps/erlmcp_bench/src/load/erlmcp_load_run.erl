@@ -1,8 +1,8 @@
 -module(erlmcp_load_run).
 -moduledoc """
-The process of a load: has its connections opened in a bounded number of groups, lets them begin
-together, takes a sample each second and adds up what came of it. It ends with the process that
-started it.
+The process of a load. It has the connections opened in a bounded number of groups, starts them
+together, takes a sample each second and adds up the figures. It ends with the process that started
+it.
 """.
 
 -behaviour(gen_server).
@@ -17,10 +17,10 @@ started it.
     waiting = [] :: [gen_server:from()],
     phase = opening :: opening | running | finishing | done,
     groups = #{} :: #{pid() => []},
-    %% Of the opening: how many attempts have no end yet, and why some failed.
+    %% While opening: how many attempts have not ended, and why the last one failed.
     opening = 0 :: non_neg_integer(),
     last_failure = none :: term(),
-    %% When it began, and when all were opened.
+    %% When the load began, and when all connections were open.
     started :: erlmcp_load_sample:mark(),
     ready = none :: none | erlmcp_load_sample:mark(),
     opened = 0 :: non_neg_integer(),
@@ -28,11 +28,11 @@ started it.
     from = 0 :: integer(),
     until = 0 :: integer(),
     timer = none :: none | reference(),
-    %% Of a load that finds out what is carried: when the second half of its warm-up began, with how
-    %% many answers; and the answers a second since then.
+    %% Of a load that measures the capacity: when the second half of its warm-up began, with how
+    %% many answers, and the answers a second since then.
     half = none :: none | {Us :: integer(), Answers :: integer()},
     carried = none :: none | float(),
-    %% What there was when measuring began, and at the last sample.
+    %% The counters when measuring began, and at the last sample.
     before = none :: none | erlmcp_load_sample:mark(),
     last = none :: none | erlmcp_load_sample:mark(),
     samples = [] :: [erlmcp_load_sample:sample()],
@@ -40,18 +40,18 @@ started it.
     report = none :: none | erlmcp_load_report:report()
 }).
 
-%% Microseconds until all groups know that it begins; and milliseconds beyond a request's time in
-%% which they must have ended.
+%% Microseconds until all groups have received the start.
 -define(LEAD_US, 20_000).
-%% Times that a connection was used, on the average, before it costs what it does from then on: the
-%% runtime has a socket in a poll of its own until there was something more than ten times. Halves
-%% of a warm-up that the first one may last until that is so, and how often it is looked at.
+%% How often a connection is used, on average, before its cost is steady: the
+%% runtime polls a socket separately until it had data more than ten times. Then the most halves
+%% that the first half may last until that is so, and the time between two checks.
 -define(USED, 12).
 -define(LONGEST_HALVES, 10).
 -define(LOOK_US, 50_000).
+%% Milliseconds after a request's timeout in which all groups must have ended.
 -define(GRACE_MS, 15_000).
 
--doc "Starts a load; it is there when its connections are open.".
+-doc "Starts a load. It returns when the connections are open.".
 -spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, term()}}.
 start(Settings) ->
     {ok, Pid} = gen_server:start(?MODULE, {self(), Settings}, []),
@@ -60,22 +60,22 @@ start(Settings) ->
         {error, _} = Error -> Error
     end.
 
--doc "Its report, when it is over.".
+-doc "Waits for the end of a load, and returns its report.".
 -spec await(pid()) -> erlmcp_load_report:report().
 await(Pid) ->
     gen_server:call(Pid, await, infinity).
 
--doc "Ends it now.".
+-doc "Ends a load now.".
 -spec stop(pid()) -> erlmcp_load_report:report().
 stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
 
--doc "Another rate of an open loop.".
+-doc "Changes the rate of an open loop.".
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
--doc "What it has counted until now.".
+-doc "Returns the current counters.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
     gen_server:call(Pid, peek, infinity).
@@ -83,7 +83,7 @@ peek(Pid) ->
 -doc false.
 init({Owner, Settings}) ->
     _ = process_flag(trap_exit, true),
-    %% It does little, at its times, whatever its connections have to do.
+    %% It does little work, but on time, however busy its connections are.
     _ = process_flag(priority, high),
     Patterns = ets:new(?MODULE, [public, {read_concurrency, true}]),
     {ok, #run{settings = Settings#{patterns => Patterns}, owner = monitor(process, Owner),
@@ -109,7 +109,7 @@ handle_call(Ask, From, #run{waiting = Waiting} = Run) when Ask =:= await; Ask =:
 handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = Run)
   when Rate > 0 ->
     ok = erlmcp_load_schedule:set_rate(Rate, now_us(), Schedule),
-    %% Those that wait for what would have been due took it at the former rate.
+    %% Groups that wait for a due time took it at the former rate.
     _ = [ok = erlmcp_load_group:renew(Pid) || Pid := _ <- Run#run.groups],
     {reply, ok, Run};
 handle_call({set_rate, _}, _, Run) ->
@@ -121,37 +121,38 @@ handle_cast(_, Run) ->
 
 -doc false.
 handle_info({Pid, Word}, #run{groups = Groups} = Run) when is_map_key(Pid, Groups) ->
-    told(Word, Pid, Run);
+    group_reported(Word, Pid, Run);
 handle_info({timeout, Timer, Phase}, #run{timer = Timer} = Run) ->
     timed(Phase, Run#run{timer = none});
 handle_info({'EXIT', _, normal}, Run) ->
     {noreply, Run};
 handle_info({'EXIT', Pid, Reason}, #run{groups = Groups} = Run) when is_map_key(Pid, Groups) ->
-    %% A mistake of ours: its figures are lost, and so all of them are worth nothing.
+    %% A bug of ours: the figures of this group are lost, so the whole load is worthless.
     {stop, {group, Reason}, Run};
 handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
-    %% Not `normal`, which would leave the connections.
+    %% Not `normal`, which would not end the groups.
     {stop, shutdown, Run};
 handle_info(_, Run) ->
     {noreply, Run}.
 
 %% Opening.
 
-told({opened, OsPid}, _, #run{opened = Opened, opening = Opening, settings = Settings} = Run) ->
+group_reported({opened, OsPid}, _, Run) ->
+    #run{opened = Opened, opening = Opening, settings = Settings} = Run,
     opening(Run#run{opened = Opened + 1, opening = Opening - 1,
                     settings = watched(OsPid, Settings)});
-told({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
+group_reported({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
     opening(Run#run{opening = Opening - 1, last_failure = Reason});
-told({closed, Closed}, _, #run{phase = running, groups = Groups} = Run) ->
+group_reported({closed, Closed}, _, #run{phase = running, groups = Groups} = Run) ->
     Pid = erlmcp_load_group:reopen(own(Run#run.settings), Closed),
-    ok = told_when(Pid, Run),
+    ok = start_group(Pid, Run),
     {noreply, Run#run{groups = Groups#{Pid => []}}};
-told({closed, _}, _, Run) ->
+group_reported({closed, _}, _, Run) ->
     {noreply, Run};
-told({finished, Totals}, Pid, #run{groups = Groups, totals = All} = Run) ->
+group_reported({finished, Totals}, Pid, #run{groups = Groups, totals = All} = Run) ->
     over(Run#run{groups = maps:remove(Pid, Groups), totals = [Totals | All]}).
 
-%% A program that was started, and is the only one, is the server.
+%% The only program that was started is the server.
 watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
     Settings#{server_os_pid := OsPid};
 watched(_, Settings) ->
@@ -165,20 +166,20 @@ opened(#run{settings = #{connections := Number, way := Way} = Settings} = Run) -
                || First <- lists:seq(0, Groups - 1)],
     Run#run{opening = Number, groups = #{Pid => [] || Pid <- Started}}.
 
-%% The addresses are those of all connections, and may be thousands.
+%% The addresses are those of all connections, which may be thousands.
 own(#{way := Way, callers := Callers} = Settings) ->
     Settings#{way := Way#{sources := [any]}, callers := part(Callers, groups(Settings))}.
 
 part(all, _) -> all;
 part(Callers, Groups) -> (Callers + Groups - 1) div Groups.
 
-%% A program is a connection's own, and is waited for when it ends.
+%% Each program has a connection of its own, and its end is waited for.
 groups(#{way := #{connect := {stdio, _, _}}, connections := Number}) -> Number;
-%% One has many messages at once, which is what a message is cheap in; more than run at once have
-%% less.
+%% A group with many messages at once handles each cheaply. More groups than schedulers would have
+%% fewer.
 groups(#{connections := Number}) -> min(Number, erlang:system_info(schedulers_online)).
 
-%% Who has started it asks how that went.
+%% The starter waits for the outcome of the opening.
 opening(#run{opening = 0, opened = 0, starter = none} = Run) ->
     {noreply, Run};
 opening(#run{opening = 0, opened = 0, last_failure = Reason, starter = Starter} = Run) ->
@@ -200,27 +201,27 @@ running(#run{settings = Settings, groups = Groups, starter = Starter} = Run) ->
     end,
     Running = Run#run{phase = running, begin_at = Begin, from = From, until = From + Duration,
                       ready = Ready},
-    _ = [ok = told_when(Pid, Running) || Pid := _ <- Groups],
+    _ = [ok = start_group(Pid, Running) || Pid := _ <- Groups],
     _ = [gen_server:reply(Starter, ok) || Starter =/= none],
     case Percent of
         none -> timer(From, from, Running);
         _ -> timer(Begin + Warmup div 2, half, Running)
     end.
 
-%% Until it is known what is carried, a group does not know from when on it is measured.
-told_when(Pid, #run{settings = #{percent := Percent}, carried = none, begin_at = Begin})
+%% Until the capacity is known, a group does not know when measuring begins.
+start_group(Pid, #run{settings = #{percent := Percent}, carried = none, begin_at = Begin})
   when Percent =/= none ->
     erlmcp_load_group:warm(Pid, Begin);
-told_when(Pid, #run{begin_at = Begin, from = From, until = Until}) ->
+start_group(Pid, #run{begin_at = Begin, from = From, until = Until}) ->
     erlmcp_load_group:go(Pid, Begin, From, Until).
 
-%% Finding out what is carried, and measuring.
+%% Measuring the capacity, and then the load.
 
 timed(half, #run{settings = #{counts := Counts} = Settings, begin_at = Begin} = Run) ->
     #{warm := Warm, connections := Connections} = erlmcp_load_counts:all(Counts),
     #{warmup_us := Warmup} = Settings,
     Now = now_us(),
-    %% They are used in turn.
+    %% Connections are used in turn.
     case Warm >= ?USED * Connections orelse Now - Begin > ?LONGEST_HALVES * Warmup div 2 of
         true -> {noreply, timer(Now + Warmup div 2, carried, Run#run{half = {Now, Warm}})};
         false -> {noreply, timer(Now + ?LOOK_US, half, Run)}
@@ -234,7 +235,7 @@ timed(carried, #run{half = {Half, Before}, settings = Settings, groups = Groups}
     From = Now + ?LEAD_US,
     ok = erlmcp_load_schedule:begins(max(1, Carried * Percent / 100), From, Schedule),
     Found = Run#run{begin_at = From, from = From, until = From + Duration, carried = Carried},
-    _ = [ok = told_when(Pid, Found) || Pid := _ <- Groups],
+    _ = [ok = start_group(Pid, Found) || Pid := _ <- Groups],
     {noreply, timer(From, from, Found)};
 timed(from, #run{settings = Settings, from = From} = Run) ->
     Mark = erlmcp_load_sample:mark(Settings),
@@ -264,11 +265,11 @@ sampled(#run{settings = #{on_second := OnSecond} = Settings, from = From, last =
     Run#run{last = Mark, samples = [Sample | Samples]}.
 
 finishing(#run{phase = running, before = none} = Run) ->
-    %% It was stopped before it measured anything.
+    %% The load was stopped before it measured anything.
     Mark = erlmcp_load_sample:mark(Run#run.settings),
     finishing(Run#run{before = Mark, last = Mark, from = now_us(), until = now_us()});
 finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
-    %% A program ends with its connection, and is to be looked at before.
+    %% A program ends with its connection, so it is sampled before that.
     Sampled = sampled(Run),
     _ = [ok = erlmcp_load_group:finish(Pid) || Pid := _ <- Groups],
     #{timeout_us := Timeout} = Settings,
@@ -281,22 +282,22 @@ over(#run{groups = Groups} = Run) when map_size(Groups) > 0 ->
 over(#run{settings = #{loop := Loop, counts := Counts, percent := Percent}, until = Until,
           carried = Carried, waiting = Waiting} = Run) ->
     _ = case Loop of
-        %% Nothing was due before it was known how much.
+        %% Nothing was due before the rate was known.
         {open, Schedule} when Percent =:= none; Carried =/= none ->
-            Left = erlmcp_load_schedule:remaining(Until, Schedule),
-            ok = erlmcp_load_counts:add(Counts, unsent, Left);
+            Unsent = erlmcp_load_schedule:remaining(Until, Schedule),
+            ok = erlmcp_load_counts:add(Counts, unsent, Unsent);
         _ ->
             ok
     end,
-    Report = reported(Run),
+    Report = report(Run),
     _ = [gen_server:reply(From, Report) || From <- Waiting],
     case Waiting of
-        %% Nobody waits for its connections any more, the timer least.
+        %% All connections have ended, so the timer is not needed.
         [] -> {noreply, Run#run{phase = done, report = Report, timer = none}};
         _ -> {stop, normal, Run}
     end.
 
-reported(#run{settings = Settings, before = Before, last = Last, samples = Samples, totals = Totals,
+report(#run{settings = Settings, before = Before, last = Last, samples = Samples, totals = Totals,
               from = From, until = Until, opened = Opened, started = Started,
               ready = Ready, carried = Carried}) ->
     erlmcp_load_report:new(#{

@@ -1,24 +1,26 @@
 -module(erlmcp_load_schedule).
 -moduledoc """
-When the requests of an open loop are due: one sequence of times for all connections, from which a
-connection that is free takes the next. Nobody hands them out, so nobody is a bottleneck, and a
-request stays due when it was due however late somebody is free to send it.
+Says when the requests of an open loop are due. All connections share one sequence of times, and a
+free connection takes the next one. No process hands the times out, so none is a bottleneck. A
+request keeps its due time, however late a connection is free to send it.
 
-Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of it, since that is
-when the emulator's timers end: several requests may be due in one.
+Times are microseconds of `erlang:monotonic_time/1`. They are whole milliseconds, because the
+emulator's timers are: several requests may be due in one.
 """.
 
 -export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2, start_timer/2]).
 
 -export_type([schedule/0, arrivals/0]).
 
--doc "At distances that are exponentially distributed, as of many independent callers, or equal.".
+-doc """
+The distances between requests: exponentially distributed, as of many independent callers, or equal.
+""".
 -type arrivals() :: poisson | even.
 
 -record(schedule, {
     arrivals :: arrivals(),
-    %% When it began; the time since then of the last request that was taken, and the mean distance,
-    %% in picoseconds.
+    %% When the schedule began; the time from there to the last request that was taken, and the mean
+    %% distance, both in picoseconds.
     cells :: atomics:atomics_ref()
 }).
 
@@ -29,10 +31,10 @@ when the emulator's timers end: several requests may be due in one.
 -define(DISTANCE, 3).
 -define(SECOND_PS, 1_000_000_000_000).
 -define(MILLISECOND_PS, 1_000_000_000).
-%% What `remaining/2` counts at most.
+%% The most requests that `remaining/2` counts.
 -define(MOST, 100_000_000).
 
--doc "So many requests a second.".
+-doc "Returns a schedule of `Rate` requests a second.".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
     Cells = atomics:new(3, [{signed, true}]),
@@ -43,8 +45,8 @@ distance(Rate) when Rate > 0 ->
     max(1, round(?SECOND_PS / Rate)).
 
 -doc """
-Another rate from now on. What was due and was not taken stays due; what was taken and is not due
-yet is due no more, and whoever has it takes another.
+Changes the rate from now on. A past due time that nobody took stays due. A due time in the future
+that was taken is void, and its taker takes another one.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->
@@ -60,19 +62,19 @@ back(Passed, Last, Cells) ->
         Other -> back(Passed, Other, Cells)
     end.
 
--doc "Says when it begins. Nothing is taken before.".
+-doc "Sets when the schedule begins. Nothing is taken before.".
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
     ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
     atomics:put(Cells, ?LAST, 0).
 
--doc "The same, with another rate. Nothing was taken before.".
+-doc "Sets when the schedule begins, and its rate. Nothing was taken before.".
 -spec begins(Rate :: number(), Us :: integer(), schedule()) -> ok.
 begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     begins(Us, Schedule).
 
--doc "Takes the next request: when it is, or was, due.".
+-doc "Takes the next request. Returns when it is, or was, due.".
 -spec next(schedule()) -> Us :: integer().
 next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     Mean = atomics:get(Cells, ?DISTANCE),
@@ -83,7 +85,7 @@ next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     Due = atomics:add_get(Cells, ?LAST, Distance),
     atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
 
--doc "How many were due before that time and were not taken. They are taken by it.".
+-doc "Takes all requests that were due before `Until`, and returns how many they were.".
 -spec remaining(Until :: integer(), schedule()) -> non_neg_integer().
 remaining(Until, Schedule) ->
     remaining(Until, Schedule, 0).
@@ -94,9 +96,10 @@ remaining(Until, Schedule, Count) ->
         false -> Count
     end.
 
--doc "Sends the calling process `{timeout, Timer, Message}` when that time has come, not before.".
+-doc "Sends the calling process `{timeout, Timer, Message}` at `Us`, never earlier.".
 -spec start_timer(Us :: integer(), Message) -> Timer :: reference() when Message :: term().
 start_timer(Us, Message) ->
-    %% Up to a whole millisecond. Monotonic times are negative, and `div` rounds towards zero.
+    %% Rounds up to a whole millisecond. Monotonic times are negative, and `div` rounds towards
+    %% zero.
     Milliseconds = -erlang:convert_time_unit(-Us, microsecond, millisecond),
     erlang:start_timer(Milliseconds, self(), Message, [{abs, true}]).

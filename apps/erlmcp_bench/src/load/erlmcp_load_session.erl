@@ -1,26 +1,29 @@
 -module(erlmcp_load_session).
 -moduledoc """
-The sessions of a connection: opened before its load begins, closed after it. A stateless connection
-has one that needs neither. The process of the connection waits meanwhile.
+Opens the sessions of a connection before its load begins, and closes them afterwards. A stateless
+connection counts as one session that needs neither. The calling process waits meanwhile.
 """.
 
 -export([connect/3, close/5]).
 
 -export_type([sessions/0]).
 
--doc "Of each session its id, if it has one, and a template for each kind of request.".
+-doc "The id of each session, if it has one, and a template for each kind of request.".
 -type sessions() :: {ids(), templates()}.
 -type ids() :: [binary()].
 -type templates() :: tuple().
 
-%% Until when it may take, and where.
--type place() :: {Deadline :: integer(), erlmcp_load_socket:socket(), erlmcp_load_plan:settings()}.
--type asked() :: {erlmcp_load_wire:state(), erlmcp_load_wire:tag()}.
+%% The deadline, the socket and the settings of an exchange.
+-type exchange() :: {Deadline :: integer(), erlmcp_load_socket:socket(),
+                     erlmcp_load_plan:settings()}.
+-type position() :: {erlmcp_load_wire:state(), erlmcp_load_wire:tag()}.
 
-%% Milliseconds for a connection.
+%% Milliseconds to connect.
 -define(CONNECT_MS, 10_000).
 
--doc "Connects, and opens what the era asks for; the requests of that are counted on from a tag.".
+-doc """
+Connects, and opens the sessions that the era requires. Their requests are numbered from `Tag` on.
+""".
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               erlmcp_load_wire:tag()) ->
     {ok, erlmcp_load_socket:socket(), sessions(), erlmcp_load_wire:state(),
@@ -48,70 +51,71 @@ open(Socket, #{wire := Wire, wire_options := Options} = Settings, Tag) ->
 greet(_, ~"") -> ok;
 greet(Socket, First) -> erlmcp_load_socket:send(Socket, First).
 
-sessions(Socket, #{era := stateless, templates := Templates} = Settings, Asked) ->
+sessions(Socket, #{era := stateless, templates := Templates} = Settings, Position) ->
     maybe
-        {ok, {State, Tag}} ?= started(Socket, Settings, Asked),
+        {ok, {State, Tag}} ?= started(Socket, Settings, Position),
         {ok, {[], {Templates}}, State, Tag}
     end;
-sessions(Socket, #{sessions := Number} = Settings, Asked) ->
-    sessions(Number, {deadline(Settings), Socket, Settings}, Asked, [], []).
+sessions(Socket, #{sessions := Number} = Settings, Position) ->
+    sessions(Number, {deadline(Settings), Socket, Settings}, Position, [], []).
 
 sessions(0, _, {State, Tag}, Ids, Templates) ->
     {ok, {[Id || Id <- Ids, Id =/= none], list_to_tuple(Templates)}, State, Tag};
-sessions(Left, Place, {_, Tag} = Asked, Ids, Templates) ->
-    {_, _, #{era := {session, Revision}} = Settings} = Place,
+sessions(More, Exchange, {_, Tag} = Position, Ids, Templates) ->
+    {_, _, #{era := {session, Revision}} = Settings} = Exchange,
     {Initialize, Expected} = erlmcp_load_request:initialize(Revision),
     Asks = erlmcp_load_wire:id(Tag),
     maybe
-        {ok, Status, Body, Id, Answered} ?= ask(Initialize, Place, Asked),
+        {ok, Status, Body, Id, Answered} ?= ask(Initialize, Exchange, Position),
         {_, answered} ?= erlmcp_load_reply:check(Body, Status, Asks, Expected, []),
         Initialized = erlmcp_load_request:in_session(Id, erlmcp_load_request:initialized(Revision)),
-        {ok, Told} ?= tell(Initialized, Place, Answered),
-        sessions(Left - 1, Place, Told, [Id | Ids], [prepared(Id, Settings) | Templates])
+        {ok, Ready} ?= tell(Initialized, Exchange, Answered),
+sessions(More - 1, Exchange, Ready, [Id | Ids], [prepared(Id, Settings) | Templates])
     else
         {_, {refused, Code, _}} -> {error, {refused, Code}};
         {_, {wrong, What}} -> {error, {wrong, What}};
         {error, _} = Error -> Error
     end.
 
-%% A program is there when it says something: the time it takes to start is no request's.
-started(Socket, #{way := #{connect := {stdio, _, _}}} = Settings, Asked) ->
+%% A program is ready when it writes a first message: no request's latency includes its start.
+started(Socket, #{way := #{connect := {stdio, _, _}}} = Settings, Position) ->
     {Discover, _} = erlmcp_load_request:new({~"server/discover", #{}}, stateless),
     maybe
-        {ok, _, _, _, Answered} ?= ask(Discover, {deadline(Settings), Socket, Settings}, Asked),
+        {ok, _, _, _, Answered} ?= ask(Discover, {deadline(Settings), Socket, Settings}, Position),
         {ok, Answered}
     end;
-started(_, _, Asked) ->
-    {ok, Asked}.
+started(_, _, Position) ->
+    {ok, Position}.
 
 prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
     list_to_tuple([Wire:template(erlmcp_load_request:in_session(Id, Message), Options)
                    || Message <- Messages]).
 
--doc "Ends the sessions that have an id, as far as there is time for that.".
+-doc "Ends the sessions that have an id, until `DeadlineMs` at the latest.".
 -spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
-            erlmcp_load_plan:settings(), asked()) -> ok.
-close(Deadline, {Ids, _}, Socket, Settings, Asked) ->
-    close(Ids, {Deadline, Socket, Settings}, Asked).
+            erlmcp_load_plan:settings(), position()) -> ok.
+close(Deadline, {Ids, _}, Socket, Settings, Position) ->
+    close(Ids, {Deadline, Socket, Settings}, Position).
 
 close([], _, _) ->
     ok;
-close([Id | Ids], {_, _, #{era := {session, Revision}}} = Place, Asked) ->
-    case ask(erlmcp_load_request:goodbye(Revision, Id), Place, Asked) of
-        {ok, _, _, _, Answered} -> close(Ids, Place, Answered);
+close([Id | Ids], {_, _, #{era := {session, Revision}}} = Exchange, Position) ->
+    case ask(erlmcp_load_request:goodbye(Revision, Id), Exchange, Position) of
+        {ok, _, _, _, Answered} -> close(Ids, Exchange, Answered);
         {error, _} -> ok
     end.
 
 deadline(#{timeout_us := Timeout}) ->
     erlang:monotonic_time(millisecond) + Timeout div 1000.
 
-%% A notification is over when it is written, or where that is so, when it is replied to.
-tell(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Place,
-     {State, Tag} = Asked) ->
+%% A notification ends when it is written, or, on wires that answer notifications, when it is
+%% answered.
+tell(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Exchange,
+     {State, Tag} = Position) ->
     case Wire:traits() of
         #{answers_notifications := true} ->
             maybe
-                {ok, _, _, _, Answered} ?= ask(Message, Place, Asked),
+                {ok, _, _, _, Answered} ?= ask(Message, Exchange, Position),
                 {ok, Answered}
             end;
         #{answers_notifications := false} ->
@@ -122,25 +126,25 @@ tell(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Place,
             end
     end.
 
--spec ask(erlmcp_load_wire:message(), place(), asked()) ->
-    {ok, erlmcp_load_wire:event_status(), Body :: binary(), Session :: binary() | none, asked()}
+-spec ask(erlmcp_load_wire:message(), exchange(), position()) ->
+    {ok, erlmcp_load_wire:event_status(), Body :: binary(), Session :: binary() | none, position()}
     | {error, term()}.
-ask(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Place, {State, Tag}) ->
+ask(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Exchange, {State, Tag}) ->
     {Bytes, Next} = Wire:request(Tag, Wire:template(Message, Options), State),
     maybe
         ok ?= erlmcp_load_socket:send(Socket, Bytes),
-        await(none, Place, {Next, Tag})
+        await(none, Exchange, {Next, Tag})
     end.
 
-await(Session, {Deadline, Socket, _} = Place, Asked) ->
-    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
-    case erlmcp_load_socket:next(Socket, Left) of
+await(Session, {Deadline, Socket, _} = Exchange, Position) ->
+    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    case erlmcp_load_socket:next(Socket, Remaining) of
         {bytes, Bytes} ->
-            received(Bytes, Session, Place, Asked);
+            received(Bytes, Session, Exchange, Position);
         passive ->
             maybe
                 ok ?= erlmcp_load_socket:activate(Socket),
-                await(Session, Place, Asked)
+                await(Session, Exchange, Position)
             end;
         {closed, Reason} ->
             {error, Reason};
@@ -148,7 +152,7 @@ await(Session, {Deadline, Socket, _} = Place, Asked) ->
             {error, timeout}
     end.
 
-received(Bytes, Session, {_, Socket, #{wire := Wire}} = Place, {State, Tag}) ->
+received(Bytes, Session, {_, Socket, #{wire := Wire}} = Exchange, {State, Tag}) ->
     maybe
         {ok, Events, ToSend, Next} ?= Wire:received(Bytes, State),
         ok ?= greet(Socket, iolist_to_binary(ToSend)),
@@ -160,6 +164,6 @@ received(Bytes, Session, {_, Socket, #{wire := Wire}} = Place, {State, Tag}) ->
                        element(2, Event) =:= Tag] of
             [{reply, Tag, Status, Body} | _] -> {ok, Status, Body, Given, {Next, Tag + 1}};
             [{failed, Tag, Reason} | _] -> {error, Reason};
-            [] -> await(Given, Place, {Next, Tag})
+            [] -> await(Given, Exchange, {Next, Tag})
         end
     end.

@@ -1,7 +1,7 @@
 -module(erlmcp_load_target).
 -moduledoc """
-Where a load goes, and what is spoken there: the wire, and what each connection connects to. Names
-of hosts are looked up once, and not by each connection.
+Finds the protocol of a load's target, and where each connection connects to. Host names are
+resolved once, and not by each connection.
 """.
 
 -export([new/2, endpoint/2]).
@@ -9,15 +9,15 @@ of hosts are looked up once, and not by each connection.
 -export_type([target/0, way/0]).
 
 -doc """
-Which server: an MCP endpoint, `http://` or `https://`; a port that speaks JSON-RPC in lines; a
-program that does so on its standard streams, with its arguments, started for each connection.
+A server: an MCP endpoint, `http://` or `https://`; a port that speaks JSON-RPC in lines; or a
+program with its arguments that does so on its standard streams, started for each connection.
 """.
 -type target() ::
     {http, Url :: binary() | string()}
     | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}
     | {stdio, [Word :: binary() | string(), ...]}.
 
--doc "What connections are made with.".
+-doc "The way to a target: its protocol, and the addresses of its connections.".
 -type way() :: #{
     wire := module(),
     wire_options := erlmcp_load_wire:options(),
@@ -27,13 +27,13 @@ program that does so on its standard streams, with its arguments, started for ea
     sources := [inet:ip_address() | any, ...]
 }.
 
-%% Connections from one address to one port. The system has 28,000 ports for them, half of which it
-%% looks through first: when few of these are free, that takes longer than all else.
+%% Connections from one address to one port. The system has 28,000 ports for them, and searches half
+%% of them first. When few of these are free, the search takes longer than everything else.
 -define(PER_SOURCE, 5_000).
 
 -doc """
-The way to a target, for a plan that has every option. `bad_option` names one that cannot be, or not
-with this target.
+Returns the way to a target, for a plan that has every option. `bad_option` names an option that is
+invalid, or invalid for this target.
 """.
 -spec new(target(), Plan :: map()) ->
     {ok, way()} | {error, {bad_option, atom()} | {host, term()}}.
@@ -88,7 +88,7 @@ wire(http2) -> erlmcp_load_http2.
 alpn(http1) -> ~"http/1.1";
 alpn(http2) -> ~"h2".
 
-%% The certificate is to be of the host that was named.
+%% The certificate must belong to the host of the URL.
 trusted(Host, Own) ->
     Text = binary_to_list(Host),
     Named = case inet:parse_address(Text) of
@@ -144,7 +144,7 @@ sources(#{sources := default}, _) ->
 sources(#{sources := Sources}, _) ->
     Sources.
 
--doc "Where the connection with this number connects to, and from.".
+-doc "Returns where the connection with this number connects to, and from.".
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
 endpoint(_, #{connect := {stdio, _, _} = Program}) ->
     Program;

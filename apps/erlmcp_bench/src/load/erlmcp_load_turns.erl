@@ -1,7 +1,8 @@
 -module(erlmcp_load_turns).
 -moduledoc """
-The connections of a group, and whose turn it is: that of the one that was sent on least lately, of
-those that have room for a request, as long as fewer are busy than may be at once. Pure.
+The connections of a group, in the order of their turns. The next turn goes to the connection with
+room for a request that has waited longest. It must wait while the maximum of connections is busy.
+Pure.
 """.
 
 -export([new/2, limited/3, added/2, kept/3, removed/2]).
@@ -9,18 +10,18 @@ those that have room for a request, as long as fewer are busy than may be at onc
 
 -export_type([turns/0, callers/0]).
 
--doc "How many connections may have requests in flight at once.".
+-doc "The most connections that may have requests in flight at once.".
 -type callers() :: pos_integer() | all.
 
 -record(turns, {
-    %% Requests in flight on each.
+    %% The most requests in flight on each connection.
     window :: pos_integer(),
     callers :: callers(),
     connections = #{} :: connections(),
     busy = 0 :: non_neg_integer(),
-    %% Those that had room when they came here. Some may have none any more, or be gone.
+    %% Connections that had room when they were queued. Some may have no room now, or be gone.
     free = queue:new() :: queue:queue(key()),
-    %% The one that was taken from those last.
+    %% The connection that was last taken from the queue.
     taken = none :: none | key()
 }).
 
@@ -29,39 +30,39 @@ those that have room for a request, as long as fewer are busy than may be at onc
 -type connection() :: erlmcp_load_connection:connection().
 -type key() :: erlmcp_load_socket:key().
 
--doc "No connection.".
+-doc "Returns an empty set of connections.".
 -spec new(Window :: pos_integer(), callers()) -> turns().
 new(Window, Callers) ->
     #turns{window = Window, callers = Callers}.
 
--doc "The same connections with other bounds.".
+-doc "Changes the bounds of the connections.".
 -spec limited(Window :: pos_integer(), callers(), turns()) -> turns().
 limited(Window, Callers, #turns{connections = Connections} = Turns) ->
     Limited = Turns#turns{window = Window, callers = Callers, taken = none},
     Free = [Key || Key := Connection <- Connections, room(Connection, Limited) > 0],
     Limited#turns{free = queue:from_list(Free)}.
 
--doc "One more, on which nothing is in flight.".
+-doc "Adds a connection that has nothing in flight.".
 -spec added(connection(), turns()) -> turns().
 added(Connection, #turns{connections = Connections, free = Free} = Turns) ->
     Key = erlmcp_load_connection:key(Connection),
     Turns#turns{connections = Connections#{Key => Connection}, free = queue:in(Key, Free)}.
 
--doc "A connection as it is now.".
+-doc "Stores the current state of a connection.".
 -spec kept(key(), connection(), turns()) -> turns().
 kept(Key, Connection, #turns{connections = Connections, free = Free, taken = Taken} = Turns) ->
     #{Key := Was} = Connections,
-    Known = Turns#turns{connections = Connections#{Key := Connection},
-                        busy = busy(Was, Connection, Turns)},
+    Kept = Turns#turns{connections = Connections#{Key := Connection},
+                       busy = busy(Was, Connection, Turns)},
     case room(Connection, Turns) > 0 of
-        true when Key =:= Taken -> Known#turns{free = queue:in(Key, Free), taken = none};
+        true when Key =:= Taken -> Kept#turns{free = queue:in(Key, Free), taken = none};
         true ->
             case room(Was, Turns) > 0 of
-                true -> Known;
-                false -> Known#turns{free = queue:in(Key, Free)}
+                true -> Kept;
+                false -> Kept#turns{free = queue:in(Key, Free)}
             end;
-        false when Key =:= Taken -> Known#turns{taken = none};
-        false -> Known
+        false when Key =:= Taken -> Kept#turns{taken = none};
+        false -> Kept
     end.
 
 busy(Was, Is, #turns{busy = Busy}) ->
@@ -74,16 +75,16 @@ busy(Was, Is, #turns{busy = Busy}) ->
 is_busy(Connection) ->
     erlmcp_load_connection:in_flight(Connection) > 0.
 
--doc "Without it.".
+-doc "Removes a connection.".
 -spec removed(key(), turns()) -> turns().
 removed(Key, #turns{connections = Connections, busy = Busy} = Turns) ->
-    {Was, Left} = maps:take(Key, Connections),
-    Turns#turns{connections = Left, busy = case is_busy(Was) of
+    {Was, Others} = maps:take(Key, Connections),
+Turns#turns{connections = Others, busy = case is_busy(Was) of
                                                true -> Busy - 1;
                                                false -> Busy
                                            end}.
 
--doc "The connection with this key, if it is there.".
+-doc "Returns the connection with this key, or `none`.".
 -spec find(key(), turns()) -> connection() | none.
 find(Key, #turns{connections = Connections}) ->
     case Connections of
@@ -91,37 +92,37 @@ find(Key, #turns{connections = Connections}) ->
         #{} -> none
     end.
 
--doc "All of them.".
+-doc "Returns all connections.".
 -spec all(turns()) -> connections().
 all(#turns{connections = Connections}) ->
     Connections.
 
--doc "Those on which something is in flight.".
+-doc "Returns the connections that have requests in flight.".
 -spec busy(turns()) -> connections().
 busy(#turns{connections = Connections}) ->
     #{Key => Connection || Key := Connection <- Connections, is_busy(Connection)}.
 
--doc "Whether there is none.".
+-doc "Returns `true` if there are no connections.".
 -spec is_empty(turns()) -> boolean().
 is_empty(#turns{connections = Connections}) ->
     map_size(Connections) =:= 0.
 
--doc "Whether nothing is in flight.".
+-doc "Returns `true` if no requests are in flight.".
 -spec is_idle(turns()) -> boolean().
 is_idle(#turns{busy = Busy}) ->
     Busy =:= 0.
 
--doc "Whether no other connection waits for its turn than the one that was taken last.".
+-doc "Returns `true` if no connection waits for its turn except the one that was taken last.".
 -spec is_alone(turns()) -> boolean().
 is_alone(#turns{free = Free}) ->
     queue:is_empty(Free).
 
--doc "How many more requests may be sent on a connection.".
+-doc "Returns how many more requests may be sent on a connection.".
 -spec room(connection(), turns()) -> integer().
 room(Connection, #turns{window = Window}) ->
     erlmcp_load_connection:room(Window, Connection).
 
--doc "The connection whose turn it is: it waits for no other one until it is kept.".
+-doc "Returns the connection whose turn it is. It leaves the queue until it is kept.".
 -spec next(turns()) -> {key(), connection(), turns()} | none.
 %% A number is less than `all`.
 next(#turns{callers = Callers, busy = Busy}) when Busy >= Callers ->

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
-Baselines: what a kind of machine measures when nothing is wrong, from at least three runs of each
-workload, with all their values. One file for each kind, as `bench/baselines/2-core-x86_64.json`.
+Baselines: the figures of a kind of machine when nothing is wrong, from at least three runs of each
+workload, with all their values. Each kind has a file, such as `bench/baselines/2-core-x86_64.json`.
 """.
 
 -export([make/1, write/2, read/1, format_error/1]).
@@ -9,8 +9,9 @@ workload, with all their values. One file for each kind, as `bench/baselines/2-c
 -export_type([baseline/0, reason/0]).
 
 -doc """
-`kind`, and in `workloads` for each what identifies it, `runs_count`, the `environment` of its first
-run, and `figures`: each with `median`, `min`, `max` and `values`, in the order of the runs.
+The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the
+`environment` of its first run, and `figures`. Each figure has `median`, `min`, `max` and `values`,
+in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -20,28 +21,30 @@ run, and `figures`: each with `median`, `min`, `max` and `values`, in the order 
     | {several_commits, [{Workload :: binary(), [binary()]}, ...]}
     | {no_baseline, file:filename()}.
 
-%% The largest file that is read.
+%% The largest file that is read, in bytes.
 -define(FILE_BYTES, 67_108_864).
-%% How many runs a workload has to have.
+%% The fewest runs of a workload.
 -define(FEWEST_RUNS, 3).
 
--doc "A baseline of the results of files and folders. The runs of a workload are of one commit.".
+-doc """
+Makes a baseline from the results of files and folders. The runs of a workload must have one commit.
+""".
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->
     maybe
         {ok, Results} ?= erlmcp_bench_result:read_all(Paths),
-        Known = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
-        Groups = [{Identity, map_get(Identity, Known)}
-                  || Identity <- erlmcp_bench_result:in_order(maps:keys(Known))],
+        Groups = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
+        Ordered = [{Identity, map_get(Identity, Groups)}
+                   || Identity <- erlmcp_bench_result:in_order(maps:keys(Groups))],
         {ok, Kind} ?= kind(Results),
         ok ?= complaints(too_few_runs, [{label(Identity), length(Runs)}
-                                        || {Identity, Runs} <- Groups,
+                                        || {Identity, Runs} <- Ordered,
                                            length(Runs) < ?FEWEST_RUNS]),
         ok ?= complaints(several_commits, [{label(Identity), Commits}
-                                           || {Identity, Runs} <- Groups,
+                                           || {Identity, Runs} <- Ordered,
                                               Commits <- [commits(Runs)], length(Commits) > 1]),
         {ok, #{~"kind" => Kind,
-               ~"workloads" => [workload(Identity, Runs) || {Identity, Runs} <- Groups]}}
+               ~"workloads" => [workload(Identity, Runs) || {Identity, Runs} <- Ordered]}}
     end.
 
 complaints(_, []) -> ok;
@@ -66,7 +69,7 @@ workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
               ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
                               || Name <- common(Figures)}}.
 
-%% A share of nothing is none, so figures that are not above 0 have no place in it.
+%% A figure of zero or less is left out: changes are shares of it.
 common(Figures) ->
     [Name || Name := _ <- hd(Figures),
              lists:all(fun(#{Name := Value}) -> Value > 0;
@@ -77,10 +80,7 @@ figure(Values) ->
     #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),
       ~"max" => lists:max(Values), ~"values" => Values}.
 
--doc """
-Writes a baseline into a folder, as the file of its kind. What that file knows of other workloads
-stays.
-""".
+-doc "Writes a baseline into a folder, as the file of its kind. Other workloads in that file stay.".
 -spec write(baseline(), Folder :: file:filename()) ->
     {ok, file:filename()} | {error, reason()}.
 write(#{~"kind" := Kind} = Baseline, Folder) ->
@@ -100,17 +100,17 @@ write(#{~"kind" := Kind} = Baseline, Folder) ->
 with_older({ok, Older}, Baseline) -> {ok, merged(Older, Baseline)};
 with_older({error, _} = Error, _) -> Error.
 
-%% A newer baseline with the workloads that only the older one has.
+%% Adds the workloads that only the older baseline has.
 merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
-    Known = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
+    Replaced = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
     Kept = [Workload || Workload <- Older,
-                        not lists:member(erlmcp_bench_result:identity(Workload), Known)],
+                        not lists:member(erlmcp_bench_result:identity(Workload), Replaced)],
     Baseline#{~"workloads" := erlmcp_bench_result:in_order(Kept ++ Newer)}.
 
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads the baseline of a file; of a folder, that of this machine's kind.".
+-doc "Reads the baseline of a file. For a folder it reads that of this machine's kind.".
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->
     case filelib:is_dir(Path) of
@@ -151,7 +151,7 @@ is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ |
 is_figure(_) ->
     false.
 
--doc "Why there is no baseline.".
+-doc "Explains why there is no baseline.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_compare).
 -moduledoc """
-Results beside a baseline: which figures are worse, and whether by more than chance. What is nearer
-to the baseline's median than its runs are to each other is no change.
+Compares results with a baseline: which figures are worse, and whether by more than chance. A figure
+has not changed if it is no farther from the baseline's median than the baseline's runs are from
+each other.
 """.
 
 -export([judged/0, compare/2, worst/1, figures/1, median/1, format_error/1]).
@@ -16,13 +17,14 @@ to the baseline's median than its runs are to each other is no change.
 
 -type reason() ::
     erlmcp_bench_result:reason()
-    %% Nothing that was measured has a figure in the baseline.
+    %% The baseline has no figure of these results.
     | nothing_to_compare
     | {other_machine, OfBaseline :: binary(), OfResults :: [binary()]}.
 
 -doc """
-What is judged: the figures by their names, which way is worse, and from how many percent on that
-is a regression. From half of it on it is a warning. Recovery in twice the time is worse by 100 %.
+Returns the rules of the comparison: the names of figures, which direction is worse, and the
+percentage at which that is a regression. Half of it is a warning. Twice the recovery time is 100 %
+worse.
 """.
 -spec judged() -> [{Of :: binary(), Regex :: binary(), Worse :: lower | higher,
                     Percent :: pos_integer()}].
@@ -33,9 +35,10 @@ judged() ->
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
 
 -doc """
-Compares the results of files and folders with a baseline. Of a measurement those count that are of
-the commit of the newest; several are one, their median. `unknown` are those that the baseline has
-not.
+Compares the results of files and folders with a baseline.
+
+Several results of one measurement count with their median. Only those of the newest result's commit
+count. `unknown` lists measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -45,14 +48,14 @@ compare([#{} | _] = Results, #{~"kind" := Kind, ~"workloads" := Workloads}) ->
     case lists:usort([erlmcp_bench_environment:kind(Environment)
                       || #{~"environment" := Environment} <- Results]) of
         [Kind] ->
-            Known = #{erlmcp_bench_result:identity(Workload) => Figures
-                      || #{~"figures" := Figures} = Workload <- Workloads},
+            Figures = #{erlmcp_bench_result:identity(Workload) => Of
+                        || #{~"figures" := Of} = Workload <- Workloads},
             Identities = erlmcp_bench_result:in_order(maps:keys(Measured)),
             found([finding(Identity, Figure, Value, newest(map_get(Identity, Measured)))
                    || Identity <- Identities,
-                      {Figure, Value} <- lists:sort(maps:to_list(maps:get(Identity, Known, #{}))),
+                      {Figure, Value} <- lists:sort(maps:to_list(maps:get(Identity, Figures, #{}))),
                       judgement(Figure) =/= none],
-                  [Identity || Identity <- Identities, not is_map_key(Identity, Known)]);
+                  [Identity || Identity <- Identities, not is_map_key(Identity, Figures)]);
         Kinds ->
             {error, {other_machine, Kind, Kinds}}
     end;
@@ -64,7 +67,7 @@ compare([[_ | _] | _] = Paths, Baseline) ->
 compare([Character | _] = Path, Baseline) when is_integer(Character) ->
     compare([Path], Baseline).
 
-%% What has changes besides its commit is the newest alone.
+%% A result of changed sources stands alone.
 newest(Runs) ->
     Ordered = lists:sort(fun(One, Other) ->
                              erlmcp_bench_result:measured_at(One)
@@ -113,7 +116,7 @@ judgement(Figure) ->
         [] -> none
     end.
 
--doc "The worst of what was found.".
+-doc "Returns the worst verdict.".
 -spec worst([finding(), ...]) -> verdict().
 worst(Findings) ->
     Verdicts = [Verdict || #{verdict := Verdict} <- Findings],
@@ -121,8 +124,8 @@ worst(Findings) ->
                    lists:member(Verdict, Verdicts)]).
 
 -doc """
-The numbers of a result, of objects in it as `phases/peak/latency_p99_us`. What stands in arrays is
-a series, and no figure.
+Returns the numbers of a result. A number in an object is called `phases/peak/latency_p99_us`, for
+example. Arrays are series, and their numbers are left out.
 """.
 -spec figures(#{binary() => term()}) -> #{binary() => number()}.
 figures(Result) ->
@@ -136,7 +139,7 @@ numbers(Before, Object) ->
                       _ -> []
                   end || Name := Value <- Object]).
 
--doc "The one in the middle; of an even number the mean of both.".
+-doc "Returns the median. For an even count it is the mean of the middle two.".
 -spec median([number(), ...]) -> number().
 median(Values) ->
     Sorted = lists:sort(Values),
@@ -146,7 +149,7 @@ median(Values) ->
         [Lower, Higher | _] -> (Lower + Higher) / 2
     end.
 
--doc "Why nothing was compared.".
+-doc "Explains why nothing was compared.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error(nothing_to_compare) ->
     "the baseline has nothing of what was measured";

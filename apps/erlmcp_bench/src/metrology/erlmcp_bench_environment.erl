@@ -1,7 +1,7 @@
 -module(erlmcp_bench_environment).
 -moduledoc """
-Where a result was measured: the machine, the versions, the command. What cannot be known is
-`unknown`, and never left out.
+Describes where a result was measured: the machine, the versions, the command. A member that cannot
+be determined is `unknown`, and never left out.
 """.
 
 -export([read/0, kind/0, kind/1, command_line/1]).
@@ -17,14 +17,14 @@ Where a result was measured: the machine, the versions, the command. What cannot
 
 -define(MIB, 1_048_576).
 -define(GIT_MS, 10_000).
-%% Of a command line.
+%% The longest command line, in characters.
 -define(COMMAND_CHARACTERS, 1_000).
-%% Options whose values are nobody's business.
+%% Options whose values are secret.
 -define(SECRETS, ["--token", "--header"]).
 
 -doc """
-All that is known. What a result says of the load generator, whether it is in the node, its workload
-knows.
+Returns the environment of this node. Whether the load generator is in the node is known only to the
+workload.
 """.
 -spec read() -> environment().
 read() ->
@@ -41,12 +41,12 @@ read() ->
       erlmcp_commit => commit(),
       command_line => command_line(words())}.
 
--doc "The kind of this machine, which baselines are kept for: `2-core-x86_64`.".
+-doc "Returns the kind of this machine, such as `2-core-x86_64`. Each kind has its own baseline.".
 -spec kind() -> binary().
 kind() ->
     kind(cores(), architecture()).
 
--doc "The kind of the machine of an environment, as results have it.".
+-doc "Returns the kind of the machine of an environment in a result.".
 -spec kind(Environment :: #{binary() => term()}) -> binary().
 kind(#{~"cores" := Cores} = Environment) ->
     kind(Cores, maps:get(~"architecture", Environment, ~"unknown")).
@@ -64,7 +64,7 @@ architecture() ->
     [Architecture | _] = string:split(erlang:system_info(system_architecture), "-"),
     list_to_binary(Architecture).
 
-%% The kernel has a name for it on some architectures only.
+%% The kernel names the processor only on some architectures.
 cpu() ->
     case re:run(text("/proc/cpuinfo"), ~"^model name\\s*: *(.+)$",
                 [multiline, {capture, all_but_first, binary}]) of
@@ -72,7 +72,7 @@ cpu() ->
         nomatch -> ~"unknown"
     end.
 
-%% What the node may have: a control group may give less than the machine has.
+%% The memory that the node may use: a control group may allow less than the machine has.
 memory() ->
     Facts = erlmcp_machine:facts("/"),
     case maps:values(maps:with([memory, group_memory], Facts)) of
@@ -88,8 +88,8 @@ kernel() ->
                 {Major, Minor, Patch} -> io_lib:format("~b.~b.~b", [Major, Minor, Patch]);
                 Other -> Other
             end;
-        Known ->
-            Known
+        Text ->
+            Text
     end,
     iolist_to_binary([atom_to_list(Name), $\s, Release]).
 
@@ -98,7 +98,7 @@ version() ->
     {ok, Version} = application:get_key(erlmcp, vsn),
     list_to_binary(Version).
 
-%% Asked for once: it takes longer than some measurements.
+%% Determined only once: it takes longer than some measurements.
 commit() ->
     case persistent_term:get({?MODULE, commit}, none) of
         none ->
@@ -109,15 +109,15 @@ commit() ->
             Commit
     end.
 
-%% The commit of the sources that this module was compiled from, and whether they have changed.
+%% The commit of the sources of this module, and whether they have changed since.
 sources() ->
     Source = proplists:get_value(source, ?MODULE:module_info(compile), ""),
     maybe
         {ok, Git} ?= program("git"),
         true ?= filelib:is_regular(Source),
         Folder = filename:dirname(Source),
-        {ok, Commit} ?= said(Git, ["rev-parse", "HEAD"], Folder),
-        {ok, Changed} ?= said(Git, ["status", "--porcelain", "--untracked-files=no"], Folder),
+        {ok, Commit} ?= output(Git, ["rev-parse", "HEAD"], Folder),
+        {ok, Changed} ?= output(Git, ["status", "--porcelain", "--untracked-files=no"], Folder),
         case Changed of
             ~"" -> Commit;
             _ -> <<Commit/binary, "-changed">>
@@ -132,23 +132,23 @@ program(Name) ->
         Program -> {ok, Program}
     end.
 
-said(Program, Arguments, Folder) ->
+output(Program, Arguments, Folder) ->
     Port = open_port({spawn_executable, Program},
                      [{args, Arguments}, {cd, Folder}, binary, exit_status, use_stdio,
                       stderr_to_stdout, hide]),
-    said(Port, []).
+    output(Port, []).
 
-said(Port, Said) ->
+output(Port, Output) ->
     receive
-        {Port, {data, Bytes}} -> said(Port, [Said, Bytes]);
-        {Port, {exit_status, 0}} -> {ok, string:trim(iolist_to_binary(Said))};
+        {Port, {data, Bytes}} -> output(Port, [Output, Bytes]);
+        {Port, {exit_status, 0}} -> {ok, string:trim(iolist_to_binary(Output))};
         {Port, {exit_status, _}} -> none
     after ?GIT_MS ->
         true = port_close(Port),
         none
     end.
 
-%% What would repeat it: the `erlmcp` command, where that runs; elsewhere what started the node.
+%% The command that repeats the measurement: `erlmcp`, if that runs, or what started the node.
 words() ->
     case {os:getenv("ERLMCP_COMMAND"), init:get_plain_arguments()} of
         {[_ | _], [_ | _] = Arguments} -> ["erlmcp" | Arguments];
@@ -157,7 +157,7 @@ words() ->
     end.
 
 -doc """
-Words as a line that a shell would read as them; without what nobody should read.
+Returns words as a line of a shell, without secrets.
 
 ## Examples
 

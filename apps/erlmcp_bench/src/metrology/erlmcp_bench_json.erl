@@ -1,15 +1,17 @@
 -module(erlmcp_bench_json).
 -moduledoc """
-JSON for files that people look at and that are compared line by line: names in order, and a line
-for each member of what does not fit into one. Pure.
+Encodes JSON for files that people read and compare line by line. Members are sorted, and a value
+that does not fit into one line has a line for each member. Pure.
 """.
 
 -export([lines/1]).
 
-%% Characters of a value that stands in one line.
+%% The most characters of a value in one line.
 -define(CHARACTERS, 160).
 
 -doc """
+Returns `Value` as JSON in lines.
+
 ## Examples
 
 ```

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_result).
 -moduledoc """
-Results of measurements: the JSON object as its file has it. It is validated before it is written
-(`m:erlmcp_metrology_validator`), so a folder of results holds valid ones alone.
+Makes, writes and reads results of measurements: the JSON object of a result file. Results are
+validated before they are written (`m:erlmcp_metrology_validator`), so a folder of results holds
+only valid ones.
 """.
 
 -export([new/1, from_load/2, latency/1, latency/2]).
@@ -10,13 +11,13 @@ Results of measurements: the JSON object as its file has it. It is validated bef
 
 -export_type([result/0, fields/0, reason/0]).
 
--doc "Names and values, as JSON has them when it is read.".
+-doc "Names and values, as in decoded JSON.".
 -type result() :: #{binary() => term()}.
 
 -doc """
-What is measured (`workload_id`, `benchmark`, `transport`, `scope`), `duration_s`, `sample_count`
-and all figures; of the environment `load_generator` (`in_node` or `out_of_node`) and
-`command_line`, where it is not the `erlmcp` command that runs.
+The members of a result: the measurement (`workload_id`, `benchmark`, `transport`, `scope`),
+`duration_s`, `sample_count` and all figures. `load_generator` (`in_node` or `out_of_node`) and
+`command_line` go into the environment. The latter is needed only if no `erlmcp` command runs.
 """.
 -type fields() :: #{atom() | binary() => json:encode_value()}.
 
@@ -26,15 +27,15 @@ and all figures; of the environment `load_generator` (`in_node` or `out_of_node`
     | {no_results, [file:filename()]}
     | {file:posix() | badarg | terminated | system_limit, file:filename()}.
 
-%% What tells results of one measurement from those of another.
+%% The members that identify a measurement.
 -define(IDENTITY, [~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"connections",
                    ~"payload_bytes", ~"workers", ~"clients", ~"profile", ~"nodes", ~"against",
                    ~"shortened"]).
 -define(MIB, 1_048_576).
 
 -doc """
-A result with the time, the precision (`microsecond` unless it is given) and the environment.
-Without `load_generator` the generator is out of the node, but for `in_process`.
+Returns a result with the time, the precision (`microsecond` by default) and the environment.
+Without `load_generator` the generator is outside the node, except for `in_process`.
 """.
 -spec new(fields()) -> result().
 new(Fields) ->
@@ -59,8 +60,8 @@ now_as_text() ->
                                                    [{offset, "Z"}])).
 
 -doc """
-A result of the load generator's report: of `Base`, which says what was measured and may overrule
-what follows from the report.
+Returns a result of the load generator's report. `Base` says what was measured, and its members
+overrule those of the report.
 """.
 -spec from_load(Base :: fields(), Report :: erlmcp_load_report:report()) -> result().
 from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latency} = Report) ->
@@ -109,11 +110,13 @@ prefixed(Prefix, Key, Report) ->
         #{} -> #{}
     end.
 
--doc "The latencies of a histogram, as a result names them; nothing of an empty one.".
+-doc """
+Returns the latencies of a histogram under the names of a result, or nothing for an empty histogram.
+""".
 -spec latency(erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Histogram) -> latency(~"latency", Histogram).
 
--doc "The same with another first word.".
+-doc "Returns the latencies of a histogram under names that begin with `Prefix`.".
 -spec latency(Prefix :: binary(), erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Prefix, Histogram) ->
     case erlmcp_bench_histogram:count(Histogram) of
@@ -129,8 +132,8 @@ latency(Prefix, Histogram) ->
     end.
 
 -doc """
-Writes a result that is valid, as `BENCHMARK_WORKLOAD_UNIX.json`, with the second of its timestamp
-or the next that is free. Whoever reads the folder sees all of the file or nothing.
+Writes a valid result as `BENCHMARK_WORKLOAD_UNIX.json`, with the second of its timestamp or the
+next free one. Readers of the folder see all of the file or nothing.
 """.
 -spec write(result(), Folder :: file:filename()) -> {ok, file:filename()} | {error, reason()}.
 write(Result, Folder) ->
@@ -156,13 +159,13 @@ free(Start, Seconds) ->
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads a result, which has to be valid.".
+-doc "Reads a result, which must be valid.".
 -spec read(file:filename()) ->
     {ok, result()} | {error, [erlmcp_metrology_validator:violation(), ...]}.
 read(File) ->
     erlmcp_metrology_validator:read_file(File).
 
--doc "Reads all results of files and folders; all of them have to be valid.".
+-doc "Reads all results of files and folders, which must all be valid.".
 -spec read_all([file:filename()]) -> {ok, [result(), ...]} | {error, reason()}.
 read_all(Paths) ->
     Read = [{File, read(File)} || Path <- Paths, File <- files(Path)],
@@ -173,7 +176,7 @@ read_all(Paths) ->
         {_, Invalid} -> {error, {invalid, Invalid}}
     end.
 
--doc "The results of a folder; a file is itself.".
+-doc "Returns the result files of a folder, or the file itself.".
 -spec files(file:filename()) -> [file:filename()].
 files(Path) ->
     case filelib:is_dir(Path) of
@@ -181,23 +184,23 @@ files(Path) ->
         false -> [Path]
     end.
 
--doc "The members by which results of one measurement are told from those of another.".
+-doc "Returns the members that identify a measurement.".
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
 identity(Result) -> maps:with(?IDENTITY, Result).
 
--doc "Results, or their identities, in the order in which they are shown.".
+-doc "Sorts results, or their identities, in the order in which they are shown.".
 -spec in_order([#{binary() => term()}]) -> [#{binary() => term()}].
 in_order(Results) ->
     {_, Ordered} = lists:unzip(lists:sort([{[maps:get(Name, Result, ~"") || Name <- ?IDENTITY],
                                             Result} || Result <- Results])),
     Ordered.
 
--doc "When it was measured, in seconds since 1970.".
+-doc "Returns the time of a result, in seconds since 1970.".
 -spec measured_at(result()) -> integer().
 measured_at(#{~"timestamp" := Seconds}) when is_integer(Seconds) -> Seconds;
 measured_at(#{~"timestamp" := Text}) -> calendar:rfc3339_to_system_time(binary_to_list(Text)).
 
--doc "An identity for people: the workload, and what else there is.".
+-doc "Returns an identity as text: the workload, and its other members.".
 -spec label(#{binary() => term()}) -> unicode:chardata().
 label(#{~"workload_id" := Workload} = Result) ->
     [Workload | [[$\s, label(Name, map_get(Name, Result))]
@@ -208,7 +211,7 @@ label(_, Text) when is_binary(Text) -> Text;
 label(Name, true) -> Name;
 label(Name, Value) -> [Name, $=, json:encode(Value)].
 
--doc "Why results could not be read or written.".
+-doc "Explains why results could not be read or written.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({invalid, Files}) ->
     lists:join($\n, [[File, ": ", erlmcp_metrology_validator:format(Violation)]

@@ -1,7 +1,7 @@
 -module(erlmcp_metrology_rules).
 -moduledoc """
-What a result has to say, and what it must not, as data: `m:erlmcp_metrology_validator` holds
-results to it, and the page of the benchmarks shows it. Pure.
+The rules for results, as data. `m:erlmcp_metrology_validator` checks results against them, and
+docs/benchmarks.md shows them. Pure.
 """.
 
 -export([rules/0, fields/0, environment/0, expected/1, rejected/0, rejection/1]).
@@ -15,24 +15,24 @@ results to it, and the page of the benchmarks shows it. Pure.
               | number | count | timestamp | object.
 -type unit() :: time | measured | counted | identifier | none.
 
--doc "Every rule, and what it asks for.".
+-doc "Returns every rule and its expectation.".
 -spec rules() -> [{rule(), Expected :: binary()}].
 rules() ->
     [{json, ~"a file is one JSON object, of at most 64 MiB"},
-     {field, ~"what is required is there, and is what it has to be"},
-     {rejected_name, ~"no name, at any depth, that does not say what of, or in which unit"},
-     {unit, ~"a number has its unit in its name, or in the name of what it stands in"},
-     {number, ~"what is named as a number is one"},
-     {time_of_zero, ~"a time is more than 0: what was not measured is left out"},
-     {memory_of, ~"memory says what it is of: `memory_rss_mib_per_node`"},
+     {field, ~"required fields are there, with the required type"},
+     {rejected_name, ~"every name, at any depth, says what it measures and in which unit"},
+     {unit, ~"a number has its unit in its name, or in the name of the object around it"},
+     {number, ~"a field with the name of a number has a number"},
+     {time_of_zero, ~"a time is more than 0: a time that was not measured is left out"},
+     {memory_of, ~"memory says what uses it: `memory_rss_mib_per_node`"},
      {percentiles, ~"no percentile is above the next higher one, or above the maximum"},
      {throughput, ~"a throughput is `sample_count` / `duration_s`, within 1 %"}].
 
--doc "The required members of a result.".
+-doc "Returns the required members of a result.".
 -spec fields() -> [{Name :: binary(), type()}].
 fields() ->
     [{~"workload_id", {matching, ~"^[a-z0-9_]{3,64}$"}},
-     %% It becomes a part of the file's name.
+     %% It becomes part of the file's name.
      {~"benchmark", {matching, ~"^[a-z0-9_]{3,64}$"}},
      {~"transport", {one_of, [~"in_process", ~"stdio", ~"tcp", ~"http1", ~"http2", ~"http1_tls",
                               ~"http2_tls"]}},
@@ -43,7 +43,7 @@ fields() ->
      {~"timestamp", timestamp},
      {~"environment", object}].
 
--doc "The required members of `environment`.".
+-doc "Returns the required members of `environment`.".
 -spec environment() -> [{Name :: binary(), type()}].
 environment() ->
     [{~"cores", count},
@@ -56,23 +56,26 @@ environment() ->
      {~"command_line", text},
      {~"load_generator", {one_of, [~"in_node", ~"out_of_node"]}}].
 
--doc "What a type is, in words.".
+-doc "Describes a type in words.".
 -spec expected(type()) -> binary().
 expected({matching, Regex}) -> <<"a string that matches ", Regex/binary>>;
 expected({one_of, Values}) -> iolist_to_binary(["one of ", lists:join(", ", Values)]);
-expected(text) -> ~"a string that says something";
+expected(text) -> ~"a string that is not empty";
 expected(boolean) -> ~"true or false";
 expected(number) -> ~"a number";
 expected(count) -> ~"a whole number of at least 1";
 expected(object) -> ~"an object";
 expected(timestamp) -> ~"an RFC 3339 time, or the seconds since 1970".
 
--doc "Names that say too little: some of each kind, what all of a kind match, and what to write.".
+-doc """
+Returns the names that say too little: examples of each kind, the pattern of all, and the names to
+use.
+""".
 -spec rejected() -> [{Names :: [binary()], Regex :: binary(), Instead :: binary()}].
 rejected() ->
     [{[~"throughput", ~"req/s", ~"ops/s", ~"requests_per_second"],
       ~"^(throughput|.*(req|reqs|requests|ops|msg|msgs|messages)(/s|/sec|_per_sec|_per_second))$",
-      ~"throughput_msg_per_s, the requests that were answered in a second"},
+      ~"throughput_msg_per_s, the requests that were answered in one second"},
      {[~"latency", ~"latency_ms", ~"p50_ms", ~"p95_ms", ~"p99_ms"],
       ~"^(latency|latency_(.*_)?ms|(.*_)?p[0-9]+_ms|p[0-9]+)$",
       ~"latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us, latency_max_us"},
@@ -83,7 +86,7 @@ rejected() ->
       ~"^(.*_)?(kb|mb|gb)(_.*)?$",
       ~"kib, mib or gib: units of 1,024"}].
 
--doc "What to write instead of a name, if it is rejected.".
+-doc "Returns the name to use instead of a rejected name.".
 -spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
 rejection(Name) ->
     Lower = string:lowercase(Name),
@@ -92,19 +95,18 @@ rejection(Name) ->
         [] -> fine
     end.
 
-%% Units, as the last word of a name. What is counted is its own unit.
+%% Units, as the last word of a name. Counted items are their own unit.
 -define(TIMES, [~"ns", ~"us", ~"ms", ~"s"]).
 -define(OTHERS, [~"bytes", ~"kib", ~"mib", ~"gib", ~"percent", ~"ratio", ~"count"]).
 -define(COUNTED, [~"cores", ~"schedulers", ~"connections", ~"sessions", ~"workers", ~"clients",
                   ~"nodes", ~"requests", ~"messages", ~"operations", ~"workflows", ~"processes",
                   ~"files", ~"runs"]).
-%% Numbers that measure nothing.
+%% Numbers that are identifiers.
 -define(IDENTIFIERS, [~"code", ~"timestamp"]).
 
 -doc """
-What a number of this name is: a time, something else that is measured in a unit, what is counted,
-or a number that measures nothing. `none` if the name does not say. What is `per` something has a
-unit.
+Returns what kind of number has this name: a time, another measured quantity, a count, or an
+identifier. `none` means that the name does not say. A name with `per` has a unit.
 """.
 -spec unit(Name :: binary()) -> unit().
 unit(Name) ->
@@ -120,12 +122,14 @@ unit(Name) ->
         [] -> none
     end.
 
--doc "Whether a text is a number of decimal bytes, as `512 MB` is.".
+-doc "Returns `true` if a text is a number of decimal bytes, such as `512 MB`.".
 -spec is_amount_in_decimal(binary()) -> boolean().
 is_amount_in_decimal(Text) ->
     matches(Text, ~"^[0-9][0-9.,]* ?([kKMG]B|kb|mb|gb)$").
 
--doc "Whether a name of memory says what the memory is of. Others say nothing of it.".
+-doc """
+Returns `true` if a name of memory says what uses the memory. Other names are always accepted.
+""".
 -spec memory_of(Name :: binary()) -> boolean().
 memory_of(<<"memory_", _/binary>> = Name) ->
     matches(Name, ~"^memory_[a-z0-9_]+_(bytes|kib|mib|gib)(_per_[a-z_]+)?$");
@@ -133,8 +137,8 @@ memory_of(_) ->
     true.
 
 -doc """
-The family that a percentile belongs to, and which it is: `{{~"latency_", ~"_us"}, 0.95}` of
-`latency_p95_us`. The maximum is the highest.
+Returns the family of a percentile and its share: `{{~"latency_", ~"_us"}, 0.95}` for
+`latency_p95_us`. The maximum has the highest share.
 """.
 -spec percentile(Name :: binary()) -> {Family :: {binary(), binary()}, float()} | none.
 percentile(Name) ->
@@ -147,11 +151,11 @@ percentile(Name) ->
         nomatch -> none
     end.
 
--doc "The names that are `sample_count` over `duration_s`.".
+-doc "Returns the names of figures that are `sample_count` over `duration_s`.".
 -spec throughputs() -> [binary()].
 throughputs() -> [~"throughput_msg_per_s", ~"throughput_workflows_per_s"].
 
--doc "By which share a throughput may differ from that.".
+-doc "Returns the share by which a throughput may differ from that.".
 -spec tolerance() -> float().
 tolerance() -> 0.01.
 

@@ -1,8 +1,7 @@
 -module(erlmcp_metrology_validator).
 -moduledoc """
-Whether a result can be believed as far as its form goes: every violation of the rules of
-`m:erlmcp_metrology_rules`, with its place (a JSON pointer), what was expected, what came and what
-to write instead.
+Checks the form of a result. It finds every violation of the rules of `m:erlmcp_metrology_rules`,
+with its place (a JSON pointer), the expectation, the actual value and a suggestion.
 """.
 
 -export([validate_file/1, validate/1, read_file/1, format/1]).
@@ -15,7 +14,7 @@ to write instead.
 }.
 
 -define(FILE_BYTES, 67_108_864).
-%% Of a value, in `came`.
+%% The most bytes of a value in `came`.
 -define(SHOWN_BYTES, 60).
 
 -doc "Validates a file of `bench/results`.".
@@ -26,7 +25,7 @@ validate_file(File) ->
         ok
     end.
 
--doc "The result that a file has, if it is valid.".
+-doc "Reads the result of a file, if it is valid.".
 -spec read_file(file:name_all()) -> {ok, map()} | {error, [violation()]}.
 read_file(File) ->
     maybe
@@ -44,7 +43,7 @@ bytes(File) ->
         {error, Posix} -> no_json(file:format_error(Posix), ~"give the path of a result")
     end.
 
-%% No more than a result may have is read, whatever the file is.
+%% Reads no more than a result may have, however large the file is.
 read(File) ->
     maybe
         {ok, Device} ?= file:open(File, [read, raw, binary]),
@@ -61,14 +60,14 @@ decoded(Bytes) ->
         error:{invalid_byte, Byte} ->
             no_json(io_lib:format("the byte ~b", [Byte]), ~"write it with a JSON library");
         error:{unexpected_sequence, _} ->
-            no_json(~"what JSON does not have", ~"write it with a JSON library")
+            no_json(~"a sequence that is not JSON", ~"write it with a JSON library")
     end.
 
 no_json(Came, Suggestion) ->
     {error, [violation(~"", json, ~"one JSON object", unicode:characters_to_binary(Came),
                        Suggestion)]}.
 
--doc "Validates a result: the decoded JSON, or a term that JSON can be made of.".
+-doc "Validates a result: the decoded JSON, or a term that can be encoded as JSON.".
 -spec validate(json:encode_value()) -> ok | {error, [violation(), ...]}.
 validate(Term) ->
     case json:decode(iolist_to_binary(json:encode(Term))) of
@@ -88,7 +87,7 @@ validate(Term) ->
                                ~"write one file for each result")]}
     end.
 
-%% What is required.
+%% Required fields.
 
 required(Place, Fields, Object) ->
     lists:append([field(<<Place/binary, $/, Name/binary>>, Type, Object, Name)
@@ -126,15 +125,15 @@ is_of(timestamp, _) -> false.
 
 suggested({matching, _}) -> ~"use small letters, digits and underscores";
 suggested({one_of, [First | _]}) -> <<"for example ", First/binary>>;
-suggested(text) -> ~"say \"unknown\" where it cannot be known";
+suggested(text) -> ~"write \"unknown\" if it cannot be determined";
 suggested(boolean) -> ~"write it without quotes";
 suggested(number) -> ~"write it without quotes";
 suggested(count) -> ~"a run without a sample has no result";
 suggested(object) -> ~"see erlmcp_bench_environment:read/0";
 suggested(timestamp) -> ~"for example 2026-11-21T22:13:00Z".
 
-%% What holds of every object, and of every member at any depth. What stands in something with a
-%% unit has that, unless it has its own.
+%% Rules for every object and member, at any depth. A number takes the unit of the object around it,
+%% unless it has its own.
 
 object(Place, Unit, Object) ->
     lists:append([member(<<Place/binary, $/, (escaped(Name))/binary>>, Name, Unit, Value)
@@ -144,8 +143,8 @@ object(Place, Unit, Object) ->
 member(Place, Name, Around, Value) ->
     case erlmcp_metrology_rules:rejection(Name) of
         {rejected, Instead} ->
-            %% The unit is not missed a second time.
-            [violation(Place, rejected_name, ~"a name that says of what, and in which unit", Name,
+            %% A rejected name is not reported again for its unit.
+            [violation(Place, rejected_name, ~"a name with what it measures and its unit", Name,
                        Instead) | value(Place, counted, Value)];
         fine ->
             Own = erlmcp_metrology_rules:unit(Name),
@@ -157,7 +156,7 @@ memory_of(Place, Name) ->
     case erlmcp_metrology_rules:memory_of(Name) of
         true -> [];
         false -> [violation(Place, memory_of, ~"memory_WHAT_mib_per_node", Name,
-                            ~"say of what: heap, rss or base")]
+                            ~"name what has it: heap, rss or base")]
     end.
 
 number(Place, Unit, Value) when is_binary(Value), Unit =:= time orelse Unit =:= measured;
@@ -189,7 +188,7 @@ without_unit(Place, Value) ->
     violation(Place, unit, ~"a unit in the name of a number", shown(Value),
               ~"end it in _us, _mib, _count, _percent, _ratio or _per_s").
 
-%% Percentiles of one family, the lower before the higher.
+%% Percentiles of one family, in ascending order.
 percentiles(Place, Object) ->
     Families = maps:groups_from_list(
         fun({Family, _, _, _}) -> Family end,
@@ -225,7 +224,7 @@ about(Rate) -> float_to_binary(Rate, [short]).
 violation(Place, Rule, Expected, Came, Suggestion) ->
     #{place => Place, rule => Rule, expected => Expected, came => Came, suggestion => Suggestion}.
 
--doc "A violation in a line.".
+-doc "Returns a violation as one line.".
 -spec format(violation()) -> unicode:chardata().
 format(#{place := Place, expected := Expected, came := Came, suggestion := Suggestion}) ->
     [case Place of
@@ -247,6 +246,6 @@ whole_characters(Bytes) ->
         Whole -> Whole
     end.
 
-%% As RFC 6901 has it.
+%% Escaping of RFC 6901.
 escaped(Name) ->
     binary:replace(binary:replace(Name, ~"~", ~"~0", [global]), ~"/", ~"~1", [global]).

@@ -1,28 +1,31 @@
 -module(erlmcp_bench_capacity).
 -moduledoc """
-What measured points say of more parts than were measured: `m:erlmcp_bench_usl` fitted to the
-results of the sweeps `scaling_schedulers` and `scaling_nodes`, and what that comes to in words.
-Pure.
+Predicts the capacity of more schedulers, nodes and machines than were measured. It fits
+`m:erlmcp_bench_usl` to the results of the sweeps `scaling_schedulers` and `scaling_nodes`, and
+describes the fit in words. Pure.
 
-Nodes on one machine share its cores, so what they answer together shows how that machine is
-divided and not what more machines carry. For those stands what a request costs: with N nodes that
-do not share their cores, N times the cores could be busy with requests, each of which takes the
-CPU time that was measured with N nodes beside each other. What is between machines (a network, a
-store that they share) is not in it.
+Nodes on one machine share its cores, so their common answers show how that machine is divided, and
+not what more machines carry. For machines the CPU time of a request is used instead. With N nodes
+that do not share cores, N times the cores could work on requests. Each request takes the CPU time
+that was measured while N nodes ran. Anything between machines, such as a network or a shared store,
+is not included.
 """.
 
--export([models/1, origin/1, said/1, predicted/2]).
+-export([models/1, origin/1, describe/1, predicted/2]).
 
 -export_type([model/0]).
 
--doc "`parts` says what N counts; `cores` what one of them has, where the points are of CPU time.".
+-doc """
+A model. `parts` says what N counts. `cores` is the number of cores of one part, if the points come
+from CPU time.
+""".
 -type model() :: #{
     id := binary(), title := binary(), parts := binary(), points := [erlmcp_bench_usl:point()],
     cores => pos_integer(),
     fit := {ok, erlmcp_bench_usl:model()} | {error, term()},
     sources := [erlmcp_bench_figures:result()]}.
 
--doc "The models that the results have points for.".
+-doc "Returns the models that the results have points for.".
 -spec models([erlmcp_bench_figures:result()]) -> [model()].
 models(Results) ->
     [Model#{fit => erlmcp_bench_usl:fit(Points)}
@@ -55,24 +58,25 @@ swept(Sweep, N, Measure, Results) ->
 cores(#{~"environment" := #{~"cores" := Cores}}) when is_integer(Cores) -> Cores;
 cores(#{}) -> 0.
 
--doc "Where the points come from.".
+-doc "Returns the origin of the points.".
 -spec origin(model()) -> binary().
 origin(#{cores := _}) -> ~"from CPU time";
 origin(#{}) -> ~"measured".
 
--doc "What the points and the fit say, in sentences.".
--spec said(model()) -> iodata().
-said(#{points := Points, parts := Parts, fit := {error, {too_few_points, Have, Wanted}}}) ->
+-doc "Describes the points and the fit in sentences.".
+-spec describe(model()) -> iodata().
+describe(#{points := Points, parts := Parts,
+           fit := {error, {too_few_points, Have, Wanted}}}) ->
     {Least, One} = lists:min(Points),
     {Most, Many} = lists:max(Points),
-    text("~b ~ts answer ~ts times what ~b ~ts. No model: it wants ~b different numbers of ~ts, and "
-         "there are ~b.",
-         [Most, Parts, number(Many / One), Least, answers(Least), Wanted, Parts, Have]);
-said(#{points := Points, parts := Parts, fit := {ok, Fit}} = Model) ->
+    text("~b ~ts answer ~ts times as much as ~b. No model: it needs ~b different numbers of ~ts, "
+         "and there are ~b.",
+         [Most, Parts, number(Many / One), Least, Wanted, Parts, Have]);
+describe(#{points := Points, parts := Parts, fit := {ok, Fit}} = Model) ->
     #{lambda := Lambda, sigma := Sigma, kappa := Kappa, errors := Errors,
       off := #{rms_percent := Rms, worst_percent := Worst}} = Fit,
     {Most, _} = lists:max(Points),
-    [of_what(Model),
+    [basis(Model),
      text("The universal scalability law (Gunther) fitted to ~b points of 1 to ~b ~ts: lambda ~ts, "
           "sigma ~ts, kappa ~ts. It is off by ~ts % in the mean (root mean square) and by ~ts % at "
           "worst. ~ts Beyond ~b there are no points.",
@@ -80,15 +84,12 @@ said(#{points := Points, parts := Parts, fit := {ok, Fit}} = Model) ->
            coefficient(sigma, Sigma, Errors), coefficient(kappa, Kappa, Errors),
            number(Rms), number(Worst), peak(erlmcp_bench_usl:peak(Fit), Parts), Most])].
 
-of_what(#{cores := Cores}) ->
-    text("Not measured on machines, but from what a request costs: ~b cores of each machine, over "
-         "the CPU time of a request while so many nodes ran beside each other on one machine. What "
-         "is between machines is not in it. ", [Cores]);
-of_what(#{}) ->
+basis(#{cores := Cores}) ->
+    text("This model is computed, not measured on several machines: ~b cores of each machine, "
+         "divided by the CPU time of a request while as many nodes ran on one machine. Anything "
+         "between machines is not included. ", [Cores]);
+basis(#{}) ->
     [].
-
-answers(1) -> ~"answers";
-answers(_) -> ~"answer".
 
 coefficient(Name, Value, Errors) ->
     case Errors of
@@ -97,17 +98,17 @@ coefficient(Name, Value, Errors) ->
     end.
 
 peak({peak, N, X}, Parts) when round(N) =:= 1 ->
-    text("By it nothing is won by more than one of the ~ts; one answers ~ts a second.",
+    text("By this law more than one of the ~ts gains nothing; one answers ~ts a second.",
          [Parts, number(X)]);
 peak({peak, N, X}, Parts) ->
-    text("By it nothing is won beyond about ~b ~ts, which answer ~ts a second.",
+    text("By this law nothing is gained beyond about ~b ~ts, which answer ~ts a second.",
          [round(N), Parts, number(X)]);
 peak({ceiling, X}, Parts) ->
-    text("By it no number of ~ts answers more than ~ts a second.", [Parts, number(X)]);
+    text("By this law no number of ~ts answers more than ~ts a second.", [Parts, number(X)]);
 peak(unlimited, Parts) ->
-    text("It found nothing that ~ts wait for or agree on.", [Parts]).
+    text("The fit found no contention and no coherence cost between ~ts.", [Parts]).
 
--doc "What the model says that so many parts answer in a second.".
+-doc "Returns how much each number of parts answers in a second by the model.".
 -spec predicted(model(), [pos_integer()]) -> [{N :: pos_integer(), MsgPerS :: float()}].
 predicted(#{fit := {ok, Fit}}, Parts) ->
     [{N, erlmcp_bench_usl:throughput(Fit, N)} || N <- Parts];

@@ -1,22 +1,22 @@
 -module(erlmcp_bench_figures).
 -moduledoc """
-The figures of a report: what each result file says, put side by side. A figure without a file
-behind it is not made. Pure.
+Makes the figures of a report from the contents of result files. Every figure has at least one file
+behind it. Pure.
 """.
 
 -export([figures/1]).
 
 -export_type([result/0, figure/0, axis/0, series/0]).
 
--doc "A result file's name, and what is in it.".
+-doc "The name of a result file, and its contents.".
 -type result() :: {File :: binary(), Fields :: #{binary() => term()}}.
 
--doc "`format` says how its numbers are written; `one_of`: one of so many.".
+-doc "An axis. `format` says how its numbers are written; `one_of` writes a share of requests.".
 -type axis() :: #{label := binary(), scale := linear | log | time, format := number | us | one_of}.
 
 -type series() :: #{label := binary(), dashed := boolean(), points := boolean()}.
 
--doc "`columns` are the series' values at each of `xs`, one list for each series.".
+-doc "A figure. `columns` has one list for each series, with its values at each of `xs`.".
 -type figure() :: #{
     id := binary(), title := binary(), caption := iodata(), model := boolean(),
     x := axis(), y := axis(), xs := [number()], series := [series()],
@@ -24,20 +24,20 @@ behind it is not made. Pure.
     table := {Head :: [binary()], Rows :: [[binary() | number() | null]]},
     sources := [result()]}.
 
-%% Lines in one figure that can still be told apart, and points that a screen can show.
+%% The most lines in one figure, the most points of a line, and the most rows of a table.
 -define(LINES, 6).
 -define(POINTS, 600).
 -define(TABLE_ROWS, 40).
-%% Points in a decade of the distributions.
+%% Points in each decade of a distribution.
 -define(STEPS, 20).
 
 -define(PERCENTILES, [{~"p50", 2}, {~"p90", 10}, {~"p95", 20}, {~"p99", 100}, {~"p99.9", 1000},
                       {~"p99.99", 10_000}]).
 
--doc "All figures that the results have something for.".
+-doc "Returns all figures that the results have data for.".
 -spec figures([result()]) -> [figure()].
 figures(Results) ->
-    %% Those of a sweep stand in its figures.
+    %% Results of a sweep have figures of their own.
     Groups = lists:sort(maps:to_list(
         maps:groups_from_list(fun({_, #{~"benchmark" := Benchmark}}) -> Benchmark end,
                               [Result || {_, Fields} = Result <- Results,
@@ -75,8 +75,8 @@ distribution(Lines) ->
     Counts = [lists:sum([Count || {_, Count} <- Buckets]) || {_, _, Buckets} <- Lines],
     Decades = max(1, ceil(math:log10(lists:max(Counts)))),
     Xs = [math:pow(10, Step / ?STEPS) || Step <- lists:seq(0, Decades * ?STEPS)],
-    #{caption => [~"How long requests took: above 99 % stands the time that one of a hundred ",
-                  ~"exceeded. A line ends where there are no more requests to tell."],
+    #{caption => [~"How long requests took: the value at 99 % is the time that one of a hundred ",
+                  ~"requests exceeded. A line ends where there are too few requests."],
       x => #{label => ~"requests that were as fast", scale => log, format => one_of},
       y => #{label => ~"latency", scale => log, format => us},
       xs => Xs,
@@ -89,7 +89,7 @@ distribution(Lines) ->
                  || {{Label, {_, Fields}, Buckets}, Count} <- lists:zip(Lines, Counts)]},
       sources => [Result || {_, Result, _} <- Lines]}.
 
-%% The time that one of X requests exceeds, for each X, and null where there are not so many.
+%% The time that one of X requests exceeds, for each X, and null where there are fewer than X.
 slower(Xs, Buckets) ->
     Total = lists:sum([Count || {_, Count} <- Buckets]),
     slower(Xs, Buckets, 0, Total).
@@ -122,8 +122,8 @@ points(_, _, _) ->
 course(Label, Lines) ->
     {Xs, Columns} = aligned([Points || {_, _, Points} <- Lines]),
     Names = [Name || {Name, _, _} <- Lines],
-    #{caption => [~"Each point is what was counted since the one before. Drag to look closer, ",
-                  ~"click twice for all of it."],
+    #{caption => [~"Each point covers the time since the one before. Drag to zoom in, ",
+                  ~"double-click to zoom out."],
       x => #{label => ~"seconds", scale => time, format => number},
       y => #{label => Label, scale => linear, format => number},
       xs => Xs,
@@ -132,7 +132,7 @@ course(Label, Lines) ->
       table => {[~"s" | Names], every(?TABLE_ROWS, rows(Xs, Columns))},
       sources => [Result || {_, Result, _} <- Lines]}.
 
-%% The means of neighbours, where there are more than can be shown.
+%% The means of neighbours, if there are too many points.
 thinned(Points) ->
     case ceil(length(Points) / ?POINTS) of
         1 -> Points;
@@ -146,7 +146,7 @@ means(Points, Together) ->
     {At, _} = lists:last(First),
     [{At, mean([Value || {_, Value} <- First])} | means(Rest, Together)].
 
-%% Sweeps: one thing was changed from result to result.
+%% Sweeps: one thing changes from result to result.
 
 sweep(Sweep, Field, Label, Scale, Results) ->
     Of = [Result || {_, #{~"sweep" := Name, Field := _}} = Result <- Results, Name =:= Sweep],
@@ -160,7 +160,7 @@ swept(Sweep, Field, Label, Scale, Y, Format, Title, What, Of) ->
     [begin
          {Xs, Columns} = aligned([Points || {_, Points} <- Lines]),
          #{id => <<Sweep/binary, "_", Y/binary>>, title => <<Title/binary, " by ", Label/binary>>,
-           caption => ~"Each point is a run of its own. Of several runs the mean is shown.",
+           caption => ~"Each point is a separate run. Several runs are shown as their mean.",
            model => false,
            x => #{label => Label, scale => Scale, format => number},
            y => #{label => What, scale => linear, format => Format},
@@ -191,9 +191,9 @@ overload(Results) ->
     [begin
          {Xs, Columns} = aligned([Points || {_, Points} <- Lines]),
          #{id => ~"overload", title => ~"Overload: offered against answered",
-           caption => [~"What was offered, whether it was answered or not, against what became ",
-                       ~"of it. On the dashed line all is answered. What found no connection free ",
-                       ~"in its time counts as failed."],
+           caption => [~"The offered requests, and their outcomes. On the dashed line all ",
+                       ~"requests are answered. A request that found no free connection in its ",
+                       ~"time counts as failed."],
            model => false,
            x => #{label => ~"offered a second", scale => linear, format => number},
            y => #{label => ~"a second", scale => linear, format => number},
@@ -213,7 +213,7 @@ capacity(Results) ->
          Curve = curve(Model),
          {Xs, Columns} = aligned([Points | [Line || {_, Line} <- Curve]]),
          Names = [erlmcp_bench_capacity:origin(Model) | [Name || {Name, _} <- Curve]],
-         #{id => Id, title => Title, caption => erlmcp_bench_capacity:said(Model),
+         #{id => Id, title => Title, caption => erlmcp_bench_capacity:describe(Model),
            model => Curve =/= [],
            x => #{label => Axis, scale => linear, format => number},
            y => #{label => ~"answered a second", scale => linear, format => number},
@@ -225,16 +225,16 @@ capacity(Results) ->
            sources => Sources}
      end || Model <- erlmcp_bench_capacity:models(Results)].
 
-%% To twice of what was measured, and no further.
+%% The curve ends at twice the measured range.
 curve(#{fit := {ok, Fit}, points := Points}) ->
     Most = 2 * lists:max([N || {N, _} <- Points]),
     [{~"model", [{N, erlmcp_bench_usl:throughput(Fit, N)} || N <- lists:seq(1, Most)]}];
 curve(#{fit := {error, _}}) ->
     [].
 
-%% What all of them have.
+%% Common parts of all figures.
 
-%% As many figures as it takes to tell the lines apart.
+%% Lines are split over several figures, so that they can be distinguished.
 parts({Id, Benchmark}, Title, Figure, Lines) ->
     Parts = ceil(length(Lines) / ?LINES),
     [(Figure(Part))#{
@@ -252,7 +252,8 @@ numbered(Title, Nth, Parts) ->
     <<Title/binary, " (", (integer_to_binary(Nth))/binary, " of ",
                                 (integer_to_binary(Parts))/binary, ")">>.
 
-%% By file: the workload, with the transport or the file's name where that is not enough.
+%% The label of each file: the workload, then with its transport, then the file's name, until it is
+%% unique.
 labels(Results) ->
     Forms = [fun(_, #{~"workload_id" := Id}) -> Id end,
              fun(_, #{~"workload_id" := Id} = Fields) ->
@@ -286,7 +287,7 @@ transposed([], Xs) -> [[] || _ <- Xs];
 transposed([Column | Columns], Xs) ->
     [[Value | Values] || {Value, Values} <- lists:zip(Column, transposed(Columns, Xs))].
 
-%% So many of them, evenly, with the last.
+%% At most `Most` rows, evenly spaced, including the last.
 every(Most, Rows) ->
     Step = max(1, ceil(length(Rows) / Most)),
     [Row || {Nth, Row} <- lists:enumerate(0, Rows),

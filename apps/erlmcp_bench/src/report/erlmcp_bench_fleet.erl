@@ -1,7 +1,7 @@
 -module(erlmcp_bench_fleet).
 -moduledoc """
-Servers beside each other on this machine, each in a node of its own, and load for all of them at
-the same time: as if they were one server.
+Runs several servers on this machine, each in a node of its own, and loads all of them at the same
+time, as if they were one server.
 """.
 
 -export([with/3, loaded/3, address/2]).
@@ -10,7 +10,7 @@ the same time: as if they were one server.
 
 -type fleet() :: [erlmcp_bench_target:target(), ...].
 
--doc "Calls a function with so many servers, which are there until it returns.".
+-doc "Calls a function with `Count` servers, which run until it returns.".
 -spec with(pos_integer(), Flags :: [string()], fun((fleet()) -> Value)) ->
     {ok, Value} | {error, term()}.
 with(Count, Flags, Function) ->
@@ -36,7 +36,10 @@ started(Count, Flags, Fleet) ->
             {error, Reason}
     end.
 
--doc "The report of a load on each of them, as one: numbers of requests and CPU time are sums.".
+-doc """
+Runs a load on each server, and returns one report for all: counts of requests and CPU time are
+sums.
+""".
 -spec loaded(fleet(), http1 | tcp, Plan :: map()) -> {ok, Report :: map()} | {error, term()}.
 loaded(Fleet, Transport, Plan) ->
     Loads = [erlmcp_load:start(Plan#{target => address(Target, Transport),
@@ -48,7 +51,7 @@ loaded(Fleet, Transport, Plan) ->
         [Reason | _] -> {error, Reason}
     end.
 
--doc "Where a load goes that is for one of them.".
+-doc "Returns the target of a load for one server.".
 -spec address(erlmcp_bench_target:target(), http1 | tcp) -> erlmcp_load_target:target().
 address(Target, http1) ->
     {http, erlmcp_bench_target:url(Target)};
@@ -64,7 +67,7 @@ together(Reports) ->
              || Key <- [sent, answered, wrong, unsent, opened, open_failed, bytes_in, bytes_out,
                         server_cpu_us]},
     Counted = #{Key => added([Counts || #{Key := Counts} <- Reports]) || Key <- [refused, failed]},
-    %% They ran at the same time, in the same generator.
+    %% The loads ran at the same time, in the same generator.
     maps:merge(maps:merge(Sums, Counted),
                #{duration_s => lists:max(Of(duration_s)),
                  generator_cpu_us => lists:max([0 | Of(generator_cpu_us)]),

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_goals).
 -moduledoc """
-The goals of the hot path, as data, and whether the workloads of a baseline reach them. A goal is
-beside what another server did in the same run, beside another figure of ours, or a number. Pure.
+The goals of the hot path as data, and whether the workloads of a baseline reach them. A goal is
+relative to another server in the same run, relative to another figure of ours, or a number. Pure.
 """.
 
 -export([all/0, judged/2]).
@@ -9,9 +9,8 @@ beside what another server did in the same run, beside another figure of ours, o
 -export_type([goal/0, verdict/0]).
 
 -doc """
-`match` says in which workloads of ours the figure is; of several the best one counts. `beside` is
-what `at_least` or `at_most` are a multiple of: another server in the same workload, a workload of
-ours, or 1.
+A goal. `match` selects workloads of ours, and the best of them counts. `beside` is the base of
+`at_least` or `at_most`: another server in the same workload, a workload of ours, or 1.
 """.
 -type goal() :: #{
     what := binary(), match := match(), field := binary(),
@@ -19,7 +18,7 @@ ours, or 1.
     beside := {server, binary()} | {ours, match()} | none}.
 -type match() :: #{binary() => binary() | boolean()}.
 
--doc "Figures are `none` where nothing was measured.".
+-doc "The verdict on a goal. Figures that were not measured are `none`.".
 -type verdict() :: #{ours := number() | none, theirs := number() | none,
                      ratio := float() | none, reached := boolean() | none}.
 
@@ -31,7 +30,7 @@ ours, or 1.
 -define(KIB, 1_024).
 -define(REFUSED_PERCENT, 1).
 
--doc "Every goal.".
+-doc "Returns every goal.".
 -spec all() -> [goal(), ...].
 all() -> beside_servers() ++ of_lines() ++ of_numbers() ++ of_state() ++ of_growth().
 
@@ -53,7 +52,7 @@ beside_servers() ->
      server(~"echo of 1 KiB", ~"peers_echo_1kib_64", ?RATE, {at_least, 1.2}, ~"rmcp"),
      server(~"a tool that sleeps 5 ms, 1,000 connections", ~"peers_sleep_1000", ?RATE,
             {at_least, 1.2}, ~"rmcp"),
-     ours(~"quick calls beside slow ones", ~"peers_quick_beside_slow", ?P99, {at_most, 2},
+     ours(~"quick calls next to slow ones", ~"peers_quick_beside_slow", ?P99, {at_most, 2},
           ~"peers_quick_alone"),
      server(~"HTTP/2, 100 connections of 10 streams", ~"peers_http2_100", ?RATE, {at_least, 0.4},
             ~"nginx"),
@@ -89,13 +88,13 @@ of_numbers() ->
                {at_most, 50_000})].
 
 of_state() ->
-    %% Where fewer were wanted, that says nothing.
-    [number(~"connections that are held, of those that descriptors are left for",
+    %% A shortened run wants fewer connections, and shows nothing.
+    [number(~"held connections, of those that descriptors allow",
             #{~"workload_id" => ~"connections_http", ~"shortened" => false},
             ~"held_connections_percent", {at_least, 100})]
     ++ [number(What, #{~"workload_id" => Id}, Field, Is)
      || {What, Id, Field, Is} <-
-            [{~"connections that are opened", ~"connections_http", ~"opened_connections_per_s",
+            [{~"opened connections", ~"connections_http", ~"opened_connections_per_s",
               {at_least, 15_000}},
              {~"an idle connection", ~"memory_connection_http", ~"memory_state_bytes_per_item",
               {at_most, 6 * ?KIB}},
@@ -125,7 +124,7 @@ number(What, Match, Field, Is) ->
     #{what => What, match => Match, field => Field, is => Is, beside => none}.
 
 -doc """
-What the workloads say of a goal. It is not reached where more than a hundredth of our answers were
+Judges a goal by the workloads. It is not reached if more than one percent of our answers were
 refusals.
 """.
 -spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().

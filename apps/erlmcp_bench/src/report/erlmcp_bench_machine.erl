@@ -1,11 +1,13 @@
 -module(erlmcp_bench_machine).
--moduledoc "A result's environment in a line: the machine, the versions, the commit. Pure.".
+-moduledoc """
+Describes a result's environment in one line: the machine, the versions, the commit. Pure.
+""".
 
--export([said/1]).
+-export([describe/1]).
 
--doc "What is known of it, as text. A commit that is not known is told too.".
--spec said(Environment :: #{binary() => term()}) -> iodata().
-said(Environment) ->
+-doc "Returns an environment as text. An unknown commit is also shown.".
+-spec describe(Environment :: #{binary() => term()}) -> iodata().
+describe(Environment) ->
     lists:join(", ", [[Before, text(Value), After]
                       || {Field, Before, After} <- fields(),
                          #{Field := Value} <- [Environment],

@@ -1,21 +1,20 @@
 -module(erlmcp_bench_marks).
 -moduledoc """
-Where the marks come from: what the programs do, in an earlier public erlmcp, that the figures are
-said to have come from. What the marks are stands with the workloads (`m:erlmcp_bench_workloads`).
-Pure.
+The origin of the marks: what the programs of an earlier public erlmcp do, from which the marks are
+said to come. The marks themselves are in `m:erlmcp_bench_workloads`. Pure.
 """.
 
 -export([all/0, is_for/2, compared/3, better/1]).
 
 -export_type([mark/0, origin/0, verdict/0]).
 
--doc "A figure that was published: of a workload, a component, or of stress, whatever its time.".
+-doc "A published figure of a workload, of a component, or of all stress workloads.".
 -type mark() :: #{name := binary(), benchmark := binary(), field := binary(), mark := number(),
                   origin := origin()}.
 
 -doc """
-`never`: no measurement gave it. `other`: something else was measured. `unknown`: no program was
-found that could have given it.
+The origin of a mark. `never`: no measurement gave it. `other`: something else was measured.
+`unknown`: no program was found that could have given it.
 """.
 -type origin() :: {never | other, Why :: binary()} | unknown.
 
@@ -24,7 +23,7 @@ found that could have given it.
 -define(EXAMPLE, ~"an example in a comment").
 -define(TARGET, ~"a target, written down before a run").
 
--doc "Every mark, once.".
+-doc "Returns every mark once.".
 -spec all() -> [mark()].
 all() ->
     Components = [{atom_to_binary(Component), #{~"component" => atom_to_binary(Component)},
@@ -40,7 +39,10 @@ all() ->
                                             ++ Workloads,
         {Field, Mark} <- Marks].
 
--doc "Whether a mark is for a workload: for its component, for its name, or, of stress, for all.".
+-doc """
+Returns `true` if a mark is for a workload: for its component or its name. A mark of stress is for
+all stress workloads.
+""".
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
        #{~"benchmark" := Of} = Workload) ->
@@ -52,22 +54,22 @@ is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
                             orelse binary:longest_common_prefix([Name, Id]) =:= byte_size(Name)
                 end.
 
-%% Where the mark for a field of a result comes from.
+%% The origin of the mark for a field of a result.
 origin(#{~"benchmark" := ~"core_ops", ~"component" := Component}, _) ->
     component(Component);
 origin(#{~"benchmark" := ~"stress"}, ~"throughput_msg_per_s") ->
-    {never, ~"60 million operations in 30 s, it says: that would be 2 million a second"};
+    {never, ~"it claims 60 million operations in 30 s, which would be 2 million a second"};
 origin(#{~"benchmark" := ~"stress"}, _) ->
     {never, ?EXAMPLE};
 origin(#{~"benchmark" := ~"integration"}, _) ->
-    {never, ~"no server was asked: requests were encoded, decoded and dropped"};
+    {never, ~"no server was called: requests were encoded, decoded and dropped"};
 origin(#{~"benchmark" := ~"network_real", ~"workload_id" := Id}, Field) ->
     network(Id, Field);
 origin(#{}, _) ->
     unknown.
 
 component(~"registry") -> {never, ~"random numbers"};
-component(~"queue") -> {other, ~"a queue in one process, for which nobody waits"};
+component(~"queue") -> {other, ~"a queue in one process, without waiting"};
 component(~"pool") -> {other, ~"a table; there was no pool and no worker"};
 component(~"session") -> {other, ~"an insert into a table and a lookup; there was no session"};
 component(~"encode") -> {other, ~"making a map; no bytes were made"};
@@ -83,7 +85,7 @@ network(<<"tcp_", _/binary>>, <<"latency_", _/binary>>) ->
 network(<<"http_", _/binary>>, ~"overhead_bytes_per_request") ->
     {never, ~"a constant"};
 network(<<"http_", _/binary>>, ~"connection_reuse_percent") ->
-    {never, ~"a constant, and another one"};
+    {never, ~"a constant, and a different one"};
 network(<<"http_", _/binary>>, _) ->
     {other, ~"a handler that answers a constant; there was no MCP server"};
 network(<<"connections_", _/binary>>, _) ->
@@ -91,7 +93,9 @@ network(<<"connections_", _/binary>>, _) ->
 network(_, _) ->
     unknown.
 
--doc "Whether a figure is better than a mark; `level` if the mark is among what the runs had.".
+-doc """
+Returns whether a figure beats a mark. `level` means that the mark is within the range of the runs.
+""".
 -spec compared(Field :: binary(), Mark :: number(),
                {Least :: number(), Median :: number(), Most :: number()}) -> verdict().
 compared(_, Mark, {Least, _, Most}) when Mark >= Least, Mark =< Most -> level;
@@ -102,7 +106,9 @@ compared(Field, Mark, {_, Median, _}) ->
         _ -> not_beaten
     end.
 
--doc "Whether more of it is better, as of throughput, or less, as of times, memory and errors.".
+-doc """
+Returns whether `more` is better, as for throughput, or `less`, as for times, memory and errors.
+""".
 -spec better(Field :: binary()) -> more | less.
 better(<<"throughput_deviation_", _/binary>>) -> less;
 better(<<"throughput_", _/binary>>) -> more;

@@ -1,26 +1,26 @@
 -module(erlmcp_bench_page).
 -moduledoc """
-A report as one HTML page that loads nothing: styles, scripts and figures stand in it, and its
-content security policy forbids the rest. Whatever comes from a result file is text. Without
-scripts the figures are tables. Pure.
+Writes a report as one HTML page that loads nothing: styles, scripts and figures are in the page,
+and its content security policy forbids everything else. All content of result files is escaped
+text. Without scripts the figures are tables. Pure.
 """.
 
 -export([html/2]).
 
 -export_type([report/0, assets/0]).
 
--doc "`refused`: files that are no results, and why.".
+-doc "The contents of a report. `refused` lists files that are not valid results, and why.".
 -type report() :: #{
     folder := binary(), results := [erlmcp_bench_figures:result()],
     figures := [erlmcp_bench_figures:figure()], refused := [{File :: binary(), Why :: [binary()]}]}.
 
--doc "The page's own style and script, and the library that draws.".
+-doc "The page's own style and script, and the plot library.".
 -type assets() :: #{style := binary(), script := binary(),
                     library := erlmcp_bench_uplot:library()}.
 
 -define(COLORS, 8).
 
--doc "The page.".
+-doc "Returns the page.".
 -spec html(report(), assets()) -> iodata().
 html(#{folder := Folder, results := Results, figures := Figures, refused := Refused},
      #{style := OwnStyle, script := Script, library := Library}) ->
@@ -32,7 +32,7 @@ html(#{folder := Folder, results := Results, figures := Figures, refused := Refu
      ~"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
      ~"<meta name=\"color-scheme\" content=\"light dark\">\n",
      ~"<link rel=\"icon\" href=\"data:,\">\n",
-     ~"<title>erlmcp: what was measured</title>\n",
+     ~"<title>erlmcp: measurements</title>\n",
      [~"<style>", Style, ~"</style>\n</head>\n<body>\n"],
      header(Folder, Results, Figures),
      refused(Refused),
@@ -47,7 +47,7 @@ html(#{folder := Folder, results := Results, figures := Figures, refused := Refu
       erlmcp_bench_text:json([drawn(Figure) || Figure <- Figures]), ~"</script>\n"],
      [~"<script>", Uplot, ~"</script>\n<script>", Script, ~"</script>\n</body>\n</html>\n"]].
 
-%% What runs is what was written here, and nothing is fetched.
+%% Only the scripts of this page run, and nothing is fetched.
 policy(Scripts, Style) ->
     [~"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; script-src",
      [[" 'sha256-", hash(Script), "'"] || Script <- Scripts],
@@ -56,7 +56,7 @@ policy(Scripts, Style) ->
 hash(Text) -> base64:encode(crypto:hash(sha256, Text)).
 
 header(Folder, Results, Figures) ->
-    [~"<header>\n<h1>What was measured</h1>\n",
+    [~"<header>\n<h1>Measurements</h1>\n",
      [~"<p>", number(length(Results)), ~" results from <code>", text(Folder), ~"</code>.</p>\n"],
      [[~"<p class=\"faint\">", Machine, ~"</p>\n"] || Machine <- machines(Results)],
      ~"</header>\n",
@@ -69,13 +69,13 @@ refused([]) ->
     [];
 refused(Files) ->
     [~"<section><h2 class=\"warn\">Not in this report</h2>\n",
-     ~"<p>These files are no valid results; nothing of them is shown.</p>\n<ul>\n",
+     ~"<p>These files are not valid results, and are not shown.</p>\n<ul>\n",
      [[~"<li><code>", text(File), ~"</code><ul>",
        [[~"<li>", text(Reason), ~"</li>"] || Reason <- Why], ~"</ul></li>\n"]
       || {File, Why} <- Files],
      ~"</ul></section>\n"].
 
-%% All results, with what most of them have.
+%% All results, with their most common fields.
 
 -define(OVERVIEW, [{~"workload", ~"workload_id", fun text/1},
                    {~"transport", ~"transport", fun text/1},
@@ -138,7 +138,7 @@ cell(null) -> ~"";
 cell(Value) when is_number(Value) -> number(Value);
 cell(Value) -> text(plain(Value)).
 
-%% Where it was measured and with what stands open; the commands are long.
+%% The machine is always visible. The commands are long, and folded.
 sources(#{sources := Sources}) ->
     [~"<div class=\"sources\">\n",
      [[~"<p>", Machine, ~"</p>\n"] || Machine <- machines(Sources)],
@@ -148,13 +148,13 @@ sources(#{sources := Sources}) ->
      ~"</ul></details></div>\n"].
 
 command(#{~"environment" := #{~"command_line" := Command}}) when is_binary(Command) -> Command;
-command(#{}) -> ~"the file names no command".
+command(#{}) -> ~"the file has no command".
 
 machines(Results) ->
-    lists:usort([text(erlmcp_bench_machine:said(maps:get(~"environment", Fields, #{})))
+    lists:usort([text(erlmcp_bench_machine:describe(maps:get(~"environment", Fields, #{})))
                  || {_, Fields} <- Results]).
 
-%% Every file, whole.
+%% The full contents of every file.
 
 files([]) ->
     [];
@@ -179,10 +179,10 @@ joined(Path, Name) -> <<Path/binary, ".", Name/binary>>.
 plain(Value) when is_binary(Value) -> Value;
 plain(Value) when is_integer(Value) -> integer_to_binary(Value);
 plain(Value) when is_float(Value) -> float_to_binary(Value, [short]);
-plain([_, ~" entries"] = Said) -> Said;
+plain([_, ~" entries"] = Text) -> Text;
 plain(Value) -> json:encode(Value).
 
-%% What the script draws.
+%% The data that the script draws.
 drawn(#{id := Id, x := X, y := Y, xs := Xs, series := Series, columns := Columns}) ->
     #{id => Id, x => X, y => Y, series => Series, data => [Xs | Columns]}.
 

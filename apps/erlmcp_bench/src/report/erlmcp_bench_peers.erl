@@ -1,12 +1,12 @@
 -module(erlmcp_bench_peers).
 -moduledoc """
-What `docs/performance.md` says of erlmcp beside the servers of other SDKs: the goals
-(`m:erlmcp_bench_goals`), and all that `bench/peers.sh` measured. Pure.
+The section of `docs/performance.md` that compares erlmcp with the servers of other SDKs: the goals
+(`m:erlmcp_bench_goals`), and all figures of `bench/peers.sh`. Pure.
 """.
 
 -export([section/1, servers/0, is_of_peers/1]).
 
-%% Of a server in a workload.
+%% The figures of a server in a workload.
 -define(SHOWN, [{~"throughput_msg_per_s", ~"requests/s"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"latency_p50_us", ~"p50 µs"}, {~"latency_p99_us", ~"p99 µs"},
                 {~"refused_percent", ~"refused %"}]).
@@ -15,7 +15,7 @@ What `docs/performance.md` says of erlmcp beside the servers of other SDKs: the 
 -define(WORKLOADS,
         [{~"peers_echo_64", ~"echo of 5 bytes, HTTP/1.1, 64 connections"},
          {~"peers_echo_1000", ~"the same, 1,000 connections"},
-         {~"peers_echo_1000_warm", ~"the same, warmed up and asked by h2load"},
+         {~"peers_echo_1000_warm", ~"the same, warmed up, from h2load"},
          {~"peers_session_64", ~"echo in 2025-11-25, 64 connections and sessions"},
          {~"peers_list_64", ~"`tools/list` of 20 tools, 64 connections"},
          {~"peers_echo_1kib_64", ~"echo of 1 KiB, 64 connections"},
@@ -30,11 +30,11 @@ What `docs/performance.md` says of erlmcp beside the servers of other SDKs: the 
          {~"peers_tcp_1", ~"echo on one TCP connection, one in flight"},
          {~"peers_tcp_64", ~"echo on one TCP connection, 64 in flight"}]).
 
--doc "The servers that are measured, by the name in `against`: what they are, and how they run.".
+-doc "Returns the measured servers: the name in `against`, and a description with their settings.".
 -spec servers() -> [{Name :: binary(), Is :: binary()}].
 servers() ->
     [{~"rmcp", <<"the Rust SDK 3.9.0: `lto = \"fat\"`, one codegen unit, tokio with a thread a "
-                 "core, hyper, JSON answers; on stdio tokio's pipes, where the SDK's own stdio "
+                 "core, hyper, JSON answers; on stdio tokio's pipes, since the SDK's own stdio "
                  "has a thread that blocks">>},
      {~"rmcp_mimalloc", ~"the same with mimalloc as its allocator"},
      {~"rmcp_sessionless", ~"rmcp without sessions in the older revisions"},
@@ -44,35 +44,35 @@ servers() ->
                        "`node:cluster` with a process a core (one for sessions and stdio)">>},
      {~"python", <<"the Python SDK 2.3.0: its low-level server, JSON answers, uvicorn with uvloop "
                    "and httptools, a worker a core (one for sessions and stdio)">>},
-     {~"nginx", <<"nginx, which says `return 200` with the bytes that ours answers: what the "
-                  "machine and the generator are good for">>},
-     {~"bare", <<"a process of the runtime for each socket, which says the same and does nothing "
-                 "else: what the runtime is good for">>}].
+     {~"nginx", <<"nginx, with `return 200` and the bytes of erlmcp's answer: the limit of the "
+                  "machine and the generator">>},
+     {~"bare", <<"a process of the runtime for each socket, which sends the same bytes and does "
+                 "nothing else: the limit of the runtime">>}].
 
--doc "Whether a workload stands in this section, and needs not be shown elsewhere.".
+-doc "Returns `true` if a workload belongs to this section, and need not be shown elsewhere.".
 -spec is_of_peers(#{binary() => term()}) -> boolean().
 is_of_peers(Workload) -> maps:get(~"benchmark", Workload, none) =:= ~"peers".
 
--doc "The section for the workloads of a baseline, as Markdown.".
+-doc "Returns the section for the workloads of a baseline, as Markdown.".
 -spec section(Workloads :: [#{binary() => term()}]) -> iodata().
 section(Workloads) ->
     Judged = [{Goal, erlmcp_bench_goals:judged(Goal, Workloads)}
               || Goal <- erlmcp_bench_goals:all()],
-    [~"### Beside the SDKs\n\n", summary([Verdict || {_, Verdict} <- Judged]), goals(Judged),
+    [~"### Compared with the SDKs\n\n", summary([Verdict || {_, Verdict} <- Judged]), goals(Judged),
      case lists:filter(fun is_of_peers/1, Workloads) of
-         [] -> ~"\nNo server of another SDK was measured beside ours.\n";
-         Measured -> [~"\n", said(), ~"\n", measured(Measured)]
+         [] -> ~"\nNo server of another SDK was measured in these runs.\n";
+         Measured -> [~"\n", method(), ~"\n", measured(Measured)]
      end].
 
 summary(Verdicts) ->
     [Reached, Missed, Unknown] = [length([found || #{reached := Of} <- Verdicts, Of =:= Is])
                                   || Is <- [true, false, none]],
-    io_lib:format("What erlmcp is to do with all its checks on. Of ~b goals ~b are reached, ~b are "
-                  "not, and ~b have\nno figure here. `make bench-peers` measures those beside "
+    io_lib:format("The goals apply with all checks on. Of ~b goals ~b are reached, ~b are not, and "
+                  "~b have\nno figure here. `make bench-peers` measures the goals that involve "
                   "other servers.\n\n", [length(Verdicts), Reached, Missed, Unknown]).
 
 goals(Judged) ->
-    [~"| what | of | goal | ours | beside it | ratio | |\n",
+    [~"| workload | figure | goal | erlmcp | other | ratio | |\n",
      ~"| --- | --- | --- | ---: | ---: | ---: | --- |\n",
      [[~"| ", lists:join(~" | ", [What, [$`, Field, $`], goal(Goal), number(Ours), number(Theirs),
                                   ratio(Goal, Verdict), word(Reached)]), ~" |\n"]
@@ -101,29 +101,29 @@ word(true) -> ~"reached";
 word(false) -> ~"**not reached**";
 word(none) -> ~"not measured".
 
-%% What was measured.
+%% The figures.
 
-said() ->
-    [~"The servers have the same 20 tools and get the same requests from the same generators,\n",
-     ~"in turn, in several rounds: wrk on HTTP/1.1 and TLS, h2load on HTTP/2, a program of ours\n",
-     ~"on stdio and TCP, all on the server's own cores. Where nothing else is said requests\n",
-     ~"are of 2026-07-28, and each waits for the answer to the one before it. An answer is\n",
-     ~"looked at before its server is measured, and then the status and the size of all. What is\n",
-     ~"counted begins when the connections were in use for a second; wrk's percentiles are of\n",
-     ~"the whole time, the start of all connections included. h2load's are not, so it asks on\n",
-     ~"HTTP/1.1, too, where the goal is a percentile of many connections. Requests that a server\n",
-     ~"refused are no requests here.\n\n",
-     ~"- erlmcp: `erlmcp serve` as it is, and over TLS `erlmcp:start_server/1` with a\n",
-     ~"  certificate. Its `echo` says that it is [quick](tools.md#quick-handlers).\n",
+method() ->
+    [~"All servers have the same 20 tools and get the same requests from the same generators,\n",
+     ~"in turn, in several rounds. The generators are wrk on HTTP/1.1 and TLS, h2load on HTTP/2,\n",
+     ~"and a program of ours on stdio and TCP. They share the server's cores. By default\n",
+     ~"requests are of 2026-07-28, and each waits for the answer to the one before it.\n\n",
+     ~"One answer is checked before its server is measured, and then the status and the size of\n",
+     ~"every answer. Counting begins when the connections have been in use for a second. The\n",
+     ~"percentiles of wrk cover its whole run, including the start of all connections. Those of\n",
+     ~"h2load do not. So h2load also sends on HTTP/1.1 where the goal is a percentile of many\n",
+     ~"connections. Requests that a server refused are not counted.\n\n",
+     ~"- erlmcp: `erlmcp serve` unchanged, and over TLS `erlmcp:start_server/1` with a\n",
+     ~"  certificate. Its `echo` is marked [quick](tools.md#quick-handlers).\n",
      [[~"- `", Name, ~"`: ", Is, ~"\n"] || {Name, Is} <- servers()]].
 
 measured(Measured) ->
     Order = [undefined | [Name || {Name, _} <- servers()]],
     [~"| request | server", [[~" | ", Title] || {_, Title} <- ?SHOWN], ~" |\n| --- | ---",
      [~" | ---:" || _ <- ?SHOWN], ~" |\n",
-     [[~"| ", Said, ~" | ", server(Name),
+     [[~"| ", Label, ~" | ", server(Name),
        [[~" | ", figure(Field, Figures)] || {Field, _} <- ?SHOWN], ~" |\n"]
-      || {Id, Said} <- ?WORKLOADS, Name <- Order,
+      || {Id, Label} <- ?WORKLOADS, Name <- Order,
          #{~"workload_id" := Of, ~"figures" := Figures} = Workload <- Measured, Of =:= Id,
          maps:get(~"against", Workload, undefined) =:= Name]].
 

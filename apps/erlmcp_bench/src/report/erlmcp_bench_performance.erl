@@ -1,38 +1,44 @@
 -module(erlmcp_bench_performance).
 -moduledoc """
-`docs/performance.md`, and the model of `docs/capacity.md`: what the baselines of `bench/baselines`
-say, beside the marks. Pure; the same baselines make the same bytes.
+Writes `docs/performance.md` and the models of `docs/capacity.md` from the baselines in
+`bench/baselines`. Pure; the same baselines make the same bytes.
 """.
 
 -export([page/1, model/1]).
 
 -export_type([baseline/0]).
 
--doc "A baseline's file name, and what `erlmcp_bench_baseline:read/1` gives.".
+-doc "The file name of a baseline, and the baseline of `erlmcp_bench_baseline:read/1`.".
 -type baseline() :: {File :: binary(), #{binary() => term()}}.
 
 -define(COMMAND, ~"erlmcp report bench/baselines --page performance --output docs/performance.md").
 -define(CAPACITY, ~"erlmcp report bench/baselines --page capacity --output docs/capacity.md").
 
-%% Of a workload, in the table of all that was measured; the first two that it has.
+%% Goals in percent: the share of the checks in a request, and its growth at ten times the size.
+-define(CHECKS, 25).
+-define(GROWTH, 10).
+-define(STATE, ~"memory_state_bytes_per_item").
+-define(RSS, ~"memory_rss_bytes_per_item").
+
+%% The columns of the table of all workloads.
 -define(SHOWN, [{~"throughput_msg_per_s", ~"answered/s"},
                 {~"throughput_workflows_per_s", ~"workflows/s"},
                 {~"latency_p50_us", ~"p50 µs"}, {~"latency_p99_us", ~"p99 µs"},
                 {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
--doc "The page, as Markdown.".
+-doc "Returns the page, as Markdown.".
 -spec page([baseline()]) -> iodata().
 page(Baselines) ->
     [~"# Performance\n\n",
-     ~"What erlmcp was measured to do, machine by machine, beside the marks that an earlier\n",
-     ~"erlmcp published. Made of the files in `bench/baselines` by\n\n",
+     ~"Compare the figures of erlmcp on each measured machine with its goals, and with the marks\n",
+     ~"of an earlier erlmcp. The page is made from the files in `bench/baselines` by\n\n",
      ~"```sh\n", ?COMMAND, ~"\n```\n\n",
-     ~"and a test holds it to them. A figure is the median of several runs; in brackets stand\n",
-     ~"the least and the most. `erlmcp bench WORKLOAD` measures one again, and `erlmcp compare`\n",
-     ~"says what has changed. But for what runs in one process, the load comes from another one\n",
-     ~"of the same machine, which has no other cores for it. Every answer is read and checked,\n",
-     ~"and latencies of open loops begin when a request was due.\n",
+     ~"and a test checks that it is. A figure is the median of several runs, with the least and\n",
+     ~"the most in parentheses. `erlmcp bench WORKLOAD` measures a workload again, and\n",
+     ~"`erlmcp compare` shows what has changed. Except for workloads in one process, the load\n",
+     ~"comes from another process of the same machine, which shares the cores. Every answer is\n",
+     ~"read and checked. Latencies of open loops begin when a request was due.\n",
      case Baselines of
          [] -> ~"\nNo baseline was taken yet.\n";
          _ -> [machine(Baseline) || Baseline <- lists:sort(Baselines)]
@@ -42,24 +48,23 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
     Marked = [Mark#{here => here(Mark, Workloads)} || Mark <- erlmcp_bench_marks:all()],
     [~"\n## ", cell(Kind), ~"\n\n", environment(File, Workloads),
      $\n, erlmcp_bench_peers:section(Workloads),
-     erlmcp_bench_request_page:sections(Workloads),
-     erlmcp_bench_memory_page:section(Workloads),
-     ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
-     ~"\n### All of it\n\n",
+     request(Workloads), memory(Workloads),
+     ~"\n### Compared with the marks\n\n", summary(Marked), marks(Marked),
+     ~"\n### All workloads\n\n",
      everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
 
-%% A machine is said once, with the commits that were measured on it.
+%% Each machine is listed once, with the commits that were measured on it.
 environment(File, Workloads) ->
     Commits = maps:groups_from_list(fun machine_of/1, fun commit_of/1,
                                     [Environment || #{~"environment" := Environment} <- Workloads]),
-    [~"From `bench/baselines/", File, ~"`, which has the commit of each figure:\n\n",
+    [~"Source: `bench/baselines/", File, ~"`, which has the commit of each figure.\n\n",
      [[~"- ", cell(Machine), ~"; ", commits(lists:usort(Of)), ~"\n"]
       || {Machine, Of} <- lists:sort(maps:to_list(Commits))]].
 
 machine_of(Environment) ->
     unicode:characters_to_binary(
-        erlmcp_bench_machine:said(maps:remove(~"erlmcp_commit", Environment))).
+        erlmcp_bench_machine:describe(maps:remove(~"erlmcp_commit", Environment))).
 
 commit_of(Environment) ->
     maps:get(~"erlmcp_commit", Environment, ~"unknown").
@@ -67,19 +72,128 @@ commit_of(Environment) ->
 commits([Commit]) -> [~"commit ", cell(short(Commit))];
 commits(Commits) -> [~"commits ", lists:join(~", ", [cell(short(Commit)) || Commit <- Commits])].
 
-%% So many digits tell it from all others.
+%% Twelve digits identify a commit.
 short(<<Commit:12/binary, _/binary>>) -> Commit;
 short(Commit) -> Commit.
+
+%% The stages of a request, and its growth with the size of the server.
+
+request(Workloads) ->
+    [[[~"\n### Stages of a request\n\n", stages_method(), [stages(Workload) || Workload <- Stages]]
+      || [_ | _] = Stages <- [of_benchmark(~"stages", Workloads)]],
+     [[~"\n### Ten times the items\n\n", growth_method(), growth(Grown)]
+      || [_ | _] = Grown <- [of_benchmark(~"growth", Workloads)]]].
+
+of_benchmark(Benchmark, Workloads) ->
+    [Workload || #{~"benchmark" := Of} = Workload <- Workloads, Of =:= Benchmark].
+
+stages_method() ->
+    [~"`erlmcp bench stages` measures the processor time and the reductions of each stage of a\n",
+     ~"request, on one scheduler, under load. Times inside processes are medians. The whole is\n",
+     ~"the operating system's figure, and `read` and `frame` are its remainder.\n"].
+
+stages(#{~"workload_id" := Id, ~"transport" := Transport,
+         ~"connections" := Connections} = Workload) ->
+    Quick = [~"quick " || {ok, #{quick := true}} <- [erlmcp_bench_workloads:find(Id)]],
+    #{~"cpu_us_per_msg" := Cpu, ~"reductions_per_msg" := Reductions,
+      ~"checks_percent" := Checks} = Medians = medians(Workload),
+    [~"\nA call of the ", Quick, ~"tool `echo` on `", Transport, ~"`, stateless, ",
+     number(Connections), ~" connections:\n\n",
+     ~"| stage | | µs | % | reductions |\n| --- | --- | ---: | ---: | ---: |\n",
+     [stage_row(atom_to_binary(Stage), What, Us, 100 * Us / Cpu, Own)
+      || {Stage, What, Us, Own} <- erlmcp_bench_stages:rows(Medians)],
+     stage_row(~"all", ~"", Cpu, 100, Reductions),
+     ~"\nThe checks (", lists:join(~", ", [atom_to_binary(Stage)
+                                           || Stage <- erlmcp_bench_stages:checks()]),
+     ~") take ", number(Checks), ~" % of it. The goal is less than ", number(?CHECKS), ~" %: ",
+     reached(Checks < ?CHECKS), ~".\n"].
+
+stage_row(Stage, What, Us, Percent, Reductions) ->
+    [~"| ", lists:join(~" | ", [[$`, Stage, $`], What, number(Us), number(Percent),
+                                number(Reductions)]), ~" |\n"].
+
+growth_method() ->
+    [~"`erlmcp bench growth` compares the cost of a request on two servers, of which one has ten\n",
+     ~"times the items. The goal is at most ", number(?GROWTH), ~" % more processor time.\n\n"].
+
+growth(Workloads) ->
+    [~"| workload | items | ten times | CPU µs | at ten times | ratio | reductions | at ten times ",
+     ~"| ratio | |\n",
+     ~"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
+     [grown(Id, medians(Workload)) || #{~"workload_id" := Id} = Workload <- Workloads]].
+
+grown(Id, #{~"growth_cpu_ratio" := Ratio} = Medians) ->
+    Numbers = [~"base_count", ~"grown_count", ~"base_cpu_us_per_msg", ~"cpu_us_per_msg",
+               ~"growth_cpu_ratio", ~"base_reductions_per_msg", ~"reductions_per_msg",
+               ~"growth_reductions_ratio"],
+    [~"| `", Id, ~"` | ", [[number(map_get(Name, Medians)), ~" | "] || Name <- Numbers],
+     reached(Ratio =< 1 + ?GROWTH / 100), ~" |\n"].
+
+reached(true) -> ~"reached";
+reached(false) -> ~"**not reached**".
+
+%% The memory of idle items, and its goals.
+
+memory(Workloads) ->
+    case of_benchmark(~"memory", Workloads) of
+        [] ->
+            [];
+        Held ->
+            [~"\n### Memory of idle items\n\n",
+             ~"`erlmcp bench memory` measures the bytes of one idle item, or of one running\n",
+             ~"call. Heap and state is all memory that the item adds to the node. The column\n",
+             ~"`left` is the rest after all items have ended. Growth is the cost of an item\n",
+             ~"of the second half, divided by the cost of one of the first half.\n\n",
+             ~"| workload | items | heap and state | goal | RSS | goal | left | growth ",
+             ~"| opened/s |\n",
+             ~"| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: |\n",
+             [memory_row(Workload) || Workload <- Held],
+             notified(Held)]
+    end.
+
+memory_row(#{~"workload_id" := Id} = Workload) ->
+    #{?STATE := State, ?RSS := Rss, ~"memory_left_bytes_per_item" := Left,
+      ~"growth_ratio" := Growth, ~"opened_items_per_s" := PerSecond} = Medians = medians(Workload),
+    Goals = goals(Id),
+    [~"| ", lists:join(~" | ", [[$`, Id, $`], item_count(Workload, Medians), number(State),
+                                goal(?STATE, State, Goals), number(Rss), goal(?RSS, Rss, Goals),
+                                number(Left), number(Growth), number(PerSecond)]), ~" |\n"].
+
+item_count(#{~"connections" := Count}, _) -> number(Count);
+item_count(_, #{~"sample_count" := Count}) -> number(Count).
+
+goals(Id) ->
+    case erlmcp_bench_workloads:find(Id) of
+        {ok, #{goals := Goals}} -> Goals;
+        _ -> []
+    end.
+
+goal(Field, Value, Goals) ->
+    case lists:keyfind(Field, 1, Goals) of
+        {Field, Most} -> [~"at most ", number(Most), ~": ", reached(Value =< Most)];
+        false -> []
+    end.
+
+notified(Held) ->
+    [[~"\nOne change was published to ", number(Count), ~" streams. The last stream had it after ",
+      number(Ms), ~" ms. Each stream took ", number(Us), ~" µs of the server's processor.\n"]
+     || Workload <- Held,
+        #{~"notified_count" := Count, ~"notified_ms" := Ms, ~"notified_cpu_us_per_item" := Us}
+            <- [medians(Workload)]].
+
+medians(#{~"figures" := Figures}) ->
+    #{Name => Median || Name := #{~"median" := Median} <- Figures}.
+
+number(Number) -> erlmcp_bench_text:number(Number).
 
 %% The marks.
 
 summary(Marked) ->
     Real = [Mark || #{origin := Origin} = Mark <- Marked, not is_never(Origin)],
     io_lib:format(
-        "Theirs was a machine of 16 cores. Of ~b marks ~b are beaten, ~b are not, ~b are level or "
-        "beaten by\nsome of the runs alone, and ~b have no figure here. ~b of them no measurement "
-        "gave, as the source of\nthe programs that they are said to come from shows; of the other "
-        "~b are ~b beaten.\n\n",
+        "The marks are for a machine of 16 cores. Of ~b marks ~b are beaten, ~b are not, ~b are "
+        "level or\nbeaten only by some runs, and ~b have no figure here. ~b of them were never "
+        "measured, as the\nsource of their programs shows. Of the other ~b, ~b are beaten.\n\n",
         [length(Marked), count(beaten, Marked), count(not_beaten, Marked), count(mixed, Marked),
          count(none, Marked), length(Marked) - length(Real), length(Real), count(beaten, Real)]).
 
@@ -88,12 +202,12 @@ count(Value, Marked) -> length([Mark || Mark <- Marked, verdict(Mark) =:= Value]
 is_never({never, _}) -> true;
 is_never(_) -> false.
 
-%% The workloads that a mark is for, the best one first.
+%% The workloads of a mark, the best one first.
 here(#{field := Field} = Mark, Workloads) ->
     Figures = [{Workload, figure(Field, Workload)}
                || Workload <- Workloads, erlmcp_bench_marks:is_for(Mark, Workload)],
     Sorted = lists:sort(fun({_, {_, A, _}}, {_, {_, B, _}}) -> A =< B end,
-                        [Known || {_, Figure} = Known <- Figures, Figure =/= none]),
+                        [Measured || {_, Figure} = Measured <- Figures, Figure =/= none]),
     case erlmcp_bench_marks:better(Field) of
         less -> Sorted;
         more -> lists:reverse(Sorted)
@@ -111,9 +225,9 @@ verdicts(#{field := Field, mark := Value, here := Here}) ->
     [erlmcp_bench_marks:compared(Field, Value, Figure) || {_, Figure} <- Here].
 
 marks(Marked) ->
-    [~"| mark | of | is | here, at best | | where the mark comes from |\n",
+    [~"| workload | figure | mark | best figure here | | origin of the mark |\n",
      ~"| --- | --- | ---: | ---: | --- | --- |\n",
-     [[~"| ", lists:join(~" | ", [cell(Name), [$`, Field, $`], erlmcp_bench_text:number(Value),
+     [[~"| ", lists:join(~" | ", [cell(Name), [$`, Field, $`], number(Value),
                                   best(Here), words(Mark), origin(Origin)]), ~" |\n"]
       || #{name := Name, field := Field, mark := Value, origin := Origin, here := Here} = Mark
              <- Marked]].
@@ -134,9 +248,9 @@ words(Mark) ->
 
 origin({never, Why}) -> [~"never real: ", Why];
 origin({other, Why}) -> [~"something else: ", Why];
-origin(unknown) -> ~"not known".
+origin(unknown) -> ~"unknown".
 
-%% Everything.
+%% All workloads.
 
 everything(Workloads) ->
     Columns = [Column || {Field, _} = Column <- ?SHOWN,
@@ -144,11 +258,11 @@ everything(Workloads) ->
                                    Workloads)],
     [~"| workload | runs ", [[~"| ", Title, $\s] || {_, Title} <- Columns], ~"|\n",
      ~"| --- | ---: ", [~"| ---: " || _ <- Columns], ~"|\n",
-     [[~"| `", name(Workload), ~"` | ", erlmcp_bench_text:number(maps:get(~"runs_count", Workload)),
+     [[~"| `", name(Workload), ~"` | ", number(maps:get(~"runs_count", Workload)),
        [[~" | ", shown(figure(Field, Workload))] || {Field, _} <- Columns], ~" |\n"]
       || Workload <- Workloads]].
 
-%% What tells a workload from others of its name.
+%% A name that distinguishes a workload from others with its id.
 name(#{~"workload_id" := Id} = Workload) ->
     Also = [Value || Field <- [~"transport", ~"era", ~"against"], #{Field := Value} <- [Workload],
                      Value =/= ~"in_process", binary:match(Id, Value) =:= nomatch],
@@ -163,17 +277,17 @@ figure(Field, #{~"figures" := Figures}) ->
     end.
 
 shown(none) -> [];
-shown({Same, Same, Same}) -> erlmcp_bench_text:number(Same);
+shown({Same, Same, Same}) -> number(Same);
 shown({Least, Median, Most}) ->
-    [erlmcp_bench_text:number(Median), " (", erlmcp_bench_text:number(Least), " - ",
-     erlmcp_bench_text:number(Most), ")"].
+    [number(Median), " (", number(Least), " - ",
+     number(Most), ")"].
 
 %% Models.
 
--doc "What `docs/capacity.md` has of the models, for each baseline.".
+-doc "Returns the models of each baseline for `docs/capacity.md`, as Markdown.".
 -spec model([baseline()]) -> iodata().
 model(Baselines) ->
-    [~"Made of `bench/baselines` by `", ?CAPACITY, ~"`.\n",
+    [~"Made from `bench/baselines` by `", ?CAPACITY, ~"`.\n",
      case Baselines of
          [] -> ~"\nNo baseline was taken yet.\n";
          _ ->
@@ -184,7 +298,7 @@ model(Baselines) ->
 models({File, Workloads}) ->
     erlmcp_bench_capacity:models(lists:append([points(File, Workload) || Workload <- Workloads])).
 
-%% A baseline says how many there were in the name of the workload.
+%% A baseline has the number of parts in the name of the workload.
 points(File, #{~"workload_id" := Id, ~"figures" := Figures} = Workload) ->
     [{File, maps:merge(#{~"sweep" => Sweep, Field => N,
                          ~"environment" => maps:get(~"environment", Workload, #{})},
@@ -204,15 +318,15 @@ model_table(#{parts := Parts, points := Points, fit := Fit} = Model) ->
     Beyond = [{N, Most} || {ok, _} <- [Fit], N <- [Most + Most div 2, 2 * Most]],
     Predicted = maps:from_list(erlmcp_bench_capacity:predicted(
         Model, lists:usort([N || {N, _} <- Points ++ Beyond]))),
-    [[~"**A model.** " || {ok, _} <- [Fit]], erlmcp_bench_capacity:said(Model), ~"\n\n",
+    [[~"**A model.** " || {ok, _} <- [Fit]], erlmcp_bench_capacity:describe(Model), ~"\n\n",
      ~"| ", Parts, ~" | answered/s, ", erlmcp_bench_capacity:origin(Model),
      ~" | answered/s, by the model |\n| ---: | ---: | ---: |\n",
-     [[~"| ", erlmcp_bench_text:number(N), ~" | ",
-       lists:join(~", ", [erlmcp_bench_text:number(X) || {Of, X} <- lists:sort(Points), Of =:= N]),
-       ~" | ", [erlmcp_bench_text:number(X) || #{N := X} <- [Predicted]], ~" |\n"]
+     [[~"| ", number(N), ~" | ",
+       lists:join(~", ", [number(X) || {Of, X} <- lists:sort(Points), Of =:= N]),
+       ~" | ", [number(X) || #{N := X} <- [Predicted]], ~" |\n"]
       || N <- lists:usort([N || {N, _} <- Points ++ Beyond])]].
 
-%% Text from a file in a table of Markdown: nothing in it is markup.
+%% Escapes text from a file for a table of Markdown.
 cell(Text) ->
     << <<(case Character of
               $| -> ~"\\|";

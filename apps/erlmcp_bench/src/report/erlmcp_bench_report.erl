@@ -1,14 +1,14 @@
 -module(erlmcp_bench_report).
 -moduledoc """
-Reports from files: of a folder of results an HTML page (`m:erlmcp_bench_page`), of a folder of
-baselines the pages of the documentation (`m:erlmcp_bench_performance`).
+Makes reports from files: an HTML page from a folder of results (`m:erlmcp_bench_page`), and pages
+of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 """.
 
 -export([write/2, performance/2, capacity/2, format_error/1]).
 
 -export_type([refused/0, reason/0]).
 
--doc "Files that are no results, each with what is wrong.".
+-doc "Files that are not valid results, each with its errors.".
 -type refused() :: [{File :: binary(), Why :: [binary()]}].
 
 -type reason() ::
@@ -20,16 +20,16 @@ baselines the pages of the documentation (`m:erlmcp_bench_performance`).
     | erlmcp_bench_uplot:reason().
 
 -define(FILES, 2_000).
-%% Of one file.
+%% The most errors that are shown for one file.
 -define(VIOLATIONS, 10).
 
-%% Between them stands what is generated in a page that people wrote.
+%% The generated part of a page that people write stands between these lines.
 -define(BEGIN, ~"<!-- model: generated -->\n").
 -define(END, ~"<!-- end of model -->\n").
 
 -doc """
-Writes the page of a folder's results. What is no valid result is left out, and told: in the page,
-and to the caller.
+Writes the page of a folder's results. Invalid results are left out. The page and the return value
+list them.
 """.
 -spec write(Folder :: file:filename(), Out :: file:filename()) ->
     {ok, #{results := non_neg_integer(), figures := non_neg_integer(), refused := refused()}}
@@ -41,7 +41,8 @@ write(Folder, Out) ->
         Read = [{name(filename:basename(File)), erlmcp_metrology_validator:read_file(File)}
                 || File <- Files],
         Results = [{Name, Result} || {Name, {ok, Result}} <- Read],
-        Refused = [{Name, [said(Violation) || Violation <- lists:sublist(Violations, ?VIOLATIONS)]}
+        Refused = [{Name, [format_violation(Violation)
+                           || Violation <- lists:sublist(Violations, ?VIOLATIONS)]}
                    || {Name, {error, Violations}} <- Read],
         Figures = erlmcp_bench_figures:figures(Results),
         ok ?= written(Out, erlmcp_bench_page:html(
@@ -56,7 +57,7 @@ assets(Library) ->
     {ok, Script} = file:read_file(filename:join(Priv, "page.js")),
     #{style => Style, script => Script, library => Library}.
 
--doc "Writes the page of what a folder's baselines say, as Markdown.".
+-doc "Writes the page of a folder's baselines, as Markdown.".
 -spec performance(Folder :: file:filename(), Out :: file:filename()) -> ok | {error, reason()}.
 performance(Folder, Out) ->
     maybe
@@ -65,8 +66,8 @@ performance(Folder, Out) ->
     end.
 
 -doc """
-Writes what a folder's baselines say of more nodes into a page that has a place for it: between
-`<!-- model: generated -->` and `<!-- end of model -->`.
+Writes the models of a folder's baselines into a page, between `<!-- model: generated -->` and `<!--
+end of model -->`.
 """.
 -spec capacity(Folder :: file:filename(), Page :: file:filename()) -> ok | {error, reason()}.
 capacity(Folder, Page) ->
@@ -92,7 +93,7 @@ baselines(Folder) ->
         {error, _} = Error -> Error
     end.
 
-%% A folder that is empty is one all the same.
+%% An empty folder is also a folder.
 files(Folder) ->
     case filelib:is_dir(Folder) andalso erlmcp_bench_result:files(Folder) of
         false -> {error, {no_folder, Folder}};
@@ -112,23 +113,24 @@ written(File, Text) ->
         {error, Posix} -> {error, {file, File, Posix}}
     end.
 
-%% A name that is not in UTF-8 is shown as what its bytes are.
+%% A name that is not UTF-8 is shown as its bytes.
 name(File) ->
     case unicode:characters_to_binary(File) of
         Name when is_binary(Name) -> Name;
         _ -> unicode:characters_to_binary(io_lib:format("~0tp", [File]))
     end.
 
-said(Violation) -> unicode:characters_to_binary(erlmcp_metrology_validator:format(Violation)).
+format_violation(Violation) ->
+    unicode:characters_to_binary(erlmcp_metrology_validator:format(Violation)).
 
--doc "A reason in one sentence, without what a hostile file could have put there.".
+-doc "Explains a reason in one sentence, without text from a hostile file.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({no_folder, Folder}) ->
     [Folder, ": there is no such folder"];
 format_error({too_many_files, Folder, Most}) ->
     io_lib:format("~ts: more than ~b files; give a folder with fewer", [Folder, Most]);
 format_error({no_model_block, Page}) ->
-    [Page, ": it has no place for a model, between ", string:trim(?BEGIN), " and ",
+    [Page, ": it has no lines for a model, ", string:trim(?BEGIN), " and ",
      string:trim(?END)];
 format_error({file, File, Posix}) ->
     [File, ": ", file:format_error(Posix)];

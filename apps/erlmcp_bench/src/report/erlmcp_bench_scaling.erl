@@ -1,52 +1,50 @@
 -module(erlmcp_bench_scaling).
 -moduledoc """
-Sweeps: the same load again and again while one thing changes, a result for each time. What becomes
-of them are the report's figures of scaling and of overload, and the model of
-`m:erlmcp_bench_capacity`.
+Sweeps: the same load is repeated while one thing changes, with a result for each point. They feed
+the figures of scaling and overload in reports, and the model of `m:erlmcp_bench_capacity`.
 
-| sweep | what changes |
-| --- | --- |
-| `scaling_schedulers` | the server's schedulers, 1 to the cores of the machine |
-| `scaling_nodes` | servers beside each other on this machine, each in a node of its own |
-| `scaling_connections` | connections, each with one request at a time |
-| `scaling_payload` | bytes of the text that is echoed |
-| `overload` | what is offered, in percent of what the server carries, to a tool that computes |
+| sweep | what changes | | --- | --- | | `scaling_schedulers` | the server's schedulers, 1 to the
+cores of the machine | | `scaling_nodes` | servers on this machine, each in a node of its own | |
+`scaling_connections` | connections, each with one request at a time | | `scaling_payload` | bytes
+of the echoed text | | `overload` | the offered rate, in percent of the server's capacity, of a tool
+that computes |
 
-But for `overload` connections send their next request when they have an answer, so each point is
-what the server carries, beside a generator that wants cores of the same machine.
+Except in `overload`, connections send their next request when they are answered. So each point is
+the server's capacity, next to a generator that shares the machine's cores.
 """.
 
 -behaviour(erlmcp_bench_run).
 
 -export([measured/2, model/1]).
 
-%% To each server.
+%% Connections to each server.
 -define(CONNECTIONS, 32).
-%% Fewer than most systems let a process open. An overload takes many: those whose requests wait are
-%% not free for what is due.
+%% Fewer connections than most systems allow a process. An overload needs many: connections whose
+%% requests wait are not free for due requests.
 -define(OPEN_CONNECTIONS, 500).
-%% They come from many addresses, as clients do: one alone is not given all of a server.
+%% Connections come from many addresses, as those of clients do: a single client does not get the
+%% whole server.
 -define(ADDRESSES, [{127, 0, 1, N} || N <- lists:seq(1, 64)]).
 -define(PAYLOAD_BYTES, 64).
 -define(WARMUP_MS, 1_000).
-%% Of an overloaded server. Who has waited longer has left.
+%% The timeout for an overloaded server: a client would leave after it.
 -define(TIMEOUT_MS, 2_000).
-%% Keep every core busy, and nobody is refused: so it is known what is carried.
+%% Connections that keep every core busy without refusals, which measures the capacity.
 -define(BUSY, 8).
-%% What a call of the overloaded tool computes. A call that costs less than its refusal cannot be
-%% protected (docs/overload.md).
+%% Microseconds that a call of the overloaded tool computes. A call that costs less than its refusal
+%% cannot be protected (docs/overload.md).
 -define(BURN_US, 1_000).
 
--doc "What results of these sweeps say of more schedulers, nodes and machines, as text.".
+-doc "Describes what results of these sweeps predict for more schedulers, nodes and machines.".
 -spec model([erlmcp_bench_result:result()]) -> unicode:chardata().
 model(Results) ->
-    [[Title, ": ", erlmcp_bench_capacity:said(Model), $\n]
+    [[Title, ": ", erlmcp_bench_capacity:describe(Model), $\n]
      || #{title := Title} = Model <- erlmcp_bench_capacity:models([{~"", Result}
                                                                    || Result <- Results])].
 
 -doc """
-`duration_s` is that of each point, `connections` are those to each server, where they are not what
-changes, and `transports` are `http1`, unless they are said, and `tcp`.
+Runs a sweep. `duration_s` is the time of each point. `connections` is their number for each server,
+unless that changes. `transports` (`http1`) may also name `tcp`.
 """.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
@@ -55,7 +53,7 @@ measured(Workload, Options) ->
         swept(Workload#{transport => Transport}, With)
     end, Options).
 
-%% Each point has its servers.
+%% Each point starts its own servers.
 swept(#{varies := Varies, points := Points} = Workload, Options)
   when Varies =:= schedulers; Varies =:= nodes ->
     Most = erlang:system_info(schedulers),
@@ -64,7 +62,7 @@ swept(#{varies := Varies, points := Points} = Workload, Options)
         {Count, Flags} = servers(Varies, Point),
         with_fleet(Count, Flags, fun(Fleet) -> point(Fleet, Point, Workload, With) end, Workload)
     end, Options);
-%% What it carries is found out before, and what is offered is a part of that.
+%% The capacity is measured first, and the offered rates are parts of it.
 swept(#{varies := offered_percent, id := Id, transport := Transport} = Workload, Options) ->
     Plan = overload_plan({closed, 1}, #{connections => ?BUSY}, Workload, Options),
     with_fleet(1, [], fun(Fleet) ->
@@ -112,7 +110,7 @@ name(Id, offered_percent, Percent) ->
 name(Id, _, Point) ->
     <<Id/binary, "_", (integer_to_binary(Point))/binary>>.
 
-%% The generator's plan for a point, and what its result says of it beside the point.
+%% The generator's plan for a point, and additional fields of its result.
 planned(Percent, #{varies := offered_percent, carried := Carried} = Workload, Options) ->
     Offered = max(1, round(Carried * Percent / 100)),
     Plan = overload_plan({open, Offered, poisson}, #{connections => ?OPEN_CONNECTIONS}, Workload,
@@ -147,7 +145,7 @@ came({error, Reason}, #{workload_id := Name}) ->
 scope([_]) -> ~"per_node";
 scope([_, _ | _]) -> ~"per_cluster".
 
-%% What became of what was offered.
+%% The outcomes of the offered requests.
 rates(#{offered_msg_per_s := _}, #{duration_s := Seconds, refused := Refused} = Report) ->
     #{refused_msg_per_s => lists:sum(maps:values(Refused)) / Seconds,
       failed_msg_per_s => (lists:sum(maps:values(maps:get(failed, Report)))
@@ -155,7 +153,7 @@ rates(#{offered_msg_per_s := _}, #{duration_s := Seconds, refused := Refused} = 
 rates(_, _) ->
     #{}.
 
-%% Without an overload nothing is refused and nothing fails.
+%% Without an overload, refusals and failures are errors.
 wrong(#{offered_msg_per_s := _}, #{wrong := Wrong}) ->
     [{wrong, Wrong} || Wrong > 0];
 wrong(_, #{wrong := Wrong, refused := Refused, failed := Failed}) ->

@@ -1,10 +1,11 @@
 -module(erlmcp_bench_text).
--moduledoc "Numbers and hostile strings as text for a page. Pure.".
+-moduledoc "Formats numbers and hostile strings as text for a page. Pure.".
 
 -export([number/1, html/1, json/1]).
 
 -doc """
-A number as people read it: three digits that count, or all of those before the point, in thousands.
+Formats a number for people: with three significant digits, or with all digits before the point, in
+groups of thousands.
 
 ```erlang
 > erlmcp_bench_text:number(12345.678).
@@ -35,8 +36,8 @@ thousands(Digits) ->
     <<(thousands(Front))/binary, ",", Back/binary>>.
 
 -doc """
-A text that stands in HTML, between tags or in quotes, and is nothing but text there. Characters
-that control a terminal or the direction of writing are shown as the replacement character.
+Escapes a text for HTML, between tags or in quotes. Characters that control a terminal or the
+direction of writing become the replacement character.
 
 ```erlang
 > erlmcp_bench_text:html(~"<b title='x'>").
@@ -64,12 +65,12 @@ escaped(Character) when Character < 16#20;
                         Character >= 16#2066, Character =< 16#2069 -> <<16#fffd/utf8>>;
 escaped(Character) -> <<Character/utf8>>.
 
--doc "JSON that stands in a `script` element and cannot end it.".
+-doc "Encodes JSON for a `script` element, which it cannot end.".
 -spec json(json:encode_value()) -> binary().
 json(Value) ->
     << <<(inert(Byte))/binary>> || <<Byte>> <= iolist_to_binary(json:encode(Value)) >>.
 
-%% They are in strings only.
+%% These characters occur only in strings.
 inert($<) -> ~"\\u003c";
 inert($>) -> ~"\\u003e";
 inert($&) -> ~"\\u0026";

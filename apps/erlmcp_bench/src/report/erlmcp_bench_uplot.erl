@@ -1,7 +1,7 @@
 -module(erlmcp_bench_uplot).
 -moduledoc """
-uPlot, the library that draws a report's plots: a script, a style and a licence that are written
-into the page. It is fetched once, into the user's cache folder; how, says `priv/report/uplot.sh`.
+Fetches uPlot, the library that draws a report's plots: its script, style and licence are written
+into the page. `priv/report/uplot.sh` fetches it once, into the user's cache folder.
 """.
 
 -export([read/0]).
@@ -11,14 +11,14 @@ into the page. It is fetched once, into the user's cache folder; how, says `priv
 -type library() :: #{script := binary(), style := binary(), licence := binary(),
                      version := binary()}.
 
--doc "What the program that fetches it ended with, or which of its files cannot be read.".
+-doc "The exit status of the script that fetches the library, or the file that cannot be read.".
 -type reason() :: {uplot, {exit_status, 1..255} | timeout | {file, file:filename(), file:posix()}}.
 
 -define(FETCH_MS, 120_000).
-%% The path of a folder.
+%% The longest output of the script: the path of a folder.
 -define(SAID_BYTES, 4096).
 
--doc "The library as it stands in the cache, after it was fetched if it was not there.".
+-doc "Reads the library from the cache, and fetches it first if necessary.".
 -spec read() -> {ok, library()} | {error, reason()}.
 read() ->
     maybe
@@ -42,16 +42,16 @@ fetched() ->
     Script = filename:join([code:priv_dir(erlmcp_bench), "report", "uplot.sh"]),
     Port = open_port({spawn_executable, "/bin/sh"},
                      [{args, [Script]}, exit_status, binary, use_stdio, hide]),
-    said(Port, <<>>, erlang:monotonic_time(millisecond) + ?FETCH_MS).
+    output(Port, <<>>, erlang:monotonic_time(millisecond) + ?FETCH_MS).
 
-said(Port, Said, Deadline) ->
+output(Port, Output, Deadline) ->
     receive
-        {Port, {data, More}} when byte_size(Said) + byte_size(More) =< ?SAID_BYTES ->
-            said(Port, <<Said/binary, More/binary>>, Deadline);
+        {Port, {data, More}} when byte_size(Output) + byte_size(More) =< ?SAID_BYTES ->
+            output(Port, <<Output/binary, More/binary>>, Deadline);
         {Port, {data, _}} ->
-            said(Port, Said, Deadline);
+            output(Port, Output, Deadline);
         {Port, {exit_status, 0}} ->
-            {ok, string:trim(Said)};
+            {ok, string:trim(Output)};
         {Port, {exit_status, Status}} ->
             {error, {uplot, {exit_status, Status}}}
     after max(0, Deadline - erlang:monotonic_time(millisecond)) ->

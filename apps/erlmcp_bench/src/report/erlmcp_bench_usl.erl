@@ -1,29 +1,31 @@
 -module(erlmcp_bench_usl).
 -moduledoc """
-The universal scalability law: what N parts of a system answer together,
-`X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1))`. `lambda` is what one part would answer
-alone, `sigma` how much of the work waits for others (contention), `kappa` what it costs that they
-agree (coherence). Pure.
+The universal scalability law. The throughput of N parts of a system is `X(N) = lambda N / (1 +
+sigma (N - 1) + kappa N (N - 1))`.
 
-N. J. Gunther: Guerrilla Capacity Planning (Springer 2007), chapters 4 to 6; the three coefficients
-are those of his "A General Theory of Computational Scalability Based on Rational Functions" (2008,
-arXiv:0808.1431). The fit is his: a least-squares fit of the law to what was measured, none of the
-coefficients below zero. His quadratic regression of `N / X(N)` is where it starts from.
+`lambda` is the throughput of one part alone. `sigma` is the share of the work that waits for other
+parts (contention). `kappa` is the cost of agreement between parts (coherence). Pure.
+
+Sources: N. J. Gunther, Guerrilla Capacity Planning (Springer 2007), chapters 4 to 6; and, for the
+three coefficients, "A General Theory of Computational Scalability Based on Rational Functions"
+(2008, arXiv:0808.1431). The fit is Gunther's: least squares, without negative coefficients. It
+starts from Gunther's quadratic regression of `N / X(N)`.
 """.
 
 -export([fit/1, throughput/2, peak/1]).
 
 -export_type([point/0, law/0, model/0]).
 
--doc "So many parts, and what they answered in a second.".
+-doc "A number of parts, and how much they answered in a second.".
 -type point() :: {N :: number(), MsgPerS :: number()}.
 
 -doc "The coefficients.".
 -type law() :: #{lambda := float(), sigma := float(), kappa := float(), atom() => term()}.
 
 -doc """
-The coefficients, each with its standard error; without one where the fit holds it at zero. `off` is
-how far the model is from the points, in percent of each: its root mean square, and the worst.
+The coefficients, each with its standard error, which is missing if the fit holds the coefficient at
+zero. `off` is the distance of the model from the points, in percent of each: the root mean square,
+and the worst.
 """.
 -type model() :: #{
     lambda := float(), sigma := float(), kappa := float(),
@@ -31,13 +33,12 @@ how far the model is from the points, in percent of each: its root mean square, 
     off := #{rms_percent := float(), worst_percent := float()},
     points := [point()]}.
 
-%% Three coefficients go through three points whatever they are: a fourth can disagree.
+%% Three coefficients fit any three points exactly: only a fourth point can disagree.
 -define(FEWEST, 4).
 -define(STEPS, 200).
 
 -doc """
-The model that is nearest to the points. It wants four different N at least: fewer say nothing about
-how wrong it is.
+Fits the law to the points. It needs at least four different N: fewer show nothing about the error.
 
 ```erlang
 > {ok, #{sigma := Sigma}} = erlmcp_bench_usl:fit([{1, 65}, {18, 996}, {36, 1652}, {72, 1853}]).
@@ -51,8 +52,8 @@ fit(Points) ->
         _ -> {ok, nearest([{N * 1.0, X * 1.0} || {N, X} <- Points])}
     end.
 
-%% A coefficient that would be negative is zero in the best model that has none: so each of them is
-%% tried free and at zero.
+%% A coefficient that would be negative is zero in the best model without negative ones. So each
+%% coefficient is tried free and at zero.
 nearest(Points) ->
     Tried = [{squares(Fit, Points), length(Free), Free, Fit}
              || Free <- [[lambda], [lambda, sigma], [lambda, kappa], [lambda, sigma, kappa]],
@@ -60,8 +61,8 @@ nearest(Points) ->
     {_, _, Free, Fit} = lists:min(Tried),
     Fit#{errors => errors(Fit, Free, Points), off => off(Fit, Points), points => Points}.
 
-%% N / X is linear in 1 / lambda, sigma / lambda and kappa / lambda. The weights are those of an
-%% error that is the same for every X.
+%% N / X is linear in 1 / lambda, sigma / lambda and kappa / lambda. The weights assume the same
+%% error for every X.
 started(Free, Points) ->
     Rows = [{[feature(Name, N) || Name <- Free], N / X, math:pow(X * X / N, 2)}
             || {N, X} <- Points],
@@ -77,19 +78,19 @@ feature(lambda, _) -> 1.0;
 feature(sigma, N) -> N - 1;
 feature(kappa, N) -> N * (N - 1).
 
-%% Levenberg and Marquardt's steps down, from there.
+%% Steps of Levenberg and Marquardt, from there.
 refined(Fit, Free, Points) ->
     refined(Fit, squares(Fit, Points), 1.0e-3, Free, Points, ?STEPS).
 
-refined(Fit, _, Damping, _, _, Left) when Left =:= 0; Damping > 1.0e12 ->
+refined(Fit, _, Damping, _, _, Steps) when Steps =:= 0; Damping > 1.0e12 ->
     Fit;
-refined(Fit, Squares, Damping, Free, Points, Left) ->
+refined(Fit, Squares, Damping, Free, Points, Steps) ->
     Next = stepped(Fit, Damping, Free, Points),
     case squares(Next, Points) of
         Fewer when Fewer < Squares ->
-            refined(Next, Fewer, max(1.0e-12, Damping / 10), Free, Points, Left - 1);
+            refined(Next, Fewer, max(1.0e-12, Damping / 10), Free, Points, Steps - 1);
         _ ->
-            refined(Fit, Squares, Damping * 10, Free, Points, Left - 1)
+            refined(Fit, Squares, Damping * 10, Free, Points, Steps - 1)
     end.
 
 stepped(Fit, Damping, Free, Points) ->
@@ -111,13 +112,13 @@ divisor(#{sigma := Sigma, kappa := Kappa}, N) ->
 squares(Fit, Points) ->
     lists:sum([math:pow(X - throughput(Fit, N), 2) || {N, X} <- Points]).
 
--doc "What the model says that N parts answer in a second.".
+-doc "Returns how much N parts answer in a second by the model.".
 -spec throughput(law(), N :: number()) -> float().
 throughput(#{lambda := Lambda} = Model, N) -> Lambda * N / divisor(Model, N).
 
 -doc """
-Where more parts answer no more: how many parts that is, and what they answer. Without coherence
-costs there is no such place: then what is approached, or `unlimited`.
+Returns the number of parts beyond which more parts answer no more, and how much they answer.
+Without coherence costs there is no such number: the result is then a ceiling, or `unlimited`.
 """.
 -spec peak(law()) -> {peak, N :: float(), MsgPerS :: float()} | {ceiling, MsgPerS :: float()}
                    | unlimited.
@@ -132,7 +133,7 @@ off(Fit, Points) ->
     #{rms_percent => math:sqrt(lists:sum([P * P || P <- Percents]) / length(Percents)),
       worst_percent => lists:max(Percents)}.
 
-%% Of the linear model at its end, as for any regression.
+%% The standard errors of the linearized model, as for any regression.
 errors(Fit, Free, Points) ->
     case length(Points) - length(Free) of
         Freedom when Freedom > 0 ->
@@ -146,7 +147,7 @@ errors(Fit, Free, Points) ->
             #{}
     end.
 
-%% Linear algebra, of three unknowns at most.
+%% Linear algebra with at most three unknowns.
 
 normal(Rows) ->
     Size = lists:seq(1, length(element(1, hd(Rows)))),
@@ -154,7 +155,7 @@ normal(Rows) ->
       || I <- Size],
      [lists:sum([W * lists:nth(I, F) * Y || {F, Y, W} <- Rows]) || I <- Size]}.
 
-%% Gauss, with the largest of a column for its pivot.
+%% Gaussian elimination, with the largest entry of a column as its pivot.
 solved({Matrix, Right}) ->
     eliminated([{Row, Value} || {Row, Value} <- lists:zip(Matrix, Right)]).
 
@@ -170,6 +171,6 @@ eliminated(Rows) ->
     Solved = eliminated(Below),
     [ratio(Value - lists:sum([A * S || {A, S} <- lists:zip(Row, Solved)]), Pivot) | Solved].
 
-%% A column of zeros has nothing to say about its unknown.
+%% A column of zeros does not determine its unknown.
 ratio(_, Pivot) when Pivot == 0 -> 0.0;
 ratio(Value, Pivot) -> Value / Pivot.

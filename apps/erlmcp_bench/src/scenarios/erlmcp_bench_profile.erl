@@ -6,10 +6,12 @@
 -export_type([name/0, profile/0]).
 
 -type name() :: normal | high_load | low_load | slow_client | message_bomber.
--doc "So many clients, each of which sends so many requests a second of so many bytes of payload.".
+-doc """
+The number of clients, the requests a second that each of them sends, and their payload in bytes.
+""".
 -type profile() :: #{clients := pos_integer(), rate := number(), bytes := pos_integer()}.
 
--doc "Every profile.".
+-doc "Returns every profile.".
 -spec all() -> [{name(), profile()}].
 all() ->
     [{normal, #{clients => 25, rate => 100, bytes => 512}},
@@ -18,7 +20,7 @@ all() ->
      {slow_client, #{clients => 5, rate => 1, bytes => 1_024}},
      {message_bomber, #{clients => 20, rate => 10_000, bytes => 128}}].
 
--doc "The profile of this name.".
+-doc "Returns the profile with this name.".
 -spec find(name()) -> {ok, profile()} | {error, {unknown_profile, term()}}.
 find(Name) ->
     case lists:keyfind(Name, 1, all()) of

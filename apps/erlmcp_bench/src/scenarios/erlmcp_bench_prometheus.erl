@@ -1,6 +1,6 @@
 -module(erlmcp_bench_prometheus).
 -moduledoc """
-Metrics in the text exposition format of Prometheus, version 0.0.4. Pure.
+Encodes metrics in the text exposition format of Prometheus, version 0.0.4. Pure.
 
 Source: Prometheus documentation, "Exposition formats".
 """.
@@ -11,8 +11,8 @@ Source: Prometheus documentation, "Exposition formats".
 
 -type labels() :: [{Name :: binary(), Value :: binary()}].
 -doc """
-A histogram is how many were at most as much as each bound, bounds ascending, the sum of all and
-their number.
+A number or a histogram. A histogram has the count of values up to each bound, with bounds in
+ascending order, the sum of all values and their count.
 """.
 -type value() ::
     number()
@@ -23,18 +23,18 @@ their number.
     series := [{labels(), value()}]
 }.
 
-%% Milliseconds.
+%% Bounds in milliseconds.
 -define(BOUNDS, [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000,
                  10_000]).
 
--doc "The media type of the text.".
+-doc "Returns the media type of the text.".
 -spec content_type() -> binary().
 content_type() -> ~"text/plain; version=0.0.4; charset=utf-8".
 
 -doc """
-A histogram in milliseconds of times in microseconds, as `erlmcp_bench_histogram:to_list/1` has
-them, and their sum in microseconds. A cell of that list that a bound divides is above the bound:
-the cells are narrow, and so that is an error below one percent of the bound.
+Returns a histogram in milliseconds of times in microseconds, from the list of
+`erlmcp_bench_histogram:to_list/1` and the sum of its times. A cell with a bound inside counts as
+above the bound. Cells are narrow, so the error is below one percent of the bound.
 """.
 -spec histogram(Cells :: [{UpToUs :: number(), Count :: non_neg_integer()}], SumUs :: number()) ->
     value().
@@ -49,7 +49,7 @@ histogram(Cells, SumUs) ->
 
 count(Cells) -> lists:sum([Count || {_, Count} <- Cells]).
 
--doc "The text of these families.".
+-doc "Returns the text of these families.".
 -spec text([family()]) -> iodata().
 text(Families) ->
     [[["# HELP ", Name, $\s, help(Help), $\n,
@@ -75,7 +75,7 @@ line(Name, Labels, Value) ->
 number(Integer) when is_integer(Integer) -> integer_to_binary(Integer);
 number(Float) -> float_to_binary(Float, [short]).
 
-%% A quote needs to be escaped in a label alone.
+%% A quote must be escaped only in a label.
 escaped(Text) ->
     binary:replace(help(Text), ~"\"", ~"\\\"", [global]).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario).
 -moduledoc """
-A load scenario: clients that come and go in phases, open loop, from this node, against servers in
-nodes of their own or against any MCP server.
+Runs a load scenario: clients that come and go in phases, in an open loop, from this node. The
+servers run in nodes of their own, or are any MCP servers.
 
 ```erlang
 erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
@@ -13,17 +13,19 @@ erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
 -export_type([options/0]).
 
 -doc """
-- `nodes`: how many servers of our own (1; in `chaos` 2); or `urls`: those of others, at least one.
-- `transport`: `tcp`, and for URLs `http1`.
-- `duration_s`: how long all of it takes; each phase keeps its share of that.
-- `scale`: which part of its clients there is (1).
+Options of a scenario.
+
+- `nodes`: the number of servers to start (1; in `chaos` 2). Or `urls`: at least one other server.
+- `transport`: `tcp`, and `http1` for URLs.
+- `duration_s`: the duration of the whole. Each phase keeps its share.
+- `scale`: the part of the clients to start (1).
 - `profile`: clients of this profile instead of the scenario's own.
-- `metrics`: the generator's metrics are on this port, those of the nodes on the next ones; on free
-  ones for 0.
-- `requests`, `era`, `headers`: those of a plan of `m:erlmcp_load`, for servers without a tool
+- `metrics`: the port of the generator's metrics. The nodes use the next ports. 0 selects free
+  ports.
+- `requests`, `era`, `headers`: members of a plan of `m:erlmcp_load`, for servers without a tool
   `echo`.
-- `timeout_ms`: until a request without an answer has failed (10,000).
-- `on_event`: is told what happens, in the process that runs the scenario.
+- `timeout_ms`: the milliseconds after which a request without an answer has failed (10,000).
+- `on_event`: a fun that gets each event, in the process that runs the scenario.
 """.
 -type options() :: #{
     nodes => pos_integer(), urls => [binary(), ...], transport => tcp | http1 | http2,
@@ -41,10 +43,11 @@ Runs a scenario to its end.
 ## Errors
 
 - `{unknown_scenario, Name}`, `{unknown_profile, Name}`.
-- `{bad_option, Key, Expected}`: an option is of no use: `scale` and `duration_s` are more than 0.
-- `{needs_own_nodes, Name}`: its faults are not done to the servers of others.
-- `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: that could not be started.
-- `{crashed, Reason}`: the run did not come to its end.
+- `{bad_option, Key, Expected}`: the value of an option is invalid. `scale` and `duration_s` are
+  above 0.
+- `{needs_own_nodes, Name}`: the scenario's faults are only injected into nodes that it started.
+- `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: one of these could not be started.
+- `{crashed, Reason}`: the run did not reach its end.
 """.
 -spec run(erlmcp_bench_scenarios:name(), options()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
@@ -61,7 +64,7 @@ run(Name, Given) ->
 profiled(Scenario, #{profile := Name}) ->
     maybe
         {ok, Profile} ?= erlmcp_bench_profile:find(Name),
-        %% What was published is of the scenario's own clients.
+        %% Published figures are those of the scenario's own clients.
         {ok, Scenario#{clients := Profile, marks := []}}
     end;
 profiled(Scenario, _) ->
@@ -101,8 +104,8 @@ is_good(on_event, Value) ->
 is_good(Key, _) ->
     lists:member(Key, [profile, requests, era, headers]) orelse ~"no such option".
 
-%% The loads, the nodes and the proxy are linked to the process that runs it, and end with it,
-%% whatever came of it; the listener of the metrics is not.
+%% The loads, the nodes and the proxy are linked to the process that runs the scenario, and always
+%% end with it. The listener of the metrics is not.
 awaited(Scenario, Options) ->
     Caller = self(),
     Metrics = make_ref(),

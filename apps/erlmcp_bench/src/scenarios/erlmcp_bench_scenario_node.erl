@@ -1,14 +1,15 @@
 -module(erlmcp_bench_scenario_node).
 -moduledoc """
-A node of a scenario: a server under test, and the process that has it and starts it anew, at the
-same address, when it was killed. What a supervisor of an operating system does for a service.
+A node of a scenario: a server under test, and the process that owns it. When the server is killed,
+the process starts it again at the same address, as a supervisor of an operating system does for a
+service.
 """.
 
 -behaviour(gen_server).
 
 -export([start_link/1, stop/1, facts/1, kill/1, drop/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
-%% Called in the node itself.
+%% Functions that run in the node itself.
 -export([close_connections/2, is_no_news/2]).
 
 -export_type([facts/0, address/0]).
@@ -16,8 +17,8 @@ same address, when it was killed. What a supervisor of an operating system does 
 -type options() :: #{transport := tcp | http1 | http2, metrics => inet:port_number()}.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-Where its clients find it, and where its crowd does: a second listener, so that it is known whose
-connections are whose; and where its metrics are.
+The addresses of a node for its clients and its crowd, and the URL of its metrics. The crowd has a
+listener of its own, so that its connections can be distinguished.
 """.
 -type facts() :: #{
     os_pid := pos_integer(), clients := address(), crowd := address(), metrics => binary()
@@ -29,7 +30,7 @@ connections are whose; and where its metrics are.
     facts :: facts()
 }).
 
-%% A node starts in a second or two, and in more on a busy machine.
+%% A node starts in a second or two, and more slowly on a busy machine.
 -define(START_MS, 60_000).
 
 -doc "Starts a server in a node of its own, linked to the caller.".
@@ -37,22 +38,22 @@ connections are whose; and where its metrics are.
 start_link(Options) ->
     gen_server:start_link(?MODULE, Options, [{timeout, ?START_MS}]).
 
--doc "Ends both.".
+-doc "Ends the node and this process.".
 -spec stop(pid()) -> ok.
 stop(Node) ->
     gen_server:stop(Node, normal, ?START_MS).
 
--doc "What there is to know of it; waits while it is started anew.".
+-doc "Returns the facts of a node. Waits while it restarts.".
 -spec facts(pid()) -> facts().
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
--doc "Kills the process, which is started anew. Gives the monotonic microseconds.".
+-doc "Kills the node, which is then started again. Returns the time in monotonic microseconds.".
 -spec kill(pid()) -> {ok, AtUs :: integer()}.
 kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
 
--doc "Closes so many connections of the crowd, all at once: how many those were, and from when.".
+-doc "Closes `Count` connections of the crowd at once. Returns how many were closed, and when.".
 -spec drop(pid(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
 drop(Node, Count) ->
     gen_server:call(Node, {drop, Count}, ?START_MS).
@@ -116,7 +117,7 @@ handle_continue(start, #state{options = Options, target = Target, facts = Facts}
     {ok, Started} = started(Same, {ClientsPort, CrowdPort}),
     {noreply, Started#state{options = State#state.options}}.
 
-%% What speaks with a node ends with it, a moment later.
+%% The control process of a node ends shortly after it.
 gone(#{peer := Peer} = Target) ->
     Monitor = monitor(process, Peer),
     receive
@@ -132,18 +133,20 @@ port_of(Url) ->
 handle_cast(_, State) ->
     {noreply, State}.
 
-%% The end of what was killed, or of who started this.
+%% The end of a killed node, or of the process that started this one.
 -doc false.
 handle_info(_, State) ->
     {noreply, State}.
 
 -doc false.
 terminate(_, #state{target = #{peer := Peer} = Target}) ->
-    %% Not where it could not be started anew.
+    %% The node may be gone if it could not be started again.
     _ = is_process_alive(Peer) andalso erlmcp_bench_target:stop(Target),
     ok.
 
--doc "In the server's node: ends so many connections of a port's listener; how many those were.".
+-doc """
+Runs in the server's node: closes `Count` connections of a port's listener. Returns how many.
+""".
 -spec close_connections(inet:port_number(), pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->
     [Ref] = [Ref || Ref := #{port := Listens} <- ranch:info(), Listens =:= Port],

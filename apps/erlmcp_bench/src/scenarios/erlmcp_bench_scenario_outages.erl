@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_outages).
 -moduledoc """
-What faults do to the requests of a scenario: a process that the loads tell every outcome
-(`observer` of `m:erlmcp_load`). What comes after a fault was done, and before the next one is,
-belongs to it.
+Measures what faults do to the requests of a scenario. The loads send this process every outcome
+(`observer` of `m:erlmcp_load`). An outcome after a fault, and before the next one, belongs to the
+fault.
 """.
 
 -behaviour(gen_server).
@@ -13,9 +13,9 @@ belongs to it.
 -export_type([outage/0]).
 
 -doc """
-When the fault was done, and the first and the last time that something was amiss after it before a
-calm, in monotonic microseconds: a request ended without a good answer (`errors`), or was answered
-much later than before (`slow`), or connections were missing. And how long the good answers took.
+The effects of a fault: when it was injected, and the first and last error after it before a calm,
+in monotonic microseconds. An error is a request without a good answer (`errors`), an answer that is
+much later than before (`slow`), or a missing connection. `latency` has the times of good answers.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),
@@ -26,36 +26,36 @@ much later than before (`slow`), or connections were missing. And how long the g
 -record(state, {
     %% The slowest answer before the first fault.
     usual_us = 0 :: non_neg_integer(),
-    %% The newest first.
+    %% Newest first.
     outages = [] :: [outage()]
 }).
 
-%% An answer is slow that took longer than this, and than twice the slowest before all faults.
+%% A slow answer took longer than this, and than twice the slowest answer before all faults.
 -define(SLOW_US, 250_000).
-%% What comes after such a calm is not the fault's doing. It is longer than two looks at the
-%% connections are apart: while those are missing nobody may ask.
+%% Errors after such a calm do not belong to the fault. It is longer than the time between two
+%% counts of the connections: clients with missing connections send no requests.
 -define(CALM_US, 2_500_000).
 
--doc "Starts it, linked to the caller.".
+-doc "Starts the process, linked to the caller.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "This fault was done then.".
+-doc "Records that a fault was injected at `AtUs`.".
 -spec begins(pid(), Fault :: term(), AtUs :: integer()) -> ok.
 begins(Outages, Fault, AtUs) ->
     gen_server:call(Outages, {begins, Fault, AtUs}).
 
--doc "Connections were missing then. Does not wait.".
+-doc "Records that connections were missing at `AtUs`. Does not wait.".
 -spec missing(pid(), AtUs :: integer()) -> ok.
 missing(Outages, AtUs) ->
     gen_server:cast(Outages, {missing, AtUs}).
 
--doc "How long nothing must be amiss for the service to be whole, in microseconds.".
+-doc "Returns how long there must be no error before the service has recovered, in microseconds.".
 -spec calm_us() -> pos_integer().
 calm_us() -> ?CALM_US.
 
--doc "The faults in their order.".
+-doc "Returns the outages in the order of their faults.".
 -spec report(pid()) -> [outage()].
 report(Outages) ->
     gen_server:call(Outages, report).

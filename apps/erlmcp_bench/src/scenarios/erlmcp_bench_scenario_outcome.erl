@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_outcome).
 -moduledoc """
-What a scenario came to: the figures of its peak and of each of its steps, beside the published
-marks, what its faults did, and whether all that is as it has to be. Pure.
+Judges a scenario: the figures of its peak and of each step, compared with the published marks, and
+the effects of its faults. Pure.
 """.
 
 -export([new/3]).
@@ -13,17 +13,17 @@ marks, what its faults did, and whether all that is as it has to be. Pure.
     complaints := [complaint()], zone := erlmcp_error_budget_window:zone(),
     transport := tcp | http1 | http2, nodes := non_neg_integer(), urls => [binary()],
     profile => erlmcp_bench_profile:name(),
-    %% how long it takes in full, and took; which part of its clients there was, and how many
+    %% its full and its actual duration; the part of its clients, and their number
     full_s := pos_integer(), run_s := number(), scale := number(), shortened := boolean(),
     clients := pos_integer(), bytes := non_neg_integer(),
     peak := figures(), steps := [step()], marks := [mark()], faults := [fault()],
-    %% of all that was sent, the warm-up included, and why
+    %% counts of all requests, including the warm-up, and the reasons of their failures
     total := erlmcp_bench_scenario_sums:sums(),
     refused := #{term() => pos_integer()}, failed := #{term() => pos_integer()},
     lateness := erlmcp_bench_histogram:histogram(),
     usage := #{atom() => number()}
 }.
--doc "What came in so many seconds. Latencies are there where something was answered.".
+-doc "The figures of `duration_s` seconds. Latencies are there if a request was answered.".
 -type figures() :: #{
     duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
     throughput_msg_per_s := float(), error_percent := float(),
@@ -32,15 +32,16 @@ marks, what its faults did, and whether all that is as it has to be. Pure.
     latency_p99_us => pos_integer()
 }.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
--doc "A mark as it is for the clients that there were; `measured` where such a step was.".
+-doc """
+A mark, adjusted to the number of clients. It has `measured` if the scenario had such a step.
+""".
 -type mark() :: #{
     clients := pos_integer(), figure := atom(), value := number(), measured => number(),
     beaten => boolean()
 }.
 -doc """
-What came of a fault: the milliseconds until something was amiss, and until nothing was any more,
-if anything ever was (see `t:erlmcp_bench_scenario_outages:outage/0`); and whether the service was
-whole again in the end.
+The effects of a fault: the milliseconds until the first error, and until the last one, if there was
+any (see `t:erlmcp_bench_scenario_outages:outage/0`), and whether the service recovered.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
@@ -49,14 +50,14 @@ whole again in the end.
         detection_ms => number(), recovery_ms => number(),
         latency_p95_us => pos_integer(), mark_s => pos_integer()}.
 -doc """
-`unopened`: so many clients found the door shut. `unaccounted`: so many more were sent than ended.
-`uncounted`: the seconds do not add up to what the loads say.
+The reason of a failure. `unopened`: this many clients could not connect. `unaccounted`: this many
+requests have no outcome. `uncounted`: the seconds do not add up to the counts of the loads.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
     | {unaccounted, integer()} | uncounted | {not_recovered, Fault :: atom()}.
 
--doc "The outcome of what is known in the end.".
+-doc "Returns the outcome of a scenario from its final facts.".
 -spec new(erlmcp_bench_scenarios:scenario(), map(), erlmcp_bench_scenario_run:facts()) ->
     outcome().
 new(Scenario, Options, #{steps := Steps, reports := Reports, unopened := Unopened, nodes := Nodes,
@@ -151,12 +152,12 @@ compared(#{figure := Figure, value := Value} = Mark, #{duration_s := DurationS} 
 is_beaten(throughput_msg_per_s, Measured, Value) -> Measured >= Value;
 is_beaten(_, Measured, Value) -> Measured =< Value.
 
-faults(Scenario, #{faults := Told, outages := Outages, ended_us := EndedUs}) ->
+faults(Scenario, #{faults := Events, outages := Outages, ended_us := EndedUs}) ->
     #{faults := Planned} = Scenario,
     Ends = maps:from_list(ends(Outages, EndedUs)),
-    [fault(Fault, Planned, Outages, Ends) || #{state := begins} = Fault <- Told].
+    [fault(Fault, Planned, Outages, Ends) || #{state := begins} = Fault <- Events].
 
-%% An outage lasts until the next fault, the last one until the end.
+%% An outage lasts until the next fault. The last one lasts until the end.
 ends([], _) -> [];
 ends([#{fault := Fault}], EndedUs) -> [{Fault, EndedUs}];
 ends([#{fault := Fault} | [#{at_us := Next} | _] = Rest], EndedUs) ->
@@ -166,7 +167,7 @@ fault(#{fault := Fault, not_run := Reason}, _, _, _) ->
     #{fault => Fault, not_run => Reason};
 fault(#{fault := Fault, extent := Extent}, Planned, Outages, Ends) ->
     [#{at_us := AtUs, errors := Errors, slow := Slow, latency := Latency} = Outage] =
-        [Known || #{fault := Of} = Known <- Outages, Of =:= Fault],
+        [Found || #{fault := Of} = Found <- Outages, Of =:= Fault],
     #{Fault := EndUs} = Ends,
     Details = details(lists:keyfind(Fault, 1, Planned)),
     maps:merge(
@@ -201,7 +202,7 @@ complaints(#{scenario := #{tolerates_errors := Tolerates}, steps := Steps, total
                                            Ended =/= Sent]
         ++ [uncounted || Counted(Seconds) =/= Counted(Total)]
         ++ [{zone, red} || Zone =:= red, not Tolerates]
-        ++ [{not_recovered, Fault} || #{fault := Fault} = Known <- Faults, is_late(Known)].
+        ++ [{not_recovered, Fault} || #{fault := Fault} = Effects <- Faults, is_late(Effects)].
 
 is_late(#{recovered := false}) -> true;
 is_late(#{recovery_ms := Ms, mark_s := MarkS}) -> Ms > MarkS * 1_000;

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_places).
 -moduledoc """
-Where the clients of a scenario go: to servers in nodes of their own, half of them through a proxy
-where faults want that, or to the URLs of others. Its functions are called by one process, which the
-nodes and the proxy end with.
+The places that the clients of a scenario connect to. They are servers in nodes of their own, or
+URLs of other servers. Where a fault needs it, half of the clients connect through a proxy. A single
+process calls these functions, and the nodes and the proxy end with it.
 """.
 
 -export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, os_pids/1]).
@@ -10,7 +10,7 @@ nodes and the proxy end with.
 
 -export_type([places/0, place/0]).
 
--doc "What a plan of `m:erlmcp_load` says of its target.".
+-doc "The members of a plan of `m:erlmcp_load` for a target.".
 -type place() :: #{target := term(), protocol => http1 | http2}.
 -opaque places() :: #{
     nodes := [pid()], clients := [place()], crowd := [place()],
@@ -18,7 +18,7 @@ nodes and the proxy end with.
              | {erlmcp_chaos_toxiproxy:toxiproxy(), [erlmcp_chaos_toxiproxy:proxy()]}
 }.
 
--doc "Opens them for a scenario with these options, see `t:erlmcp_bench_scenario:options/0`.".
+-doc "Opens the places of a scenario with these options, see `t:erlmcp_bench_scenario:options/0`.".
 -spec open(erlmcp_bench_scenarios:scenario(), map()) -> {ok, places()} | {error, term()}.
 open(_, #{urls := Urls, transport := Transport}) ->
     {ok, #{nodes => [], crowd => [], proxy => none,
@@ -55,7 +55,7 @@ place(#{ip := Ip, port := Port, url := Url}, #{transport := Transport}) ->
     There = (uri_string:parse(Url))#{host := list_to_binary(inet:ntoa(Ip)), port := Port},
     #{target => {http, uri_string:recompose(There)}, protocol => Transport}.
 
-%% Without the proxy's program one fault is not run, and the scenario is.
+%% Without the proxy's program only that fault is not injected.
 proxied(#{faults := Faults}, Facts, Options) ->
     case lists:keymember(add_latency, 1, Faults) of
         true ->
@@ -75,35 +75,35 @@ proxy(Toxiproxy, #{ip := Ip, port := Port} = Address, Options) ->
     {ok, Name, {ProxyIp, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Ip, Port}),
     {Name, place(Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
 
--doc "Ends what was opened.".
+-doc "Closes all places.".
 -spec close(places()) -> ok.
 close(#{nodes := Nodes, proxy := Proxy}) ->
     _ = [erlmcp_chaos_toxiproxy:stop(Toxiproxy) || {Toxiproxy, [_ | _]} <- [Proxy]],
     lists:foreach(fun erlmcp_bench_scenario_node:stop/1, Nodes).
 
--doc "Where clients go.".
+-doc "Returns the places for clients.".
 -spec clients(places()) -> [place()].
 clients(#{clients := Clients}) -> Clients.
 
--doc "Where the crowd goes.".
+-doc "Returns the places for the crowd.".
 -spec crowd(places()) -> [place()].
 crowd(#{crowd := Crowd}) -> Crowd.
 
--doc "How many nodes of our own there are.".
+-doc "Returns the number of nodes that were started.".
 -spec nodes(places()) -> non_neg_integer().
 nodes(#{nodes := Nodes}) -> length(Nodes).
 
--doc "Where the metrics of the nodes are.".
+-doc "Returns the URLs of the nodes' metrics.".
 -spec metrics(places()) -> [binary()].
 metrics(Places) -> [Url || #{metrics := Url} <- facts(Places)].
 
--doc "The processes of our own nodes.".
+-doc "Returns the process numbers of the nodes.".
 -spec os_pids(places()) -> [pos_integer()].
 os_pids(Places) -> [OsPid || #{os_pid := OsPid} <- facts(Places)].
 
 facts(#{nodes := Nodes}) -> [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes].
 
--doc "Adds so many milliseconds for the clients that come through a proxy.".
+-doc "Adds latency, in milliseconds, for the clients that connect through a proxy.".
 -spec add_latency(places(), Milliseconds :: pos_integer()) -> ok | {not_run, term()}.
 add_latency(#{proxy := {not_run, Reason}}, _) ->
     {not_run, Reason};
@@ -112,14 +112,17 @@ add_latency(#{proxy := {Toxiproxy, Names}}, Milliseconds) ->
         ok = erlmcp_chaos_toxiproxy:add(Toxiproxy, Name, {latency, Milliseconds})
     end, Names).
 
--doc "Takes that back.".
+-doc "Removes the latency.".
 -spec remove_latency(places()) -> ok.
 remove_latency(#{proxy := {not_run, _}}) ->
     ok;
 remove_latency(#{proxy := {Toxiproxy, Names}}) ->
     lists:foreach(fun(Name) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Name) end, Names).
 
--doc "Closes so many connections of the crowd, as many at each node: how many, and since when.".
+-doc """
+Closes `Count` connections of the crowd, evenly over the nodes. Returns how many were closed, and
+when.
+""".
 -spec drop(places(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
 drop(#{nodes := Nodes}, Count) ->
     Drops = [erlmcp_bench_scenario_node:drop(Node, Part)
@@ -127,7 +130,9 @@ drop(#{nodes := Nodes}, Count) ->
     {ok, lists:sum([Dropped || {ok, Dropped, _} <- Drops]),
      lists:min([AtUs || {ok, _, AtUs} <- Drops])}.
 
--doc "Kills the last node, which is started anew. Gives the monotonic microseconds.".
+-doc """
+Kills the last node, which is then started again. Returns the time in monotonic microseconds.
+""".
 -spec kill(places()) -> {ok, AtUs :: integer()}.
 kill(#{nodes := Nodes}) ->
     erlmcp_bench_scenario_node:kill(lists:last(Nodes)).

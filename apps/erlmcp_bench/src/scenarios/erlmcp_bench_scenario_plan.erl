@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_plan).
 -moduledoc """
-What a load scenario does when: its phases as steps in time, each with so many clients at such a
-rate; and what has to be started and stopped to come from one step to the next. Pure.
+Plans a load scenario: its phases as steps in time, each with its clients and their rate, and the
+changes from one step to the next. Pure.
 """.
 
 -export([steps/2, seconds/1, clients/2, change/3, split/2]).
@@ -15,26 +15,26 @@ rate; and what has to be started and stopped to come from one step to the next. 
 -doc "Clients that were started together, and stop together.".
 -type group() :: {Id :: term(), Clients :: pos_integer(), Rate :: float()}.
 
-%% Steps of a slope at most, and the milliseconds that one takes at least: a shorter one would hold
-%% no whole second.
+%% The most steps of a slope, and the shortest step in milliseconds: a shorter one would hold no
+%% whole second.
 -define(STEPS, 20).
 -define(STEP_MS, 1_000).
 
--doc "How long a scenario takes in full.".
+-doc "Returns the full duration of a scenario.".
 -spec seconds(erlmcp_bench_scenarios:scenario()) -> pos_integer().
 seconds(#{phases := Phases}) ->
     lists:foldl(fun(#{seconds := Seconds}, Sum) when is_integer(Seconds), is_integer(Sum) ->
                     Seconds + Sum
                 end, 0, Phases).
 
--doc "How many clients a scenario has at this scale: one at least.".
+-doc "Returns the number of clients of a scenario at this scale, at least one.".
 -spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
 clients(#{clients := #{clients := Clients}}, Scale) ->
     max(1, round(Clients * Scale)).
 
 -doc """
-The steps of a scenario: `scale` is which part of its clients there are, `duration_s` how long all
-of it takes; each phase keeps its share of that.
+Returns the steps of a scenario. `scale` is the part of its clients, and `duration_s` the duration
+of the whole, of which each phase keeps its share.
 """.
 -spec steps(erlmcp_bench_scenarios:scenario(),
             #{scale := number(), duration_s := number(), _ => _}) ->
@@ -58,7 +58,7 @@ levels({Same, Same}, _, _) ->
     [Same];
 levels({From, To}, Ms, All) ->
     Steps = max(1, min(?STEPS, min(Ms div ?STEP_MS, ceil(abs(To - From) * All)))),
-    %% A slope upward ends with all of them, one downward leaves some in its last step.
+    %% A rising slope ends with all clients. A falling one still has some in its last step.
     Parts = case To > From of
         true -> Steps;
         false -> Steps + 1
@@ -66,9 +66,9 @@ levels({From, To}, Ms, All) ->
     [From + (To - From) * At / Parts || At <- lists:seq(1, Steps)].
 
 -doc """
-What leads from these groups, the newest first, to so many clients at this rate: the groups that
-stop, those that stay, at the rate that they are to have, and how many clients are started as one
-more.
+Returns the change from these groups, newest first, to `Clients` clients at this rate. It has the
+groups that stop, the groups that stay with their new rate, and how many clients start as a new
+group.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.
@@ -82,7 +82,7 @@ fewer([{_, Size, _} = Newest | Older], Clients, There, Stopped) when There > Cli
 fewer(Kept, _, There, Stopped) ->
     {Stopped, Kept, There}.
 
--doc "So many clients over so many places, as evenly as it goes; those that get none are left out.".
+-doc "Spreads clients over places as evenly as possible. Places without clients are left out.".
 -spec split(Clients :: non_neg_integer(), Places :: [Place]) -> [{Place, pos_integer()}].
 split(Clients, Places) ->
     Number = length(Places),

@@ -1,11 +1,13 @@
 -module(erlmcp_bench_scenario_result).
--moduledoc "The result file of a scenario: what was measured at its peak, and in its other steps.".
+-moduledoc """
+Writes the result file of a scenario, with the figures of its peak and of its other steps.
+""".
 
 -export([write/2]).
 
 -define(MIB, 1_048_576).
 
-%% The result of an outcome in which something was answered.
+%% The result of an outcome with at least one answer.
 -spec new(erlmcp_bench_scenario_outcome:outcome()) -> erlmcp_bench_result:result().
 new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, nodes := Nodes,
       full_s := FullS, run_s := RunS, scale := Scale, shortened := Shortened, clients := Clients,
@@ -29,7 +31,7 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  #{against => iolist_to_binary(lists:join(" ", Urls)) || urls := Urls <- Outcome},
                  #{profile => Profile || profile := Profile <- Outcome}]).
 
--doc "Writes it into a folder.".
+-doc "Writes the result of a scenario into a folder.".
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, file:filename()} | {error, term()}.
 write(#{peak := #{sums := #{answered := 0}}}, _) -> {error, [nothing_answered]};
@@ -47,7 +49,7 @@ counts(#{sent := Sent, answered := Answered, refused := Refused, failed := Faile
     #{sent_count => Sent, answered_count => Answered, refused_count => Refused,
       failed_count => Failed, wrong_count => Wrong, unsent_count => Unsent}.
 
-%% Of the whole run: a load says why at its end.
+%% Reasons of the whole run: a load reports them at its end.
 reasons(Counts) -> #{word(Reason) => Count || Reason := Count <- Counts}.
 
 word(Code) when is_integer(Code) -> integer_to_binary(Code);

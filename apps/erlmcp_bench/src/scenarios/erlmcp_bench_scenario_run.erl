@@ -1,19 +1,22 @@
 -module(erlmcp_bench_scenario_run).
 -moduledoc """
-The process that runs a scenario: it starts and stops loads as the steps want it, does the faults
-when it is their time, and tells what happens once a second.
+The process that runs a scenario: it starts and stops loads as the steps require, injects the faults
+at their times, and reports events once a second.
 """.
 
 -export([run/3]).
 
--export_type([event/0, facts/0]).
+-export_type([event/0, fault/0, facts/0]).
 
 -doc """
-- `started`: `metrics` are the URLs to scrape, the generator's first, and `nodes` our own.
-- `phase`: another one begins, with so many clients at its end.
-- `second`: what came in the last one; `clients` are those that there should be, `rate` what they
-  send together in a second.
-- `fault`: see `t:erlmcp_bench_scenario_faults:told/0`.
+An event of a run.
+
+- `started`: `metrics` are the URLs to scrape, the generator's first, and `nodes` is the number of
+  our own nodes.
+- `phase`: a phase begins. `clients` is their number at its end.
+- `second`: the figures of the last second. `clients` is the planned number, and `rate` the requests
+  that they send together in a second.
+- `fault`: see `t:fault/0`.
 """.
 -type event() ::
     #{event := started, metrics := [binary()], nodes := non_neg_integer(), duration_s := number()}
@@ -21,12 +24,18 @@ when it is their time, and tells what happens once a second.
     | #{event := second, phase := atom(), clients := pos_integer(), rate := number(),
         elapsed_s := pos_integer(), duration_s := number(), connections := non_neg_integer(),
         sums := erlmcp_bench_scenario_sums:sums()}
-    | erlmcp_bench_scenario_faults:told().
+    | fault().
+
+-doc "A fault that begins or ends, with its extent, or the reason why it was not injected.".
+-type fault() :: #{
+    event := fault, fault := atom(), state := begins | ends,
+    extent => #{atom() => non_neg_integer()}, not_run => term()
+}.
 
 -doc """
-What is known at the end: of each step what came in it, what the loads say of all together, how
-many clients found the door shut, what the processes used while the peak lasted, and of each fault
-what came of it.
+The facts at the end of a run: the figures of each step, the reports of the loads, and how many
+clients could not connect. Also the resources that the processes used at the peak, and the effects
+of each fault.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
@@ -34,7 +43,7 @@ what came of it.
     unopened := non_neg_integer(),
     usage := #{server_cpu_us => non_neg_integer(), generator_cpu_us => non_neg_integer(),
                server_rss_bytes => non_neg_integer()},
-    faults := [erlmcp_bench_scenario_faults:told()],
+    faults := [fault()],
     outages := [erlmcp_bench_scenario_outages:outage()], ended_us := integer()
 }.
 
@@ -49,7 +58,7 @@ what came of it.
     began :: integer(),
     next_second :: integer(),
     step = none :: none | erlmcp_bench_scenario_plan:step(),
-    %% the newest first
+    %% newest first
     groups = [] :: [erlmcp_bench_scenario_plan:group()],
     loads = #{} :: #{pos_integer() => erlmcp_load:load()},
     started = 0 :: non_neg_integer(),
@@ -57,23 +66,23 @@ what came of it.
     unopened = 0 :: non_neg_integer(),
     stopping = [] :: [{pid(), reference()}],
     usage = #{} :: map(),
-    faults = [] :: [erlmcp_bench_scenario_faults:told()]
+    faults = [] :: [fault()]
 }).
 
 -define(SECOND, 1_000).
-%% Milliseconds that the end of a load may take beyond its timeout.
+%% Milliseconds by which the end of a load may exceed its timeout.
 -define(STOP_MS, 30_000).
-%% Milliseconds that clients may take to connect to servers that have too much to do.
+%% Milliseconds for clients to connect to overloaded servers.
 -define(OPENING_MS, 600_000).
-%% Addresses that the clients of our own nodes have: to a server each of them is somebody else, and
-%% it knows 10,000.
+%% Addresses of the clients of our own nodes. Each address is a separate client for a server, which
+%% remembers 10,000.
 -define(ADDRESSES, 5_000).
-%% Requests in flight, over all clients and on the connection of one. What is due while there are so
-%% many is sent later: an overload is to fill the server's queues and not the generator's.
+%% Requests in flight, of all clients and on one connection. Further due requests are sent later: an
+%% overload must fill the server's queues and not the generator's.
 -define(IN_FLIGHT, 65_536).
 -define(OF_ONE, 32).
 
--doc "Runs it to its end, or to the caller's.".
+-doc "Runs a scenario to its end, or to the caller's.".
 -spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
 run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
@@ -115,12 +124,12 @@ tell(Event, #{on_event := Fun}) ->
     _ = Fun(Event),
     ok.
 
-%% A fault that begins with a step comes after it.
+%% A fault at the beginning of a step follows the step.
 timeline(Scenario, Steps) ->
     Begins = [{Ms, {step, Index, Step}}
               || {Index, #{from_ms := Ms} = Step} <- lists:enumerate(Steps)],
     #{until_ms := End} = lists:last(Steps),
-    lists:keysort(1, Begins ++ erlmcp_bench_scenario_faults:timeline(Scenario, Steps))
+    lists:keysort(1, Begins ++ fault_times(Scenario, Steps))
         ++ [{End, finish}].
 
 followed([{Ms, Action} | Rest], #run{began = Began} = Run) ->
@@ -131,10 +140,10 @@ followed([{Ms, Action} | Rest], #run{began = Began} = Run) ->
         {error, _} = Error -> Error
     end.
 
-%% Tells each second on the way.
+%% Reports each second meanwhile.
 waited(Until, #run{next_second = Second} = Run) when Second =< Until ->
     ok = paused(Second, Run),
-    waited(Until, told_second(Run));
+    waited(Until, report_second(Run));
 waited(Until, Run) ->
     ok = paused(Until, Run),
     Run.
@@ -145,7 +154,7 @@ paused(Until, #run{caller = Caller}) ->
     after max(0, Until - erlang:monotonic_time(millisecond)) -> ok
     end.
 
-told_second(#run{step = Step, began = Began, next_second = Second, tally = Tally,
+report_second(#run{step = Step, began = Began, next_second = Second, tally = Tally,
                  options = #{duration_s := DurationS} = Options} = Run) ->
     #{phase := Phase, clients := Clients, rate := Rate} = Step,
     Look = erlmcp_bench_scenario_tally:look(Tally),
@@ -170,8 +179,8 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
     ok = erlmcp_bench_scenario_tally:step(Run#run.tally, Index),
     Begin = erlang:monotonic_time(millisecond),
     maybe
-        %% All that comes later waits until its clients are there: a peak is not shorter where
-        %% servers that have too much to do let them wait.
+        %% Later actions wait until the step's clients have connected: a peak is not shorter if
+        %% overloaded servers delay them.
         {ok, #run{began = Began, next_second = Second} = Changed} ?=
             changed(Step, used(Phase, Run#run{step = Step})),
         Took = erlang:monotonic_time(millisecond) - Begin,
@@ -180,10 +189,44 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
 acted(finish, Run) ->
     {ok, used(finish, Run)};
 acted(Fault, #run{places = Places, outages = Outages, faults = Faults} = Run) ->
-    Told = erlmcp_bench_scenario_faults:act(Fault, crowd(Run),
-                                            #{places => Places, outages => Outages}),
-    ok = tell(Told, Run#run.options),
-    {ok, Run#run{faults = [Told | Faults]}}.
+    Event = act(Fault, crowd(Run), #{places => Places, outages => Outages}),
+    ok = tell(Event, Run#run.options),
+    {ok, Run#run{faults = [Event | Faults]}}.
+
+%% When each fault begins and ends, in milliseconds from the first step.
+fault_times(#{faults := Faults}, Steps) ->
+    Peak = [Step || #{phase := peak} = Step <- Steps],
+    From = lists:min([Ms || #{from_ms := Ms} <- Peak]),
+    Until = lists:max([Ms || #{until_ms := Ms} <- Peak]),
+    [{From + round(Part * (Until - From)), Action}
+     || Fault <- Faults, {Part, Action} <- actions(Fault)].
+
+actions({add_latency, From, To, _} = Fault) -> [{From, {begins, Fault}}, {To, {ends, Fault}}];
+actions({_, At, _} = Fault) -> [{At, {begins, Fault}}].
+
+%% Begins or ends a fault. `Crowd` is the number of clients in the crowd.
+act({begins, {add_latency, _, _, #{milliseconds := Milliseconds}}}, _, #{places := Places} = Run) ->
+    Now = erlang:monotonic_time(microsecond),
+    case erlmcp_bench_scenario_places:add_latency(Places, Milliseconds) of
+        ok -> begun(add_latency, Now, #{added_ms => Milliseconds}, Run);
+        {not_run, Reason} -> (fault_event(add_latency, begins))#{not_run => Reason}
+    end;
+act({ends, {add_latency, _, _, _}}, _, #{places := Places}) ->
+    ok = erlmcp_bench_scenario_places:remove_latency(Places),
+    fault_event(add_latency, ends);
+act({begins, {drop_clients, _, _}}, Crowd, #{places := Places} = Run) ->
+    {ok, Dropped, AtUs} = erlmcp_bench_scenario_places:drop(Places, Crowd),
+    begun(drop_clients, AtUs, #{clients => Dropped}, Run);
+act({begins, {kill_node, _, _}}, _, #{places := Places} = Run) ->
+    {ok, AtUs} = erlmcp_bench_scenario_places:kill(Places),
+    begun(kill_node, AtUs, #{nodes => 1}, Run).
+
+begun(Fault, AtUs, Extent, #{outages := Outages}) ->
+    ok = erlmcp_bench_scenario_outages:begins(Outages, Fault, AtUs),
+    (fault_event(Fault, begins))#{extent => Extent}.
+
+fault_event(Fault, State) ->
+    #{event => fault, fault => Fault, state => State}.
 
 phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
     Of = [Step || #{phase := Phase} = Step <- erlmcp_bench_scenario_plan:steps(Scenario, Options),
@@ -192,7 +235,7 @@ phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
     #{until_ms := Until, clients := Clients} = lists:last(Of),
     #{event => phase, phase => Name, clients => Clients, seconds => (Until - From) / ?SECOND}.
 
-%% What the peak costs both sides. A node that was killed has used what nobody can ask for any more.
+%% The resources that both sides use at the peak. Those of a killed node cannot be read any more.
 used(peak, #run{usage = Usage} = Run) when not is_map_key(from, Usage) ->
     Run#run{usage = #{from => usage(Run)}};
 used(peak, Run) ->
@@ -210,7 +253,7 @@ usage(#run{places = Places}) ->
 
 crowded(#run{scenario = #{crowd := #{rate := Rate, bytes := Bytes}}} = Run) ->
     Places = erlmcp_bench_scenario_places:crowd(Run#run.places),
-    %% They stay to the end, and so they are in no group that a step may stop.
+    %% The crowd stays to the end, so it is in no group that a step may stop.
     case started(erlmcp_bench_scenario_plan:split(crowd(Run), Places), Rate, Bytes, Run) of
         {ok, Crowded} -> {ok, Crowded#run{groups = []}};
         {error, _} = Error -> Error
@@ -229,7 +272,7 @@ changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Group
          || {Id, Size, _} <- Kept -- Groups],
     Fewer = lists:foldl(fun stopping/2, Run#run{groups = Kept}, Stopped),
     Places = erlmcp_bench_scenario_places:clients(Run#run.places),
-    %% Not always the first ones where a step has fewer clients than there are places.
+    %% With fewer clients than places, the first places are not always chosen.
     {Late, Early} = lists:split(Run#run.started rem length(Places), Places),
     started(erlmcp_bench_scenario_plan:split(More, Early ++ Late), Rate, Bytes, Fewer).
 
@@ -246,7 +289,7 @@ started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
                     Run#run{started = Id, clients = Before + Clients,
                             groups = [{Id, Clients, Rate} | Groups],
                             loads = Loads#{Id => Load}});
-        %% Who comes later and finds the door shut is what is measured.
+        %% Later clients that cannot connect are a figure of the scenario.
         {error, {open, _}} when map_size(Loads) > 0 ->
             started(Rest, Rate, Bytes, Run#run{unopened = Unopened + Clients});
         {error, Reason} ->
@@ -260,12 +303,12 @@ plan(Place, Clients, Rate, Bytes, Run) ->
     Plan = #{connections => Clients, loop => {open, Clients * Rate, poisson},
              in_flight => in_flight(Place, All),
              payload_bytes => Bytes, timeout_ms => TimeoutMs, warmup_ms => 0,
-             %% It is stopped before that, also where it takes long until all are connected.
+             %% The load is stopped earlier, even if connecting takes long.
              duration_ms => 10 * ceil(DurationS * ?SECOND) + ?OPENING_MS},
     maps:merge(maps:merge(maps:merge(Plan, Place), maps:with([requests, era, headers], Options)),
                maps:from_list([{observer, Outages} || Outages =/= none] ++ sources(Clients, Run))).
 
-%% On HTTP/1.1 one waits for another in any case.
+%% On HTTP/1.1 requests wait for each other in any case.
 in_flight(#{protocol := http1}, _) -> 1;
 in_flight(_, Clients) -> max(1, min(?OF_ONE, ?IN_FLIGHT div Clients)).
 
@@ -276,9 +319,9 @@ sources(Clients, #run{clients = Before}) ->
                 || Client <- lists:seq(Before, Before + min(Clients, ?ADDRESSES) - 1),
                    Number <- [Client rem ?ADDRESSES]]}].
 
-%% Its answers that are outstanding are waited for, and nothing else waits for them.
+%% A separate process waits for the load's outstanding answers.
 stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = Run) ->
-    {Load, Left} = maps:take(Id, Loads),
+    {Load, Others} = maps:take(Id, Loads),
     ok = erlmcp_bench_scenario_tally:stopping(Tally, Id),
     Self = self(),
     Stopped = spawn_monitor(fun() ->
@@ -286,14 +329,14 @@ stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = R
         ok = erlmcp_bench_scenario_tally:ended(Tally, Id, Report),
         Self ! {self(), Report}
     end),
-    Run#run{loads = Left, stopping = [Stopped | Stopping]}.
+    Run#run{loads = Others, stopping = [Stopped | Stopping]}.
 
 finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) ->
     EndedUs = erlang:monotonic_time(microsecond),
     #run{stopping = Stopping, options = #{timeout_ms := TimeoutMs}, tally = Tally} =
         lists:foldl(fun stopping/2, Run, [{Id, 0, 0.0} || Id <- maps:keys(Loads)]),
     Deadline = erlang:monotonic_time(millisecond) + TimeoutMs + ?STOP_MS,
-    Reports = [reported(Stopped, Deadline) || Stopped <- Stopping],
+    Reports = [await_report(Stopped, Deadline) || Stopped <- Stopping],
     OfSteps = erlmcp_bench_scenario_tally:steps(Tally),
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
@@ -302,7 +345,7 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
       usage => spent(Run#run.usage), faults => lists:reverse(Faults),
       outages => outages_of(Outages), ended_us => EndedUs}.
 
-reported({Pid, Monitor}, Deadline) ->
+await_report({Pid, Monitor}, Deadline) ->
     receive
         {Pid, Report} ->
             true = demonitor(Monitor, [flush]),

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_sums).
 -moduledoc """
-What came of requests: how many were sent, how each of them ended, and how long the answered ones
-took; of all loads of a scenario together, or of one for a while. Pure.
+Sums of request outcomes: how many were sent, how each of them ended, and how long the answered ones
+took. They belong to all loads of a scenario together, or to one load for some time. Pure.
 """.
 
 -export([none/0, of_mark/1, of_report/1, since/2, add/2]).
@@ -10,8 +10,8 @@ took; of all loads of a scenario together, or of one for a while. Pure.
 -export_type([sums/0]).
 
 -doc """
-`unsent` were due and found no connection. `latency` is how many answers there are in each cell of
-the histogram, by the cell's upper end in microseconds.
+`unsent` requests were due and found no connection. `latency` counts the answers in each cell of the
+histogram, by the cell's upper end in microseconds.
 """.
 -type sums() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),
@@ -21,35 +21,35 @@ the histogram, by the cell's upper end in microseconds.
 
 -define(COUNTS, [sent, answered, refused, failed, wrong, unsent]).
 
--doc "Nothing yet.".
+-doc "Returns sums of zero.".
 -spec none() -> sums().
 none() ->
     #{sent => 0, answered => 0, refused => 0, failed => 0, wrong => 0, unsent => 0, latency => []}.
 
--doc "What a load has counted so far.".
+-doc "Returns the sums of a running load.".
 -spec of_mark(erlmcp_load_sample:mark()) -> sums().
 of_mark(#{counts := Counts, latency := Latency}) ->
-    %% One is read after the other while the load goes on: an answer is one that has a latency, and
-    %% what has ended was sent.
+    %% The counters are read one after the other while the load continues. So an answer is one with
+    %% a latency, and every ended request was sent.
     Sums = (maps:with(?COUNTS, Counts))#{answered := lists:sum([N || {_, N} <- Latency]),
                                          latency => Latency},
     Sums#{sent := max(map_get(sent, Sums), ended(Sums))}.
 
--doc "What it has counted in the end.".
+-doc "Returns the sums of a load that has ended.".
 -spec of_report(erlmcp_load:report()) -> sums().
 of_report(#{refused := Refused, failed := Failed, latency := Latency} = Report) ->
     (maps:with(?COUNTS, Report))#{refused := lists:sum(maps:values(Refused)),
                                   failed := lists:sum(maps:values(Failed)),
                                   latency => erlmcp_bench_histogram:to_list(Latency)}.
 
--doc "What one load has counted since an earlier time.".
+-doc "Returns the growth of one load's sums since an earlier time.".
 -spec since(Later :: sums(), Earlier :: sums()) -> sums().
 since(Later, Earlier) ->
     maps:intersect_with(fun(latency, Now, Then) -> erlmcp_bench_histogram:since(Now, Then);
                            (_, Now, Then) -> Now - Then
                         end, Later, Earlier).
 
--doc "Both together.".
+-doc "Adds two sums.".
 -spec add(sums(), sums()) -> sums().
 add(More, Sums) ->
     maps:intersect_with(fun(latency, One, Other) -> joined(One, Other);
@@ -64,7 +64,7 @@ joined([_ | _] = Ones, [First | Others]) -> [First | joined(Ones, Others)];
 joined([], Others) -> Others;
 joined(Ones, []) -> Ones.
 
--doc "How many requests have ended, one way or another.".
+-doc "Returns how many requests have ended in any way.".
 -spec ended(sums()) -> non_neg_integer().
 ended(#{answered := Answered} = Sums) when is_integer(Answered) ->
     Answered + bad(Sums).
@@ -74,11 +74,11 @@ bad(#{refused := Refused, failed := Failed, wrong := Wrong}) when
 ->
     Refused + Failed + Wrong.
 
-%% How many were due and have no good answer.
+%% How many due requests have no good answer.
 errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
     bad(Sums) + Unsent.
 
--doc "The share of errors among all that ended or were never sent.".
+-doc "Returns the share of errors among all requests that ended or were never sent.".
 -spec error_percent(sums()) -> float().
 error_percent(#{unsent := Unsent} = Sums) ->
     case ended(Sums) + Unsent of
@@ -86,17 +86,20 @@ error_percent(#{unsent := Unsent} = Sums) ->
         Due -> 100 * errors(Sums) / Due
     end.
 
--doc "The zone of that share.".
+-doc "Returns the zone of that share.".
 -spec zone(sums()) -> erlmcp_error_budget_window:zone().
 zone(#{unsent := Unsent} = Sums) ->
     erlmcp_error_budget_window:zone(ended(Sums) + Unsent, errors(Sums)).
 
--doc "The histogram of all answers.".
+-doc "Returns the histogram of all answers.".
 -spec histogram(sums()) -> erlmcp_bench_histogram:histogram().
 histogram(#{latency := Entries}) ->
     erlmcp_bench_histogram:from_list(Entries).
 
--doc "How long all answers took together, in microseconds, each as long as its cell has it.".
+-doc """
+Returns the time of all answers together, in microseconds, with each answer at the upper end of its
+cell.
+""".
 -spec total_us(sums()) -> number().
 total_us(#{latency := Entries}) ->
     lists:sum([UpToUs * Count || {UpToUs, Count} <- Entries]).

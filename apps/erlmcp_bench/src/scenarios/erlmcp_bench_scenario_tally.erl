@@ -1,8 +1,7 @@
 -module(erlmcp_bench_scenario_tally).
 -moduledoc """
-The process that adds up what the loads of a scenario count: of everything, for who scrapes the
-generator; of each step; and since somebody looked last, to be shown. What was counted since the
-last time that it asked the loads belongs to the step that is.
+Adds up the counters of a scenario's loads: in total for metrics, for each step, and since the last
+look for display. Counts since the last reading of the loads belong to the current step.
 """.
 
 -behaviour(gen_server).
@@ -12,15 +11,15 @@ last time that it asked the loads belongs to the step that is.
 
 -export_type([look/0]).
 
--doc "What came since the last look; `connections` are open now, in all loads together.".
+-doc "The sums since the last look. `connections` is the number of open connections in all loads.".
 -type look() :: #{
     sums := erlmcp_bench_scenario_sums:sums(), connections := non_neg_integer()
 }.
 
 -record(state, {
     step = 1 :: pos_integer(),
-    %% Each with what it had counted when it was asked last; those that are being stopped are asked
-    %% no more.
+    %% Each load with its sums at the last reading. Loads that are being stopped are not read any
+    %% more.
     loads = #{} :: #{term() => {erlmcp_load:load(), erlmcp_bench_scenario_sums:sums()}},
     stopping = #{} :: #{term() => erlmcp_bench_scenario_sums:sums()},
     connections = 0 :: non_neg_integer(),
@@ -29,58 +28,58 @@ last time that it asked the loads belongs to the step that is.
     of_steps = #{} :: #{pos_integer() => erlmcp_bench_scenario_sums:sums()}
 }).
 
--doc "Starts it, linked to the caller.".
+-doc "Starts the process, linked to the caller.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "The step with this number begins.".
+-doc "Begins the step with this number.".
 -spec step(pid(), pos_integer()) -> ok.
 step(Tally, Number) ->
     call(Tally, {step, Number}).
 
--doc "A load has begun.".
+-doc "Adds a load that has started.".
 -spec started(pid(), Id :: term(), erlmcp_load:load()) -> ok.
 started(Tally, Id, Load) ->
     call(Tally, {started, Id, Load}).
 
--doc "It is about to be stopped.".
+-doc "Marks a load that is about to be stopped.".
 -spec stopping(pid(), Id :: term()) -> ok.
 stopping(Tally, Id) ->
     call(Tally, {stopping, Id}).
 
--doc "It has stopped.".
+-doc "Adds the final report of a load.".
 -spec ended(pid(), Id :: term(), erlmcp_load:report()) -> ok.
 ended(Tally, Id, Report) ->
     call(Tally, {ended, Id, Report}).
 
--doc "What has come since the last look.".
+-doc "Returns the sums since the last look.".
 -spec look(pid()) -> look().
 look(Tally) ->
     call(Tally, look).
 
--doc "What came in each step in which something did.".
+-doc "Returns the sums of each step that has any.".
 -spec steps(pid()) -> #{pos_integer() => erlmcp_bench_scenario_sums:sums()}.
 steps(Tally) ->
     call(Tally, steps).
 
--doc "The generator's metrics.".
+-doc "Returns the generator's metrics.".
 -spec families(pid()) -> [erlmcp_bench_prometheus:family()].
 families(Tally) ->
     {Total, Connections} = call(Tally, total),
     #{sent := Sent, latency := Entries} = Total,
     [#{name => ~"mcp_client_requests_total", type => counter,
-       help => ~"Requests that have ended, by how they did.",
+       help => ~"Requests that have ended, by outcome.",
        series => [{[{~"outcome", atom_to_binary(Outcome)}], map_get(Outcome, Total)}
                   || Outcome <- [answered, refused, failed, wrong]]},
      #{name => ~"mcp_client_messages_sent_total", type => counter,
        help => ~"Requests that were sent.", series => [{[], Sent}]},
      #{name => ~"mcp_client_messages_errors_total", type => counter,
-       help => ~"Requests that were due and got no good answer; unsent found no connection.",
+       help => ~"Due requests without a good answer; unsent ones found no connection.",
        series => [{[{~"error", atom_to_binary(Error)}], map_get(Error, Total)}
                   || Error <- [refused, failed, wrong, unsent]]},
      #{name => ~"mcp_client_connections_active", type => gauge,
-       help => ~"Connections that are open.", series => [{[], Connections}]},
+       help => ~"Open connections.", series => [{[], Connections}]},
      #{name => ~"mcp_client_request_duration_ms", type => histogram,
        help => ~"Milliseconds from when a request was due to its answer.",
        series => [{[], erlmcp_bench_prometheus:histogram(
@@ -95,23 +94,23 @@ init([]) ->
 
 -doc false.
 handle_call({step, Number}, _, State) ->
-    {reply, ok, (asked(State))#state{step = Number}};
+    {reply, ok, (read_loads(State))#state{step = Number}};
 handle_call({started, Id, Load}, _, #state{loads = Loads} = State) ->
     {reply, ok, State#state{loads = Loads#{Id => {Load, erlmcp_bench_scenario_sums:none()}}}};
 handle_call({stopping, Id}, _, #state{loads = Loads, stopping = Stopping} = State) ->
-    {{_, Sums}, Left} = maps:take(Id, Loads),
-    {reply, ok, State#state{loads = Left, stopping = Stopping#{Id => Sums}}};
+    {{_, Sums}, Others} = maps:take(Id, Loads),
+    {reply, ok, State#state{loads = Others, stopping = Stopping#{Id => Sums}}};
 handle_call({ended, Id, Report}, _, #state{stopping = Stopping} = State) ->
-    {Sums, Left} = maps:take(Id, Stopping),
+    {Sums, Others} = maps:take(Id, Stopping),
     Last = erlmcp_bench_scenario_sums:of_report(Report),
-    {reply, ok, counted(Last, Sums, State#state{stopping = Left})};
+    {reply, ok, counted(Last, Sums, State#state{stopping = Others})};
 handle_call(look, _, State) ->
-    #state{unseen = Unseen, connections = Connections} = Asked = asked(State),
+    #state{unseen = Unseen, connections = Connections} = Current = read_loads(State),
     {reply, #{sums => Unseen, connections => Connections},
-     Asked#state{unseen = erlmcp_bench_scenario_sums:none()}};
+     Current#state{unseen = erlmcp_bench_scenario_sums:none()}};
 handle_call(total, _, State) ->
-    #state{total = Total, connections = Connections} = Asked = asked(State),
-    {reply, {Total, Connections}, Asked};
+    #state{total = Total, connections = Connections} = Current = read_loads(State),
+    {reply, {Total, Connections}, Current};
 handle_call(steps, _, #state{of_steps = OfSteps} = State) ->
     {reply, OfSteps, State}.
 
@@ -119,7 +118,7 @@ handle_call(steps, _, #state{of_steps = OfSteps} = State) ->
 handle_cast(_, State) ->
     {noreply, State}.
 
-asked(#state{loads = Loads} = State) ->
+read_loads(#state{loads = Loads} = State) ->
     maps:fold(fun(Id, {Load, Before}, #state{loads = Others, connections = Open} = Sum) ->
                   #{counts := #{connections := Connections}} = Mark = erlmcp_load:peek(Load),
                   Now = erlmcp_bench_scenario_sums:of_mark(Mark),

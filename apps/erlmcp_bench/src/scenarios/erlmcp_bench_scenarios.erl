@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenarios).
 -moduledoc """
-The load scenarios, as data: which clients come and go in which phases, what is done to the servers
-meanwhile, and the marks that earlier published figures set. Pure.
+The load scenarios as data: their clients and phases, their faults, and the marks of earlier
+published figures. Pure.
 """.
 
 -export([all/0, find/1, on_cores/2]).
@@ -10,21 +10,21 @@ meanwhile, and the marks that earlier published figures set. Pure.
 
 -type name() :: baseline | connection_flood | message_bombing | chaos | hundredfold.
 -doc """
-`level` is which part of the clients is there, from its beginning to its end; `pace` which part of
-their rate they send. What is answered in a warm-up stands in no result.
+`level` is the part of the clients at the beginning and the end of the phase. `pace` is the part of
+their rate. Answers in a warm-up count in no result.
 """.
 -type phase() :: #{
     name := warm_up | ramp | peak | down, seconds := pos_integer(),
     level := {From :: number(), To :: number()}, pace := number()
 }.
--doc "What is done, and at which part of the peak; `latency` lasts until its second one.".
+-doc "A fault, with its time as a part of the peak. Added latency lasts until the second time.".
 -type fault() ::
     {add_latency, From :: float(), To :: float(), #{milliseconds := pos_integer()}}
     | {drop_clients, At :: float(), #{mark_s := pos_integer()}}
     | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
 -doc """
-A published figure: of the step with so many clients, or of the whole peak. A throughput is that of
-all clients, and so it shrinks with them.
+A published figure of the step with this many clients, or of the whole peak. A throughput is that of
+all clients, so it shrinks with them.
 """.
 -type mark() :: #{
     of_clients := pos_integer() | peak,
@@ -33,9 +33,9 @@ all clients, and so it shrinks with them.
     value := number()
 }.
 -doc """
-`tolerates_errors` says that errors are what it is about, and no failure. `crowd` are clients
-beside the others, from the beginning to the end. `cores` are those that the messages are for: on
-another machine its clients send as many fewer, or more (`on_cores/2`).
+`tolerates_errors` means that errors are expected, and no failure. `crowd` are additional clients
+from the beginning to the end. `cores` is the number of cores that the rate is for: on another
+machine the clients send proportionally more or fewer messages (`on_cores/2`).
 """.
 -type scenario() :: #{
     name := name(), title := binary(), clients := erlmcp_bench_profile:profile(),
@@ -43,15 +43,15 @@ another machine its clients send as many fewer, or more (`on_cores/2`).
     crowd => erlmcp_bench_profile:profile(), faults := [fault()], cores => pos_integer()
 }.
 
--doc "The scenario of this name.".
+-doc "Returns the scenario with this name.".
 -spec find(name()) -> {ok, scenario()} | {error, {unknown_scenario, term()}}.
 find(Name) ->
-    case [Scenario || #{name := Known} = Scenario <- all(), Known =:= Name] of
+    case [Scenario || #{name := Of} = Scenario <- all(), Of =:= Name] of
         [Scenario] -> {ok, Scenario};
         [] -> {error, {unknown_scenario, Name}}
     end.
 
--doc "A scenario as it is for so many cores: where it says for how many it is, not as it stands.".
+-doc "Adapts a scenario to `Cores` cores, if its rate is for a number of cores.".
 -spec on_cores(pos_integer(), scenario()) -> scenario().
 on_cores(Cores, #{cores := For, clients := #{rate := Rate} = Clients, marks := Marks} = Scenario) ->
     Part = Cores / For,
@@ -65,7 +65,7 @@ on_cores(Cores, #{cores := For, clients := #{rate := Rate} = Clients, marks := M
 on_cores(_, Scenario) ->
     Scenario.
 
--doc "Every scenario.".
+-doc "Returns every scenario.".
 -spec all() -> [scenario()].
 all() ->
     {ok, Normal} = erlmcp_bench_profile:find(normal),
@@ -76,14 +76,14 @@ all() ->
          marks := [mark(peak, throughput_msg_per_s, 2_500), mark(peak, latency_p50_us, 15_000),
                    mark(peak, latency_p95_us, 85_000), mark(peak, latency_p99_us, 180_000),
                    mark(peak, error_percent, 0.01)]},
-     (plain(connection_flood, ~"ever more clients, and fewer again",
+     (plain(connection_flood, ~"more and more clients, and then fewer",
             Normal#{clients := 500, rate := 50}))#{
          phases := [slope(ramp, 300, 0, 1), steady(peak, 180), slope(down, 120, 1, 0)],
          marks := [mark(250, latency_p95_us, 125_000), mark(250, error_percent, 0.05),
                    mark(500, latency_p95_us, 285_000), mark(500, error_percent, 1.2)]},
      (plain(message_bombing, ~"far more messages than can be served", Bomber))#{
          phases := [(steady(warm_up, 30))#{pace := 0.05}, steady(peak, 300)],
-         %% The lower end of what was published; that was of 10,000 a second.
+         %% The lower end of the published range, which was for 10,000 a second.
          marks := [mark(peak, throughput_msg_per_s, 7_500), mark(peak, latency_p95_us, 2_800_000),
                    mark(peak, error_percent, 12.2)],
          tolerates_errors := true},
@@ -96,8 +96,8 @@ all() ->
          nodes := 2, tolerates_errors := true},
      (plain(hundredfold, ~"a hundred times the connections and messages",
             #{clients => 15_000, rate => 500_000 / 15_000, bytes => 512}))#{
-         %% Where the server has too much to do, whoever comes waits: so they send little until all
-         %% are there.
+         %% New clients wait while the server is overloaded, so they send little until all are
+         %% there.
          phases := [(slope(ramp, 60, 0, 1))#{pace := 0.05}, steady(peak, 120)],
          marks := [mark(peak, throughput_msg_per_s, 500_000), mark(peak, latency_p95_us, 50_000)],
          cores => 16}].

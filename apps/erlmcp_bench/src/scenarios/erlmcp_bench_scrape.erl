@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scrape).
 -moduledoc """
-Where Prometheus reads metrics from: `GET /metrics` on a port of the loopback interface, answered by
-a fun that is called for each.
+Serves metrics to Prometheus: `GET /metrics` on a port of the loopback interface, answered by a fun
+that is called for each request.
 """.
 
 -behaviour(cowboy_handler).
@@ -9,7 +9,7 @@ a fun that is called for each.
 -export([start/3, stop/1, url/1]).
 -export([init/2]).
 
-%% Who scrapes are few.
+%% Few clients scrape.
 -define(CONNECTIONS, 16).
 
 -doc "Listens on this port, or on a free one for 0, until `stop/1`.".
@@ -27,12 +27,12 @@ start(Name, Port, Families) ->
         {ok, ranch:get_port({?MODULE, Name})}
     end.
 
--doc "Where the metrics on this port are.".
+-doc "Returns the URL of the metrics on this port.".
 -spec url(inet:port_number()) -> binary().
 url(Port) ->
     <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/metrics">>.
 
--doc "Listens no more.".
+-doc "Stops the listener.".
 -spec stop(Name :: term()) -> ok | {error, not_found}.
 stop(Name) ->
     cowboy:stop_listener({?MODULE, Name}).

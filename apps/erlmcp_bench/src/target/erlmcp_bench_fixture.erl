@@ -1,7 +1,7 @@
 -module(erlmcp_bench_fixture).
 -moduledoc """
-The server that is measured where nobody names another: tools that cost almost nothing, that
-compute, that wait and that answer much, a prompt and a resource.
+The server that is measured by default: tools that cost almost nothing, that compute, that wait and
+that have large answers, a prompt and a resource.
 """.
 
 -behaviour(erlmcp_server).
@@ -46,7 +46,7 @@ call_tool(~"large", #{~"bytes" := Bytes}, _) -> filled(Bytes);
 call_tool(~"hold", #{~"bytes" := Bytes, ~"ms" := Milliseconds}, _) ->
     Held = filled(Bytes),
     Done = slept(Milliseconds),
-    %% Alive until here.
+    %% The binary stays alive until here.
     Bytes = byte_size(Held),
     Done;
 call_tool(~"crash", _, _) -> error(asked_to_crash).
@@ -57,7 +57,7 @@ get_prompt(~"test_prompt", _, _) -> ~"A prompt of the benchmarks.".
 -doc false.
 read_resource(~"file://test.txt", _, _) -> ~"A resource of the benchmarks.".
 
-%% Copied byte by byte, many bytes cost more than anything else that is done with them.
+%% Copying many single bytes would cost more than all other work with them.
 filled(Bytes) when Bytes =< 1_024 ->
     binary:copy(~"x", Bytes);
 filled(Bytes) ->
@@ -67,7 +67,7 @@ filled(Bytes) ->
 slept(Milliseconds) ->
     receive after Milliseconds -> ~"done" end.
 
-%% Processor time, not wall time: whoever waits for a scheduler does not compute.
+%% Processor time, not wall time: waiting for a scheduler is not computing.
 burned(Microseconds) ->
     ok = turn(Microseconds * turns_in_a_second() div 1_000_000),
     ~"done".
@@ -75,7 +75,7 @@ burned(Microseconds) ->
 turn(N) when N =< 0 -> ok;
 turn(N) -> _ = erlang:phash2({turn, N}), turn(N - 1).
 
-%% The fastest of several goes: of those that were not disturbed.
+%% The fastest of several rounds, which was not disturbed.
 turns_in_a_second() ->
     case persistent_term:get(?MODULE, none) of
         none ->

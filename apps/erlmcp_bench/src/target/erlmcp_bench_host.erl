@@ -1,15 +1,15 @@
 -module(erlmcp_bench_host).
--moduledoc "The supervisor of the server under test, in the node that is nothing but its host.".
+-moduledoc "The supervisor of the server under test, in the node that only hosts it.".
 
 -behaviour(supervisor).
 
 -export([start/1, server/0]).
 -export([init/1]).
 
--doc "Starts the libraries, and a server with these options: its listeners.".
+-doc "Starts the libraries and a server with these options. Returns its listeners.".
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
-    %% It outlives the call that starts it.
+    %% The server outlives the call that starts it.
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
         Caller ! {self(), started(Options)},
@@ -30,7 +30,7 @@ started(Options) ->
         {ok, erlmcp:listeners(server())}
     end.
 
--doc "The server's supervisor, as it runs now.".
+-doc "Returns the server's supervisor that runs now.".
 -spec server() -> pid() | restarting | undefined.
 server() ->
     [{_, Pid, _, _}] = supervisor:which_children(?MODULE),
@@ -38,5 +38,5 @@ server() ->
 
 -doc false.
 init(Options) ->
-    %% It is killed on purpose, again and again.
+    %% Faults kill it on purpose, again and again.
     {ok, {#{intensity => 1_000, period => 10}, [erlmcp:child_spec(Options)]}}.

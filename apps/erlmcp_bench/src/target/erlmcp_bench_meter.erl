@@ -1,11 +1,10 @@
 -module(erlmcp_bench_meter).
 -moduledoc """
-What functions of the server under test take of themselves, in the server's node: how often each is
-called, and each time its nanoseconds or its reductions, without those of others that are measured
-inside of it. The functions are wrapped for that (`m:erlmcp_bench_wrapping`); what the measuring
-takes is measured first, and taken off.
+Measures functions of the server under test, in the server's node. For each call it records the
+nanoseconds or reductions, without those of measured functions inside it. The functions are wrapped
+for that (`m:erlmcp_bench_wrapping`). The cost of measuring is measured first, and subtracted.
 
-What the node takes as a whole is read without any of that.
+The cost of the whole node is read without wrapping.
 """.
 
 -export([install/2, read/0, begin_whole/0, whole/0, worked/0, send/3]).
@@ -14,23 +13,25 @@ What the node takes as a whole is read without any of that.
 -export_type([unit/0, readings/0, whole/0]).
 
 -type unit() :: nanoseconds | reductions.
--doc "Of each function what was counted since the beginning.".
+-doc "The counts of each function since the beginning.".
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
-Since the beginning: the reductions of all processes, and for how many nanoseconds the schedulers
-did not sleep, ran processes, collected garbage, and had ports at work. A scheduler that waits for a
-processor is counted as if it worked, so only the shares mean something on a busy machine.
+Figures since the beginning: the reductions of all processes, and the nanoseconds in which
+schedulers did not sleep, ran processes, collected garbage and worked with ports.
+
+A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
+busy machine.
 """.
 -type whole() :: #{reductions := non_neg_integer(), awake_ns := non_neg_integer(),
                    running_ns := non_neg_integer(), collecting_ns := non_neg_integer(),
                    ports_ns := non_neg_integer()}.
 
-%% The processes that look at something again and again, whatever is asked.
+%% Processes that work by the clock, whatever is requested.
 -define(BY_THE_CLOCK, [erlmcp_concurrency_limiter, erlmcp_overload_guard, erlmcp_error_budget]).
-%% Goes of which the middle one is what the measuring takes.
--define(GOES, 1_001).
+%% Rounds whose median is the cost of measuring.
+-define(ROUNDS, 1_001).
 
--doc "Begins to measure these functions.".
+-doc "Starts to measure these functions.".
 -spec install(unit(), [mfa(), ...]) -> ok | {error, {no_function, mfa()}}.
 install(Unit, Functions) ->
     Numbered = lists:enumerate(Functions),
@@ -39,16 +40,16 @@ install(Unit, Functions) ->
                                         {{Function, Arity}, {?MODULE, measured, {Unit, Number}}}
                                     end, Numbered),
     ok = keep(Unit, Functions, 0),
-    Goes = lists:sort([gone(Unit) || _ <- lists:seq(1, ?GOES)]),
-    ok = keep(Unit, Functions, lists:nth((?GOES + 1) div 2, Goes)),
+    Costs = lists:sort([empty_cost(Unit) || _ <- lists:seq(1, ?ROUNDS)]),
+    ok = keep(Unit, Functions, lists:nth((?ROUNDS + 1) div 2, Costs)),
     wrapped(maps:to_list(Modules)).
 
 keep(Unit, Functions, Cost) ->
     Histograms = list_to_tuple([erlmcp_bench_histogram:new() || _ <- Functions]),
     persistent_term:put(?MODULE, {Unit, list_to_tuple(Functions), Histograms, Cost}).
 
-%% What is measured of a function that does nothing.
-gone(Unit) ->
+%% The measured cost of a function that does nothing.
+empty_cost(Unit) ->
     Begin = reading(Unit),
     reading(Unit) - Begin.
 
@@ -60,7 +61,7 @@ wrapped([{Module, Wrappers} | Modules]) ->
         {error, _} = Error -> Error
     end.
 
--doc "What was measured.".
+-doc "Returns the measured counts.".
 -spec read() -> readings().
 read() ->
     {_, Functions, Histograms, _} = persistent_term:get(?MODULE),
@@ -79,7 +80,7 @@ measured({Unit, Number}, Arguments, Whole) ->
     {_, _, Histograms, Cost} = persistent_term:get(?MODULE),
     ok = erlmcp_bench_histogram:record(element(Number, Histograms),
                                        After - Before - Cost - get(?MODULE)),
-    %% The function around it takes neither this one nor its measuring.
+    %% The function around this one must count neither it nor its measuring.
     _ = put(?MODULE, inside(Outer) + reading(Unit) - Begin + Cost),
     Result.
 
@@ -92,13 +93,13 @@ reading(reductions) ->
     {reductions, Reductions} = process_info(self(), reductions),
     Reductions.
 
--doc "Begins to measure the node as a whole.".
+-doc "Starts to measure the whole node.".
 -spec begin_whole() -> whole().
 begin_whole() ->
     _ = erlang:system_flag(microstate_accounting, true),
     whole().
 
--doc "What the node has taken as a whole.".
+-doc "Returns the figures of the whole node.".
 -spec whole() -> whole().
 whole() ->
     {Reductions, _} = erlang:statistics(exact_reductions),
@@ -115,8 +116,8 @@ spent(States, Schedulers) ->
                              perf_counter, nanosecond).
 
 -doc """
-The reductions of all processes of the node since its beginning, also of those that ended, but for
-the processes that work by the clock.
+Returns the reductions of all processes of the node since its start, including processes that ended,
+except those that work by the clock.
 """.
 -spec worked() -> non_neg_integer().
 worked() ->
@@ -127,7 +128,9 @@ worked() ->
                               lists:member(Module, ?BY_THE_CLOCK),
                               {reductions, Reductions} <- [process_info(Pid, reductions)]])).
 
--doc "Sends so many bytes at once to a port of this machine, as often as it can; says how often.".
+-doc """
+Sends `Bytes` bytes at once to a port of this machine, as often as possible. Returns how often.
+""".
 -spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
     pos_integer().
 send(Port, Bytes, Milliseconds) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_mutant).
 -moduledoc """
-Servers that are broken on purpose, for the instruments to find: one that finds nothing in them is
-none. One function of the server is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
+Servers that are broken on purpose: the instruments must find the fault. One function of the server
+is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
 """.
 
 -export([install/1]).
@@ -9,14 +9,17 @@ none. One function of the server is wrapped, in the server's node (`m:erlmcp_ben
 
 -export_type([mutant/0]).
 
--doc "One reply of a hundred is lost, or has another id; each takes 5 ms more, or leaves 1 KiB.".
+-doc """
+The fault of a server: it loses one of a hundred replies, or gives it another id. Or each reply
+takes 5 ms longer, or leaks 1 KiB.
+""".
 -type mutant() :: drops_replies | answers_wrong_ids | adds_5_ms | leaks_1_kib.
 
 -define(ONE_IN, 100).
 -define(LEAKED, 1024).
 -define(ADDED_MS, 5).
 
-%% The function that is wrapped. All results pass it.
+%% The function to wrap, which all results pass.
 place(drops_replies) -> {erlmcp_httpd_response, answer, 5};
 place(_) -> {erlmcp_message, result, 2}.
 
@@ -27,7 +30,7 @@ install(Mutant) ->
     ok = begin_counting(),
     ok = erlmcp_bench_wrapping:around(Module, [{{Function, Arity}, {?MODULE, broken, Mutant}}]).
 
-%% What counts and what leaks belongs to the node, not to who breaks it.
+%% The table belongs to the node, not to the calling process.
 begin_counting() ->
     Installer = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->

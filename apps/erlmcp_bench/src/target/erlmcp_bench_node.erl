@@ -1,8 +1,8 @@
 -module(erlmcp_bench_node).
 -moduledoc """
-How another Erlang node is started on this machine: by this node's Erlang, with its code path, in
-Erlang's own folder. Such a node looks for modules in its current folder too, and a measurement may
-be begun in any.
+Starts another Erlang node on this machine: with this node's Erlang and code path, in Erlang's own
+folder. Such a node also looks for modules in its current folder, and a measurement may begin in
+any.
 """.
 
 -export([words/1, code_path/0]).

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_quick_fixture).
 -moduledoc """
-The fixture (`m:erlmcp_bench_fixture`), of whose tools those that cost almost nothing say that they
-are quick: their calls run in the process of their connection.
+The fixture (`m:erlmcp_bench_fixture`) with its cheapest tools marked quick: their calls run in the
+process of their connection.
 """.
 
 -behaviour(erlmcp_server).

@@ -1,8 +1,7 @@
 -module(erlmcp_bench_target).
 -moduledoc """
-The server under test, as an operating system process of its own: a node that nothing is shared with
-but its control channel, on its standard input and output. What the instruments do to it, they do
-with `call/4`.
+The server under test, as an operating system process of its own. Its node shares only the control
+channel with this one, on its standard input and output. The instruments act on it through `call/4`.
 """.
 
 -export([start/1, stop/1, call/4, call/5, os_pid/1, url/1, address/2]).
@@ -13,28 +12,28 @@ with `call/4`.
                     host := inet:ip_address()}.
 
 -type options() :: #{
-    %% Of `erlmcp:start_server/1`; without them the fixture on a free HTTP and TCP port. One address
-    %% may have all sessions of it, unless its limits say otherwise.
+    %% Options of `erlmcp:start_server/1`. The default is the fixture on a free HTTP and TCP port.
+    %% One address may have all its sessions, unless its limits say otherwise.
     server => map(),
-    %% Of the emulator, as `erl` takes them.
+    %% Flags of the emulator, as `erl` takes them.
     flags => [string()],
     env => [{string(), string()}],
-    %% Words that the emulator is started behind: `ip netns exec NAME`, `taskset -c 0`.
+    %% Words before the emulator's command: `ip netns exec NAME`, `taskset -c 0`.
     prefix => [string()],
-    %% Where its listeners are reached.
+    %% The address of its listeners.
     host => inet:ip_address(),
-    %% How it is broken, if it is (`m:erlmcp_bench_mutant`).
+    %% How the server is broken on purpose (`m:erlmcp_bench_mutant`).
     mutant => none | erlmcp_bench_mutant:mutant(),
-    %% What is called in its node before it starts, and says `ok`.
+    %% A function that is called in the node before the server starts, and returns `ok`.
     prepare => {module(), atom(), [term()]}}.
 
-%% As bin/erlmcp starts a server.
+%% The flags of bin/erlmcp for a server.
 -define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
                 "+MHsmbcs", "256", "+MHlmbcs", "256"]).
 -define(BOOT_MS, 60_000).
 -define(CALL_MS, 60_000).
 
--doc "Starts a node and in it a server. It ends with the calling process.".
+-doc "Starts a node and a server in it. Both end with the calling process.".
 -spec start(options()) -> {ok, target()} | {error, term()}.
 start(Options) ->
     Host = maps:get(host, Options, {127, 0, 0, 1}),
@@ -51,7 +50,7 @@ start(Options) ->
         {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}}
     end.
 
-%% All clients of the instruments come from one address: it may have all sessions that there are.
+%% All clients of the instruments have one address, which may therefore have all sessions.
 for_one_address(Server) ->
     #{sessions := Default} = #{Name => Value || {Name, Value, _} <- erlmcp_server_options:limits()},
     Limits = maps:get(limits, Server, #{}),
@@ -87,22 +86,22 @@ stop(#{peer := Peer}) ->
 call(Target, Module, Function, Arguments) ->
     call(Target, Module, Function, Arguments, ?CALL_MS).
 
--doc "The same with another time, in milliseconds.".
+-doc "Calls a function in the server's node, with another timeout in milliseconds.".
 -spec call(target(), module(), atom(), [term()], timeout()) -> term().
 call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
     peer:call(Peer, Module, Function, Arguments, Milliseconds).
 
--doc "The operating system's number of the node's process.".
+-doc "Returns the process number of the node.".
 -spec os_pid(target()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.
 
--doc "Where its MCP endpoint is on HTTP.".
+-doc "Returns the URL of the MCP endpoint on HTTP.".
 -spec url(target()) -> binary().
 url(Target) ->
     {Ip, Port} = address(http, Target),
     iolist_to_binary(["http://", inet:ntoa(Ip), $:, integer_to_list(Port), "/mcp"]).
 
--doc "Where a listener of this transport listens.".
+-doc "Returns the address of a listener of this transport.".
 -spec address(http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.
 address(Transport, #{listeners := Listeners, host := Host}) ->
     [Port | _] = [Port || #{transport := Of, port := Port} <- Listeners, Of =:= Transport],

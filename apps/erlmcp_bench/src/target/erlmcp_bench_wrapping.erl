@@ -1,8 +1,7 @@
 -module(erlmcp_bench_wrapping).
 -moduledoc """
-Functions of the server under test with a function of the instruments around them. Their module is
-built anew from what it was compiled from, and loaded in this node; what users get has nothing of
-it.
+Wraps functions of the server under test in functions of the instruments. Their module is compiled
+again from its debug information and loaded in this node. Released code has no trace of it.
 """.
 
 -export([around/2]).
@@ -10,22 +9,22 @@ it.
 -export_type([wrapper/0]).
 
 -doc """
-What is called instead of a function, `Module:Name(Known, Arguments, Whole)`: the function as it was
-is `Whole`.
+A function that is called as `Module:Name(State, Arguments, Whole)`, where `Whole` is the original
+function.
 """.
--type wrapper() :: {Module :: module(), Name :: atom(), Known :: term()}.
+-type wrapper() :: {Module :: module(), Name :: atom(), State :: term()}.
 
 -doc """
-Wraps functions of a module, also those that it does not export. To be done before the module's funs
-are kept anywhere, and so before the server starts.
+Wraps functions of a module, including those that it does not export. Call it before the server
+starts: funs of the module must not exist yet.
 """.
 -spec around(module(), [{{Function :: atom(), arity()}, wrapper()}]) ->
     ok | {error, {no_function, mfa()}}.
 around(Module, Wrappers) ->
     Beam = code:which(Module),
     {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
-    Known = [{Function, Arity} || {function, _, Function, Arity, _} <- Forms],
-    case [Name || {Name, _} <- Wrappers, not lists:member(Name, Known)] of
+    Defined = [{Function, Arity} || {function, _, Function, Arity, _} <- Forms],
+    case [Name || {Name, _} <- Wrappers, not lists:member(Name, Defined)] of
         [] ->
             Wrapped = lists:flatmap(fun(Form) -> wrapped(Form, Wrappers) end, Forms),
             {ok, Module, Code} = compile:forms(Wrapped, []),
@@ -37,14 +36,14 @@ around(Module, Wrappers) ->
 
 wrapped({function, Line, Function, Arity, Clauses} = Form, Wrappers) ->
     case lists:keyfind({Function, Arity}, 1, Wrappers) of
-        {_, {Module, Name, Known}} ->
+        {_, {Module, Name, State}} ->
             Whole = list_to_atom(atom_to_list(Function) ++ " as it was"),
             Variables = [{var, Line, list_to_atom("A" ++ integer_to_list(N))}
                          || N <- lists:seq(1, Arity)],
             Arguments = lists:foldr(fun(Variable, Rest) -> {cons, Line, Variable, Rest} end,
                                     {nil, Line}, Variables),
             Call = {call, Line, {remote, Line, {atom, Line, Module}, {atom, Line, Name}},
-                    [erl_parse:abstract(Known, [{location, Line}]), Arguments,
+                    [erl_parse:abstract(State, [{location, Line}]), Arguments,
                      {'fun', Line, {function, Whole, Arity}}]},
             [{function, Line, Whole, Arity, Clauses},
              {function, Line, Function, Arity, [{clause, Line, Variables, [], [Call]}]}];

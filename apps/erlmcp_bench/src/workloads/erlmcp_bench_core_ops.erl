@@ -1,11 +1,11 @@
 -module(erlmcp_bench_core_ops).
 -moduledoc """
-The core operations, in this node: how many of them a component carries out in a second, and how
-long each takes. The components are those of a server that runs (`m:erlmcp_bench_components`); the
+Measures the core operations in this node: how many of them a component does in a second, and how
+long each takes. The components are those of a running server (`m:erlmcp_bench_components`). The
 workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
 
-`encode`, `encode_reply`, `decode` and `nothing` need no process but their own: they are measured on
-one core, and on all.
+`encode`, `encode_reply`, `decode` and `nothing` need only their own process. They are measured on
+one core and on all.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -13,11 +13,14 @@ one core, and on all.
 -export([run/1, run/2, run_all/0]).
 -export([measured/2]).
 
--doc "Runs a workload over all components: a result for each.".
+-doc "Runs a workload over all components. Returns a result for each.".
 -spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
 run(Id) -> run(Id, #{}).
 
--doc "The same with options; `duration_s` ends a component's operations before all are done.".
+-doc """
+Runs a workload over all components, with options. `duration_s` may end the operations of a
+component early.
+""".
 -spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
           erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
 run(Id, Options) ->
@@ -67,7 +70,7 @@ fields({ok, Measured}, Id, Component, #{workers := Workers, operations := Wanted
                transport => in_process, scope => per_node, precision => nanosecond,
                workers => Workers, sample_count => Operations, duration_s => Seconds,
                throughput_msg_per_s => Operations / Seconds,
-               %% What a reading of the clock costs, which is not in the latencies.
+               %% The cost of reading the clock, which the latencies exclude.
                timer_ns => max(1, Timer), shortened => Operations < Wanted},
     {ok, maps:merge(Fields, erlmcp_bench_run:latency_of_ns(Histogram)), []};
 fields({error, _} = Error, _, _, _) ->

@@ -1,30 +1,30 @@
 -module(erlmcp_bench_growth).
 -moduledoc """
-Whether a request costs more where there is more beside it: ten times the tools of a server, the
-sessions of its clients, or the connections. Two servers run, each in a node of its own, one with
-ten times as many. They are asked in turn, several times, and the medians of what a request takes
-stand beside each other: processor time from the operating system, and reductions.
+Measures whether a request costs more on a server with ten times the tools, sessions or connections.
+Two servers run, each in a node of its own, one of them with ten times as many. They get requests in
+turn, several times. The medians of the cost of a request are compared: processor time from the
+operating system, and reductions.
 """.
 
 -behaviour(erlmcp_bench_run).
 
 -export([measured/2]).
--export([said/2]).
+-export([echo/2]).
 
 -define(TIMES, 10).
 -define(ROUNDS, 3).
 -define(CONNECTIONS, 64).
 -define(PAYLOAD_BYTES, 64).
-%% Requests in a second to connections, however many there are.
+%% Requests a second to connections, however many there are.
 -define(PER_SECOND, 2_000).
-%% Requests on each of them before: a socket that was read from ten times is polled by the
-%% schedulers, which takes less. And milliseconds for that at most, as a multiple of those measured.
+%% Requests on each connection before measuring: the schedulers poll a socket after ten reads, which
+%% is cheaper. And the longest warm-up, as a multiple of the measured time.
 -define(WARM, 20).
 -define(WARM_TIMES, 4).
-%% They come from many addresses, as clients do.
+%% Connections come from many addresses, as those of clients do.
 -define(ADDRESSES, [{127, 0, 1, N} || N <- lists:seq(1, 64)]).
 
--doc "`duration_s` is that of each server in each of three rounds.".
+-doc "Measures a workload. `duration_s` is the time of each server in each of three rounds.".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
 measured(#{id := Id, grows := What, base := Base} = Workload, Options) ->
@@ -41,7 +41,7 @@ measured(#{id := Id, grows := What, base := Base} = Workload, Options) ->
     end,
     erlmcp_bench_run:measured(Outcome, {Id, Options}).
 
-%% Both have room for what the larger one has, and nobody is refused whatever else the machine does.
+%% Both servers have room for the larger load, and refuse nothing on a busy machine.
 server(What, Count) ->
     Most = 10_000,
     #{handler => erlmcp_bench_fixture, listen => [{http, #{port => 0}}],
@@ -51,18 +51,18 @@ server(What, Count) ->
 
 tool(Number) ->
     #{name => <<"tool_", (integer_to_binary(Number))/binary>>, description => ~"Says it again",
-      input_schema => #{text => string}, handler => fun ?MODULE:said/2}.
+      input_schema => #{text => string}, handler => fun ?MODULE:echo/2}.
 
 -doc false.
--spec said(map(), map()) -> binary().
-said(#{~"text" := Text}, _) -> Text.
+-spec echo(map(), map()) -> binary().
+echo(#{~"text" := Text}, _) -> Text.
 
 load(What, Count) ->
     maps:merge(#{transport => http1, connections => ?CONNECTIONS, payload_bytes => ?PAYLOAD_BYTES,
                  sources => ?ADDRESSES}, grown(What, Count)).
 
 grown(tools, _) -> #{};
-%% Not more requests at once: with those it is not the connections that cost more.
+%% The rate is fixed: with more requests at once, the connections would not cause the cost.
 grown(connections, Count) -> #{connections => Count, loop => {open, ?PER_SECOND, even}};
 grown(sessions, Count) ->
     #{era => {session, erlmcp_revision:name(erlmcp_revision:latest(session))},
@@ -90,12 +90,12 @@ with_servers([Server | Options], Measure, Servers) ->
 
 rounds(0, _, _, _, Rounds) ->
     {ok, Rounds};
-rounds(Left, [{Small, OfSmall}, {Large, OfLarge}] = Servers, Milliseconds, OnPart, Rounds) ->
+rounds(More, [{Small, OfSmall}, {Large, OfLarge}] = Servers, Milliseconds, OnPart, Rounds) ->
     maybe
         {ok, Before} ?= erlmcp_bench_stage_load:taken(Small, OfSmall, Milliseconds),
         {ok, After} ?= erlmcp_bench_stage_load:taken(Large, OfLarge, Milliseconds),
-        _ = OnPart(1 - (Left - 1) / ?ROUNDS),
-        rounds(Left - 1, Servers, Milliseconds, OnPart, [{Before, After} | Rounds])
+        _ = OnPart(1 - (More - 1) / ?ROUNDS),
+        rounds(More - 1, Servers, Milliseconds, OnPart, [{Before, After} | Rounds])
     end.
 
 fields(Rounds, #{id := Id, grows := What, base := Base}, Shortened) ->

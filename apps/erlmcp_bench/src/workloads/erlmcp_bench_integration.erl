@@ -1,11 +1,12 @@
 -module(erlmcp_bench_integration).
 -moduledoc """
-Whole clients against a whole server in a process of its own: how many workflows
-(`erlmcp_bench_workloads:workflows/0`) some workers carry out in a second, and how long each takes,
-on every transport and in both eras. On stdio each client starts the server as its own program, and
-that is in the time; there are as many workers as schedulers then.
+Measures whole clients with a whole server in a process of its own, on every transport and in both
+eras. The figures are how many workflows (`erlmcp_bench_workloads:workflows/0`) the workers do in a
+second, and how long each takes.
 
-The clock of a workflow runs from before its client is started until it was stopped.
+On stdio each client starts the server as its own program, and the time includes that. The number of
+workers is then that of the schedulers. The clock of a workflow runs from before its client starts
+until after it has stopped.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -15,17 +16,17 @@ The clock of a workflow runs from before its client is started until it was stop
 
 -type way() :: {Transport :: tcp | http1 | http2 | stdio, Era :: stateless | session}.
 
-%% Milliseconds of a step, at most.
+%% The longest time of a step, in milliseconds.
 -define(TIMEOUT, 30_000).
-%% How many of what went wrong are told apart.
+%% How many different failures are counted apart.
 -define(REASONS, 10).
 -define(LOOK, 100).
 
--doc "Runs a workflow: a result for each transport and era.".
+-doc "Runs a workflow. Returns a result for each transport and era.".
 -spec benchmark(binary() | atom()) -> erlmcp_bench_run:outcome().
 benchmark(Workflow) -> benchmark(Workflow, #{}).
 
--doc "The same with options; `duration_s` is of each transport and era.".
+-doc "Runs a workflow with options. `duration_s` is the time of each transport and era.".
 -spec benchmark(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 benchmark(Workflow, Options) ->
@@ -87,13 +88,13 @@ address({stdio, Era}, _) ->
 
 options(Era) -> #{era => Era, timeout => ?TIMEOUT, cache => false}.
 
-%% Every worker carries out one workflow at least.
+%% Every worker does at least one workflow.
 worked(Steps, Address, End, Histogram) ->
     worked(Steps, Address, End, Histogram, {0, #{}}).
 
 worked(Steps, Address, End, Histogram, {Done, Failed}) ->
     Begin = erlang:monotonic_time(microsecond),
-    Outcome = erlmcp_bench_workflow:run(Steps, Address),
+    Outcome = workflow(Steps, Address),
     Now = erlang:monotonic_time(microsecond),
     Counted = case Outcome of
         ok ->
@@ -143,3 +144,74 @@ fields({ok, Counted}, Begin, Histogram, Fields) ->
                             erlmcp_bench_result:latency(Histogram)),
              [{workflows_failed, Failed} || Count > 0]}
     end.
+
+%% A workflow: a client of its own, from its connection to its end. The result of each step is
+%% compared with the fixture. An error names the step that failed.
+
+workflow([connect | Steps], Target) ->
+    maybe
+        {ok, Client} ?= started(Target),
+        case steps([connect | Steps], Client) of
+            ok ->
+                ok;
+            {error, _} = Error ->
+                ok = erlmcp_client:stop(Client),
+                Error
+        end
+    end.
+
+started(Target) ->
+    case erlmcp_client:start_link(Target) of
+        {ok, Client} -> {ok, Client};
+        {error, Reason} -> {error, {connect, Reason}}
+    end.
+
+steps([], _) ->
+    ok;
+steps([Step | Steps], Client) ->
+    case done(Step, Client) of
+        ok -> steps(Steps, Client);
+        {ok, Given} -> {error, {Step, {unexpected, Given}}};
+        {error, Reason} -> {error, {Step, Reason}}
+    end.
+
+done(connect, Client) ->
+    expected(erlmcp_client:server(Client), fun(#{server_info := #{}}) -> true end);
+done(list_tools, Client) ->
+    expected(erlmcp_client:list_tools(Client), has(~"name", ~"echo"));
+done(list_prompts, Client) ->
+    expected(erlmcp_client:list_prompts(Client), has(~"name", ~"test_prompt"));
+done(list_resources, Client) ->
+    expected(erlmcp_client:list_resources(Client), has(~"uri", ~"file://test.txt"));
+done({call_tool, Name, Arguments}, Client) ->
+    Text = expected_text(Name, Arguments),
+    expected(erlmcp_client:call_tool(Client, Name, Arguments),
+             fun(#{~"content" := [#{~"text" := Returned}]}) -> Returned =:= Text;
+                (_) -> false
+             end);
+done({get_prompt, Name}, Client) ->
+    expected(erlmcp_client:get_prompt(Client, Name, #{}),
+             fun(#{~"messages" := [_]}) -> true;
+                (_) -> false
+             end);
+done({read_resource, Uri}, Client) ->
+    expected(erlmcp_client:read_resource(Client, Uri),
+             fun(#{~"contents" := [#{~"uri" := Read, ~"text" := _}]}) -> Read =:= Uri;
+                (_) -> false
+             end);
+done(close, Client) ->
+    erlmcp_client:stop(Client).
+
+expected({ok, Given}, Is) ->
+    case Is(Given) of
+        true -> ok;
+        false -> {ok, Given}
+    end;
+expected({error, _} = Error, _) ->
+    Error.
+
+has(Field, Value) ->
+    fun(Items) -> lists:any(fun(#{Field := Own}) -> Own =:= Value end, Items) end.
+
+expected_text(~"echo", #{~"text" := Text}) -> Text;
+expected_text(~"add", #{~"a" := A, ~"b" := B}) -> integer_to_binary(A + B).

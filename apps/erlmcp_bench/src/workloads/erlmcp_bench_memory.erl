@@ -1,15 +1,15 @@
 -module(erlmcp_bench_memory).
 -moduledoc """
-What a server's idle connections, sessions, streams and running calls cost in memory, each: so many
-are opened (`m:erlmcp_bench_holder`), first half of them and then the rest, and left alone until
-their processes hibernate. Then the server's node is asked what it has more than before, and the
-operating system what its process has. They are ended, and both are asked again.
+Measures the memory of a server's idle connections, sessions and streams, and of its running calls.
+Many of one kind are opened (`m:erlmcp_bench_holder`), first half of them and then the rest, and
+left alone until their processes hibernate. Then the growth of the node's memory and of its process
+is read. The items are ended, and both are read again.
 
-What lies in other processes until they collect it is not theirs: those are made to before the node
-is asked. What it has is heap and state of processes, tables, binaries, and what the emulator has
-for sockets and timers.
+Garbage in other processes does not belong to the items, so these processes are collected first. The
+node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
+sockets and timers.
 
-When streams are held, one change is published to all of them at last.
+When streams are held, one change is finally published to all of them.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -17,16 +17,16 @@ When streams are held, one change is published to all of them at last.
 -export([measured/2]).
 -export([look/0, publish/0]).
 
-%% Processes that hold what is measured.
+%% Processes that hold the items.
 -define(HOLDERS, 16).
-%% Milliseconds until all that was opened is quiet, and until all that was ended is gone.
+%% Milliseconds until all open items are quiet, and until all ended items are gone.
 -define(QUIET, 30_000).
 -define(POLL, 200).
-%% Looks that say the same: what has an end is seen in one, what may grow still in several.
+%% Equal readings in a row. One reading may miss items that still grow.
 -define(SAME, 3).
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 
--doc "`connections` is how many of what is held.".
+-doc "Measures a workload. `connections` is the number of items.".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
 measured(#{id := Id, connections := Own, transport := Transport} = Workload, Options) ->
@@ -56,7 +56,7 @@ server(Transport, Wanted, Options) ->
         http1 -> http
     end,
     Most = Wanted + 1_000,
-    %% An idle connection is to be there until it was looked at.
+    %% An idle connection must stay open until it is measured.
     Limits = #{connections => Most, sessions => Most, in_flight => Most, queue => Most,
                queue_per_principal => Most, receive_timeout_ms => 600_000,
                call_timeout_ms => 600_000},
@@ -71,7 +71,7 @@ fields({error, _} = Error, _) -> Error.
 held(#{holds := Kind, transport := Transport}, Count, Target, OnPart) ->
     Address = address(Transport, Target),
     maybe
-        %% What is made once, with the first of them, is none of theirs.
+        %% Memory that is allocated once, with the first item, does not count.
         {ok, First, _} ?= open(Kind, Address, 0, min(Count, 2 * ?HOLDERS)),
         ok = released(First),
         Before = settled(Target),
@@ -82,10 +82,10 @@ held(#{holds := Kind, transport := Transport}, Count, Target, OnPart) ->
         {ok, Others, TookMore} ?= open(Kind, Address, Half, Count - Half),
         Full = quiet(Count, Before, Target),
         _ = OnPart(0.8),
-        {ok, Told} ?= told(Kind, Count, Some ++ Others, Target),
+        {ok, Notified} ?= notify_all(Kind, Count, Some ++ Others, Target),
         ok = released(Some ++ Others),
-        Left = gone(Before, Target),
-        {ok, maps:merge(Told, #{
+        Ended = gone(Before, Target),
+        {ok, maps:merge(Notified, #{
             opened_items_per_s => Count / (Took + TookMore),
             growth_ratio => per(total, Full, AtHalf, max(1, Count - Half))
                 / max(1, per(total, AtHalf, Before, Half)),
@@ -96,9 +96,9 @@ held(#{holds := Kind, transport := Transport}, Count, Target, OnPart) ->
             memory_emulator_bytes_per_item => per(emulator, Full, Before, Count),
             memory_rss_bytes_per_item => per(rss, Full, Before, Count),
             hibernating_processes => maps:get(hibernating, Full) - maps:get(hibernating, Before),
-            memory_left_bytes_per_item => per(total, Left, Before, Count),
-            memory_left_rss_bytes_per_item => per(rss, Left, Before, Count),
-            left_processes => maps:get(count, Left) - maps:get(count, Before)})}
+            memory_left_bytes_per_item => per(total, Ended, Before, Count),
+            memory_left_rss_bytes_per_item => per(rss, Ended, Before, Count),
+            left_processes => maps:get(count, Ended) - maps:get(count, Before)})}
     end.
 
 address(tcp, Target) ->
@@ -110,7 +110,7 @@ address(http1, Target) ->
 per(What, After, Before, Count) ->
     (map_get(What, After) - map_get(What, Before)) / Count.
 
-%% Gives the seconds that it took, too.
+%% Also returns how many seconds it took.
 open(_, _, _, 0) ->
     {ok, [], 0.0};
 open(Kind, Address, Number, Count) ->
@@ -132,16 +132,16 @@ parts(Count, Number) ->
 released(Holders) ->
     lists:foreach(fun erlmcp_bench_holder:stop/1, Holders).
 
-%% What the node has when each of these has a process that hibernates.
+%% Reads the node's memory when a process of each item hibernates.
 quiet(Count, #{hibernating := Before}, Target) ->
     Enough = fun(#{hibernating := Now}) -> Now - Before >= Count end,
     awaited(Enough, Target).
 
-%% When there are no more processes than before.
+%% Reads it when there are no more processes than before.
 gone(#{count := Before}, Target) ->
     awaited(fun(#{count := Now}) -> Now =< Before end, Target).
 
-%% When it does not change any more.
+%% Reads it when it has stopped changing.
 settled(Target) ->
     awaited(fun(_) -> true end, Target).
 
@@ -161,25 +161,25 @@ awaited(Enough, #{os_pid := OsPid} = Target, Until, Before) ->
             awaited(Enough, Target, Until, Same)
     end.
 
-%% One change for all the streams: the time until the last of them has it, and what it cost.
-told(stream, Count, Holders, #{os_pid := OsPid} = Target) ->
-    lists:foreach(fun erlmcp_bench_holder:tell/1, Holders),
+%% Publishes one change to all streams: the time until the last stream has it, and its cost.
+notify_all(stream, Count, Holders, #{os_pid := OsPid} = Target) ->
+    lists:foreach(fun erlmcp_bench_holder:watch/1, Holders),
     Cpu = erlmcp_bench_process:cpu_us(OsPid),
     Begin = erlang:monotonic_time(microsecond),
     ok = erlmcp_bench_target:call(Target, ?MODULE, publish, []),
-    Told = [erlmcp_bench_holder:told(Holder) || Holder <- Holders],
-    case [Error || {error, _} = Error <- Told] of
+    Notified = [erlmcp_bench_holder:notified(Holder) || Holder <- Holders],
+    case [Error || {error, _} = Error <- Notified] of
         [] ->
             {ok, #{notified_count => Count,
-                   notified_ms => (lists:max([At || {ok, At} <- Told]) - Begin) / 1_000,
+                   notified_ms => (lists:max([At || {ok, At} <- Notified]) - Begin) / 1_000,
                    notified_cpu_us_per_item => (erlmcp_bench_process:cpu_us(OsPid) - Cpu) / Count}};
         [Error | _] ->
             Error
     end;
-told(_, _, _, _) ->
+notify_all(_, _, _, _) ->
     {ok, #{}}.
 
-%% In the node of the server.
+%% Functions that run in the node of the server.
 
 -doc false.
 -spec look() -> #{atom() => non_neg_integer()}.
@@ -187,7 +187,7 @@ look() ->
     Sleeping = [Pid || Pid <- processes(), is_asleep(Pid)],
     Awake = processes() -- Sleeping,
     lists:foreach(fun erlang:garbage_collect/1, Awake),
-    %% What the emulator keeps for processes that come is no process' own.
+    %% Memory that the emulator reserves for future processes belongs to no process.
     Memory = #{processes_used := Processes, system := System, ets := Tables, binary := Binaries} =
         #{What => erlang:memory(What) || What <- [processes_used, system, ets, binary]},
     Memory#{count => length(Sleeping) + length(Awake), hibernating => length(Sleeping),

@@ -1,12 +1,12 @@
 -module(erlmcp_bench_network_real).
 -moduledoc """
-A server in a process of its own, under load over real sockets (`m:erlmcp_load`): requests and
-connections in a second, latencies, and what a connection costs. The workloads are those of
-`m:erlmcp_bench_workloads`; with the option `against` they measure the server of a URL instead,
-which has to have the tool `echo`.
+Measures a server in a process of its own under load over real sockets (`m:erlmcp_load`): requests
+and connections a second, latencies, and the cost of a connection. The workloads are those of
+`m:erlmcp_bench_workloads`. The option `against` measures the server of a URL instead, which must
+have the tool `echo`.
 
-Where the machine does not carry as many connections as a workload wants, it gets as many as there
-can be, and the result says what ended first (`wanted_connections`, `bounded_by`).
+If the machine carries fewer connections than a workload wants, the workload gets the most that is
+possible. The result names the limit (`wanted_connections`, `bounded_by`).
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -14,33 +14,35 @@ can be, and the result says what ended first (`wanted_connections`, `bounded_by`
 -export([run_workload/1, run_workload/2, run_all/0]).
 -export([measured/2]).
 
-%% The warm-up that tells how much a server carries: milliseconds at most, the part of the duration
-%% that it is, and the least.
+%% The warm-up that measures the server's capacity: the most milliseconds, its part of the duration,
+%% and the fewest milliseconds.
 -define(FINDING_OUT, #{most_ms => 20_000, part => 3, least_ms => 1_000}).
-%% Seconds before what is measured, at most and as a part of it.
+%% Seconds of warm-up, at most and as a part of the measured time.
 -define(WARM, 5).
 -define(WARM_PART, 10).
-%% Seconds in which each connection that is held asks once, and requests in a second at least.
+%% Seconds in which each held connection sends once, and the fewest requests a second.
 -define(ASKS, 60).
 -define(LEAST, 10).
 -define(TIMEOUT_MS, 30_000).
-%% Milliseconds in which something is sent, whatever else the machine does.
+%% Milliseconds in which something is sent, even on a busy machine.
 -define(SHORT, 10_000).
-%% Ports and processes of the server's node: more than a machine here carries in connections.
+%% Ports and processes of the server's node: more than such a machine carries connections.
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 -define(MIB, 1_048_576).
+%% Milliseconds between two samples of the node's memory.
+-define(SAMPLE_MS, 1_000).
 
--doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
+-doc "Runs a workload, given as its name or as a map with its `id` and changed members.".
 -spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
 run_workload(Workload) -> run_workload(Workload, #{}).
 
--doc "The same with options.".
+-doc "Runs a workload, given as its name or as a map, with options.".
 -spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 run_workload(Workload, Options) ->
     erlmcp_bench_run:workload(network_real, Workload, Options).
 
--doc "Runs every workload: for more than an hour.".
+-doc "Runs every workload, which takes more than an hour.".
 -spec run_all() -> erlmcp_bench_run:outcome().
 run_all() -> erlmcp_bench_run:all(network_real, #{}).
 
@@ -63,7 +65,7 @@ measured(#{id := Id, connections := Own} = Workload, Options) ->
             {[], [{Id, {no_server, Reason}}]}
     end.
 
-%% What is measured: the server of a URL, a program for stdio, or a server of ours.
+%% The target: the server of a URL, a program for stdio, or a server of our own.
 
 target(#{transport := stdio, id := Id}, _, #{against := _}) ->
     {error, {not_over_http, Id}};
@@ -136,7 +138,7 @@ shaped(#{shape := opened}, #{connections := Connections} = Plan, Target, OnPart)
     opened(held(Connections,
                 loaded(Plan#{loop := {open, Rate, even}, warmup_ms := 0}, Target, OnPart))).
 
-%% Of those that there is room for, whatever that is.
+%% The percentage is of the connections that there is room for.
 held(Room, {ok, Fields, #{opened := Opened, open_failed := Failed, lost := Lost} = Report}) ->
     Held = max(0, Opened - Lost),
     {ok, Fields#{held_connections => Held, held_connections_percent => 100 * Held / Room,
@@ -144,7 +146,7 @@ held(Room, {ok, Fields, #{opened := Opened, open_failed := Failed, lost := Lost}
 held(_, {error, _} = Error) ->
     Error.
 
-%% Where the time went.
+%% The cost of opening.
 opened({ok, Fields, #{opened := Opened} = Report}) ->
     Each = #{Name => Us / max(1, Opened)
              || {Key, Name} <- [{opening_server_cpu_us, opening_cpu_us_per_conn},
@@ -160,11 +162,11 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
     Tell = fun(_) ->
         OnPart(min(1.0, (erlang:monotonic_time(millisecond) - Begin) / Duration))
     end,
-    Heap = erlmcp_bench_heap:watch(Target),
+    Sampler = start_sampler(Target),
     Outcome = erlmcp_load:run(Plan#{on_second => Tell}),
-    Most = erlmcp_bench_heap:most(Heap),
+    Most = stop_sampler(Sampler),
     case Outcome of
-        %% On a busy machine a short time may pass before anything is sent.
+        %% On a busy machine nothing may be sent in a short time.
         {ok, #{sent := 0}} when Duration < ?SHORT ->
             loaded(Plan#{duration_ms := Duration * 4}, Target, OnPart);
         {ok, #{answered := 0} = Report} ->
@@ -175,10 +177,39 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
             Error
     end.
 
+%% Samples the memory of the processes of a node that we started, in a process of its own. Stopping
+%% returns the bytes at the beginning, and the most that were seen.
+start_sampler(#{node := Target}) ->
+    Before = process_bytes(Target),
+    Most = atomics:new(1, []),
+    ok = atomics:put(Most, 1, Before),
+    {spawn_link(fun() -> sample(Target, Most) end), Before, Most};
+start_sampler(_) ->
+    none.
+
+process_bytes(Target) ->
+    erlmcp_bench_target:call(Target, erlang, memory, [processes]).
+
+sample(Target, Most) ->
+    receive stop -> ok
+    after ?SAMPLE_MS ->
+        ok = atomics:put(Most, 1, max(atomics:get(Most, 1), process_bytes(Target))),
+        sample(Target, Most)
+    end.
+
+stop_sampler({Pid, Before, Most}) ->
+    Monitor = monitor(process, Pid),
+    Pid ! stop,
+    %% The sampler may be waiting for the node, which runs until then.
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    {Before, atomics:get(Most, 1)};
+stop_sampler(none) ->
+    none.
+
 resident(#{os_pid := OsPid}) -> erlmcp_bench_process:rss_bytes(OsPid);
 resident(_) -> undefined.
 
-%% What the connections cost: the server's memory with them, but for what it had before.
+%% The cost of the connections: the growth of the server's memory.
 memory(Before, {HeapBefore, HeapMost}, #{opened := Opened, server_rss_bytes := After})
   when is_integer(Before), is_integer(After), Opened > 0 ->
     #{memory_base_mib_per_node => Before / ?MIB,
@@ -190,13 +221,13 @@ memory(_, _, _) ->
 per_request(#{payload_bytes := Payload},
             #{answered := Answered, sent := Sent, opened := Opened, opened_per_s := PerSecond,
               lost := Lost, bytes_in := In, bytes_out := Out}) ->
-    %% The payload goes there and comes back. What was lost was opened anew.
+    %% The payload goes both ways. Lost connections were opened again.
     #{overhead_bytes_per_request => (In + Out) / Answered - 2 * Payload,
       connection_reuse_percent => 100 * max(0, Sent - Opened - Lost) / max(1, Sent),
       opened_connections_per_s => PerSecond,
       setup_ms => max(1, Opened) * 1_000 / max(1, PerSecond)}.
 
-%% What it comes to.
+%% Results.
 
 base(#{id := Id, transport := Transport, payload_bytes := Bytes}, #{address := Address}, Room,
      Options) ->

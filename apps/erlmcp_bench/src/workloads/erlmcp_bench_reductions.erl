@@ -1,12 +1,12 @@
 -module(erlmcp_bench_reductions).
 -moduledoc """
-The reductions of a request: what the runtime counts of the work of all processes of a server's node
-that work for it, whoever they are. Unlike times they are nearly the same in each run and on each
-machine, so that a test can hold the server to those that were recorded (`bench/reductions.json`).
+Measures the reductions of a request: the runtime's count of all work that a server's node does for
+it, in all processes. Unlike times they hardly differ between runs and machines. So a test can
+compare the server with the recorded figures (`bench/reductions.json`).
 
-One connection asks, and asks again when it is answered, a hundred times between two readings; of
-several such goes the one with the fewest counts, since whatever else the node does adds to the
-others. Processes that work by the clock, and not for a request, are not counted.
+One connection sends its next request when it is answered, a hundred times between two readings. The
+round with the fewest reductions counts, since other work of the node only adds to them. Processes
+that work by the clock, and not for a request, are excluded.
 """.
 
 -export([measured/0, record/1, recorded/1, tolerance_percent/0]).
@@ -14,23 +14,23 @@ others. Processes that work by the clock, and not for a request, are not counted
 
 -export_type([figures/0]).
 
--doc "Reductions of a request of each kind, by its name.".
+-doc "The reductions of a request of each kind, by its name.".
 -type figures() :: #{Name :: binary() => float()}.
 
 -define(REQUESTS, 100).
--define(GOES, 9).
+-define(ROUNDS, 9).
 -define(WARM, 2).
 -define(TIMEOUT_MS, 60_000).
-%% Of each request: there is no other one on its connection.
+%% The tag of each request: it is alone on its connection.
 -define(TAG, 0).
 
--doc "By how much a figure may differ from the recorded one.".
+-doc "Returns by how much a figure may differ from the recorded one.".
 -spec tolerance_percent() -> pos_integer().
 tolerance_percent() -> 5.
 
 -doc """
-Measures all of them, on a server in a node of its own. A refusal is one for want of a place among
-the requests in flight; `quick` is an echo that says it is (docs/tools.md, "Quick handlers").
+Measures all kinds of requests, on a server in a node of its own. The refused request finds all
+requests in flight taken. `quick` is an echo that is marked quick (docs/tools.md, "Quick handlers").
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.
 measured() ->
@@ -42,9 +42,10 @@ measured() ->
     maybe
         {ok, Target} ?= erlmcp_bench_target:start(#{server => Server, flags => ["+S", "1:1"]}),
         try
-            Known = [{Name, figure(connect(Transport, Era, Target), asks(Asked, Era), 200, Target)}
-                     || {Name, Transport, Era, Asked} <- kinds()],
-            {ok, maps:from_list([{~"http1_refusal", refused(Target)} | Known])}
+            Figures = [{Name,
+                        figure(connect(Transport, Era, Target), request(Kind, Era), 200, Target)}
+                      || {Name, Transport, Era, Kind} <- kinds()],
+            {ok, maps:from_list([{~"http1_refusal", refused(Target)} | Figures])}
         after
             erlmcp_bench_target:stop(Target)
         end
@@ -58,12 +59,12 @@ kinds() ->
      {~"http1_session_quick_echo", http, Session, quick},
      {~"tcp_quick_echo", tcp, stateless, quick}].
 
-asks(echo, Era) -> message(erlmcp_load_request:echo(64), Era);
-asks(quick, Era) ->
+request(echo, Era) -> message(erlmcp_load_request:echo(64), Era);
+request(quick, Era) ->
     {Method, Params} = erlmcp_load_request:echo(64),
     message({Method, Params#{~"name" := ~"quick_echo"}}, Era);
-asks(list, Era) -> message({~"tools/list", #{}}, Era);
-asks({sleep, Milliseconds}, Era) ->
+request(list, Era) -> message({~"tools/list", #{}}, Era);
+request({sleep, Milliseconds}, Era) ->
     message({~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}, Era).
 
 message(Request, Era) ->
@@ -73,46 +74,46 @@ message(Request, Era) ->
 -doc false.
 quick_echo(#{~"text" := Text}, _) -> Text.
 
-%% While somebody has the only place.
+%% Measures a refusal while another request holds the only permit.
 refused(Target) ->
     {Client, Sleepers} = until_refused(connect(http, stateless, Target), [], Target),
     Figure = figure(Client, proxied(), 429, Target),
     ok = lists:foreach(fun close/1, Sleepers),
     Figure.
 
-%% One who is to sleep may find the place taken, by who looks whether it is.
+%% The request that probes for a refusal may take the permit before the sleeper does.
 until_refused(Client, Sleepers, Target) ->
-    Sleeper = sent(asks({sleep, ?TIMEOUT_MS}, stateless), connect(http, stateless, Target)),
+    Sleeper = sent(request({sleep, ?TIMEOUT_MS}, stateless), connect(http, stateless, Target)),
     case ask(proxied(), Client) of
         {429, Next} -> {Next, [Sleeper | Sleepers]};
         {200, Next} -> until_refused(Next, [Sleeper | Sleepers], Target)
     end.
 
-%% Who asks again at once is kept waiting, but not behind a proxy.
+%% A client that retries at once is delayed, but not behind a proxy.
 proxied() ->
-    #{headers := Headers} = Message = asks(echo, stateless),
+    #{headers := Headers} = Message = request(echo, stateless),
     Message#{headers := [{~"via", ~"1.1 proxy"} | Headers]}.
 
 figure(Client, Message, Status, Target) ->
-    Nothing = lists:min([read(Target, fun() -> ok end) || _ <- lists:seq(1, ?GOES)]),
-    Asked = fun() -> asked(?REQUESTS, Message, Status, Client) end,
-    _ = [read(Target, Asked) || _ <- lists:seq(1, ?WARM)],
-    Goes = [(read(Target, Asked) - Nothing) / ?REQUESTS || _ <- lists:seq(1, ?GOES)],
+    Nothing = lists:min([read(Target, fun() -> ok end) || _ <- lists:seq(1, ?ROUNDS)]),
+    Requests = fun() -> send_all(?REQUESTS, Message, Status, Client) end,
+    _ = [read(Target, Requests) || _ <- lists:seq(1, ?WARM)],
+    Rounds = [(read(Target, Requests) - Nothing) / ?REQUESTS || _ <- lists:seq(1, ?ROUNDS)],
     ok = close(Client),
-    lists:min(Goes).
+    lists:min(Rounds).
 
 read(Target, Work) ->
     Before = erlmcp_bench_target:call(Target, erlmcp_bench_meter, worked, []),
     _ = Work(),
     erlmcp_bench_target:call(Target, erlmcp_bench_meter, worked, []) - Before.
 
-asked(0, _, _, _) ->
+send_all(0, _, _, _) ->
     ok;
-asked(Left, Message, Status, Client) ->
+send_all(More, Message, Status, Client) ->
     {Status, Next} = ask(Message, Client),
-    asked(Left - 1, Message, Status, Next).
+    send_all(More - 1, Message, Status, Next).
 
-%% A connection, as a load has one.
+%% A connection, as in a load.
 
 connect(Transport, Era, Target) ->
     {Ip, Port} = erlmcp_bench_target:address(Transport, Target),
@@ -134,7 +135,7 @@ opened({session, Revision}, Client) ->
     {202, Ready} = ask(erlmcp_load_request:initialized(Revision), Opened),
     Ready.
 
-%% What the answer's status is, and 200 where there is none.
+%% Returns the status of the answer, and 200 where there is none.
 ask(Message, Client) ->
     answered(sent(Message, Client)).
 
@@ -148,8 +149,8 @@ sent(Message, #{socket := Socket, wire := Wire, options := Options, state := Sta
 answered(#{socket := Socket, wire := Wire, state := State, session := Session} = Client) ->
     {ok, Bytes} = gen_tcp:recv(Socket, 0, ?TIMEOUT_MS),
     {ok, Events, <<>>, Next} = Wire:received(Bytes, State),
-    [Known | _] = [Id || {session, ?TAG, Id} <- Events] ++ [Session],
-    Read = Client#{state := Next, session := Known},
+    [Current | _] = [Id || {session, ?TAG, Id} <- Events] ++ [Session],
+    Read = Client#{state := Next, session := Current},
     case [Status || {reply, ?TAG, Status, _} <- Events] of
         [none] -> {200, Read};
         [Status] -> {Status, Read};
@@ -159,7 +160,7 @@ answered(#{socket := Socket, wire := Wire, state := State, session := Session} =
 close(#{socket := Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Measures them, and writes them into a file.".
+-doc "Measures all kinds of requests, and writes the figures into a file.".
 -spec record(file:filename()) -> {ok, figures()} | {error, term()}.
 record(File) ->
     maybe
@@ -171,7 +172,7 @@ record(File) ->
 
 otp() -> list_to_binary(erlang:system_info(otp_release)).
 
--doc "What was recorded in a file, for this release of OTP.".
+-doc "Reads the recorded figures of a file, if they are of this release of OTP.".
 -spec recorded(file:filename()) -> {ok, figures()} | {other_otp, binary()}.
 recorded(File) ->
     {ok, Bytes} = file:read_file(File),

@@ -1,8 +1,7 @@
 -module(erlmcp_bench_run).
 -moduledoc """
-What the benchmarks have in common: a workload is found by its name, it is measured part by part,
-and what comes of that is a list of results and a list of what failed. A benchmark is a module with
-this behaviour, which says what is measured.
+The common part of the benchmarks. It finds a workload by its name and measures it part by part,
+which gives a list of results and a list of failures. A benchmark is a module with this behaviour.
 """.
 
 -export([workload/3, all/2, each/3, measured/2]).
@@ -11,17 +10,17 @@ this behaviour, which says what is measured.
 -export_type([options/0, outcome/0, measured/0, failure/0]).
 
 -doc """
-Options of every benchmark; each takes those that mean something there.
+Options of the benchmarks. Each benchmark takes those that apply to it.
 
 - `duration_s`: seconds of a workload, or of each part of it, instead of its own;
-- `connections`: instead of its own;
-- `against`: the URL of a server to measure instead of the one that is started for it;
+- `connections`: their number, instead of the workload's own;
+- `against`: the URL of a server to measure instead of starting one;
 - `server`: options of `erlmcp:start_server/1` for the server that is started, such as another
-  `handler`; it has to do what the fixture does;
-- `components`, `transports`, `eras`: of the parts of a workload only these;
-- `command_line`: what is written into the results as the command that gives them again, `program`
-  for what this program was started with; it is the call of the function unless given;
-- `on_progress`: called now and then with how much is done, from 0 to 1.
+  `handler` with the tools of the fixture;
+- `components`, `transports`, `eras`: only these parts of a workload;
+- `command_line`: the command to record in the results. `program` means the command of this program.
+  The default is the call of the function;
+- `on_progress`: a fun that is called from time to time with the completed share, from 0 to 1.
 """.
 -type options() :: #{
     duration_s => number(), connections => pos_integer(), against => binary(),
@@ -30,7 +29,7 @@ Options of every benchmark; each takes those that mean something there.
     transports => [atom()], eras => [stateless | session],
     command_line => binary() | program, on_progress => fun((float()) -> term())
 }.
--doc "Everything went well, or something did not; what was measured is there in either case.".
+-doc "The results, with the failures if there were any.".
 -type outcome() ::
     {ok, [erlmcp_bench_result:result()]}
     | {error, #{failures := [failure(), ...], results := [erlmcp_bench_result:result()]}}
@@ -42,17 +41,17 @@ Options of every benchmark; each takes those that mean something there.
 -callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
 
 -doc """
-Runs a workload of a benchmark, by its name or as a map that has at least its name, and what differs
-from its own.
+Runs a workload of a benchmark, given as its name or as a map with at least its `id` and changed
+members.
 """.
 -spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(), options()) ->
     outcome().
 workload(Benchmark, #{id := Id} = Given, Options) ->
     case erlmcp_bench_workloads:find(Id) of
-        {ok, #{benchmark := Benchmark} = Known} ->
-            %% What is less than the workload's own is told as such.
+        {ok, #{benchmark := Benchmark} = Found} ->
+            %% A shorter run is marked as shortened.
             Shorter = maps:with([duration_s, connections], Given),
-            Workload = maps:merge(Known, maps:without(maps:keys(Shorter), Given)),
+            Workload = maps:merge(Found, maps:without(maps:keys(Shorter), Given)),
             run([Workload], module(Benchmark), maps:merge(Shorter, Options));
         _ ->
             run([Given#{benchmark => Benchmark, marks => []}], module(Benchmark), Options)
@@ -108,7 +107,7 @@ each(Parts, Measure, Options) ->
     end || {Number, Part} <- lists:enumerate(Parts)]),
     {lists:append(Results), lists:append(Failures)}.
 
--doc "What a measurement comes to: its fields as a result, and why it failed, if it did.".
+-doc "Returns the fields of a measurement as a result, and the reasons of its failures.".
 -spec measured({ok, Fields :: map(), [Reason :: term()]} | {error, Reason :: term()},
                {Workload :: binary(), options()}) -> measured().
 measured({ok, Fields, Reasons}, {Id, Options}) ->
@@ -118,23 +117,25 @@ measured({ok, Fields, Reasons}, {Id, Options}) ->
 measured({error, Reason}, {Id, _}) ->
     {[], [{Id, Reason}]}.
 
--doc "Who is told how much is done.".
+-doc "Returns the fun that is called with the progress.".
 -spec on_part(options()) -> fun((float()) -> term()).
 on_part(Options) ->
     maps:get(on_progress, Options, fun(_) -> ok end).
 
--doc "The seconds of a workload, and whether they are fewer than its own.".
+-doc "Returns the seconds of a workload, and whether they are fewer than its own.".
 -spec seconds(erlmcp_bench_workloads:workload(), options()) -> {number(), Shortened :: boolean()}.
 seconds(#{duration_s := Own}, Options) ->
     Seconds = maps:get(duration_s, Options, Own),
     {Seconds, Seconds < Own}.
 
--doc "The options of the server that is measured: the fixture's, these, and those that were given.".
+-doc """
+Returns the options of the measured server: the fixture, then `Own`, then those of the options.
+""".
 -spec server(map(), options()) -> map().
 server(Own, Options) ->
     maps:merge(Own#{handler => erlmcp_bench_quick_fixture}, maps:get(server, Options, #{})).
 
--doc "The latencies of a result whose histogram is of nanoseconds.".
+-doc "Returns the latencies of a result from a histogram of nanoseconds.".
 -spec latency_of_ns(erlmcp_bench_histogram:histogram()) -> #{atom() => term()}.
 latency_of_ns(Histogram) ->
     At = fun(Percent) -> erlmcp_bench_histogram:percentile(Histogram, Percent) / 1_000 end,

@@ -1,20 +1,19 @@
 -module(erlmcp_bench_stages).
 -moduledoc """
-What each stage of a request takes, on a server in a process of its own, under load over real
-sockets (`m:erlmcp_load`): microseconds and reductions. The server has one scheduler, so that none
-of its processes waits for another and no other thread is woken.
+Measures each stage of a request in microseconds and reductions, on a server in a process of its
+own, under load over real sockets (`m:erlmcp_load`). The server has one scheduler, so that none of
+its processes waits for another and no other thread is woken.
 
 Three servers are measured, one after the other:
 
-1. as it is: the processor time of a request from the operating system, in which part of it
-   processes ran or garbage was collected, from the runtime, and the reductions; then what it takes
-   to send as many bytes as an answer has, again and again, on a connection of its own;
-2. with the functions of the stages timed (`m:erlmcp_bench_meter`): of each the median, times how
-   often a request calls it;
-3. the same with the reductions of each, in the mean.
+1. the unchanged server. The operating system gives the processor time of a request, and the runtime
+gives the parts in which processes ran or garbage was collected, and the reductions. Then the cost
+of sending as many bytes as an answer has is measured on a separate connection; 2. a server whose
+stage functions are timed (`m:erlmcp_bench_meter`): the median of each function, multiplied by its
+calls for each request; 3. the same with the mean reductions of each function.
 
-Two rows are what is left: `read` of the time in which no process ran, and `frame` of that in which
-one did.
+Two rows are remainders: `read` of the time in which no process ran, and `frame` of the time in
+which a process ran.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -22,26 +21,26 @@ one did.
 -export([measured/2]).
 -export([stages/0, checks/0, rows/1, plan/2]).
 
-%% Measurements of a workload.
+%% The measurements of a workload.
 -define(PARTS, 3).
 
 -doc """
-The stages in the order of a request, what each is, and the functions that are it. What has none is
-a part of the whole.
+Returns the stages in the order of a request, with a description and their functions. A stage
+without functions is computed from the whole.
 """.
 -spec stages() -> [{Stage :: atom(), What :: binary(), [mfa()]}, ...].
 stages() ->
     [{read, ~"the socket, the system's poll, the scheduler: no process runs", []},
-     {frame, ~"the request among the bytes, heads, processes: what is in no other row", []},
+     {frame, ~"framing of requests, heads, processes: everything in no other row", []},
      {decode, ~"JSON to terms",
       [{erlmcp_meta_cache, decode, 2}, {erlmcp_meta_cache, request, 4}]},
-     {admit, ~"the gate: a place, its turn, and its end",
+     {admit, ~"the gate: a permit, the wait for it, and its return",
       [{erlmcp_admission, enter, 4}, {erlmcp_admission, enter_announced, 4},
        {erlmcp_admission, effects, 3}, {erlmcp_gate, state, 1},
        {erlmcp_gate, await, 2}, {erlmcp_gate, leave, 1}]},
      {dispatch, ~"the engine: era, `_meta`, headers, method, definition",
       [{erlmcp_engine, handle, 4}, {erlmcp_engine, request, 3}]},
-     {call, ~"the call: its process, if it is not quick, its deadline and answer",
+     {call, ~"the call: its process, unless it is quick, its deadline and its answer",
       [{erlmcp_call, start, 2}, {erlmcp_call, start, 3}, {erlmcp_call, run_linked, 3},
        {erlmcp_inline_call, run, 2}]},
      {validate, ~"arguments and structured content, by the tool's schemas",
@@ -49,17 +48,19 @@ stages() ->
      {handle, ~"the tool itself", [{erlmcp_bench_fixture, call_tool, 3}]},
      {encode, ~"the result, the message and the response",
       [{erlmcp_result, from, 4}, {erlmcp_message, result, 2}, {erlmcp_httpd_response, answer, 5}]},
-     {count, ~"what the operator is told: answers and faults",
+     {count, ~"the error budget: answers and faults",
       [{erlmcp_error_budget, count_effects, 2}, {erlmcp_error_budget, count_answer, 2}]},
-     {write, ~"the answer to the socket, and the system's call",
+     {write, ~"the write to the socket, with the system call",
       [{erlmcp_httpd_socket, send, 3}, {erlmcp_tcp, write, 2}]},
      {collect, ~"garbage", []}].
 
--doc "The stages that are checks: schema validation, admission, metrics.".
+-doc "Returns the stages that are checks: schema validation, admission, metrics.".
 -spec checks() -> [Stage :: atom()].
 checks() -> [validate, admit, count].
 
--doc "The stages of a result, or of other figures with its names: microseconds and reductions.".
+-doc """
+Returns the stages of a result, or of other figures with its names, in microseconds and reductions.
+""".
 -spec rows(#{binary() => term()}) ->
     [{Stage :: atom(), What :: binary(), Us :: number(), Reductions :: number()}].
 rows(Figures) ->
@@ -69,7 +70,7 @@ rows(Figures) ->
 field(Stage, Unit) ->
     <<"stage_", (atom_to_binary(Stage))/binary, "_", (atom_to_binary(Unit))/binary, "_per_msg">>.
 
--doc "`duration_s` is that of each of the three measurements.".
+-doc "Measures a workload. `duration_s` is the time of each of the three measurements.".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
 measured(#{id := Id, connections := Own} = Workload, Options) ->
@@ -91,7 +92,7 @@ measured(#{id := Id, connections := Own} = Workload, Options) ->
     end,
     erlmcp_bench_run:measured(Outcome, {Id, Options}).
 
--doc "The server of a workload, and what is asked of it.".
+-doc "Returns the server of a workload, and its requests.".
 -spec plan(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_stage_load:plan().
 plan(#{transport := Transport, connections := Own, payload_bytes := Bytes} = Workload, Options) ->
@@ -106,7 +107,7 @@ handler(_) -> erlmcp_bench_fixture.
 functions(Stages) ->
     lists:append([Functions || {_, _, Functions} <- Stages]).
 
-%% Whoever writes waits for the socket, and others run meanwhile: that is measured by itself.
+%% A writer waits for the socket while other processes run, so writes are measured separately.
 timed() ->
     functions(lists:keydelete(write, 1, stages())).
 
@@ -125,7 +126,7 @@ fields(#{answered := Answered, at_us := Us, cpu_us := Cpu, reductions := Reducti
             {collect, Collecting, 0}, Written | Inside],
     Checks = lists:sum([Time || {Stage, Time, _} <- Rows, lists:member(Stage, checks())]),
     maps:from_list(
-        %% What the clock cannot tell from nothing has no figure.
+        %% A time that the clock cannot distinguish from zero has no figure.
         [{field(Stage, Unit), Value} || {Stage, Time, Own} <- Rows,
                                         {Unit, Value} <- [{us, Time}, {reductions, Own}], Value > 0]
         ++ [{sample_count, Answered}, {duration_s, Us / 1_000_000},

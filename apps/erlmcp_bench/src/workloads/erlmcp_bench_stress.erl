@@ -1,22 +1,23 @@
 -module(erlmcp_bench_stress).
 -moduledoc """
-A server of this node under load for long: is it as fast in the end as at the beginning, and does
-it keep what it has? An operation is a whole request through decoding, admission, engine, handler
-and encoding, without a socket (`m:erlmcp_bench_requests`).
+Measures a server of this node under load for a long time: whether it stays as fast as at the
+beginning, and whether it leaks memory. An operation is a whole request without a socket: decoding,
+admission, engine, handler and encoding (`m:erlmcp_bench_requests`).
 
-The load is open: `target_ops_per_s` requests are due in each second, at equal distances, whatever
-became of those before them. A latency counts from the time when the request was due. `service_` is
-the time from when it was sent, and `unsent` are those that were due and that no worker came to.
-Where the server carries less than the target, what is due piles up, and the latencies say so: they
-are as long as it has piled up, and tell nothing of how long a request takes. What the server
-carries is what it answers if the target is `uncapped`: then each worker asks again when it is
-answered.
+The load is open: `target_ops_per_s` requests are due in each second, at equal distances, regardless
+of earlier requests. A latency begins when its request was due. `service_` times begin when it was
+sent, and `unsent` counts due requests that no worker sent.
 
-Each interval gives a sample: what was answered, and the least memory that the node had meanwhile,
-which is what is left after garbage was collected. A line through the samples tells a leak (more
-than 1 MiB a minute) and a degradation (the throughput falls by more than 5 % a minute), where its
-error leaves no doubt. The interval is 5 s, and a sixth of a run that is shorter than 30 s; such a
-run is judged if it takes ten seconds or says itself how often it is to be sampled (`sample_ms`).
+If the target is above the server's capacity, due requests pile up. The latencies then show only how
+long they have piled up. The target `uncapped` measures the capacity: each worker sends again when
+it is answered.
+
+Each interval gives a sample: the answers, and the least memory that the node had, which remains
+after a garbage collection. A line through the samples shows a leak (more than 1 MiB a minute) or a
+degradation (more than 5 % of the throughput a minute). Its error must leave no doubt.
+
+The interval is 5 s, or a sixth of a run below 30 s. A short run is judged only if it lasts ten
+seconds or has a `sample_ms` of its own.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -24,35 +25,34 @@ run is judged if it takes ten seconds or says itself how often it is to be sampl
 -export([run_workload/1, run_workload/2, run_all/0]).
 -export([measured/2]).
 
-%% Bounds of the slopes: MiB and percent, each in a minute.
+%% Bounds of the slopes, in MiB and percent a minute.
 -define(LEAK, 1).
 -define(DEGRADATION, -5).
-%% Seconds of a run that can be judged, and of what comes before it at most.
+%% The shortest run that is judged, and the longest warm-up, in seconds.
 -define(JUDGED, 10).
 -define(WARM, 2).
-%% Milliseconds of an interval, intervals of a short run, and looks at the memory in one.
+%% Milliseconds of an interval, intervals of a short run, and memory readings in one interval.
 -define(INTERVAL, 5_000).
 -define(SAMPLES, 6).
 -define(LOOKS, 10).
-%% Bytes of the text that is said again.
+%% Bytes of the echoed text.
 -define(TEXT, 64).
 -define(MIB, 1_048_576).
 
 -doc """
-Runs a workload: the name of one, or a map with its `id`, `duration_s`, `target_ops_per_s` and
-`workers`, of which those that are left out are those of the workload of that name; and `sample_ms`,
-the milliseconds of an interval.
+Runs a workload: a name, or a map with its `id`. The map may change `duration_s`, `target_ops_per_s`
+and `workers` of the workload of that name, and set `sample_ms`, the milliseconds of an interval.
 """.
 -spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
 run_workload(Workload) -> run_workload(Workload, #{}).
 
--doc "The same with options.".
+-doc "Runs a workload, given as its name or as a map, with options.".
 -spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 run_workload(Workload, Options) ->
     erlmcp_bench_run:workload(stress, Workload, Options).
 
--doc "Runs every workload: for more than a day.".
+-doc "Runs every workload, which takes more than a day.".
 -spec run_all() -> erlmcp_bench_run:outcome().
 run_all() -> erlmcp_bench_run:all(stress, #{}).
 
@@ -78,7 +78,7 @@ measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload,
 interval_ms(#{sample_ms := Milliseconds}, _) -> Milliseconds;
 interval_ms(_, Seconds) -> min(?INTERVAL, max(?LOOKS, round(Seconds * 1_000) div ?SAMPLES)).
 
-%% Samples while it runs.
+%% Sampling.
 
 sampled(Load, #{duration_ms := Duration, interval_ms := Interval}, OnPart) ->
     Begin = erlmcp_bench_open_load:begins(Load),
@@ -101,12 +101,12 @@ samples(Number, Count, Interval, {Begin, Before}, Load, OnPart, Samples) ->
 
 least_memory(0, _, _, Least) ->
     Least;
-least_memory(Left, From, Pause, Least) ->
+least_memory(More, From, Pause, Least) ->
     Until = From + Pause,
     receive after max(0, Until - erlang:monotonic_time(millisecond)) -> ok end,
-    least_memory(Left - 1, Until, Pause, min(Least, erlang:memory(total))).
+    least_memory(More - 1, Until, Pause, min(Least, erlang:memory(total))).
 
-%% What it comes to.
+%% Results.
 
 fields({error, _} = Error, _, _, _) ->
     Error;
@@ -163,7 +163,7 @@ judgement(Samples, Judged) when length(Samples) >= 3 ->
 judgement(_, _) ->
     #{leak => not_judged, degradation => not_judged}.
 
-%% In minutes.
+%% The slope is per minute.
 line(Points) ->
     erlmcp_bench_slope:fit([{At / 60_000, Value} || {At, Value} <- Points]).
 

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_workloads).
 -moduledoc """
-The workloads as data: what each is called, what it does, and the marks that an earlier erlmcp
-published for it. Of those marks most were never measured; they stand beside a figure to say what
-was claimed, and are compared with nothing. Pure.
+The workloads as data: their names, their members, and the marks that an earlier erlmcp published
+for them. Most of these marks were never measured. They stand next to a figure for comparison, and
+are not goals. Pure.
 """.
 
 -export([all/0, quick/0, short/1, benchmarks/0, of_benchmark/1, find/1]).
@@ -12,25 +12,25 @@ was claimed, and are compared with nothing. Pure.
 
 -type benchmark() :: core_ops | stress | integration | network_real | memory | scaling | stages
                    | growth.
--doc "A figure that was published: the field of a result that it would be, and its value.".
+-doc "A published figure: its field in a result, and its value.".
 -type mark() :: {Field :: binary(), number()}.
 
 -doc """
-Beside `id` and `benchmark`:
+A workload has, in addition to `id` and `benchmark`:
 
-- core operations have their `operations`, of all `workers` together;
-- stress its `duration_s`, `target_ops_per_s`, which may be `uncapped`, and `workers`, and
-  `sample_ms` if it is sampled more often than others;
-- integration its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
-- what goes over a network its `transport`, `connections`, `duration_s`, `payload_bytes` and
-  `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`:
-  callers on all connections for a while, to learn what these carry, and then `load_percent` of
-  that, each request when it is due; `held`: as many connections as there can be, each of which asks
-  now and then; `opened`: connections that are opened as fast as they can be, and asked once;
-- memory has what it `holds`, and `connections` of that, each idle but for running calls;
-- `stages` are those of one request, of a tool that says it is `quick` or of one that does not;
-  `growth` says what there is more of (`grows`), and how much
-  there is of it before (`base`).
+- core operations: their `operations`, of all `workers` together;
+- stress: `duration_s`, `target_ops_per_s` (which may be `uncapped`) and `workers`, and `sample_ms`
+  if it is sampled more often than others;
+- integration: its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
+- network: `transport`, `connections`, `duration_s`, `payload_bytes` and `shape`. `burst`: each
+  connection sends its next request when it is answered. `sustained`: callers on all connections
+  measure their capacity; then `load_percent` of it is sent, each request when it is due. `held`: as
+  many connections as possible, each of which sends from time to time. `opened`: connections are
+  opened as fast as possible and send once;
+- memory: the kind of item that it `holds`, and their number (`connections`). Items are idle, except
+  running calls;
+- `stages`: one request of a tool, which may be `quick`;
+- `growth`: the kind of item that there is more of (`grows`), and the smaller number (`base`).
 """.
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],
@@ -41,15 +41,15 @@ Beside `id` and `benchmark`:
     transport => tcp | http1 | http2 | stdio, connections => pos_integer(),
     payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,
     holds => erlmcp_bench_holder:kind(),
-    %% fields of a result, and what they are to be at most
+    %% fields of a result, and their goals
     goals => [{binary(), pos_integer()}],
     load_percent => 1..100,
     varies => schedulers | nodes | connections | payload_bytes | offered_percent,
     points => [pos_integer(), ...],
     quick => true,
-    %% of what there is ten times as much
+    %% the items that the larger server has ten times as many of
     grows => tools | sessions | connections, base => pos_integer(),
-    %% requests a second, once it was found out
+    %% requests a second that the server carries, once measured
     carried => number()
 }.
 -type component() :: registry | queue | queue_waiting | pool | pool_waiting | session
@@ -59,14 +59,13 @@ Beside `id` and `benchmark`:
     | {call_tool, Name :: binary(), Arguments :: map()}
     | {get_prompt, Name :: binary()} | {read_resource, Uri :: binary()}.
 
--doc "Every workload.".
+-doc "Returns every workload.".
 -spec all() -> [workload(), ...].
 all() ->
     lists:append([of_benchmark(Benchmark) || Benchmark <- benchmarks()]).
 
 -doc """
-The workloads that stand for all of them where there is a minute, each with what it takes instead of
-its own (`short/1`).
+Returns ten workloads that stand for all of them in a minute, each in its short form (`short/1`).
 """.
 -spec quick() -> [{workload(), erlmcp_bench_run:options()}, ...].
 quick() ->
@@ -78,15 +77,15 @@ quick() ->
         {ok, Workload} <- [find(Id)]].
 
 -doc """
-Returns what a workload takes in its short form instead of its own
-(`t:erlmcp_bench_run:options/0`): as little as still shows what it is of.
+Returns the options of a workload's short form (`t:erlmcp_bench_run:options/0`): the least that
+still shows its purpose.
 """.
 -spec short(workload()) -> erlmcp_bench_run:options().
 short(#{benchmark := core_ops}) -> #{duration_s => 0.2};
 short(#{benchmark := stress}) -> #{duration_s => 4};
 short(#{benchmark := integration}) -> #{duration_s => 0.5};
 short(#{benchmark := memory}) -> #{connections => 500};
-%% What a server carries is not seen in less, and has to be known first.
+%% The capacity is measured first, which takes this long.
 short(#{varies := offered_percent}) -> #{duration_s => 2};
 short(#{benchmark := network_real, transport := stdio}) -> #{duration_s => 2};
 short(#{benchmark := network_real, shape := burst}) -> #{duration_s => 3};
@@ -94,12 +93,12 @@ short(#{benchmark := network_real, shape := sustained}) -> #{duration_s => 3, co
 short(#{benchmark := network_real}) -> #{duration_s => 2, connections => 1_000};
 short(#{}) -> #{duration_s => 0.5}.
 
--doc "What they belong to, in the order in which all of them run.".
+-doc "Returns the benchmarks, in the order in which all of them run.".
 -spec benchmarks() -> [benchmark(), ...].
 benchmarks() ->
     [core_ops, stress, integration, network_real, memory, scaling, stages, growth].
 
--doc "The workloads of one of those.".
+-doc "Returns the workloads of a benchmark.".
 -spec of_benchmark(benchmark()) -> [workload(), ...].
 of_benchmark(core_ops) ->
     [core_ops(~"core_ops_1k", 1_000, 1), core_ops(~"core_ops_10k", 10_000, 10),
@@ -199,8 +198,8 @@ connections() ->
      {~"memory_rss_mib_per_conn", 0.0183}].
 
 -doc """
-What the core operations are of, each with its mark: four components as a server has them, a
-`tools/call` request and its result as bytes and read from bytes, and nothing.
+Returns the components of the core operations, each with its marks. They are parts of a server, the
+encoding and decoding of a `tools/call` request and its result, and an empty operation.
 """.
 -spec components() -> [{component(), [mark()]}, ...].
 components() ->
@@ -215,7 +214,7 @@ components() ->
      {decode, []},
      {nothing, []}].
 
--doc "The workflows of integration: what a client does, from its connection to its end.".
+-doc "Returns the workflows of integration: what a client does from its connection to its end.".
 -spec workflows() -> [workload(), ...].
 workflows() ->
     [workflow(~"mcp_basic_initialize", [list_tools], {8_500, 0.95, 1.8}),
@@ -240,28 +239,28 @@ prompt() -> {get_prompt, ~"test_prompt"}.
 
 resource() -> {read_resource, ~"file://test.txt"}.
 
--doc "The workload of this name.".
+-doc "Returns the workload with this name.".
 -spec find(Id :: binary() | atom()) -> {ok, workload()} | error.
 find(Id) when is_atom(Id) ->
     find(atom_to_binary(Id));
 find(Id) ->
-    case [Workload || #{id := Known} = Workload <- all(), Known =:= Id] of
+    case [Workload || #{id := Of} = Workload <- all(), Of =:= Id] of
         [Workload] -> {ok, Workload};
         [] -> error
     end.
 
 -doc """
-The marks of a result, as it is named in its file: a workload's own, or those of the component that
-the core operations are of.
+Returns the marks of a result, as in its file: those of its workload, or of the component of core
+operations.
 """.
 -spec marks(Result :: #{binary() => term()}) -> [mark()].
 marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Workers})
   when Workers > 1 ->
-    %% It is of one core.
+    %% The mark is for one core.
     [];
 marks(#{~"benchmark" := ~"core_ops", ~"component" := Component}) ->
-    hd([Marks || {Known, Marks} <- components(), atom_to_binary(Known) =:= Component] ++ [[]]);
+    hd([Marks || {Of, Marks} <- components(), atom_to_binary(Of) =:= Component] ++ [[]]);
 marks(#{~"workload_id" := Id}) ->
-    %% One workload may be measured in several ways, each named after it.
-    hd([Marks || #{id := Known, marks := Marks} <- all(),
-                 binary:longest_common_prefix([Known, Id]) =:= byte_size(Known)] ++ [[]]).
+    %% One workload may have several results, whose names begin with its name.
+    hd([Marks || #{id := Of, marks := Marks} <- all(),
+                 binary:longest_common_prefix([Of, Id]) =:= byte_size(Of)] ++ [[]]).

@@ -1,8 +1,8 @@
 -module(chaos_SUITE).
 -moduledoc """
-The faults, short and for real: that they have the right code, that every request is accounted for,
-that the server recovers. How quickly that is, a machine that tests other things beside cannot say:
-`erlmcp chaos` does.
+Tests for the faults, in their short forms: each has the right code, every request is accounted for,
+and the server recovers. The time to recover is not judged here, since other tests share the
+machine; `erlmcp chaos` judges it.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
@@ -34,14 +34,14 @@ message_flood(_) ->
     #{answered := Answered, refused := #{1056 := Refused} = Codes} = Fault,
     [1056] = maps:keys(Codes),
     10_000 = Answered + Refused,
-    %% What is within the rate is served.
+    %% Calls within the rate are served.
     true = Answered >= 500.
 
 invalid_payload(_) ->
     #{accounting := #{fault := Fault}} = passed(~"chaos_invalid_payload"),
     #{refused := #{1066 := 1_000}, answered := Good, failed := Failed} = Fault,
     0 = map_size(Failed),
-    %% One behind each twenty on TCP, each ten on HTTP, and the two before.
+    %% One after each twenty on TCP, one after each ten on HTTP, and the two before.
     62 = Good.
 
 connection_leak(_) ->

@@ -1,8 +1,8 @@
 -module(chaos_injectors_SUITE).
 -moduledoc """
-What the faults do to the machine, and that nothing of it stays: namespaces, links, mounts, busy
-processes, proxies. Where a case wants root or a program that is not there, it sees that this is
-said.
+Tests for what the faults change on the machine: namespaces, links, mounts, busy processes and
+proxies are made, and nothing of them remains. If a case needs root or a missing program, it checks
+that the fault reports this.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
@@ -124,7 +124,7 @@ a_file_system_fills_up(_) ->
         false = filelib:is_dir(Folder)
     end).
 
-%% As of an instrument whose keepers were killed too: no process has its number.
+%% As after the end of an instrument and its keepers: no process has this number.
 leftovers_are_swept(_) ->
     Number = "4194999",
     Namespace = "erlmcp-" ++ Number ++ "-1",
@@ -184,12 +184,12 @@ children(Parent) ->
             [_, Behind] <- [string:split(Stat, ") ", trailing)],
             [_, Of | _] <- [string:lexemes(Behind, " ")], binary_to_integer(Of) =:= Parent].
 
-%% Who is not root is told that it cannot be had.
+%% A user other than root gets the reason.
 needing_root({ok, Had}, Do) ->
     Do(Had),
     ok;
 needing_root({error, Reason}, _) ->
-    case erlmcp_chaos_needs:missing([root, {program, "ip"}, {program, "mount"}]) of
+    case erlmcp_chaos_run:missing([root, {program, "ip"}, {program, "mount"}]) of
         [] -> error(Reason);
         Missing -> {comment, iolist_to_binary(lists:join(", ", Missing))}
     end.

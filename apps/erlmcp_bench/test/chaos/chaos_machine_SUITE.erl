@@ -65,7 +65,7 @@ drill_latency(_) ->
 drill_node(_) ->
     met(~"drill_node", fun(#{facts := #{full_service_after_ms := _}}) -> ok end).
 
-%% What cannot be run here says why.
+%% A fault that cannot run on this machine reports why.
 met(Id, Also) ->
     case erlmcp_bench_chaos:run_scenario(Id, #{short => true}) of
         {ok, #{status := not_run, reason := Reason}} ->

@@ -1,7 +1,7 @@
 -module(chaos_verdict_SUITE).
 -moduledoc """
-The judge of faults is not bribed: what is not as it was promised is found, whatever it is. First
-what was written down, as it may be written; then servers that are harmed beside what was promised.
+Tests for the judge of faults: it finds every broken promise. The first cases use written logs, the
+others use servers with unpromised faults.
 """.
 
 -export([suite/0, all/0, groups/0]).
@@ -48,7 +48,7 @@ another_code_is_found(_) ->
         violations([{5, refused, 1060}, {100, heal}, {110, load, 1, answered}]),
     [{never, detected}] = violations([{100, heal}, {110, load, 1, answered}],
                                      (bounds())#{code := none}),
-    %% Where there is no code, whatever shows it is enough.
+    %% Without a code, any notice of the fault is enough.
     [] = violations([{5, refused, 1060}, {100, heal}, {110, load, 1, answered}],
                     (bounds())#{code := none}).
 
@@ -78,11 +78,11 @@ slow_replies_are_no_recovery(_) ->
 
 fault_that_never_ends_is_found(_) ->
     [{never, recovered}] = violations([{1, refused, 1066}, {50, load, 1, answered}]),
-    %% What came before its end, and is told after it, is none either.
+    %% An event before the end is no recovery either, even if it is reported later.
     [{never, recovered}] =
         violations([{1, refused, 1066}, {100, heal}, {50, load, 1, answered}]).
 
-%% Where there are probes, the load's replies are not enough.
+%% A scenario with probes needs their replies too.
 failed_probe_is_found(_) ->
     Failed = {3, probe, 1, {failed, closed}},
     [{never, recovered}, {not_good, probe, #{closed := 1}}] =
@@ -154,8 +154,8 @@ noted({At, refused, Code}, Journal) ->
 noted({At, Source, Latency, Outcome}, Journal) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, (At - Latency) * 1000, At * 1000).
 
-%% Who cannot be reached is told by the end of his patience, and that is no loss; and what nobody
-%% asked for need not be noticed.
+%% A request to an unreachable server ends with its own timeout, and is not lost. A fault without a
+%% code need not be noticed.
 unreachable_is_not_lost(_) ->
     Notes = [{50, load, 50, {failed, timeout}}, {51, fault, 50, {failed, timeout}},
              {60, heal}, {70, load, 1, answered}],
@@ -166,7 +166,7 @@ unreachable_is_not_lost(_) ->
     [{never, detected}] = violations(Quiet, Failed),
     [] = violations(Quiet, Failed#{detect_ms := none}).
 
-%% Servers. How quick they are, a machine that tests other things beside cannot say.
+%% Servers. Their speed is not judged here, since other tests share the machine.
 
 server_that_meets_its_fault_passes(_) ->
     #{status := passed, violations := [], figures := #{rounds := 1, detection_us := _}} =
@@ -177,7 +177,7 @@ server_that_meets_its_fault_passes(_) ->
             ok
         end).
 
-%% Its connections are cut while it waits, and nobody promised that.
+%% The connections of the load are cut while it waits, which the fault does not promise.
 load_that_is_cut_is_found(_) ->
     Sleeps = {~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => 10}}},
     #{status := failed, violations := Violations} = judged(fun(Context) ->
@@ -228,9 +228,9 @@ what_cannot_be_set_up_is_not_run(_) ->
         erlmcp_chaos_run:run(chaos_scenario, #{setup => {not_run, ~"no tmpfs here"}}).
 
 what_is_missing_is_said(_) ->
-    [] = erlmcp_chaos_needs:missing([{program, "sh"}]),
+    [] = erlmcp_chaos_run:missing([{program, "sh"}]),
     [~"it needs the program no-such-program"] =
-        erlmcp_chaos_needs:missing([{program, "sh"}, {program, "no-such-program"}]).
+        erlmcp_chaos_run:missing([{program, "sh"}, {program, "no-such-program"}]).
 
 unknown_scenario(_) ->
     {error, {unknown_scenario, ~"chaos_of_nobody"}} =

@@ -1,5 +1,5 @@
 -module(load_SUITE).
--moduledoc "Load for our own server: each transport, era and loop, and what is said of it then.".
+-moduledoc "Tests for load on erlmcp: each transport, era and loop, and the report of each.".
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([closed_loops_are_answered/1, open_loops_keep_their_rate/1,
@@ -111,7 +111,7 @@ large_payloads_come_whole(Config) ->
     [until_good(4, #{target => Target, payload_bytes => 300_000, loop => {closed, 2}}, Config)
      || Target <- [http, tcp]].
 
-%% There is room for as many as one load opens; the next finds it free again.
+%% The server allows as many sessions as one load opens. The next load finds all of them closed.
 sessions_are_opened_and_closed(Config) ->
     Plan = #{target => http, era => {session, ~"2025-06-18"}, connections => 2,
              sessions_per_connection => ?SESSIONS div 2},
@@ -143,7 +143,7 @@ heard(Heard) ->
         Heard
     end.
 
-%% What is due in it is sent, and in no sum.
+%% Requests of the warm-up are sent, and are in no sum.
 warm_up_is_not_measured(Config) ->
     #{sent := Sent, unsent := Unsent, duration_s := 0.2} =
         good(#{target => http, connections => 4, loop => {open, 200, even}, warmup_ms => 300,
@@ -281,7 +281,7 @@ is_good(Report) ->
     Sent = erlmcp_bench_histogram:count(Latency),
     Report.
 
-%% Until so many requests have an end: how long that takes, nobody can say.
+%% A load until the given number of requests has ended. Its time differs between machines.
 until(Requests, Plan, Config) ->
     {ok, Load} = start(Plan#{duration_ms => 3_600_000, observer => self()}, Config),
     _ = [receive {erlmcp_load, _, _, _} -> ok end || _ <- lists:seq(1, Requests)],

@@ -1,6 +1,7 @@
 -module(load_bad_servers_SUITE).
 -moduledoc """
-What is wrong with a server is counted as what it is, and each request is in one of the sums.
+Tests for faulty servers: each fault is counted under its own name, and each request is in one of
+the sums.
 """.
 
 -import(load_server, [good/1, good/2, http/1, http/2, line/1]).
@@ -17,7 +18,7 @@ What is wrong with a server is counted as what it is, and each request is in one
          what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
          slow_openings_do_not_wait_for_each_other/1]).
 
-%% So many that none has a process of its own.
+%% More than one process handles.
 -define(MANY, 300).
 
 suite() ->
@@ -42,7 +43,7 @@ dropped_replies_are_failures(_) ->
     {failed, timeout} = lists:nth(5, Outcomes),
     ok.
 
-%% Nothing can be answered behind it.
+%% No later answer can be sent on that connection.
 dropped_replies_close_an_http_connection(_) ->
     Server = load_server:start(http, fun(Number, _) when Number >= 5, Number =< 7 -> nothing;
                                          (_, Id) -> http(good(Id))
@@ -174,22 +175,23 @@ what_is_never_sent_is_counted(_) ->
     true = Sent >= 1 andalso Unsent >= 1,
     true = lists:member(Sent + Unsent, [49, 50]).
 
-%% Those who ask are as many as the connections: what is due at one time is not one's alone.
+%% The load has as many callers as connections. Requests that are due together go to several
+%% connections.
 each_connection_has_its_turn(_) ->
-    Asked = ets:new(asked, [public]),
+    Counts = ets:new(counts, [public]),
     Server = load_server:start(lines, fun(_, _) ->
-        _ = ets:update_counter(Asked, self(), 1, {self(), 0}),
+        _ = ets:update_counter(Counts, self(), 1, {self(), 0}),
         nothing
     end),
     #{sent := Sent, open_failed := 0} =
         run(lines(Server), #{connections => 100, loop => {open, 10_000, even}, duration_ms => 9,
                              timeout_ms => 2_000}),
     true = Sent > 50,
-    %% One of the load's processes, which has half of them, may send all.
-    Most = lists:max([Count || {_, Count} <- ets:tab2list(Asked)]),
+    %% One of the load's processes, which has half of the connections, may send all of them.
+    Most = lists:max([Count || {_, Count} <- ets:tab2list(Counts)]),
     true = Most =< 2.
 
-%% Were they not, they would not have so many requests.
+%% The connections are opened again: otherwise the load could not send that many requests.
 many_connections_are_opened_again(_) ->
     Server = load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> close;
                                           (_, Id) -> line(good(Id))
@@ -200,7 +202,7 @@ many_connections_are_opened_again(_) ->
          [_ | _] = [failed || {failed, _} <- Outcomes]
      end || Loop <- [{closed, 1}, {open, 4_000, poisson}]].
 
-%% Each says with its first answer that it takes no more. Nobody waits for a time to be over.
+%% Each connection closes with its first answer. No request waits for its timeout.
 connections_are_left(_) ->
     Server = load_server:start(http, fun(_, Id) -> last(good(Id)) end),
     [begin
@@ -210,8 +212,8 @@ connections_are_left(_) ->
          [] = [Outcome || Outcome <- Outcomes, Outcome =/= answered]
      end || Connections <- [1, ?MANY], Loop <- [{closed, 1}, {open, 2_000, even}]].
 
-%% All are lost with their first request. What was to be sent next is sent by others. (A run in
-%% which the machine stands still has some that are late.)
+%% Each connection is lost with its first request, and its later requests are sent on others. (A run
+%% in which the machine pauses still has some late requests.)
 what_lost_connections_had_to_send_is_sent(_) ->
     true = lists:any(fun(_) ->
         Server = load_server:start(lines, fun(Number, _) when Number < ?MANY -> close;
@@ -236,7 +238,7 @@ many_connections_are_not_waited_for(_) ->
         until(4 * ?MANY, lines(Server), #{connections => ?MANY, timeout_ms => 300}),
     true = lists:member({failed, timeout}, Outcomes).
 
-%% The server lets none begin before so many have asked, each on a connection of its own.
+%% The server delays the first opening until the given number of connections has sent one.
 slow_openings_do_not_wait_for_each_other(_) ->
     AtOnce = 32,
     Gate = spawn_link(fun() -> gate(AtOnce, []) end),
@@ -266,7 +268,7 @@ web(Server) -> {http, load_server:url(Server)}.
 
 lines(Server) -> {tcp, {127, 0, 0, 1}, load_server:port(Server)}.
 
-%% Until so many requests have an end.
+%% A load until the given number of requests has ended.
 until(Requests, Target, Plan) ->
     {ok, Load} = erlmcp_load:start(Plan#{target => Target, duration_ms => 3_600_000,
                                          observer => self()}),

@@ -25,9 +25,9 @@ any_cut_gives_the_same(_) ->
     Tags = length([Tag || {reply, Tag, _, _} <- Events]),
     erlmcp_test_property:holds(
         ?FORALL(Cuts, list(range(0, byte_size(Bytes))),
-                Events =:= read(pieces(Bytes, lists:usort(Cuts)), asked(Tags), [])), 300),
+                Events =:= read(pieces(Bytes, lists:usort(Cuts)), awaiting(Tags), [])), 300),
     %% And byte for byte.
-    Events = read([<<Byte>> || <<Byte>> <= Bytes], asked(Tags), []).
+    Events = read([<<Byte>> || <<Byte>> <= Bytes], awaiting(Tags), []).
 
 conversation() ->
     Replies = [
@@ -70,7 +70,7 @@ pieces(Bytes, Cuts) ->
                                  0, Cuts ++ [byte_size(Bytes)]),
     Pieces.
 
-asked(Number) ->
+awaiting(Number) ->
     lists:foldl(fun(Tag, State) ->
                     {_, Next} = erlmcp_load_http1:request(Tag, [~"", ~""], State),
                     Next
@@ -100,15 +100,15 @@ requests_are_spliced(_) ->
     """ = binary:replace(iolist_to_binary(Bytes), ~"\r", ~"", [global]).
 
 the_end_may_end_a_reply(_) ->
-    {ok, [], _, State} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\n\r\nwor", asked(1)),
+    {ok, [], _, State} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\n\r\nwor", awaiting(1)),
     {ok, [], _, Next} = erlmcp_load_http1:received(~"ds", State),
     [{reply, 0, 200, ~"words"}] = erlmcp_load_http1:ended(Next),
     {ok, [], _, Cut} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na",
-                                                  asked(1)),
+                                                  awaiting(1)),
     [] = erlmcp_load_http1:ended(Cut).
 
 bad_bytes_are_errors(_) ->
-    [{error, Reason} = erlmcp_load_http1:received(Bytes, asked(1))
+    [{error, Reason} = erlmcp_load_http1:received(Bytes, awaiting(1))
      || {Reason, Bytes} <- [
             {bad_head, ~"HTTP/1.1 twohundred\r\n\r\n"},
             {bad_head, ~"SSH-2.0-what\r\n\r\n"},
@@ -119,20 +119,20 @@ bad_bytes_are_errors(_) ->
             {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"},
             {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"}]],
     {error, unasked_reply} =
-        erlmcp_load_http1:received(iolist_to_binary(whole(~"{}")), asked(0)).
+        erlmcp_load_http1:received(iolist_to_binary(whole(~"{}")), awaiting(0)).
 
 replies_are_bounded(_) ->
     Full = binary:copy(~"x", 1000),
     {ok, [{reply, 0, 200, Full}], _, _} =
-        erlmcp_load_http1:received(iolist_to_binary(whole(Full)), asked(1)),
+        erlmcp_load_http1:received(iolist_to_binary(whole(Full)), awaiting(1)),
     {error, too_large} =
-        erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", asked(1)),
+        erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", awaiting(1)),
     {error, too_large} = endless(~"HTTP/1.1 200 OK\r\n\r\n", Full),
     {error, too_large} =
         endless(~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n", Full).
 
 endless(Head, Bytes) ->
-    {ok, [], _, Begun} = erlmcp_load_http1:received(Head, asked(1)),
+    {ok, [], _, Begun} = erlmcp_load_http1:received(Head, awaiting(1)),
     {ok, [], _, State} = erlmcp_load_http1:received(<<Bytes/binary, "x">>, Begun),
     erlmcp_load_http1:received(~"x", State).
 

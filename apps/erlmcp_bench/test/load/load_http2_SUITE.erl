@@ -44,17 +44,17 @@ prop_requests() ->
                              max_concurrent_streams => Streams},
                 Bodies = [binary:copy(<<($a + N rem 26)>>, Size)
                           || {N, Size} <- lists:enumerate(Sizes)],
-                Asked = lists:enumerate(0, Bodies),
+                Requests = lists:enumerate(0, Bodies),
                 {Wire, Server} = greeted(Settings),
                 {Sent, All} = lists:foldl(
                     fun({Tag, Body}, {Wire0, Server0}) ->
                         {Bytes, Wire1} = erlmcp_load_http2:request(Tag, template(Body, []), Wire0),
                         {Wire1, server_reads(iolist_to_binary(Bytes), Server0)}
-                    end, {Wire, Server}, Asked),
+                    end, {Wire, Server}, Requests),
                 {Replies, Read} = exchange(Sent, All, [], #{}),
-                Expected = #{Tag => iolist_to_binary(body(Tag, Body)) || {Tag, Body} <- Asked},
+                Expected = #{Tag => iolist_to_binary(body(Tag, Body)) || {Tag, Body} <- Requests},
                 Read =:= Expected andalso lists:sort(Replies)
-                    =:= [{reply, Tag, 200, ~"ok"} || {Tag, _} <- Asked]
+                    =:= [{reply, Tag, 200, ~"ok"} || {Tag, _} <- Requests]
             end).
 
 size() ->
@@ -101,7 +101,7 @@ replies_arrive_whole_however_cut(_) ->
 prop_replies() ->
     ?FORALL({Replies, Cuts}, {non_empty(list(reply())), list(range(1, 5000))},
             begin
-                {Wire, _} = asked(length(Replies)),
+                {Wire, _} = awaiting(length(Replies)),
                 Bytes = iolist_to_binary([cow_http2:settings(#{}) | replies(Replies)]),
                 {ok, Expected, _, _} = erlmcp_load_http2:received(Bytes, Wire),
                 Expected =:= [{reply, Tag, Status, iolist_to_binary(Parts)}
@@ -162,12 +162,12 @@ received_in(Parts, Wire) ->
 blocks_are_made_once(_) ->
     [One, Other] = [template(~"x", [{~"mcp-name", Name}]) || Name <- [~"one", ~"other"]],
     {Wire, Server} = greeted(#{}),
-    Asked = [One, One, One, Other, Other, One, Other],
+    Requests = [One, One, One, Other, Other, One, Other],
     {_, Sizes, #{heads := Heads}} = lists:foldl(
         fun({Tag, Template}, {Wire0, Sizes, Server0}) ->
             {Bytes, Wire1} = erlmcp_load_http2:request(Tag, Template, Wire0),
             {Wire1, [iolist_size(Bytes) | Sizes], server_reads(iolist_to_binary(Bytes), Server0)}
-        end, {Wire, [], Server}, lists:enumerate(0, Asked)),
+        end, {Wire, [], Server}, lists:enumerate(0, Requests)),
     %% The second and every later one of a kind is all in the table.
     [First, Second, Second, Third, Second, Second, Second] = lists:reverse(Sizes),
     true = First > Third andalso Third > Second,
@@ -263,14 +263,14 @@ pings_and_settings_are_answered(_) ->
     {ok, {ping_ack, 7}, ~""} = cow_http2:parse(Rest).
 
 a_reset_fails_its_request(_) ->
-    {Wire, _} = asked(2),
+    {Wire, _} = awaiting(2),
     {ok, [{failed, 0, refused_stream}, {reply, 1, 200, ~"b"}], _, _} =
         erlmcp_load_http2:received(iolist_to_binary(
             [cow_http2:settings(#{}), cow_http2:rst_stream(1, refused_stream), answer(3, ~"b")]),
             Wire).
 
 a_goaway_fails_what_was_not_read(_) ->
-    {Wire, _} = asked(3),
+    {Wire, _} = awaiting(3),
     {ok, [{failed, 1, goaway}, {failed, 2, goaway}, closing], _, Wire1} =
         erlmcp_load_http2:received(iolist_to_binary(
             [cow_http2:settings(#{}), cow_http2:goaway(1, no_error, ~"enough")]), Wire),
@@ -289,7 +289,7 @@ an_answer_ends_the_sending(_) ->
         Wire2).
 
 abandoned_is_reset(_) ->
-    {Wire, _} = asked(2),
+    {Wire, _} = awaiting(2),
     {Bytes, Wire1} = erlmcp_load_http2:abandoned(0, Wire),
     {ok, {rst_stream, 1, cancel}, ~""} = cow_http2:parse(iolist_to_binary(Bytes)),
     %% It may have been on its way, and the table of the headers must have seen it.
@@ -297,7 +297,7 @@ abandoned_is_reset(_) ->
         iolist_to_binary([cow_http2:settings(#{}), answer(1, ~"late"), answer(3, ~"b")]), Wire1).
 
 events_are_given_as_they_come(_) ->
-    {Wire, _} = asked(1),
+    {Wire, _} = awaiting(1),
     {Block, _} = cow_hpack:encode([{~":status", ~"200"},
                                    {~"content-type", ~"text/event-stream; charset=utf-8"}]),
     Progress = ~B'{"jsonrpc":"2.0","method":"notifications/progress","params":{}}',
@@ -312,14 +312,14 @@ events_are_given_as_they_come(_) ->
     {ok, [], _, _} = erlmcp_load_http2:received(<<0:24, 0, 1, 1:32>>, Wire2).
 
 sessions_are_named(_) ->
-    {Wire, _} = asked(1),
+    {Wire, _} = awaiting(1),
     {Block, _} = cow_hpack:encode([{~":status", ~"200"}, {~"mcp-session-id", ~"one"}]),
     {ok, [{session, 0, ~"one"}, {reply, 0, 200, ~"{}"}], _, _} = erlmcp_load_http2:received(
         iolist_to_binary([cow_http2:settings(#{}), cow_http2:headers(1, nofin, Block),
                           cow_http2:data(1, fin, ~"{}")]), Wire).
 
 interim_answers_are_none(_) ->
-    {Wire, _} = asked(1),
+    {Wire, _} = awaiting(1),
     {Early, Hpack} = cow_hpack:encode([{~":status", ~"103"}, {~"link", ~"<x>"}]),
     {Late, _} = cow_hpack:encode([{~":status", ~"202"}], Hpack),
     {ok, [{reply, 0, 202, ~""}], _, _} = erlmcp_load_http2:received(
@@ -340,13 +340,13 @@ too_much_is_refused(_) ->
 
 %% The server has as much room for all that it sends as we have promised, padding counted.
 the_window_is_opened_again(_) ->
-    {Wire, _} = asked(1),
+    {Wire, _} = awaiting(1),
     {ok, [], _, Wire1} = erlmcp_load_http2:received(
         iolist_to_binary([cow_http2:settings(#{}), headers(1)]), Wire),
     Frame = padded(1, binary:copy(~"x", 16_000), 255),
     Half = 16#3fffffff div 2,
     Frames = Half div 16_256,
-    %% Of a stream that nobody waits for any longer: nothing is kept.
+    %% Nothing is kept of an abandoned stream.
     {_, Wire2} = erlmcp_load_http2:abandoned(0, Wire1),
     Wire3 = lists:foldl(fun(_, State) ->
                             {ok, [], ~"", Next} = erlmcp_load_http2:received(Frame, State),
@@ -357,9 +357,9 @@ the_window_is_opened_again(_) ->
     Increment = (Frames + 1) * 16_256.
 
 nonsense_is_an_error(_) ->
-    {Asked, _} = asked(1),
+    {Awaiting, _} = awaiting(1),
     {ok, [], _, Wire} =
-        erlmcp_load_http2:received(iolist_to_binary(cow_http2:settings(#{})), Asked),
+        erlmcp_load_http2:received(iolist_to_binary(cow_http2:settings(#{})), Awaiting),
     [{error, Error} = erlmcp_load_http2:received(iolist_to_binary(Bytes), Wire)
      || {Error, Bytes} <- [
             {frame_size_error, <<16_385:24, 0, 0, 1:32>>},
@@ -373,24 +373,25 @@ nonsense_is_an_error(_) ->
             {frame_size_error, <<1:24, 6, 0, 0:32, 1>>},
             {frame_size_error, ~"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n"}]].
 
-%% A server, as cowlib has it: its machine, what it says, what came of requests.
+%% A server of cowlib: its machine, its output, and the requests and their bodies.
 
 begin_with(Settings) ->
     {Preface, Wire} = erlmcp_load_http2:opened(erlmcp_load_http2:new(?OPTIONS)),
-    {ok, Said, Machine} = cow_http2_machine:init(server, maps:merge(?SERVER, Settings)),
+    {ok, Greeting, Machine} = cow_http2_machine:init(server, maps:merge(?SERVER, Settings)),
     <<"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frames/binary>> = iolist_to_binary(Preface),
-    {Wire, server_reads(Frames, #{machine => Machine, out => Said, heads => #{}, bodies => #{}})}.
+    {Wire, server_reads(Frames, #{machine => Machine, out => Greeting, heads => #{},
+                                  bodies => #{}})}.
 
-%% The same, and both know the other's settings.
+%% The same. Both sides have the settings of the other one.
 greeted(Settings) ->
     {Wire, #{out := Out} = Server} = begin_with(Settings),
-    {ok, [], ToSend, Known} = erlmcp_load_http2:received(iolist_to_binary(Out), Wire),
-    {Known, server_reads(iolist_to_binary(ToSend), Server#{out := []})}.
+    {ok, [], ToSend, Ready} = erlmcp_load_http2:received(iolist_to_binary(Out), Wire),
+    {Ready, server_reads(iolist_to_binary(ToSend), Server#{out := []})}.
 
 options(MaxBytes) ->
     maps:put(max_bytes, MaxBytes, ?OPTIONS).
 
-asked(Count) ->
+awaiting(Count) ->
     {Wire, Server} = greeted(#{}),
     Template = template(~"x", []),
     {lists:foldl(fun(Tag, State) ->

@@ -1,11 +1,11 @@
 -module(load_server).
 -moduledoc """
-Servers that are not what they should be, for the suites of the load generator. Each request is
-handed to a fun, with its number, from 1 on over all connections, and its id, which is `none` of a
-notification; what the fun returns is done.
+Faulty servers for the suites of the load generator. A fun gets each request, with its number (from
+1 on, over all connections) and its id (`none` for a notification). The fun returns what the server
+does.
 
-`{reply, Bytes}` writes them, `nothing` does not, `close` closes the connection, `{pause, Ms, Then}`
-lets everybody on the connection wait, and a list is done one after the other.
+`{reply, Bytes}` writes them, `nothing` does not, and `close` closes the connection. `{pause, Ms,
+Then}` delays everything on the connection. The steps of a list run in their order.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -83,7 +83,7 @@ act({reply, Bytes}, Socket) ->
         {error, _} -> closed
     end.
 
-%% The answer of a tool that says what the generator says if nobody tells it what: 64 bytes.
+%% The answer of an `echo` to the default request of the generator: 64 bytes.
 good(Id) -> good(Id, binary:copy(~"x", 64)).
 
 good(Id, Text) ->

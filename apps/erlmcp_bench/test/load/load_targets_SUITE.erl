@@ -119,7 +119,7 @@ another_protocol_is_refused(Config) ->
         erlmcp_load:run(#{target => {http, url(http1_alone, Config)}, protocol => http2,
                           tls => tls(Config)}).
 
-%% Who starts it may not run again before all its connections were refused.
+%% The starting process may run again only after all connections were refused.
 that_nobody_is_there_is_told_late_too(_) ->
     Busy = [spawn_link(fun busy/0) || _ <- lists:seq(1, erlang:system_info(schedulers_online))],
     {_, Monitor} = spawn_opt(fun() ->
@@ -139,7 +139,7 @@ tls(Config) -> proplists:get_value(tls, Config).
 %% Programs.
 
 a_program_is_loaded(Config) ->
-    %% It is the server, and nobody has said which process that is.
+    %% This process is the server, although the load does not have its number.
     #{server_rss_bytes := Rss} = right({stdio, fixture(Config)}, #{loop => {closed, 64}}),
     true = Rss > 0.
 
@@ -223,7 +223,7 @@ reply(Id) ->
 file(Name, Config) ->
     filename:join(proplists:get_value(priv_dir, Config), Name).
 
-%% A load that lasts until so many requests were answered. Every one was, with what it asked for.
+%% A load until the given number of requests was answered, all of them correctly.
 right(Target, Plan) ->
     {ok, Load} = erlmcp_load:start(maps:merge(#{target => Target, duration_ms => ?WAIT,
                                                 observer => self()}, Plan)),

@@ -1,5 +1,5 @@
 -module(erlmcp_bench_compare_SUITE).
--moduledoc "Baselines, and what is said of results beside them.".
+-moduledoc "Tests for baselines, and for the comparison of results with them.".
 
 -compile(nowarn_missing_spec_documented).
 
@@ -94,7 +94,7 @@ no_baselines(Config) ->
                       ~B({"kind": "x", "workloads": [{}]}),
                       ~B({"kind": 2, "workloads": []}),
                       json:encode(valid())]],
-    %% What is no baseline is not written over.
+    %% A file that is no baseline is not overwritten.
     Kind = filename:join(filename:dirname(File), "2-core-x86_64.json"),
     ok = file:write_file(Kind, ~"[]"),
     {ok, Baseline} = made(Config, lists:duplicate(3, valid())),
@@ -179,7 +179,7 @@ nested_figures_are_judged(Config) ->
     {ok, #{findings := Findings}} = erlmcp_bench_compare:compare([Of(6000)], Baseline),
     [~"phases/peak/latency_p99_us"] =
         [Figure || #{figure := Figure, verdict := regression, change_percent := 100.0} <- Findings],
-    %% What is not there any more is told.
+    %% A missing figure is reported.
     {ok, #{findings := Missing}} = erlmcp_bench_compare:compare([valid()], Baseline),
     [~"phases/peak/latency_p99_us"] =
         [Figure || #{figure := Figure, verdict := not_measured} <- Missing].

@@ -88,7 +88,7 @@ a_report_becomes_a_result(_) ->
       ~"opened_connections_per_s" := 2.5, ~"memory_rss_mib_per_node" := 100.0} = Result,
     [1, 1] = hd(Entries),
     100 = lists:sum([Count || [_, Count] <- Entries]),
-    %% Nothing was late or refused: nothing is said of it.
+    %% Without late and refused requests their fields are absent.
     false = is_map_key(~"refusal_latency_p99_us", Result),
     false = is_map_key(~"seconds", Result),
     %% Without an answer there is no result.

@@ -1,7 +1,7 @@
 -module(erlmcp_metrology_SUITE).
 -moduledoc """
-The rules of metrology: a valid result is valid, and one in which a rule is broken, anywhere, is
-rejected for that rule at that place and for nothing else.
+Tests for the rules of metrology. A valid result is accepted. A result that breaks one rule,
+anywhere, is rejected for that rule, at that place, and for nothing else.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -137,7 +137,7 @@ violations_say_what_to_do(_) ->
     ?assertEqual("/throughput_msg_per_s: expected about 2000, sample_count / duration_s, "
                  "not 2100; count each answered request once",
                  unicode:characters_to_list(erlmcp_metrology_validator:format(Violation))),
-    %% What came is cut, and in whole characters.
+    %% The rejected value is cut, between whole characters.
     {error, [#{came := Came}]} =
         erlmcp_metrology_validator:validate(valid(#{~"scope" => binary:copy(~"é", 1000)})),
     ?assertEqual(<<$", (binary:copy(~"é", 29))/binary, "...">>, Came),
@@ -161,7 +161,7 @@ edges(_) ->
                    #{~"benchmark" => ~"../x"}, #{~"latency_p999_us" => 9001},
                    #{~"timestamp" => ~"2026-11-21"}, #{~"timestamp" => 0},
                    #{~"latency_p50_us" => 0}, #{~"transport" => ~"http"}]],
-    %% A throughput elsewhere is held to what stands beside it, and to nothing else.
+    %% A throughput in an inner object is compared with the fields of that object only.
     ?assertEqual([], found(valid(#{~"peak" => #{~"throughput_msg_per_s" => 1}}))).
 
 files(Config) ->

@@ -24,7 +24,7 @@ environment() ->
       ~"command_line" => ~"erlmcp bench tcp_burst_100_1kib", ~"architecture" => ~"x86_64",
       ~"load_generator" => ~"out_of_node"}.
 
-%% One of its own.
+%% A new folder for each case.
 folder(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config),
                            integer_to_list(erlang:unique_integer([positive]))),
@@ -47,7 +47,7 @@ any_valid() ->
                       ~"sample_count" => Samples, ~"duration_s" => Seconds,
                       ~"throughput_msg_per_s" => Samples / Seconds})).
 
-%% What may stand in a result beside what is required, so many objects deep.
+%% Optional members of a result, with the given depth of objects.
 members(0) ->
     ?LET(Members, few(plain()), maps:from_list(Members));
 members(Depth) ->

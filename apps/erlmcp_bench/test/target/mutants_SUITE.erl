@@ -28,7 +28,7 @@ other_ids_are_found(_) ->
     {_, Wrong} = counted(answers_wrong_ids, Plan),
     true = Wrong > 0.
 
-%% What failed and what was wrong of several hundred requests, however long they take.
+%% The failed and the wrong answers of several hundred requests, however long they take.
 counted(Mutant, Plan) ->
     {ok, Target} = erlmcp_bench_target:start(#{mutant => Mutant}),
     Counted = counted(Target, Plan, 300, {0, 0}),

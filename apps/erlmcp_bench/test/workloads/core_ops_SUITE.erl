@@ -74,9 +74,9 @@ progress_is_told(_) ->
     {ok, _} = erlmcp_bench_core_ops:run(
         #{id => ~"core_ops_1k", operations => 100},
         #{components => [encode, decode], on_progress => fun(Part) -> Self ! {part, Part} end}),
-    Told = told([]),
-    true = Told =:= lists:sort(Told),
-    1.0 = lists:last(Told).
+    Parts = parts([]),
+    true = Parts =:= lists:sort(Parts),
+    1.0 = lists:last(Parts).
 
-told(Parts) ->
-    receive {part, Part} -> told([Part | Parts]) after 0 -> lists:reverse(Parts) end.
+parts(Parts) ->
+    receive {part, Part} -> parts([Part | Parts]) after 0 -> lists:reverse(Parts) end.

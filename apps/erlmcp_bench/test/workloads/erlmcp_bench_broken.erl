@@ -20,8 +20,8 @@ call_tool(~"echo", #{~"text" := Text}, _) ->
             New = counters:new(1, []),
             ok = persistent_term:put(?MODULE, New),
             New;
-        Known ->
-            Known
+        Other ->
+            Other
     end,
     ok = counters:add(Calls, 1, 1),
     case counters:get(Calls, 1) rem 5 of

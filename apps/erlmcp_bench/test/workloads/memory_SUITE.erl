@@ -1,5 +1,5 @@
 -module(memory_SUITE).
--moduledoc "What things cost that are held open: that it is measured, and that it is a page.".
+-moduledoc "Tests for the memory of idle items: its measurement, and its section of the page.".
 
 -export([suite/0, all/0]).
 -export([streams_are_held_told_and_gone/1, what_is_held_is_a_page/1]).
@@ -27,13 +27,17 @@ what_is_held_is_a_page(_) ->
                       "\\| at most 6,144: reached \\| 13,000 "
                       "\\| at most 12,288: \\*\\*not reached\\*\\* \\| 3 \\| 1.01 \\| 15,200 \\|$"),
     [] = found(Page, "One change"),
-    [] = found(iolist_to_binary(erlmcp_bench_memory_page:section([])), "held").
+    [] = found(performance([]), "Memory of idle items").
 
 page(Figures) ->
     Workload = #{~"workload_id" => ~"memory_connection_http", ~"benchmark" => ~"memory",
-                 ~"connections" => 19_000,
+                 ~"connections" => 19_000, ~"runs_count" => 3, ~"environment" => #{},
                  ~"figures" => #{Name => #{~"median" => Value} || Name := Value <- Figures}},
-    iolist_to_binary(erlmcp_bench_memory_page:section([Workload])).
+    performance([Workload]).
+
+performance(Workloads) ->
+    iolist_to_binary(erlmcp_bench_performance:page([{~"kind.json", #{~"kind" => ~"kind",
+                                                                     ~"workloads" => Workloads}}])).
 
 found(Page, Regex) ->
     case re:run(Page, Regex, [multiline, global, {capture, first, binary}]) of

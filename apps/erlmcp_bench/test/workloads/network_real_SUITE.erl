@@ -76,7 +76,7 @@ room_is_what_the_least_carries(_) ->
     Enough = erlmcp_bench_room:for(18_976, Facts, none),
     #{connections => 18_976} =:= Enough orelse error(Enough).
 
-%% What people call by name.
+%% The workloads that the documentation names.
 the_catalogue_is_whole(_) ->
     All = erlmcp_bench_workloads:all(),
     Ids = [Id || #{id := Id} <- All],

@@ -27,7 +27,7 @@ a_short_run_gives_a_valid_result(_) ->
     300 = Sent + Unsent,
     Sent = Answered + lists:sum(maps:values(Refused)).
 
-%% One worker cannot be everywhere at once.
+%% A single worker cannot send requests that are due together.
 what_is_due_and_not_sent_is_counted(_) ->
     {ok, [#{~"sent_count" := Sent, ~"unsent_count" := Unsent} = Result]} =
         erlmcp_bench_stress:run_workload(
@@ -39,7 +39,7 @@ what_is_due_and_not_sent_is_counted(_) ->
     #{~"latency_p50_us" := Latency, ~"service_p50_us" := Service} = Result,
     true = Latency > 10 * Service.
 
-%% One that was not would never come to its end. There are workers whose turn does not come at all.
+%% A worker that is never woken would never end. Some workers have no requests at all.
 each_of_many_workers_is_woken(_) ->
     _ = [begin
         {ok, [#{~"sent_count" := Sent, ~"unsent_count" := Unsent}]} =
@@ -49,7 +49,7 @@ each_of_many_workers_is_woken(_) ->
     end || {Target, Due} <- [{5, 1}, {90, 18}, {5_000, 1_000}]],
     ok.
 
-%% Where its requests are due all the time, and where they are a second apart.
+%% With requests that are always due, and with requests that are a second apart.
 a_load_ends_with_who_started_it(_) ->
     {ok, Server} = erlmcp:start_server(#{handler => erlmcp_bench_quick_fixture}),
     {ok, _, Instance} = erlmcp_registry:whereis(Server),

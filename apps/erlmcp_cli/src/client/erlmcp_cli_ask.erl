@@ -11,10 +11,10 @@ against the rules is a question of the same kind.
 -doc "Returns the option `inputs` of the client.".
 -spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client:inputs().
 inputs(Parsed) ->
-    Asked = #{elicit => fun form/1, elicit_url => fun url/1},
+    Funs = #{elicit => fun form/1, elicit_url => fun url/1},
     case Parsed of
-        #{root := Folders} -> Asked#{roots => [root(Folder) || Folder <- Folders]};
-        #{} -> Asked
+        #{root := Folders} -> Funs#{roots => [root(Folder) || Folder <- Folders]};
+        #{} -> Funs
     end.
 
 root(Folder) ->
@@ -23,7 +23,7 @@ root(Folder) ->
       ~"name" => unicode:characters_to_binary(filename:basename(Folder))}.
 
 form(#{~"requestedSchema" := #{} = Schema} = Params) ->
-    asked(Params, fun() ->
+    question(Params, fun() ->
         case fill(erlmcp_cli_form:fields(Schema), #{}) of
             cancel -> cancel;
             Content -> confirmed(Content)
@@ -61,7 +61,7 @@ confirmed(Content) ->
     end.
 
 url(#{~"url" := Url} = Params) when is_binary(Url) ->
-    asked(Params, fun() ->
+    question(Params, fun() ->
         IsUrl = erlmcp_browser:is_url(Url),
         %% The whole URL, in one piece: the user must see if it leads to another host.
         Shown = case IsUrl of
@@ -90,7 +90,7 @@ opened(Url) ->
             end
     end.
 
-asked(Params, Fun) ->
+question(Params, Fun) ->
     Message = case Params of
         #{~"message" := Text} when is_binary(Text) -> Text;
         #{} -> ~"(it does not say what for)"

@@ -31,8 +31,8 @@ options(#{login := true, url := Url} = Parsed) ->
     Given = given(Parsed),
     Server = unicode:characters_to_binary(Url),
     maybe
-        {ok, Known} ?= consents(Server),
-        ok ?= remember(Server, Given, maps:merge(Known, consented(Parsed))),
+        {ok, Consents} ?= consents(Server),
+        ok ?= remember(Server, Given, maps:merge(Consents, consented(Parsed))),
         Say = fun(Login) ->
                   erlmcp_cli_terminal:say(["Open this to log in: ",
                                            erlmcp_cli_text:one_line(Login)])
@@ -99,8 +99,8 @@ allow(Url, Given) ->
         case consents(Url) of
             {ok, #{Host := ~"inner_address"}} -> true;
             {ok, #{Host := Why}} -> true;
-            {ok, Known} -> erlmcp_cli_ask:allows(Question)
-                               andalso remember(Url, Given, Known#{Host => Why}) =:= ok;
+            {ok, Consents} -> erlmcp_cli_ask:allows(Question)
+                                  andalso remember(Url, Given, Consents#{Host => Why}) =:= ok;
             {error, _} -> false
         end
     end.

@@ -33,7 +33,7 @@ command() ->
 
 run(#{workload := []} = Parsed) when not is_map_key(against, Parsed) ->
     erlmcp_cli_output:print(erlmcp_cli_bench_table:workloads(
-        [maps:merge(Workload, Own) || {Workload, Own} <- known(Parsed)]));
+        [maps:merge(Workload, Own) || {Workload, Own} <- workloads(Parsed)]));
 run(#{workload := Names} = Parsed) ->
     case wanted(Names, Parsed) of
         {ok, Wanted} ->
@@ -49,17 +49,17 @@ wanted([], Parsed) ->
     wanted([~"all"], Parsed);
 wanted(Names, Parsed) ->
     All = lists:member(~"all", Names),
-    Known = case Parsed of
+    Workloads = case Parsed of
         #{quick := true} when All -> erlmcp_bench_workloads:quick();
-        #{} -> known(Parsed)
+        #{} -> workloads(Parsed)
     end,
-    fitting([One || One <- Known, lists:any(fun(Name) -> is_named(Name, One) end, Names)], All,
+    fitting([One || One <- Workloads, lists:any(fun(Name) -> is_named(Name, One) end, Names)], All,
             Parsed).
 
-known(#{quick := true}) ->
+workloads(#{quick := true}) ->
     [{Workload, erlmcp_bench_workloads:short(Workload)}
      || Workload <- erlmcp_bench_workloads:all()];
-known(_) ->
+workloads(_) ->
     [{Workload, #{}} || Workload <- erlmcp_bench_workloads:all()].
 
 is_named(~"all", _) -> true;
@@ -106,8 +106,8 @@ measured_one(Place, #{id := Id, benchmark := Benchmark} = Workload, Options, Par
     Shown = Options#{on_progress => fun(Part) -> shown(Id, Part) end},
     Outcome = erlmcp_bench_run:workload(Benchmark, Workload, Shown),
     {Results, Failures} = case Outcome of
-        {ok, Known} -> {Known, []};
-        {error, #{results := Known, failures := Failed}} -> {Known, Failed}
+        {ok, Complete} -> {Complete, []};
+        {error, #{results := Others, failures := Failed}} -> {Others, Failed}
     end,
     {Results, Failures, [Reason || Result <- Results,
                                    {error, Reason} <- [kept(Result, Parsed)]]}.

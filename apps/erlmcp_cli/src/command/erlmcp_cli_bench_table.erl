@@ -26,34 +26,34 @@ parentheses. Pure.
 -doc "Returns the list of workloads.".
 -spec workloads([erlmcp_bench_workloads:workload()]) -> unicode:chardata().
 workloads(Workloads) ->
-    [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, said(Workload)]
+    [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, text(Workload)]
                                                     || #{id := Id} = Workload <- Workloads])].
 
-said(#{benchmark := core_ops, operations := Operations, workers := Workers} = Workload) ->
+text(#{benchmark := core_ops, operations := Operations, workers := Workers} = Workload) ->
     ["core_ops: ", number(Operations), " operations of each component, ", number(Workers),
      " at once", [[", for ", seconds(Seconds), " s at most"]
                   || #{duration_s := Seconds} <- [Workload]]];
-said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := uncapped}) ->
+text(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := uncapped}) ->
     ["stress: as many requests as possible for ", seconds(Seconds), " s"];
-said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
+text(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
     ["stress: ", number(Target), " requests a second for ", seconds(Seconds), " s"];
-said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
+text(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
     ["integration: ", number(length(Steps)), " steps, each transport and era for ",
      seconds(Seconds), " s"];
-said(#{benchmark := network_real, transport := Transport, connections := Connections,
+text(#{benchmark := network_real, transport := Transport, connections := Connections,
        duration_s := Seconds}) ->
     ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
      seconds(Seconds), " s"];
-said(#{benchmark := memory, holds := Kind, transport := Transport, connections := Count}) ->
+text(#{benchmark := memory, holds := Kind, transport := Transport, connections := Count}) ->
     ["memory: ", number(Count), " items, each a ", atom_to_binary(Kind), " on ",
      atom_to_binary(Transport)];
-said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
+text(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
      number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", seconds(Seconds), " s"];
-said(#{benchmark := stages, transport := Transport, connections := Connections} = Workload) ->
+text(#{benchmark := stages, transport := Transport, connections := Connections} = Workload) ->
     ["stages: of a ", ["quick " || is_map_key(quick, Workload)], "request on ",
      atom_to_binary(Transport), ", ", number(Connections), " connections"];
-said(#{benchmark := growth, grows := What, base := Base}) ->
+text(#{benchmark := growth, grows := What, base := Base}) ->
     ["growth: a request with ", number(Base), " ", atom_to_binary(What), ", and with ten times as "
      "many"].
 

@@ -67,7 +67,7 @@ answered({error, _} = Error, _, _) ->
 question(Name, {Client, Options}) ->
     case erlmcp_client:list_tools(Client, maps:with([timeout], Options)) of
         {ok, Tools} ->
-            Names = [Known || #{~"name" := Known} <- Tools, is_binary(Known)],
+            Names = [Of || #{~"name" := Of} <- Tools, is_binary(Of)],
             case lists:member(Name, Names) of
                 true -> none;
                 false -> erlmcp_cli_suggestion:closest(Name, Names)

@@ -22,9 +22,9 @@ command() ->
       handler => fun run/1}.
 
 run(#{fault := []}) ->
-    erlmcp_cli_output:print([known(Scenario) || Scenario <- erlmcp_bench_chaos:scenarios()]);
+    erlmcp_cli_output:print([line(Scenario) || Scenario <- erlmcp_bench_chaos:scenarios()]);
 run(#{fault := Names, short := Short} = Arguments) ->
-    Options = #{short => Short, on_progress => fun tell/1},
+    Options = #{short => Short, on_progress => fun progress/1},
     Outcomes = [outcome(Id, Options) || Id <- wanted(Names)],
     erlmcp_cli_output:print([$\n, table(Outcomes)]),
     written(Outcomes, Arguments).
@@ -35,29 +35,29 @@ wanted(Names) ->
         false -> Names
     end.
 
-known(#{id := Id, title := Title, bounds := #{code := Code}}) ->
+line(#{id := Id, title := Title, bounds := #{code := Code}}) ->
     io_lib:format("~-34ts ~-5ts ~ts~n", [Id, code(Code), Title]).
 
 outcome(Id, Options) ->
     {ok, Outcome} = erlmcp_bench_chaos:run_scenario(Id, Options),
-    erlmcp_cli_output:print(came(Outcome)),
+    erlmcp_cli_output:print(verdict(Outcome)),
     Outcome.
 
-tell({Id, What, ElapsedMs}) ->
+progress({Id, What, ElapsedMs}) ->
     erlmcp_cli_output:print(io_lib:format("~8.2fs  ~-30ts ~ts~n",
-                                          [ElapsedMs / 1000, Id, said(What)])).
+                                          [ElapsedMs / 1000, Id, text(What)])).
 
-said(started) -> "the server and the load start";
-said(steady) -> "the load is steady";
-said(inject) -> "fault";
-said(heal) -> "the fault has ended";
-said(ended) -> "the server has ended".
+text(started) -> "the server and the load start";
+text(steady) -> "the load is steady";
+text(inject) -> "fault";
+text(heal) -> "the fault has ended";
+text(ended) -> "the server has ended".
 
-came(#{scenario := Id, status := not_run, reason := Reason}) ->
+verdict(#{scenario := Id, status := not_run, reason := Reason}) ->
     io_lib:format("           ~-30ts not run: ~ts~n", [Id, Reason]);
-came(#{scenario := Id, status := passed}) ->
+verdict(#{scenario := Id, status := passed}) ->
     io_lib:format("           ~-30ts passed~n", [Id]);
-came(#{scenario := Id, status := failed, violations := Violations}) ->
+verdict(#{scenario := Id, status := failed, violations := Violations}) ->
     [io_lib:format("           ~-30ts failed: ~0tp~n", [Id, Violation])
      || Violation <- Violations].
 

@@ -55,7 +55,8 @@ outcome(Regressions) ->
 
 %% A line for each figure, under its workload.
 table(Findings) ->
-    Rows = [{Workload, [Figure, known(Finding), came(Finding), change(Finding), title(Verdict)]}
+    Rows = [{Workload, [Figure, baseline(Finding), current(Finding), change(Finding),
+                        title(Verdict)]}
             || #{workload := Workload, figure := Figure, verdict := Verdict} = Finding <- Findings],
     {Workloads, Cells} = lists:unzip(Rows),
     Titles = ["", "baseline, spread", "now", "change", ""],
@@ -68,10 +69,10 @@ below([{Workload, Line} | Lines], Above) ->
 below([], _) ->
     [].
 
-known(#{baseline := Median, spread := Spread}) -> [number(Median), " +- ", number(Spread)].
+baseline(#{baseline := Median, spread := Spread}) -> [number(Median), " +- ", number(Spread)].
 
-came(#{came := Came}) -> number(Came);
-came(_) -> "-".
+current(#{came := Came}) -> number(Came);
+current(_) -> "-".
 
 change(#{change_percent := Percent}) -> io_lib:format("~s~.1f %", [sign(Percent), Percent]);
 change(_) -> "-".

@@ -62,13 +62,14 @@ carried(Checks) ->
 checks(Facts) ->
     Carried = erlmcp_envelope:carried(Facts),
     [with_connections(Check#{name => Name, value => Value}, Carried)
-     || {Name, Say} <- known(), #{Name := Value} <- [Facts], Check <- [Say(Value, Facts)]].
+     || {Name, Describe} <- limits(), #{Name := Value} <- [Facts],
+        Check <- [Describe(Value, Facts)]].
 
 with_connections(#{name := Name} = Check, Carried) ->
-    maps:merge(Check, #{connections => Number || Known := Number <- Carried, Known =:= Name}).
+    maps:merge(Check, #{connections => Number || Limit := Number <- Carried, Limit =:= Name}).
 
 %% Each limit with its effect, other than connections, and the command that raises it.
-known() ->
+limits() ->
     [{descriptors, fun descriptors/2},
      {ports, fun(_, _) -> #{raise => flags("+Q " ?ENOUGH)} end},
      {processes, fun(_, _) -> #{raise => flags("+P 16777216")} end},
@@ -78,15 +79,15 @@ known() ->
      {schedulers, fun schedulers/2},
      {backlog, fun backlog/2},
      {local_ports, fun(Number, _) ->
-        #{allows => said("~b connections of a client to one address", [Number]),
+        #{allows => text("~b connections of a client to one address", [Number]),
           raise => ~"sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\""}
       end}].
 
 descriptors(Soft, #{descriptors_hard := Hard}) when Hard =:= unlimited; Hard > Soft ->
-    #{hard => Hard, raise => said("ulimit -n ~ts", [hard(Hard)])};
+    #{hard => Hard, raise => text("ulimit -n ~ts", [hard(Hard)])};
 descriptors(_, Facts) ->
     (maps:from_list([{hard, Hard} || #{descriptors_hard := Hard} <- [Facts]]))#{
-        raise => said("LimitNOFILE=~ts of the service, or nofile in /etc/security/limits.conf",
+        raise => text("LimitNOFILE=~ts of the service, or nofile in /etc/security/limits.conf",
                       [?ENOUGH])}.
 
 hard(unlimited) -> ?ENOUGH;
@@ -94,7 +95,7 @@ hard(Hard) -> integer_to_list(Hard).
 
 schedulers(Number, Facts) ->
     Cores = maps:get(cores, Facts, Number),
-    #{allows => said("as many handlers run at once, on ~b cores", [Cores]),
+    #{allows => text("as many handlers run at once, on ~b cores", [Cores]),
       raise => case Cores > Number of
                    true -> flags(["+S ", integer_to_list(Cores)]);
                    false -> ~"more cores, or a wider CPU quota"
@@ -103,15 +104,15 @@ schedulers(Number, Facts) ->
 %% A listener gets at most the backlog that it asks for, even if the system allows more.
 backlog(Number, _) ->
     Most = erlmcp_listener:backlog(),
-    #{allows => said("~b connections that wait to be accepted", [min(Number, Most)]),
+    #{allows => text("~b connections that wait to be accepted", [min(Number, Most)]),
       raise => case Number < Most of
-                   true -> said("sysctl -w net.core.somaxconn=~b", [Most]);
-                   false -> said("nothing: a listener asks for ~b", [Most])
+                   true -> text("sysctl -w net.core.somaxconn=~b", [Most]);
+                   false -> text("nothing: a listener asks for ~b", [Most])
                end}.
 
-flags(Flags) -> said("ERL_FLAGS=\"~ts\"", [Flags]).
+flags(Flags) -> text("ERL_FLAGS=\"~ts\"", [Flags]).
 
-said(Format, Values) -> unicode:characters_to_binary(io_lib:format(Format, Values)).
+text(Format, Values) -> unicode:characters_to_binary(io_lib:format(Format, Values)).
 
 %% As text.
 

@@ -94,7 +94,7 @@ run(Parsed) ->
         ok ?= one_loop(Parsed),
         {ok, _} = application:ensure_all_started(erlmcp_cli),
         Plan = plan(Target, Headers, Environment, Parsed),
-        measured(maps:merge(Plan, found_out(Parsed)), Parsed)
+        measured(maps:merge(Plan, detected(Parsed)), Parsed)
     else
         {error, Sentence} ->
             erlmcp_cli:complain(Sentence),
@@ -185,23 +185,23 @@ era(_) ->
 
 %% The era and tools of a server, for arguments that leave them open. If the server does not answer,
 %% the load uses the default, and its outcome shows the reason.
-found_out(#{url := Url} = Parsed) ->
+detected(#{url := Url} = Parsed) ->
     Auto = maps:get(era, Parsed, "auto") =:= "auto",
     case Auto orelse not is_map_key(mix, Parsed) of
-        true -> found_out(Url, maps:remove(era, Parsed), Auto);
+        true -> detected(Url, maps:remove(era, Parsed), Auto);
         false -> #{}
     end;
-found_out(_) ->
+detected(_) ->
     #{}.
 
-found_out(Url, #{timeout := Seconds} = Parsed, Auto) ->
+detected(Url, #{timeout := Seconds} = Parsed, Auto) ->
     Chosen = (maps:with([url, header, token, cacert], Parsed))#{timeout => ceil(Seconds)},
     {ok, Target} = erlmcp_cli_target:target(Chosen, #{}),
     case erlmcp_cli_sup:start_client(Target) of
         {ok, Client} ->
             try
-                maps:merge(spoken(erlmcp_client:server(Client), Auto),
-                           asked(Url, Client, Parsed))
+                maps:merge(era(erlmcp_client:server(Client), Auto),
+                           default_requests(Url, Client, Parsed))
             after
                 erlmcp_client:stop(Client)
             end;
@@ -209,17 +209,17 @@ found_out(Url, #{timeout := Seconds} = Parsed, Auto) ->
             #{}
     end.
 
-spoken({ok, #{revision := Revision}}, true) ->
+era({ok, #{revision := Revision}}, true) ->
     case erlmcp_revision:era(Revision) of
         stateless -> #{era => stateless};
         session -> #{era => {session, erlmcp_revision:name(Revision)}}
     end;
-spoken(_, _) ->
+era(_, _) ->
     #{}.
 
-asked(_, _, #{mix := _}) ->
+default_requests(_, _, #{mix := _}) ->
     #{};
-asked(Url, Client, _) ->
+default_requests(Url, Client, _) ->
     case erlmcp_client:list_tools(Client) of
         {ok, Tools} ->
             case lists:any(fun is_echo/1, Tools) of

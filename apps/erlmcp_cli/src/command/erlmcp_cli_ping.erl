@@ -28,14 +28,14 @@ run(#{count := Count} = Parsed) ->
 
 ping(0, _, _, Times) ->
     {ok, lists:reverse(Times)};
-ping(Left, Client, Parsed, Times) ->
+ping(More, Client, Parsed, Times) ->
     ok = paused(Times),
     Start = erlang:monotonic_time(),
     maybe
         {ok, pong} ?= erlmcp_client:ping(Client, erlmcp_cli_client:call_options(Parsed)),
         Time = since(Start),
         ok = pinged(length(Times) + 1, Time, Parsed),
-        ping(Left - 1, Client, Parsed, [Time | Times])
+        ping(More - 1, Client, Parsed, [Time | Times])
     end.
 
 paused([]) -> ok;

@@ -108,11 +108,12 @@ figure(_, Value) ->
 fault(#{fault := Fault, not_run := Reason}) ->
     [words(Fault), "not run", "-", "-", "-", "-", "-", io_lib:format("~0tp", [Reason])];
 fault(#{fault := Fault, extent := Extent, errors := Errors, slow := Slow, recovered := Recovered} =
-          Known) ->
+          Figures) ->
     [words(Fault), string:trim(extent(Extent)), number(Errors), number(Slow),
-     milliseconds(maps:get(detection_ms, Known, none)),
-     milliseconds(maps:get(recovery_ms, Known, none)), time(maps:get(latency_p95_us, Known, none)),
-     [[io_lib:format("published: ~b s", [Mark]) || #{mark_s := Mark} <- [Known]],
+     milliseconds(maps:get(detection_ms, Figures, none)),
+     milliseconds(maps:get(recovery_ms, Figures, none)),
+     time(maps:get(latency_p95_us, Figures, none)),
+     [[io_lib:format("published: ~b s", [Mark]) || #{mark_s := Mark} <- [Figures]],
       ["; not recovered at the end" || not Recovered]]].
 
 complaint(nothing_answered) -> "No request was answered.";

@@ -9,9 +9,9 @@ when they run. Pure.
 
 -doc "Returns the script of a shell for these commands.".
 -spec script(bash | zsh | fish, argparse:command()) -> unicode:chardata().
-script(Shell, #{commands := Known}) ->
+script(Shell, #{commands := All}) ->
     Commands = [{Name, maps:get(help, Command), maps:get(arguments, Command, [])}
-                || Name := Command <- maps:iterator(Known, ordered)],
+                || Name := Command <- maps:iterator(All, ordered)],
     case Shell of
         bash -> bash(Commands);
         zsh -> zsh(Commands);

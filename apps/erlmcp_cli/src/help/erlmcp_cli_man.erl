@@ -8,8 +8,8 @@ reads, and the exit codes. Pure.
 
 -doc "Returns the page of these commands in the language of `man(7)`.".
 -spec page(argparse:command(), Version :: string()) -> unicode:chardata().
-page(#{commands := Known}, Version) ->
-    Commands = maps:to_list(maps:iterator(Known, ordered)),
+page(#{commands := All}, Version) ->
+    Commands = maps:to_list(maps:iterator(All, ordered)),
     Common = erlmcp_cli_target:arguments([]),
     [".TH ERLMCP 1 \"\" \"erlmcp ", Version, "\" \"User Commands\"\n",
      section("NAME"), "erlmcp \\- call, serve and measure servers of the Model Context Protocol\n",

@@ -76,7 +76,7 @@ choices(#{type := {atom, Choices}}) when is_list(Choices) ->
 choices(#{type := {string, [[_ | _] | _] = Choices}}) -> Choices;
 choices(#{type := {custom, Fun}}) ->
     Named = [{fun ?MODULE:workload/1, fun workloads/0}, {fun ?MODULE:fault/1, fun faults/0}],
-    [Choice || {Known, Names} <- Named, Known =:= Fun, Choice <- Names()];
+    [Choice || {Type, Names} <- Named, Type =:= Fun, Choice <- Names()];
 choices(_) -> [].
 
 -doc """
@@ -120,11 +120,11 @@ expected({custom, Fun}) -> custom(Fun);
 expected(_) -> none.
 
 custom(Fun) ->
-    Known = [{fun ?MODULE:positive/1, "a number above 0, at most 1000000"},
+    Types = [{fun ?MODULE:positive/1, "a number above 0, at most 1000000"},
              {fun ?MODULE:part/1, "a number above 0, at most 1000000"},
              {fun ?MODULE:seconds/1, "a number from 0 to 1000000"},
              {fun ?MODULE:address/1, "an IP address"},
              {fun ?MODULE:mix/1, "requests such as 'tools/call echo=9,tools/list=1'"},
              {fun ?MODULE:workload/1, "one of those that `erlmcp bench` lists"},
              {fun ?MODULE:fault/1, "one of those that `erlmcp chaos` lists"}],
-    proplists:get_value(Fun, Known, none).
+    proplists:get_value(Fun, Types, none).

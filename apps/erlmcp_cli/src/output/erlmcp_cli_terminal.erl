@@ -22,7 +22,7 @@ of the application's environment).
     %% afterwards.
     holder = none :: none | {pid(), reference()},
     queue = [] :: [gen_server:from()],
-    said = [] :: [unicode:chardata()],
+    delayed = [] :: [unicode:chardata()],
     %% `true` if a bar stands in the last line, and the time when it was drawn.
     bar = false :: boolean(),
     drawn = 0 :: integer()
@@ -32,7 +32,7 @@ of the application's environment).
 %% end of questions, bytes that are typed ahead.
 -define(REDRAW, 50).
 -define(WAITING, 200).
--define(SAID, 100).
+-define(DELAYED, 100).
 -define(AHEAD, 65536).
 
 -doc false.
@@ -104,8 +104,8 @@ handle_call({say, Line}, _, #state{holder = none} = State) ->
     Cleared = cleared(State),
     ok = write(Line),
     {reply, ok, Cleared};
-handle_call({say, Line}, _, #state{said = Said} = State) ->
-    {reply, ok, State#state{said = lists:sublist([Line | Said], ?SAID)}};
+handle_call({say, Line}, _, #state{delayed = Delayed} = State) ->
+    {reply, ok, State#state{delayed = lists:sublist([Line | Delayed], ?DELAYED)}};
 handle_call(hold, From, #state{holder = none} = State) ->
     {noreply, held(From, cleared(State))};
 handle_call(hold, From, #state{queue = Queue} = State) ->
@@ -152,10 +152,10 @@ held({Pid, _} = From, State) ->
     ok = gen_server:reply(From, ok),
     State#state{holder = {Pid, monitor(process, Pid)}}.
 
-released(#state{holder = {_, Monitor}, queue = Queue, said = Said} = State) ->
+released(#state{holder = {_, Monitor}, queue = Queue, delayed = Delayed} = State) ->
     true = demonitor(Monitor, [flush]),
-    ok = write(lists:reverse(Said)),
-    Free = State#state{holder = none, said = []},
+    ok = write(lists:reverse(Delayed)),
+    Free = State#state{holder = none, delayed = []},
     case Queue of
         [] -> Free;
         [Next | Others] -> held(Next, Free#state{queue = Others})

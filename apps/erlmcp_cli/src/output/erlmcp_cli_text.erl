@@ -321,8 +321,8 @@ folded(Line, Width) ->
     end.
 
 %% The width of a character differs between terminals: none takes more than two columns.
-taken([C | Line], Left, Reversed) when C < 16#80, Left >= 1 ->
-    taken(Line, Left - 1, [C | Reversed]);
-taken([C | Line], Left, Reversed) when C >= 16#80, Left >= 2; Reversed =:= [] ->
-    taken(Line, Left - 2, [C | Reversed]);
+taken([C | Line], Columns, Reversed) when C < 16#80, Columns >= 1 ->
+    taken(Line, Columns - 1, [C | Reversed]);
+taken([C | Line], Columns, Reversed) when C >= 16#80, Columns >= 2; Reversed =:= [] ->
+    taken(Line, Columns - 2, [C | Reversed]);
 taken(Line, _, Reversed) -> {Reversed, Line}.

@@ -1,12 +1,12 @@
-// Plays the model of an agent, which would need an account for one: asks for the tool `echo` where
-// that is offered, and then says what it answered.
+// Plays the model of an agent, which would need an account. It calls the tool `echo` if it is
+// offered, and then repeats the answer.
 //
-//   node model.mjs      prints its URL, and serves until it is ended
+//   node model.mjs      prints its URL, and serves until it is killed
 //
-// It speaks the streams of Anthropic's, Google's and OpenAI's models, as far as that takes.
+// It speaks the streams of Anthropic's, Google's and OpenAI's models as far as necessary.
 import { createServer } from 'node:http';
 
-const said = JSON.stringify({ text: 'hello from a host' });
+const hello = JSON.stringify({ text: 'hello from a host' });
 
 const anthropic = {
     tools: ({ tools = [] }) => tools,
@@ -15,7 +15,7 @@ const anthropic = {
     reply: (tool, text) => {
         const block = tool ? { type: 'tool_use', id: 'call', name: tool.name, input: {} }
             : { type: 'text', text: '' };
-        const delta = tool ? { type: 'input_json_delta', partial_json: said }
+        const delta = tool ? { type: 'input_json_delta', partial_json: hello }
             : { type: 'text_delta', text };
         const usage = { input_tokens: 1, output_tokens: 1 };
         const stop = { stop_reason: tool ? 'tool_use' : 'end_turn', stop_sequence: null };
@@ -37,7 +37,7 @@ const google = {
         parts.filter((part) => part.functionResponse)),
     reply: (tool, text) => {
         const part = tool
-            ? { functionCall: { name: tool.name, args: JSON.parse(said) } } : { text };
+            ? { functionCall: { name: tool.name, args: JSON.parse(hello) } } : { text };
         return [{ candidates: [{
             index: 0, finishReason: 'STOP', content: { role: 'model', parts: [part] } }] }];
     },
@@ -50,7 +50,7 @@ const openai = {
     reply: (tool, text) => {
         const item = tool
             ? { type: 'function_call', id: 'item', call_id: 'call', name: tool.name,
-                namespace: tool.namespace, arguments: said }
+                namespace: tool.namespace, arguments: hello }
             : { type: 'message', id: 'item', role: 'assistant',
                 content: [{ type: 'output_text', text }] };
         const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };

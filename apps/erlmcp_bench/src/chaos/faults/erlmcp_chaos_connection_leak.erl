@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_connection_leak).
 -moduledoc """
-Half as many connections again as the server may have are opened, on TCP and on HTTP, and none is
-closed. As many as there is room for are served; each of the others is told so (1060) and ended; and
-when they are closed at last, the next one is served at once.
+A fault: connections on TCP and HTTP are opened and never closed, half as many again as the server
+allows. The server serves as many as its limit allows. It refuses each of the others with 1060 and
+ends it. When all are closed, the next connection is served at once.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -11,7 +11,7 @@ when they are closed at last, the next one is served at once.
 
 -define(LIMIT, 100).
 -define(SHORT_LIMIT, 60).
-%% Of the load.
+%% Connections of the load.
 -define(OTHERS, 4).
 -define(WAIT_MS, 20_000).
 
@@ -40,17 +40,17 @@ run(#{target := Target, options := Options} = Context) ->
     Limit = limit(Options),
     Wanted = Limit + Limit div 2,
     _ = erlmcp_chaos_context:inject(Context),
-    Opened = [opened(Number, Target) || Number <- lists:seq(1, Wanted)],
-    Asked = [asked(Number, Connection) || {Number, Connection} <- lists:enumerate(Opened)],
-    Outcomes = [told(Connection, SentUs, Context) || {Connection, SentUs} <- Asked],
+    Opened = [open(Number, Target) || Number <- lists:seq(1, Wanted)],
+    Sent = [send_echo(Number, Connection) || {Number, Connection} <- lists:enumerate(Opened)],
+    Outcomes = [outcome(Connection, SentUs, Context) || {Connection, SentUs} <- Sent],
     Held = length([answered || answered <- Outcomes]),
     ok = erlmcp_chaos_context:fact(Context, opened_connections, Wanted),
     ok = erlmcp_chaos_context:fact(Context, held_connections, Held),
     ok = erlmcp_chaos_context:await_detected(Context),
     _ = erlmcp_chaos_context:heal(Context),
     [ok = erlmcp_chaos_client:close(Connection) || Connection <- Opened],
-    ok = probed(tcp, Context),
-    ok = probed(http, Context),
+    ok = probe_until_served(tcp, Context),
+    ok = probe_until_served(http, Context),
     ok = erlmcp_chaos_context:await_recovered(Context),
     Refused = length([1060 || {refused, _, #{~"refusal" := 1060}} <- Outcomes]),
     case {Limit - ?OTHERS, Wanted - Held} of
@@ -58,22 +58,22 @@ run(#{target := Target, options := Options} = Context) ->
         {Room, _} -> {error, {room, Room, held, Held, refused, Refused, of_all, Wanted}}
     end.
 
-opened(Number, Target) ->
+open(Number, Target) ->
     {ok, Connection} = erlmcp_chaos_client:connect(transport(Number), Target),
     Connection.
 
 transport(Number) when Number rem 2 =:= 0 -> tcp;
 transport(_) -> http.
 
-%% One that is refused already may not take it any more.
-asked(Number, Connection) ->
+%% A connection that was already refused may not take the request.
+send_echo(Number, Connection) ->
     SentUs = erlmcp_chaos_context:now_us(),
     Message = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"here"}),
     _ = erlmcp_chaos_client:send(Connection,
                                  erlmcp_chaos_client:bytes(transport(Number), Message)),
     {Connection, SentUs}.
 
-told(Connection, SentUs, Context) ->
+outcome(Connection, SentUs, Context) ->
     Outcome = case erlmcp_chaos_client:reply(Connection, ?WAIT_MS) of
         {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
         {error, Reason} -> {failed, Reason}
@@ -81,8 +81,8 @@ told(Connection, SentUs, Context) ->
     ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
     Outcome.
 
-%% A connection of its own until one is served.
-probed(Transport, #{target := Target} = Context) ->
+%% Each attempt uses a new connection, until one is served.
+probe_until_served(Transport, #{target := Target} = Context) ->
     erlmcp_chaos_context:until(fun() ->
         {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target),
         Message = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"again"}),

@@ -1,10 +1,10 @@
 -module(erlmcp_chaos_cpu_saturation).
 -moduledoc """
-A fault: every scheduler is busy, from inside, by processes of the node that are no calls, and from
-outside, by processes of the machine.
+A fault: every scheduler is busy. Processes inside the node that are not calls, and processes of the
+machine outside the node, compute all the time.
 
-The node has a bound for how long a new process may wait for a scheduler: new work is refused, so
-that callers go elsewhere, who would wait for several schedulers in a row.
+The node has a bound for how long a new process may wait for a scheduler. It refuses new work over
+that bound, so that callers go elsewhere: a call would wait for several schedulers in a row.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -12,15 +12,16 @@ that callers go elsewhere, who would wait for several schedulers in a row.
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 -export([compute/2]).
 
-%% What a process may wait.
+%% How long a process may wait for a scheduler.
 -define(BOUND_MS, 20).
-%% For each scheduler, and for each core.
+%% Processes for each scheduler, and for each core.
 -define(INSIDE, 150).
 -define(OUTSIDE, 1).
 -define(BUSY_MS, 5_000).
 -define(SHORT_BUSY_MS, 1_000).
 -define(TIMEOUT_MS, 20_000).
-%% Of the load: each has one request at a time, which waits for several schedulers in a row.
+%% Connections of the load. Each has one request at a time, which waits for several schedulers in a
+%% row.
 -define(CONNECTIONS, 40).
 
 -doc false.
@@ -62,18 +63,18 @@ cores(unknown) -> erlang:system_info(schedulers_online);
 cores(Cores) -> Cores.
 
 -doc """
-In the node of the server: so many processes for each of its schedulers compute for so many
-milliseconds. They look at the clock themselves, since nobody else may come to tell them.
+Runs in the server's node: `Processes` processes for each scheduler compute for `Milliseconds`. They
+read the clock themselves, since no other process would get a scheduler to stop them.
 """.
 -spec compute(Processes :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 compute(Processes, Milliseconds) ->
     End = erlang:monotonic_time(millisecond) + Milliseconds,
-    _ = [spawn(fun() -> computed(End, 0) end)
+    _ = [spawn(fun() -> compute_until(End, 0) end)
          || _ <- lists:seq(1, Processes * erlang:system_info(schedulers_online))],
     ok.
 
-computed(End, Number) ->
+compute_until(End, Number) ->
     case erlang:monotonic_time(millisecond) of
         Now when Now >= End -> ok;
-        _ -> computed(End, erlang:phash2({Number, End}))
+        _ -> compute_until(End, erlang:phash2({Number, End}))
     end.

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_disk_full).
 -moduledoc """
-A fault: the file system is full on which a tool keeps what it is given, in a token store, and on
-which the node has its log. What needs the disk is refused; everything else is served as before; and
-what was kept before is there after it.
+A fault: the file system is full that holds a tool's token store and the node's log. Calls that need
+the disk are refused, and everything else is served as before. Data that was stored before the fault
+is still there after it.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -10,7 +10,7 @@ what was kept before is there after it.
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1, teardown/1]).
 
 -define(BYTES, 4_194_304).
-%% Calls of the tool in a second.
+%% Calls of the tool a second.
 -define(RATE, 50).
 -define(CALLERS, 2).
 -define(FULL_MS, 4_000).
@@ -51,13 +51,13 @@ run(#{target := Target} = Context) ->
         ok = erlmcp_chaos_context:until(fun() ->
             erlmcp_chaos_context:call(Context, erlmcp_chaos_disk, kept, []) >= ?CALLERS
         end),
-        Filled = filled(Tmpfs, Context),
+        Filled = while_full(Tmpfs, Context),
         _ = erlmcp_load:stop(Keeping),
         ok ?= Filled,
         erlmcp_chaos_context:call(Context, erlmcp_chaos_disk, check, [])
     end.
 
-filled(Tmpfs, Context) ->
+while_full(Tmpfs, Context) ->
     FullMs = case erlmcp_chaos_context:is_short(Context) of
         true -> ?SHORT_FULL_MS;
         false -> ?FULL_MS

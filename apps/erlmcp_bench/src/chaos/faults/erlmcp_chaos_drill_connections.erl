@@ -1,8 +1,10 @@
 -module(erlmcp_chaos_drill_connections).
 -moduledoc """
-A drill: two hundred connections are closed within half a second, at the server's end. It is over
-when there are two hundred again, and they are served. Whoever is not waiting for an answer just
-then opens another and has nothing to report; so there may be nothing to detect.
+A drill: the server closes two hundred connections within half a second. The drill is over when two
+hundred connections are open again, and are served.
+
+A client that is not waiting for an answer opens a new connection and has nothing to report. So
+there may be nothing to detect.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -14,7 +16,7 @@ then opens another and has nothing to report; so there may be nothing to detect.
 -define(WITHIN_MS, 500).
 -define(RATE, 400).
 -define(LOOK_MS, 10).
-%% Until they were closed, and are back.
+%% Polls until the connections were closed and are open again.
 -define(LOOKS, 12_000).
 
 -doc false.
@@ -36,37 +38,37 @@ setup(_) ->
 -doc false.
 run(Context) ->
     maybe
-        ok ?= reached(Context, ?LOOKS),
+        ok ?= await_connections(Context, ?LOOKS),
         Begun = erlmcp_chaos_context:inject(Context),
         Closed = erlmcp_chaos_context:call(Context, ?MODULE, close, [?CONNECTIONS, ?WITHIN_MS]),
         Healed = erlmcp_chaos_context:heal(Context),
         ok = erlmcp_chaos_context:fact(Context, closed_count, Closed),
         ok = erlmcp_chaos_context:fact(Context, closed_within_ms, (Healed - Begun) / 1_000),
-        ok ?= reached(Context, ?LOOKS),
-        %% All are there: what comes now is full service.
+        ok ?= await_connections(Context, ?LOOKS),
+        %% All connections are open: this is full service.
         ok = erlmcp_chaos_context:outcome(Context, probe, answered, Healed),
         _ = erlmcp_chaos_context:await_recovered(Context),
         ok
     end.
 
-reached(_, 0) ->
+await_connections(_, 0) ->
     {error, connections_missing};
-reached(Context, Looks) ->
+await_connections(Context, Looks) ->
     case erlmcp_chaos_context:call(Context, ?MODULE, connections, []) of
         Enough when Enough >= ?CONNECTIONS -> ok;
-        _ -> receive after ?LOOK_MS -> reached(Context, Looks - 1) end
+        _ -> receive after ?LOOK_MS -> await_connections(Context, Looks - 1) end
     end.
 
--doc "In the server's node: how many connections it has.".
+-doc "Runs in the server's node: returns how many connections it has.".
 -spec connections() -> non_neg_integer().
 connections() ->
     length(erlmcp_chaos_inside:pids(connections)).
 
--doc "In the server's node: closes so many connections, evenly over so many milliseconds.".
+-doc "Runs in the server's node: closes `Count` connections, evenly over `Milliseconds`.".
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> Closed :: non_neg_integer().
 close(Count, Milliseconds) ->
     Pids = lists:sublist(erlmcp_chaos_inside:pids(connections), Count),
-    %% In ten goes, the last of them in time.
+    %% In ten parts, the last of them in time.
     close(Pids, max(1, ceil(length(Pids) / 10)), Milliseconds div 12),
     length(Pids).
 

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_drill_crashes).
 -moduledoc """
-A drill: fifty processes of the server are killed, ten in a second: calls, connections, children of
-its supervisor, whichever comes. So many children's deaths are more than their supervisor bears, and
-the server begins anew on the way.
+A drill: fifty processes of the server are killed, ten a second. They are calls, connections and
+children of its supervisor, at random. The supervisor gives up after this many deaths of children,
+and the server restarts meanwhile.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -36,16 +36,16 @@ run(Context) ->
         true -> ?SHORT_CRASHES;
         false -> ?CRASHES
     end,
-    erlmcp_chaos_victims:drill(?CALLERS, fun() -> ok end, fun() -> crashed(Crashes, Context) end,
+    erlmcp_chaos_victims:drill(?CALLERS, fun() -> ok end, fun() -> crash(Crashes, Context) end,
                                Context).
 
-crashed(0, _) ->
+crash(0, _) ->
     0;
-crashed(Left, Context) ->
+crash(More, Context) ->
     Killed = erlmcp_chaos_context:call(Context, erlmcp_chaos_victims, kill, [1]),
     receive after ?PAUSE_MS -> ok end,
-    %% The server itself may have been on its way back.
+    %% The server itself may have been restarting.
     case Killed of
-        0 -> crashed(Left, Context);
-        1 -> 1 + crashed(Left - 1, Context)
+        0 -> crash(More, Context);
+        1 -> 1 + crash(More - 1, Context)
     end.

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_drill_latency).
 -moduledoc """
-A drill: a fault proxy adds 100 ms to what half of the connections are sent. It tells how much
-later, and how much less, is answered of all then; the other half must not notice.
+A drill: a fault proxy adds 100 ms to the answers on half of the connections. It measures how much
+later, and how much less, all connections are answered. The other half must not notice.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -9,8 +9,8 @@ later, and how much less, is answered of all then; the other half must not notic
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 
 -define(LATENCY_MS, 100).
-%% Connections of each half, and what is sent on all of them in a second: 50 on each, of which none
-%% waits for the one before.
+%% Connections of each half, and requests a second on all of them: 50 on each connection, none of
+%% which waits for the one before.
 -define(CONNECTIONS, 12).
 -define(RATE, 1_200).
 -define(PHASE_MS, 10_000).
@@ -51,11 +51,11 @@ run(#{target := Target} = Context) ->
         ok ?= erlmcp_chaos_toxiproxy:remove(Toxiproxy, Slow),
         _ = erlmcp_chaos_context:heal(Context),
         {ok, _} ?= phase(Halves, Context),
-        ok = told(Before, Within, Context),
+        ok = record_facts(Before, Within, Context),
         erlmcp_chaos_toxiproxy:stop(Toxiproxy)
     end.
 
-%% Both halves at once.
+%% Runs both halves at the same time.
 phase(Addresses, Context) ->
     DurationMs = case erlmcp_chaos_context:is_short(Context) of
         true -> ?SHORT_PHASE_MS;
@@ -72,8 +72,8 @@ phase(Addresses, Context) ->
         [Reason | _] -> {error, Reason}
     end.
 
-%% Beside the marks: a p95 of 450 ms, 25 % less, and 1.2 % that failed.
-told(Before, [_, Fast] = Within, Context) ->
+%% To compare with the marks: a p95 of 450 ms, 25 % less throughput, and 1.2 % failed.
+record_facts(Before, [_, Fast] = Within, Context) ->
     Fact = fun(Name, Value) -> ok = erlmcp_chaos_context:fact(Context, Name, Value) end,
     Fact(latency_p95_us, p95_us(Within)),
     Fact(undelayed_latency_p95_us, p95_us([Fast])),

@@ -1,10 +1,11 @@
 -module(erlmcp_chaos_drill_node).
 -moduledoc """
-A drill: eight nodes behind an `m:erlmcp_pool`, of which one is killed, and another is started in
-its place, on the same port. Callers go on all the while, each at its own pace. It is over when the
-pool uses all eight again and the new one has served.
+A drill with eight nodes behind an `m:erlmcp_pool`. One node is killed, and another one is started
+in its place, on the same port. Callers continue all the time, each at its own pace. The drill is
+over when the pool uses all eight nodes again and the new one has served.
 
-The callers say that their calls may be repeated; what the pool cannot save is reported failed.
+The callers say that their calls may be repeated. A call that the pool cannot save is reported as
+failed.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -14,12 +15,12 @@ The callers say that their calls may be repeated; what the pool cannot save is r
 -define(NODES, 8).
 -define(SHORT_NODES, 2).
 -define(CALLERS, 16).
-%% From one call of a caller to the next.
+%% Milliseconds from one call of a caller to the next.
 -define(PACE_MS, 50).
 -define(CALL_MS, 5_000).
 -define(STEADY_MS, 1_000).
 -define(LOOK_MS, 10).
-%% Until the pool has noticed, and is whole again.
+%% Milliseconds until the pool has noticed, and until it is whole again.
 -define(NOTICE_MS, 30_000).
 -define(WHOLE_MS, 120_000).
 
@@ -37,7 +38,7 @@ bounds() -> #{code => none, detect_ms => 1_000, recover_ms => 42_000, load => fa
 
 -doc false.
 setup(_) ->
-    %% It has nodes of its own.
+    %% The scenario has nodes of its own.
     {ok, #{load => none}}.
 
 -doc false.
@@ -54,7 +55,7 @@ run(Context) ->
     Callers = [spawn_link(fun() -> caller(Pool, Context) end) || _ <- lists:seq(1, ?CALLERS)],
     _ = erlmcp_chaos_context:await(Context, {answered, Nodes * ?CALLERS}, ?CALL_MS),
     receive after ?STEADY_MS -> ok end,
-    Drilled = drilled(Targets, Pool, Context),
+    Drilled = drill(Targets, Pool, Context),
     ok = ended(Callers),
     ok = erlmcp_pool:stop(Pool),
     ok = lists:foreach(fun erlmcp_bench_target:stop/1, tl(Targets)),
@@ -67,23 +68,23 @@ started(Count) ->
         [Reason | _] -> {error, Reason}
     end.
 
-drilled([#{peer := Peer} = Victim | _], Pool, Context) ->
+drill([#{peer := Peer} = Victim | _], Pool, Context) ->
     {_, Port} = erlmcp_bench_target:address(http, Victim),
     OsPid = integer_to_list(erlmcp_bench_target:os_pid(Victim)),
-    %% It does not take this process with it.
+    %% The death of the node must not end this process.
     true = unlink(Peer),
     maybe
         Injected = erlmcp_chaos_context:inject(Context),
         {ok, _} ?= erlmcp_chaos_program:run("kill", ["-KILL", OsPid]),
-        %% What follows is the way back.
+        %% Recovery begins here.
         Healed = erlmcp_chaos_context:heal(Context),
-        ok ?= looked(fun() -> state(Pool) =/= closed end, ?NOTICE_MS),
+        ok ?= poll(fun() -> state(Pool) =/= closed end, ?NOTICE_MS),
         ok = erlmcp_chaos_context:noticed(Context, member_left_out),
         ok = erlmcp_chaos_context:fact(Context, left_out_after_ms, since_ms(Injected)),
         {ok, Next} ?= erlmcp_bench_target:start(
             #{server => #{handler => erlmcp_bench_fixture, listen => [{http, #{port => Port}}]}}),
         ok = erlmcp_chaos_context:fact(Context, started_after_ms, since_ms(Injected)),
-        ok ?= looked(fun() -> state(Pool) =:= closed end, ?WHOLE_MS),
+        ok ?= poll(fun() -> state(Pool) =:= closed end, ?WHOLE_MS),
         ok = erlmcp_chaos_context:outcome(Context, probe, answered, Healed),
         ok = erlmcp_chaos_context:fact(Context, full_service_after_ms, since_ms(Injected)),
         _ = erlmcp_chaos_context:await_recovered(Context),
@@ -93,33 +94,34 @@ drilled([#{peer := Peer} = Victim | _], Pool, Context) ->
 since_ms(Us) ->
     (erlmcp_chaos_context:now_us() - Us) / 1_000.
 
-%% Of the first member's circuit breaker: the pool tells of them in the order of its targets.
+%% The state of the first member's circuit breaker: the pool reports them in the order of its
+%% targets.
 state(Pool) ->
     [#{state := State} | _] = erlmcp_pool:info(Pool),
     State.
 
-looked(Look, Milliseconds) ->
-    looked_until(Look, erlang:monotonic_time(millisecond) + Milliseconds).
+poll(Look, Milliseconds) ->
+    poll_until(Look, erlang:monotonic_time(millisecond) + Milliseconds).
 
-looked_until(Look, Deadline) ->
+poll_until(Look, Deadline) ->
     case Look() of
         true ->
             ok;
         false ->
             case erlang:monotonic_time(millisecond) < Deadline of
-                true -> receive after ?LOOK_MS -> looked_until(Look, Deadline) end;
+                true -> receive after ?LOOK_MS -> poll_until(Look, Deadline) end;
                 false -> {error, not_in_time}
             end
     end.
 
-%% The callers: latency is from the time that a call was due.
+%% The callers: a latency begins when its call was due.
 
 caller(Pool, Context) ->
-    %% Not all in one moment.
+    %% Callers do not all begin in one moment.
     receive after rand:uniform(?PACE_MS) -> ok end,
-    called(Pool, erlmcp_chaos_context:now_us(), Context).
+    call_repeatedly(Pool, erlmcp_chaos_context:now_us(), Context).
 
-called(Pool, Due, Context) ->
+call_repeatedly(Pool, Due, Context) ->
     Outcome = outcome(erlmcp_client:call_tool(Pool, ~"echo", #{text => ~"a call of the drill"},
                                               #{timeout => ?CALL_MS, repeatable => true})),
     ok = erlmcp_chaos_context:outcome(Context, load, Outcome, Due),
@@ -127,7 +129,7 @@ called(Pool, Due, Context) ->
     receive
         {stop, From} -> From ! {stopped, self()}
     after max(0, (Next - erlmcp_chaos_context:now_us()) div 1_000) ->
-        called(Pool, Next, Context)
+        call_repeatedly(Pool, Next, Context)
     end.
 
 outcome({ok, #{~"content" := [#{~"text" := ~"a call of the drill"}]}}) -> answered;

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_drill_processes).
 -moduledoc """
-A drill: a hundred processes of the server are killed at once: calls, connections, children of its
-supervisor, whichever comes.
+A drill: a hundred processes of the server are killed at once. They are calls, connections and
+children of its supervisor, at random.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -9,7 +9,7 @@ supervisor, whichever comes.
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 
 -define(PROCESSES, 100).
-%% Each is a connection, and most of the time a call.
+%% Each caller is a connection, and most of the time also a call.
 -define(CALLERS, 80).
 -define(LOAD_CONNECTIONS, 20).
 -define(PAUSE_MS, 200).
@@ -37,7 +37,7 @@ run(Context) ->
     end,
     erlmcp_chaos_victims:drill(?CALLERS, fun() -> enough(Context, 100) end, Kill, Context).
 
-%% Until there are so many connections and calls.
+%% Waits until enough connections and calls exist.
 enough(_, 0) ->
     {error, too_few_processes};
 enough(Context, Looks) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_invalid_payload).
 -moduledoc """
-10,000 malformed messages of many kinds, on TCP and on HTTP, with good ones between them on the same
-connections. Each malformed one is refused with 1066, each good one is answered, no connection is
-lost, and no byte of them becomes an atom.
+A fault: 10,000 malformed messages of many kinds, on TCP and HTTP, with good messages between them
+on the same connections. Each malformed message is refused with 1066, and each good one is answered.
+No connection is lost, and no byte of a message becomes an atom.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -11,12 +11,13 @@ lost, and no byte of them becomes an atom.
 
 -define(MESSAGES, 10_000).
 -define(SHORT_MESSAGES, 1_000).
-%% Every fifth goes over HTTP. On TCP as many are written at once, and one good one behind them.
+%% Every fifth message goes over HTTP. On TCP this many are written at once, with one good message
+%% behind them.
 -define(BATCH, 20).
-%% On HTTP a good one comes after as many.
+%% On HTTP a good message comes after this many.
 -define(HTTP_BATCH, 10).
 -define(WAIT_MS, 20_000).
-%% Atoms that the node may have made meanwhile, of its own.
+%% Atoms that the node may have made for itself meanwhile.
 -define(ATOMS, 200).
 
 -doc false.
@@ -62,7 +63,7 @@ run(#{target := Target} = Context) ->
 inside(Context) ->
     erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, state, []).
 
-%% A batch of them, and then as many refusals, and the answer of the good one.
+%% A batch of malformed messages gets as many refusals, then the good message its answer.
 lines(0, _, _) ->
     ok;
 lines(Batches, Connection, Context) ->
@@ -75,14 +76,14 @@ lines(Batches, Connection, Context) ->
 
 replies(0, _, _, _, _) ->
     ok;
-replies(Left, Id, SentUs, Connection, Context) ->
+replies(More, Id, SentUs, Connection, Context) ->
     {ok, Reply} = erlmcp_chaos_client:reply(Connection, ?WAIT_MS),
     Outcome = case Reply of
         #{~"id" := Id} -> good(Reply);
         _ -> bad(Reply)
     end,
     ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
-    replies(Left - 1, Id, SentUs, Connection, Context).
+    replies(More - 1, Id, SentUs, Connection, Context).
 
 good(Reply) ->
     case erlmcp_chaos_client:outcome(Reply) of
@@ -98,25 +99,25 @@ bad(Reply) ->
 
 posts(0, _, _) ->
     ok;
-posts(Left, Connection, Context) ->
+posts(More, Connection, Context) ->
     SentUs = erlmcp_chaos_context:now_us(),
-    ok = erlmcp_chaos_client:send(Connection, erlmcp_chaos_client:posted([], kind(Left, -1))),
+    ok = erlmcp_chaos_client:send(Connection, erlmcp_chaos_client:posted([], kind(More, -1))),
     {ok, Reply} = erlmcp_chaos_client:reply(Connection, ?WAIT_MS),
     ok = erlmcp_chaos_context:outcome(Context, fault, bad(Reply), SentUs),
-    case Left rem ?HTTP_BATCH of
+    case More rem ?HTTP_BATCH of
         0 ->
-            Good = erlmcp_chaos_client:call(Left, ~"echo", #{text => ~"good"}),
+            Good = erlmcp_chaos_client:call(More, ~"echo", #{text => ~"good"}),
             answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS);
         _ ->
             answered
     end,
-    posts(Left - 1, Connection, Context).
+    posts(More - 1, Connection, Context).
 
 kind(Number, Id) ->
     Kinds = kinds(),
     (lists:nth(1 + Number rem length(Kinds), Kinds))(Number, Id).
 
-%% No two are the same: what has room for a number has one.
+%% No two messages are the same: a message with room for a number has one.
 kinds() ->
     [fun(N, _) -> [~"{\"jsonrpc\": \"2.0\", \"id\": ", digits(N)] end,
      fun(N, _) -> [~"nothing of JSON ", digits(N)] end,

@@ -1,9 +1,11 @@
 -module(erlmcp_chaos_large_payload).
 -moduledoc """
-A message of 100 MiB on each transport: announced, where the transport announces lengths, and not.
-It is refused with 1068: what is announced before a byte of it is read, the other with the byte
-that passes the bound (that is when the fault begins). The server keeps none of it, and TCP
-connections and standard streams go on behind its end.
+A fault: a message of 100 MiB on each transport, with and without an announced length where the
+transport has lengths. Each is refused with 1068.
+
+An announced message is refused before a byte of it is read. The other is refused with the byte that
+passes the bound, which is where the fault begins. The server keeps none of it. TCP connections and
+standard streams continue after its end.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -15,7 +17,7 @@ connections and standard streams go on behind its end.
 -define(LIMIT, 65_536).
 -define(CHUNK, 1_048_576).
 -define(WAIT_MS, 30_000).
-%% Bytes that the node may have more at the end than at the beginning.
+%% Bytes by which the node's memory may grow in all.
 -define(KEPT, 33_554_432).
 
 -doc false.
@@ -45,15 +47,15 @@ run(Context) ->
     ok = tcp(Context),
     ok = stdio(Context),
     ok = erlmcp_chaos_context:fact(Context, message_bytes, size_of(Context)),
-    case erlmcp_chaos_context:until(fun() -> kept(Before, Context) =< ?KEPT end) of
+    case erlmcp_chaos_context:until(fun() -> grown(Before, Context) =< ?KEPT end) of
         ok -> ok;
-        timeout -> {error, {bytes_kept, kept(Before, Context)}}
+        timeout -> {error, {bytes_kept, grown(Before, Context)}}
     end.
 
 state(Context) ->
     erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, state, []).
 
-kept(Before, Context) ->
+grown(Before, Context) ->
     maps:get(memory_bytes, state(Context)) - Before.
 
 size_of(Context) ->
@@ -69,7 +71,7 @@ http1_announced(#{target := Target} = Context) ->
     ok = erlmcp_chaos_client:send(Connection, [head(), ~"content-length: ", Length, ~"\r\n\r\n"]),
     _ = refused(http1_announced_us, reply(Connection), SentUs, Context),
     ok = erlmcp_chaos_client:close(Connection),
-    ended(Context).
+    heal(Context).
 
 http1_unannounced(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
@@ -81,7 +83,7 @@ http1_unannounced(#{target := Target} = Context) ->
     _ = refused(http1_unannounced_us, reply(Connection), SentUs, Context),
     ok = stop(Sender),
     ok = erlmcp_chaos_client:close(Connection),
-    ended(Context).
+    heal(Context).
 
 reply(Connection) ->
     erlmcp_chaos_client:reply(Connection, ?WAIT_MS).
@@ -104,7 +106,7 @@ http2_announced(Context) ->
                          [{~"content-length", integer_to_binary(?BYTES)} | fields()]),
     _ = refused(http2_announced_us, http2_reply(Connection, Stream), SentUs, Context),
     ok = gun:close(Connection),
-    ended(Context).
+    heal(Context).
 
 http2_unannounced(Context) ->
     Connection = http2(Context),
@@ -116,7 +118,7 @@ http2_unannounced(Context) ->
     _ = refused(http2_unannounced_us, http2_reply(Connection, Stream), SentUs, Context),
     ok = stop(Sender),
     ok = gun:close(Connection),
-    ended(Context).
+    heal(Context).
 
 http2(#{target := Target}) ->
     {Ip, Port} = erlmcp_bench_target:address(http, Target),
@@ -144,15 +146,15 @@ http2_reply(Connection, Stream) ->
 tcp(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),
     Good = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"good"}),
-    %% A first line that is no message would end the connection.
+    %% A first line that is not a message would end the connection.
     answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
     ok = line(tcp_unannounced_us, fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
               fun() -> reply(Connection) end, Context),
     answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
     ok = erlmcp_chaos_client:close(Connection),
-    ended(Context).
+    heal(Context).
 
-%% Another server: one has the standard streams of its process.
+%% A server on stdio needs a process of its own.
 stdio(Context) ->
     Server = erlmcp_chaos_stdio_server:open(?LIMIT),
     Good = erlmcp_chaos_client:bytes(tcp, erlmcp_chaos_client:call(1, ~"echo",
@@ -165,9 +167,9 @@ stdio(Context) ->
     ok = Send(Good),
     {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
     ok = erlmcp_chaos_stdio_server:close(Server),
-    ended(Context).
+    heal(Context).
 
-%% A line that goes on and on. It is refused in its middle, and has its end all the same.
+%% A line that goes on and on is refused in its middle, and still gets its end.
 line(Variant, Send, Reply, Context) ->
     ok = Send(bytes(?LIMIT)),
     Chunk = bytes(?CHUNK),
@@ -177,16 +179,16 @@ line(Variant, Send, Reply, Context) ->
     receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end,
     Send(~"\n").
 
-%% Sends the rest; a peer that does not want it ends that.
+%% Sends the rest, until it is sent or the peer closes the connection.
 sender(Send, Chunk, Context) ->
     Chunks = size_of(Context) div ?CHUNK,
-    spawn_monitor(fun() -> sent(Chunks, Send, Chunk) end).
+    spawn_monitor(fun() -> send_chunks(Chunks, Send, Chunk) end).
 
-sent(0, _, _) ->
+send_chunks(0, _, _) ->
     ok;
-sent(Left, Send, Chunk) ->
+send_chunks(More, Send, Chunk) ->
     case Send(Chunk) of
-        ok -> sent(Left - 1, Send, Chunk);
+        ok -> send_chunks(More - 1, Send, Chunk);
         {error, _} -> ok
     end.
 
@@ -204,7 +206,7 @@ refused(Variant, Came, SentUs, Context) ->
     ok = erlmcp_chaos_context:fact(Context, Variant, max(1, DoneUs - SentUs)),
     {refused, _, #{~"refusal" := 1068}} = Outcome.
 
-ended(Context) ->
+heal(Context) ->
     _ = erlmcp_chaos_context:heal(Context),
     ok = erlmcp_chaos_context:await_detected(Context),
     ok = erlmcp_chaos_context:await_recovered(Context),

@@ -1,8 +1,7 @@
 -module(erlmcp_chaos_memory_exhaustion).
 -moduledoc """
-A fault: a tool that holds memory, and a flood of big messages, drive the node over the bound of its
-memory. The bound is small, and so is what the callers can ask for together: the machine is not
-hurt.
+A fault: a tool that holds memory and a flood of big messages drive the node over its memory bound.
+The bound and everything that the callers can ask for are small, so the machine is not hurt.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -10,9 +9,10 @@ hurt.
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 
 -define(MIB, 1_048_576).
-%% Of the node.
+%% Bytes of the node.
 -define(BOUND, 160 * ?MIB).
-%% Each caller has one call at a time: half of them fill the node, and all of them less than twice.
+%% Each caller has one call at a time. Half of the calls fill the node, and all of them together
+%% need less than twice its memory.
 -define(CALLERS, 28).
 -define(HELD, 8 * ?MIB).
 -define(HOLD_MS, 3_000).
@@ -21,7 +21,7 @@ hurt.
 
 -define(FULL_MS, 5_000).
 -define(SHORT_FULL_MS, 600).
-%% More than anything here takes.
+%% Longer than anything here takes.
 -define(LONGEST_MS, 60_000).
 
 -doc false.
@@ -48,7 +48,7 @@ run(#{target := Target} = Context) ->
     end,
     Plan = #{target => {http, erlmcp_bench_target:url(Target)}, duration_ms => ?LONGEST_MS,
              warmup_ms => 0, timeout_ms => ?LONGEST_MS,
-             %% Others than those of the load, who are not at fault.
+             %% Not the addresses of the load, which is not at fault.
              sources => [{127, 0, 0, 9}],
              observer => erlmcp_chaos_context:observer(Context, fault)},
     Hold = {~"tools/call", #{~"name" => ~"hold",

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_message_flood).
 -moduledoc """
-Ten times as many messages as the server takes in a second (500), each second at once, for ten
-seconds. What is over the rate is refused with 1056, each message for itself; what
-is within it is answered, and when the flood has ended everybody is.
+A fault: for ten seconds, ten times as many messages a second as the server takes (500), all at once
+at the beginning of each second. Each message over the rate is refused with 1056. Messages within
+the rate are answered, and after the flood all messages are.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -68,7 +68,7 @@ flooded(Second, Seconds, Began, Connections, Flood, Context) ->
     receive after max(0, (Next - erlmcp_chaos_context:now_us()) div 1000) -> ok end,
     flooded(Second + 1, Seconds, Began, Connections, Flood, Context).
 
-%% All at once, and then as many replies as there were messages.
+%% Sends all messages at once, and then reads as many replies.
 flood(Connection, {Bytes, Count}, Context) ->
     SentUs = erlmcp_chaos_context:now_us(),
     ok = erlmcp_chaos_client:send(Connection, Bytes),
@@ -76,14 +76,14 @@ flood(Connection, {Bytes, Count}, Context) ->
 
 replies(0, _, _, _) ->
     ok;
-replies(Left, Connection, SentUs, Context) ->
+replies(More, Connection, SentUs, Context) ->
     case erlmcp_chaos_client:reply(Connection, ?WAIT_MS) of
         {ok, Reply} ->
             Outcome = erlmcp_chaos_client:outcome(Reply),
             ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
-            replies(Left - 1, Connection, SentUs, Context);
+            replies(More - 1, Connection, SentUs, Context);
         {error, Reason} ->
             [ok = erlmcp_chaos_context:outcome(Context, fault, {failed, Reason}, SentUs)
-             || _ <- lists:seq(1, Left)],
+             || _ <- lists:seq(1, More)],
             ok
     end.

@@ -1,10 +1,10 @@
 -module(erlmcp_chaos_network_partition).
 -moduledoc """
-A fault: server and callers are in two network namespaces, and the link between them goes down and
-comes back. What either sends meanwhile is lost without a word.
+A fault: the server and its callers are in two network namespaces. The link between them goes down
+and comes back. Messages sent meanwhile are silently lost.
 
-Nobody is told of that by the network; a caller notices when the time is over that he gave his
-request, and so the load gives it little.
+The network does not report the loss. A caller notices it when its request times out, so the load
+uses a short timeout.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -59,7 +59,7 @@ down_ms(Context) ->
         false -> ?DOWN_MS
     end.
 
-%% What lasts, and not what is waited for.
+%% Holds the fault for its time.
 down_for(Milliseconds) ->
     receive after Milliseconds -> ok end.
 

@@ -1,9 +1,12 @@
 -module(erlmcp_chaos_process_crash).
 -moduledoc """
-Processes are killed under load: all calls that run, all connections, and the process that
-publishes the catalog. Each caller of a killed call is told (1089, as of one that passed its memory
-bound, which kills it the same way), each client of a killed connection sees it end, no call lives
-on without its connection, and the server itself is the same as before.
+A fault: processes are killed under load. They are all running calls, all connections, and the
+process that publishes the catalog.
+
+- Each caller of a killed call gets 1089, as after a call that passed its memory bound, which is
+  killed in the same way.
+- Each client of a killed connection sees it end.
+- No call survives its connection, and the server itself does not restart.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -12,7 +15,7 @@ on without its connection, and the server itself is the same as before.
 
 -define(CALLS, 50).
 -define(CYCLES, 5).
-%% Milliseconds a call waits that is killed; and for what is on its way.
+%% Milliseconds that a killed call would run, and milliseconds to wait for a reply.
 -define(LONG_MS, 60_000).
 -define(WAIT_MS, 20_000).
 
@@ -38,15 +41,15 @@ run(Context) ->
         true -> 1;
         false -> ?CYCLES
     end,
-    killed(Cycles, Context).
+    kill_cycles(Cycles, Context).
 
-killed(0, _) ->
+kill_cycles(0, _) ->
     ok;
-killed(Cycles, Context) ->
+kill_cycles(Cycles, Context) ->
     ok = calls(Context),
     ok = connections(Context),
     ok = catalog(Context),
-    killed(Cycles - 1, Context).
+    kill_cycles(Cycles - 1, Context).
 
 calls(Context) ->
     {Connection, SentUs} = calling(Context),
@@ -54,12 +57,12 @@ calls(Context) ->
     Killed = inside(kill, [calls], Context),
     _ = erlmcp_chaos_context:heal(Context),
     ok = erlmcp_chaos_context:fact(Context, killed_calls_count, Killed),
-    Told = [told(Connection, SentUs, Context) || _ <- lists:seq(1, ?CALLS)],
-    ?CALLS = length([1089 || {refused, _, #{~"refusal" := 1089}} <- Told]),
+    Outcomes = [outcome(Connection, SentUs, Context) || _ <- lists:seq(1, ?CALLS)],
+    ?CALLS = length([1089 || {refused, _, #{~"refusal" := 1089}} <- Outcomes]),
     ok = erlmcp_chaos_client:close(Connection),
     recovered(Context).
 
-told(Connection, SentUs, Context) ->
+outcome(Connection, SentUs, Context) ->
     Outcome = case erlmcp_chaos_client:reply(Connection, ?WAIT_MS) of
         {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
         {error, Reason} -> {failed, Reason}
@@ -73,10 +76,10 @@ connections(Context) ->
     Killed = inside(kill, [connections], Context),
     _ = erlmcp_chaos_context:heal(Context),
     ok = erlmcp_chaos_context:fact(Context, killed_connections, Killed),
-    {failed, _} = told(Connection, SentUs, Context),
+    {failed, _} = outcome(Connection, SentUs, Context),
     [ok = erlmcp_chaos_context:outcome(Context, fault, {failed, closed}, SentUs)
      || _ <- lists:seq(2, ?CALLS)],
-    %% Those of the load end by themselves.
+    %% Calls of the load end by themselves.
     ok = erlmcp_chaos_context:until(fun() -> inside(pids, [calls], Context) =:= [] end),
     recovered(Context).
 
@@ -98,7 +101,7 @@ recovered(Context) ->
     ok = erlmcp_chaos_context:await_recovered(Context),
     ok.
 
-%% A connection whose calls all run.
+%% Opens a connection whose calls all run.
 calling(Context) ->
     #{target := Target} = Context,
     {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_slow_consumer).
 -moduledoc """
-Clients that stop reading: one with a reply of many megabytes on TCP, one with such a reply on
-HTTP, and one in the middle of a stream of a call that goes on talking. Each is cut (1055), what
-waited for it is given up, and nobody else notices.
+A fault: clients stop reading. The first has a large reply on TCP, the second such a reply on HTTP.
+The third is in the middle of a stream whose call continues to send. The server cuts each of them
+off (1055) and drops their unsent bytes. No other client notices.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -11,13 +11,13 @@ waited for it is given up, and nobody else notices.
 -export([talk/2]).
 
 -define(REPLY_BYTES, 16_777_216).
-%% Milliseconds that a client may take to read what it was sent.
+%% Milliseconds that a client may take to read a message.
 -define(SEND_MS, 200).
-%% Of the talk: bytes of a message, and messages.
+%% The stream: bytes of a message, and messages.
 -define(MESSAGE_BYTES, 16_384).
 -define(MESSAGES, 4_000).
 -define(WAIT_MS, 20_000).
-%% So that little waits on the client's side.
+%% A small receive buffer, so that little waits on the client's side.
 -define(RECEIVED, [{recbuf, 65_536}]).
 
 -doc false.
@@ -42,7 +42,7 @@ setup(_) ->
 talk(_, Context) ->
     Text = binary:copy(~"x", ?MESSAGE_BYTES),
     [ok = erlmcp:log(Context, error, Text) || _ <- lists:seq(1, ?MESSAGES)],
-    ~"said".
+    ~"talked".
 
 -doc false.
 run(Context) ->
@@ -52,7 +52,7 @@ run(Context) ->
     Talk = erlmcp_chaos_client:request(1, ~"tools/call", #{name => ~"talk", '_meta' => Meta}),
     deaf(http, Talk, 2 * ?MESSAGE_BYTES, Context).
 
-%% It reads so many bytes, and then nothing any more.
+%% Reads `Bytes` bytes, and then nothing more.
 deaf(Transport, Message, Bytes, #{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target, [{packet, raw} | ?RECEIVED]),
     SentUs = erlmcp_chaos_context:now_us(),
@@ -61,7 +61,7 @@ deaf(Transport, Message, Bytes, #{target := Target} = Context) ->
     _ = erlmcp_chaos_context:inject(Context),
     Detected = erlmcp_chaos_context:await_detected(Context),
     _ = erlmcp_chaos_context:heal(Context),
-    %% It has what its system took for it, and finds the rest gone.
+    %% The client gets the bytes that its system already received, and no more.
     Outcome = rest(Connection),
     ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
     ok = erlmcp_chaos_client:close(Connection),

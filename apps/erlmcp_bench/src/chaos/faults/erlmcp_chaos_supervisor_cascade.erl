@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_supervisor_cascade).
 -moduledoc """
-The server's supervisor is killed, again and again, and with it all that it supervises: listeners,
-connections, calls, the catalog. The supervisor above starts it anew, on the same ports; the clients
-see their connections end and come back, and nothing of the old server is left.
+A fault: the server's supervisor is killed repeatedly, and with it all its listeners, connections,
+calls and the catalog. The supervisor above restarts it on the same ports. The clients see their
+connections end and reconnect. Nothing of the old server remains.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -11,7 +11,7 @@ see their connections end and come back, and nothing of the old server is left.
 
 -define(KILLS, 5).
 -define(SHORT_KILLS, 2).
-%% Processes that the node may have more than before: of connections that are there already again.
+%% Processes that the node may have in addition to before: connections that are already open again.
 -define(SLACK, 20).
 
 -doc false.
@@ -26,7 +26,7 @@ needs() -> [].
 -doc false.
 bounds() -> #{code => none, detect_ms => 100, recover_ms => 5_000, load => failed}.
 
-%% The ports have to be the same ones afterwards, and so they are chosen before.
+%% The ports must be the same after the restart, so they are chosen first.
 -doc false.
 setup(_) ->
     [Http, Tcp] = free_ports(2),
@@ -36,14 +36,14 @@ setup(_) ->
            restarts => server}}.
 
 free_ports(Count) ->
-    Sockets = [listening() || _ <- lists:seq(1, Count)],
+    Sockets = [listen() || _ <- lists:seq(1, Count)],
     [begin
          {ok, Port} = inet:port(Socket),
          ok = gen_tcp:close(Socket),
          Port
      end || Socket <- Sockets].
 
-listening() ->
+listen() ->
     {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {reuseaddr, true}]),
     Socket.
 
@@ -54,15 +54,15 @@ run(Context) ->
         false -> ?KILLS
     end,
     #{processes := Before} = inside(state, [], Context),
-    [ok = killed(Context) || _ <- lists:seq(1, Kills)],
+    [ok = kill_supervisor(Context) || _ <- lists:seq(1, Kills)],
     ok = erlmcp_chaos_context:fact(Context, kills_count, Kills),
-    Left = fun() -> maps:get(processes, inside(state, [], Context)) - Before end,
-    case erlmcp_chaos_context:until(fun() -> Left() =< ?SLACK end) of
+    Extra = fun() -> maps:get(processes, inside(state, [], Context)) - Before end,
+    case erlmcp_chaos_context:until(fun() -> Extra() =< ?SLACK end) of
         ok -> ok;
-        timeout -> {error, {processes_left, Left()}}
+        timeout -> {error, {processes_left, Extra()}}
     end.
 
-killed(Context) ->
+kill_supervisor(Context) ->
     _ = erlmcp_chaos_context:inject(Context),
     1 = inside(kill, [supervisor], Context),
     _ = erlmcp_chaos_context:heal(Context),

@@ -1,8 +1,10 @@
 -module(erlmcp_chaos_unfinished_bodies).
 -moduledoc """
-A fault: clients begin messages and never end them, bodies of HTTP/1.1 and lines of TCP, many times
-what the node's memory holds. The node stays inside the bound of its memory and of such messages,
-those that have no room are refused, and nobody else notices: a good client's message is as large.
+A fault: clients begin messages and never end them. These are bodies of HTTP/1.1 and lines of TCP,
+many times what the node's memory holds.
+
+The node stays within its bounds for memory and for unfinished messages. It refuses messages without
+room. No other client notices, even though a good client's message is as large.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -11,19 +13,19 @@ those that have no room are refused, and nobody else notices: a good client's me
 -export([follow/1, most/0]).
 
 -define(MIB, 1_048_576).
-%% Of the node; and of unfinished messages, by default.
+%% Bytes of the node, and by default also of unfinished messages.
 -define(BOUND, 192 * ?MIB).
-%% Each sends so much of a message, and no more: together more than the node may hold.
+%% Each client sends this part of a message. Together that is more than the node may hold.
 -define(CLIENTS, 100).
 -define(PIECE, 65_536).
 -define(PIECES, 63).
 -define(SENT, (?PIECES * ?PIECE)).
-%% Of a good client.
+%% Bytes of a good client's message.
 -define(GOOD, ?MIB).
 -define(FULL_MS, 5_000).
 -define(SHORT_FULL_MS, 1_000).
 -define(WAIT_MS, 30_000).
-%% Milliseconds between two looks at the node's memory.
+%% Milliseconds between two readings of the node's memory.
 -define(LOOK_MS, 10).
 
 -doc false.
@@ -52,7 +54,7 @@ run(Context) ->
     ok = erlmcp_chaos_context:call(Context, ?MODULE, follow, [?LOOK_MS]),
     _ = erlmcp_chaos_context:inject(Context),
     Piece = binary:copy(~" ", ?PIECE),
-    Clients = [spawn_link(fun() -> begins(Transport, Piece, Context) end)
+    Clients = [spawn_link(fun() -> begin_message(Transport, Piece, Context) end)
                || _ <- lists:seq(1, ?CLIENTS div 2), Transport <- [http, tcp]],
     _ = erlmcp_chaos_context:await_detected(Context),
     ok = good(erlmcp_chaos_context:now_us() + FullMs * 1000, 1, Context),
@@ -63,28 +65,28 @@ run(Context) ->
     ok = erlmcp_chaos_context:fact(Context, unfinished_mib_per_node, Held / ?MIB),
     ok = probe(0, Context),
     _ = erlmcp_chaos_context:await_recovered(Context),
-    ok = given_back(Context),
-    %% What was read already of a message that is refused is over the bound.
+    ok = await_released(Context),
+    %% Bytes that were already read of a refused message exceed the bound.
     if
         Memory > ?BOUND -> {error, {memory_bytes, Memory, ?BOUND}};
         Held > 2 * Bound -> {error, {unfinished_bytes, Held, Bound}};
         true -> ok
     end.
 
-given_back(Context) ->
+await_released(Context) ->
     erlmcp_chaos_context:until(fun() ->
         0 =:= erlmcp_chaos_context:call(Context, erlmcp_unfinished_messages, sum, [])
     end).
 
-%% What is announced, or has no end, is more than what is sent.
-begins(Transport, Piece, #{target := Target} = Context) ->
+%% The announced length is one byte more than the client sends; a line has no end.
+begin_message(Transport, Piece, #{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target),
     SentUs = erlmcp_chaos_context:now_us(),
     Begin = case Transport of
         http -> erlmcp_chaos_client:announced(?SENT + 1);
         tcp -> ~"{"
     end,
-    _ = spawn_link(fun() -> sent(Connection, [Begin | lists:duplicate(?PIECES, Piece)]) end),
+    _ = spawn_link(fun() -> send_pieces(Connection, [Begin | lists:duplicate(?PIECES, Piece)]) end),
     Outcome = case erlmcp_chaos_client:reply(Connection, infinity) of
         {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
         {error, Reason} -> {failed, Reason}
@@ -92,15 +94,15 @@ begins(Transport, Piece, #{target := Target} = Context) ->
     ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
     receive never -> ok end.
 
-sent(_, []) ->
+send_pieces(_, []) ->
     ok;
-sent(Connection, [Piece | Pieces]) ->
+send_pieces(Connection, [Piece | Pieces]) ->
     case erlmcp_chaos_client:send(Connection, Piece) of
-        ok -> sent(Connection, Pieces);
+        ok -> send_pieces(Connection, Pieces);
         {error, _} -> ok
     end.
 
-%% One after the other, each on a connection of its own, until then.
+%% Sends good requests until `UntilUs`, each on a new connection.
 good(UntilUs, Id, Context) ->
     ok = probe(Id, Context),
     case erlmcp_chaos_context:now_us() < UntilUs of
@@ -114,25 +116,28 @@ probe(Id, #{target := Target} = Context) ->
     answered = erlmcp_chaos_client:ask(Connection, Context, probe, Call, ?WAIT_MS),
     erlmcp_chaos_client:close(Connection).
 
--doc "Called in the server's node: looks at its memory every so many milliseconds.".
+-doc "Runs in the server's node: reads its memory every `LookMs` milliseconds.".
 -spec follow(pos_integer()) -> ok.
 follow(LookMs) ->
     _ = spawn(fun() ->
         _ = process_flag(priority, high),
         true = register(?MODULE, self()),
-        followed(LookMs, {0, 0})
+        follow_memory(LookMs, {0, 0})
     end),
     ok.
 
-followed(LookMs, {Memory, Held}) ->
+follow_memory(LookMs, {Memory, Held}) ->
     Most = {max(Memory, erlang:memory(total)), max(Held, erlmcp_unfinished_messages:sum())},
     receive
-        {most, From, Ref} -> From ! {Ref, Most}, followed(LookMs, Most)
+        {most, From, Ref} -> From ! {Ref, Most}, follow_memory(LookMs, Most)
     after LookMs ->
-        followed(LookMs, Most)
+        follow_memory(LookMs, Most)
     end.
 
--doc "Called there: the most that the node, and unfinished messages, had of it; and their bound.".
+-doc """
+Runs in the server's node: returns the peak of its memory, the peak of unfinished messages, and the
+bound of the latter.
+""".
 -spec most() -> {Memory :: pos_integer(), Held :: non_neg_integer(), Bound :: pos_integer()}.
 most() ->
     Ref = make_ref(),

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_client).
 -moduledoc """
-The client that misbehaves: plain sockets to which anything can be written, and what comes back, as
-outcomes. One request after the other on HTTP/1.1; any number on TCP, where a reply is a line.
+A client that misbehaves: plain sockets to which anything can be written. Replies are read as
+outcomes. HTTP/1.1 takes one request at a time. TCP takes any number, and a reply is a line.
 """.
 
 -export([connect/2, connect/3, close/1, send/2]).
@@ -14,17 +14,17 @@ outcomes. One request after the other on HTTP/1.1; any number on TCP, where a re
 -opaque connection() :: {transport(), gen_tcp:socket()}.
 
 -define(CONNECT_MS, 5_000).
-%% A line that comes is a refusal, or a small answer.
+%% An incoming line is a refusal, or a small answer.
 -define(BUFFER, 1_048_576).
 -define(VERSION, ~"2026-07-28").
 
--doc "A connection to the server under test.".
+-doc "Connects to the server under test.".
 -spec connect(transport(), erlmcp_bench_target:target()) ->
     {ok, connection()} | {error, inet:posix() | timeout}.
 connect(Transport, Target) ->
     connect(Transport, Target, []).
 
--doc "The same with further options of its socket.".
+-doc "Connects to the server under test, with further options of the socket.".
 -spec connect(transport(), erlmcp_bench_target:target(), [gen_tcp:connect_option()]) ->
     {ok, connection()} | {error, inet:posix() | timeout}.
 connect(Transport, Target, Options) ->
@@ -39,17 +39,17 @@ connect(Transport, Target, Options) ->
         {error, _} = Error -> Error
     end.
 
--doc "Ends it.".
+-doc "Closes the connection.".
 -spec close(connection()) -> ok.
 close({_, Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Writes these bytes.".
+-doc "Writes `Bytes`.".
 -spec send(connection(), iodata()) -> ok | {error, term()}.
 send({_, Socket}, Bytes) ->
     gen_tcp:send(Socket, Bytes).
 
--doc "A stateless request; what is in its `_meta` already stays.".
+-doc "Returns a stateless request. Members that `_meta` already has are kept.".
 -spec request(Id :: integer(), Method :: binary(), Params :: map()) -> map().
 request(Id, Method, Params) ->
     Meta = #{~"io.modelcontextprotocol/protocolVersion" => ?VERSION,
@@ -57,12 +57,12 @@ request(Id, Method, Params) ->
     #{jsonrpc => ~"2.0", id => Id, method => Method,
       params => Params#{'_meta' => maps:merge(Meta, maps:get('_meta', Params, #{}))}}.
 
--doc "The call of a tool.".
+-doc "Returns the call of a tool.".
 -spec call(Id :: integer(), Tool :: binary(), Arguments :: map()) -> map().
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
 
--doc "A message as it is written on a connection of this kind.".
+-doc "Encodes a message for a connection of this kind.".
 -spec bytes(transport(), Message :: map()) -> iodata().
 bytes(tcp, Message) ->
     [json:encode(Message), $\n];
@@ -71,12 +71,12 @@ bytes(http, #{method := Method, params := Params} = Message) ->
     posted([~"mcp-protocol-version: ", ?VERSION, ~"\r\nmcp-method: ", Method, ~"\r\n", Name],
            json:encode(Message)).
 
--doc "A body as HTTP carries it, with these header lines of its own.".
+-doc "Encodes a body with additional header lines as an HTTP request.".
 -spec posted(Headers :: iodata(), Body :: iodata()) -> iodata().
 posted(Headers, Body) ->
     [head(Headers, iolist_size(Body)), Body].
 
--doc "The head of a body of this length, which may not come.".
+-doc "Returns the head of a body of `Bytes` bytes, which may never be sent.".
 -spec announced(Bytes :: non_neg_integer()) -> iodata().
 announced(Bytes) ->
     head([], Bytes).
@@ -86,7 +86,7 @@ head(Headers, Bytes) ->
      ~"accept: application/json, text/event-stream\r\n", Headers, ~"content-length: ",
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
--doc "Writes a message, and gives what it came to; its id is looked at.".
+-doc "Sends a message and returns its outcome. The id of the reply is checked.".
 -spec ask(connection(), erlmcp_chaos_context:context(), erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
 ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Milliseconds) ->
@@ -95,7 +95,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
         ok ->
             case reply(Connection, Milliseconds) of
                 {ok, #{~"id" := Id} = Reply} -> outcome(Reply);
-                %% One that concerns the connection as a whole.
+                %% A refusal of the connection as a whole.
                 {ok, #{~"error" := _} = Reply} when not is_map_key(~"id", Reply) -> outcome(Reply);
                 {ok, _} -> {wrong, id};
                 {error, Reason} -> {failed, Reason}
@@ -106,7 +106,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
     ok = erlmcp_chaos_context:outcome(Context, Source, Outcome, SentUs),
     Outcome.
 
--doc "The next reply on a connection, decoded.".
+-doc "Reads and decodes the next reply on a connection.".
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->
     case gen_tcp:recv(Socket, 0, Milliseconds) of
@@ -139,7 +139,7 @@ length_of(Socket, Length, Milliseconds) ->
 body(_, 0, _) -> {ok, <<>>};
 body(Socket, Length, Milliseconds) -> gen_tcp:recv(Socket, Length, Milliseconds).
 
-%% What HTTP itself will not have is refused without a message.
+%% HTTP refuses an invalid request without a message.
 decoded(Status, <<>>) -> {ok, #{~"error" => #{~"code" => Status}}};
 decoded(_, Body) -> decoded(Body).
 
@@ -151,7 +151,7 @@ decoded(Bytes) ->
         error:_ -> {error, no_json}
     end.
 
--doc "Reads so many bytes at least, and forgets them.".
+-doc "Reads and drops at least `Bytes` bytes.".
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
     ok | {error, term()}.
 discard(_, Bytes, _) when Bytes =< 0 ->
@@ -162,7 +162,7 @@ discard({_, Socket} = Connection, Bytes, Milliseconds) ->
         {error, _} = Error -> Error
     end.
 
--doc "What a reply says of its request.".
+-doc "Returns the outcome that a reply gives its request.".
 -spec outcome(Reply :: map()) -> erlmcp_chaos_accounting:outcome().
 outcome(#{~"result" := #{~"isError" := true}}) -> {wrong, is_error};
 outcome(#{~"result" := _}) -> answered;

@@ -1,18 +1,18 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-What needs a disk in the node of the server under test: the tool `keep`, which puts what it counts
-into a token store, and a log in a file.
+Two users of a disk in the node of the server under test: the tool `keep`, which writes to a token
+store, and a log in a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).
 
 -define(HANDLER, ?MODULE).
 
-%% Of the counters.
+%% Indexes of the counters.
 -define(TRIED, 1).
 -define(KEPT, 2).
 
--doc "Adds both to the server of this node, with their files in a folder.".
+-doc "Adds the tool and the log to the server of this node, with their files in `Folder`.".
 -spec start(Folder :: string()) -> ok | {error, term()}.
 start(Folder) ->
     File = filename:join(Folder, "log"),
@@ -27,7 +27,7 @@ start(Folder) ->
         written(~"before", File)
     end.
 
--doc "The tool's handler.".
+-doc "The handler of the tool.".
 -spec keep(map(), map()) -> binary().
 keep(_, _) ->
     {Store, _, Counters} = persistent_term:get(?MODULE),
@@ -40,13 +40,13 @@ keep(_, _) ->
     ok = atomics:add(Counters, ?KEPT, 1),
     ~"kept".
 
--doc "How many calls of the tool have kept something.".
+-doc "Returns how many calls of the tool have succeeded.".
 -spec kept() -> non_neg_integer().
 kept() ->
     {_, _, Counters} = persistent_term:get(?MODULE),
     atomics:get(Counters, ?KEPT).
 
--doc "Whether what was kept before is there, and the log is written again.".
+-doc "Checks that the first stored value is still there, and that the log is written again.".
 -spec check() -> ok | {error, term()}.
 check() ->
     {Store, File, _} = persistent_term:get(?MODULE),
@@ -58,7 +58,7 @@ check() ->
         Other -> {error, {not_kept, Other}}
     end.
 
-%% The handler's own process may have begun anew.
+%% The handler's own process may have restarted.
 written(Mark, File) ->
     Line = <<"erlmcp_chaos_disk writes ", Mark/binary>>,
     logger:error("~ts", [Line]),

@@ -1,9 +1,9 @@
 -module(erlmcp_chaos_hogs).
--moduledoc "Processes of the machine, outside of every node, that do nothing but compute.".
+-moduledoc "Processes of the machine, outside every node, that only compute.".
 
 -export([start/1, stop/1]).
 
-%% Each looks now and then whether the shell that keeps it is still there.
+%% Each process checks from time to time that the shell that keeps it still runs.
 -define(MAKE, "
     hogs=''
     count=0
@@ -20,12 +20,12 @@
     [ -z \"$hogs\" ] || kill -KILL $hogs
     wait").
 
--doc "Starts so many. They go with the calling process, or with `stop/1`.".
+-doc "Starts `Count` processes. They end with the calling process, or with `stop/1`.".
 -spec start(Count :: pos_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 
--doc "Ends them.".
+-doc "Ends the processes.".
 -spec stop(erlmcp_chaos_keeper:keeper()) -> ok | {error, term()}.
 stop(Hogs) ->
     erlmcp_chaos_keeper:release(Hogs).

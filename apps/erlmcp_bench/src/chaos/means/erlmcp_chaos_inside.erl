@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_inside).
 -moduledoc """
-What faults look at and kill inside the node of the server under test: called there, by
-`erlmcp_chaos_context:call/4`.
+Functions that run inside the node of the server under test, through `erlmcp_chaos_context:call/4`.
+Faults use them to inspect and kill processes.
 """.
 
 -export([load_all/0, state/0, kill/1, pids/1]).
@@ -10,36 +10,36 @@ What faults look at and kill inside the node of the server under test: called th
 
 -type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
--doc "Processes of a server, by what they are there for.".
+-doc "The processes of a server, by their purpose.".
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
 -doc """
-Loads all code that may be needed, as a release does when it starts. Else the first of its kind
-waits for it, and the time of a fault is that of reading files.
+Loads all code that may be needed, as a release does when it starts. Otherwise the first use of a
+module waits for files, and the measured time of a fault includes that.
 """.
 -spec load_all() -> ok.
 load_all() ->
-    Modules = [Module || Application <- [erlmcp, cowboy, cowlib, ranch, gun, erlmcp_bench],
-                         {ok, Known} <- [application:get_key(Application, modules)],
-                         Module <- Known],
-    _ = code:ensure_modules_loaded(Modules),
+    All = [Module || Application <- [erlmcp, cowboy, cowlib, ranch, gun, erlmcp_bench],
+                         {ok, Modules} <- [application:get_key(Application, modules)],
+                         Module <- Modules],
+    _ = code:ensure_modules_loaded(All),
     ok.
 
--doc "How the node is, and which process the server's supervisor is.".
+-doc "Returns figures of the node, and the process of the server's supervisor.".
 -spec state() -> state().
 state() ->
     #{supervisor => lists:flatten(io_lib:format("~p", [erlmcp_bench_host:server()])),
       processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
       atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
 
--doc "Kills all processes of a kind at once, as nothing in the node would; gives how many.".
+-doc "Kills all processes of a kind at once. Returns how many they were.".
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
     Pids = pids(Kind),
     ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
     length(Pids).
 
--doc "The processes of a kind.".
+-doc "Returns the processes of a kind.".
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
     [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];

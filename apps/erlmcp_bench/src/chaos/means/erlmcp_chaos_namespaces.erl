@@ -1,10 +1,10 @@
 -module(erlmcp_chaos_namespaces).
 -moduledoc """
 A network namespace for a server, and a link (a veth pair) from it to the namespace of the
-instrument, which goes down and comes back. Wants Linux, root, and `ip` of iproute2.
+instruments. The link can go down and come back. Needs Linux, root, and `ip` of iproute2.
 
-The addresses are of 198.18.0.0/15, which is for tests of networks alone (RFC 2544), four for each
-link.
+The addresses are from 198.18.0.0/15, which is reserved for network tests (RFC 2544). Each link uses
+four.
 """.
 
 -export([start/0, stop/1, down/1, up/1, prefix/1, host/1, sweep/0]).
@@ -16,7 +16,7 @@ link.
 
 -define(PREFIX, "erlmcp").
 
-%% The pair goes with either of its ends.
+%% Removing either end removes the pair.
 -define(MAKE, "
     ip netns add \"$1\" &&
     ip link add \"$2\" type veth peer name \"$3\" netns \"$1\" &&
@@ -27,7 +27,7 @@ link.
     ip link delete \"$2\" 2>/dev/null
     ip netns delete \"$1\" 2>/dev/null").
 
--doc "Makes a namespace and the link to it. Both go with the calling process, or with `stop/1`.".
+-doc "Makes a namespace and the link to it. Both end with the calling process, or with `stop/1`.".
 -spec start() -> {ok, link()} | {error, term()}.
 start() ->
     ok = sweep(),
@@ -41,7 +41,7 @@ start() ->
         {ok, #{keeper => Keeper, namespace => Namespace, device => Other, host => There}}
     end.
 
-%% The kernel has room for 15 bytes.
+%% The kernel allows 15 bytes.
 devices(Namespace) ->
     Hash = integer_to_list(erlang:phash2(Namespace, 1 bsl 32), 36),
     {"emc" ++ Hash ++ "a", "emc" ++ Hash ++ "b"}.
@@ -54,17 +54,19 @@ address(Number) ->
     <<A, B, C, D>> = <<Number:32>>,
     {A, B, C, D}.
 
--doc "Takes link and namespace away. A process that runs in it keeps it until it ends.".
+-doc """
+Removes the link and the namespace. A process that runs in the namespace keeps it until it ends.
+""".
 -spec stop(link()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->
     erlmcp_chaos_keeper:release(Keeper).
 
--doc "The link goes down at the server's end: what is sent from either is lost, without a word.".
+-doc "Takes the link down at the server's end: packets from either side are silently lost.".
 -spec down(link()) -> ok | {error, erlmcp_chaos_program:reason()}.
 down(Link) ->
     set(Link, "down").
 
--doc "It comes back.".
+-doc "Brings the link up again.".
 -spec up(link()) -> ok | {error, erlmcp_chaos_program:reason()}.
 up(Link) ->
     set(Link, "up").
@@ -75,32 +77,32 @@ set(#{namespace := Namespace, device := Device}, State) ->
         ok
     end.
 
--doc "The words to start a program behind that is to run in the namespace.".
+-doc "Returns the words that go before a command to run it in the namespace.".
 -spec prefix(link()) -> [string()].
 prefix(#{namespace := Namespace}) ->
     ["ip", "netns", "exec", Namespace].
 
--doc "The address in the namespace that the link leads to.".
+-doc "Returns the address at the namespace's end of the link.".
 -spec host(link()) -> inet:ip4_address().
 host(#{host := Host}) ->
     Host.
 
--doc "Takes away what instruments have left that were killed.".
+-doc "Removes the namespaces of instruments that were killed.".
 -spec sweep() -> ok.
 sweep() ->
     case erlmcp_chaos_program:run("ip", ["netns", "list"]) of
         {ok, Listed} ->
-            %% A line is the name, and "(id: N)" behind some.
+            %% A line is the name, sometimes followed by "(id: N)".
             Names = [hd(string:lexemes(Line, " ")) || Line <- lines(Listed)],
-            lists:foreach(fun taken/1, [Name || Name <- Names,
+            lists:foreach(fun remove/1, [Name || Name <- Names,
                                         erlmcp_chaos_keeper:owner_lives(?PREFIX, Name) =:= false]);
         {error, _} ->
             ok
     end.
 
-taken(Namespace) ->
+remove(Namespace) ->
     {Own, _} = devices(Namespace),
-    %% The one may be gone with the other, or before.
+    %% Either may already be gone.
     _ = erlmcp_chaos_program:run("ip", ["link", "delete", Own]),
     _ = erlmcp_chaos_program:run("ip", ["netns", "delete", Namespace]),
     ok.

@@ -1,32 +1,32 @@
 -module(erlmcp_chaos_relay).
 -moduledoc """
-The ear of the instruments in the node of the server under test: it keeps the server's events
-(`on_event`), and the reports of supervisors whose children ended, with the time at which they came,
-until they are fetched. The time is the system's, which all processes of a machine share.
+Collects events in the node of the server under test, with the times at which they came, until the
+instruments fetch them. The events are those of the server (`on_event`) and supervisor reports about
+children that ended. The time is the system's, which all processes of a machine share.
 
-What the node logs is not printed: it would come between the instrument's lines.
+Nothing that the node logs is printed: it would mix with the instruments' lines.
 """.
 
 -export([start/0, event/1, fetch/2]).
 -export([log/2, init/1]).
 
-%% Events that wait to be fetched; older ones are dropped.
+%% The most events that wait to be fetched. Older ones are dropped.
 -define(KEPT, 1000).
 
--doc "Starts it; it outlives who starts it.".
+-doc "Starts the relay. It outlives the calling process.".
 -spec start() -> ok.
 start() ->
     {ok, _} = proc_lib:start(?MODULE, init, [self()]),
     ok.
 
--doc "For `on_event`: an event of the server's.".
+-doc "Records an event of the server, as its `on_event`.".
 -spec event(map()) -> ok.
 event(Event) ->
     _ = [Pid ! {event, Event, os:system_time(microsecond)} || Pid <- [whereis(?MODULE)],
                                                                is_pid(Pid)],
     ok.
 
--doc "A supervisor that tells of a child is an event too. A logger's handler.".
+-doc "A handler of the logger that turns supervisor reports about children into events.".
 -spec log(logger:log_event(), logger:handler_config()) -> ok.
 log(#{msg := {report, #{label := {supervisor, What}}}}, _) ->
     event(#{event => supervisor_report, what => What});
@@ -34,7 +34,8 @@ log(_, _) ->
     ok.
 
 -doc """
-The events after the one of this number, and the newest one's; waits for one so long at most.
+Returns the events after number `After`, and the number of the newest one. Waits for one at most
+`Milliseconds`.
 """.
 -spec fetch(After :: non_neg_integer(), Milliseconds :: non_neg_integer()) ->
     {non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.
@@ -61,7 +62,7 @@ init(Parent) ->
     ok = proc_lib:init_ack(Parent, {ok, self()}),
     loop(0, [], none).
 
-%% The newest event stands first, and has the number.
+%% The newest event is first in the list, and `Number` is its number.
 loop(Number, Kept, Waiting) ->
     receive
         {event, Event, At} ->

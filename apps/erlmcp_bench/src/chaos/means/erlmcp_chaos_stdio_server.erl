@@ -1,6 +1,7 @@
 -module(erlmcp_chaos_stdio_server).
 -moduledoc """
-The fixture on the standard streams of a process of its own, and what a parent does with it.
+Runs the fixture on the standard streams of a process of its own, and gives its parent access to
+them.
 """.
 
 -export([open/1, send/2, reply/2, close/1]).
@@ -10,10 +11,10 @@ The fixture on the standard streams of a process of its own, and what a parent d
 
 -opaque server() :: port().
 
-%% A line that comes is a refusal, or a small answer.
+%% An incoming line is a refusal, or a small answer.
 -define(LINE_BYTES, 65_536).
 
--doc "Starts it, with this bound on its messages. The caller is its parent.".
+-doc "Starts the server with this bound on its messages. The caller is its parent.".
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->
     [Program | Arguments] = erlmcp_bench_node:words(
@@ -27,7 +28,7 @@ open(MessageBytes) ->
 serve() ->
     [MessageBytes] = init:get_plain_arguments(),
     {ok, _} = application:ensure_all_started(erlmcp),
-    %% Not linked to init's process, which ends when it has started all.
+    %% The server is not linked to init's process, which ends when everything has started.
     _ = spawn(fun() ->
         {ok, _} = erlmcp:start_server(#{
             handler => erlmcp_bench_fixture, listen => [{stdio, #{}}],
@@ -36,7 +37,7 @@ serve() ->
     end),
     ok.
 
--doc "Writes to its standard input, and waits until that has taken it; any process may.".
+-doc "Writes to the server's standard input, and waits until it is taken. Any process may call it.".
 -spec send(server(), iodata()) -> ok | {error, closed}.
 send(Port, Bytes) ->
     try port_command(Port, Bytes) of
@@ -45,7 +46,7 @@ send(Port, Bytes) ->
         error:badarg -> {error, closed}
     end.
 
--doc "The next message that it writes, decoded.".
+-doc "Reads and decodes the next message of the server.".
 -spec reply(server(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
 reply(Port, Milliseconds) ->
     receive
@@ -55,7 +56,7 @@ reply(Port, Milliseconds) ->
         {error, timeout}
     end.
 
--doc "Ends it: its input has an end.".
+-doc "Ends the server by closing its input.".
 -spec close(server()) -> ok.
 close(Port) ->
     try port_close(Port) of

@@ -1,6 +1,6 @@
 -module(erlmcp_chaos_tmpfs).
 -moduledoc """
-A small file system in memory that can be filled up, in a folder of its own. Wants Linux and root.
+A small file system in memory that can be filled, in a folder of its own. Needs Linux and root.
 """.
 
 -export([start/1, stop/1, folder/1, fill/1, free/1, sweep/0]).
@@ -13,12 +13,12 @@ A small file system in memory that can be filled up, in a folder of its own. Wan
 
 -define(MAKE, "
     mkdir -m 700 \"$1\" && mount -t tmpfs -o \"size=$2,mode=0700\" \"$3\" \"$1\"").
-%% Who has a file of it open does not keep it.
+%% A lazy unmount works even while a file is open.
 -define(UNMAKE, "
     umount -l \"$1\" 2>/dev/null
     rmdir \"$1\" 2>/dev/null").
 
--doc "Mounts one of so many bytes. It goes with the calling process, or with `stop/1`.".
+-doc "Mounts a file system of `Bytes` bytes. It ends with the calling process, or with `stop/1`.".
 -spec start(Bytes :: pos_integer()) -> {ok, tmpfs()} | {error, term()}.
 start(Bytes) ->
     ok = sweep(),
@@ -30,36 +30,36 @@ start(Bytes) ->
         {ok, #{keeper => Keeper, folder => Folder}}
     end.
 
--doc "Unmounts it and removes the folder.".
+-doc "Unmounts the file system and removes its folder.".
 -spec stop(tmpfs()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->
     erlmcp_chaos_keeper:release(Keeper).
 
--doc "Where it is.".
+-doc "Returns the folder of the file system.".
 -spec folder(tmpfs()) -> string().
 folder(#{folder := Folder}) ->
     Folder.
 
--doc "Writes until not a byte more has room.".
+-doc "Writes until the file system is full.".
 -spec fill(tmpfs()) -> ok | {error, file:posix()}.
 fill(Tmpfs) ->
     maybe
         {ok, File} ?= file:open(ballast(Tmpfs), [append, raw, binary]),
-        Filled = filled(File, 65_536),
+        Filled = fill(File, 65_536),
         ok = file:close(File),
         Filled
     end.
 
-filled(_, 0) ->
+fill(_, 0) ->
     ok;
-filled(File, Bytes) ->
+fill(File, Bytes) ->
     case file:write(File, binary:copy(<<0>>, Bytes)) of
-        ok -> filled(File, Bytes);
-        {error, enospc} -> filled(File, Bytes div 2);
+        ok -> fill(File, Bytes);
+        {error, enospc} -> fill(File, Bytes div 2);
         {error, _} = Error -> Error
     end.
 
--doc "There is room again.".
+-doc "Deletes what `fill/1` wrote, so that there is room again.".
 -spec free(tmpfs()) -> ok | {error, file:posix()}.
 free(Tmpfs) ->
     file:delete(ballast(Tmpfs)).
@@ -67,21 +67,21 @@ free(Tmpfs) ->
 ballast(#{folder := Folder}) ->
     filename:join(Folder, "ballast").
 
--doc "Takes away what instruments have left that were killed.".
+-doc "Removes the file systems of instruments that were killed.".
 -spec sweep() -> ok.
 sweep() ->
     case file:read_file("/proc/self/mounts") of
         {ok, Mounts} ->
             Mounted = [string:lexemes(Line, " ")
                        || Line <- string:lexemes(binary_to_list(Mounts), "\n")],
-            %% The name is the device's too, for a path is written with escapes there.
-            lists:foreach(fun taken/1, [Folder || [Name, Folder, "tmpfs" | _] <- Mounted,
+            %% The device has the folder's name too, since a path may have escapes there.
+            lists:foreach(fun remove/1, [Folder || [Name, Folder, "tmpfs" | _] <- Mounted,
                                         erlmcp_chaos_keeper:owner_lives(?PREFIX, Name) =:= false]);
         {error, _} ->
             ok
     end.
 
-taken(Folder) ->
+remove(Folder) ->
     _ = erlmcp_chaos_program:run("umount", ["-l", Folder]),
     _ = file:del_dir(Folder),
     ok.

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_toxiproxy).
 -moduledoc """
-Toxiproxy, a proxy of TCP that makes connections slow or breaks them when it is told to. Its
-program, `toxiproxy-server`, stands on the path or is named by the environment variable
-ERLMCP_TOXIPROXY; `scripts/go_tool.sh` builds it and prints where it is.
+Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on request. Its program,
+`toxiproxy-server`, is found on the path or named by the environment variable `ERLMCP_TOXIPROXY`.
+`scripts/go_tool.sh` builds it and prints its path.
 """.
 
 -export([program/0, start/0, stop/1, proxy/2, add/3, remove/2]).
@@ -22,7 +22,7 @@ ERLMCP_TOXIPROXY; `scripts/go_tool.sh` builds it and prints where it is.
     kill -KILL \"$proxy\"
     wait").
 
--doc "The program's file.".
+-doc "Returns the path of the program.".
 -spec program() -> {ok, file:filename()} | {error, {no_program, string()}}.
 program() ->
     Name = os:getenv("ERLMCP_TOXIPROXY", "toxiproxy-server"),
@@ -31,7 +31,7 @@ program() ->
         File -> {ok, File}
     end.
 
--doc "Starts one without proxies. It goes with the calling process, or with `stop/1`.".
+-doc "Starts Toxiproxy without proxies. It ends with the calling process, or with `stop/1`.".
 -spec start() -> {ok, toxiproxy()} | {error, term()}.
 start() ->
     maybe
@@ -43,7 +43,7 @@ start() ->
         reached(Keeper, Port)
     end.
 
-%% It says nowhere which port it has if it may choose.
+%% Toxiproxy does not report a port that it chose itself.
 free_port() ->
     maybe
         {ok, Socket} ?= gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
@@ -52,7 +52,7 @@ free_port() ->
         {ok, Port}
     end.
 
-%% gun tries again until it listens.
+%% gun retries until Toxiproxy listens.
 reached(Keeper, Port) ->
     {ok, Gun} = gun:open({127, 0, 0, 1}, Port, #{protocols => [http], retry => 200,
                                                  retry_timeout => ?START_MS div 200}),
@@ -65,13 +65,13 @@ reached(Keeper, Port) ->
             {error, {toxiproxy, Reason}}
     end.
 
--doc "Ends it, and with it all connections through it.".
+-doc "Ends Toxiproxy, and with it all connections through it.".
 -spec stop(toxiproxy()) -> ok | {error, term()}.
 stop(#{keeper := Keeper, gun := Gun}) ->
     ok = gun:close(Gun),
     erlmcp_chaos_keeper:release(Keeper).
 
--doc "A proxy before this address; where it listens.".
+-doc "Adds a proxy in front of an address. Returns its name and where it listens.".
 -spec proxy(toxiproxy(), {inet:ip_address(), inet:port_number()}) ->
     {ok, proxy(), {inet:ip_address(), inet:port_number()}} | {error, term()}.
 proxy(Toxiproxy, {Ip, Port}) ->
@@ -86,8 +86,8 @@ proxy(Toxiproxy, {Ip, Port}) ->
     end.
 
 -doc """
-Makes a proxy worse for what goes to its clients: adds so many milliseconds. Also for connections
-that are open.
+Adds latency, in milliseconds, to the data that a proxy sends to its clients. It also affects open
+connections.
 """.
 -spec add(toxiproxy(), proxy(), {latency, Milliseconds :: pos_integer()}) -> ok | {error, term()}.
 add(Toxiproxy, Proxy, {latency, Milliseconds}) ->
@@ -98,7 +98,7 @@ add(Toxiproxy, Proxy, {latency, Milliseconds}) ->
         ok
     end.
 
--doc "Takes that back.".
+-doc "Removes the latency of a proxy.".
 -spec remove(toxiproxy(), proxy()) -> ok | {error, term()}.
 remove(Toxiproxy, Proxy) ->
     maybe

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
-Processes of a server that are killed at random, the drills that do so, and what a server needs
-that begins anew for it.
+Kills random processes of a server, runs the drills that do so, and sets up a server that survives
+them.
 """.
 
 -export([setup/0, drill/4, kill/1]).
@@ -11,19 +11,19 @@ that begins anew for it.
 -define(LONGEST_MS, 60_000).
 
 -doc """
-The setup of a scenario whose server begins anew: it is found on the same ports afterwards, and so
-they are chosen before.
+Returns the setup of a scenario whose server restarts. Its ports are chosen first, so that they are
+the same after the restart.
 """.
 -spec setup() -> erlmcp_chaos_scenario:setup().
 setup() ->
-    Sockets = [{Transport, listening()} || Transport <- [http, tcp]],
+    Sockets = [{Transport, listen()} || Transport <- [http, tcp]],
     Ports = [{Transport, port(Socket)} || {Transport, Socket} <- Sockets],
     _ = [ok = gen_tcp:close(Socket) || {_, Socket} <- Sockets],
     #{restarts => server,
       server => #{listen => [{Transport, #{port => Port, ip => ?IP}}
                              || {Transport, Port} <- Ports]}}.
 
-listening() ->
+listen() ->
     {ok, Socket} = gen_tcp:listen(0, [{ip, ?IP}]),
     Socket.
 
@@ -32,8 +32,8 @@ port(Socket) ->
     Port.
 
 -doc """
-A drill, beside so many callers whose calls take a while, so that there are some to kill. It begins
-when the first fun says `ok`; the second kills, and says how many.
+Runs a drill next to `Callers` callers, whose calls take some time, so that there are processes to
+kill. It begins when the first fun returns `ok`. `Kill` kills, and returns how many.
 """.
 -spec drill(Callers :: pos_integer(), fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()),
@@ -60,8 +60,8 @@ sleeping(Callers, #{target := Target} = Context) ->
         observer => erlmcp_chaos_context:observer(Context, fault)}).
 
 -doc """
-In the server's node: kills so many of its processes, at once: of its calls, its connections and its
-supervisor's children. Gives how many there were to kill.
+Runs in the server's node: kills `Count` of its calls, connections and supervisor's children at
+once. Returns how many there were to kill.
 """.
 -spec kill(Count :: pos_integer()) -> non_neg_integer().
 kill(Count) ->
@@ -81,7 +81,7 @@ pids() ->
                 erlmcp_chaos_inside:pids(calls) ++ erlmcp_chaos_inside:pids(connections)
                     ++ [Pid || {_, Pid, _, _} <- supervisor:which_children(Server), is_pid(Pid)]
             catch
-                %% The server ends just now.
+                %% The server is ending.
                 exit:_ -> [Server]
             end
     end.

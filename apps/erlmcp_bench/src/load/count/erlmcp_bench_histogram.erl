@@ -1,10 +1,11 @@
 -module(erlmcp_bench_histogram).
 -moduledoc """
-How often a time occurred, from 1 microsecond to an hour, in buckets that are less than 1 % wide.
-Nothing is sampled and nothing is lost at the tail: it takes any number of times in 26 KiB for each
-scheduler, and any number of processes record into one without waiting for each other.
+Counts times from 1 microsecond to an hour, in buckets that are less than 1 % wide.
 
-The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power of two: times below
+Nothing is sampled, and no long time is lost. A histogram takes any number of times in 26 KiB for
+each scheduler. Any number of processes record into one without waiting for each other.
+
+The buckets are those of HdrHistogram (Gil Tene), with 128 steps for each power of two. Times below
 256 microseconds are exact.
 """.
 
@@ -14,29 +15,35 @@ The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power o
 -export_type([histogram/0, entries/0]).
 
 -record(histogram, {
-    %% Of each bucket, and behind them the sum of all times.
+    %% One count for each bucket, then the sum of all times.
     counts :: counters:counters_ref(),
     longest :: atomics:atomics_ref()
 }).
 
 -opaque histogram() :: #histogram{}.
 
--doc "The times up to one and above the entry before it, and how many; none are left out.".
+-doc """
+Counts by time: each entry covers the times above the entry before it, up to its own. Empty entries
+are left out.
+""".
 -type entries() :: [{UpToUs :: pos_integer(), Count :: pos_integer()}].
 
 -define(LONGEST, 3_600_000_000).
-%% Buckets below the first power of two that has steps, and steps of each.
+%% Buckets below the first power of two that has steps, and the steps of each power.
 -define(STEPS, 128).
 %% The bucket of the longest time is 3292.
 -define(BUCKETS, 3300).
 -define(SUM, ?BUCKETS).
 
--doc "A histogram of nothing.".
+-doc "Returns an empty histogram.".
 -spec new() -> histogram().
 new() ->
     #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), longest = atomics:new(1, [])}.
 
--doc "Counts a time. Shorter than a microsecond counts as one, longer than an hour as one hour.".
+-doc """
+Counts a time. A time below a microsecond counts as one microsecond, a time above an hour as one
+hour.
+""".
 -spec record(histogram(), Us :: integer()) -> ok.
 record(Histogram, Us) ->
     add(Histogram, clipped(Us), 1).
@@ -50,15 +57,15 @@ add(#histogram{counts = Counts, longest = Longest}, Us, Count) ->
     ok = counters:add(Counts, ?SUM, Us * Count),
     raise(Longest, Us, atomics:get(Longest, 1)).
 
-raise(_, Us, Known) when Known >= Us ->
+raise(_, Us, Current) when Current >= Us ->
     ok;
-raise(Longest, Us, Known) ->
-    case atomics:compare_exchange(Longest, 1, Known, Us) of
+raise(Longest, Us, Current) ->
+    case atomics:compare_exchange(Longest, 1, Current, Us) of
         ok -> ok;
         Other -> raise(Longest, Us, Other)
     end.
 
-%% The bucket of a time, from 1 on: below 256 itself, and then 128 for each power of two.
+%% The bucket of a time, from 1 on: below 256 the time itself, and then 128 for each power of two.
 bucket(Us) when Us < 2 * ?STEPS -> Us;
 bucket(Us) -> bucket(Us bsr 1, 1).
 
@@ -72,7 +79,7 @@ longest(Bucket) ->
     Shift = Bucket div ?STEPS - 1,
     ((Bucket - Shift * ?STEPS + 1) bsl Shift) - 1.
 
--doc "How many times were counted.".
+-doc "Returns how many times were counted.".
 -spec count(histogram()) -> non_neg_integer().
 count(Histogram) ->
     sum(buckets(Histogram), 0).
@@ -80,7 +87,7 @@ count(Histogram) ->
 sum([], Sum) -> Sum;
 sum([{_, Count} | Buckets], Sum) when is_integer(Count) -> sum(Buckets, Sum + Count).
 
--doc "Their mean, in microseconds; 0.0 of none.".
+-doc "Returns the mean time in microseconds, or 0.0 if the histogram is empty.".
 -spec mean(histogram()) -> float().
 mean(#histogram{counts = Counts} = Histogram) ->
     case count(Histogram) of
@@ -88,14 +95,14 @@ mean(#histogram{counts = Counts} = Histogram) ->
         Count -> counters:get(Counts, ?SUM) / Count
     end.
 
--doc "The longest, exactly; 0 of none.".
+-doc "Returns the longest time exactly, or 0 if the histogram is empty.".
 -spec max(histogram()) -> non_neg_integer().
 max(#histogram{longest = Longest}) ->
     atomics:get(Longest, 1).
 
 -doc """
-The time that so many per cent of all are not longer than, too long by less than 1 %; 0 of none. 100
-per cent is the longest, exactly.
+Returns the time that `Percent` per cent of all times do not exceed. It is too long by less than 1
+%, and 0 if the histogram is empty. 100 per cent gives the longest time exactly.
 
 ## Examples
 
@@ -109,7 +116,7 @@ per cent is the longest, exactly.
 percentile(Histogram, Percent) when Percent >= 0, Percent =< 100 ->
     Buckets = buckets(Histogram),
     Count = lists:sum([Number || {_, Number} <- Buckets]),
-    %% The least number of times that are so many per cent of all.
+    %% The least number of times that is `Percent` per cent of all.
     Rank = erlang:max(1, ceil(Percent * Count / 100)),
     erlang:min(ranked(Buckets, Rank), max(Histogram)).
 
@@ -121,7 +128,7 @@ buckets(#histogram{counts = Counts}) ->
     [{Bucket, Count} || Bucket <- lists:seq(1, ?BUCKETS - 1),
                         Count <- [counters:get(Counts, Bucket)], Count > 0].
 
--doc "A new one with the times of all of these.".
+-doc "Returns a new histogram with the times of all `Histograms`.".
 -spec merge([histogram()]) -> histogram().
 merge(Histograms) ->
     New = #histogram{counts = Counts, longest = Longest} = new(),
@@ -133,16 +140,18 @@ merge(Histograms) ->
         end, Histograms),
     New.
 
--doc "What it has, from the shortest time to the longest, to be kept and compared.".
+-doc "Returns the counts as a list, from the shortest time to the longest, to store and compare.".
 -spec to_list(histogram()) -> entries().
 to_list(Histogram) ->
     Longest = max(Histogram),
     Last = bucket(Longest),
-    %% A longer one may be counted meanwhile: each entry is of one bucket all the same.
+    %% A longer time may be counted meanwhile, but each entry still covers one bucket.
     [{case Bucket of Last -> Longest; _ -> longest(Bucket) end, Count}
      || {Bucket, Count} <- buckets(Histogram)].
 
--doc "The histogram of what `to_list/1` gave. Its mean is as near as its percentiles.".
+-doc """
+Returns the histogram of a list that `to_list/1` gave. Its mean is as exact as its percentiles.
+""".
 -spec from_list(entries()) -> histogram().
 from_list(Entries) ->
     New = new(),
@@ -150,7 +159,7 @@ from_list(Entries) ->
     New.
 
 -doc """
-The times that were counted between two lists of one histogram, the later first.
+Returns the times that were counted between two lists of one histogram.
 
 ## Examples
 
@@ -161,7 +170,8 @@ The times that were counted between two lists of one histogram, the later first.
 """.
 -spec since(Later :: entries(), Earlier :: entries()) -> entries().
 since(Later, Earlier) ->
-    %% By their buckets: the last entry of the earlier list ends at what was the longest then.
+    %% Entries are compared by bucket: the last entry of the earlier list ends at the longest time
+    %% of then.
     Before = #{bucket(Us) => Count || {Us, Count} <- Earlier},
-    [{Us, Count - Known} || {Us, Count} <- Later, Known <- [maps:get(bucket(Us), Before, 0)],
-                            Count > Known].
+    [{Us, Count - Old} || {Us, Count} <- Later, Old <- [maps:get(bucket(Us), Before, 0)],
+                          Count > Old].

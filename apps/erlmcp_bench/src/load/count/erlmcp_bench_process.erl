@@ -1,38 +1,41 @@
 -module(erlmcp_bench_process).
 -moduledoc """
-What a process of the operating system has used, as Linux's `/proc` says it; its children are not in
-it. `undefined` where there is no such process, or no `/proc`.
+Reads what a process of the operating system has used from Linux's `/proc`, without its children.
+Functions return `undefined` where there is no such process, or no `/proc`.
 """.
 
 -export([self/0, cpu_us/1, rss_bytes/1]).
 
--doc "A process' number, as `os:getpid/0` gives it for this one.".
+-doc "The number of a process, as `os:getpid/0` gives it for this one.".
 -type os_pid() :: pos_integer().
 
-%% What the kernel counts in /proc/PID/stat, on every architecture of ours: hundredths of a second.
+%% The unit of the kernel's counts in /proc/PID/stat on all our architectures: hundredths of a
+%% second.
 -define(TICK_US, 10_000).
 
--doc "This node's own.".
+-doc "Returns the number of this node's process.".
 -spec self() -> os_pid().
 self() ->
     list_to_integer(os:getpid()).
 
--doc "The processor time of all its threads, in user and in kernel mode, in microseconds.".
+-doc """
+Returns the processor time of all threads of a process, in user and kernel mode, in microseconds.
+""".
 -spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
 cpu_us(OsPid) ->
     maybe
         {ok, Stat} ?= read(OsPid, "stat"),
-        %% The program's name comes second, in parentheses, and may have anything in it.
+        %% The program's name comes second, in parentheses, and may contain anything.
         [_ | _] = Ends = binary:matches(Stat, ~")"),
         {End, _} = lists:last(Ends),
         <<_:End/binary, ")", Fields/binary>> = Stat,
         Words = binary:split(Fields, ~" ", [global, trim_all]),
-        %% The 14th and the 15th of all.
+        %% The 14th and 15th field of all.
         [User, System] = lists:sublist(Words, 12, 2),
         (binary_to_integer(User) + binary_to_integer(System)) * ?TICK_US
     end.
 
--doc "The memory that it has in the machine's, in bytes.".
+-doc "Returns the resident memory of a process, in bytes.".
 -spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
 rss_bytes(OsPid) ->
     maybe
@@ -41,7 +44,7 @@ rss_bytes(OsPid) ->
                  || Line <- binary:split(Status, ~"\n", [global])],
         case [Number || [~"VmRSS:", Number, ~"kB"] <- Lines] of
             [Number] -> binary_to_integer(Number) * 1024;
-            %% It has ended, and nobody has asked for its status yet.
+            %% The process has ended, and its parent has not read its status yet.
             [] -> undefined
         end
     end.

@@ -1,5 +1,5 @@
 -module(erlmcp_load_counts).
--moduledoc "What all connections of a load count together.".
+-moduledoc "Counters that all connections of a load share.".
 
 -export([new/0, add/3, all/1]).
 
@@ -8,27 +8,31 @@
 -opaque counts() :: counters:counters_ref().
 
 -doc """
-Of the requests that are measured: `sent`, and what became of them: `answered`, `refused`, `failed`,
-`wrong`; `unsent` were due and no connection was free. `late` replies came after their request had
-failed, `strays` are replies to nothing. `messages` answer nothing and need not. `opened` and
-`open_failed` are attempts to open a connection, `lost` those that ended unasked, `connections`
-those that are open, `warm` the answers before it is measured.
+Counters of a load.
+
+- Of measured requests: `sent` ones, and their outcomes `answered`, `refused`, `failed` and `wrong`.
+  `unsent` requests were due while no connection was free.
+- Of messages: `late` replies came after their request had failed, `strays` answer no request, and
+  `messages` need no answer.
+- Of connections: `opened` and `open_failed` attempts to open one, `lost` connections that ended
+  unexpectedly, and `connections` that are open.
+- `warm` answers came before the measured time.
 """.
 -type name() :: sent | answered | refused | failed | wrong | unsent | late | strays | messages
               | opened | open_failed | lost | connections | bytes_in | bytes_out
               | warm.
 
--doc "Nothing yet.".
+-doc "Returns counters that are all zero.".
 -spec new() -> counts().
 new() ->
     counters:new(length(names()), [write_concurrency]).
 
--doc "Counts so many more.".
+-doc "Adds `Number` to a counter.".
 -spec add(counts(), name(), integer()) -> ok.
 add(Counts, Name, Number) ->
     counters:add(Counts, index(Name), Number).
 
--doc "How many there are of each.".
+-doc "Returns the values of all counters.".
 -spec all(counts()) -> #{name() => integer()}.
 all(Counts) ->
     #{Name => counters:get(Counts, index(Name)) || Name <- names()}.

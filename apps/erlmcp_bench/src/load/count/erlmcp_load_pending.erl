@@ -1,10 +1,9 @@
 -module(erlmcp_load_pending).
 -moduledoc """
-The requests of a connection that have no end yet, and what is known of those that ended badly.
-Pure.
+Tracks the requests of a connection that wait for their end, and those that ended badly. Pure.
 
-A reply to nothing that was asked may be the one that a request waits for, under another id: so one
-that is not answered in its time, on a connection where that happened, was answered wrongly.
+A stray reply may belong to a waiting request, under another id. So a request that times out on a
+connection with a stray reply counts as answered wrongly.
 """.
 
 -export([new/0, add/5, count/1, oldest/1, take/2, drop/2, stray/1, overdue/2, give_up/2, clear/1]).
@@ -12,39 +11,39 @@ that is not answered in its time, on a connection where that happened, was answe
 -export_type([pending/0]).
 
 -record(pending, {
-    %% What they ask, when they were due, and until when they have time.
+    %% The kind of each request, when it was due, and its deadline.
     requests = #{} :: #{erlmcp_load_wire:tag() => {Kind :: pos_integer(), Due :: integer(),
                                                   Deadline :: integer()}},
-    %% Those whose time is over and that may be answered yet.
+    %% Requests that timed out and may still be answered.
     overdue = #{} :: #{erlmcp_load_wire:tag() => []},
     strays = 0 :: non_neg_integer()
 }).
 
 -opaque pending() :: #pending{}.
 
-%% Requests whose time is over and that are remembered.
+%% The most requests that are remembered after their timeout.
 -define(OVERDUE, 1000).
 
--doc "Of a new connection.".
+-doc "Returns the state of a new connection.".
 -spec new() -> pending().
 new() -> #pending{}.
 
--doc "A request of this kind was sent, that was due then and has time until its deadline.".
+-doc "Adds a request of this kind that was sent, with its due time and its deadline.".
 -spec add(erlmcp_load_wire:tag(), Kind :: pos_integer(), Due :: integer(), Deadline :: integer(),
           pending()) -> pending().
 add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->
     Pending#pending{requests = Requests#{Tag => {Kind, Due, Deadline}}}.
 
--doc "How many wait.".
+-doc "Returns how many requests wait.".
 -spec count(pending()) -> non_neg_integer().
 count(#pending{requests = Requests}) -> map_size(Requests).
 
--doc "The one that was sent first.".
+-doc "Returns the request that was sent first.".
 -spec oldest(pending()) -> erlmcp_load_wire:tag() | none.
 oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
--doc "Which request a reply is to: one that waits, one that did (`late`), or none (`stray`).".
+-doc "Finds the request of a reply: a waiting one, one that timed out (`late`), or none (`stray`).".
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.
 take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
@@ -57,7 +56,9 @@ take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
             {stray, stray(Pending)}
     end.
 
--doc "A request waits no longer; when it was due, if it did wait.".
+-doc """
+Removes a request that waits no longer. Returns when it was due, or `none` if it did not wait.
+""".
 -spec drop(erlmcp_load_wire:tag(), pending()) -> {Due :: integer(), pending()} | none.
 drop(Tag, #pending{requests = Requests} = Pending) ->
     case maps:take(Tag, Requests) of
@@ -65,16 +66,16 @@ drop(Tag, #pending{requests = Requests} = Pending) ->
         error -> none
     end.
 
--doc "There was a reply to nothing that was asked.".
+-doc "Counts a reply that answers no request.".
 -spec stray(pending()) -> pending().
 stray(#pending{strays = Strays} = Pending) ->
     Pending#pending{strays = Strays + 1}.
 
--doc "Those whose time is over, the first of them first, and when the next one's will be.".
+-doc "Returns the requests that timed out, oldest first, and the next deadline.".
 -spec overdue(Now :: integer(), pending()) ->
     {[erlmcp_load_wire:tag()], Next :: integer() | none}.
 overdue(Now, #pending{requests = Requests}) ->
-    %% All have the same time, and so it ends in the order of their tags.
+    %% All requests have the same timeout, so deadlines are in the order of the tags.
     {Over, Others} = lists:splitwith(fun({_, {_, _, Deadline}}) -> Deadline =< Now end,
                                      lists:sort(maps:to_list(Requests))),
     Next = case Others of
@@ -83,7 +84,7 @@ overdue(Now, #pending{requests = Requests}) ->
     end,
     {[Tag || {Tag, _} <- Over], Next}.
 
--doc "One whose time is over is given up: what became of it.".
+-doc "Gives up a request that timed out. Returns its outcome.".
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.
 give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
@@ -95,7 +96,7 @@ give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
 give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
--doc "None waits any longer: when they were due.".
+-doc "Removes all requests. Returns when they were due.".
 -spec clear(pending()) -> {[integer()], pending()}.
 clear(#pending{requests = Requests}) ->
     {[Due || _ := {_, Due, _} <- Requests], new()}.

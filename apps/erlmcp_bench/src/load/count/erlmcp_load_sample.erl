@@ -1,11 +1,11 @@
 -module(erlmcp_load_sample).
--moduledoc "What a load counts, read at one moment, and what happened between two of them.".
+-moduledoc "Reads the counters of a load at one moment, and compares two such readings.".
 
 -export([mark/1, between/3]).
 
 -export_type([mark/0, sample/0]).
 
--doc "Everything that was counted up to a time; what is not known of a process is `undefined`.".
+-doc "All counters at one time. A figure of a process is `undefined` if it cannot be read.".
 -type mark() :: #{
     at := integer(),
     counts := #{erlmcp_load_counts:name() => integer()},
@@ -16,9 +16,11 @@
 }.
 
 -doc """
-A second, or the rest of one, that ended `at_s` after measuring began: what was counted in it, and
-how it was at its end. The latencies are of the replies that came in it. What there was nothing of
-is not there. The names are those of a result file.
+A second, or the rest of one, that ended `at_s` seconds after measuring began: what was counted in
+it, and the state at its end.
+
+Latencies are those of the replies in that second. A figure without a value is left out. The names
+are those of a result file.
 """.
 -type sample() :: #{
     at_s := float(), duration_s := float(),
@@ -35,7 +37,7 @@ is not there. The names are those of a result file.
 
 -define(MIB, 1_048_576).
 
--doc "Reads everything now.".
+-doc "Reads all counters now.".
 -spec mark(erlmcp_load_plan:settings()) -> mark().
 mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
     #{at => erlang:monotonic_time(microsecond),
@@ -48,15 +50,16 @@ mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
 of_server(_, none) -> undefined;
 of_server(Fun, Server) -> Fun(Server).
 
--doc "What happened between two marks of a load that began to measure then.".
+-doc "Returns what happened between two marks, of a load that began to measure at `Begun`.".
 -spec between(mark(), mark(), Begun :: integer()) -> sample().
-between(#{at := Earlier, counts := Before, latency := Known} = From,
+between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,
         #{at := Later, counts := After, latency := Latency} = To, Begun) ->
     Count = fun(Name) -> maps:get(Name, After) - maps:get(Name, Before) end,
     Seconds = max(1, Later - Earlier) / 1_000_000,
     #{sent := Sent, answered := Answered, refused := Refused, failed := Failed, wrong := Wrong,
       connections := Connections} = After,
-    Replies = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Latency, Known)),
+    Replies = erlmcp_bench_histogram:from_list(
+        erlmcp_bench_histogram:since(Latency, EarlierLatency)),
     Sample = #{
         at_s => (Later - Begun) / 1_000_000, duration_s => Seconds,
         sent_count => Count(sent), answered_count => Count(answered),

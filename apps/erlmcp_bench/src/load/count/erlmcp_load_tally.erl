@@ -1,15 +1,14 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-The account of a group of connections: what each of its requests came to, in what time. What is
-common to all connections is counted at once; what has many reasons is kept, and handed over at the
-end.
+Counts the outcomes and times of the requests of a group of connections. Figures that all
+connections share go into common counters at once. Counts by reason are kept until the end.
 """.
 
 -export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).
 
 -export_type([tally/0, totals/0]).
 
--doc "How many requests were refused, failed and were answered wrongly, by their reasons.".
+-doc "Counts of refused, failed and wrongly answered requests, by reason.".
 -type totals() :: #{refused := #{integer() | tool_error => pos_integer()},
                     failed := #{atom() => pos_integer()},
                     wrong := #{atom() => pos_integer()}}.
@@ -18,13 +17,13 @@ end.
     counts :: erlmcp_load_counts:counts(),
     latency :: erlmcp_bench_histogram:histogram(),
     refusal_latency :: erlmcp_bench_histogram:histogram(),
-    %% Of an open loop.
+    %% Only in an open loop.
     lateness :: none | erlmcp_bench_histogram:histogram(),
     observer :: none | pid(),
     expected :: [erlmcp_load_reply:expectation(), ...],
-    %% What is due before is not measured.
+    %% Requests that are due earlier are not measured.
     from = infinity :: infinity | integer(),
-    %% Replies that are known to be right: this group's, and where others have left theirs.
+    %% Patterns of right replies: those of this group, and the table that all groups share.
     patterns = #{} :: #{Kind :: pos_integer() => [erlmcp_load_reply:pattern()]},
     shared :: ets:table(),
     totals = #{refused => #{}, failed => #{}, wrong => #{}} :: totals()
@@ -32,10 +31,10 @@ end.
 
 -opaque tally() :: #tally{}.
 
-%% Patterns of one kind of request. Replies that are all different are read, each.
+%% The most patterns of one kind of request. Replies that are all different are each decoded.
 -define(PATTERNS, 8).
 
--doc "An account with nothing in it.".
+-doc "Returns an empty tally.".
 -spec new(erlmcp_load_plan:settings()) -> tally().
 new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, loop := Loop,
       lateness := Lateness, observer := Observer, expected := Expected, patterns := Shared}) ->
@@ -43,12 +42,12 @@ new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, l
            lateness = case Loop of {open, _} -> Lateness; _ -> none end,
            observer = Observer, expected = Expected, shared = Shared}.
 
--doc "Measures what is due from this time on.".
+-doc "Measures requests that are due from `Us` on.".
 -spec begins(Us :: integer(), tally()) -> tally().
 begins(Us, Tally) ->
     Tally#tally{from = Us}.
 
--doc "A request is sent now that was due then.".
+-doc "Counts a request that is sent now and was due at `Due`.".
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
     ok = erlmcp_load_counts:add(Counts, sent, 1),
@@ -59,28 +58,29 @@ sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when D
 sent(_, _, _) ->
     ok.
 
--doc "A request that was due then is not sent at all.".
+-doc "Counts a request that was due at `Due` and is never sent.".
 -spec unsent(Due :: integer(), tally()) -> ok.
 unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
     erlmcp_load_counts:add(Counts, unsent, 1);
 unsent(_, _) ->
     ok.
 
--doc "What a reply to a request of this kind is worth.".
+-doc "Judges a reply to a request of this kind.".
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(), erlmcp_load_wire:event_status(),
              Body :: binary(), tally()) -> {erlmcp_load_reply:verdict(), tally()}.
 judged(Kind, Tag, Status, Body, #tally{patterns = Patterns, expected = Expectations} = Tally) ->
     Id = erlmcp_load_wire:id(Tag),
     Expected = lists:nth(Kind, Expectations),
-    Known = maps:get(Kind, Patterns, []),
-    case erlmcp_load_reply:check(Body, Status, Id, Expected, Known) of
+    Own = maps:get(Kind, Patterns, []),
+    case erlmcp_load_reply:check(Body, Status, Id, Expected, Own) of
         {known, Verdict} -> {Verdict, Tally};
-        {read, Verdict} -> {Verdict, learned(Kind, {Body, Status}, Id, Verdict, Known, Tally)}
+        {read, Verdict} -> {Verdict, learned(Kind, {Body, Status}, Id, Verdict, Own, Tally)}
     end.
 
-%% Others may have read the like before; then it is theirs that is kept, and their bytes are shared.
-learned(Kind, Reply, Id, Verdict, Known, #tally{patterns = Patterns, shared = Shared} = Tally)
-  when length(Known) < ?PATTERNS ->
+%% Another group may have decoded such a reply before: then its pattern is used, and its bytes are
+%% shared.
+learned(Kind, Reply, Id, Verdict, Own, #tally{patterns = Patterns, shared = Shared} = Tally)
+  when length(Own) < ?PATTERNS ->
     All = case ets:lookup(Shared, Kind) of
         [{_, Learned}] -> Learned;
         [] -> []
@@ -101,7 +101,7 @@ learned(Kind, Reply, Id, Verdict, Known, #tally{patterns = Patterns, shared = Sh
 learned(_, _, _, _, _, Tally) ->
     Tally.
 
--doc "The end of a request that was due then: now, with this outcome.".
+-doc "Counts the outcome of a request that was due at `Due` and ends now.".
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().
 concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Observer} = Tally)
@@ -133,6 +133,6 @@ counted(Kind, Reason, #tally{counts = Counts, totals = Totals} = Tally) ->
     More = maps:update_with(Reason, fun(Number) -> Number + 1 end, 1, Reasons),
     Tally#tally{totals = Totals#{Kind := More}}.
 
--doc "What it came to.".
+-doc "Returns the counts by reason.".
 -spec totals(tally()) -> totals().
 totals(#tally{totals = Totals}) -> Totals.

@@ -1,8 +1,8 @@
 -module(erlmcp_load_flow).
 -moduledoc """
-What one HTTP/2 connection may send: requests as frames that are no larger than the server takes
-them, and no more of their bodies than its windows have room for. The rest waits here, in the order
-of the requests. Pure.
+Flow control of one HTTP/2 connection. Requests become frames within the server's largest frame
+size, and bodies are sent within its windows. The rest waits here, in the order of the requests.
+Pure.
 
 Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 """.
@@ -12,14 +12,14 @@ Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 -export_type([flow/0]).
 
 -record(flow, {
-    %% Bytes that may be sent: on the connection, on a stream at its beginning, in one frame.
+    %% Bytes that may be sent: on the connection, on a new stream, and in one frame.
     window = 65_535 :: integer(),
     stream = 65_535 :: non_neg_integer(),
     frame = 16_384 :: pos_integer(),
     unsent = [] :: [unsent()]
 }).
 
-%% A stream, what of its window is left, and what is left of its body.
+%% A stream, the rest of its window, and the rest of its body.
 -type unsent() :: {cow_http2:streamid(), Window :: integer(), Rest :: binary()}.
 
 -opaque flow() :: #flow{}.
@@ -32,12 +32,14 @@ Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 -define(END_STREAM, 1).
 -define(END_HEADERS, 4).
 
--doc "What every server allows until it says otherwise.".
+-doc "Returns the limits that every server grants until it sends others.".
 -spec new() -> flow().
 new() ->
     #flow{}.
 
--doc "A new stream: its block of headers, and its body if it has one; what may be sent of it now.".
+-doc """
+Opens a stream for a request with its header block and body. Returns the bytes that may be sent now.
+""".
 -spec request(cow_http2:streamid(), {non_neg_integer(), Block :: iodata()},
               {non_neg_integer(), Body :: iodata()} | none, flow()) -> {iodata(), flow()}.
 request(Id, Block, none, Flow) ->
@@ -65,8 +67,8 @@ body(Id, Size, Body, #flow{window = Window, stream = Stream, frame = Max} = Flow
   when Size =< Max, Size =< Window, Size =< Stream ->
     {[frame(Size, ?DATA, ?END_STREAM, Id) | Body], Flow#flow{window = Window - Size}};
 body(Id, _, Body, #flow{stream = Stream, unsent = Unsent} = Flow) ->
-    {Frames, Left, Sent} = sent({Id, Stream, iolist_to_binary(Body)}, Flow),
-    {Frames, Sent#flow{unsent = Unsent ++ Left}}.
+    {Frames, Remaining, Sent} = sent({Id, Stream, iolist_to_binary(Body)}, Flow),
+    {Frames, Sent#flow{unsent = Unsent ++ Remaining}}.
 
 sent({Id, Stream, Bytes}, #flow{window = Window, frame = Max} = Flow) ->
     Size = byte_size(Bytes),
@@ -77,12 +79,12 @@ sent({Id, Stream, Bytes}, #flow{window = Window, frame = Max} = Flow) ->
             {[], [{Id, Stream, Bytes}], Flow};
         Room ->
             <<Part:Room/binary, Rest/binary>> = Bytes,
-            {Frames, Left, Sent} = sent({Id, Stream - Room, Rest},
-                                        Flow#flow{window = Window - Room}),
-            {[frame(Room, ?DATA, ?NO_FLAG, Id), Part | Frames], Left, Sent}
+            {Frames, Remaining, Sent} = sent({Id, Stream - Room, Rest},
+                                             Flow#flow{window = Window - Room}),
+            {[frame(Room, ?DATA, ?NO_FLAG, Id), Part | Frames], Remaining, Sent}
     end.
 
--doc "The server's settings have changed.".
+-doc "Applies changed settings of the server.".
 -spec settings(cow_http2:settings(), flow()) -> {ok, iodata(), flow()} | {error, cow_http2:error()}.
 settings(Settings, #flow{stream = Before, frame = Max, unsent = Unsent} = Flow) ->
     Stream = maps:get(initial_window_size, Settings, Before),
@@ -90,12 +92,12 @@ settings(Settings, #flow{stream = Before, frame = Max, unsent = Unsent} = Flow) 
                       unsent = [{Id, Window + Stream - Before, Rest}
                                 || {Id, Window, Rest} <- Unsent]}).
 
--doc "The connection's window is so much wider.".
+-doc "Widens the connection's window by `Increment`.".
 -spec window(pos_integer(), flow()) -> {ok, iodata(), flow()} | {error, cow_http2:error()}.
 window(Increment, #flow{window = Window} = Flow) ->
     widened(Flow#flow{window = Window + Increment}).
 
--doc "The window of a stream is. One that has sent everything does not need it.".
+-doc "Widens the window of a stream. A stream that has sent everything does not need it.".
 -spec window(cow_http2:streamid(), pos_integer(), flow()) ->
     {ok, iodata(), flow()} | {error, cow_http2:error()}.
 window(Id, Increment, #flow{unsent = Unsent} = Flow) ->
@@ -111,25 +113,25 @@ widened(#flow{window = Window, unsent = Unsent} = Flow) ->
     case Window =< ?MAX_WINDOW
         andalso lists:all(fun({_, Of, _}) -> Of =< ?MAX_WINDOW end, Unsent) of
         true ->
-            {Frames, Left, Sent} = all_sent(Unsent, Flow),
-            {ok, Frames, Sent#flow{unsent = Left}};
+            {Frames, Remaining, Sent} = all_sent(Unsent, Flow),
+            {ok, Frames, Sent#flow{unsent = Remaining}};
         false ->
             {error, flow_control_error}
     end.
 
 all_sent([First | Others], #flow{window = Window} = Flow) when Window > 0 ->
-    {Frames, Left, Sent} = sent(First, Flow),
-    {MoreFrames, MoreLeft, AllSent} = all_sent(Others, Sent),
-    {[Frames | MoreFrames], Left ++ MoreLeft, AllSent};
+    {Frames, Remaining, Sent} = sent(First, Flow),
+    {MoreFrames, MoreUnsent, AllSent} = all_sent(Others, Sent),
+    {[Frames | MoreFrames], Remaining ++ MoreUnsent, AllSent};
 all_sent(Unsent, Flow) ->
     {[], Unsent, Flow}.
 
--doc "Whether something is still to be sent on a stream.".
+-doc "Returns `true` if a stream still has bytes to send.".
 -spec is_unsent(cow_http2:streamid(), flow()) -> boolean().
 is_unsent(Id, #flow{unsent = Unsent}) ->
     lists:keymember(Id, 1, Unsent).
 
--doc "Nothing more is.".
+-doc "Drops the unsent bytes of a stream.".
 -spec dropped(cow_http2:streamid(), flow()) -> flow().
 dropped(_, #flow{unsent = []} = Flow) ->
     Flow;

@@ -2,11 +2,11 @@
 -moduledoc """
 The header blocks of one HTTP/2 connection. Pure.
 
-A generator sends the same few lists of headers again and again, and gets the same few answers. What
-it sends goes into the server's table while there is room in it, as browsers and h2load do, and is
-never put out of it again; so a list of headers is soon a few bytes, always the same, which are made
-once. An answer whose block is that of the answer before it is not read a second time; cowlib reads
-the others.
+A generator sends the same few header lists again and again, and gets the same few answers. Sent
+headers go into the server's table while it has room, as in browsers and h2load, and are never
+evicted. So a header list soon becomes a few constant bytes, which are encoded once.
+
+An answer whose block equals the block before it is not decoded again. cowlib decodes the others.
 
 Source: RFC 7541.
 """.
@@ -15,41 +15,42 @@ Source: RFC 7541.
 
 -export_type([state/0]).
 
-%% Bytes of a table, where nobody says.
+%% The default size of a table, in bytes.
 -define(ROOM, 4096).
 
 -record(hpack, {
-    %% The headers in the server's table by their numbers, the bytes they count for there, and those
-    %% that it has room for.
+    %% The headers in the server's table with their numbers, the bytes that they use there, and the
+    %% bytes that it has room for.
     table = #{} :: #{{binary(), binary()} => non_neg_integer()},
     used = 0 :: non_neg_integer(),
     room = ?ROOM :: non_neg_integer(),
-    %% What the next block has to say of the table.
+    %% The table update that begins the next block.
     update = [] :: iodata(),
-    %% The blocks that were made since something was put into the table, by the caller's keys.
+    %% Encoded blocks since the last change of the table, by the caller's keys.
     made = #{} :: #{term() => {non_neg_integer(), binary()}},
     decoder = cow_hpack:init() :: cow_hpack:state(),
-    %% The block that was read last, if it left the decoder's table as it was.
+    %% The last decoded block, if it did not change the decoder's table.
     block = none :: none | binary(),
     headers = [] :: cow_http:headers()
 }).
 
 -opaque state() :: #hpack{}.
 
-%% Blocks that are kept: of the kinds of requests of a run and its sessions.
+%% The most cached blocks: one for each kind of request and each session.
 -define(KEPT, 256).
-%% Headers of one response.
+%% The most headers of one response.
 -define(HEADERS, #{max_headers => 256}).
-%% The index of the newest header in the table, and what each counts for beside its bytes.
+%% The index of the newest header in the table, and the bytes that each entry costs in addition to
+%% its own.
 -define(NEWEST, 62).
 -define(EACH, 32).
 
--doc "The tables at the beginning of a connection.".
+-doc "Returns the tables of a new connection.".
 -spec new() -> state().
 new() ->
     #hpack{}.
 
--doc "The size of a block, and the block. The key stands for the headers: others have another one.".
+-doc "Encodes a header list. Returns the block and its size. `Key` identifies the list.".
 -spec encode(Key :: term(), cow_http:headers(), state()) ->
     {Size :: non_neg_integer(), Block :: iodata(), state()}.
 encode(Key, Headers, #hpack{made = Made, table = Before, update = Update} = State) ->
@@ -86,8 +87,8 @@ field({Name, Value} = Header, #hpack{table = Table, used = Used, room = Room} = 
     end.
 
 -doc """
-A header for the end of a block, that is new each time and so is not put into the table (RFC 7541,
-6.2.2).
+Encodes a header for the end of a block that is new each time, and so is not put into the table (RFC
+7541, 6.2.2).
 """.
 -spec literal(Name :: binary(), Value :: iodata()) -> iodata().
 literal(Name, Value) ->
@@ -96,7 +97,8 @@ literal(Name, Value) ->
 text(Bytes) ->
     [number(0, 7, iolist_size(Bytes)), Bytes].
 
-%% A number behind bits that say what it is, in so many bits of a byte or more (RFC 7541, 5.1).
+%% A number after bits for its kind, in the last `Bits` bits of a byte and more bytes (RFC 7541,
+%% 5.1).
 number(Kind, Bits, Number) ->
     case 1 bsl Bits - 1 of
         Max when Number < Max -> [Kind bsl Bits bor Number];
@@ -106,14 +108,14 @@ number(Kind, Bits, Number) ->
 more(Rest) when Rest < 128 -> [Rest];
 more(Rest) -> [128 + Rest rem 128 | more(Rest div 128)].
 
--doc "The headers of a block.".
+-doc "Decodes a header block.".
 -spec decode(binary(), state()) -> {ok, cow_http:headers(), state()} | error.
 decode(Block, #hpack{block = Block, headers = Headers} = State) ->
     {ok, Headers, State};
 decode(Part, #hpack{decoder = Decoder} = State) ->
-    %% The table outlives what was received with it.
+    %% The table outlives the received packet.
     Block = binary:copy(Part),
-    %% What is wrong with a block cowlib says by failing, each time in another way.
+    %% cowlib reports a broken block by failing, each time in another way.
     try cow_hpack:decode(Block, Decoder, ?HEADERS) of
         {Headers, Decoder} ->
             {ok, Headers, State#hpack{block = Block, headers = Headers}};
@@ -123,14 +125,14 @@ decode(Part, #hpack{decoder = Decoder} = State) ->
         error:_ -> error
     end.
 
--doc "The server keeps a table of no more than so many bytes.".
+-doc "Limits the server's table to `Size` bytes.".
 -spec table_size(non_neg_integer(), state()) -> state().
 table_size(Size, #hpack{room = Room} = State) ->
     case min(Size, ?ROOM) of
         Room ->
             State;
         Now ->
-            %% It is emptied, and begun anew.
+            %% The table is emptied and filled again.
             State#hpack{table = #{}, used = 0, room = Now, made = #{},
                         update = [number(2#001, 5, 0), number(2#001, 5, Now)]}
     end.

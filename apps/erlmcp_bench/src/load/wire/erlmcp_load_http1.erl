@@ -1,10 +1,10 @@
 -module(erlmcp_load_http1).
 -moduledoc """
-The wire of HTTP/1.1: connections that are kept alive, requests one behind the other, replies in
-JSON or in a stream of events, with a length, in chunks or up to the end of the connection. Pure.
+The wire of HTTP/1.1. Connections are kept alive, and requests are sent one after the other. Replies
+are JSON or a stream of events, with a length, in chunks or up to the end of the connection. Pure.
 
-A head that is the same as the one before it (which is so for a second, as long as replies have the
-same length) is compared and not parsed.
+A head that equals the one before it is compared and not parsed. Heads stay equal for a second while
+replies have the same length.
 """.
 
 -behaviour(erlmcp_load_wire).
@@ -21,18 +21,19 @@ same length) is compared and not parsed.
 
 -record(state, {
     max :: pos_integer(),
-    %% The requests without a reply, in their order.
+    %% Requests without a reply, in order.
     waiting = queue:new() :: queue:queue(erlmcp_load_wire:tag()),
-    %% Bytes of a head or of a chunk's size that are not all there.
+    %% The received part of a head or of a chunk's size.
     held = ~"" :: binary(),
-    known = none :: none | {binary(), pos_integer(), #head{}},
-    %% What is being read of a reply, after its head.
+    %% The last head: its bytes, their number, and the parsed head.
+    last_head = none :: none | {binary(), pos_integer(), #head{}},
+    %% The head of the reply whose body is being read.
     body = none :: none | #head{},
-    %% Of a body with a length what is to come, or where in a chunk we are.
-    left = 0 :: non_neg_integer() | size | trailer | eof | {chunk, non_neg_integer()},
+    %% The missing bytes of a body with a length, or the position in a chunked body.
+    rest = 0 :: non_neg_integer() | size | trailer | eof | {chunk, non_neg_integer()},
     parts = [] :: [binary()],
     size = 0 :: non_neg_integer(),
-    %% Of a reply that is a stream: its reader, and whether the reply was in it.
+    %% For a stream of events: its reader, and whether the reply came.
     reader = none :: none | {erlmcp_sse_reader:state(), Replied :: boolean()}
 }).
 
@@ -90,34 +91,34 @@ received(Bytes, State) ->
 
 read(<<>>, State, Events) ->
     {ok, Events, State};
-read(Bytes, #state{body = none, held = ~"", known = {Known, Size, Head}} = State, Events) ->
+read(Bytes, #state{body = none, held = ~"", last_head = {Last, Size, Head}} = State, Events) ->
     case Bytes of
-        <<Known:Size/binary, Rest/binary>> -> body(Rest, Head, State, Events);
+        <<Last:Size/binary, Rest/binary>> -> body(Rest, Head, State, Events);
         _ -> head(Bytes, State, Events)
     end;
 read(Bytes, #state{body = none, held = Held} = State, Events) ->
     head(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events);
 read(_, #state{size = Size, max = Max}, _) when Size > Max ->
     {error, too_large};
-read(Bytes, #state{left = Left} = State, Events) when is_integer(Left) ->
+read(Bytes, #state{rest = Missing} = State, Events) when is_integer(Missing) ->
     case Bytes of
-        <<Part:Left/binary, Rest/binary>> ->
+        <<Part:Missing/binary, Rest/binary>> ->
             complete(Rest, part(Part, State), Events);
         _ ->
             {Given, More} = given(part(Bytes, State), Events),
-            {ok, More, Given#state{left = Left - byte_size(Bytes)}}
+            {ok, More, Given#state{rest = Missing - byte_size(Bytes)}}
     end;
-read(Bytes, #state{left = eof} = State, Events) ->
+read(Bytes, #state{rest = eof} = State, Events) ->
     {Given, More} = given(part(Bytes, State), Events),
     {ok, More, Given};
-read(Bytes, #state{left = {chunk, Left}} = State, Events) ->
+read(Bytes, #state{rest = {chunk, Missing}} = State, Events) ->
     case Bytes of
-        <<Part:Left/binary, Rest/binary>> ->
+        <<Part:Missing/binary, Rest/binary>> ->
             {Given, More} = given(part(Part, State), Events),
-            read(Rest, Given#state{left = size}, More);
+            read(Rest, Given#state{rest = size}, More);
         _ ->
             {Given, More} = given(part(Bytes, State), Events),
-            {ok, More, Given#state{left = {chunk, Left - byte_size(Bytes)}}}
+            {ok, More, Given#state{rest = {chunk, Missing - byte_size(Bytes)}}}
     end;
 read(Bytes, #state{held = Held} = State, Events) ->
     chunk(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events).
@@ -133,8 +134,8 @@ head(Bytes, #state{} = State, Events) ->
                 {ok, #head{status = Status}} when Status < 200 ->
                     read(Rest, State, Events);
                 {ok, Head} ->
-                    Known = {binary:copy(Text), Size, Head},
-                    body(Rest, Head, State#state{known = Known}, Events);
+                    Last = {binary:copy(Text), Size, Head},
+                    body(Rest, Head, State#state{last_head = Last}, Events);
                 error ->
                     {error, bad_head}
             end;
@@ -206,7 +207,7 @@ body(Bytes, Head, #state{waiting = Waiting} = State, Events) ->
         {empty, _} -> {error, unasked_reply}
     end.
 
-%% Most replies are there as a whole.
+%% Most replies arrive as a whole.
 body(Bytes, #head{framing = {length, Length}, events = false, session = none, closing = false,
                   status = Status} = Head, Tag, Others, State, Events) ->
     case Bytes of
@@ -216,23 +217,23 @@ body(Bytes, #head{framing = {length, Length}, events = false, session = none, cl
             begun(Bytes, Length, Head, State, Events)
     end;
 body(Bytes, #head{framing = Framing} = Head, _, _, State, Events) ->
-    begun(Bytes, left(Framing), Head, State, Events).
+    begun(Bytes, first_rest(Framing), Head, State, Events).
 
-left({length, Length}) -> Length;
-left(none) -> 0;
-left(chunked) -> size;
-left(close) -> eof.
+first_rest({length, Length}) -> Length;
+first_rest(none) -> 0;
+first_rest(chunked) -> size;
+first_rest(close) -> eof.
 
-begun(Bytes, Left, #head{events = AreEvents, session = Session} = Head, State, Events) ->
+begun(Bytes, Missing, #head{events = AreEvents, session = Session} = Head, State, Events) ->
     Reader = case AreEvents of
         true -> {erlmcp_sse_reader:new(State#state.max), false};
         false -> none
     end,
-    Told = [{session, tag(State), Session} || Session =/= none] ++ Events,
-    Begun = State#state{body = Head, left = Left, parts = [], size = 0, reader = Reader},
-    case Left of
-        0 -> complete(Bytes, Begun, Told);
-        _ -> read(Bytes, Begun, Told)
+    WithSession = [{session, tag(State), Session} || Session =/= none] ++ Events,
+    Reading = State#state{body = Head, rest = Missing, parts = [], size = 0, reader = Reader},
+    case Missing of
+        0 -> complete(Bytes, Reading, WithSession);
+        _ -> read(Bytes, Reading, WithSession)
     end.
 
 tag(#state{waiting = Waiting}) ->
@@ -241,7 +242,7 @@ tag(#state{waiting = Waiting}) ->
 part(Part, #state{parts = Parts, size = Size} = State) ->
     State#state{parts = [Part | Parts], size = Size + byte_size(Part)}.
 
-%% Events of a stream are given as they come.
+%% Events of a stream are returned as they come.
 given(#state{reader = none} = State, Events) ->
     {State, Events};
 given(#state{reader = {Reader, Replied}, parts = Parts} = State, Events) ->
@@ -271,23 +272,24 @@ finished(#state{body = #head{status = Status, closing = Closing}, waiting = Wait
         {_, false} -> [{reply, Tag, Status, ~""} | More];
         none -> [{reply, Tag, Status, iolist_to_binary(lists:reverse(Parts))} | More]
     end,
-    {State#state{waiting = Others, body = none, parts = [], size = 0, reader = none, left = 0},
+    {State#state{waiting = Others, body = none, parts = [], size = 0, reader = none, rest = 0},
      [closing || Closing] ++ Replied}.
 
-%% Chunks: a size in hexadecimal digits, so many bytes and an empty line; the last has none.
-chunk(Bytes, #state{left = Left} = State, Events) ->
+%% Chunks: a size in hexadecimal digits, that many bytes, and an empty line. The last chunk has no
+%% bytes.
+chunk(Bytes, #state{rest = Missing} = State, Events) ->
     case binary:split(Bytes, ~"\r\n") of
         [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk};
         [Line] -> {ok, Events, State#state{held = Line}};
-        %% What ends the chunk before.
-        [<<>>, Rest] when Left =:= size -> read(Rest, State, Events);
-        [<<>>, Rest] when Left =:= trailer -> complete(Rest, State, Events);
-        [_, Rest] when Left =:= trailer -> read(Rest, State, Events);
+        %% The end of the chunk before.
+        [<<>>, Rest] when Missing =:= size -> read(Rest, State, Events);
+        [<<>>, Rest] when Missing =:= trailer -> complete(Rest, State, Events);
+        [_, Rest] when Missing =:= trailer -> read(Rest, State, Events);
         [Line, Rest] ->
             case chunk_size(Line) of
                 error -> {error, bad_chunk};
-                0 -> read(Rest, State#state{left = trailer}, Events);
-                Size -> read(Rest, State#state{left = {chunk, Size}}, Events)
+                0 -> read(Rest, State#state{rest = trailer}, Events);
+                Size -> read(Rest, State#state{rest = {chunk, Size}}, Events)
             end
     end.
 
@@ -301,7 +303,7 @@ chunk_size(Line) ->
     end.
 
 -doc false.
-ended(#state{body = #head{}, left = eof} = State) ->
+ended(#state{body = #head{}, rest = eof} = State) ->
     {_, Events} = finished(State, []),
     lists:reverse(Events);
 ended(_) ->

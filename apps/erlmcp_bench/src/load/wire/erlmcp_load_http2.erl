@@ -1,10 +1,10 @@
 -module(erlmcp_load_http2).
 -moduledoc """
-The load generator's HTTP/2: the frames of one connection, on cowlib's frames and HPACK. Pure.
+The load generator's HTTP/2: one connection, on cowlib's frames and HPACK. Pure.
 
-Each request is a stream. One that the server's limit of streams has no room for waits here until
-another ends. The windows of the server are as wide as h2load makes them: a generator reads all that
-comes, at once.
+Each request is a stream. A request over the server's limit of streams waits here until another
+stream ends. The windows for the server are as wide as h2load's: a generator reads everything at
+once.
 
 Source: RFC 9113.
 """.
@@ -13,77 +13,125 @@ Source: RFC 9113.
 
 -export([new/1, opened/1, template/2, request/3, abandoned/2, received/2, ended/1, traits/0]).
 
--export_type([state/0]).
+-export_type([state/0, template/0]).
 
 -type tag() :: erlmcp_load_wire:tag().
 
+%% A prepared message: its headers for HPACK, the headers that contain the id, and its body except
+%% for the ids.
+-record(template, {
+    %% Identifies the headers.
+    key :: binary(),
+    headers :: cow_http:headers(),
+    varying :: [{Name :: binary(), erlmcp_load_wire:pieces()}],
+    body :: {Size :: non_neg_integer(), erlmcp_load_wire:pieces()} | none
+}).
+
+-opaque template() :: #template{}.
+
 -record(stream, {
     tag :: tag(),
-    %% None until the last headers are there: those with 1xx have others after them.
+    %% `none` until the final headers: headers with 1xx have others after them.
     status = none :: none | 200..999,
     size = 0 :: non_neg_integer(),
-    %% Its parts, the newest first; or the reader of a stream of events, and whether the reply came.
+    %% The parts of the body, newest first; or the reader of a stream of events, and whether the
+    %% reply came.
     body = [] :: [binary()] | {erlmcp_sse_reader:state(), Replied :: boolean()}
 }).
 
 -record(http2, {
     max :: pos_integer(),
-    %% What came of a frame.
+    %% The received part of a frame.
     buffer = ~"" :: binary(),
-    %% The server's first frame is its settings, and nothing comes between the parts of a block.
+    %% The server's first frame is its settings. Nothing comes between the parts of a header block.
     expected = settings :: settings | any
         | {continuation, cow_http2:streamid(), cow_http:fin(), binary()},
     hpack = erlmcp_load_hpack:new() :: erlmcp_load_hpack:state(),
     flow = erlmcp_load_flow:new() :: erlmcp_load_flow:flow(),
     next = 1 :: pos_integer(),
     streams = #{} :: #{cow_http2:streamid() => #stream{}},
-    %% Streams at once: none before the server has said how many, for it would refuse the others.
+    %% The server's limit of streams. It is 0 until the server has sent it, since the server would
+    %% refuse others.
     limit = 0 :: non_neg_integer() | infinity,
-    waiting = queue:new() :: queue:queue({tag(), erlmcp_load_http2_message:template()}),
-    %% What was read since the server was told last that it may go on.
-    unsaid = 0 :: non_neg_integer(),
-    %% Whether it takes no more requests.
+    waiting = queue:new() :: queue:queue({tag(), template()}),
+    %% Bytes that were read since the last window update.
+    unacknowledged = 0 :: non_neg_integer(),
+    %% Whether the connection takes no more requests.
     leaving = false :: boolean(),
-    %% Of what is being received: the events, the newest first, and what is to be sent for it.
+    %% Collected while bytes are read: the events, newest first, and the bytes to send in reply.
     events = [] :: [erlmcp_load_wire:event()],
     out = [] :: iodata()
 }).
 
 -opaque state() :: #http2{}.
 
-%% Bytes that the server may send on a stream, and on the connection before it is told to go on; at
-%% first it takes less for granted.
+%% Bytes that the server may send on a stream, and on the connection between window updates; and the
+%% first window of every connection.
 -define(WINDOW, 16#3fffffff).
 -define(FIRST_WINDOW, 65_535).
-%% Of a body, where nobody says.
+%% The default limit of a body, in bytes.
 -define(BODY, 134_217_728).
-%% The number of a stream after which the connection is left.
+%% The last stream number of a connection.
 -define(LAST, 16#7fff0000).
-%% Of a frame that is received, and of a block of headers.
+%% The most bytes of a received frame, and of a header block.
 -define(FRAME, 16_384).
 -define(BLOCK, 65_536).
 
--doc "A connection on which nothing was said.".
+-doc "Returns the state of a new connection.".
 -spec new(erlmcp_load_wire:options()) -> state().
 new(Options) ->
-    %% No stream is told to go on: its window has room for the longest body.
+    %% A stream never gets a window update: its window has room for the longest body.
     #http2{max = min(maps:get(max_bytes, Options, ?BODY), ?WINDOW)}.
 
--doc "What the connection begins with.".
+-doc "Returns the first bytes of the connection.".
 -spec opened(state()) -> {iodata(), state()}.
 opened(State) ->
     {[~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
       cow_http2:settings(#{enable_push => false, initial_window_size => ?WINDOW}),
       cow_http2:window_update(?WINDOW - ?FIRST_WINDOW)], State}.
 
--doc "A message, prepared.".
--spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) ->
-    erlmcp_load_http2_message:template().
-template(Message, Options) ->
-    erlmcp_load_http2_message:template(Message, Options).
+-doc "Returns the template of a message, for the target in `Options`.".
+-spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) -> template().
+template(#{method := Method, headers := Own} = Message, Options) ->
+    #{authority := Authority, path := Path} = Options,
+    Given = one_of_each(content(Method) ++ maps:get(headers, Options, []) ++ Own),
+    Allowed = lists:sort(maps:to_list(maps:without(forbidden(), Given))),
+    {Varying, Fixed} = lists:partition(fun is_varying/1, Allowed),
+    Body = body(Message),
+    Headers = [{~":method", name(Method)},
+               {~":scheme", atom_to_binary(maps:get(scheme, Options, http))},
+               {~":authority", maps:get(~"host", Given, Authority)},
+               {~":path", Path} | Fixed]
+        ++ [{~"content-length", integer_to_binary(Size)} || {Size, _} <- [Body]],
+    #template{key = erlang:md5(term_to_binary(Headers)), headers = Headers, body = Body,
+              varying = [{Name, binary:split(Value, ~"{id}", [global])}
+                         || {Name, Value} <- Varying]}.
 
--doc "A request: the bytes that are to be sent now.".
--spec request(tag(), erlmcp_load_http2_message:template(), state()) -> {iodata(), state()}.
+name(post) -> ~"POST";
+name(delete) -> ~"DELETE".
+
+content(post) ->
+    [{~"content-type", ~"application/json"}, {~"accept", ~"application/json, text/event-stream"}];
+content(delete) ->
+    [].
+
+body(#{method := post, pieces := Pieces}) -> {erlmcp_load_wire:spliced_size(Pieces), Pieces};
+body(#{method := delete}) -> none.
+
+%% The last header of each name counts.
+one_of_each(Headers) ->
+    #{string:lowercase(Name) => Value || {Name, Value} <- Headers}.
+
+%% HTTP/2 has no such headers (RFC 9113, 8.2.2), or expresses them in its own way.
+forbidden() ->
+    [~"host", ~"connection", ~"keep-alive", ~"proxy-connection", ~"transfer-encoding", ~"upgrade",
+     ~"content-length"].
+
+is_varying({_, Value}) ->
+    binary:match(Value, ~"{id}") =/= nomatch.
+
+-doc "Returns the bytes of a request that may be sent now.".
+-spec request(tag(), template(), state()) -> {iodata(), state()}.
 request(Tag, Template, #http2{streams = Streams, limit = Limit, leaving = false} = State)
   when map_size(Streams) < Limit ->
     started(Tag, Template, State);
@@ -91,30 +139,47 @@ request(Tag, Template, #http2{waiting = Waiting} = State) ->
     {~"", State#http2{waiting = queue:in({Tag, Template}, Waiting)}}.
 
 started(Tag, Template, #http2{next = Id, streams = Streams, hpack = Hpack, flow = Flow} = State) ->
-    {Size, Block, Body, Encoded} = erlmcp_load_http2_message:encoded(Tag, Template, Hpack),
+    {Size, Block, Body, Encoded} = encoded(Tag, Template, Hpack),
     {Bytes, Sent} = erlmcp_load_flow:request(Id, {Size, Block}, Body, Flow),
     {Bytes, State#http2{next = Id + 2, hpack = Encoded, flow = Sent,
                         streams = Streams#{Id => #stream{tag = Tag}}}}.
 
--doc "Nobody waits for the answer of this request any longer.".
+%% The header block and the body, each with its size. The body may be `none`.
+encoded(Tag, #template{key = Key, headers = Headers, varying = Varying, body = Body}, Hpack) ->
+    Id = erlmcp_load_wire:id(Tag),
+    {Size, Block, Encoded} = erlmcp_load_hpack:encode(Key, Headers, Hpack),
+    Sent = case Body of
+        {BodySize, Pieces} -> {BodySize, erlmcp_load_wire:spliced(Pieces, Id)};
+        none -> none
+    end,
+    case Varying of
+        [] ->
+            {Size, Block, Sent, Encoded};
+        _ ->
+            More = [erlmcp_load_hpack:literal(Name, erlmcp_load_wire:spliced(Pieces, Id))
+                    || {Name, Pieces} <- Varying],
+            {Size + iolist_size(More), [Block | More], Sent, Encoded}
+    end.
+
+-doc "Cancels a request whose answer is not awaited any longer.".
 -spec abandoned(tag(), state()) -> {iodata(), state()}.
 abandoned(Tag, #http2{streams = Streams, waiting = Waiting} = State) ->
     case [Id || Id := #stream{tag = Of} <- Streams, Of =:= Tag] of
         [Id] ->
-            said(next(ended(Id, reset(Id, cancel, State))));
+            take_out(next(ended(Id, reset(Id, cancel, State))));
         [] ->
             {~"", State#http2{waiting = queue:filter(fun({Of, _}) -> Of =/= Tag end, Waiting)}}
     end.
 
-said(#http2{out = []} = State) -> {~"", State};
-said(#http2{out = Out} = State) -> {Out, State#http2{out = []}}.
+take_out(#http2{out = []} = State) -> {~"", State};
+take_out(#http2{out = Out} = State) -> {Out, State#http2{out = []}}.
 
 -doc """
-What these bytes say, in order, and what is to be sent for it.
+Reads `Bytes`. Returns their events in order, and the bytes to send in reply.
 
 ## Errors
 
-* `protocol_error`, `compression_error`, ...: what the server sent is not HTTP/2
+* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2
 """.
 -spec received(binary(), state()) ->
     {ok, [erlmcp_load_wire:event()], iodata(), state()} | {error, cow_http2:error()}.
@@ -135,7 +200,7 @@ frames(Bytes, State) ->
         {connection_error, Error, _} ->
             {error, Error};
         more ->
-            {Out, Next} = said(next(counted(State#http2{buffer = Bytes}))),
+            {Out, Next} = take_out(next(counted(State#http2{buffer = Bytes}))),
             {ok, lists:reverse(Next#http2.events), Out, Next#http2{events = []}}
     end.
 
@@ -145,7 +210,7 @@ framed({error, _} = Error, _) -> Error.
 expected(Frame, Size, #http2{expected = any} = State) ->
     frame(Frame, Size, State);
 expected({settings, _} = Frame, Size, #http2{expected = settings} = State) ->
-    %% One that names no limit has none.
+    %% Settings without a limit of streams mean no limit.
     frame(Frame, Size, State#http2{expected = any, limit = infinity});
 expected({continuation, Id, HeadFin, Part}, _,
          #http2{expected = {continuation, Id, Fin, Before}} = State)
@@ -175,10 +240,10 @@ frame({window_update, Increment}, _, #http2{flow = Flow} = State) ->
     widened(erlmcp_load_flow:window(Increment, Flow), State);
 frame({window_update, Id, Increment}, _, #http2{flow = Flow} = State) ->
     widened(erlmcp_load_flow:window(Id, Increment, Flow), State);
-%% We have said that we take none, and the rest of a block comes only after its beginning.
+%% Our settings forbid pushes, and a continuation comes only after the beginning of its block.
 frame({push_promise, _, _, _, _}, _, _) -> {error, protocol_error};
 frame({continuation, _, _, _}, _, _) -> {error, protocol_error};
-%% Priorities, answers to what we said, and what RFC 9113 does not know.
+%% Priorities, acknowledgements, and frames that RFC 9113 does not define.
 frame(_, _, State) -> {ok, State}.
 
 widened({ok, Out, Flow}, State) -> {ok, out(Out, State#http2{flow = Flow})};
@@ -193,11 +258,12 @@ settings(Settings, #http2{limit = Limit, hpack = Hpack} = State) ->
             Set
     end.
 
-%% What was read, of whatever stream, the connection's window is opened by again, now and then.
-taken(Size, #http2{unsaid = Unsaid} = State) when Unsaid + Size < ?WINDOW div 2 ->
-    State#http2{unsaid = Unsaid + Size};
-taken(Size, #http2{unsaid = Unsaid} = State) ->
-    out(cow_http2:window_update(Unsaid + Size), State#http2{unsaid = 0}).
+%% Bytes of all streams count for the connection's window, which is updated from time to time.
+taken(Size, #http2{unacknowledged = Unacknowledged} = State)
+  when Unacknowledged + Size < ?WINDOW div 2 ->
+    State#http2{unacknowledged = Unacknowledged + Size};
+taken(Size, #http2{unacknowledged = Unacknowledged} = State) ->
+    out(cow_http2:window_update(Unacknowledged + Size), State#http2{unacknowledged = 0}).
 
 block(Id, Fin, head_nofin, Part, State) when byte_size(Part) =< ?BLOCK ->
     {ok, State#http2{expected = {continuation, Id, Fin, Part}}};
@@ -224,7 +290,7 @@ headers(Id, Fin, Headers, #http2{streams = Streams} = State) ->
             %% Trailers.
             read(Id, Fin, Stream, State);
         #{} ->
-            known(Id, State)
+            ignore_closed(Id, State)
     end.
 
 status(Headers) ->
@@ -259,10 +325,10 @@ data(Id, Fin, Data, #http2{streams = Streams, max = Max} = State) ->
             {Size, Widened} = endless(Id, byte_size(Data), Stream, Given),
             read(Id, Fin, Stream#stream{body = {Next, Now}, size = Size}, Widened);
         #{} ->
-            known(Id, State)
+            ignore_closed(Id, State)
     end.
 
-%% Events of a stream are given as they come.
+%% Events of a stream are returned as they come.
 given([], Replied, _, State) ->
     {Replied, State};
 given([#{data := Data} | Events], Replied, Stream, #http2{events = Before} = State) ->
@@ -274,7 +340,7 @@ given([#{data := Data} | Events], Replied, Stream, #http2{events = Before} = Sta
         false ->
             given(Events, Replied, Stream, State#http2{events = [{message, Data} | Before]})
     end;
-%% The last there is: the reader gives no more.
+%% This is the last event of the reader.
 given([{too_large, _}], Replied, _, State) ->
     {Replied, State}.
 
@@ -284,9 +350,9 @@ endless(_, More, #stream{size = Size}, State) when Size + More < ?WINDOW div 2 -
 endless(Id, More, #stream{size = Size}, State) ->
     {0, out(cow_http2:window_update(Id, Size + More), State)}.
 
-%% Of streams that were abandoned more may come, of others that are not there none.
-known(Id, #http2{next = Next} = State) when Id rem 2 =:= 1, Id < Next -> {ok, State};
-known(_, _) -> {error, protocol_error}.
+%% Frames of abandoned streams may still come. Frames of streams that never existed must not.
+ignore_closed(Id, #http2{next = Next} = State) when Id rem 2 =:= 1, Id < Next -> {ok, State};
+ignore_closed(_, _) -> {error, protocol_error}.
 
 read(Id, nofin, Stream, #http2{streams = Streams} = State) ->
     {ok, State#http2{streams = Streams#{Id := Stream}}};
@@ -294,7 +360,7 @@ read(Id, fin, Stream, #http2{flow = Flow, events = Events} = State) ->
     Read = ended(Id, State#http2{events = last(Stream) ++ Events}),
     case erlmcp_load_flow:is_unsent(Id, Flow) of
         false -> {ok, Read};
-        %% It answers without having read the request: it does not get the rest.
+        %% The server answered without reading the whole request, and does not get the rest.
         true -> {ok, reset(Id, cancel, Read)}
     end.
 
@@ -320,10 +386,10 @@ ended(Id, #http2{streams = Streams, flow = Flow} = State) ->
 
 leaving(Last, #http2{streams = Streams, waiting = Waiting} = State) ->
     Unread = lists:sort([Id || Id := _ <- Streams, Id > Last]),
-    #http2{events = Events} = Left =
+    #http2{events = Events} = Failed =
         lists:foldl(fun(Id, To) -> failed(Id, goaway, To) end, State, Unread),
     Unsent = [{failed, Tag, goaway} || {Tag, _} <- queue:to_list(Waiting)],
-    Left#http2{events = [closing | lists:reverse(Unsent, Events)], waiting = queue:new(),
+    Failed#http2{events = [closing | lists:reverse(Unsent, Events)], waiting = queue:new(),
                leaving = true}.
 
 reset(Id, Error, State) ->
@@ -333,11 +399,11 @@ out([], State) -> State;
 out(More, #http2{out = Out} = State) ->
     State#http2{out = [Out | More]}.
 
-%% The numbers of streams have an end.
+%% Stream numbers are limited.
 counted(#http2{next = Next, leaving = false} = State) when Next > ?LAST -> leaving(Next, State);
 counted(State) -> State.
 
-%% Those that wait, as far as there is room for them now.
+%% Starts waiting requests while there is room for them.
 next(#http2{streams = Streams, limit = Limit, waiting = Waiting, leaving = false} = State)
   when map_size(Streams) < Limit ->
     case queue:out(Waiting) of
@@ -350,12 +416,12 @@ next(#http2{streams = Streams, limit = Limit, waiting = Waiting, leaving = false
 next(State) ->
     State.
 
--doc "Nothing ends with the connection but what is lost.".
+-doc "Returns no events: the end of the connection completes no reply.".
 -spec ended(state()) -> [].
 ended(_) ->
     [].
 
--doc "Replies come as they are ready, each with its own status.".
+-doc "Returns the traits of HTTP/2: replies come as they are ready, each with its own status.".
 -spec traits() -> map().
 traits() ->
     #{answers_notifications => true, ordered => false, in_flight => 100, sessions => true}.

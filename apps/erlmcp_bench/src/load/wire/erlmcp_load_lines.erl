@@ -1,9 +1,9 @@
 -module(erlmcp_load_lines).
 -moduledoc """
-The wire of JSON-RPC in lines: TCP and the standard streams of a program. Replies come in any order,
-and their ids say whose they are. Pure.
+The wire of JSON-RPC in lines, for TCP and the standard streams of a program. Replies come in any
+order, and their ids tell which request they answer. Pure.
 
-An id is found without parsing the line where it stands first, or last, as servers write it.
+Servers write an id first or last. There it is found without parsing the line.
 """.
 
 -behaviour(erlmcp_load_wire).

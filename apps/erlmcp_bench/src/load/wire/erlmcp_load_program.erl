@@ -1,31 +1,32 @@
 -module(erlmcp_load_program).
 -moduledoc """
 A server on stdio: a program that is started for one connection. Its output comes to the process
-that has started it. Its input is written by another one, because a program that does not read holds
-up whoever writes; what waits there is what the connection has in flight. Its errors are written
-where the generator's own are.
+that started it, and its errors go to the generator's standard error.
 
-It ends with the process that has started it, or before: its input is closed, and if it stays it is
-told to end, and killed, with all of its process group.
+Another process writes its input, because a program that does not read blocks its writer. That
+process queues at most what the connection has in flight.
+
+The program ends with the process that started it, or earlier. First its input is closed. If it
+stays, it gets SIGTERM and then SIGKILL, together with its process group.
 """.
 
 -export([start/2, is_environment/1, send/2, key/1, message/2, next/2, stop/1, os_pid/1]).
 
 -export_type([program/0, environment/0]).
 
--doc "Differences of a program's environment from this node's; `false` removes a variable.".
+-doc "Changes of a program's environment from this node's. `false` removes a variable.".
 -type environment() :: [{Name :: string(), Value :: string() | false}].
 
 -opaque program() :: #{port := port(), closed := reference(), writer := pid(), guard := pid(),
                        os_pid := pos_integer()}.
 
-%% Milliseconds that a program has to end by itself, and again after SIGTERM; how often it is looked
-%% for; and what stopping it may take altogether.
+%% Milliseconds for a program to end by itself, and again after SIGTERM; the time between two
+%% checks; and the most that a stop may take.
 -define(END_MS, 1000).
 -define(LOOK_MS, 10).
 -define(STOP_MS, 10_000).
 
--doc "Starts a program: a path or a name, and its arguments. No shell reads them.".
+-doc "Starts a program, given as a path or a name, with its arguments. No shell reads them.".
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.
 start([First | Arguments], Environment) ->
@@ -48,7 +49,7 @@ owned(Port, {os_pid, OsPid}) ->
     Closed = monitor(port, Port),
     Writer = spawn(fun() -> write(Port, monitor(process, Owner)) end),
     Guard = spawn(fun() -> guard(Port, OsPid, monitor(process, Owner)) end),
-    %% A pipe that breaks is no reason to die; that it closes with its owner is the guard's part.
+    %% A broken pipe must not end this process. The guard closes the port when its owner ends.
     true = unlink(Port),
     {ok, #{port => Port, closed => Closed, writer => Writer, guard => Guard, os_pid => OsPid}};
 owned(_, undefined) ->
@@ -68,7 +69,7 @@ is_environment(Term) ->
 write(Port, Owner) ->
     receive
         {write, Bytes} ->
-            %% The port may close at any moment, and whoever waits for it hears so.
+            %% The port may close at any moment. Its owner gets a message then.
             try port_command(Port, Bytes) of
                 true -> write(Port, Owner)
             catch
@@ -86,17 +87,17 @@ guard(Port, OsPid, Owner) ->
     try port_close(Port) of
         true -> ok
     catch
-        %% It is closed already.
+        %% The port is already closed.
         error:badarg -> ok
     end,
     ended(OsPid, ["TERM", "KILL"], ?END_MS).
 
-ended(OsPid, Signals, Left) ->
+ended(OsPid, Signals, Remaining) ->
     case filelib:is_dir("/proc/" ++ integer_to_list(OsPid)) of
         false ->
             ok;
-        true when Left > 0 ->
-            receive after ?LOOK_MS -> ended(OsPid, Signals, Left - ?LOOK_MS) end;
+        true when Remaining > 0 ->
+            receive after ?LOOK_MS -> ended(OsPid, Signals, Remaining - ?LOOK_MS) end;
         true when Signals =:= [] ->
             ok;
         true ->
@@ -106,26 +107,29 @@ ended(OsPid, Signals, Left) ->
             ended(OsPid, Others, ?END_MS)
     end.
 
--doc "Writes to its input.".
+-doc "Writes to the program's input.".
 -spec send(program(), iodata()) -> ok.
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},
     ok.
 
--doc "What its messages have in them.".
+-doc "Returns the port of the program, which its messages carry.".
 -spec key(program()) -> port().
 key(#{port := Port}) ->
     Port.
 
--doc "What a message says of the program.".
+-doc "Returns what a message means for the program.".
 -spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.
 message({Port, {data, Bytes}}, #{port := Port}) -> {bytes, Bytes};
 message({Port, {exit_status, _}}, #{port := Port}) -> {closed, ended};
-%% It may have closed its input before it has ended.
+%% The program may close its input before it ends.
 message({'DOWN', Closed, port, _, _}, #{closed := Closed}) -> {closed, ended};
 message(_, _) -> other.
 
--doc "The next of them, within so many milliseconds; others are left where they are.".
+-doc """
+Waits for the next message of the program, at most `Milliseconds`. Other messages stay in the
+mailbox.
+""".
 -spec next(program(), Milliseconds :: non_neg_integer()) ->
     {bytes, binary()} | {closed, ended} | timeout.
 next(#{port := Port, closed := Closed}, Milliseconds) ->
@@ -137,7 +141,7 @@ next(#{port := Port, closed := Closed}, Milliseconds) ->
         timeout
     end.
 
--doc "Ends it, and waits until it has ended.".
+-doc "Ends the program, and waits for its end.".
 -spec stop(program()) -> ok.
 stop(#{closed := Closed, guard := Guard}) ->
     true = demonitor(Closed, [flush]),
@@ -150,6 +154,6 @@ stop(#{closed := Closed, guard := Guard}) ->
         ok
     end.
 
--doc "Its number.".
+-doc "Returns the number of the program's process.".
 -spec os_pid(program()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.

@@ -1,8 +1,8 @@
 -module(erlmcp_load_socket).
 -moduledoc """
-What a connection of the load generator writes to and reads from, whatever it is: a socket, in the
-clear or in TLS, or the standard streams of a program. It belongs to the process that connects it,
-and what comes in is a message to that process.
+The transport of a connection of the load generator: a socket, in the clear or in TLS, or the
+standard streams of a program. It belongs to the process that connects it, and incoming data are
+messages to that process.
 """.
 
 -export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
@@ -12,8 +12,9 @@ and what comes in is a message to that process.
 -export_type([endpoint/0, socket/0, key/0, event/0]).
 
 -doc """
-Where to, and from which address: `any` is the system's choice. The options of TLS say whom to trust
-and offer one protocol; a server that chooses another, or none where that is HTTP/2, is refused.
+An address to connect to, and the address to connect from: `any` leaves that to the system. The TLS
+options define the trusted roots and offer one protocol. A server that chooses another protocol is
+refused, and so is one without a choice where HTTP/2 is offered.
 """.
 -type endpoint() ::
     {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
@@ -24,23 +25,23 @@ and offer one protocol; a server that chooses another, or none where that is HTT
 -type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
     | {stdio, erlmcp_load_program:program()}.
 
--doc "Stands for a socket in its messages.".
+-doc "Identifies a socket in its messages.".
 -type key() :: port() | ssl:sslsocket() | none.
 
 -type event() :: {bytes, binary()} | passive | {closed, Reason :: atom()} | other.
 
-%% Packets that come before the process says that it wants more.
+%% Packets that come in before the process must ask for more.
 -define(ACTIVE, 1000).
-%% Bytes that a socket keeps for what comes in: what is enough for most replies, of which there may
-%% be thousands of connections that wait, and for those that are larger.
+%% The buffer of a socket for incoming data. The small one is enough for most replies, on thousands
+%% of idle connections. The wide one is for large replies.
 -define(BUFFER, 4096).
 -define(WIDE_BUFFER, 131_072).
-%% Bytes that wait to be sent on one socket before its process waits too, which may have others, and
-%% with how few it goes on.
+%% The most unsent bytes of one socket before its process waits, which may have other sockets; and
+%% the number of unsent bytes at which it continues.
 -define(UNSENT, 1_048_576).
 -define(FEW_UNSENT, 524_288).
 
--doc "Connects, within so many milliseconds; a number of packets come in from then on.".
+-doc "Connects within `Milliseconds`. From then on a number of packets may come in.".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
 connect({tcp, Ip, Port, From}, Milliseconds) ->
     Options = [{mode, binary} | options(Milliseconds)] ++ late_port(From),
@@ -66,9 +67,8 @@ options(Milliseconds) ->
      {high_watermark, ?UNSENT}, {low_watermark, ?FEW_UNSENT},
      {send_timeout, Milliseconds}, {send_timeout_close, true}].
 
-%% Linux looks for a port of an address when it is known what is connected to
-%% (IP_BIND_ADDRESS_NO_PORT): without that it looks through all connections that there were of late,
-%% for one that nobody has, wherever they go.
+%% With IP_BIND_ADDRESS_NO_PORT, Linux chooses the local port when it knows the peer's address.
+%% Without it, Linux searches all recent connections for a free port, whatever their peers.
 late_port(From) when tuple_size(From) =:= 4 ->
     case os:type() of
         {unix, linux} -> [{raw, 0, 24, <<1:32/native>>}];
@@ -77,7 +77,7 @@ late_port(From) when tuple_size(From) =:= 4 ->
 late_port(_) ->
     [].
 
-%% HTTP/1.1 is what a server speaks that does not say.
+%% A server that chooses no protocol speaks HTTP/1.1.
 agreed(Offered, Socket) ->
     case {Offered, ssl:negotiated_protocol(Socket)} of
         {[Protocol], {ok, Protocol}} ->
@@ -93,7 +93,7 @@ reason({tls_alert, {Alert, _}}) -> Alert;
 reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
--doc "Writes; waits no longer than it was given for connecting.".
+-doc "Writes `Bytes`. It waits no longer than the connect timeout.".
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
     sent(gen_tcp:send(Socket, Bytes));
@@ -107,21 +107,21 @@ sent({error, {timeout, _}}) -> {error, send_timeout};
 sent({error, timeout}) -> {error, send_timeout};
 sent({error, Reason}) -> {error, reason(Reason)}.
 
--doc "Lets as many packets come in again, and then the message that is `passive`.".
+-doc "Lets the next packets come in, followed by the message for `passive`.".
 -spec activate(socket()) -> ok | {error, atom()}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
 activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
 
 -doc """
-Gives a socket to a process that is to take it, and gives what came of it until then. A program's
-streams stay where they are.
+Gives a socket to the process `To`, and returns the messages that came for it before. The streams of
+a program stay with their process.
 """.
 -spec give(pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
     [];
 give(To, {tcp, Socket}) ->
-    %% Where it is closed, that is among what came.
+    %% If the socket is closed, one of the messages says so.
     _ = inet:setopts(Socket, [{active, false}]),
     Came = came(Socket),
     given(gen_tcp:controlling_process(Socket, To), Came, {tcp_closed, Socket});
@@ -145,7 +145,9 @@ came(Socket) ->
         []
     end.
 
--doc "Lets come in what comes for a socket that was given; of one that is closed, that it is.".
+-doc """
+Takes a socket that was given, so that its data come in. Returns a message if it is already closed.
+""".
 -spec take(socket()) -> [Message :: term()].
 take(Socket) ->
     case activate(Socket) of
@@ -156,19 +158,19 @@ take(Socket) ->
 closed({tcp, Socket}) -> {tcp_closed, Socket};
 closed({tls, Socket}) -> {ssl_closed, Socket}.
 
--doc "Makes room for more at once, if what came filled all there was, and says whether it did.".
+-doc "Makes the buffer larger if `Bytes` filled it. Returns `true` if they did.".
 -spec widened(Bytes :: binary(), socket()) -> boolean().
 widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
-    %% Where it is closed already, that is told next.
+    %% If the socket is already closed, its next message says so.
     _ = inet:setopts(Socket, [{buffer, ?WIDE_BUFFER}]),
     true;
 widened(_, _) ->
     false.
 
--doc "Closes it; a program has ended then.".
+-doc "Closes a socket; a program has ended then.".
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->
-    %% Nobody waits for a peer that does not read.
+    %% A peer that does not read must not delay the close.
     _ = case erlang:port_info(Socket, queue_size) of
         {queue_size, Size} when Size > 0 -> inet:setopts(Socket, [{linger, {true, 0}}]);
         _ -> ok
@@ -180,13 +182,13 @@ close({tls, Socket}) ->
 close({stdio, Program}) ->
     erlmcp_load_program:stop(Program).
 
--doc "What a socket's messages have in them, where its process has more than one.".
+-doc "Returns the key that a socket's messages carry, for a process with several sockets.".
 -spec key(socket()) -> key().
 key({tcp, Socket}) -> Socket;
 key({tls, Socket}) -> Socket;
 key({stdio, Program}) -> erlmcp_load_program:key(Program).
 
--doc "Whose message that is, if it is a socket's.".
+-doc "Returns the key of the socket that sent `Message`, or `none`.".
 -spec source(Message :: term()) -> key().
 source({tcp, Socket, _}) -> Socket;
 source({ssl, Socket, _}) -> Socket;
@@ -197,7 +199,7 @@ source({'DOWN', _, port, Port, _}) -> Port;
 source({Port, _}) when is_port(Port) -> Port;
 source(_) -> none.
 
--doc "What a message to the process says of its socket.".
+-doc "Returns what a message means for its socket.".
 -spec message(term(), socket()) -> event().
 message({tcp, Socket, Bytes}, {tcp, Socket}) -> {bytes, Bytes};
 message({tcp_passive, Socket}, {tcp, Socket}) -> passive;
@@ -210,7 +212,9 @@ message({ssl_error, Socket, Reason}, {tls, Socket}) -> {closed, reason(Reason)};
 message(Message, {stdio, Program}) -> erlmcp_load_program:message(Message, Program);
 message(_, _) -> other.
 
--doc "The next message of the socket, within so many milliseconds; others are left where they are.".
+-doc """
+Waits for the next message of a socket, at most `Milliseconds`. Other messages stay in the mailbox.
+""".
 -spec next(socket(), Milliseconds :: non_neg_integer()) -> event() | timeout.
 next({tcp, Socket} = Of, Milliseconds) ->
     receive
@@ -233,7 +237,7 @@ next({tls, Socket} = Of, Milliseconds) ->
 next({stdio, Program}, Milliseconds) ->
     erlmcp_load_program:next(Program, Milliseconds).
 
--doc "The number of the program that was started.".
+-doc "Returns the process number of the started program, or `none`.".
 -spec os_pid(socket()) -> pos_integer() | none.
 os_pid({stdio, Program}) -> erlmcp_load_program:os_pid(Program);
 os_pid(_) -> none.

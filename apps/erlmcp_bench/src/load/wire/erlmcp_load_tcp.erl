@@ -1,8 +1,8 @@
 -module(erlmcp_load_tcp).
 -moduledoc """
-Connects a socket in the clear as `gen_tcp:connect/4` does, whose options are known already. To find
-out for each socket what all of them have in common, and to let it read in a call of its own, was a
-fifth of what a connection took of the generator's processor.
+Connects a TCP socket as `gen_tcp:connect/4` does, with options that are already checked. Checking
+the options of each socket again, and activating it in a separate call, took a fifth of the
+generator's processor time for a connection.
 """.
 
 -export([connect/5]).
@@ -10,8 +10,8 @@ fifth of what a connection took of the generator's processor.
 -type option() :: {atom(), term()} | {raw, integer(), integer(), binary()}.
 
 -doc """
-Connects, from an address where it is not `any`, within so many milliseconds. The options are those
-that a port takes, with the values that it has for them. The calling process has the socket then.
+Connects within `Milliseconds`, from an address unless it is `any`. The options are those of a port,
+with its values for them. The calling process then owns the socket.
 """.
 -spec connect(inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any, [option()],
               Milliseconds :: pos_integer()) -> {ok, gen_tcp:socket()} | {error, atom()}.

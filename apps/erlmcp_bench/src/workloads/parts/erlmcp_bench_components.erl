@@ -1,40 +1,39 @@
 -module(erlmcp_bench_components).
 -moduledoc """
-The operations of the core workloads: each is what a server does with the component itself, with its
-own functions. What an operation is given back it checks, and crashes where that is wrong.
+The operations of the core workloads. Each operation uses the component's own functions, as a server
+does. It checks its result, and crashes if the result is wrong.
 
 - `registry`: looks up the server by its id (`m:erlmcp_registry`), a tool by its name in the
   published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
-  operation writes too: a connection goes, and another one comes, under an id that was made before.
-  What it takes to make one is in `session`.
-- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its place and leaves.
-  It waits as long as it has to, and no process has more than one: so nobody does, as in a server
-  that is not overloaded. `queue_waiting`: a gate has as many places as there are processes, and
-  each of these has one; what enters waits until somebody leaves, which its own process does next.
-  It goes to the gate's queue where others took that place, or wait.
-- `pool`: a worker is lent and given back (`m:erlmcp_workers`), of which there are as many as
-  processes. `pool_waiting`: there are ten processes for each, so that most wait.
-- `session`: a session is opened, found (which touches it), changed, and ended, after which it is
-  not found. It would have a process when it needs one; these need none. Who opens many makes
-  several ids at once (`m:erlmcp_session_table`); a process that opens a single one takes longer
-  for its id.
-- `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
-  messages.
-- `encode_reply`: what a handler returned, a text of 44 bytes, to the bytes of the reply, as the
-  process of a call does it (`m:erlmcp_call`), the bound on its size included. The request that it
-  answers is another's.
-- `nothing`: what is left of all of these without an operation, the instrument's own: by it the
-  others are to be read, and what a second core is worth on the machine.
+  operation also writes: one connection is removed, and another is added under an id that was made
+  before. The cost of making an id is in `session`.
+- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its permit and
+  leaves. No process has more than one request, so no request waits, as in a server without
+  overload.
+- `queue_waiting`: a gate has one permit for each process, and all are taken. A new request waits
+  until its own process returns its permit. It goes to the gate's queue if others wait, or took that
+  permit.
+- `pool`: a worker is lent and returned (`m:erlmcp_workers`). There is one worker for each process.
+- `pool_waiting`: ten processes share one worker, so that most wait.
+- `session`: a session is opened, found (which touches it), changed and ended, and then it is not
+  found. These sessions need no process. A process that opens many makes several ids at once
+  (`m:erlmcp_session_table`); a process that opens a single session takes longer for its id.
+- `encode`: a `tools/call` request and its result, from terms to bytes.
+- `decode`: the same, from bytes to messages.
+- `encode_reply`: the value of a handler, a text of 44 bytes, to the bytes of the reply, including
+  the bound on its size. The process of a call does the same (`m:erlmcp_call`).
+- `nothing`: the cost of the instrument without an operation. It shows how to read the others, and
+  what a second core is worth on the machine.
 """.
 
-%% What an operation costs is the components'.
+%% The cost of an operation is that of the component alone.
 -compile({inline, [look_up/1, written/4, lived/2]}).
 
 -export([with/3]).
 
 -export_type([work/0]).
 
--doc "What `erlmcp_bench_operations:run/1` is to do.".
+-doc "The work for `erlmcp_bench_operations:run/1`.".
 -type work() :: #{
     prepare := fun((Number :: pos_integer()) -> term()),
     operation := fun((term()) -> term()),
@@ -42,25 +41,25 @@ own functions. What an operation is given back it checks, and crashes where that
 }.
 
 -define(SERVER, {?MODULE, server}).
-%% Connections that are known, and of how many operations one is a write.
+%% Connections in the table, and the number of operations for each write.
 -define(CONNECTIONS, 1_000).
 -define(WRITES, 20).
 %% Processes for each worker of the pool.
 -define(SHARE, 10).
-%% Milliseconds that nobody waits as long as something works.
+%% A wait in milliseconds that is never reached while the server works.
 -define(LONG_MS, 600_000).
 -define(SHORT, ~"The quick brown fox jumps over the lazy dog.").
 -define(TEXT, ~"The quick brown fox jumps over the lazy dog. \"Quoted\", and 1.5 \x{20ac}.").
 
 -doc """
-Runs a fun with the work of a component, for so many processes, while a server runs that has the
-component.
+Runs a fun with the work of a component for `Workers` processes, while a server with this component
+runs.
 """.
 -spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),
            fun((work()) -> Outcome)) -> Outcome.
 with(Component, Workers, Do) ->
     Caller = self(),
-    %% What is started here, and every table, ends with this process.
+    %% All processes and tables of the server end with this process.
     {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
         Outcome = served(Component, Workers, Do),
         true = unlink(Caller),
@@ -78,7 +77,7 @@ served(Component, Workers, Do) ->
     end,
     {ok, Server} = erlmcp:start_server(#{
         id => ?SERVER, handler => erlmcp_bench_fixture,
-        %% All are of one client here.
+        %% All sessions belong to one client here.
         limits => #{sessions => ?CONNECTIONS * 10, sessions_per_principal => ?CONNECTIONS * 10,
                     queue_ms => ?LONG_MS},
         workers => #{bench => #{size => Size, queue => Workers,
@@ -91,14 +90,14 @@ served(Component, Workers, Do) ->
 work(registry, _, Instance) ->
     Session = session(Instance),
     Ids = list_to_tuple([erlmcp_session_table:new_id() || _ <- lists:seq(1, ?CONNECTIONS)]),
-    %% A session's process waits most of the time, and so does this one. To ask whether a process
-    %% lives that has much to do is to wait for it.
+    %% A session's process is mostly idle, and so is this one. `is_process_alive/1` waits for a busy
+    %% process.
     Owner = spawn_link(fun() -> receive stop -> ok end end),
     Put = fun(Id) ->
         {ok, _} = erlmcp_session_table:add(Id, Owner, Session, flow(), Instance),
         ok
     end,
-    %% They are in use.
+    %% The connections are in use.
     ok = lists:foreach(fun(Id) -> ok = Put(Id), ok = look_up(Id) end, tuple_to_list(Ids)),
     #{prepare => fun(Number) ->
           {Number, {erlmcp_session_table:new_id(), erlmcp_session_table:new_id()}}
@@ -133,7 +132,7 @@ work(queue_waiting, Workers, _) ->
       end,
       finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
 work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_waiting ->
-    %% A call has its deadline before it asks for a worker.
+    %% A call has its deadline before it borrows a worker.
     #{prepare => fun(_) -> erlang:monotonic_time(millisecond) + ?LONG_MS end,
       operation => fun(Deadline) ->
           {ok, Loan, scarce} = erlmcp_workers:borrow(bench, Deadline, Instance),
@@ -207,12 +206,12 @@ lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, flow(), Instance),
     {ok, none, Session} = erlmcp_session_table:find(Id, anonymous, Instance),
     ok = erlmcp_session_table:update(Id, Session#{log_level := 4}, Instance),
-    %% As DELETE ends it.
+    %% DELETE ends a session in this way.
     ok = erlmcp_session:delete(Id, Instance),
     error = erlmcp_session_table:find(Id, anonymous, Instance),
     ok.
 
-%% As a client's `initialize` opens it.
+%% A session as opened by a client's `initialize`.
 session(Instance) ->
     Revision = erlmcp_revision:latest(session),
     Params = erlmcp_client_request:initialize(Revision, identity()),
@@ -223,7 +222,7 @@ session(Instance) ->
                                               erlmcp_published_catalog:catalog(Instance), none),
     Session.
 
-%% What encodes a request, as a client of 2026-07-28 does, and what its result, as a call does.
+%% Encoders of a request, as in a client of 2026-07-28, and of its result, as in a call.
 messages(Instance) ->
     Revision = erlmcp_revision:latest(stateless),
     Call = {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => ?TEXT}}},

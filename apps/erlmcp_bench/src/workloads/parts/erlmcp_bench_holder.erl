@@ -1,11 +1,11 @@
 -module(erlmcp_bench_holder).
 -moduledoc """
-A process that holds things of a server open, so that it can be seen what they cost: connections,
-on which was asked once; sessions, in which was called once; streams of subscriptions; calls that
-run. What each of them is answered is checked when it is opened. After that the process is silent.
+A process that holds items of a server open, to measure their cost: connections after one request,
+sessions after one call, streams of subscriptions, or running calls. The answer to each is checked
+when it is opened. Then the process is silent.
 """.
 
--export([start/4, opened/1, tell/1, told/1, stop/1]).
+-export([start/4, opened/1, watch/1, notified/1, stop/1]).
 
 -export_type([kind/0, holder/0]).
 
@@ -20,13 +20,13 @@ run. What each of them is answered is checked when it is opened. After that the 
 }).
 
 -define(REVISION, ~"2025-11-25").
-%% Milliseconds for what is asked once; a call that is held lasts as long as the fixture lets it.
--define(PATIENCE, 30_000).
+%% Milliseconds to open an item. A held call lasts as long as the fixture allows.
+-define(OPEN_MS, 30_000).
 -define(CALL, 60_000).
-%% And for the goodbyes of one connection.
+%% Milliseconds to end the sessions of one connection.
 -define(GOODBYE_MS, 1_000).
 
--doc "Opens so many of these; the first of them is the one of this number.".
+-doc "Opens `Count` items. The first of them has the number `Number`.".
 -spec start(kind(), erlmcp_load_target:target(), Number :: non_neg_integer(),
             Count :: pos_integer()) -> holder().
 start(Kind, Target, Number, Count) ->
@@ -47,7 +47,7 @@ start(Kind, Target, Number, Count) ->
     end).
 
 plan(Kind, Target, Connections) ->
-    Plan = #{target => Target, connections => Connections, timeout_ms => ?PATIENCE, loop => hold},
+    Plan = #{target => Target, connections => Connections, timeout_ms => ?OPEN_MS, loop => hold},
     case Kind of
         session -> Plan#{era => {session, ?REVISION}, requests => [{1, sleep(0)}]};
         connection -> Plan;
@@ -59,7 +59,7 @@ plan(Kind, Target, Connections) ->
 sleep(Milliseconds) ->
     {~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}.
 
--doc "Waits until all of them are open.".
+-doc "Waits until all items are open.".
 -spec opened(holder()) -> ok | {error, term()}.
 opened(Holder) ->
     receive
@@ -67,30 +67,30 @@ opened(Holder) ->
         {Holder, {error, _} = Error} -> Error
     end.
 
--doc "From now on the process waits for one event on each of its streams.".
--spec tell(holder()) -> ok.
-tell(Holder) ->
-    Holder ! tell,
+-doc "Makes the process wait for one event on each of its streams.".
+-spec watch(holder()) -> ok.
+watch(Holder) ->
+    Holder ! watch,
     ok.
 
--doc "When the last one came, in monotonic microseconds.".
--spec told(holder()) -> {ok, integer()} | {error, term()}.
-told(Holder) ->
+-doc "Waits until the last stream has its event. Returns the time in monotonic microseconds.".
+-spec notified(holder()) -> {ok, integer()} | {error, term()}.
+notified(Holder) ->
     receive
-        {Holder, {told, At}} -> {ok, At};
+        {Holder, {notified, At}} -> {ok, At};
         {Holder, {error, _} = Error} -> Error
     end.
 
--doc "Gives all of it up, and waits until that is done.".
+-doc "Ends all items, and waits until that is done.".
 -spec stop(holder()) -> ok.
 stop(Holder) ->
     Monitor = monitor(process, Holder),
     Holder ! stop,
     receive {'DOWN', Monitor, process, Holder, _} -> ok end.
 
-%% What is held.
+%% The items.
 
-%% The sessions of a holder come over one connection.
+%% The sessions of a holder share one connection.
 sessions(#{way := Way} = Settings) ->
     case erlmcp_load_session:connect(erlmcp_load_target:endpoint(0, Way), Settings, 0) of
         {ok, Socket, {_, Templates} = Sessions, State, Tag} ->
@@ -100,7 +100,7 @@ sessions(#{way := Way} = Settings) ->
             Error
     end.
 
-%% It has what sessions have that were used.
+%% Each session is used once, so that it has the state of used sessions.
 called([], Held, _) ->
     {ok, [Held]};
 called([Template | Templates], #held{tag = Tag} = Held, Settings) ->
@@ -116,18 +116,18 @@ each([Number | Numbers], Kind, #{way := Way} = Settings, Held) ->
     maybe
         {ok, Socket, _, State, Tag} ?= erlmcp_load_session:connect(Endpoint, Settings, 0),
         #{templates := {Template}} = Settings,
-        {ok, Asked} ?= ask(Kind, Template, #held{socket = Socket, state = State, tag = Tag},
+        {ok, Sent} ?= ask(Kind, Template, #held{socket = Socket, state = State, tag = Tag},
                            Settings),
-        each(Numbers, Kind, Settings, [Asked | Held])
+        each(Numbers, Kind, Settings, [Sent | Held])
     end.
 
 ask(Kind, Template, #held{socket = Socket, state = State, tag = Tag} = Held, Settings) ->
     #{wire := Wire, expected := [Expected]} = Settings,
     {Bytes, Next} = Wire:request(Tag, Template, State),
-    Asked = Held#held{state = Next},
+    Sent = Held#held{state = Next},
     maybe
         ok ?= erlmcp_load_socket:send(Socket, Bytes),
-        awaited(Kind, Tag, Expected, Asked, Settings)
+        awaited(Kind, Tag, Expected, Sent, Settings)
     end.
 
 awaited(call, _, _, Held, _) ->
@@ -143,7 +143,7 @@ awaited(Kind, Tag, Expected, Held, Settings) ->
     end.
 
 came(stream, _, _, Events) ->
-    %% A stream that is acknowledged says so, and one that is refused is answered.
+    %% An accepted stream sends an acknowledgement; a refused one gets a reply.
     case {lists:keymember(message, 1, Events), lists:keyfind(reply, 1, Events)} of
         {true, _} -> ok;
         {false, false} -> nothing;
@@ -161,7 +161,7 @@ came(_, Tag, Expected, Events) ->
     end.
 
 events(#held{socket = Socket, state = State} = Held, #{wire := Wire} = Settings) ->
-    case erlmcp_load_socket:next(Socket, ?PATIENCE) of
+    case erlmcp_load_socket:next(Socket, ?OPEN_MS) of
         {bytes, Bytes} ->
             maybe
                 {ok, Events, _, Next} ?= Wire:received(Bytes, State),
@@ -180,18 +180,18 @@ events(#held{socket = Socket, state = State} = Held, #{wire := Wire} = Settings)
 
 holding(Kind, Held, Settings, Owner) ->
     receive
-        tell ->
-            Owner ! {self(), told(Held, Settings, [])},
+        watch ->
+            Owner ! {self(), notified(Held, Settings, [])},
             holding(Kind, Held, Settings, Owner);
         stop ->
             lists:foreach(fun(One) -> given_up(One, Settings) end, Held)
     end.
 
-told([], _, _) ->
-    {told, erlang:monotonic_time(microsecond)};
-told([One | Held], Settings, Told) ->
+notified([], _, _) ->
+    {notified, erlang:monotonic_time(microsecond)};
+notified([One | Held], Settings, Others) ->
     case awaited(stream, 0, any, One, Settings) of
-        {ok, Next} -> told(Held, Settings, [Next | Told]);
+        {ok, Next} -> notified(Held, Settings, [Next | Others]);
         {error, _} = Error -> Error
     end.
 

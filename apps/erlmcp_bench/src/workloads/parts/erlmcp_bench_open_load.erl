@@ -1,11 +1,11 @@
 -module(erlmcp_bench_open_load).
 -moduledoc """
-The processes that send whole requests to a server of this node (`m:erlmcp_bench_requests`), each at
-its times: request N is due N / `per_second` seconds after the beginning, and belongs to one of the
-workers by its number. Who is late sends at once what is due. Where `per_second` is `uncapped`, each
+The processes that send whole requests to a server of this node (`m:erlmcp_bench_requests`) when
+they are due. Request N is due N / `per_second` seconds after the beginning, and its number selects
+the worker. A late worker sends all due requests at once. With `per_second` of `uncapped`, a
 worker's next request is due when the one before it is answered.
 
-Who is to send when is in `m:erlmcp_bench_pacer`.
+`m:erlmcp_bench_pacer` wakes the workers.
 """.
 
 -export([start/1, begins/1, answered/1, await/1]).
@@ -18,7 +18,7 @@ Who is to send when is in `m:erlmcp_bench_pacer`.
     duration_ms := pos_integer(), warm_ms := non_neg_integer(), atom() => term()
 }.
 -opaque load() :: #{
-    %% The workers, and the pacers of a load that has times.
+    %% The workers, and the pacers of a load with a rate.
     processes := #{pid() => reference()}, begins := integer(), histograms := histograms(),
     due := pos_integer() | uncapped
 }.
@@ -29,14 +29,14 @@ Who is to send when is in `m:erlmcp_bench_pacer`.
     latency := erlmcp_bench_histogram:histogram(),
     service => erlmcp_bench_histogram:histogram(), lateness => erlmcp_bench_histogram:histogram()
 }.
-%% Where a request is due when it is sent, its latency is all there is.
+%% If requests are due when they are sent, only their latency is measured.
 -type histograms() :: #{latency | service | lateness => erlmcp_bench_histogram:histogram()}.
 
-%% Milliseconds that the workers have to be there.
+%% Milliseconds for the workers to start.
 -define(START, 200).
 -define(MILLISECOND, 1_000_000).
 
--doc "Starts the workers, which end with the calling process.".
+-doc "Starts the workers. They end with the calling process.".
 -spec start(plan()) -> load().
 start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second := PerSecond}
       = Plan) ->
@@ -60,19 +60,21 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
 times(uncapped) -> [latency];
 times(_) -> [latency, service, lateness].
 
-%% The first is due at the beginning, and none at the end.
+%% The first request is due at the beginning, and none at the end.
 due_before(_, uncapped) -> uncapped;
 due_before(Duration, PerSecond) -> (Duration * PerSecond + 999) div 1_000.
 
--doc "When the first request is due, in monotonic milliseconds; what is sent before warms up.".
+-doc """
+Returns when the first request is due, in monotonic milliseconds. Earlier requests are warm-up.
+""".
 -spec begins(load()) -> integer().
 begins(#{begins := Begins}) -> Begins.
 
--doc "How many requests were answered as they have to be, until now.".
+-doc "Returns how many requests were answered correctly so far.".
 -spec answered(load()) -> non_neg_integer().
 answered(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:count(Latency).
 
--doc "Waits for the end, and says what became of the requests.".
+-doc "Waits for the end, and returns the outcomes.".
 -spec await(load()) -> {ok, report()} | {error, {worker_failed, Reason :: term()}}.
 await(#{processes := Processes} = Load) ->
     case counted(Processes, []) of
@@ -109,7 +111,7 @@ report(Counted, #{histograms := Histograms, due := Due, begins := Begins}) ->
 unsent(uncapped, _) -> 0;
 unsent(Due, Sent) -> max(0, Due - Sent).
 
-%% In a worker.
+%% Functions of a worker.
 
 worker(Number, #{instance := Instance, text_bytes := Bytes, begins := Begins} = Plan) ->
     Connection = erlmcp_bench_requests:new(Instance, Bytes),
@@ -125,7 +127,7 @@ warmed(Id, Begins, Connection) ->
             Connection
     end.
 
-%% The clock is read once for each: when one is answered, it is the next one's turn.
+%% The clock is read once for each request: the next one begins when this one is answered.
 sends(Request, Connection, {Counts, Last} = Counted, Plan) ->
     #{workers := Workers, ends := Ends} = Plan,
     Due = due(Request, Last, Plan),
@@ -156,7 +158,7 @@ due(Request, _, Plan) ->
     erlmcp_bench_pacer:due(Request, Plan).
 
 sent_at(_, Due, Now, _) when Now >= Due ->
-    %% Whom it is for has ended.
+    %% The process that started the load has ended.
     receive {'DOWN', _, process, _, _} -> exit(normal) after 0 -> Now end;
 sent_at(Request, _, _, #{pacer := Pacer} = Plan) ->
     case erlmcp_bench_pacer:await(Request, Plan, Pacer) of

@@ -1,17 +1,18 @@
 -module(erlmcp_bench_operations).
 -moduledoc """
-Runs an operation many times, in some processes at once, and takes the time of each.
+Runs an operation many times, in several processes at once, and measures the time of each.
 
-The clock is read before and after each operation; what two readings cost is measured first, and is
-taken off each time. The times are kept, in nanoseconds, and go into a histogram when there is no
-room for more. What it costs to keep them and to read the clock is in the throughput: `erlmcp bench
-core_ops` says how much it is, by an operation that does nothing. The histogram is made afterwards,
-as long as each process has no more than 131,072 operations.
+The clock is read before and after each operation. The cost of two readings is measured first and
+subtracted each time. The times are kept in nanoseconds, and go into a histogram when their storage
+is full. For up to 131,072 operations of a process the histogram is filled afterwards.
 
-All processes do the operation for a while before the measured ones, and go on with those without a
-pause: a scheduler that slept takes milliseconds to be woken and to get its share of the processes,
-which is as long as some thousand operations last. The processes have the heap of a server's
-connection that has much to do (`m:erlmcp_heap`).
+The throughput includes the cost of keeping times and of reading the clock. The operation that does
+nothing shows this cost in `erlmcp bench core_ops`.
+
+All processes do unmeasured operations first, and continue with the measured ones without a pause. A
+sleeping scheduler takes milliseconds to wake and to get its share of the processes, as long as
+thousands of operations. The processes have the heap of a busy connection of a server
+(`m:erlmcp_heap`).
 """.
 
 -export([run/1]).
@@ -19,11 +20,14 @@ connection that has much to do (`m:erlmcp_heap`).
 -export_type([plan/0, measured/0]).
 
 -doc """
-- `prepare` gives each process, by its number, what its operations begin with; `operation` is given
-  that, and gives what the next one is given; `finish` is given the last one. All three run in the
-  process itself. An operation that finds its own result wrong crashes.
-- `operations` are those of all processes together; `most_ms` ends them before, if that is over.
-- `on_part` is called now and then with how much of it is done, from 0 to 1.
+The plan of a run.
+
+- `prepare` gets the number of its process and returns the first state. `operation` takes a state
+  and returns the next one. `finish` takes the last state. All three run in the process itself. An
+  operation with a wrong result crashes.
+- `operations` is the number of operations of all processes together. `most_ms` may end them
+  earlier.
+- `on_part` is called from time to time with the completed share, from 0 to 1.
 """.
 -type plan() :: #{
     workers := pos_integer(), operations := pos_integer(),
@@ -33,25 +37,28 @@ connection that has much to do (`m:erlmcp_heap`).
     most_ms => pos_integer() | infinity,
     on_part => fun((float()) -> term())
 }.
--doc "How many there were, how long they took together, and each; `timer_ns` was taken off each.".
+-doc """
+The number of operations, their time together, and the time of each. `timer_ns` was subtracted from
+each.
+""".
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),
     histogram := erlmcp_bench_histogram:histogram()
 }.
 
-%% Milliseconds of operations before the measured ones, when all processes do them, and operations
-%% of each between two looks whether they are over.
+%% Milliseconds of unmeasured operations, and operations of a process between two checks for their
+%% end.
 -define(WARM_MS, 50).
 -define(WARM, 16).
-%% Times that a process keeps before they go into the histogram.
+%% The most times that a process keeps before they go into the histogram.
 -define(KEPT, 131_072).
-%% Readings of which the middle one is what the clock costs.
+%% Readings whose median is the cost of the clock.
 -define(READINGS, 1_001).
-%% Operations between two looks of those who watch, and milliseconds between two looks of theirs.
--define(TOLD, 64).
+%% Operations between two progress counts, and milliseconds between two readings of the progress.
+-define(COUNTED, 64).
 -define(LOOK, 100).
 
--doc "Runs them, or says how one of them ended.".
+-doc "Runs the operations, or returns how one of them failed.".
 -spec run(plan()) -> {ok, measured()} | {error, {operation_failed, Reason :: term()}}.
 run(#{workers := Workers, operations := Operations} = Plan) ->
     Histogram = erlmcp_bench_histogram:new(),
@@ -88,26 +95,26 @@ started(Number, Share, To, Plan) ->
     Caller = self(),
     spawn_monitor(fun() ->
         ok = erlmcp_heap:busy_connection(true),
-        %% It ends with who wants it.
+        %% The worker ends with the calling process.
         Watched = monitor(process, Caller),
         worker(Number, Share, To, Plan, {Caller, Watched})
     end).
 
-%% What each process says next, in no order.
+%% The next message of each process, in any order.
 answers(Started, Look) ->
     answers(maps:size(Started), Started, Look, []).
 
 answers(0, _, _, Answers) ->
     {ok, Answers};
-answers(Left, Started, Look, Answers) ->
+answers(More, Started, Look, Answers) ->
     receive
         {?MODULE, Worker, Answer} when is_map_key(Worker, Started) ->
-            answers(Left - 1, Started, Look, [Answer | Answers]);
+            answers(More - 1, Started, Look, [Answer | Answers]);
         {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Started) =:= Monitor ->
             {error, Reason}
     after ?LOOK ->
         _ = Look(),
-        answers(Left, Started, Look, Answers)
+        answers(More, Started, Look, Answers)
     end.
 
 part(Done, #{operations := Operations, on_part := OnPart}) ->
@@ -135,14 +142,14 @@ kill(Started) ->
     end, Started),
     flush(Started).
 
-%% What those said that were killed.
+%% Removes the messages of killed processes.
 flush(Started) ->
     receive
         {?MODULE, Worker, _} when is_map_key(Worker, Started) -> flush(Started)
     after 0 -> ok
     end.
 
-%% In the process.
+%% Functions of a worker.
 
 worker(Number, Share, To, #{prepare := Prepare, operation := Operation} = Plan, Caller) ->
     Timer = timer_ns(),
@@ -154,10 +161,10 @@ worker(Number, Share, To, #{prepare := Prepare, operation := Operation} = Plan, 
         Milliseconds -> erlang:monotonic_time(nanosecond) + Milliseconds * 1_000_000
     end,
     Times = atomics:new(min(Share, ?KEPT), []),
-    {Left, Kept, End, Last} = measured(Share, 0, Warm, {Operation, Timer, Deadline, Times, To}),
-    ok = answer({Share - Left, End}, Caller),
-    %% Not while others are still measured.
-    ok = told(finish, Caller),
+    {More, Kept, End, Last} = measured(Share, 0, Warm, {Operation, Timer, Deadline, Times, To}),
+    ok = answer({Share - More, End}, Caller),
+    %% The worker must not work while others are still measured.
+    ok = await_message(finish, Caller),
     ok = recorded(Kept, Times, To),
     Finish = maps:get(finish, Plan, fun(_) -> ok end),
     Finish(Last).
@@ -166,7 +173,7 @@ answer(Answer, {Caller, _}) ->
     Caller ! {?MODULE, self(), Answer},
     ok.
 
-told(What, {_, Watched}) ->
+await_message(What, {_, Watched}) ->
     receive
         {?MODULE, What} -> ok;
         {'DOWN', Watched, process, _, _} -> exit(normal)
@@ -179,8 +186,8 @@ warmed(0, Operation, State, {_, Watched} = Caller) ->
     after 0 ->
         warmed(?WARM, Operation, State, Caller)
     end;
-warmed(Left, Operation, State, Caller) ->
-    warmed(Left - 1, Operation, Operation(State), Caller).
+warmed(More, Operation, State, Caller) ->
+    warmed(More - 1, Operation, Operation(State), Caller).
 
 timer_ns() ->
     Readings = [begin
@@ -189,19 +196,19 @@ timer_ns() ->
                 end || _ <- lists:seq(1, ?READINGS)],
     lists:nth((?READINGS + 1) div 2, lists:sort(Readings)).
 
-measured(Left, ?KEPT, State, {_, _, _, Times, To} = With) ->
+measured(More, ?KEPT, State, {_, _, _, Times, To} = With) ->
     ok = recorded(?KEPT, Times, To),
-    measured(Left, 0, State, With);
-measured(Left, Kept, State, {Operation, Timer, Deadline, Times, {_, Done}} = With) ->
+    measured(More, 0, State, With);
+measured(More, Kept, State, {Operation, Timer, Deadline, Times, {_, Done}} = With) ->
     Begin = erlang:monotonic_time(nanosecond),
     Next = Operation(State),
     End = erlang:monotonic_time(nanosecond),
     ok = atomics:put(Times, Kept + 1, max(1, End - Begin - Timer)),
-    _ = Left rem ?TOLD =:= 0 andalso counters:add(Done, 1, ?TOLD),
-    %% An atom is more than every number.
-    case Left > 1 andalso End < Deadline of
-        true -> measured(Left - 1, Kept + 1, Next, With);
-        false -> {Left - 1, Kept + 1, End, Next}
+    _ = More rem ?COUNTED =:= 0 andalso counters:add(Done, 1, ?COUNTED),
+    %% An atom is greater than every number.
+    case More > 1 andalso End < Deadline of
+        true -> measured(More - 1, Kept + 1, Next, With);
+        false -> {More - 1, Kept + 1, End, Next}
     end.
 
 recorded(0, _, _) ->

@@ -1,55 +1,53 @@
 -module(erlmcp_bench_pacer).
 -moduledoc """
 Wakes the workers of an open load (`m:erlmcp_bench_open_load`) when their requests are due. Request
-N is due N / `per_second` seconds after the beginning, and belongs to one of the workers by its
-number.
+N is due N / `per_second` seconds after the beginning, and its number selects the worker.
 
-Timers have whole milliseconds, in each of which many requests may be due, and so somebody has to
-look at the clock. If all workers did, each would look when all others had, and be late by that. So
-a process does it for them, which sleeps until the millisecond and then gives way to others, again
-and again, until the time has come. Where requests are due in each millisecond there are two, of
-which each looks for all: what holds up one of them holds up nobody.
+Timers have whole milliseconds, in which many requests may be due, so a process must read the clock.
+If all workers did so, each would be late by the turns of all others. So a pacer does it for them.
+It sleeps until the millisecond, and then yields to other processes until the time has come. From
+1,000 requests a second there are two pacers that do the same work: a delay of one of them does no
+harm.
 
-A worker that waits says for which request in a word of its own. Whoever takes that away goes on
-with the request: a pacer, which tells the worker, or the worker itself, which looks at the clock
-once more when it has written its word. So a worker is told when it waits and not else: who is late
-sends at once, and finds nothing in its mailbox. It is told a moment before its time, and gives way
-to others until that has come.
+A waiting worker stores the number of its request in an atomic of its own. Either a pacer takes it
+and wakes the worker, or the worker takes it back after reading the clock once more. So only waiting
+workers are woken. A late worker sends at once, and its mailbox stays empty. A worker is woken
+slightly early, and yields until its time.
 """.
 
 -export([new/1, due/2, start/3, await/3]).
 
 -export_type([schedule/0, pacer/0]).
 
--doc "When the first request is due, and when none is any more, in monotonic nanoseconds.".
+-doc "When the first request is due and when the schedule ends, in monotonic nanoseconds.".
 -type schedule() :: #{begins := integer(), ends := integer(), per_second := pos_integer(),
                       workers := pos_integer(), atom() => term()}.
 -opaque pacer() :: atomics:atomics_ref().
 
 -define(MILLISECOND, 1_000_000).
-%% Requests in a second from which on there are two pacers.
+%% The rate, in requests a second, from which on there are two pacers.
 -define(MANY, 1_000).
-%% Nanoseconds before its time when a worker is told. One that has no more than twice as many left
-%% does not wait to be told: the pacers may have been there.
+%% How many nanoseconds early a worker is woken. A worker with at most twice that time does not
+%% wait: the pacers may already have passed it.
 -define(AHEAD, 20_000).
-%% In a word: its worker does not wait.
+%% The value of an atomic whose worker does not wait.
 -define(AWAKE, -1).
 
--doc "A pacer of so many workers, none of which waits.".
+-doc "Returns a pacer for `Workers` workers, none of which waits.".
 -spec new(Workers :: pos_integer()) -> pacer().
 new(Workers) ->
     Words = atomics:new(Workers, []),
     ok = lists:foreach(fun(Word) -> atomics:put(Words, Word, ?AWAKE) end, lists:seq(1, Workers)),
     Words.
 
--doc "When a request is due, in monotonic nanoseconds.".
+-doc "Returns when a request is due, in monotonic nanoseconds.".
 -spec due(Request :: non_neg_integer(), schedule()) -> integer().
 due(Request, #{begins := Begins, per_second := PerSecond}) when is_integer(Begins) ->
     Begins + Request * 1_000_000 div PerSecond * 1_000.
 
 -doc """
-Starts the processes that look at the clock for these workers, which are in the order of their
-numbers. They end with the schedule (`{outcome, paced}`), and with the calling process.
+Starts the processes that wake these workers, which are listed in the order of their numbers. They
+end with the schedule (`{outcome, paced}`), and with the calling process.
 """.
 -spec start(Workers :: [pid()], schedule(), pacer()) -> [{pid(), reference()}].
 start(Workers, Schedule, Words) ->
@@ -85,7 +83,7 @@ until(Time, Schedule) ->
     end.
 
 sleep_until(Time, #{begins := Begins} = Schedule) ->
-    %% The last whole one before: monotonic times are negative.
+    %% Rounds down to a whole millisecond: monotonic times are negative.
     Milliseconds = Begins div ?MILLISECOND + (Time - Begins) div ?MILLISECOND,
     Timer = erlang:start_timer(Milliseconds, self(), due, [{abs, true}]),
     receive
@@ -106,8 +104,8 @@ wake(Request, Pids, Words) ->
 word(Request, Workers) -> Request rem Workers + 1.
 
 -doc """
-In a worker: waits until its request is due. Gives the time, or `over` where a process that the
-worker watches has ended.
+Waits in a worker until its request is due. Returns the time, or `over` if a process that the worker
+monitors has ended.
 """.
 -spec await(Request :: non_neg_integer(), schedule(), pacer()) -> Now :: integer() | over.
 await(Request, #{workers := Workers} = Schedule, Words) ->
@@ -117,10 +115,10 @@ await(Request, #{workers := Workers} = Schedule, Words) ->
     case Due - now_ns() =< 2 * ?AHEAD
         andalso atomics:compare_exchange(Words, Word, Request, ?AWAKE) of
         ok -> give_way(Due);
-        _ -> told(Request, Due)
+        _ -> await_wake(Request, Due)
     end.
 
-told(Request, Due) ->
+await_wake(Request, Due) ->
     receive
         {due, Request} -> give_way(Due);
         {'DOWN', _, process, _, _} -> over

@@ -1,18 +1,18 @@
 -module(erlmcp_bench_program).
 -moduledoc """
-The server under test as a program that speaks MCP on its standard input and output: what a client
-starts for each connection.
+The server under test as a program that speaks MCP on its standard input and output. A client starts
+one for each connection.
 """.
 
 -export([words/0]).
 
-%% As bin/erlmcp starts a server, without what compiles and looks for terminals.
+%% The flags of bin/erlmcp for a server, without compilation and the search for terminals.
 -define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "-noinput"]).
 -define(START, "{ok, _} = erlmcp_bench_host:start(#{handler => "
                "erlmcp_bench_quick_fixture, "
                "listen => [{stdio, #{}}]}).").
 
--doc "The program and its arguments.".
+-doc "Returns the program and its arguments.".
 -spec words() -> [string(), ...].
 words() ->
     Own = [filename:dirname(filename:absname(Beam))

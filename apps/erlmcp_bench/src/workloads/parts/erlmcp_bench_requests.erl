@@ -1,13 +1,15 @@
 -module(erlmcp_bench_requests).
 -moduledoc """
-Whole requests to a server of this node, without a socket: the calling process is the connection, as
-the shell of a transport is (`m:erlmcp_connection_process`), and has its state
-(`m:erlmcp_connection`) and its heap (`m:erlmcp_heap`). What it hands in are the bytes of a line,
-which are decoded, admitted and dispatched; the tool runs there if it is quick, and in the process
-of its call if not; the answer comes back as bytes. The first one that is right is read; those that
-are the same but for their id are right as well, and every other one is read again.
+Sends whole requests to a server of this node, without a socket. The calling process acts as the
+process of a connection (`m:erlmcp_connection_process`): it has its state (`m:erlmcp_connection`)
+and its heap (`m:erlmcp_heap`).
 
-The calling process traps exits from then on: calls that have a process answer with its end.
+It passes in the bytes of a line, which are decoded, admitted and dispatched. A quick tool runs in
+the same process, and another one in the process of its call. The answer comes back as bytes. The
+first right answer is decoded. Answers that differ only in their id are also right, and every other
+answer is decoded again.
+
+The calling process traps exits from then on: the process of a call answers with its end.
 """.
 
 -export([new/2, call/2, close/1]).
@@ -16,17 +18,17 @@ The calling process traps exits from then on: calls that have a process answer w
 
 -opaque connection() :: #{
     connection := erlmcp_connection:connection(),
-    %% what stands before and after the id, of a request and of its answer, when that is known
+    %% the bytes before and after the id, of a request and of its answer once it is known
     request := {binary(), binary()}, answer := {binary(), binary()} | unknown,
     text := binary()
 }.
 -type outcome() :: answered | {refused, Code :: integer()} | {wrong, binary()} | timeout.
 
-%% Milliseconds until nobody waits for an answer any more: as many as a call has.
+%% Milliseconds to wait for an answer: as many as a call has.
 -define(ANSWER, 60_000).
 
 -doc """
-A connection to a server that has the tool `echo`; its requests have a text of so many bytes.
+Returns a connection to a server with the tool `echo`. Its requests have a text of `Bytes` bytes.
 """.
 -spec new(erlmcp_instance:instance(), Bytes :: non_neg_integer()) -> connection().
 new(#{limits := Limits} = Instance, Bytes) ->
@@ -51,23 +53,23 @@ around_id(Id, Bytes) ->
 
 -doc "Sends a request with this id, and waits for its answer.".
 -spec call(Id :: pos_integer(), connection()) -> {outcome(), connection()}.
-call(Id, #{connection := Connection, request := {Before, After}} = Known) ->
+call(Id, #{connection := Connection, request := {Before, After}} = Client) ->
     Digits = integer_to_binary(Id),
-    {Got, Next} = asked(<<Before/binary, Digits/binary, After/binary>>, Connection),
-    outcome(Id, Digits, Got, Known#{connection := Next}).
+    {Got, Next} = send(<<Before/binary, Digits/binary, After/binary>>, Connection),
+    outcome(Id, Digits, Got, Client#{connection := Next}).
 
-outcome(_, _, timeout, Known) ->
-    {timeout, Known};
-outcome(Id, Digits, Got, #{answer := {Before, After}} = Known) ->
+outcome(_, _, timeout, Client) ->
+    {timeout, Client};
+outcome(Id, Digits, Got, #{answer := {Before, After}} = Client) ->
     {Begins, Size} = {byte_size(Before), byte_size(Digits)},
     case Got of
-        <<Before:Begins/binary, Digits:Size/binary, After/binary>> -> {answered, Known};
-        _ -> {read(Id, Got, Known), Known}
+        <<Before:Begins/binary, Digits:Size/binary, After/binary>> -> {answered, Client};
+        _ -> {read(Id, Got, Client), Client}
     end;
-outcome(Id, _, Got, #{answer := unknown} = Known) ->
-    case read(Id, Got, Known) of
-        answered -> {answered, Known#{answer := around_id(Id, Got)}};
-        Other -> {Other, Known}
+outcome(Id, _, Got, #{answer := unknown} = Client) ->
+    case read(Id, Got, Client) of
+        answered -> {answered, Client#{answer := around_id(Id, Got)}};
+        Other -> {Other, Client}
     end.
 
 read(Id, Got, #{text := Text}) ->
@@ -83,11 +85,11 @@ read(Id, Got, #{text := Text}) ->
 number(#{~"data" := #{~"refusal" := Number}}) when is_integer(Number) -> Number;
 number(#{~"code" := Code}) -> Code.
 
-asked(Request, Connection) ->
+send(Request, Connection) ->
     {_, Out, Next} = erlmcp_connection:data(Request, Connection),
     written(Out, Next).
 
-%% Only what the calls of the connection send: the mailbox has other things too.
+%% Receives only messages of the connection's calls: the mailbox may have others.
 awaited(Connection) ->
     receive
         {'EXIT', _, _} = Message -> heard(Message, Connection);
@@ -106,7 +108,7 @@ written(Out, Connection) ->
         Bytes -> {Bytes, Connection}
     end.
 
--doc "The connection is over.".
+-doc "Closes the connection.".
 -spec close(connection()) -> ok.
 close(#{connection := Connection}) ->
     erlmcp_connection:close(Connection).

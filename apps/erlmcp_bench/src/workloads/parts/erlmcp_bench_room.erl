@@ -1,7 +1,7 @@
 -module(erlmcp_bench_room).
 -moduledoc """
-How many connections there can be between this node, which opens them, and a server: the fewest that
-anything on either side carries, and what that is. Pure.
+Computes how many connections are possible between this node, which opens them, and a server, and
+which limit of either side is reached first. Pure.
 """.
 
 -export([for/3]).
@@ -9,14 +9,14 @@ anything on either side carries, and what that is. Pure.
 -export_type([room/0]).
 
 -doc """
-So many of those that were wanted; where they are fewer, `bounded_by` says what of whom is why, as
-`~"descriptors of the server"`.
+The number of connections, at most those that were wanted. If they are fewer, `bounded_by` names the
+limit, such as `~"descriptors of the server"`.
 """.
 -type room() :: #{connections := pos_integer(), bounded_by => binary()}.
 
 -doc """
-The room for so many connections, between this node and a server, with what is known of each
-(`erlmcp_machine:facts/1`); `none` where nothing is known of the server.
+Returns the room for `Wanted` connections between this node and a server, from the facts of each
+(`erlmcp_machine:facts/1`). `none` means that nothing is known of the server.
 
 ## Examples
 

@@ -1,6 +1,6 @@
 -module(erlmcp_bench_slope).
 -moduledoc """
-A straight line through measured points, and how certain its slope is. Pure.
+Fits a straight line through measured points, and tells how certain its slope is. Pure.
 """.
 
 -export([fit/1, verdict/3, deviation_percent/1]).
@@ -10,12 +10,13 @@ A straight line through measured points, and how certain its slope is. Pure.
 -doc "The slope, its standard error, and the mean of the second coordinates.".
 -type line() :: #{slope := float(), error := float(), mean := float()}.
 
-%% Standard errors that a slope may be wrong by, but in one of a hundred cases, for as few points as
-%% six (Student's t of four degrees of freedom). More points deserve less, and get no less.
+%% The standard errors by which a slope is wrong at most in one of a hundred cases, for six points
+%% (Student's t of four degrees of freedom). More points would need fewer, and get no fewer.
 -define(ERRORS, 4.6).
 
 -doc """
-The line of least squares; at least three points, at two places or more.
+Returns the line of least squares. It needs at least three points with at least two different first
+coordinates.
 
 ## Examples
 
@@ -37,8 +38,8 @@ fit([_, _, _ | _] = Points) ->
 square(Number) -> Number * Number.
 
 -doc """
-Whether a slope is beyond a bound: `beyond` where its error leaves no doubt, `unclear` where it is
-and may not be, `within` else.
+Judges whether a slope is beyond a bound: `beyond` if its error leaves no doubt, `unclear` if it may
+not be, and `within` otherwise.
 
 ## Examples
 
@@ -61,7 +62,9 @@ verdict(above, Bound, #{slope := Slope, error := Error}) ->
 verdict(below, Bound, #{slope := Slope} = Line) ->
     verdict(above, -Bound, Line#{slope := -Slope}).
 
--doc "The standard deviation of some numbers, in percent of their mean; 0.0 of one alone.".
+-doc """
+Returns the standard deviation of numbers, in percent of their mean, or 0.0 for a single number.
+""".
 -spec deviation_percent([number(), ...]) -> float().
 deviation_percent([_]) ->
     0.0;

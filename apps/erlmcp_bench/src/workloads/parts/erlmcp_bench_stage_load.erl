@@ -1,7 +1,7 @@
 -module(erlmcp_bench_stage_load).
 -moduledoc """
-A server in a node of its own, under load over real sockets: what the node takes for a request as a
-whole, and what functions of it take.
+Loads a server in a node of its own over real sockets. It measures the cost of a request for the
+whole node, and for functions of it.
 """.
 
 -export([whole/1, metered/3, taken/3]).
@@ -13,12 +13,12 @@ whole, and what functions of it take.
     handler := module(), measure_ms := pos_integer()
 }.
 -doc """
-Of one request, or of one write: microseconds of the processor, those of them in which processes
-ran, garbage was collected and ports were at work, and reductions.
+The cost of one request or one write in microseconds of the processor, and in reductions. Parts of
+the time are those in which processes ran, garbage was collected and ports worked.
 """.
 -type share() :: #{cpu_us := float(), running_us := float(), collecting_us := float(),
                    ports_us := float(), reductions := float()}.
--doc "Of one request, with how many there were, in how many microseconds.".
+-doc "The cost of one request, with the number of requests and their time in microseconds.".
 -type whole() :: #{
     cpu_us := float(), running_us := float(), collecting_us := float(), ports_us := float(),
     reductions := float(), answered := pos_integer(), received := pos_integer(),
@@ -26,18 +26,18 @@ ran, garbage was collected and ports were at work, and reductions.
 }.
 
 -define(WARM_MS, 1_000).
-%% None of its processes waits for another, and no other thread is woken.
+%% One scheduler: no process waits for another, and no other thread is woken.
 -define(FLAGS, ["+S", "1:1"]).
 -define(TIMEOUT_MS, 30_000).
-%% Requests of which some were under way at either end.
+%% The fewest requests for a figure: some were in progress at either end.
 -define(FEWEST, 100).
-%% What takes less may have been too short; loads are stopped before the longest.
+%% Shorter measurements may have been too short. Loads are stopped before the longest time.
 -define(SHORT_MS, 10_000).
 -define(LONGEST_MS, 3_600_000).
 
 -doc """
-What a request takes; `write` is what it takes to send as many bytes as an answer has, again and
-again, on a connection of its own.
+Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
+connection.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
@@ -53,8 +53,8 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
     end).
 
 -doc """
-What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`), after
-`warm_ms` milliseconds of it, if it says so.
+Measures a request of a running server under this load (`t:erlmcp_load:plan/0`), after its `warm_ms`
+milliseconds, if it has them.
 """.
 -spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.
@@ -63,7 +63,7 @@ taken(Target, Plan, Milliseconds) ->
         Before = looked(Target, Load, begin_whole),
         receive after Time -> ok end,
         #{answered := Answered} = Whole = since(Before, looked(Target, Load, whole)),
-        told(Answered, Whole, maps:with([answered, received, at_us], Whole))
+        shares_of(Answered, Whole, maps:with([answered, received, at_us], Whole))
     end).
 
 looked(Target, Load, Function) ->
@@ -78,20 +78,20 @@ node_of(Target, Function) ->
 since(Before, After) ->
     #{Name => Later - map_get(Name, Before) || Name := Later <- After}.
 
-%% Processor time is told in hundredths of a second, so that a short time may have none.
-told(Count, #{cpu_us := Cpu, awake_ns := Awake} = Taken, More)
+%% Processor time is counted in hundredths of a second, so a short measurement may have none.
+shares_of(Count, #{cpu_us := Cpu, awake_ns := Awake} = Taken, More)
   when Count >= ?FEWEST, Cpu > 0, Awake > 0 ->
     {ok, maps:merge(shares(Count, Taken), More)};
-told(_, _, _) ->
+shares_of(_, _, _) ->
     nothing.
 
-%% The system says how much it was, and the node which part of that was what.
+%% The system gives the processor time, and the node the share of each activity.
 shares(Count, #{cpu_us := Cpu, reductions := Reductions, awake_ns := Awake} = Taken) ->
     Share = fun(Of) -> Cpu / Count * map_get(Of, Taken) / Awake end,
     #{cpu_us => Cpu / Count, running_us => Share(running_ns), collecting_us => Share(collecting_ns),
       ports_us => Share(ports_ns), reductions => Reductions / Count}.
 
-%% It is read as a client reads it, by another process of the machine.
+%% Another process of the machine reads the bytes, as a client does.
 sent(Target, Bytes, Milliseconds) ->
     OsPid = erlmcp_bench_target:os_pid(Target),
     {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false}]),
@@ -107,7 +107,7 @@ sent(Target, Bytes, Milliseconds) ->
     After = Look(),
     receive {'DOWN', Monitor, process, Reader, normal} -> ok end,
     ok = gen_tcp:close(Listener),
-    told(Count, since(Before, After), #{}).
+    shares_of(Count, since(Before, After), #{}).
 
 drained(Socket) ->
     case gen_tcp:recv(Socket, 0) of
@@ -116,8 +116,8 @@ drained(Socket) ->
     end.
 
 -doc """
-What these functions take of a request, without each other: of the times the median, times how often
-a request calls the function; of the reductions the mean.
+Measures these functions in a request, without each other. Times are the median, multiplied by the
+calls for each request. Reductions are the mean.
 """.
 -spec metered(erlmcp_bench_meter:unit(), [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
@@ -142,9 +142,9 @@ readings(Target, Load) ->
     #{counts := #{answered := Answered}} = erlmcp_load:peek(Load),
     {Answered, node_of(Target, read)}.
 
-%% A few of them waited for a processor meanwhile, which is no time of theirs: so not the mean.
-per_request(Unit, Entries, Known, Requests) ->
-    Histogram = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Entries, Known)),
+%% Some calls waited for a processor, which is not their own time. So it is not the mean.
+per_request(Unit, Entries, Before, Requests) ->
+    Histogram = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Entries, Before)),
     Each = case Unit of
         nanoseconds -> erlmcp_bench_histogram:percentile(Histogram, 50) / 1_000;
         reductions -> erlmcp_bench_histogram:mean(Histogram)
@@ -165,8 +165,8 @@ with_server(#{handler := Handler}, More, Measure) ->
 load(#{transport := Transport, connections := Connections, payload_bytes := Bytes}) ->
     #{transport => Transport, payload_bytes => Bytes, connections => Connections}.
 
-%% Each connection asks when it is answered, unless the plan has it otherwise; the load lasts as
-%% long as the fun.
+%% Each connection sends when it is answered, unless the plan says otherwise. The load lasts as long
+%% as the fun.
 under_load(Target, #{transport := Transport} = Plan, Milliseconds, Measure) ->
     Always = #{target => erlmcp_bench_fleet:address(Target, Transport), loop => {closed, 1},
                duration_ms => ?LONGEST_MS, timeout_ms => ?TIMEOUT_MS,
@@ -180,7 +180,7 @@ under_load(Target, #{transport := Transport} = Plan, Milliseconds, Measure) ->
         Measured
     end.
 
-%% On a busy machine little may happen in a short time.
+%% On a busy machine a short time may be too short.
 long_enough(Milliseconds, Measure) ->
     case Measure(Milliseconds) of
         {ok, _} = Measured -> Measured;
