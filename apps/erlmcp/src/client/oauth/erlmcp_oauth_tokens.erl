@@ -69,7 +69,7 @@ digest(Token) ->
 init({Url, Settings}) ->
     process_flag(trap_exit, true),
     process_flag(sensitive, true),
-    ok = erlmcp_label:set([?MODULE | erlmcp_client_target:label(erlmcp_httpc_channel, Url)]),
+    ok = erlmcp_label:set([?MODULE | erlmcp_client_target:label(Url)]),
     #{store := Store, dpop := Dpop} = settings(Settings),
     case erlmcp_oauth_credentials:open(Store, Url, settings(Settings)) of
         {ok, Kept} ->
