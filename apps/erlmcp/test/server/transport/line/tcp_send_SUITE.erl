@@ -1,7 +1,7 @@
 -module(tcp_send_SUITE).
 -moduledoc """
-What is sent on a socket arrives, and who sends hears of it what `gen_tcp:send/2` says; but where
-the way of this release is known, it keeps its turn.
+Bytes that are sent on a socket arrive, and the sender gets the result of `gen_tcp:send/2`. In
+releases whose way of sending is known, the sender also keeps its turn.
 """.
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
