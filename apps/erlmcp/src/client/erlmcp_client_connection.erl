@@ -171,7 +171,6 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
-    ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Transport, Target)]),
     case erlmcp_client_table:join() of
         {ok, Table} -> opened(Transport, Target, Settings, Table);
         {error, Reason} -> {stop, {shutdown, Reason}}
@@ -183,6 +182,7 @@ opened(Transport, Target, Settings, Table) ->
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
+            ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Target)]),
             Client = #{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,

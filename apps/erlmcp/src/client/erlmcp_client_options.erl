@@ -6,7 +6,7 @@ values an option may have, and which it has by default. A transport checks its o
 Internal.
 """.
 
--export([settings/1, place/1, label/2, defaults/0, limits/0]).
+-export([settings/1, place/1, label/1, defaults/0, limits/0]).
 
 -export_type([settings/0, rules/0, limits/0]).
 
@@ -39,11 +39,11 @@ server. With `line`, a connection is a session, and an older server may not answ
 settings({http, Url, Options}) ->
     check(http, erlmcp_httpc_channel, Url, Options);
 settings({stdio, Command, Options}) ->
-    check(line, erlmcp_stdio_channel, {stdio, Command}, Options);
+    check(line, erlmcp_line_channel, {stdio, Command}, Options);
 settings({tcp, Host, Port, Options}) ->
-    check(line, erlmcp_tcp_channel, {tcp, Host, Port}, Options);
+    check(line, erlmcp_line_channel, {tcp, Host, Port}, Options);
 settings({server, Server, Options}) ->
-    check(line, erlmcp_memory_channel, {server, Server}, Options);
+    check(line, erlmcp_line_channel, {server, Server}, Options);
 settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
@@ -159,26 +159,26 @@ place(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
 
 -doc """
-Returns the kind of a channel and where its server is, for labels: host and port, or a program's
-name. Paths and arguments may have secrets.
+Returns the kind of a channel's target and where its server is, for labels: host and port, or a
+program's name. Paths and arguments may have secrets.
 """.
--spec label(Channel :: module(), Target :: term()) -> [term()].
-label(erlmcp_httpc_channel, Url) ->
+-spec label(Target :: term()) -> [term()].
+label({stdio, [Program | _]}) when not is_integer(Program) ->
+    [stdio, filename:basename(Program)];
+label({stdio, Program}) ->
+    [stdio, filename:basename(Program)];
+label({tcp, Host, Port}) ->
+    [tcp, {Host, Port}];
+label({server, Server}) ->
+    [memory, Server];
+label(Url) ->
     case erlmcp_httpc_target:parse(Url) of
         {ok, Parts} ->
             {Scheme, Host, Port} = erlmcp_httpc_target:origin(Parts),
             [Scheme, {Host, Port}];
         error ->
             [http]
-    end;
-label(erlmcp_stdio_channel, {stdio, [Program | _]}) ->
-    [stdio, filename:basename(Program)];
-label(erlmcp_stdio_channel, {stdio, Program}) ->
-    [stdio, filename:basename(Program)];
-label(erlmcp_tcp_channel, {tcp, Host, Port}) ->
-    [tcp, {Host, Port}];
-label(erlmcp_memory_channel, {server, Server}) ->
-    [memory, Server].
+    end.
 
 -doc "Returns every numeric option with its default and its meaning.".
 -spec defaults() -> [{atom(), Default :: pos_integer(), What :: binary()}].

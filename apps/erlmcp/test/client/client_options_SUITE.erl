@@ -135,7 +135,9 @@ wrong_options_of_a_call_are_refused(_) ->
 wrong_targets_are_refused(_) ->
     process_flag(trap_exit, true),
     [{error, {bad_option, command, _}} = erlmcp_client:start_link({stdio, Command, #{}})
-     || Command <- [cat, [], ["cat", cat], ~""]],
+     || Command <- [cat, 5, [], ["cat", cat], ~""]],
+    {ok, Client} = erlmcp_client:start_link({stdio, "cat", #{}}),
+    ok = erlmcp_client:stop(Client),
     {error, {bad_option, url, _}} =
         erlmcp_client:start_link({http, "http://127.0.0.1/mcp", #{}}),
     {error, {bad_option, bogus, _}} =

@@ -1,8 +1,7 @@
 -module(erlmcp_line_channel).
 -moduledoc """
-A channel of one message a line in both directions. The module has what its ways have in common:
-TCP, the pipes of a child process, and messages to a server of this node. The behaviour is
-implemented by each way.
+A channel of one message a line in both directions. Its transports are TCP, the pipes of a child
+process, and messages to a server of this node. The behaviour is what each of them has of its own.
 
 The channel's process connects, and again with a growing pause when the connection ends. It reads,
 and finds the exchange of each line (`m:erlmcp_line_inbox`). A second process writes, so that a
@@ -18,36 +17,47 @@ with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner als
 Internal.
 """.
 
+-behaviour(erlmcp_channel).
 -behaviour(gen_server).
 
--export([open/3, send/2, received/2, abort/1, leave/4, close/1]).
+-export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
--export_type([handle/0, exchange/0, way/0, prepared/0]).
+-export_type([target/0, handle/0, exchange/0, connection/0, prepared/0]).
 
+-doc "The address of a server; the first element names the transport.".
+-type target() ::
+    {stdio, Command :: binary() | string() | [binary() | string()]}
+    | {tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()}
+    | {server, erlmcp:server()}.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 -opaque exchange() :: {pid(), erlmcp_line_exchanges:ref()}.
--type way() :: term().
+-type connection() :: term().
 -type prepared() :: term().
 
--doc "Reaches the server within `connect_timeout`, in a process that ends afterwards.".
--callback connect(Target :: term(), erlmcp_channel:settings()) ->
-    {ok, prepared()} | {error, Why :: term()}.
--doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
--callback activate(prepared(), erlmcp_channel:settings()) -> {ok, way()} | {error, Why :: term()}.
--doc "Interprets a message to the channel's process; `other` for one that is not the way's.".
--callback arrived(Message :: term(), way()) ->
-    {data, binary(), way()} | {ended, Why :: term(), way()} | {ignore, way()} | other.
--doc "Writes in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
--callback deliver(iodata(), way()) -> ok | gone | {error, Why :: term()}.
--doc "Drops the connection at once; a slow part of it goes on in the background.".
--callback drop(way()) -> ok.
--doc "Ends the connection in order, and waits for its end.".
--callback finish(way()) -> ok.
--doc "Returns `true` if an option of the way may have this value; otherwise the expected values.".
+-doc "Checks a target, and returns it in the form that the other functions get.".
+-callback target(target()) ->
+    {ok, target()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+-doc "Returns `true` if an option of the transport may have this value, or else what it may be.".
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Returns a description of the target for logs, without secrets.".
--callback about(Target :: term()) -> map().
+-callback about(target()) -> map().
+-doc "Reaches the server within `connect_timeout`, in a process that ends afterwards.".
+-callback connect(target(), erlmcp_channel:settings()) ->
+    {ok, prepared()} | {error, Why :: term()}.
+-doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
+-callback activate(prepared(), erlmcp_channel:settings()) ->
+    {ok, connection()} | {error, Why :: term()}.
+-doc "Interprets a message to the channel's process; `other` for one of something else.".
+-callback arrived(Message :: term(), connection()) ->
+    {data, binary(), connection()} | {ended, Why :: term(), connection()} | {ignore, connection()}
+    | other.
+-doc "Writes in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
+-callback deliver(iodata(), connection()) -> ok | gone | {error, Why :: term()}.
+-doc "Drops the connection at once; a slow part of it goes on in the background.".
+-callback drop(connection()) -> ok.
+-doc "Ends the connection in order, and waits for its end.".
+-callback finish(connection()) -> ok.
 
 %% Bytes that may wait to be written, and the overhead that is counted for each line.
 -define(UNSENT, 16_777_216).
@@ -77,7 +87,7 @@ Internal.
     failures = 0 :: non_neg_integer(),
     connector :: pid() | undefined,
     %% Only while a connection is up.
-    way :: way() | undefined,
+    connection :: connection() | undefined,
     inbox :: erlmcp_line_inbox:inbox() | undefined,
     writer :: pid() | undefined,
     writing = none :: none | {Timer :: reference(), [waiting()]},
@@ -91,18 +101,27 @@ Internal.
 -type waiting() :: {erlmcp_line_exchanges:ref() | own, Line :: binary()}.
 
 -doc """
-Starts the channel of the way `Module`, and checks its own options. The settings `calls` and
+Starts the channel to a target, after a check of the target and of the transport's options. The
+channel connects in the background, and again when a connection ends. The settings `calls` and
 `subscriptions` bound the exchanges that may be open.
 """.
--spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
+-spec open(target(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
-open(Module, Target, #{options := Options} = Settings) ->
-    Wrong = [{Key, Expected} || Key := Value <- Options,
-                                Expected <- [Module:option(Key, Value)], Expected =/= true],
-    case Wrong of
-        [] -> started(Module, Target, Settings);
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
+open(Target, #{options := Options} = Settings) ->
+    Module = transport(Target),
+    maybe
+        {ok, Checked} ?= Module:target(Target),
+        [] ?= [{Key, Expected} || Key := Value <- Options,
+                                  Expected <- [Module:option(Key, Value)], Expected =/= true],
+        started(Module, Checked, Settings)
+    else
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}};
+        {error, _} = Error -> Error
     end.
+
+transport({stdio, _}) -> erlmcp_stdio_channel;
+transport({tcp, _, _}) -> erlmcp_tcp_channel;
+transport({server, _}) -> erlmcp_memory_channel.
 
 started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
@@ -190,7 +209,7 @@ forget(Ref) ->
 leave(_, _, _, _) ->
     ok.
 
--doc "Ends the channel in order and waits for its end, which each way bounds.".
+-doc "Ends the channel in order and waits for its end, which each transport bounds.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     Monitor = monitor(process, Pid),
@@ -205,7 +224,7 @@ init({Owner, Given}) ->
     process_flag(trap_exit, true),
     true = link(Owner),
     {Module, Target, Settings, Unsent} = Given(),
-    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_options:label(Module, Target)]),
+    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_options:label(Target)]),
     Most = maps:get(calls, Settings, ?DEFAULT_CALLS)
         + maps:get(subscriptions, Settings, ?DEFAULT_SUBSCRIPTIONS),
     {ok, connect(#state{module = Module, target = Target, settings = Settings, owner = Owner,
@@ -275,31 +294,31 @@ handle_info(Message, State) ->
 
 connected({ok, Prepared}, #state{module = Module, settings = Settings} = State) ->
     case Module:activate(Prepared, Settings) of
-        {ok, Way} -> up(Way, State);
+        {ok, Connection} -> up(Connection, State);
         {error, Why} -> failed(Why, State)
     end;
 connected({error, Why}, State) ->
     failed(Why, State).
 
-up(Way, #state{module = Module, target = Target, settings = #{limits := Limits}} = State) ->
+up(Connection, #state{module = Module, target = Target, settings = #{limits := Limits}} = State) ->
     #state{owner = Owner, generation = Before} = State,
     Channel = self(),
     Generation = Before + 1,
     Writer = spawn_link(fun() ->
         ok = erlmcp_label:set([erlmcp_channel_writer, Channel]),
-        writer(Module, Way, Channel)
+        writer(Module, Connection, Channel)
     end),
     Owner ! {erlmcp_channel, self(), {up, Generation}},
     write_next(State#state{
-        phase = up, way = Way, writer = Writer, generation = Generation,
+        phase = up, connection = Connection, writer = Writer, generation = Generation,
         since = erlang:monotonic_time(millisecond),
         inbox = erlmcp_line_inbox:new({Owner, Channel}, Limits, Module:about(Target))}).
 
-writer(Module, Way, Channel) ->
+writer(Module, Connection, Channel) ->
     receive
         {write, Bytes} ->
-            Channel ! {written, self(), Module:deliver(Bytes, Way)},
-            writer(Module, Way, Channel)
+            Channel ! {written, self(), Module:deliver(Bytes, Connection)},
+            writer(Module, Connection, Channel)
     end.
 
 %% The server could not be reached: nothing was sent.
@@ -309,11 +328,11 @@ failed(Why, #state{owner = Owner} = State) ->
 
 arrived(_, #state{phase = Phase} = State) when Phase =/= up ->
     {noreply, State};
-arrived(Message, #state{module = Module, way = Way} = State) ->
-    case Module:arrived(Message, Way) of
-        {data, Bytes, Next} -> {noreply, data(Bytes, State#state{way = Next})};
-        {ended, Why, Next} -> {noreply, ended(Why, State#state{way = Next})};
-        {ignore, Next} -> {noreply, State#state{way = Next}};
+arrived(Message, #state{module = Module, connection = Connection} = State) ->
+    case Module:arrived(Message, Connection) of
+        {data, Bytes, Next} -> {noreply, data(Bytes, State#state{connection = Next})};
+        {ended, Why, Next} -> {noreply, ended(Why, State#state{connection = Next})};
+        {ignore, Next} -> {noreply, State#state{connection = Next}};
         other -> {noreply, State}
     end.
 
@@ -439,8 +458,8 @@ fail_all(Reason, #state{exchanges = Exchanges, queue = Queue} = State) ->
                          end, State, erlmcp_line_exchanges:all(Exchanges)),
     queue:fold(fun unsent/2, Failed#state{queue = queue:new()}, Queue).
 
-ended(Why, #state{module = Module, way = Way, owner = Owner} = State) ->
-    ok = Module:drop(Way),
+ended(Why, #state{module = Module, connection = Connection, owner = Owner} = State) ->
+    ok = Module:drop(Connection),
     Reason = case Why of
         {too_large, _} -> Why;
         {connect, _} -> Why;
@@ -454,7 +473,7 @@ ended(Why, #state{module = Module, way = Way, owner = Owner} = State) ->
         true -> 0;
         false -> State#state.failures
     end,
-    pause(Why, Next#state{way = undefined, inbox = undefined, failures = Failures}).
+    pause(Why, Next#state{connection = undefined, inbox = undefined, failures = Failures}).
 
 stop_writer(#state{writer = Writer, writing = Writing} = State) ->
     unlink(Writer),
@@ -475,9 +494,9 @@ pause(Why, #state{failures = Before} = State) ->
     State#state{phase = {paused, Why}, failures = Failures}.
 
 -doc false.
-terminate(_, #state{phase = up, module = Module, way = Way} = State) ->
+terminate(_, #state{phase = up, module = Module, connection = Connection} = State) ->
     _ = fail_all(fun(_) -> {closed, stopped} end, stop_writer(State)),
-    Module:finish(Way);
+    Module:finish(Connection);
 terminate(_, #state{connector = Connector} = State) ->
     _ = fail_all(fun(_) -> {closed, stopped} end, State),
     _ = is_pid(Connector) andalso exit(Connector, kill),

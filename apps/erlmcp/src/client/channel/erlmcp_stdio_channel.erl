@@ -1,7 +1,7 @@
 -module(erlmcp_stdio_channel).
 -moduledoc """
-A channel to a server that is a child process of this node. `Target` is `{stdio, Command}`: a path,
-a name on the `PATH`, or a list of a command and its first arguments. Options:
+The transport of a line channel to a server that is a child process of this node. `Command` is a
+path, a name on the `PATH`, or a list of one of these and its first arguments. Options:
 
 - `args`: more arguments;
 - `env`: a map or list of environment variables for the server; `false` removes one;
@@ -9,7 +9,7 @@ a name on the `PATH`, or a list of a command and its first arguments. Options:
   secrets (see `erlmcp_stdio_environment`), or `all`;
 - `cd`: the folder that the server runs in;
 - `stop_ms`: milliseconds for the server to end after its input is closed, and again after SIGTERM
-  (2000).
+  (2000). Closing the channel takes at most twice that and five seconds.
 
 The server's standard error is logged, each line as a notice with the domain `[erlmcp, client,
 stderr]`, at most 200 lines a second. The server is ended in the order of the specification: its
@@ -26,11 +26,10 @@ Source: specification 2026-07-28, "Transports / stdio".
 Internal.
 """.
 
--behaviour(erlmcp_channel).
 -behaviour(erlmcp_line_channel).
 
--export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
--export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
+-export([target/1, option/2, about/1]).
+-export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
 
 -define(STOP_MS, 2000).
 %% Records of at most 2048 bytes in a portion of the server's output or errors. Up to two portions
@@ -44,7 +43,7 @@ Internal.
 %% Milliseconds that the guard takes at most, in addition to the two times that it waits.
 -define(GUARD, 5000).
 
--record(way, {
+-record(child, {
     folder :: file:filename(),
     stop_ms :: pos_integer(),
     server :: port(),
@@ -62,47 +61,39 @@ Internal.
     output = open :: open | closed
 }).
 
--doc "Starts the channel, which starts the server in the background, and again when it ends.".
--spec open({stdio, Command :: binary() | string() | [binary() | string()]},
-           erlmcp_channel:settings()) ->
-    {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
-open({stdio, [First | _] = Command}, Settings) when not is_integer(First) ->
-    opened(Command, Settings);
-open({stdio, Command}, Settings) ->
-    opened([Command], Settings).
+-doc false.
+target({stdio, [First | _] = Command}) when not is_integer(First) ->
+    checked(Command);
+target({stdio, Command}) ->
+    checked([Command]).
 
-opened([Program | _] = Command, Settings) ->
+checked([Program | _] = Command) ->
     case Program =/= "" andalso Program =/= ~"" andalso lists:all(fun is_text/1, Command) of
-        true -> erlmcp_line_channel:open(?MODULE, {stdio, Command}, Settings);
+        true -> {ok, {stdio, Command}};
         false -> {error, {bad_option, command, ~"a program, or a list of it and its arguments"}}
     end.
 
--doc "Sends as `erlmcp_line_channel:send/2` does.".
--spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->
-    {ok, erlmcp_line_channel:exchange()} | {error, erlmcp_channel:reason()}.
-send(Outgoing, Handle) ->
-    erlmcp_line_channel:send(Outgoing, Handle).
+-doc false.
+option(args, Args) ->
+    is_list(Args) andalso lists:all(fun is_text/1, Args) orelse ~"a list of binaries";
+option(env, Env) ->
+    erlmcp_stdio_environment:is_env(Env)
+        orelse ~"a map or list of names and values, or false for one to be removed";
+option(inherit, Value) ->
+    erlmcp_stdio_environment:is_inherit(Value) orelse ~"safe or all";
+option(cd, Folder) ->
+    is_text(Folder) orelse ~"the path of a folder";
+option(stop_ms, Value) ->
+    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+option(_, _) ->
+    ~"no such option of a client on stdio".
 
--doc "Returns events as `erlmcp_line_channel:received/2` does.".
--spec received(term(), erlmcp_line_channel:exchange()) ->
-    {[erlmcp_channel:event()], erlmcp_line_channel:exchange()} | other.
-received(Message, Exchange) ->
-    erlmcp_line_channel:received(Message, Exchange).
+is_text(Text) when is_binary(Text) -> true;
+is_text(Text) -> io_lib:char_list(Text).
 
--doc "Aborts as `erlmcp_line_channel:abort/1` does.".
--spec abort(erlmcp_line_channel:exchange()) -> false.
-abort(Exchange) ->
-    erlmcp_line_channel:abort(Exchange).
-
--doc "Leaves as `erlmcp_line_channel:leave/4` does.".
--spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_line_channel:handle()) -> ok.
-leave(Session, Headers, Deadline, Handle) ->
-    erlmcp_line_channel:leave(Session, Headers, Deadline, Handle).
-
--doc "Ends the server in order, and waits for at most twice `stop_ms` and five seconds.".
--spec close(pid()) -> ok.
-close(Pid) ->
-    erlmcp_line_channel:close(Pid).
+-doc false.
+about({stdio, [Command | _]}) ->
+    #{transport => stdio, command => Command}.
 
 -doc false.
 connect({stdio, Command}, #{connect_timeout := Timeout}) ->
@@ -133,7 +124,7 @@ activate({Folder, Command}, #{options := Options}) ->
         {ok, Guard} ?= open_script(guard(Folder, StopMs, Pids), []),
         {ok, Server} ?= open_server(Folder, Command, Options,
                                     [Guard, Reader, ErrorReader, Teller]),
-        {ok, #way{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
+        {ok, #child{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
                   reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
                   teller = Teller, errors = erlmcp_stdio_stderr:new(hd(Command), script())}}
     end.
@@ -181,57 +172,57 @@ pid_of(Port) ->
     [integer_to_list(Pid) || {os_pid, Pid} <- [erlang:port_info(Port, os_pid)]].
 
 -doc false.
-arrived({Reader, {data, Bytes}}, #way{reader = Reader} = Way) ->
-    {data, Bytes, Way#way{heard = true}};
-arrived({Reader, {data, Bytes}}, #way{error_reader = Reader, errors = Errors} = Way) ->
-    {ignore, Way#way{errors = erlmcp_stdio_stderr:push(Bytes, Errors)}};
-arrived({Teller, {data, Bytes}}, #way{teller = Teller} = Way) ->
-    {ignore, allow_more(Bytes, Way)};
-arrived({Teller, {exit_status, _}}, #way{teller = Teller} = Way) ->
-    over(Way);
-arrived({Server, {data, Status}}, #way{server = Server} = Way) ->
-    over(Way#way{ended = {exit_status, binary_to_integer(string:trim(Status))}});
+arrived({Reader, {data, Bytes}}, #child{reader = Reader} = Child) ->
+    {data, Bytes, Child#child{heard = true}};
+arrived({Reader, {data, Bytes}}, #child{error_reader = Reader, errors = Errors} = Child) ->
+    {ignore, Child#child{errors = erlmcp_stdio_stderr:push(Bytes, Errors)}};
+arrived({Teller, {data, Bytes}}, #child{teller = Teller} = Child) ->
+    {ignore, allow_more(Bytes, Child)};
+arrived({Teller, {exit_status, _}}, #child{teller = Teller} = Child) ->
+    over(Child);
+arrived({Server, {data, Status}}, #child{server = Server} = Child) ->
+    over(Child#child{ended = {exit_status, binary_to_integer(string:trim(Status))}});
 %% The script that reports the status could not begin, or was killed.
-arrived({Server, {exit_status, Status}}, #way{server = Server} = Way) ->
-    over(Way#way{ended = {exit_status, Status}});
-arrived({Reader, {exit_status, _}}, #way{reader = Reader} = Way) ->
-    over(Way#way{output = closed});
-arrived({?MODULE, Server, last_words}, #way{server = Server, ended = Ended} = Way) ->
-    {ended, why(Ended, Way), Way};
+arrived({Server, {exit_status, Status}}, #child{server = Server} = Child) ->
+    over(Child#child{ended = {exit_status, Status}});
+arrived({Reader, {exit_status, _}}, #child{reader = Reader} = Child) ->
+    over(Child#child{output = closed});
+arrived({?MODULE, Server, last_words}, #child{server = Server, ended = Ended} = Child) ->
+    {ended, why(Ended, Child), Child};
 arrived({Guard, {exit_status, Status}},
-        #way{guard = Guard, folder = Folder, reader_pids = Pids, stop_ms = StopMs} = Way) ->
+        #child{guard = Guard, folder = Folder, reader_pids = Pids, stop_ms = StopMs} = Child) ->
     %% The guard was killed from outside. The server must not live without one.
     case open_script(guard(Folder, StopMs, Pids), []) of
-        {ok, Next} -> {ended, {guard, Status}, Way#way{guard = Next}};
-        {error, Why} -> {ended, {guard, Why}, Way}
+        {ok, Next} -> {ended, {guard, Status}, Child#child{guard = Next}};
+        {error, Why} -> {ended, {guard, Why}, Child}
     end;
 arrived(_, _) ->
     other.
 
 %% The last output of an ended server is still on its way. A server that only closed its output runs
 %% on.
-over(#way{ended = Ended, output = closed} = Way) when Ended =/= none ->
-    {ended, why(Ended, Way), Way};
-over(#way{server = Server, ended = Ended} = Way) ->
+over(#child{ended = Ended, output = closed} = Child) when Ended =/= none ->
+    {ended, why(Ended, Child), Child};
+over(#child{server = Server, ended = Ended} = Child) ->
     Longest = case Ended of
         none -> ?OWN_END;
         _ -> ?LAST_WORDS
     end,
     _ = erlang:send_after(Longest, self(), {?MODULE, Server, last_words}),
-    {ignore, Way}.
+    {ignore, Child}.
 
 why(none, _) -> output_closed;
 %% The status of a shell for a command that was not found, or cannot be run.
-why({exit_status, Status}, #way{heard = false}) when Status =:= 126; Status =:= 127 ->
+why({exit_status, Status}, #child{heard = false}) when Status =:= 126; Status =:= 127 ->
     {connect, {exit_status, Status}};
 why(Ended, _) -> Ended.
 
 %% All that was copied before this report is already in the mailbox, except the content of a pipe.
-allow_more(Bytes, #way{report = Before, reader = Reader, error_reader = ErrorReader} = Way) ->
+allow_more(Bytes, #child{report = Before, reader = Reader, error_reader = ErrorReader} = Child) ->
     Lines = binary:split(<<Before/binary, Bytes/binary>>, ~"\n", [global]),
     [Rest | Streams] = lists:reverse(Lines),
     [ok = go_on(case Stream of ~"out" -> Reader; ~"err" -> ErrorReader end) || Stream <- Streams],
-    Way#way{report = Rest}.
+    Child#child{report = Rest}.
 
 %% The program of the port may have ended.
 command(Port, Bytes) ->
@@ -242,45 +233,45 @@ command(Port, Bytes) ->
     end.
 
 -doc false.
-deliver(Bytes, #way{server = Server}) ->
+deliver(Bytes, #child{server = Server}) ->
     try
         true = port_command(Server, Bytes),
         ok
     catch
-        %% The program has ended; its status is on the way to the channel.
+        %% The program has ended; its status is on its way to the channel.
         error:badarg -> gone
     end.
 
 %% The guard sees the end of its input and ends the server.
 -doc false.
-drop(#way{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader,
+drop(#child{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader,
           teller = Teller}) ->
     lists:foreach(fun close_port/1, [Server, Guard, Reader, ErrorReader, Teller]).
 
 -doc false.
-finish(#way{server = Server, guard = Guard, error_reader = ErrorReader} = Way) ->
+finish(#child{server = Server, guard = Guard, error_reader = ErrorReader} = Child) ->
     ok = close_port(Server),
     ok = command(Guard, ~"end\n"),
-    Timer = erlang:start_timer(2 * Way#way.stop_ms + ?GUARD, self(), finish),
-    ok = await_ends([Guard, ErrorReader], Timer, Way),
-    drop(Way).
+    Timer = erlang:start_timer(2 * Child#child.stop_ms + ?GUARD, self(), finish),
+    ok = await_ends([Guard, ErrorReader], Timer, Child),
+    drop(Child).
 
 %% The server may write until it ends.
 await_ends([], Timer, _) ->
     _ = erlang:cancel_timer(Timer),
     ok;
-await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader,
-                                  teller = Teller} = Way) ->
+await_ends(Ports, Timer, #child{reader = Reader, error_reader = ErrorReader,
+                                teller = Teller} = Child) ->
     receive
         {ErrorReader, {data, Bytes}} ->
             await_ends(Ports, Timer,
-                       Way#way{errors = erlmcp_stdio_stderr:push(Bytes, Way#way.errors)});
+                       Child#child{errors = erlmcp_stdio_stderr:push(Bytes, Child#child.errors)});
         {Reader, {data, _}} ->
-            await_ends(Ports, Timer, Way);
+            await_ends(Ports, Timer, Child);
         {Teller, {data, Bytes}} ->
-            await_ends(Ports, Timer, allow_more(Bytes, Way));
+            await_ends(Ports, Timer, allow_more(Bytes, Child));
         {Port, {exit_status, _}} ->
-            await_ends(lists:delete(Port, Ports), Timer, Way);
+            await_ends(lists:delete(Port, Ports), Timer, Child);
         {timeout, Timer, finish} ->
             ok
     end.
@@ -291,25 +282,3 @@ close_port(Port) ->
     catch
         error:badarg -> ok
     end.
-
--doc false.
-option(args, Args) ->
-    is_list(Args) andalso lists:all(fun is_text/1, Args) orelse ~"a list of binaries";
-option(env, Env) ->
-    erlmcp_stdio_environment:is_env(Env)
-        orelse ~"a map or list of names and values, or false for one to be removed";
-option(inherit, Value) ->
-    erlmcp_stdio_environment:is_inherit(Value) orelse ~"safe or all";
-option(cd, Folder) ->
-    is_text(Folder) orelse ~"the path of a folder";
-option(stop_ms, Value) ->
-    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
-option(_, _) ->
-    ~"no such option of a client on stdio".
-
-is_text(Text) when is_binary(Text) -> true;
-is_text(Text) -> io_lib:char_list(Text).
-
--doc false.
-about({stdio, [Command | _]}) ->
-    #{transport => stdio, command => Command}.

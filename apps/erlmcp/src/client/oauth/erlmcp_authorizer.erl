@@ -256,7 +256,7 @@ ask(Pid, Question, Deadline) ->
 init({Url, Settings}) ->
     process_flag(trap_exit, true),
     process_flag(sensitive, true),
-    ok = erlmcp_label:set([?MODULE | erlmcp_client_options:label(erlmcp_httpc_channel, Url)]),
+    ok = erlmcp_label:set([?MODULE | erlmcp_client_options:label(Url)]),
     #{store := Store, dpop := Dpop} = settings(Settings),
     case erlmcp_oauth_credentials:open(Store, Url, settings(Settings)) of
         {ok, Kept} ->

@@ -1,18 +1,68 @@
 -module(erlmcp_concurrency_limiter).
 -moduledoc """
-The process of a server that sets how many of its requests may be in flight
-(`m:erlmcp_concurrency_gradient`): every 100 ms it reads how long the calls that began waited for a
-scheduler, and sets the gate's limit, up to the limit `in_flight`.
+The process of a server that limits how many of its requests are in flight. The machine is to be
+busy, and no request is to wait long for it. Every 100 ms this process reads how long the requests
+that began waited for a scheduler, and sets the gate's limit. The limit never exceeds the server's
+own, `in_flight`.
 
-If all calls wait for something else, none begins and nothing is seen of the machine. So this
-process starts one of its own each time, and sees how long that waits.
+## The limit
 
-It also sets how many requests may wait. If the queue was not empty for a quarter of the longest
-wait (`m:erlmcp_queue_delay`), they are no more than will run in two fifths of that wait, and after
-the whole wait no more than in a tenth. The queue would refuse those behind them when their time is
-over, which costs more than to refuse them when they come. A tenant may have as many of them as are
-left (`erlmcp_gate:limit_queue/2`): a flood takes half, and the other half is for the others. These
-are the dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
+In each window the limit follows the gradient, which is the wanted wait by the measured one:
+
+    gradient = max(0.25, min(2.0, wanted / waited))
+    limit = gradient * limit + sqrt(limit)
+
+A higher limit is reached in steps of half of the way. A lower one is set at once: until then all
+requests wait for the excess ones, and new requests have to queue. The square root lets some
+requests queue, so that the machine never runs out of them. The limit does not grow while it was not
+reached and less than half of it is used. It is not cut for a few requests that had to wait.
+
+The rule is the one of Netflix's concurrency-limits (`Gradient2Limit`,
+github.com/Netflix/concurrency-limits). The square root is from its `GradientLimit`. As in Envoy's
+adaptive concurrency filter the gradient may be above one, so a limit that is far too low doubles
+within two windows.
+
+The latency is another one. Theirs is a request's own time next to its average over a long time.
+Ours is the time that a started request waits for a scheduler:
+
+- A request's own time says little about the machine. The request may wait for a person, or for its
+  client's model. The mean over a tool of 20 microseconds and one of 20 milliseconds jumps with the
+  share of each.
+- The wait for a scheduler needs no average to compare with. It is nothing on an idle machine, for
+  all tools and all numbers of cores. A learned average drifts: under lasting overload it grows
+  until overload is the expected state, and the limit grows with it.
+- That wait is known when a request starts, not when it ends.
+
+If all requests wait for something else, none starts, and nothing is known of the machine. So this
+process starts a process of its own in each window, and measures how long that one waits.
+
+A wait means that there are too many requests only if requests are the load. So the processes that
+are ready to run are counted too, at one moment of each window:
+
+- If they are few, the machine had no time for the node. Fewer requests would not give it any.
+- If requests did less than half of the work, in reductions, the load is something else. It is the
+  connections, which read, answer and refuse, or another part of the node. Fewer requests would wait
+  as long. Then the limit grows, so that the server does not come to do nothing but refuse. It is at
+  once as high as the number of requests that start in half of a window: a burst of such requests is
+  no overload. The number of ready processes does not show this case. A refusal is a short turn, and
+  a request that computes has long ones.
+- Requests in flight that are not ready wait for something else, and take no processor time. They
+  are let in in addition to the limit.
+
+A tool that waits for something scarce, and not for the machine, is not limited here. A tool has
+limits of its own for that.
+
+## The limit of the queue
+
+The limiter also limits how many requests may wait. There is an overload if the queue was not empty
+for a quarter of the longest wait (`m:erlmcp_queue_delay`). Then no more requests may wait than will
+run in two fifths of that wait. After the whole wait they are no more than will run in a tenth of
+it. The queue would refuse the ones behind them when their time is over, which costs more than to
+refuse them when they come.
+
+A tenant may have as many waiting requests as the limit of all tenants leaves
+(`erlmcp_gate:limit_queue/2`). A flood takes half, and the other half is for the other tenants.
+These are the dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
 Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
 
 Internal.
@@ -22,53 +72,92 @@ Internal.
 
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+%% Pure.
+-export([new/1, update/2, limit/1]).
 
-%% Looks in a window, the milliseconds between two, and those while nothing happens.
--define(LOOKS, 5).
--define(LOOK, 20).
--define(QUIET, 100).
+-export_type([concurrency/0, bounds/0, window/0]).
 
-%% Requests in flight for each scheduler: fewer would let it run idle between two calls.
+-type bounds() :: #{min := pos_integer(), max := pos_integer(), first := pos_integer()}.
+
+-doc """
+A window of measurements.
+
+- `started`: the requests that began to run; `waited`: the nanoseconds that they waited for a
+  scheduler, together.
+- `pressed`: whether the limit was reached.
+- `part`: the part of the node's recent work that was the requests'.
+- `in_flight`, `ready`: at one moment of the window, the requests in flight and the processes that
+  were ready to run.
+""".
+-type window() :: #{
+    started := non_neg_integer(), waited := non_neg_integer(), pressed := boolean(),
+    part := float(), in_flight := non_neg_integer(), ready := non_neg_integer()
+}.
+-record(concurrency, {
+    %% of requests that run or are ready to
+    limit :: float(),
+    %% other requests in flight, which wait for something else
+    idle = 0 :: non_neg_integer(),
+    bounds :: bounds()
+}).
+-opaque concurrency() :: #concurrency{}.
+
+%% The longest mean wait that is wanted, in nanoseconds. A process runs for about 50 us before the
+%% next one has its turn, so each scheduler has five then. With twice as many each request takes
+%% twice as long, and the machine does no more.
+-define(WANTED, 250_000).
+-define(SMOOTHING, 0.5).
+%% The gradient where the load is not the requests.
+-define(OTHER_LOAD, 1.25).
+
+%% Fewer than two for each scheduler, of which the least limit has four.
+-define(IS_FEW(Ready, Min), 2 * Ready < Min).
+
+%% Samples of a window, the milliseconds between two, and those while nothing happens.
+-define(SAMPLES, 5).
+-define(SAMPLE_MS, 20).
+-define(QUIET_MS, 100).
+
+%% Requests in flight for each scheduler: with fewer it would run idle between two of them.
 -define(LEAST, 4).
-%% Before anything was seen: what one connection may have in flight, and twenty for each scheduler.
+%% The first limit: the requests that one connection may have in flight, and twenty for each
+%% scheduler.
 -define(FIRST, 100).
 -define(FIRST_OF_SCHEDULER, 20).
 
-%% The part of the longest wait in which those that wait have to run, in an overload that may be a
-%% burst, and in one that lasts: 1 / 2.5 and 1 / 10.
+%% The waiting requests have to run in this part of the longest wait. It is 1 / 2.5 in an overload
+%% that may be a burst, and 1 / 10 in one that lasts.
 -define(FIRST_PART, 2.5).
 -define(PART, 10).
-%% Requests that may wait in any case: what comes in one burst of a few callers; and, in an overload
-%% that lasts, in which nothing is a burst, what each tenant may have.
+%% Requests that may wait in any case: one burst of a few clients. In an overload that lasts nothing
+%% is a burst, and these are the requests that each tenant may have.
 -define(LEAST_WAITING, 60).
 -define(LEAST_WAITING_LONG, 20).
-%% How much is left after a window of what was seen of the calls' work before.
+%% The weight that a window keeps with each window after it.
 -define(KEPT, 0.9).
 
 -record(limiter, {
     gate :: erlmcp_gate:gate(),
-    concurrency :: erlmcp_concurrency_gradient:concurrency(),
-    %% what the gate has added up at the end of the last window
+    concurrency :: concurrency(),
+    %% the gate's sums at the end of the last window
     sums :: sums(),
-    %% what was in flight and ready at the looks since then
-    looks = [] :: [{Ready :: non_neg_integer(), InFlight :: non_neg_integer()}],
-    %% recent sums: what a window adds is less with each that follows
-    late = #{started => 0.0, done => 0.0, worked => 0.0, reductions => 0.0} :: late(),
-    %% milliseconds: when the last window ended, when the queue was empty the last time, and when a
-    %% request came in vain
-    at :: integer(),
-    emptied :: integer(),
-    refused :: integer(),
-    %% since when there is an overload
-    overload = none :: none | integer()
+    samples = [] :: [{Ready :: non_neg_integer(), InFlight :: non_neg_integer()}],
+    %% sums over the recent windows, in which each has less weight than the next
+    recent = #{started => 0.0, done => 0.0, worked => 0.0, reductions => 0.0} :: recent(),
+    window_end_ms :: integer(),
+    %% the last times at which the queue was empty, and a request found the limit reached
+    empty_ms :: integer(),
+    pressed_ms :: integer(),
+    %% the beginning of the overload
+    overload_ms = none :: none | integer()
 }).
 -type sums() :: #{
     starts := erlmcp_gate_counters:starts(), refused := non_neg_integer(),
     done := non_neg_integer(), worked := non_neg_integer(), reductions := non_neg_integer()
 }.
--type late() :: #{started := float(), done := float(), worked := float(), reductions := float()}.
+-type recent() :: #{started := float(), done := float(), worked := float(), reductions := float()}.
 
--doc "Starts it.".
+-doc "Starts the limiter of a gate.".
 -spec start_link(erlmcp_gate:gate()) -> gen_server:start_ret().
 start_link(Gate) ->
     gen_server:start_link(?MODULE, Gate, []).
@@ -76,18 +165,17 @@ start_link(Gate) ->
 -doc false.
 init(#{limits := #{in_flight := Limit}} = Gate) ->
     ok = erlmcp_label:set([?MODULE]),
-    %% When the machine has too much to do, this is what relieves it.
+    %% It relieves a machine that has too much to do.
     _ = process_flag(priority, high),
     Schedulers = erlang:system_info(schedulers_online),
     Max = most(Limit),
-    Concurrency = erlmcp_concurrency_gradient:new(
-        #{min => min(Max, ?LEAST * Schedulers), max => Max,
-          first => max(?FIRST, ?FIRST_OF_SCHEDULER * Schedulers)}),
-    ok = erlmcp_gate:limit(Gate, erlmcp_concurrency_gradient:limit(Concurrency)),
-    look_after(?LOOK),
+    Concurrency = new(#{min => min(Max, ?LEAST * Schedulers), max => Max,
+                        first => max(?FIRST, ?FIRST_OF_SCHEDULER * Schedulers)}),
+    ok = erlmcp_gate:limit(Gate, limit(Concurrency)),
+    sample_after(?SAMPLE_MS),
     Now = erlmcp_clock:now_ms(),
     {ok, #limiter{gate = Gate, concurrency = Concurrency, sums = sums(Gate),
-                  at = Now, emptied = Now, refused = Now}}.
+                  window_end_ms = Now, empty_ms = Now, pressed_ms = Now}}.
 
 %% More than a node has processes.
 most(infinity) -> 1 bsl 27;
@@ -102,36 +190,37 @@ handle_cast(_, Limiter) ->
     {noreply, Limiter}.
 
 -doc false.
-handle_info(look, #limiter{gate = Gate, sums = Sums, looks = Looks} = Limiter) ->
+handle_info(sample, #limiter{gate = Gate, sums = Sums, samples = Samples} = Limiter) ->
     InFlight = erlmcp_gate:held(Gate, in_flight),
-    Seen = emptied(erlmcp_gate:held(Gate, waiting), Limiter),
+    Seen = queue_seen(erlmcp_gate:held(Gate, waiting), Limiter),
     case sums(Gate) of
-        %% No request began or came in vain either; the rest is not the gate's.
+        %% No request began or found the limit reached; the reductions are not the requests'.
         #{reductions := Reductions} = New
                 when InFlight =:= 0, New =:= Sums#{reductions := Reductions} ->
-            look_after(?QUIET),
-            {noreply, Seen#limiter{looks = [], sums = New}};
+            sample_after(?QUIET_MS),
+            {noreply, Seen#limiter{samples = [], sums = New}};
         _ ->
-            looked([{erlang:statistics(total_run_queue_lengths), InFlight} | Looks], Seen)
+            Sample = {erlang:statistics(total_run_queue_lengths), InFlight},
+            sampled([Sample | Samples], Seen)
     end;
-handle_info({probed, Waited, Seen}, Limiter) ->
-    look_after(?LOOK),
-    {noreply, update(Waited, Seen, Limiter)};
+handle_info({probed, Waited, Median}, Limiter) ->
+    sample_after(?SAMPLE_MS),
+    {noreply, end_window(Waited, Median, Limiter)};
 handle_info(_, Limiter) ->
     {noreply, Limiter}.
 
-emptied(0, Limiter) -> Limiter#limiter{emptied = erlmcp_clock:now_ms()};
-emptied(_, Limiter) -> Limiter.
+queue_seen(0, Limiter) -> Limiter#limiter{empty_ms = erlmcp_clock:now_ms()};
+queue_seen(_, Limiter) -> Limiter.
 
-%% The look in the middle: one of them may be just after the machine had no time for the node, when
-%% all that came meanwhile is ready at once.
-looked(Looks, Limiter) when length(Looks) =:= ?LOOKS ->
-    {Ready, InFlight} = lists:nth(?LOOKS div 2 + 1, lists:sort(Looks)),
+%% The median: one sample may follow a time in which the machine had no time for the node. All that
+%% came meanwhile is ready at once then.
+sampled(Samples, Limiter) when length(Samples) =:= ?SAMPLES ->
+    {Ready, InFlight} = lists:nth(?SAMPLES div 2 + 1, lists:sort(Samples)),
     probe(#{in_flight => InFlight, ready => Ready}),
-    {noreply, Limiter#limiter{looks = []}};
-looked(Looks, Limiter) ->
-    look_after(?LOOK),
-    {noreply, Limiter#limiter{looks = Looks}}.
+    {noreply, Limiter#limiter{samples = []}};
+sampled(Samples, Limiter) ->
+    sample_after(?SAMPLE_MS),
+    {noreply, Limiter#limiter{samples = Samples}}.
 
 sums(#{counters := Counters}) ->
     {Done, Worked} = erlmcp_gate_counters:work(Counters),
@@ -145,63 +234,61 @@ added(#{starts := Earlier} = Before, #{starts := Later} = Sums) ->
     Added = #{Key => Now - map_get(Key, Before) || Key := Now <- Sums, Key =/= starts},
     Added#{started => Started, waited => Waited}.
 
-look_after(Milliseconds) ->
-    _ = erlang:send_after(Milliseconds, self(), look),
+sample_after(Milliseconds) ->
+    _ = erlang:send_after(Milliseconds, self(), sample),
     ok.
 
-probe(Seen) ->
+probe(Median) ->
     Self = self(),
     Now = erlang:monotonic_time(nanosecond),
     _ = spawn_link(fun() ->
-        Self ! {probed, erlang:monotonic_time(nanosecond) - Now, Seen}
+        Self ! {probed, erlang:monotonic_time(nanosecond) - Now, Median}
     end),
     ok.
 
-update(Own, Seen, #limiter{gate = Gate, concurrency = Concurrency, sums = Before} = Limiter) ->
+end_window(Own, Median, #limiter{gate = Gate, sums = Before, concurrency = Limit} = Limiter) ->
     Sums = sums(Gate),
     Added = added(Before, Sums),
     #{started := Started, waited := Waited, refused := Refused} = Added,
-    Late = maps:map(fun(Key, Sum) -> ?KEPT * Sum + map_get(Key, Added) end,
-                    Limiter#limiter.late),
-    Window = Seen#{started => 1 + Started, waited => Own + Waited, pressed => Refused > 0,
-                   part => part(Late)},
-    Next = erlmcp_concurrency_gradient:update(Window, Concurrency),
-    Limit = erlmcp_concurrency_gradient:limit(Next),
-    _ = Limit =:= erlmcp_concurrency_gradient:limit(Concurrency)
-        orelse erlmcp_gate:limit(Gate, Limit),
+    Recent = maps:map(fun(Key, Sum) -> ?KEPT * Sum + map_get(Key, Added) end,
+                      Limiter#limiter.recent),
+    Window = Median#{started => 1 + Started, waited => Own + Waited, pressed => Refused > 0,
+                     part => part(Recent)},
+    Next = update(Window, Limit),
+    _ = limit(Next) =:= limit(Limit) orelse erlmcp_gate:limit(Gate, limit(Next)),
     limit_queue(Window, erlmcp_clock:now_ms(),
-                Limiter#limiter{concurrency = Next, sums = Sums, late = Late}).
+                Limiter#limiter{concurrency = Next, sums = Sums, recent = Recent}).
 
-%% What part of the node's work is that of the calls, if those that began are as those were that are
-%% over. While that is not known of any, they are what computes.
+%% The part of the node's work that is the requests'. The ones that began are taken to be like the
+%% ones that are over. While none is over, requests are taken for the load.
 part(#{done := Done}) when Done < 1.0e-3 -> 1.0;
 part(#{started := Started, done := Done, worked := Worked, reductions := All}) ->
     min(1.0, Started * (Worked / Done) / max(1.0, All)).
 
-%% Also where permits are enough a request often finds none. That the queue never was empty says
-%% that they are not enough. Then the overload is over when no request came in vain for as long:
-%% after a moment of quiet as many come as before.
-limit_queue(#{pressed := true} = Window, Now, Limiter) ->
-    Took = Now - Limiter#limiter.at,
-    overload(Window, max(1, Took), Limiter#limiter{refused = Now, at = Now});
-limit_queue(_, Now, #limiter{overload = none} = Limiter) ->
-    Limiter#limiter{at = Now};
-limit_queue(_, Now, #limiter{refused = Refused, gate = Gate} = Limiter) ->
-    case Now - Refused > lasting(Gate) of
+%% Also where permits are enough a request often finds none. They are not enough if the queue is
+%% never empty. The overload is over when no request found the limit reached for as long: after a
+%% moment of quiet the same load may come back.
+limit_queue(#{pressed := true} = Window, Now, #limiter{window_end_ms = End} = Limiter) ->
+    overload(Window, max(1, Now - End), Limiter#limiter{pressed_ms = Now, window_end_ms = Now});
+limit_queue(_, Now, #limiter{overload_ms = none} = Limiter) ->
+    Limiter#limiter{window_end_ms = Now};
+limit_queue(_, Now, #limiter{pressed_ms = Pressed, gate = Gate} = Limiter) ->
+    case Now - Pressed > lasting(Gate) of
         true ->
             ok = erlmcp_gate:limit_queue(Gate, none),
-            Limiter#limiter{at = Now, overload = none};
+            Limiter#limiter{window_end_ms = Now, overload_ms = none};
         false ->
-            Limiter#limiter{at = Now}
+            Limiter#limiter{window_end_ms = Now}
     end.
 
-overload(Window, Took, #limiter{overload = none, gate = Gate, at = Now} = Limiter) ->
-    case Now - Limiter#limiter.emptied > lasting(Gate) of
-        true -> overload(Window, Took, Limiter#limiter{overload = Now});
+overload(Window, Took, #limiter{overload_ms = none, gate = Gate, window_end_ms = Now} = Limiter) ->
+    case Now - Limiter#limiter.empty_ms > lasting(Gate) of
+        true -> overload(Window, Took, Limiter#limiter{overload_ms = Now});
         false -> Limiter
     end;
-overload(#{started := Started}, Took, #limiter{overload = Since, at = Now} = Limiter) ->
-    #limiter{gate = #{limits := #{queue_ms := Longest}} = Gate} = Limiter,
+overload(#{started := Started}, Took, #limiter{overload_ms = Since, gate = Gate} = Limiter) ->
+    #limiter{window_end_ms = Now} = Limiter,
+    #{limits := #{queue_ms := Longest}} = Gate,
     {Least, Part} = case Now - Since > Longest of
         true -> {?LEAST_WAITING_LONG, ?PART};
         false -> {?LEAST_WAITING, ?FIRST_PART}
@@ -211,3 +298,49 @@ overload(#{started := Started}, Took, #limiter{overload = Since, at = Now} = Lim
 
 lasting(#{limits := #{queue_ms := Longest}}) ->
     erlmcp_queue_delay:lasting(Longest).
+
+-doc "Returns the first limit, before any window.".
+-spec new(bounds()) -> concurrency().
+new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
+    #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
+
+-doc "Returns the limit after a window.".
+-spec update(window(), concurrency()) -> concurrency().
+update(#{started := 0}, Concurrency) ->
+    Concurrency;
+update(#{in_flight := InFlight, ready := Ready, pressed := Pressed} = Window,
+       #concurrency{limit = Limit, idle = Idle, bounds = #{min := Min, max := Max}} = Before) ->
+    Follows = gradient(Window, Min) * Limit + math:sqrt(Limit),
+    Least = max(Min, min(Max, soon(Window))),
+    Next = case between(Least, Max, min(Follows, smooth(?SMOOTHING, Limit, Follows))) of
+        More when More > Limit, not Pressed, 2 * InFlight < Limit + Idle -> Limit;
+        Less when Less < Limit, InFlight < Min -> Limit;
+        Other -> Other
+    end,
+    Before#concurrency{limit = Next, idle = idle(max(0, InFlight - Ready), Idle)}.
+
+%% A request that is ready for a moment soon waits again.
+idle(Now, Before) ->
+    max(Now, (Now + Before) div 2).
+
+gradient(#{started := Started, waited := Waited, ready := Ready, part := Part}, Min) ->
+    case max(0.25, min(2.0, ?WANTED * Started / max(Waited, 1))) of
+        Cut when Cut < 1.0, ?IS_FEW(Ready, Min) -> 1.0;
+        Cut when Cut < ?OTHER_LOAD, Part < 0.5 -> ?OTHER_LOAD;
+        Gradient -> Gradient
+    end.
+
+%% As many as began in half of the window: they would all begin soon.
+soon(#{started := Started, part := Part}) when Part < 0.5 -> Started div 2;
+soon(_) -> 0.
+
+smooth(Factor, Before, Now) ->
+    (1 - Factor) * Before + Factor * Now.
+
+-doc "Returns how many requests may be in flight at once.".
+-spec limit(concurrency()) -> pos_integer().
+limit(#concurrency{limit = Limit, idle = Idle, bounds = #{max := Max}}) ->
+    min(Max, trunc(Limit) + Idle).
+
+between(Min, Max, Value) ->
+    float(max(Min, min(Max, Value))).

@@ -1,12 +1,11 @@
 -module(erlmcp_memory_guard).
 -moduledoc """
-Keeps the node from filling the memory that it has (`m:erlmcp_overload_guard`), with five looks a
-second.
+Keeps the node from filling its memory (`m:erlmcp_overload_guard`), with five looks a second.
 
-Looked at is what the kernel would end processes for, or swap: the machine's memory that is not
-available, and, where the node is in control groups with a bound, what they hold. Both count what is
-beside the node, since it fills the same memory. What the node itself has allocated is looked at
-only where it has a bound of its own.
+A look reads the figures for which the kernel would end processes, or swap. They are the machine's
+memory that is not available and, where the node is in control groups with a bound, the memory of
+each group. Both include other programs, which fill the same memory. The node's own allocated memory
+is read only where it has a bound of its own.
 
 Internal.
 """.
@@ -18,14 +17,14 @@ Internal.
 
 %% Milliseconds from one look to the next.
 -define(PAUSE, 200).
-%% New work is let in again under so many percent of the bound.
+%% New work is let in again below this percentage of the bound.
 -define(LOWER, 95).
 
 -type look() :: #{
     source := machine | group | node, used := non_neg_integer(), limit := pos_integer()
 }.
 
--doc "Returns `true` if there is room for new work. That is one read.".
+-doc "Returns `ok` if there is room for new work, with one read.".
 -spec state() -> ok | full.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -33,7 +32,7 @@ state() ->
         true -> full
     end.
 
--doc "Returns the refusal of new work, which says when to come back.".
+-doc "Returns the refusal of new work. A client may come back after `RetryAfterMs`.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
@@ -44,7 +43,7 @@ refusal(RetryAfterMs) ->
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).
 
--doc "Every bound, its default, and what it bounds.".
+-doc "Returns every bound with its default and its meaning.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 bounds() ->
     [{memory_percent, 90, ~"percent of the memory of the machine, and of each control group"},

@@ -1,13 +1,14 @@
 -module(erlmcp_overload_guard).
 -moduledoc """
-Keeps a node from taking on more where it is short of something: a process looks again and again
-how much of it is used, and above a bound new work is refused until it is well under the bound
-again. One process for the node and what it looks at; who asks reads. Nearly always the node is
-short of nothing, and so that is one read for all guards, of a persistent term (`?NODE_IS_CLEAR`).
+Keeps a node that is short of a resource from taking on more work. A process measures repeatedly how
+much of the resource is used. Above a bound new work is refused, until the use is well below the
+bound again. Each resource has one process on a node, and requests read its finding. Nearly always
+the node is short of nothing. So all guards share one persistent term that says so
+(`?NODE_IS_CLEAR`), and a request makes one read.
 
-What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
-node's, and so in the environment of the application. They are read at each look, and may be changed
-while the node runs; one that is changed to something wrong stays as it was.
+A module with this behaviour measures one resource. The bounds are the node's, and so they are in
+the environment of the application. They are read at each look, and may be changed while the node
+runs. A wrong value changes nothing.
 
 Internal.
 """.
@@ -23,26 +24,26 @@ Internal.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-The amount that was used, its bound, and the fields of the event that says so; `none` if nothing can
-be said. An amount without a bound is not over it.
+The amount that is used, its bound, and the fields of the events; `none` if nothing is known. An
+amount without a bound is never over it.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
 
--doc "Every bound, its default, and what it bounds.".
+-doc "Returns every bound with its default and its meaning.".
 -callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
--doc "Checks a bound, and returns what it has to be.".
+-doc "Checks the value of a bound, and returns a description of the values that it may have.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
--doc "The events, and the percentage of a bound under which new work is let in again.".
+-doc "Returns the events, and the percentage of a bound below which new work is let in again.".
 -callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
--doc "In the process, before its first look.".
+-doc "Returns the state before the first look. It is called in the guard's process.".
 -callback open() -> State :: term().
--doc "A look, and after how many milliseconds the next one is due.".
+-doc "Measures, and returns the milliseconds until the next look.".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
--doc "A message that a look has led to.".
+-doc "Handles a message that a look led to.".
 -callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
-%% Those that there are.
+%% All guards.
 -define(GUARDS, [erlmcp_memory_guard, erlmcp_processor_guard]).
 %% Words of the atomics.
 -define(OVER, 1).
@@ -56,7 +57,7 @@ be said. An amount without a bound is not over it.
     reading :: term()
 }).
 
--doc "Starts the guard that looks as this module does.".
+-doc "Starts the guard that measures with `Module`.".
 -spec start_link(module()) -> gen_server:start_ret().
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
@@ -64,7 +65,7 @@ start_link(Module) ->
 -doc "Returns `true` if the node is over a bound of this guard.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
-    %% Nobody is to see it here before all do.
+    %% No process may see it here before all may.
     not ?NODE_IS_CLEAR andalso has_found(Module).
 
 has_found(Module) ->
@@ -73,7 +74,7 @@ has_found(Module) ->
         Words -> atomics:get(Words, ?OVER) =:= 1
     end.
 
--doc "Returns the refusal of new work, which says when to come back.".
+-doc "Returns the refusal of new work. A client may come back after `RetryAfterMs`.".
 -spec refusal(module(), erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
@@ -132,7 +133,7 @@ looked(#state{module = Module, bounds = Bounds, reading = Reading} = State) ->
     {Seen, Pause, Next} = Module:look(Bounds, Reading),
     _ = erlang:send_after(Pause, self(), look),
     ok = keep(Seen, State),
-    %% One that was killed may not have told what it had found.
+    %% A guard that was killed may have been about to tell its finding.
     ok = tell(),
     State#state{reading = Next}.
 
@@ -171,8 +172,8 @@ under(1, Fields, #state{module = Module}) ->
     ok = erlmcp_log:report(notice, Fields#{what => Event}),
     erlmcp_event:broadcast(Event, Fields).
 
-%% Tells everybody, and looks again after it: another guard may have found something meanwhile, and
-%% have told that before.
+%% Sets the term that all requests read, and compares again: another guard may have changed its
+%% finding meanwhile, and have set the term before.
 tell() ->
     Clear = not lists:any(fun has_found/1, ?GUARDS),
     case ?NODE_IS_CLEAR of
@@ -183,7 +184,7 @@ tell() ->
             tell()
     end.
 
-%% Without somebody who looks nothing is refused.
+%% Nothing is refused while no process measures.
 -doc false.
 terminate(_, #state{words = Words}) ->
     ok = atomics:put(Words, ?OVER, 0),

@@ -1,12 +1,11 @@
 -module(erlmcp_processor_guard).
 -moduledoc """
-Keeps a node whose schedulers have no time from taking on more (`m:erlmcp_overload_guard`): again
-and again it is seen how long a new process waits for a scheduler.
+Keeps a node whose schedulers have no time from taking on more (`m:erlmcp_overload_guard`). It
+measures repeatedly how long a new process waits for a scheduler.
 
-Requests alone do not bring it there. Those that compute wait for a place, of which there are as
-many as keep that wait short (`m:erlmcp_concurrency_limiter`). But against programs beside the node,
-and processes of it that are no calls, fewer places are of no use. Without a bound nothing is looked
-at.
+Requests alone do not cause such a wait, since no more are in flight than keep it short
+(`m:erlmcp_concurrency_limiter`). But a lower limit of requests does not help against other programs
+of the machine, or other processes of the node. Without a bound nothing is measured.
 
 Internal.
 """.
@@ -19,17 +18,17 @@ Internal.
 %% Milliseconds from one look to the next, and while there is no bound.
 -define(PAUSE, 20).
 -define(IDLE_PAUSE, 200).
-%% New work is let in again under so many percent of the bound.
+%% New work is let in again below this percentage of the bound.
 -define(LOWER, 50).
 
 -record(reading, {
-    %% the process that was started to see how long it waits, and when
+    %% the new process whose wait is measured
     probe = none :: none | {pid(), Since :: integer()},
-    %% how long the one waited that was seen last
+    %% milliseconds that the last one waited
     waited = 0 :: non_neg_integer()
 }).
 
--doc "Returns `true` if there is time for new work. That is one read.".
+-doc "Returns `ok` if there is time for new work, with one read.".
 -spec state() -> ok | busy.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -37,7 +36,7 @@ state() ->
         true -> busy
     end.
 
--doc "Returns the refusal of new work, which says when to come back.".
+-doc "Returns the refusal of new work. A client may come back after `RetryAfterMs`.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, service_unavailable,
@@ -48,7 +47,7 @@ refusal(RetryAfterMs) ->
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).
 
--doc "The bound, its default, and what it bounds.".
+-doc "Returns the bound with its default and its meaning.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 bounds() ->
     [{scheduler_wait_ms, infinity, ~"milliseconds that a new process waits for a scheduler"}].
@@ -63,7 +62,7 @@ events() -> {processors_busy, processors_ok, ?LOWER}.
 
 -doc false.
 open() ->
-    %% It must not wait for what it looks at.
+    %% It must not wait for a scheduler itself.
     _ = process_flag(priority, high),
     #reading{}.
 
@@ -73,7 +72,7 @@ look(#{scheduler_wait_ms := infinity}, Reading) ->
 look(_, #reading{probe = none} = Reading) ->
     {none, ?PAUSE, Reading#reading{probe = probe()}};
 look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
-    %% The longer it waits the less it needs to come to its end first.
+    %% A wait beyond the bound is known before its end.
     case erlmcp_clock:now_ms() - Since of
         Waits when Waits >= Bound ->
             Waiting = Reading#reading{waited = Waits},
@@ -82,7 +81,7 @@ look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
             {none, ?PAUSE, Reading}
     end.
 
-%% Of normal priority, as those that serve requests are.
+%% Of normal priority, as the processes of requests are.
 probe() ->
     Guard = self(),
     Since = erlmcp_clock:now_ms(),

@@ -1,18 +1,18 @@
 -module(erlmcp_unfinished_messages).
 -moduledoc """
-The bytes of messages that have begun and not ended: bodies of HTTP, lines, and what lies behind a
-request that is served on the same connection. No gate has seen them, and all servers of a node hold
-them in the same memory. So they have a bound of the node's own.
+The bytes of messages that have begun and not ended. These are bodies of HTTP, lines, and bytes that
+follow a request which is served on the same connection. They have passed no gate, and all servers
+of a node hold them in the same memory. So they have a bound of the node's own.
 
-A process counts what it holds itself (`count/4`): one row of a table, and one sum. A message that
-is there in one read is never counted. Over the bound the holder is told to wait, and reads no more
-meanwhile. The process of this module then makes room: it refuses the messages that are largest and
-slowest, by the bytes of their connection times the square of their age, until an eighth of the
-bound is free. What a quick client sends is as large, but never old. Then those that wait go on, the
-smallest and newest first. It ends those that were refused and do not give back what they hold, and
-gives back what those held that have died.
+Each process counts the bytes that it holds (`count/4`), in one row of a table and one sum. A
+message that comes in one read is never counted. Over the bound the holder waits, and reads nothing
+meanwhile. The process of this module then makes room. It refuses the largest and slowest messages
+until an eighth of the bound is free. Their order is by the bytes of their connection times the
+square of their age. A quick client's message may be as large, but is never old. Then the holders
+that wait go on, the smallest and newest first. The process also ends refused holders that do not
+give back their bytes, and gives back the bytes of dead ones.
 
-A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
+A holder `{Pid, Tag}` gets `{Tag, {unfinished, go_on | refused}}`.
 
 Internal.
 """.
@@ -27,28 +27,29 @@ Internal.
 
 -export_type([owner/0, verdict/0, row/0]).
 
--doc "The process that holds a message, and what tells its messages from one another.".
+-doc "The process that holds a message, and a tag that distinguishes its messages.".
 -type owner() :: {pid(), Tag :: term()}.
 -type verdict() :: go_on | refused.
--doc "A message: its bytes, since when it is held, and whether its owner reads on.".
+-doc "A message: its bytes, its beginning, and whether its owner reads on.".
 -type row() :: {owner(), Bytes :: pos_integer(), SinceMs :: integer(),
                 reading | waiting | {refused, AtMs :: integer()}}.
 
-%% Milliseconds between two looks, and while somebody waits; and how many times longer than a look
-%% the pause after it is.
+%% Milliseconds between two looks, and while a holder waits. The pause after a look is at least this
+%% many times as long as the look.
 -define(PAUSE, 200).
 -define(SHORT_PAUSE, 5).
 -define(TIMES, 3).
-%% Bytes that one that goes on may bring before it is asked again.
+%% Bytes that are set aside for each holder that goes on.
 -define(STEP, 65_536).
-%% Milliseconds that a message counts as older than it is, so that size tells new ones apart.
+%% Milliseconds that are added to each age, so that new messages are ordered by size.
 -define(NEW, 10).
-%% Of a node whose memory is not known.
+%% The memory of a node where it is not known.
 -define(MEMORY, (2 bsl 30)).
-%% When who was refused may come again, and between two lines in the log.
+%% Milliseconds after which a refused client may come back.
 -define(RETRY_MS, 1000).
-%% Milliseconds in which who is refused gives back what it holds.
+%% Milliseconds in which a refused holder has to give back its bytes.
 -define(GIVE_BACK, 2000).
+%% Milliseconds between two lines in the log.
 -define(QUIET_MS, 60_000).
 
 %% Words of the atomics.
@@ -64,28 +65,28 @@ Internal.
 -record(state, {
     memory :: pos_integer(),
     given :: #{atom() => term()},
-    %% what announces the next look, and when that may be, in milliseconds
+    %% the timer of the next look, and the first millisecond at which it may be
     timer = make_ref() :: reference(),
     rests_until = erlmcp_clock:now_ms() :: integer(),
-    %% what the sum was more than its rows at the last look, if nothing changed meanwhile
+    %% the difference between the sum and its rows at the last look, if nothing changed meanwhile
     astray = 0 :: integer(),
-    %% the process that wrote the last line in the log, and when
-    said = none :: none | {pid(), integer()}
+    %% the process that wrote the last line in the log, and the time of it
+    logged = none :: none | {pid(), integer()}
 }).
 
--doc "Every bound, its default, and what it bounds: the environment of the application.".
+-doc "Returns every bound with its default and its meaning: the application's environment.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 bounds() ->
     [{unfinished_percent, 12,
       ~"percent of the node's memory that messages may fill which have begun and not ended"},
      {unfinished_bytes, infinity, ~"bytes of these messages"}].
 
--doc "Makes the table; it belongs to the calling process.".
+-doc "Makes the table, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, auto}]),
     Words = atomics:new(3, []),
-    %% Until somebody has looked what it is.
+    %% Until the first look.
     ok = atomics:put(Words, ?BOUND, ?MEMORY),
     persistent_term:put(?MODULE, Words).
 
@@ -95,14 +96,15 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-The calling process held `Before` bytes of a message, and holds `Now`. With `wait` it is to read no
-more of it until it is told. The message is as old as its first count.
+Counts `Now` bytes of a message, of which the calling process held `Before` until now. After `wait`
+the process reads no more of the message until it gets `go_on`. The message is as old as its first
+count.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
 count(Owner, Before, Now) -> count(Owner, Before, Now, first).
 
--doc "Counts messages that come and go. The oldest of them has been there since `SinceMs`.".
+-doc "Counts the bytes of several messages as one. The oldest of them began at `SinceMs`.".
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer(),
             SinceMs :: integer() | first | infinity) -> ok | wait.
 count(Owner, Before, Now, Since) ->
@@ -138,7 +140,7 @@ added(More, Owner) ->
     Sum = atomics:add_get(Words, ?SUM, More),
     case More > 0 andalso Sum > atomics:get(Words, ?BOUND) of
         true ->
-            %% Seen by the look that is asked for.
+            %% The requested look finds it in this state.
             _ = ets:select_replace(?MODULE, [{{Owner, '$1', '$2', reading}, [],
                                               [{{{const, Owner}, '$1', '$2', waiting}}]}]),
             ok = ask(Words),
@@ -165,13 +167,13 @@ is_refused(Owner) ->
         error:badarg -> false
     end.
 
--doc "Returns the refusal that its client is told.".
+-doc "Returns the refusal of a message for its client.".
 -spec refusal() -> erlmcp_refusal:refusal().
 refusal() ->
     erlmcp_refusal:new(resource_exhausted, ~"the server holds too much of unfinished messages",
                        #{limit => bound(), observed => sum(), retry_after_ms => ?RETRY_MS}).
 
--doc "Bytes of all unfinished messages of the node.".
+-doc "Returns the bytes of all unfinished messages of the node.".
 -spec sum() -> non_neg_integer().
 sum() ->
     max(0, atomics:get(persistent_term:get(?MODULE), ?SUM)).
@@ -183,7 +185,7 @@ bound() ->
 
 -doc false.
 init([]) ->
-    %% It must not wait for those that fill the memory.
+    %% It must not wait for the processes that fill the memory.
     _ = process_flag(priority, high),
     Given = configured_bounds(),
     case wrong(Given) of
@@ -194,7 +196,7 @@ init([]) ->
             {stop, {bad_option, Name, Expected}}
     end.
 
-%% The machine's, or that of the control group that has least.
+%% The machine's memory, or that of the smallest control group.
 memory() ->
     Facts = erlmcp_machine:facts("/"),
     lists:min([maps:get(Key, Facts, infinity) || Key <- [memory, group_memory]]).
@@ -229,7 +231,7 @@ handle_info({timeout, Timer, look}, #state{timer = Timer} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% One that was changed to something wrong stays as it was.
+%% A bound whose new value is wrong stays as it was.
 looked(#state{given = Before} = State) ->
     Given = configured_bounds(),
     Bounds = maps:merge(Before, maps:without([Name || {Name, _} <- wrong(Given)], Given)),
@@ -272,8 +274,8 @@ room_made(State) ->
     {Refused, GoOn} = choose(Rows, #{sum => Sum, bound => Bound, now => Now}),
     _ = [tell(refused, {refused, Now}, Owner) || Owner <- Refused],
     _ = [tell(go_on, reading, Owner) || Owner <- GoOn],
-    %% One that writes to a client that does not read hears of nothing, and what it holds is no
-    %% room for anybody. To refuse others in its stead would let a few such clients shut out all.
+    %% A holder that writes to a client which does not read handles no message, and keeps its bytes.
+    %% To refuse others instead would let a few such clients shut out all.
     _ = [exit(Pid, kill) || {{Pid, _}, _, _, {refused, At}} <- Rows, Now - At > ?GIVE_BACK],
     Rest = audit(Before =:= Sum, Sum - lists:sum([Bytes || {_, Bytes, _, _} <- Rows]), State),
     logged(length(Refused), Sum, Bound, Now, Rest).
@@ -287,8 +289,8 @@ tell(Verdict, State, {Pid, Tag} = Owner) ->
             ok
     end.
 
-%% Who is killed between writing a row and adding to the sum leaves the one without the other. In a
-%% quiet moment the rows are right; and a difference that stays is no moment.
+%% A process that is killed between writing a row and adding to the sum leaves one without the
+%% other. While nothing changes the rows are right, and a difference at two looks is such a loss.
 audit(true, Astray, #state{astray = Astray} = State) when Astray =/= 0 ->
     ok = atomics:sub(persistent_term:get(?MODULE), ?SUM, Astray),
     State#state{astray = 0};
@@ -299,14 +301,14 @@ audit(false, _, State) ->
 
 logged(0, _, _, _, State) ->
     State;
-logged(Refused, Sum, Bound, Now, #state{said = Said} = State) ->
-    case is_quiet(Said, Now) of
+logged(Refused, Sum, Bound, Now, #state{logged = Last} = State) ->
+    case is_quiet(Last, Now) of
         true ->
             Report = #{what => unfinished_refused, used => Sum, limit => Bound,
                        refused => Refused, refusal => 1089},
-            %% A log may block, and nobody is to wait for that.
+            %% A log may block, and this process must not wait for it.
             Pid = spawn(fun() -> ok = erlmcp_log:report(warning, Report) end),
-            State#state{said = {Pid, Now}};
+            State#state{logged = {Pid, Now}};
         false ->
             State
     end.
@@ -315,8 +317,8 @@ is_quiet(none, _) -> true;
 is_quiet({Pid, At}, Now) -> Now - At >= ?QUIET_MS andalso not is_process_alive(Pid).
 
 -doc """
-The owners whose messages are to be refused, and those that may go on. Nobody is refused while all
-fit and nobody waits.
+Returns the owners whose messages are to be refused, and the owners that may go on. None is refused
+while all messages fit and no owner waits.
 
 ## Examples
 
@@ -348,7 +350,8 @@ choose(Rows, #{sum := Sum, bound := Bound, now := Now}) ->
         false -> {[], Scored}
     end,
     Waiting = [Owner || {_, _, Owner, waiting} <- lists:reverse(Kept)],
-    %% What was refused is still held, and is no room yet. Where little is, one goes on.
+    %% The bytes of refused messages are still held. If there is any room, at least one holder goes
+    %% on.
     Room = Bound - Sum,
     {Refused, lists:sublist(Waiting, if Room > 0 -> max(1, Room div ?STEP); true -> 0 end)}.
 

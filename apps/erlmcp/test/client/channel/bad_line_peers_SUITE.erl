@@ -1,8 +1,8 @@
 -module(bad_line_peers_SUITE).
 -moduledoc """
-Servers that misbehave on TCP and as child processes; what `m:bad_http_peers_SUITE` is for HTTP. A
-line that cannot be told to be anybody's answers nobody, so that what is named there is here the
-deadline.
+Servers that misbehave on TCP and as child processes, as `m:bad_http_peers_SUITE` has them on HTTP.
+A line that belongs to no exchange ends none. So a call ends by its deadline here where the other
+suite has a reason.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
@@ -91,7 +91,7 @@ wrong_messages(Config) ->
           {no_version, fun(#{~"id" := Id}) -> [#{id => Id, result => Ok}] end},
           {content_is_text, fun(Message) -> [complete(Message, #{content => ~"yes"})] end}]).
 
-%% Whose they are cannot be known, and programs print where they should not.
+%% Such lines belong to no known exchange, and programs print where they should not.
 nobodys_lines(Config) ->
     Ok = #{content => []},
     Lines = [#{jsonrpc => ~"2.0", id => 999, result => Ok},
@@ -174,7 +174,7 @@ progress(Token, Text) ->
     [json:encode(#{jsonrpc => ~"2.0", method => ~"notifications/progress",
                    params => #{progressToken => Token, progress => 1, message => Text}}), $\n].
 
-%% What a call's own fun cannot keep up with does not wait for it without a bound.
+%% Notifications that a call's own fun is too slow for do not wait without a bound.
 slow_reader_of_progress(Config) ->
     Text = binary:copy(~"x", 1_000_000),
     Answer = fun(#{~"params" := #{~"_meta" := #{~"progressToken" := Token}}}) ->
@@ -262,7 +262,7 @@ one_slow_call_delays_nobody(Config) ->
         end)
     end, watch(Config)).
 
-%% What is written to a server that does not read has its bound.
+%% The bytes that wait for a server which does not read are bounded.
 does_not_read(Config) ->
     Big = binary:copy(~"x", 3_000_000),
     Deaf = fun(_) -> [fun(_) -> receive after ?WAIT -> close end end] end,
@@ -400,7 +400,7 @@ with_child(Does, Options, Do) ->
     ok = erlmcp_client:stop(Client),
     Given.
 
-%% How a case goes.
+%% The course of a case.
 
 each(Config, Options, Expected, Kinds) ->
     Timeout = maps:get(timeout, Options, ?WAIT),

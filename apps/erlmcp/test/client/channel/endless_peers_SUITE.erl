@@ -1,7 +1,7 @@
 -module(endless_peers_SUITE).
 -moduledoc """
-Servers that never come to an end, on real sockets: of an answer, a stream, questions, pages. What
-is to come of all that misbehave stands in `m:bad_http_peers_SUITE`.
+Servers that never come to an end, on real sockets: of an answer, a stream, questions, pages. The
+rules for all servers that misbehave are in `m:bad_http_peers_SUITE`.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
@@ -79,7 +79,7 @@ endless_progress(Config) ->
                  erlmcp_client:call_tool(Client, ~"t", #{}, #{progress => fun(_) -> ok end}),
              true = now_ms() - Began >= 2000,
              true = now_ms() - Began < 2000 + ?SLACK,
-             %% Who does not read gets no more than it can hold.
+             %% A process that does not read gets no more than it can hold.
              {ok, Ref} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
              receive {erlmcp, Ref, {error, {timeout, _}}} -> ok
              after 2000 + ?SLACK -> error(no_outcome)
@@ -160,7 +160,7 @@ endless_rounds(Config) ->
     end, watch(Config)).
 
 endless_pages(Config) ->
-    %% What is written is made once, or the server's own memory would be measured.
+    %% The bytes are made once, or the server's own memory would be measured.
     Page = fun(Items, Cursor) ->
         fun(#{~"id" := Id}) ->
             typed(json, [~B'{"jsonrpc":"2.0","id":', integer_to_binary(Id), ~B',"result":{',
@@ -215,7 +215,7 @@ one_very_long_list(Config) ->
     end),
     ct:pal("a list of 100,000 tools: ~b bytes", [Bytes]).
 
-%% What a server asks in a round is not worked on any more when its call has ended, however it did.
+%% Work on the questions of a round ends with its call, in every case.
 nobody_thinks_for_a_call_that_is_over(Config) ->
     Test = self(),
     Think = fun(_) ->

@@ -81,12 +81,12 @@ the_server_asks_in_a_session(_) ->
 the_principal_is_the_option(_) ->
     Tool = #{name => ~"who", handler => fun(_, #{principal := Principal}) -> Principal end},
     Server = serve(#{tools => [Tool]}),
-    Channel = open(erlmcp_memory_channel, {server, Server}, #{principal => ~"ada"}),
+    Channel = open(erlmcp_line_channel, {server, Server}, #{principal => ~"ada"}),
     1 = up(Channel),
     ~"ada" = text(stateless(Channel, 1, ~"tools/call", #{~"name" => ~"who"})).
 
 a_server_that_is_not_there(_) ->
-    Channel = open(erlmcp_memory_channel, {server, {?MODULE, later}}),
+    Channel = open(erlmcp_line_channel, {server, {?MODULE, later}}),
     {connect, no_server} = down(Channel),
     {{failed, {connect, no_server}}, []} = outcome(request(Channel, 1, ~"ping", #{}), []),
     _ = serve(#{id => {?MODULE, later}}),
@@ -112,7 +112,7 @@ closing_ends_the_calls(_) ->
     receive {'DOWN', Monitor, process, _, _} -> ok after ?PATIENCE -> error(runs_on) end.
 
 connected(Server) ->
-    Channel = open(erlmcp_memory_channel, {server, Server}),
+    Channel = open(erlmcp_line_channel, {server, Server}),
     1 = up(Channel),
     Channel.
 

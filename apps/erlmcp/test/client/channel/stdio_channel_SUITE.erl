@@ -59,7 +59,7 @@ init_per_testcase(Case, Config) ->
 end_per_testcase(_, _) ->
     logger:remove_handler(?MODULE).
 
-%% What priv/erlmcp_stdio.sh relies on.
+%% priv/erlmcp_stdio.sh relies on this.
 the_runtime_makes_process_groups(_) ->
     Port = open_port({spawn_executable, "/bin/sh"},
                      [{args, ["-c", "ps -o pgid= -p $$"]}, binary, exit_status]),
@@ -78,7 +78,7 @@ a_child_answers(_) ->
 
 our_own_server_answers(_) ->
     Command = filename:join(root(), "bin/erlmcp"),
-    Channel = open(erlmcp_stdio_channel, {stdio, list_to_binary(Command)},
+    Channel = open(erlmcp_line_channel, {stdio, list_to_binary(Command)},
                    #{args => ["serve", ~"everything", "--stdio"], stop_ms => 30_000}),
     1 = up(Channel),
     Discover = send(Channel, request, erlmcp_test_line:stateless(1, ~"server/discover", #{})),
@@ -92,7 +92,7 @@ arguments_folder_and_environment(Config) ->
     Folder = folder(Config),
     Say = "printf '{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\\n' "
           "\"$0|$1|$2|$PWD|$GIVEN|${HOME-none}\"; cat >/dev/null",
-    Channel = open(erlmcp_stdio_channel, {stdio, ["sh", "-c", list_to_binary(Say), "zero"]},
+    Channel = open(erlmcp_line_channel, {stdio, ["sh", "-c", list_to_binary(Say), "zero"]},
                    #{args => ["a b", ~"*"], cd => Folder,
                      env => #{~"GIVEN" => ~"ö $x", "HOME" => false}}),
     {notification, Said, _} = owned(Channel),
@@ -100,7 +100,7 @@ arguments_folder_and_environment(Config) ->
     true = filename:basename(Where) =:= list_to_binary(filename:basename(Folder)),
     close(Channel).
 
-%% Where the node's locale has no UTF-8, what is text here is UTF-8 for the server still.
+%% In a node whose locale has no UTF-8, text is still UTF-8 for the server.
 the_same_in_another_locale(Config) ->
     {ok, Peer, _} = peer:start_link(#{connection => standard_io, env => [{"LC_ALL", "C"}],
                                       args => ["-pa" | code:get_path()]}),
@@ -113,12 +113,12 @@ the_same_in_another_locale(in_the_peer, Config) ->
     _ = arguments_folder_and_environment(Config),
     ok.
 
-%% A program of somebody else's has no business with what the node's environment holds.
+%% A foreign program must not see the secrets of the node's environment.
 secrets_are_not_inherited(_) ->
     Before = os:env(),
     [true = os:putenv(Name, "x") || Name <- ["RELEASE_COOKIE", "LC_ERLMCP", "ERLMCP_KEY"]],
     Safe = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"],
-    %% Those that a shell sets itself.
+    %% The variables that a shell sets itself.
     Shell = ["OLDPWD", "PWD", "SHLVL", "_", "_AST_FEATURES"],
     try
         [] = [Name || Name <- inherited(#{}) -- (Safe ++ Shell), not lists:prefix("LC_", Name)],
@@ -141,7 +141,7 @@ inherited(Options) ->
     [binary_to_list(Name) || Name <- binary:split(Names, ~" ", [global, trim])].
 
 no_such_program(_) ->
-    Channel = open(erlmcp_stdio_channel, {stdio, "/no/such/program"}, #{}),
+    Channel = open(erlmcp_line_channel, {stdio, "/no/such/program"}, #{}),
     1 = up(Channel),
     {connect, {exit_status, 127}} = down(Channel),
     close(Channel).
@@ -153,7 +153,7 @@ errors_are_logged(_) ->
     {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
     close(Channel).
 
-%% 20 MB on standard error, which nobody would read from a pipe, and then the answer.
+%% The server writes 20 MB to standard error, which would fill an unread pipe, and then its answer.
 errors_are_drained_and_bounded(_) ->
     ok = logged(),
     Channel = child("yes 0123456789012345678 | head -c 20000000 >&2; "
@@ -171,7 +171,7 @@ last_words_are_heard(_) ->
     {exit_status, 3} = down(Channel),
     close(Channel).
 
-%% What copies its output may be slower than its end: on a machine that does much else, by far.
+%% The program that copies the output may be much slower than the end, on a busy machine.
 last_words_may_come_late(_) ->
     Channel = child("read -r line; "
                     "(sleep 0.7; echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}') & "
@@ -201,7 +201,7 @@ a_write_after_the_end_hides_nothing(Config) ->
     {exit_status, 3} = down(Channel),
     close(Channel).
 
-%% A write to a pipe that nobody reads ends the port, which would not say how its program ended.
+%% A write to an unread pipe ends the port, which would not say how its program ended.
 a_child_that_closes_its_input(Config) ->
     File = filename:join(folder(Config), "pid"),
     Channel = child(["exec <&-; echo $$ >", File, "; sleep 1; exit 3"]),
@@ -274,7 +274,7 @@ then_it_is_killed(Config) ->
 also_in_a_group_of_its_own(Config) ->
     File = filename:join(folder(Config), "pids"),
     Program = unicode:characters_to_binary(["echo $PPID $$ >", File, "; exec sleep 41"]),
-    Channel = open(erlmcp_stdio_channel, {stdio, ["timeout", "77", "sh", "-c", Program]},
+    Channel = open(erlmcp_line_channel, {stdio, ["timeout", "77", "sh", "-c", Program]},
                    #{stop_ms => 300}),
     1 = up(Channel),
     Pids = await_pids(File, 500),
@@ -314,8 +314,8 @@ its_group_may_have_signals(Config) ->
     [_] = alive(pids(File)),
     close(Channel).
 
-%% A shell without a kill of its own has a program's. That of procps takes "-TERM -123" for "-1": so
-%% it would end all that there is. This one only says what it is told.
+%% A shell without a kill of its own uses a program. The kill of procps takes "-TERM -123" for "-1",
+%% and would end every process. The one here only prints its arguments.
 groups_are_none_of_a_programs_options(Config) ->
     Folder = folder(Config),
     Kill = filename:join(Folder, "kill"),
@@ -418,7 +418,7 @@ a_child_that_does_not_read(_) ->
     Big = #{~"x" => binary:copy(~"x", 1_000_000)},
     {error, {overload, _}} = fill(Channel, Big, 1),
     Began = erlang:monotonic_time(millisecond),
-    ok = erlmcp_stdio_channel:close(Pid),
+    ok = erlmcp_line_channel:close(Pid),
     true = erlang:monotonic_time(millisecond) - Began < 20_000.
 
 fill(Channel, Params, N) when N < 1000 ->
@@ -445,7 +445,7 @@ child(Program) ->
     child(Program, #{}).
 
 child(Program, Options) ->
-    open(erlmcp_stdio_channel, {stdio, ["sh", "-c", unicode:characters_to_binary(Program)]},
+    open(erlmcp_line_channel, {stdio, ["sh", "-c", unicode:characters_to_binary(Program)]},
          Options).
 
 %% A child that has said that it is ready.
@@ -488,7 +488,7 @@ alive(Pids) ->
     [Pid || Pid <- Pids, os:cmd("kill -0 " ++ Pid ++ " 2>/dev/null && echo alive") =/= "",
             not is_zombie(Pid)].
 
-%% Dead, but its parent, which in a container may be nobody's, has not looked.
+%% Dead, but its parent has not noticed. In a container that may be a parent without a wait.
 is_zombie(Pid) ->
     string:find(os:cmd("ps -o stat= -p " ++ Pid), "Z") =/= nomatch.
 
@@ -538,7 +538,7 @@ sample(Test, Before, Most) ->
         sample(Test, Before, max(Most, erlang:memory(total)))
     end.
 
-%% What the children of this test say on standard error is sent to it.
+%% The standard error of the children is sent to the test.
 logged() ->
     Test = self(),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => Test}).

@@ -71,7 +71,7 @@ progress_goes_to_its_call(_) ->
         #{~"progressToken" => Token, ~"progress" => At})) end,
     Progress(7, 1),
     Progress(~"t", 2),
-    %% It is nobody's: a token keeps its type.
+    %% It belongs to no exchange: a token keeps its type.
     Progress(~"7", 3),
     say(Server, response(1)),
     say(Server, response(2)),
@@ -118,17 +118,17 @@ notifications_are_sent(_) ->
     #{~"method" := ~"notifications/initialized"} = take(Server).
 
 a_server_that_is_not_there(_) ->
-    Channel = open(erlmcp_tcp_channel, {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()}),
+    Channel = open(erlmcp_line_channel, {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()}),
     {connect, econnrefused} = down(Channel),
     {{failed, {connect, econnrefused}}, []} =
         outcome(request(Channel, 1, ~"ping", #{}), []).
 
 what_is_sent_early_waits_for_the_connection(_) ->
-    Channel = open(erlmcp_tcp_channel, target(erlmcp_test_line:serve(#{}))),
+    Channel = open(erlmcp_line_channel, target(erlmcp_test_line:serve(#{}))),
     {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
     1 = up(Channel).
 
-%% What was written may have been done; whether it was is unknown.
+%% The server may have done the work of a written line.
 an_ended_connection_fails_its_calls(_) ->
     {Channel, Server} = raw(),
     Calls = [request(Channel, N, ~"tools/call", #{}) || N <- [1, 2, 3]],
@@ -165,7 +165,7 @@ a_send_for_an_ended_connection_is_not_sent(_) ->
 
 pauses_grow(_) ->
     Began = erlang:monotonic_time(millisecond),
-    Channel = open(erlmcp_tcp_channel, {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()}),
+    Channel = open(erlmcp_line_channel, {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()}),
     [{connect, econnrefused} = down(Channel) || _ <- lists:seq(1, 5)],
     %% Half of 100, 200, 400 and 800 at least. When we hear of one says little of it alone.
     Took = erlang:monotonic_time(millisecond) - Began,
@@ -282,7 +282,7 @@ exchanges_are_bounded(_) ->
     Server = accept(Listen),
     Calls = [request(Channel, N, ~"ping", #{}) || N <- [1, 2, 3]],
     {{failed, {overload, 3}}, []} = outcome(request(Channel, 4, ~"ping", #{}), []),
-    %% What ends them goes through.
+    %% Messages that end them go through.
     [sent] = events(notify(Channel, ~"notifications/cancelled", #{~"requestId" => 1}), 1),
     [say(Server, response(N)) || N <- [1, 2, 3]],
     [{{ok, _}, []} = outcome(Call, []) || Call <- Calls],
@@ -304,7 +304,7 @@ dead_callers_are_forgotten(_) ->
 %% The channel may hear of the caller's end after the next call.
 retried({_, Pid, _} = Channel, Send) ->
     Call = Send(),
-    %% What it answered at once has come.
+    %% Its immediate answers have come.
     _ = sys:get_state(Pid),
     receive
         {_, {failed, {overload, 1}}} -> retried(Channel, Send)
@@ -354,14 +354,14 @@ closing_ends_what_runs(_) ->
     false = is_process_alive(Pid),
     {{failed, {closed, stopped}}, []} = outcome(Call, []),
     {error, closed} = gen_tcp:recv(Server, 0, ?PATIENCE),
-    %% Nobody is there any more.
+    %% The process is gone.
     {{failed, {closed, noproc}}, []} = outcome(request(Channel, 2, ~"ping", #{}), []).
 
 the_channel_ends_with_its_owner(_) ->
     {ok, Listen} = listen(),
     Test = self(),
     Owner = spawn(fun() ->
-        Test ! {channel, open(erlmcp_tcp_channel, target(Listen))},
+        Test ! {channel, open(erlmcp_line_channel, target(Listen))},
         receive stop -> ok end
     end),
     {_, Pid, _} = receive {channel, Channel} -> Channel end,
@@ -381,7 +381,7 @@ ids_are_taken_once(_) ->
 
 %% A channel to a server of ours.
 connected(Server) ->
-    Channel = open(erlmcp_tcp_channel, target(Server)),
+    Channel = open(erlmcp_line_channel, target(Server)),
     1 = up(Channel),
     Channel.
 
@@ -396,7 +396,7 @@ listening() ->
 
 listening(Options) ->
     {ok, Listen} = listen(),
-    {Listen, open(erlmcp_tcp_channel, target(Listen), Options)}.
+    {Listen, open(erlmcp_line_channel, target(Listen), Options)}.
 
 listen() ->
     gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false}, {packet, line},

@@ -1,7 +1,7 @@
 -module(concurrency_gradient_SUITE).
 -moduledoc """
-The gradient limit on simulated machines: so many cores that serve in order (M/M/c), offered more
-than they carry, or calls that only sleep. Time is the simulation's own.
+The gradient limit on simulated machines. Their cores serve calls in order (M/M/c) and are offered
+more than they can do, or calls only sleep. Time is the simulation's own.
 """.
 
 -include_lib("proper/include/proper.hrl").
@@ -73,7 +73,7 @@ a_change_is_followed(_) ->
     [true = mean_wait(Seen) < 3 * ?MS || Seen <- [Cheap, Again]],
     true = mean_wait(Dear) < 10 * ?MS,
     [Few, Many, ManyAgain] =
-        [erlmcp_concurrency_gradient:limit(C) || C <- [Meanwhile, Before, After]],
+        [erlmcp_concurrency_limiter:limit(C) || C <- [Meanwhile, Before, After]],
     true = Few < Many,
     true = Few < ManyAgain.
 
@@ -111,12 +111,12 @@ a_few_calls_that_waited_cut_nothing(_) ->
     [100, 100] = limits([Waited], new(10, 1000, 100)),
     [100, 35] = limits([Waited#{in_flight => 10, ready => 10}], new(10, 1000, 100)).
 
-%% What waits for a scheduler are not the calls; fewer of them would change nothing.
+%% Other processes wait for a scheduler, and fewer calls would change nothing.
 calls_are_not_cut_for_the_load_of_others(_) ->
     Flood = #{started => 100, waited => 100 * 50 * ?MS, pressed => true, part => 0.3,
               in_flight => 40, ready => 400},
     Own = Flood#{ready => 40, part => 0.9},
-    %% Many that are ready for a short turn are no load.
+    %% Many processes that are ready for a short turn are no load.
     Readers = Flood#{part => 0.6},
     Last = fun(Windows) -> lists:last(limits(Windows, new(4, 1000, 40))) end,
     true = Last(lists:duplicate(20, Flood)) > 60,
@@ -130,7 +130,7 @@ calls_are_not_cut_where_few_are_ready(_) ->
                ready => 3},
     true = lists:last(limits(lists:duplicate(20, Paused), new(8, 1000, 100))) >= 100.
 
-%% Those that sleep are beside those that burn.
+%% The limit counts only the calls that burn.
 sleeping_calls_are_let_in_beside_burning_ones(_) ->
     Both = #{started => 100, waited => 100 * 50 * ?MS, pressed => true, part => 0.9,
              in_flight => 500, ready => 40},
@@ -146,13 +146,13 @@ window() ->
            in_flight => InFlight, ready => Ready}).
 
 new(Min, Max, First) ->
-    erlmcp_concurrency_gradient:new(#{min => Min, max => Max, first => First}).
+    erlmcp_concurrency_limiter:new(#{min => Min, max => Max, first => First}).
 
 limits(Windows, Concurrency) ->
-    [erlmcp_concurrency_gradient:limit(Concurrency)
+    [erlmcp_concurrency_limiter:limit(Concurrency)
      | case Windows of
            [] -> [];
-           [Window | Rest] -> limits(Rest, erlmcp_concurrency_gradient:update(Window, Concurrency))
+           [Window | Rest] -> limits(Rest, erlmcp_concurrency_limiter:update(Window, Concurrency))
        end].
 
 %% The machine. `free` is when each core is free for the next call in turn; `starts` are the calls
@@ -161,7 +161,7 @@ machine(Cores, First) ->
     #{concurrency => new(4 * Cores, 10_000, First), now => 0, next => 0,
       free => lists:duplicate(Cores, 0), starts => queue:new(), ends => gb_sets:new()}.
 
-%% So many windows of a load; what was seen of them.
+%% Runs this many windows of a load, and returns the sums of them.
 run(Windows, #{cores := Cores} = Load, #{now := Now} = Machine) ->
     run(Windows, Load, #{began => Now, time => Cores * Windows * ?WINDOW, idle => 0,
                          started => 0, waited => 0, refused => 0}, Machine).
@@ -180,14 +180,14 @@ run(Windows, Load, Seen, #{now := Now} = Machine) ->
                in_flight => gb_sets:size(Ends), ready => queue:len(Starts)},
     run(Windows - 1, Load, Arrived#{started := Before + Started, waited := Sum + Waited},
         Later#{now := Now + ?WINDOW,
-               concurrency := erlmcp_concurrency_gradient:update(Window, Concurrency)}).
+               concurrency := erlmcp_concurrency_limiter:update(Window, Concurrency)}).
 
 arrivals(End, _, Seen, #{next := Next} = Machine) when Next >= End ->
     {Seen, Machine};
 arrivals(End, Load, Seen, #{next := Next, ends := Ends, concurrency := Concurrency} = Machine) ->
     Left = ended(Next, Ends),
     After = Machine#{next := Next + exponential(1 / rate(Load)), ends := Left},
-    case gb_sets:size(Left) < erlmcp_concurrency_gradient:limit(Concurrency) of
+    case gb_sets:size(Left) < erlmcp_concurrency_limiter:limit(Concurrency) of
         true ->
             #{began := Began, idle := Idle} = Seen,
             #{free := [Free | _]} = Machine,

@@ -1,7 +1,7 @@
 -module(concurrency_limiter_SUITE).
 -moduledoc """
-The limit of requests in flight as a server's limiter sets it, from waits that the cases make up:
-what is seen of this machine is drowned by thousands of them.
+The limit of requests in flight that a server's limiter sets. The cases make up thousands of waits,
+next to which the real ones of this machine do not count.
 """.
 
 -export([suite/0, all/0]).
@@ -38,7 +38,7 @@ long_waits_let_fewer_in(_) ->
     until(fun() -> waited(1_000_000_000, Gate), erlmcp_gate:limit(Gate) < First end),
     lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
 
-%% They wait as long, but for what others do: each of those that are over took ten reductions.
+%% They wait as long, but for the work of others: each finished request took ten reductions.
 calls_of_little_work_are_not_cut(_) ->
     #{counters := Counters} = Gate = limited(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
@@ -66,7 +66,7 @@ few_of_a_flood_wait_in_a_lasting_overload(_) ->
     true = Observed < 10_000,
     %% There is room for others.
     [{ok, _} = erlmcp_gate:enter(Gate, request(another)) || _ <- lists:seq(1, 10)],
-    %% When nobody comes any more for whom there is no place, as many may wait again as before.
+    %% When no request finds the limit reached any more, as many may wait again as before.
     #{counters := Counters} = Gate,
     until(fun() -> erlmcp_gate_counters:queue_limit(Counters) >= 50_000 end),
     {ok, _} = enter(Gate).
@@ -91,17 +91,17 @@ limited(Bounds) ->
 enter(Gate) ->
     erlmcp_gate:enter(Gate, request(one)).
 
-request(Flow) ->
-    #{tenant => Flow, kind => request, bytes => 100}.
+request(Tenant) ->
+    #{tenant => Tenant, kind => request, bytes => 100}.
 
-%% How many there are in flight when no more may.
+%% The number of requests in flight at the limit.
 fill(Gate) ->
     case enter(Gate) of
         {ok, _} -> fill(Gate);
         {refuse, _} -> erlmcp_gate:held(Gate, in_flight)
     end.
 
-%% A thousand calls had waited for so long when they started.
+%% A thousand requests have waited this long when they start.
 waited(Nanoseconds, #{counters := Counters}) ->
     Since = erlmcp_gate_counters:now(Counters) - Nanoseconds,
     _ = [erlmcp_gate_counters:add_start(Since, Counters) || _ <- lists:seq(1, 1000)],
@@ -110,6 +110,6 @@ waited(Nanoseconds, #{counters := Counters}) ->
 burn() ->
     burn().
 
-%% A condition that others bring about, without a sleep that is long enough for all machines.
+%% Waits for a condition that other processes bring about.
 until(Holds) ->
     Holds() orelse receive after 1 -> until(Holds) end.

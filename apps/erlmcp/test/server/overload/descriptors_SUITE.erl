@@ -1,10 +1,10 @@
 -module(descriptors_SUITE).
 -moduledoc """
-A node that may open few files: however many connect, and to however many listeners and servers, a
-descriptor is left for what must be opened. Those that are let in are answered, others are told or
-closed, and the log says so once.
+A node that may open few files. For any number of connections, listeners and servers, a descriptor
+is left for files that must be opened. Admitted clients are answered, others are refused or closed,
+and the log says so once.
 
-The node is one of its own, started under `ulimit -n`.
+The node is another one, started under `ulimit -n`.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -120,7 +120,7 @@ open_files(close, _) ->
 call(Config, Function, Arguments) ->
     peer:call(proplists:get_value(peer, Config), ?MODULE, Function, Arguments, ?TIMEOUT).
 
-%% What the log says of erlmcp and ranch, of whichever level.
+%% The reports of erlmcp and ranch in the log, of every level.
 complaints(Config) ->
     [Message || {Level, Message} <- call(Config, logged, []),
                 logger:compare_levels(Level, notice) =:= gt].
@@ -153,7 +153,7 @@ line(Socket) ->
         #{~"error" := #{~"code" := Code}} -> Code
     end.
 
-%% What becomes of a connection that asks for something: its answer, its refusal, or its end.
+%% Returns the outcome of a request on a connection: its answer, its refusal, or its end.
 fate({http, Socket}) ->
     {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
     Head = [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers],
@@ -178,8 +178,8 @@ fate({tcp, Socket}) ->
         {error, econnreset} -> closed
     end.
 
-%% Whatever the node may open: as many as are let in, those that are told meanwhile, those that the
-%% acceptors of a few listeners have, and some more.
+%% All descriptors of the node: of the admitted connections, of those that are being refused, of
+%% those that the acceptors of a few listeners have, and some more.
 bounds_leave_room_for_each_other(_) ->
     [begin
          Spare = erlmcp_descriptors:spare(Number),

@@ -1,7 +1,7 @@
 -module(floods_SUITE).
 -moduledoc """
-Floods of what a server keeps for its clients, sessions and tasks, over real sockets: whoever sends
-one takes its own places, and no other client loses a session, or finds no place for one.
+Floods of sessions and tasks, over real sockets. A client that sends one uses up its own share. No
+other client loses a session, or is refused one.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
@@ -77,7 +77,7 @@ sessions_in_use_of_one_address_are_bounded(_) ->
     _ = refused(Server),
     stop(Server).
 
-%% Where it is known who asks, that counts, and not where they come from.
+%% Clients with a principal are counted by it, and not by their address.
 a_principal_has_sessions_of_its_own(_) ->
     Who = fun(#{headers := Headers}) -> {ok, maps:get(~"x-who", Headers)} end,
     Server = start(#{listen => [{http, #{authenticate => Who}}],
@@ -95,7 +95,7 @@ a_principal_has_sessions_of_its_own(_) ->
     #{status := 429} = Open(~"eve", other(1)),
     stop(Server).
 
-%% There are no more places, and none of those that took them is at work. Whoever comes gets one.
+%% All sessions are taken, and none of their clients is at work. A new client gets one.
 many_addresses_shut_out_nobody(_) ->
     Server = start(#{limits => #{sessions => 500, sessions_per_principal => 50}}),
     Old = [initialize(from(other(N), Server), ?REVISION) || N <- lists:seq(1, 20)],
@@ -119,7 +119,7 @@ the_oldest_unused_goes_first(_) ->
     Server = start(#{limits => #{sessions => 4, sessions_per_principal => 2}}),
     [A1, A2, B1, C1] = [opened(from(other(N), Server)) || N <- [1, 1, 2, 3]],
     200 = asked(Server, A1),
-    %% Of all, whoever's it is.
+    %% The oldest of all sessions.
     C2 = opened(from(other(3), Server)),
     404 = asked(Server, A2),
     %% Of its own, where it has as many as one may have; there is an older one.
@@ -141,7 +141,7 @@ unused_sessions_end(_) ->
     200 = asked(Server, Used),
     stop(Server).
 
-%% One whose process was killed could not take its row with it, and its client may never come back.
+%% A session whose process was killed leaves its row, and its client may never come back.
 killed_sessions_make_room(_) ->
     Server = start(#{limits => #{session_idle_ms => 200}}),
     {Stream, {200, _}} = get_stream(Server, initialize(Server, ?REVISION)),
@@ -208,7 +208,7 @@ tasks_of_one_address_take_no_others_places(_) ->
     [#{~"code" := 1060, ~"data" := #{~"limit" := 60, ~"observed" := 61}}] = lists:usort(Refused),
     After = [{N, task(from(other(N), Server))} || N <- lists:seq(1, ?OTHERS)],
     [true = is_there(Id, from(other(N), Server)) || {N, Id} <- Meanwhile ++ After],
-    %% Nobody else can be told from who made it: its id is what finds it, from wherever.
+    %% Anonymous clients cannot be distinguished: every one that has the id finds it.
     [Id | _] = Own,
     true = is_there(Id, from(other(1), Server)),
     stop(Server).
@@ -222,7 +222,7 @@ results_of_one_take_no_others_room(_) ->
     [~"completed" = status(task(Other, 3_000), Other) || _ <- [1, 2, 3]],
     stop(Server).
 
-%% What one may take is a tenth of all at most; of results a fourth, so that a large one has room.
+%% One client may take a tenth of all at most; of results a fourth, so that a large one has room.
 defaults_leave_room_for_others(_) ->
     Limits = #{Name => Default || {Name, Default, _} <- erlmcp_server_options:limits()},
     [true = map_get(OfOne, Limits) * Parts =< map_get(All, Limits)
@@ -250,7 +250,7 @@ together(Do) ->
 over(Pid) ->
     receive {Pid, Done} -> Done end.
 
-%% So many `initialize` from one address, which are all that it says: what they are answered with.
+%% Sends this many `initialize` from one address and nothing else, and returns the answers.
 flood(Count, Server) ->
     Socket = connect(Server),
     Statuses = flooded(Count, request(), Socket, []),
@@ -273,7 +273,7 @@ request() ->
      ~"Accept: application/json, text/event-stream\r\nContent-Length: ",
      integer_to_binary(iolist_size(Body)), ~"\r\n\r\n", Body].
 
-%% One that was not used since.
+%% A session that was not used again.
 opened(Server) ->
     #{status := 200, headers := #{~"mcp-session-id" := Id}} = initialize(Server, ?REVISION, #{}),
     {Id, ?REVISION}.

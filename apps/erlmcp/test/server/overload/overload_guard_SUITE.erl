@@ -112,7 +112,7 @@ the_node_is_over_and_is_not(Config) ->
     503 = erlmcp_refusal:status(Refusal),
     3 = erlmcp_refusal:retry_after(Refusal),
     #{~"data" := #{~"limit" := Bound, ~"observed" := _, ~"retryAfterMs" := 2500}} = said(Refusal),
-    %% Nobody keeps the schedulers so.
+    %% The schedulers are not kept busy any more.
     ok = application:unset_env(erlmcp, memory_bytes),
     receive
         #{event := Under, server := ?MODULE, limit := Limit} = Free -> true = used(Free) < Limit
@@ -134,7 +134,7 @@ wrong_bounds_do_not_start(Config) ->
      end || {Name, Value} <- Wrong],
     ok.
 
-%% As the application's supervisor does, beside the one that runs.
+%% As the application's supervisor does, in addition to the guard that runs.
 guarded_start(Module) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         exit({result, gen_server:start(erlmcp_overload_guard, Module, [])})
@@ -154,7 +154,7 @@ without_a_guard_nothing_is_refused(Config) ->
 between_the_marks_nothing_changes(Config) ->
     Guard = guard(Config),
     Large = binary:copy(<<0>>, 400 * ?MIB),
-    %% What other suites left is not to go while this one looks.
+    %% Garbage of other suites must not go away during the measurement.
     _ = [garbage_collect(Pid) || Pid <- processes()],
     Total = erlang:memory(total),
     ok = application:set_env(erlmcp, memory_bytes, Total div 2),
@@ -206,7 +206,7 @@ over(Then, #{over := busy}) ->
 held_over(#{over := full} = Guard) ->
     over(fun() -> ok end, Guard);
 held_over(#{over := busy} = Guard) ->
-    %% What the guard does itself is not among what is kept waiting.
+    %% The guard is suspended, and so its finding stays.
     Bound = over(fun() -> sys:suspend(erlmcp_processor_guard) end, Guard),
     case erlmcp_processor_guard:state() of
         busy ->
@@ -227,8 +227,8 @@ await(State, #{module := Module} = Guard) ->
         _ -> receive after 20 -> await(State, Guard) end
     end.
 
-%% One scheduler is left, and a process of high priority has it until the node says that it is busy;
-%% it lets the others go on now and then, since the guard may wait for one of them.
+%% A process of high priority has the only scheduler until the node says that it is busy. It lets
+%% the others go on now and then, since the guard may wait for one of them.
 kept_busy(Then) ->
     {Pid, Monitor} = spawn_opt(fun() ->
         ok = spun(erlang:monotonic_time(millisecond) + 120_000),

@@ -1,7 +1,7 @@
 -module(slow_consumers_SUITE).
 -moduledoc """
-Clients that do not read: what waits for them is bounded on every transport, in bytes, messages and
-time, and who reads is not at fault. And how large the result of a request may be.
+Clients that do not read. Bytes and messages that wait for them, and the time, are bounded on every
+transport. Clients that read are not affected. The size of a result is bounded, too.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
@@ -80,7 +80,7 @@ logs(Test, Context) ->
             Return
     end.
 
-%% One stream's window is closed, and the connection's is not.
+%% The window of one stream is closed, and the connection's is open.
 open(#{port := Port}) ->
     {ok, Connection} = gun:open("127.0.0.1", Port,
                                 #{protocols => [http2], retry => 0,
@@ -97,7 +97,7 @@ sized(Connection, Size) ->
     {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
     Stream.
 
-%% "A connection that mixes a slow stream with good ones" keeps the good ones, also when there are
+%% "A connection that mixes a slow stream with good ones" keeps the good ones. That holds also for
 %% more slow ones than cowboy gives up for one connection by itself.
 stream_of_http2_that_is_not_read_is_reset_alone(_) ->
     Server = start(#{send_timeout_ms => 300}),
@@ -107,7 +107,7 @@ stream_of_http2_that_is_not_read_is_reset_alone(_) ->
     Deaf = [sized(Connection, 1_000_000) || _ <- lists:seq(1, 20)],
     [{error, {stream_error, _}} = gun:await_body(Connection, Stream, ?TIMEOUT) || Stream <- Deaf],
     #{refusal := 1055, limit := 300} = logged(slow_consumer),
-    %% One that is all in cowboy's hands is one of them.
+    %% A stream whose bytes cowboy holds is one of them.
     Little = sized(Connection, 65_600),
     {error, {stream_error, _}} = gun:await_body(Connection, Little, ?TIMEOUT),
     finish(Call, ~"undisturbed"),
@@ -116,7 +116,7 @@ stream_of_http2_that_is_not_read_is_reset_alone(_) ->
     gun:close(Connection),
     erlmcp_test_http:stop(Server).
 
-%% Bounded refusal: beside the stream with most of them as many bytes may wait as the limit says.
+%% Bounded refusal: the limit counts the bytes of all streams except the one with most of them.
 unread_bytes_of_http2_are_bounded(_) ->
     Probe = start(#{}),
     #{headers := #{~"content-length" := Length}} =
@@ -179,7 +179,8 @@ forgotten(Socket, Left) when Left > 0 ->
             receive after 20 -> forgotten(Socket, Left - 1) end
     end.
 
-%% Bounded refusal: as many messages wait as the limit says. Those over it are left out, and told.
+%% Bounded refusal: as many messages wait as the limit says. The client is told how many were
+%% dropped.
 what_a_call_says_is_bounded(_) ->
     [begin
          Server = start(#{unread_messages => 10}, Listen),
@@ -267,7 +268,7 @@ results_are_bounded(_) ->
          erlmcp_test_http:stop(Less)
      end || {Limit, Call} <- [{At, fun tool/2}, {AtRead, fun resource/2}]].
 
-%% Its client is told under 200, as of every failure of a request.
+%% The client gets it under 200, like every failure of a request.
 results_of_sessions_are_bounded(_) ->
     Server = start(#{reply_bytes => 1000}),
     Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
@@ -310,7 +311,7 @@ lists_are_bounded(_) ->
     #{status := 503, messages := [#{~"error" := #{~"code" := 1004}}]} = List(Less),
     erlmcp_test_http:stop(Less).
 
-%% Beside one of them, the answers of a batch have together what one may have.
+%% In addition to one of them, the answers of a batch share the limit of one.
 batches_are_bounded(_) ->
     Server = start(#{reply_bytes => 1000}, [{tcp, #{}}]),
     Socket = erlmcp_test_line:connect(maps:get(port, Server)),

@@ -1,7 +1,7 @@
 -module(slow_senders_SUITE).
 -moduledoc """
-Clients that send slowly, or too much of what is not answered: each message has a deadline that its
-bytes do not put off, on every transport, and who is served beside is not held up.
+Clients that send slowly, or too many messages without an answer. Each message has a deadline that
+its bytes do not put off, on every transport. Other clients are not delayed.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
@@ -42,7 +42,7 @@ start(Listen) ->
     erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
         limits => #{receive_timeout_ms => 300}, listen => Listen}).
 
-%% One byte at a time, more than there is time for, until the server has closed; what it said then.
+%% Sends one byte at a time until the server closes, and returns its last words.
 dribble(Socket, Bytes) ->
     dribble(Socket, Bytes, <<>>, ?TIMEOUT div ?PACE).
 
@@ -64,7 +64,7 @@ head_of_http1_has_a_deadline(_) ->
     Socket = connect(Server),
     ok = gen_tcp:send(Socket, ~"POST /mcp HTTP/1.1\r\nx-slow: "),
     <<"HTTP/1.1 408 ", _/binary>> = dribble(Socket, ~"abcdef"),
-    %% Without a whole line there is nobody to answer.
+    %% Without a whole line there is no request to answer.
     <<>> = dribble(connect(Server), ~"POST"),
     erlmcp_test_http:stop(Server).
 
@@ -165,7 +165,7 @@ many_of_them_hold_nobody_up(_) ->
     [ok = erlmcp_test_http:closed(Socket) || Socket <- Slow],
     erlmcp_test_http:stop(Server).
 
-%% What a client need not be answered is handled at once, and leaves nothing.
+%% Messages without an answer are handled at once, and leave nothing.
 floods_of_notifications_cost_nothing(_) ->
     #{port := Port} = Server = start([{tcp, #{}}]),
     Socket = erlmcp_test_line:connect(Port),

@@ -1,8 +1,7 @@
 -module(unfinished_lines_SUITE).
 -moduledoc """
-What a connection of lines holds and has not handled, as it is counted: its bytes and its age, until
-it is handled or refused. The server is in this node, and what it counts is the one row that there
-is.
+The counted bytes and ages of messages that a connection of lines holds, until they are handled or
+refused. The server is in this node, and the only row of the table is its own.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
@@ -42,7 +41,7 @@ age_of_a_line(_) ->
     _ = row(fun({_, Bytes, Later, _}) -> Bytes =:= 11 andalso Later > Since end),
     ended(Server, Socket).
 
-%% That of the request that has waited longest of those that wait.
+%% The age is that of the request that has waited longest.
 age_of_a_queue(_) ->
     {Server, Socket} = lines(#{}),
     [First, Second, Third] = Calls = [call(Id, ~"wait", #{}) || Id <- [1, 2, 3]],
@@ -98,7 +97,7 @@ queues_are_counted_after_the_input(_) ->
 nothing_undoes_a_refusal(_) ->
     refused_meanwhile(12).
 
-%% What the count was before, it is again.
+%% The count is back at its value before.
 answers_come_before_a_refusal(_) ->
     refused_meanwhile(11).
 
@@ -112,7 +111,7 @@ refused_meanwhile(Size) ->
     ok = has_messages(1, Pid),
     ok = application:set_env(erlmcp, unfinished_bytes, 10),
     ok = has_messages(2, Pid),
-    %% Nobody else is refused from here on.
+    %% No other message is refused from here on.
     ok = application:unset_env(erlmcp, unfinished_bytes),
     ok = until(fun() -> erlmcp_unfinished_messages:bound() > 10 end),
     true = erlang:resume_process(Pid),
@@ -171,7 +170,7 @@ lines(Limits) ->
         listen => [{tcp, #{}}], limits => Limits#{calls_per_connection => 1}}),
     ok = until(fun() -> erlmcp_unfinished_messages:sum() =:= 0 end),
     Socket = erlmcp_test_line:connect(map_get(port, Server)),
-    %% What is not read yet has no room there.
+    %% Unread answers soon fill this buffer.
     ok = inet:setopts(Socket, [{recbuf, 65_536}]),
     {Server, Socket}.
 

@@ -1,8 +1,8 @@
 -module(unfinished_messages_SUITE).
 -moduledoc """
-Messages that begin and never end: their bytes are counted on every transport, the node stays inside
-its bound, the largest and slowest are refused, and good clients are served meanwhile. The server is
-in a node of its own. What that has of memory then is seen by the fault `chaos_unfinished_bodies`.
+Messages that begin and never end. Their bytes are counted on every transport, and the node stays
+within its bound. The largest and slowest are refused, and good clients are served meanwhile. The
+server is in a node of its own. The fault `chaos_unfinished_bodies` measures that node's memory.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
@@ -27,7 +27,7 @@ in a node of its own. What that has of memory then is seen by the fault `chaos_u
 -define(BOUND, (8 * ?MIB)).
 -define(ATTACKERS, 40).
 -define(TIMEOUT, 60_000).
-%% What may be counted at once: what was read already, and allowed to be sent, is over the bound.
+%% The most bytes that are counted: those already read, or allowed to be sent, may exceed the bound.
 -define(COUNTED, (2 * ?BOUND)).
 
 suite() ->
@@ -176,8 +176,8 @@ endless() ->
 attack(Do, Config) ->
     attack(Do, ?ATTACKERS - ?BOUND div ?MIB - 1, Config).
 
-%% Many do this at once, and a good client's large messages are answered meanwhile. So many at least
-%% have no place within the bound.
+%% Many do this at once, and a good client's large messages are answered meanwhile. At least this
+%% many do not fit within the bound.
 attack(Do, Least, Config) ->
     ok = none_left(Config),
     Test = self(),
@@ -267,7 +267,7 @@ answers(Connection, Told) ->
         {gun_data, Connection, _, fin, Body} ->
             ok = Told(said(Body)),
             answers(Connection, Told);
-        %% Nothing more of it is wanted.
+        %% The server reads no more of it.
         {gun_error, Connection, _, {stream_error, no_error, _}} ->
             answers(Connection, Told);
         stop ->
@@ -298,7 +298,7 @@ good(Listener, Text, {Served, Refused}) ->
         good(Listener, Text, Now)
     end.
 
-%% What lies behind a request that is served.
+%% Bytes that follow a request which is served.
 
 behind_a_plain_request(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
@@ -334,8 +334,8 @@ behind(Headers, Body, Config) ->
     _ = [gen_tcp:close(Socket) || Socket <- Sockets],
     none_left(Config).
 
-%% What lies behind two requests is still held, and counted, when the first is answered. One in
-%% chunks is cowboy's, and what comes behind it is.
+%% Bytes that follow two requests are still held, and counted, when the first one is answered. A
+%% request in chunks is cowboy's, and so are the bytes that follow it.
 behind_the_next_request(Config) ->
     [begin
          ok = none_left(Config),
@@ -344,7 +344,7 @@ behind_the_next_request(Config) ->
                             binary:copy(~"x", ?MIB)]),
          %% The deadline of the first.
          #{status := 503} = erlmcp_test_http:response(Socket),
-         %% But for a piece that cowboy has.
+         %% Except for a piece that cowboy has.
          ok = until(fun() -> sum(Config) >= ?MIB - 65_536 end),
          ok = erlmcp_test_http:close(Socket)
      end || First <- [plain, chunks], Next <- [plain, chunks]],
@@ -466,7 +466,7 @@ a_share_of_the_memory_is_the_default(_) ->
     200_000_000 = await_bound(200_000_000),
     ok = application:set_env(erlmcp, unfinished_bytes, 50_000_000),
     50_000_000 = await_bound(50_000_000),
-    %% What is wrong changes nothing.
+    %% A wrong value changes nothing.
     ok = application:set_env(erlmcp, unfinished_bytes, none),
     ok = application:set_env(erlmcp, unfinished_percent, 5),
     50_000_000 = await_bound(50_000_000),

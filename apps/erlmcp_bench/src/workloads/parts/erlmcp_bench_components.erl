@@ -110,8 +110,8 @@ work(queue, _, #{gate := Gate}) ->
     #{prepare => fun(Number) -> request(Number) end,
       operation => fun(Request) ->
           {ok, Entered} = erlmcp_gate:enter(Gate, Request),
-          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          ok = erlmcp_gate:leave(Place),
+          {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+          ok = erlmcp_gate:leave(Permit),
           Request
       end};
 work(queue_waiting, Workers, _) ->
@@ -121,16 +121,16 @@ work(queue_waiting, Workers, _) ->
     #{prepare => fun(Number) ->
           Request = request(Number),
           {ok, Entered} = erlmcp_gate:enter(Gate, Request),
-          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          {Request, Place}
+          {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+          {Request, Permit}
       end,
       operation => fun({Request, Before}) ->
           {ok, Entered} = erlmcp_gate:enter(Gate, Request),
           ok = erlmcp_gate:leave(Before),
-          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          {Request, Place}
+          {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+          {Request, Permit}
       end,
-      finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
+      finish => fun({_, Permit}) -> erlmcp_gate:leave(Permit) end};
 work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_waiting ->
     %% A call has its deadline before it borrows a worker.
     #{prepare => fun(_) -> erlang:monotonic_time(millisecond) + ?LONG_MS end,

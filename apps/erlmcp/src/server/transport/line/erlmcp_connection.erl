@@ -1,9 +1,9 @@
 -module(erlmcp_connection).
 -moduledoc """
-A connection that carries messages both ways, as a value: bytes in, bytes out, one message a line;
-or, for HTTP+SSE, decoded messages in, events out. The shells around it (`erlmcp_connection_process`
-for TCP and stdio, `erlmcp_httpd_sse_session`) write what it gives, and their process owns the
-calls.
+A connection that carries messages in both directions, as a value. It takes bytes and returns bytes,
+one message a line. For HTTP+SSE it takes decoded messages and returns events. A shell around it
+writes the bytes, and the shell's process owns the calls. The shells are
+`m:erlmcp_connection_process`, for TCP and stdio, and `m:erlmcp_httpd_sse_session`.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -18,23 +18,23 @@ Internal.
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
     envelope := erlmcp_engine:envelope(),
-    flow := erlmcp_admission:tenant(),
+    tenant := erlmcp_admission:tenant(),
     framing := erlmcp_line:state() | events,
-    %% the only peer that can be there (`own`), or what its messages have shown it to be so far
+    %% `own` is a peer that can only be a client; the others show by their messages what they are
     peer := own | unknown | client | stranger,
-    %% reductions of the process when it had the lines that it works on now; one alone is no work
-    %% that others wait for
+    %% the reductions of the process when it began the lines that it works on now; `none` for a
+    %% single line
     since := non_neg_integer() | none,
     session := erlmcp_engine:session() | none,
-    %% sessions that were opened here; what the newest watches comes with this number
+    %% the number of sessions that were opened here, which the newest one's events carry
     sessions := non_neg_integer(),
-    %% of the connection itself, at the server's gate
-    places := [erlmcp_gate:permit()],
-    %% what the client watches: by its session, or by a request that stays open
+    %% the connection's own, of the server's gate
+    permits := [erlmcp_gate:permit()],
+    %% the topics that the client watches, by its session or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
     calls := erlmcp_calls:calls(),
-    %% requests that wait until fewer of them run
+    %% requests that wait until fewer calls run
     queue := erlmcp_connection_queue:queue(),
     %% whether more answers may be made ready here before some are written
     room := boolean()
@@ -43,9 +43,9 @@ Internal.
 %% Every message passes here.
 -compile({inline, [input/2, read/3, has_room/2, session/2, handled/3, resumed/1]}).
 
-%% Microseconds that a quick call takes.
+%% Microseconds that a quick call takes at most.
 -define(QUICK, 50).
-%% Bytes of answers after which it is not, since they are kept until then.
+%% Bytes of answers that may be ready; further calls run in processes of their own.
 -define(READY, 131_072).
 
 -doc "Returns how many bytes of answers may be ready before they are written.".
@@ -54,8 +54,8 @@ ready_bytes() ->
     ?READY.
 
 -doc """
-Returns a new connection to a server, of a principal, from an address: one message a line, both
-ways.
+Returns a new connection of a principal to a server, from an address, with one message a line in
+both directions.
 """.
 -spec new(erlmcp_instance:instance(), erlmcp_auth:principal(), inet:ip_address() | local) ->
     connection().
@@ -63,38 +63,39 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
 -doc """
-Returns a new connection with this framing: `events` is that of messages that are answered by
+Returns a new connection with this framing. With `events`, messages come decoded and are answered by
 events.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
-      flow => erlmcp_admission:tenant(Principal, Address),
+      tenant => erlmcp_admission:tenant(Principal, Address),
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
-      places => [], watched => #{}, calls => erlmcp_calls:new(Instance),
+      permits => [], watched => #{}, calls => erlmcp_calls:new(Instance),
       queue => none, room => true}.
 
 -doc """
-Returns the connection as one that other programs than clients can reach, a web browser for one. It
-is over with its first line if that is no message, and with any line that begins an HTTP request:
-what a web page sends is one, and has lines of the page's own behind it.
+Returns the connection as one that other programs than clients can reach, such as a web browser. It
+ends with its first line if that is no message, and with any line that begins an HTTP request. A web
+page can send such a request, with lines of its own choice behind it.
 """.
 -spec of_strangers(connection()) -> connection().
 of_strangers(Connection) ->
     Connection#{peer := unknown}.
 
 -doc """
-Returns the connection with its places at the server's gate, which it leaves when it is closed.
+Returns the connection with its permits of the server's gate, which it gives back at its end.
 """.
 -spec admitted([erlmcp_gate:permit()], connection()) -> connection().
-admitted(Places, Connection) ->
-    Connection#{places := Places}.
+admitted(Permits, Connection) ->
+    Connection#{permits := Permits}.
 
 -doc """
-Handles bytes that arrived. Returns all that is ready to be written, as one piece, and whether a
-message has begun (`started`), goes on (`unfinished`), or none is awaited (`complete`); or that the
-peer is no client (`stranger`), and the connection is to end when this is written.
+Handles bytes that arrived. Returns all answers that are ready, as one piece, and the state of the
+input. `started` means that a message has begun, `unfinished` that it goes on, and `complete` that
+none is expected. `stranger` means that the peer is no client, and that the connection is to end
+after the answer.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -124,7 +125,7 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
         lines(erlmcp_line:flush(Framing), Connection#{framing := erlmcp_line:give_up(Framing)}),
-    %% The subscriptions of a client that has no more to say end, and it may still read so.
+    %% The client may still read, and so it is told that its subscriptions end.
     Ends = [framed(Bytes, Next)
             || Id := {_, Closed} <- Watched, Id =/= session,
                Bytes <- erlmcp_subscription:closed(Closed)],
@@ -145,13 +146,14 @@ lines([_ | _], _, {Out, _}, #{peer := stranger} = Connection) ->
     {lists:reverse(Out), Connection};
 lines([], _, {Out, _}, Connection) ->
     {lists:reverse(Out), Connection};
-lines([Line | Lines], Way, Ready, #{calls := Before} = Connection) ->
+lines([Line | Lines], Mode, Ready, #{calls := Before} = Connection) ->
     {Bytes, #{calls := Calls} = Next} = line(Line, Connection),
     Started = erlmcp_calls:count(Calls) > erlmcp_calls:count(Before),
     {More, Last} = ready(Bytes, Ready, Next),
-    lines(Lines, way(Way, Started andalso Lines =/= []), More, Last).
+    lines(Lines, mode(Mode, Started andalso Lines =/= []), More, Last).
 
-%% What answers with much runs in its own process from then on, and is written as it ends.
+%% Once many bytes are ready, further calls run in processes of their own, and their answers are
+%% written as they come.
 ready(Bytes, {Out, Before}, Connection) ->
     case Before + iolist_size(Bytes) of
         Size when Size >= ?READY, Before < ?READY ->
@@ -160,13 +162,12 @@ ready(Bytes, {Out, Before}, Connection) ->
             {{[Bytes | Out], Size}, Connection}
     end.
 
-way(give_way, true) -> give_way();
-way(Way, _) -> Way.
+mode(give_way, true) -> give_way();
+mode(Mode, _) -> Mode.
 
-%% A call that was just started and is quick is over before the next line is looked at: its memory
-%% is that call's again, and no other scheduler wakes up to find that there is nothing left for it.
-%% One that is not would keep those behind it waiting, which other schedulers could run: for the
-%% rest of these lines nobody is waited for.
+%% A quick call that was just started ends before the next line is handled. The next call reuses its
+%% memory, and no other scheduler wakes up in vain. After a slow call the process does not yield
+%% again for the rest of these lines: other schedulers could run the calls behind it.
 give_way() ->
     Begin = erlang:monotonic_time(microsecond),
     true = erlang:yield(),
@@ -196,7 +197,7 @@ undecoded(Reason, Line, #{peer := Peer} = Connection) ->
             unreadable(erlmcp_params:unreadable(Reason), Connection)
     end.
 
-%% Its first line, with a method and a version of any name.
+%% The first line of a request, with any method and any version.
 is_http_request(Line) ->
     re:run(Line, ~"^[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t].*[ \t]HTTP/[0-9]([.][0-9])?[ \t\r]*$",
            [{capture, none}]) =:= match.
@@ -221,15 +222,14 @@ read(Json, Line, Connection) ->
         false -> without_room(Json, Line, Connection)
     end.
 
-%% Whether a call of the message could run now, and none has waited for that longer.
+%% Whether a call of the message may run now. Calls that came before it go first.
 has_room(#{~"method" := _, ~"id" := _}, #{calls := Calls, queue := Queue}) ->
     Queue =:= none andalso erlmcp_calls:has_room(Calls);
 has_room(_, _) ->
     true.
 
-%% Calls wait, and nothing else does: what is answered at once has no need to, and what the server
-%% refuses as it is would wait for nothing. A batch is one answer, in which those of its calls that
-%% are too many are refused.
+%% Only calls wait. Other requests are answered at once, and a call that the server refuses anyway
+%% would wait in vain. A batch has one answer, which refuses the excess calls of it.
 without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
     #{instance := #{limits := Limits} = Instance, envelope := Envelope, session := Session,
       calls := Calls} = Connection,
@@ -251,7 +251,7 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
 
 -doc """
 Handles a message of `Bytes` bytes that arrived decoded, and whose sender has this identity. Returns
-what is ready to be written.
+the answers that are ready.
 """.
 -spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
@@ -259,8 +259,8 @@ message(Json, Bytes, Identity, #{envelope := Envelope} = Connection) ->
     {Out, Next} = message(Json, Bytes, Connection#{envelope := maps:merge(Envelope, Identity)}),
     {Out, Next#{envelope := Envelope}}.
 
-message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
-    case erlmcp_admission:enter(Json, Bytes, Flow, Instance) of
+message(Json, Bytes, #{instance := Instance, tenant := Tenant} = Connection) ->
+    case erlmcp_admission:enter(Json, Bytes, Tenant, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Connection);
         {refuse, Id, Refusal} ->
@@ -272,11 +272,11 @@ message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
 refused(Id, Refusal, Connection) ->
     {framed(erlmcp_message:error(Id, Refusal), Connection), Connection}.
 
-handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
+handle(Json, Admitted, #{instance := Instance, tenant := Tenant} = Connection) ->
     Before = session(Json, Connection),
     {Effects, Session} = handled(Json, Before, Connection),
     ok = erlmcp_error_budget:count_effects(Effects, Instance),
-    effects(erlmcp_admission:effects(Effects, Admitted, Flow), [],
+    effects(erlmcp_admission:effects(Effects, Admitted, Tenant), [],
             opened(Before, Session, Connection)).
 
 handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
@@ -284,15 +284,15 @@ handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
     Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
 
-%% Another `initialize` opens a session anew, as if there were none: clients that share a
-%% connection behind a bridge each send theirs.
+%% Another `initialize` opens a session anew, as if there were none. Clients that share a connection
+%% behind a bridge each send their own.
 session(#{~"method" := ~"initialize", ~"id" := _}, _) -> none;
 session(_, #{session := Session}) -> Session.
 
-%% What is wrong with it leaves the session that there is.
+%% A wrong `initialize` changes nothing.
 opened(none, none, Connection) ->
     Connection;
-%% A session hears of changes of the lists from its beginning.
+%% A session watches the lists from its beginning.
 opened(none, Session, #{sessions := Sessions} = Connection) ->
     {ok, Opened} = watch(session, [tool, prompt, resource], none,
                          (ended(Connection))#{session := Session, sessions := Sessions + 1}),
@@ -300,8 +300,8 @@ opened(none, Session, #{sessions := Sessions} = Connection) ->
 opened(_, Session, Connection) ->
     Connection#{session := Session}.
 
-%% All that belongs to the session ends with it, and nothing more is sent of that; the requests of
-%% 2026-07-28 belong to none.
+%% The calls and subscriptions of a session end with it, and nothing more is sent for them. Requests
+%% of 2026-07-28 belong to no session.
 ended(#{session := none} = Connection) ->
     Connection;
 ended(#{calls := Calls, queue := Queue, watched := Watched} = Connection) ->
@@ -311,11 +311,11 @@ ended(#{calls := Calls, queue := Queue, watched := Watched} = Connection) ->
                 queue := erlmcp_connection_queue:keep(stateless, Queue)}.
 
 watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
-    #{envelope := #{principal := Principal}, flow := Flow} = Connection,
+    #{envelope := #{principal := Principal}, tenant := Tenant} = Connection,
     #{limits := #{subscriptions_per_principal := Max}} = Instance,
     {Before, _} = maps:get(Subscription, Watched, {[], none}),
     Owner = owner(Subscription, Connection),
-    case erlmcp_subscriptions:add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max,
+    case erlmcp_subscriptions:add_counted(Topics, Owner, Subscription, {Principal, Tenant}, Max,
                                           erlmcp_instance:subscriptions(Instance)) of
         ok -> {ok, Connection#{watched := Watched#{Subscription => {Topics ++ Before, Closed}}}};
         {full, Observed} -> erlmcp_subscriptions:refusal(Max, Observed)
@@ -339,7 +339,7 @@ effects([{call, Call} | Effects], Out, #{calls := Calls, sessions := Sessions} =
         effects(Effects, Out, Connection#{calls := Started})
     else
         {{reply, _, Bytes}, Said} ->
-            %% What it says beside notifications is for HTTP.
+            %% All other reports of the call are for HTTP.
             Notified = [framed(Notification, Connection)
                         || {notification, Notification, _} <- Said],
             effects(Effects, [framed(Bytes, Connection), Notified | Out], Connection);
@@ -376,8 +376,8 @@ effects([{cancel, Id} | Effects], Out, Connection) ->
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
 
-%% Where no other call runs: if it does not come to its end, its connection ends with it. A session
-%% of HTTP+SSE has its stream to serve, too.
+%% A call runs in this process only if no other call runs: the connection ends with a call that does
+%% not end. The process of a session of HTTP+SSE has to serve its stream, too.
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
@@ -406,7 +406,7 @@ unsubscribe(Id, Topic, #{watched := Watched} = Connection) ->
     {erlmcp_reply:result(Id, ~"{}"),
      Connection#{watched := Watched#{session := {Topics -- [Topic], Closed}}}}.
 
-%% What a batch can hold that is neither an answer nor a call.
+%% The items of a batch that are neither an answer nor a call.
 batched({subscribe, Id, Uri}, Connection) ->
     subscribe(Id, {uri, Uri}, Connection);
 batched({unsubscribe, Id, Uri}, Connection) ->
@@ -447,7 +447,7 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
                                #{limit => Max, observed => Count})
     end.
 
--doc "Handles a message to the process: of a call, of one that ended, of a list that changed.".
+-doc "Handles a message to the process: of a call, of the end of one, or of a subscription.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));
@@ -487,7 +487,7 @@ called({Withdrawn, Bytes, Calls}, Connection) ->
 withdrawn(Withdrawn, Connection) ->
     [framed(erlmcp_calls:withdrawal(Asked), Connection) || Asked <- Withdrawn].
 
-%% Those that waited are taken as calls end, each in its turn.
+%% Waiting requests run as calls end, in their order.
 resumed({_, #{queue := none}} = Done) -> Done;
 resumed({Out, Connection}) -> resumed(Out, Connection).
 
@@ -512,8 +512,8 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     end.
 
 -doc """
-Returns how many bytes have arrived and were not handled: of a line, and of requests that wait; and
-when the first of these came, in milliseconds.
+Returns the bytes that arrived and are not handled: of an unfinished line, and of the requests that
+wait. Also returns the arrival of the first of these requests, in milliseconds.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
                              WaitingSince :: integer() | infinity}.
@@ -521,7 +521,7 @@ held(#{framing := Framing, queue := Queue}) ->
     {erlmcp_line:held(Framing), erlmcp_connection_queue:bytes(Queue),
      erlmcp_connection_queue:since(Queue)}.
 
--doc "Gives up what is held, and returns the refusals.".
+-doc "Drops the unfinished line and the waiting requests, and returns their refusals.".
 -spec give_up(connection()) -> {iodata(), connection()}.
 give_up(#{framing := Framing, queue := Queue} = Connection) ->
     Refusal = erlmcp_unfinished_messages:refusal(),
@@ -535,16 +535,16 @@ give_up(#{framing := Framing, queue := Queue} = Connection) ->
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.
 
--doc "Forgets what the calling process, which hibernates, has for the connection's next message.".
+-doc "Drops the caches of the connection in the calling process, which hibernates.".
 -spec rest(connection()) -> ok.
 rest(_) ->
     erlmcp_connection_cache:forget().
 
--doc "Closes the connection: its calls end with it.".
+-doc "Closes the connection, with all of its calls.".
 -spec close(connection()) -> ok.
-close(#{calls := Calls, places := Places} = Connection) ->
+close(#{calls := Calls, permits := Permits} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
-    ok = erlmcp_admission:leave(Places),
+    ok = erlmcp_admission:leave(Permits),
     unwatch(Connection).
 
 unwatch(#{watched := Watched} = Connection) ->

@@ -1,16 +1,16 @@
 -module(erlmcp_connection_process).
 -moduledoc """
-The process of a line-framed connection: it takes what arrives, lets `erlmcp_connection` answer, and
-writes what is ready in one piece. The behaviour is what a channel (a socket, a pair of pipes) has
-of its own.
+The process of a line-framed connection. It takes the bytes that arrive, lets `erlmcp_connection`
+answer, and writes the answers that are ready in one piece. The behaviour is what a transport (a
+socket, a pair of pipes) has of its own.
 
-When the input ends, what was accepted is answered before the process ends; its calls have their
-deadlines. When the channel is lost, its calls are ended.
+When the input ends, accepted requests are answered before the process ends; their calls have
+deadlines. When the transport is lost, the calls end.
 
-What has begun to arrive is counted (`m:erlmcp_unfinished_messages`). While there is no room for
-more, no more is read where the channel can wait. Where there is none for this message, its client
-is told so, and the connection ends. One without a time for messages goes on without the message:
-its client is the parent.
+Bytes of messages that have begun are counted (`m:erlmcp_unfinished_messages`). While there is no
+room for more, nothing is read, if the transport can wait. If there is no room for the message
+itself, its client gets the refusal, and the connection ends. A connection without a time for
+messages goes on without the message: its client is the parent.
 
 Internal.
 """.
@@ -18,33 +18,33 @@ Internal.
 -export([run/5]).
 -export([resume/2]).
 
--export_type([channel/0]).
+-export_type([transport/0]).
 
--type channel() :: term().
+-type transport() :: term().
 
 -doc """
-Returns what a message from the channel means: `other` for one that is not the channel's, `passive`
-where nothing more is read until `read_on/1`.
+Interprets a message to the connection's process; `other` for one of something else. After `passive`
+nothing more is read until `read_on/1`.
 """.
--callback received(Message :: term(), channel()) ->
+-callback received(Message :: term(), transport()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
--doc "Writes; may wait as long as the channel's bound lets it.".
--callback write(channel(), iodata()) -> ok | {error, term()}.
--doc "Reads no more until `read_on/1`.".
--callback pause(channel()) -> ok.
+-doc "Writes, and may wait within the transport's own bound.".
+-callback write(transport(), iodata()) -> ok | {error, term()}.
+-doc "Stops reading until `read_on/1`.".
+-callback pause(transport()) -> ok.
 -doc "Reads again.".
--callback read_on(channel()) -> ok.
--doc "Waits a moment for the client to read what was written, before the end.".
--callback linger(channel()) -> ok.
--doc "The end: nothing more is written.".
--callback close(channel()) -> ok.
+-callback read_on(transport()) -> ok.
+-doc "Waits a moment before the end for the client to read the last answer.".
+-callback linger(transport()) -> ok.
+-doc "Closes the transport, to which nothing more is written.".
+-callback close(transport()) -> ok.
 
-%% A channel without these cannot wait, and reads on.
+%% A transport without these functions cannot wait, and reads on.
 -optional_callbacks([pause/1, read_on/1, linger/1]).
 
-%% Messages taken from the mailbox before what they gave is written.
+%% Messages that are taken from the mailbox before their answers are written.
 -define(GATHER, 64).
-%% As many of them at once mean that its client does not wait for each answer.
+%% This many of them at once mean that the client does not wait for each answer.
 -define(MANY, 16).
 
 %% Every message passes here.
@@ -52,16 +52,16 @@ where nothing more is read until `read_on/1`.
 
 -record(shell, {
     module :: module(),
-    channel :: channel(),
+    transport :: transport(),
     parent :: pid(),
     connection :: erlmcp_connection:connection(),
     receive_timeout :: timeout(),
     timer :: undefined | reference(),
     input = open :: open | ended,
     busy = false :: boolean(),
-    %% bytes that have come and were not handled, as they are counted
+    %% the counted bytes of messages that are not handled yet
     held = 0 :: non_neg_integer(),
-    %% milliseconds: when the line came that is unfinished; an atom is more than any number
+    %% milliseconds: the beginning of the unfinished line; an atom is more than any number
     begun = infinity :: integer() | infinity,
     paused = false :: boolean(),
     %% milliseconds without a message after which the process hibernates
@@ -69,16 +69,16 @@ where nothing more is read until `read_on/1`.
 }).
 
 -doc """
-Serves the channel until it ends. The calling process becomes the connection's. A message that has
-begun must arrive within `ReceiveTimeout` milliseconds.
+Serves a transport until it ends, in the calling process. A message that has begun must arrive
+within `ReceiveTimeout` milliseconds.
 """.
--spec run(module(), channel(), Parent :: pid(), erlmcp_connection:connection(),
+-spec run(module(), transport(), Parent :: pid(), erlmcp_connection:connection(),
           ReceiveTimeout :: timeout()) -> ok.
-run(Module, Channel, Parent, Connection, ReceiveTimeout) ->
+run(Module, Transport, Parent, Connection, ReceiveTimeout) ->
     process_flag(trap_exit, true),
-    %% Most never have so much at once that a second, old heap beside the first is worth its memory.
+    %% Most connections never have so much at once that a second, old heap is worth its memory.
     ok = erlmcp_heap:slow_connection(true),
-    loop(#shell{module = Module, channel = Channel, parent = Parent,
+    loop(#shell{module = Module, transport = Transport, parent = Parent,
                 receive_timeout = ReceiveTimeout, connection = Connection}).
 
 loop(#shell{quiet_ms = Quiet} = Shell) ->
@@ -115,7 +115,7 @@ handle(Message, Shell) ->
             written(write(Ready, Next), Next)
     end.
 
-%% What is in the mailbox already is handled before anything is written.
+%% All messages that wait in the mailbox are handled before anything is written.
 gather({'EXIT', Parent, Reason}, Ready, #shell{parent = Parent} = Shell, _) ->
     _ = write(Ready, Shell),
     ok = stop(Shell),
@@ -147,8 +147,8 @@ step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Conne
     {last, erlmcp_connection:receive_timeout(Connection), Shell};
 step({erlmcp_unfinished_messages, {unfinished, Verdict}}, Shell) ->
     verdict(Verdict, Shell);
-step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
-    case Module:received(Message, Channel) of
+step(Message, #shell{module = Module, transport = Transport, connection = Connection} = Shell) ->
+    case Module:received(Message, Transport) of
         {data, Bytes} ->
             case erlmcp_connection:data(Bytes, Connection) of
                 {stranger, Out, Next} ->
@@ -162,7 +162,7 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
         lost ->
             lost;
         passive ->
-            _ = Shell#shell.paused orelse Module:read_on(Channel),
+            _ = Shell#shell.paused orelse Module:read_on(Transport),
             {[], Shell};
         ignore ->
             {[], Shell};
@@ -171,8 +171,8 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
             answered(Answer, counted(unfinished, Next, Shell))
     end.
 
-%% A message that was there in one read is not counted, unless it waits. The age is that of the line
-%% or the request that came first.
+%% A message that came in one read is not counted, unless it waits. The age is that of the line or
+%% the request that came first.
 counted(Input, Connection, #shell{held = Before} = Shell) ->
     case erlmcp_connection:held(Connection) of
         {0, 0, _} when Before =:= 0 ->
@@ -200,7 +200,7 @@ held(Held, Since, #shell{held = Before, paused = Paused} = Shell) ->
 owner() ->
     {self(), erlmcp_unfinished_messages}.
 
-%% Nothing more is to be read of an input that has ended.
+%% An input that has ended is not read any more.
 paused(Paused, #shell{input = ended} = Shell) ->
     Shell#shell{paused = Paused};
 paused(true, Shell) ->
@@ -210,9 +210,9 @@ paused(false, Shell) ->
     ok = if_it_waits(read_on, Shell),
     Shell#shell{paused = false}.
 
-if_it_waits(Callback, #shell{module = Module, channel = Channel}) ->
+if_it_waits(Callback, #shell{module = Module, transport = Transport}) ->
     case erlang:function_exported(Module, Callback, 1) of
-        true -> Module:Callback(Channel);
+        true -> Module:Callback(Transport);
         false -> ok
     end.
 
@@ -253,8 +253,8 @@ answered({Bytes, Connection}, Shell) ->
 
 write({_, 0}, _) ->
     ok;
-write({Out, _}, #shell{module = Module, channel = Channel}) ->
-    Module:write(Channel, Out).
+write({Out, _}, #shell{module = Module, transport = Transport}) ->
+    Module:write(Transport, Out).
 
 written({error, _}, Shell) ->
     stop(Shell);
@@ -266,7 +266,7 @@ written(ok, #shell{input = ended, connection = Connection} = Shell) ->
 written(ok, Shell) ->
     loop(Shell).
 
-%% What was written is not to be lost with what the client goes on sending.
+%% The last answer must not get lost for bytes that the client goes on sending.
 say_last(Ready, Shell) ->
     case write(Ready, Shell) of
         ok -> ok = if_it_waits(linger, Shell);
@@ -274,7 +274,7 @@ say_last(Ready, Shell) ->
     end,
     stop(Shell).
 
-stop(#shell{module = Module, channel = Channel, connection = Connection, held = Held}) ->
+stop(#shell{module = Module, transport = Transport, connection = Connection, held = Held}) ->
     ok = erlmcp_unfinished_messages:count(owner(), Held, 0),
     ok = erlmcp_connection:close(Connection),
-    Module:close(Channel).
+    Module:close(Transport).

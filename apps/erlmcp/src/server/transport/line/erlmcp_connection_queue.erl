@@ -1,8 +1,8 @@
 -module(erlmcp_connection_queue).
 -moduledoc """
-The requests of one connection that wait because as many of its calls run as may
-(`calls_per_connection`): in their order, as the bytes that they came in, bounded in number
-(`queue_per_connection`) and in bytes (`queue_bytes_per_connection`). Pure.
+The waiting requests of one connection that has reached its limit of running calls
+(`calls_per_connection`). They are kept in their order, as the bytes that arrived. Their number is
+bounded by `queue_per_connection`, and their bytes by `queue_bytes_per_connection`. Pure.
 
 Internal.
 """.
@@ -13,7 +13,7 @@ Internal.
 
 -type request() ::
     #{id := erlmcp_message:id(), era := erlmcp_revision:era(), line := binary(),
-      %% milliseconds: when it came
+      %% milliseconds: its arrival
       since := integer()}.
 -record(queue, {
     bytes = 0 :: non_neg_integer(),
@@ -33,9 +33,9 @@ check_id(Id, #queue{ids = Ids}) when is_map_key(Id, Ids) -> {refuse, erlmcp_call
 check_id(_, _) -> ok.
 
 -doc """
-Adds a request behind all others, refuses it for a bound, or says that none may wait. Its line and
-its id are copied, since each may be a part of a larger binary. No request of its id waits
-(`check_id/2`).
+Adds a request behind all others, or refuses it for a bound. Returns `none_may` if no request may
+wait. The line and the id are copied, since each may be a part of a larger binary. No request of the
+same id may wait (`check_id/2`).
 """.
 -spec add(request(), limits(), queue()) ->
     {ok, queue()} | {refuse, erlmcp_refusal:refusal()} | none_may.
@@ -63,13 +63,13 @@ add(#{id := Id, line := Line} = Request, Limits, #queue{requests = Requests} = Q
 
 refusal(Name, Message, Limit, Observed) ->
     erlmcp_refusal:new(Name, Message, #{limit => Limit, observed => Observed,
-                                        %% One client's doing.
+                                        %% One client has caused it.
                                         retry_after_ms => 1000, fault => false}).
 
 own(Id) when is_binary(Id) -> binary:copy(Id);
 own(Id) -> Id.
 
-%% An id is kept beside its line.
+%% The id is kept in addition to the line.
 size_of(#{id := Id, line := Line}) when is_binary(Id) -> byte_size(Id) + byte_size(Line);
 size_of(#{line := Line}) -> byte_size(Line).
 
@@ -101,7 +101,7 @@ without(#{id := Id} = Request, Left, #queue{bytes = Bytes, ids = Ids} = Queue) -
                              requests = Left}
     end.
 
--doc "Removes all requests but those of an era.".
+-doc "Removes all requests except those of an era.".
 -spec keep(erlmcp_revision:era(), queue()) -> queue().
 keep(_, none) ->
     none;
@@ -114,12 +114,12 @@ keep(Era, #queue{requests = Requests} = Queue) ->
 ids(none) -> [];
 ids(#queue{requests = Requests}) -> [Id || #{id := Id} <- gb_trees:values(Requests)].
 
--doc "Returns how many bytes the requests that wait have.".
+-doc "Returns the number of bytes of the requests that wait.".
 -spec bytes(queue()) -> non_neg_integer().
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.
 
--doc "Returns when the request came that has waited longest, in milliseconds.".
+-doc "Returns the arrival of the request that has waited longest, in milliseconds.".
 -spec since(queue()) -> integer() | infinity.
 since(none) ->
     infinity;

@@ -1,8 +1,8 @@
 -module(erlmcp_memory).
 -moduledoc """
-A connection to a server of this node, without a socket: lines go to and fro in messages, and each
-side takes a piece before it is sent the next. The process is the server's, as those of its sockets
-are; it ends with its client and with its server.
+The transport of a connection to a server of this node, without a socket. Lines are sent in messages
+in both directions, and each side confirms a piece before it gets the next one. The process belongs
+to the server, as the processes of its sockets do. It ends with its client and with its server.
 
 Internal.
 """.
@@ -12,19 +12,19 @@ Internal.
 -export([start/3]).
 -export([received/2, write/2, close/1]).
 
-%% Milliseconds in which a client has to take what it is sent.
+%% Milliseconds in which a client has to confirm a piece.
 -define(TAKE, 30_000).
 
--record(channel, {
+-record(transport, {
     client :: pid(),
     client_monitor :: reference(),
     server_monitor :: reference()
 }).
 
 -doc """
-Starts one, for the calling process. It is sent `{erlmcp_memory, Pid, Bytes}`, and sends the same
-with its own pid; the other side confirms each with `{erlmcp_memory, Pid, taken}`. It is sent
-`{erlmcp_memory, Pid, lost}` when the client has left.
+Starts a connection for the calling process, the client. Each side sends its bytes as
+`{erlmcp_memory, Pid, Bytes}`, with its own pid, and confirms those of the other side with
+`{erlmcp_memory, Pid, taken}`. A client that leaves sends `{erlmcp_memory, Pid, lost}`.
 """.
 -spec start(Server :: pid(), erlmcp_instance:instance(), erlmcp_auth:principal()) -> pid().
 start(Server, #{limits := Limits, key := Key} = Instance, Principal) ->
@@ -32,10 +32,10 @@ start(Server, #{limits := Limits, key := Key} = Instance, Principal) ->
     proc_lib:spawn(fun() ->
         ok = erlmcp_label:set([erlmcp_connection, memory, Client], Key),
         ok = erlmcp_heap:bound_connection(Limits),
-        Channel = #channel{client = Client, client_monitor = monitor(process, Client),
+        Transport = #transport{client = Client, client_monitor = monitor(process, Client),
                            server_monitor = monitor(process, Server)},
         Connection = erlmcp_connection:new(Instance, Principal, local),
-        erlmcp_connection_process:run(?MODULE, Channel, Server, Connection, infinity)
+        erlmcp_connection_process:run(?MODULE, Transport, Server, Connection, infinity)
     end).
 
 -doc false.
@@ -44,17 +44,17 @@ received({?MODULE, From, Bytes}, _) when is_binary(Bytes) ->
     {data, Bytes};
 received({?MODULE, _, taken}, _) ->
     ignore;
-received({?MODULE, Client, lost}, #channel{client = Client}) ->
+received({?MODULE, Client, lost}, #transport{client = Client}) ->
     lost;
-received({'DOWN', Monitor, process, _, _}, #channel{client_monitor = Monitor}) ->
+received({'DOWN', Monitor, process, _, _}, #transport{client_monitor = Monitor}) ->
     lost;
-received({'DOWN', Monitor, process, _, _}, #channel{server_monitor = Monitor}) ->
+received({'DOWN', Monitor, process, _, _}, #transport{server_monitor = Monitor}) ->
     lost;
 received(_, _) ->
     other.
 
 -doc false.
-write(#channel{client = Client, client_monitor = Monitor}, Bytes) ->
+write(#transport{client = Client, client_monitor = Monitor}, Bytes) ->
     Client ! {?MODULE, self(), iolist_to_binary(Bytes)},
     receive
         {?MODULE, Client, taken} ->

@@ -1,14 +1,14 @@
 -module(erlmcp_stdio).
 -moduledoc """
-MCP on standard input and output. From its start on, what handlers and the node's loggers print
-goes to standard error, and standard output carries MCP.
+The connection on standard input and output. From its start on the text that handlers and the node's
+loggers print goes to standard error, and standard output carries MCP.
 
-Two things inside a node can still reach file descriptor 1: processes of other applications that
+Two writers inside a node can still reach file descriptor 1: processes of other applications that
 print by their application's master, and `erlang:display/1`. A launcher that wants to be certain
-gives the node another one for its output, and MCP the real one by a number of its own:
-`{stdio, #{output => 3}}` with `3>&1 1>&2`, as `bin/erlmcp` does.
+gives MCP the real output under a descriptor of its own, as `bin/erlmcp` does:
+`{stdio, #{output => 3}}` with `3>&1 1>&2`.
 
-When the input ends, what was accepted is answered and the node stops with status 0.
+When the input ends, accepted requests are answered, and the node stops with status 0.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -21,14 +21,15 @@ Internal.
 -export([start_link/2, init/4]).
 -export([received/2, write/2, close/1]).
 
-%% Milliseconds that what was written has to be read after the end, and between two looks at it.
+%% Milliseconds in which the client has to read the last answers after the end, and between two
+%% looks at how many bytes are left.
 -define(DRAIN, 30_000).
 -define(POLL, 10).
-%% Milliseconds between two tries to write, and tries between two looks at the own memory.
+%% Milliseconds between two attempts to write, and attempts between two garbage collections.
 -define(LOOK, 1).
 -define(LOOKS, 100).
 
--doc "The child specification of the stdio connection. A node has one at most.".
+-doc "Returns the child specification of the stdio connection. A node has one at most.".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Options, Instance) ->
     #{id => stdio, start => {?MODULE, start_link, [Options, Instance]},
@@ -44,9 +45,9 @@ start_link(Options, #{key := Key} = Instance) ->
     _ = spawn(fun() -> stop_node_with(Pid, Key) end),
     {ok, Pid}.
 
-%% From now on every process whose group leader is `user`, and by inheritance those that it starts,
-%% prints to standard error. The name `user` belongs to a process that passes on to standard error
-%% what is sent there, which is how the logger writes.
+%% From now on every process whose group leader is `user` prints to standard error, and so do the
+%% processes that it starts. The name `user` belongs to a process that forwards to standard error,
+%% since the logger writes to that name.
 redirect() ->
     User = whereis(user),
     Error = whereis(standard_error),
@@ -58,7 +59,7 @@ redirect() ->
             Leader =:= User],
     ok.
 
-%% The reply goes from there to the process that asked; nothing comes back here.
+%% The reply goes from standard error to the process that asked.
 forward(Error) ->
     ok = erlmcp_label:set([erlmcp_stdio, stdout]),
     passed_on(Error).
@@ -70,7 +71,7 @@ passed_on(Error) ->
             passed_on(Error)
     end.
 
-%% The end of the input is the client's way to stop a server; nothing else can come of this node.
+%% A client stops a server by the end of its input. Then the node has nothing left to do.
 stop_node_with(Pid, Key) ->
     ok = erlmcp_label:set([erlmcp_stdio, node_stopper], Key),
     Monitor = monitor(process, Pid),
@@ -89,10 +90,10 @@ stop_node_with(Pid, Key) ->
 init(Parent, Output, Principal, #{limits := Limits, key := Key} = Instance) ->
     ok = erlmcp_label:set([erlmcp_connection, stdio], Key),
     ok = erlmcp_heap:bound_connection(Limits),
-    %% The calls that it starts inherit it.
+    %% The processes of its calls inherit the group leader.
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
-    %% The client is the parent; it may take its time.
+    %% The client is the parent, and may send as slowly as it likes.
     erlmcp_connection_process:run(?MODULE, Port, Parent,
                                   erlmcp_connection:new(Instance, Principal, local),
                                   infinity).
@@ -107,9 +108,9 @@ received(_, _) -> other.
 write(Port, Bytes) ->
     write(Port, Bytes, ?LOOKS).
 
-%% The client may take its time, and may send on meanwhile, which nothing holds up: what it sends is
-%% kept within the memory bound of connections. A process looks at that when it collects garbage, so
-%% one that waits has to do that.
+%% The client may read slowly and send on meanwhile, and nothing slows it down. Its bytes are kept
+%% within the memory bound of connections. The runtime checks that bound at a garbage collection, so
+%% a process that waits to write collects garbage.
 write(Port, Bytes, 0) ->
     true = garbage_collect(),
     write(Port, Bytes, ?LOOKS);
@@ -121,7 +122,7 @@ write(Port, Bytes, Left) ->
         error:badarg -> {error, closed}
     end.
 
-%% A client that reads late misses nothing; one that does not read holds up nobody for ever.
+%% A client that reads late misses nothing. One that never reads delays the end by a bounded time.
 -doc false.
 close(Port) ->
     drain(Port, ?DRAIN div ?POLL),

@@ -1,8 +1,8 @@
 -module(erlmcp_tcp).
 -moduledoc """
 Newline-framed JSON-RPC over TCP: the stdio framing over a stream, as the specification advises for
-custom transports. A process per connection, on ranch. Requests may be pipelined. A client that has
-no more to send may close its half and still read its answers.
+custom transports. Each connection has a process, on ranch. Requests may be pipelined. A client that
+has no more to send may close its half and still read its answers.
 
 Source: specification 2026-07-28, "Transports / Custom Transports".
 
@@ -16,25 +16,25 @@ Internal.
 -export([start_link/3, init/4]).
 -export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
 
-%% Bytes of an answer from which on it is watched whether the client reads it.
+%% Bytes of a large answer: the connection watches whether the client reads it.
 -define(LARGE, 65_536).
-%% Packets that a socket delivers before it waits for its process to ask for more: what is delivered
-%% and not looked at is counted nowhere.
+%% Packets that a socket delivers before it waits for its process to ask for more. Packets in the
+%% mailbox are not counted as unfinished messages.
 -define(ACTIVE, 16).
 %% Bytes that are taken from a socket at once: many small messages of a client that does not wait
-%% for their answers. What is kept has the size of what came; a quiet socket has no buffer.
+%% for their answers. A packet keeps only its own size, and a quiet socket has no buffer.
 -define(BUFFER, 16_384).
-%% Milliseconds that one for which there is no place, or no room, has to read that.
+%% Milliseconds in which a refused client has to read the refusal.
 -define(LINGER, 1000).
 %% Milliseconds that a proxy has to name the client of a connection.
 -define(HEADER, 5000).
 
--doc "The child specification of a TCP listener.".
+-doc "Returns the child specification of a TCP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
     SocketOptions = [{exit_on_close, false}, {buffer, ?BUFFER},
-                     %% Told apart from the end of the input.
+                     %% A reset is another message than the end of the input.
                      {show_econnreset, true}
                      | erlmcp_listener:socket_options(Options, SendTimeout)],
     Spec = ranch:child_spec(Ref, erlmcp_tcp_accept,
@@ -45,7 +45,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                                       erlmcp_trusted_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
--doc "Returns what there is to know of a listener at this address.".
+-doc "Returns the public description of a listener at this address.".
 -spec address({inet:ip_address(), inet:port_number()}) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary()}.
 address({Ip, Port}) ->
@@ -87,12 +87,12 @@ serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
 
 connect({Ip, Counted}, Principal, Instance) ->
     maybe
-        {ok, Places} ?= erlmcp_admission:connect(Counted, Principal, Instance),
+        {ok, Permits} ?= erlmcp_admission:connect(Counted, Principal, Instance),
         Connection = erlmcp_connection:new(Instance, Principal, Ip),
-        {ok, erlmcp_connection:admitted(Places, erlmcp_connection:of_strangers(Connection))}
+        {ok, erlmcp_connection:admitted(Permits, erlmcp_connection:of_strangers(Connection))}
     end.
 
-%% What is unread when a socket is closed takes what was sent last with it.
+%% A socket that is closed with unread input drops the last answer.
 lingered(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
     lingered(Socket, erlmcp_clock:now_ms() + ?LINGER).
@@ -114,30 +114,30 @@ received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
 received({tcp_passive, Socket}, {Socket, _, _}) -> passive;
 received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
 received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
-received({tcp_unread, Socket, Before}, {Socket, _, _} = Channel) -> unread(Channel, Before);
+received({tcp_unread, Socket, Before}, {Socket, _, _} = Transport) -> unread(Transport, Before);
 received(_, _) -> other.
 
 -doc false.
-write({Socket, _, _} = Channel, Bytes) ->
+write({Socket, _, _} = Transport, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
         ok ->
-            watch(Channel, iolist_size(Bytes));
+            watch(Transport, iolist_size(Bytes));
         {error, timeout} = Error ->
-            lost = slow_consumer(Channel),
+            lost = slow_consumer(Transport),
             Error;
         {error, _} = Error ->
             Error
     end.
 
-%% The socket takes one large answer whole; its time-out is for the next. A client that takes less
-%% than that much of it in that time would take hours.
+%% The socket takes a large answer whole, and its time-out is for the next one. A client that reads
+%% fewer than LARGE bytes in that time would take hours.
 watch(_, Size) when Size < ?LARGE ->
     ok;
-watch(Channel, Size) ->
-    _ = unread(Channel, Size + 1),
+watch(Transport, Size) ->
+    _ = unread(Transport, Size + 1),
     ok.
 
-unread({Socket, Timeout, _} = Channel, Before) ->
+unread({Socket, Timeout, _} = Transport, Before) ->
     case inet:getstat(Socket, [send_pend]) of
         {ok, [{send_pend, 0}]} ->
             ignore;
@@ -145,12 +145,12 @@ unread({Socket, Timeout, _} = Channel, Before) ->
             _ = erlang:send_after(Timeout, self(), {tcp_unread, Socket, Left - ?LARGE}),
             ignore;
         {ok, _} ->
-            slow_consumer(Channel);
+            slow_consumer(Transport);
         {error, _} ->
             lost
     end.
 
-%% What it has not read is given up with its socket, which would wait for it longer than we do.
+%% An ordinary close would wait for the client to read the rest.
 slow_consumer({Socket, Timeout, Key}) ->
     ok = erlmcp_slow_consumer:cut(Key, Timeout),
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),
@@ -165,8 +165,8 @@ read_on({Socket, _, _}) ->
     set_options(Socket, [{active, ?ACTIVE}]).
 
 -doc false.
-linger({Socket, _, _} = Channel) ->
-    ok = pause(Channel),
+linger({Socket, _, _} = Transport) ->
+    ok = pause(Transport),
     lingered(Socket).
 
 -doc false.

@@ -1,7 +1,7 @@
 -module(connection_queue_SUITE).
 -moduledoc """
-More requests at once over one connection of lines than may run at once (`calls_per_connection`):
-those over the number wait, in their order, and are answered. Its bounds are in bounds_SUITE.
+More requests over one connection of lines than may run at once (`calls_per_connection`). The excess
+ones wait in their order, and are answered. The bounds of the queue are in bounds_SUITE.
 """.
 
 -export([suite/0, all/0]).
@@ -58,7 +58,7 @@ half_closed_clients_get_all_answers(_) ->
     [1, 2, 3, 4, 5] = [maps:get(~"id", Answer) || Answer <- recv_many(Socket, 5)],
     {error, closed} = erlmcp_test_line:recv_line(Socket, ?PATIENCE).
 
-%% So many calls run, the others wait.
+%% As many calls run as may, and the others wait.
 narrow(Calls, Limits) ->
     serve(#{tools => [waiting(), echo_tool(), asking()],
             limits => maps:merge(#{calls_per_connection => Calls}, Limits)}).
@@ -118,7 +118,7 @@ what_needs_no_call_does_not_wait(_) ->
     #{~"protocolVersion" := _} = initialize(Socket, ~"2025-11-25"),
     finish_all([1, 2], Socket).
 
-%% One call runs, one waits.
+%% A call runs, and another one waits.
 full(Calls) ->
     Socket = connect(narrow(Calls, #{})),
     ok = gen_tcp:send(Socket, [line(wait(Id)) || Id <- lists:seq(1, Calls + 1)]),
@@ -175,7 +175,7 @@ ids_of_waiting_requests_are_in_use(_) ->
     finish_all([1, 2], Socket),
     nothing_runs().
 
-%% Nobody reads the answers any more.
+%% The client does not read the answers any more.
 lost_sockets_drop_what_waits(_) ->
     Socket = full(1),
     Monitor = monitor(process, runs(1)),
@@ -193,7 +193,7 @@ deadlines_begin_with_the_call(_) ->
      end || Id <- [1, 2]],
     finish_all([3], Socket).
 
-%% What runs is answered. What waits has not begun, and is told to come again; what comes then too.
+%% Running calls are answered. Waiting and new requests are refused, and may come back.
 drained_servers_refuse_what_waits(_) ->
     Server = narrow(1, #{}),
     Socket = connect(Server),

@@ -1,8 +1,8 @@
 -module(gathered_answers_SUITE).
 -moduledoc """
-What is ready to be written goes out in one piece, up to a bound: answers of quick handlers to
-requests that came together, and of calls that ended meanwhile, on TCP. The server's socket says how
-often it wrote, and how much.
+Answers that are ready go out in one piece on TCP, up to a bound. They are answers of quick handlers
+to requests that came together, and of calls that ended meanwhile. The server's socket counts its
+writes and their bytes.
 """.
 
 -export([suite/0, all/0]).
@@ -16,7 +16,7 @@ often it wrote, and how much.
 -define(TRIES, 20).
 %% Calls at once, each of which has a place.
 -define(CALLS, 5).
-%% Bytes of a large answer, and of what a server makes ready beside one before it writes.
+%% Bytes of a large answer, and of the answers that a server has ready before it writes.
 -define(LARGE, 100_000).
 -define(READY, 131_072).
 
@@ -65,8 +65,8 @@ much_is_written_as_it_is_ready(_) ->
     [?LARGE] = lists:usort([byte_size(text(Answer)) || Answer <- Answers]),
     true = Largest < 2 * (?READY + ?LARGE).
 
-%% What a new connection is answered to so many requests that it sends at once, and what its
-%% server's socket says of that.
+%% Sends requests at once on a new connection. Returns the answers, and the counts of the server's
+%% socket.
 asked(Name, Arguments, Count) ->
     Server = serve(#{tools => [
         #{name => ~"echo", quick => true, input_schema => #{text => string},

@@ -1,5 +1,5 @@
 -module(hibernation_SUITE).
--moduledoc "How long a connection waits for its client before it hibernates, and what it has then.".
+-moduledoc "The time until a quiet connection hibernates, and its memory then.".
 
 -include_lib("proper/include/proper.hrl").
 
@@ -63,7 +63,7 @@ connections_of_lines_learn_it(_) ->
     learns(fun() -> two_eras:call(Client, ~"who", #{}) end),
     stop(Server, Socket).
 
-%% What it has found out of its client, and what it has for its next request, come back with that.
+%% Its caches come back with the next request.
 connections_of_lines_keep_nothing_of_their_requests(_) ->
     #{pid := Pid} = Server = serve(),
     {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
@@ -79,7 +79,7 @@ connections_of_lines_keep_nothing_of_their_requests(_) ->
     Connection = answers(Ask),
     stop(Server, Socket).
 
-%% What a connection has while it serves a request.
+%% The state of a connection while it serves a request.
 kept(Client) ->
     binary_to_term(base64:decode(two_eras:text(two_eras:call(Client, ~"kept", #{})))).
 
@@ -103,8 +103,8 @@ learns(Ask) ->
     hibernated(Connection),
     learns(Ask, Connection, 10).
 
-%% Who comes back just when it hibernates is waited for half as long again from then on; who could
-%% not come so soon, on a machine with much to do, is not, and tries again.
+%% If a client comes back just after the connection hibernated, the connection waits half as long
+%% again from then on. On a busy machine the client may come too late for that, and tries again.
 learns(Ask, Connection, Tries) ->
     Begin = erlang:monotonic_time(millisecond),
     Connection = answers(Ask),

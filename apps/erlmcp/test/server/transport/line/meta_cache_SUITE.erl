@@ -24,8 +24,7 @@ all() ->
 limits() ->
     #{message_bytes => 200_000, depth => 6, members => 14}.
 
-%% What is told of a text is what it is, read as a whole by `m:json` (a long text is): the request,
-%% and what its `_meta` comes to.
+%% The cache returns the same request and the same `_meta` as `m:json`, which reads the whole text.
 told_or_decoded(_) ->
     Told = counters:new(1, []),
     holds(?FORALL({Learnt, Method, Text}, {metas(), methods(), texts()},
@@ -119,7 +118,7 @@ metas() ->
 texts() ->
     ?LET(Text, frequency([{6, message()}, {2, mutated(message())}, {1, binary()}]), Text).
 
-%% As clients write it, but for one thing or the other.
+%% As clients write it, with one change.
 message() ->
     ?LET(Parts,
          [usually(~B'{"jsonrpc":"2.0","id":', [~B'{"jsonrpc":"2.0", "id":', ~B'{"id":1,"id":',

@@ -57,8 +57,8 @@ call_tool(~"display", _, _) ->
     erlang:display(displayed),
     ~"quiet";
 call_tool(~"flood", _, _) ->
-    %% A pipe holds 64 KiB. Whoever logs after the first is made to wait by a writer that counted
-    %% tens of them, but not hundreds.
+    %% A pipe holds 64 KiB. All writers after the first would wait if tens of messages were counted,
+    %% but not hundreds.
     Line = binary:copy(~"flood ", 700),
     [logger:error("~ts", [Line]) || _ <- lists:seq(1, 50)],
     timer:sleep(100),

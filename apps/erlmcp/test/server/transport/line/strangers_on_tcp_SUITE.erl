@@ -1,8 +1,8 @@
 -module(strangers_on_tcp_SUITE).
 -moduledoc """
-Programs that are no MCP clients reach a TCP port: a web page can send its visitor's machine what it
-likes behind the head of an HTTP request. Whoever does not begin with a message is answered once and
-closed, and nothing of what it sends is run.
+Programs that are no MCP clients reach a TCP port. A web page can send its visitor's machine any
+bytes behind the head of an HTTP request. A peer that does not begin with a message is answered once
+and closed, and none of its lines is run.
 """.
 
 -export([suite/0, all/0, end_per_testcase/2]).
@@ -30,7 +30,7 @@ all() ->
 end_per_testcase(_, _) ->
     receive {called, _, _, _} -> {fail, a_tool_was_called} after 0 -> ok end.
 
-%% What a page's `fetch` with `mode: 'no-cors'` sends, in one piece and in two.
+%% The bytes of a page's `fetch` with `mode: 'no-cors'`, in one piece and in two.
 request_of_a_page_is_not_read(_) ->
     Server = server(),
     [begin
@@ -55,8 +55,7 @@ line(Message) -> [json:encode(Message), $\n].
 
 call() -> stateless(1, ~"tools/call", #{~"name" => ~"wait", ~"arguments" => #{}}).
 
-%% One answer, and then the end. A tool that ran would not have been answered, and the connection
-%% would have waited for it.
+%% The peer gets one answer, and then the end. If a tool ran, the connection would wait for it.
 turned_away(Code, Socket) ->
     #{~"error" := #{~"code" := Code}} = Refused = recv(Socket),
     {error, closed} = recv_line(Socket, ?PATIENCE),
@@ -87,7 +86,7 @@ page_in_a_browser_calls_nothing(Config) ->
     [Answer] = binary:split(Answered, ~"\n", [global, trim]),
     -32700 = code(json:decode(Answer)).
 
-%% What it keeps, it keeps there.
+%% The browser keeps its files there.
 open(Browser, Profile, Page) ->
     ok = filelib:ensure_path(Profile),
     open_port({spawn_executable, Browser},
@@ -109,7 +108,7 @@ chromium() ->
         error({no_chromium, timeout})
     end.
 
-%% This file stands somewhere below the repository's root.
+%% The repository's root is above this file.
 root() ->
     root(filename:dirname(proplists:get_value(source, module_info(compile)))).
 
@@ -198,7 +197,7 @@ said(Window, Said) ->
         iolist_to_binary(Said)
     end.
 
-%% The first line is a JSON-RPC message, whoever speaks: what is behind any other is not run.
+%% The first line has to be a JSON-RPC message: lines behind any other are not run.
 first_line_is_a_message(_) ->
     Server = server(),
     [begin
@@ -221,7 +220,7 @@ no_json() ->
      <<22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, (binary:copy(<<7>>, 32))/binary, 32>>,
      <<0, 3, 0, 8, 16#21, 16#12, 16#a4, 16#42, 1:96, 0, 6, 0, 4>>, <<255, 254, ${, $}>>].
 
-%% One that is too long is no message, before it has ended.
+%% A line that is too long is no message, even before its end.
 first_line_has_a_bound(_) ->
     Server = server(),
     Socket = connect(Server),
@@ -248,7 +247,7 @@ batch_of_messages_is_one(_) ->
     -32600 = code(recv(Socket)),
     #{} = result(ask(Socket, 2, ~"ping", #{})).
 
-%% Who has begun with a message is told what is wrong with a line, and goes on.
+%% A client that began with a message gets an error for a wrong line, and goes on.
 later_lines_are_answered(_) ->
     Socket = connect(server()),
     _ = initialize(Socket, ~"2025-11-25"),
@@ -277,7 +276,7 @@ http_is_never_a_line(_) ->
                             ~"OPTIONS * HTTP/1.0", ~"CONNECT localhost:1 HTTP/1.1",
                             ~"M-SEARCH * HTTP/1.1", ~"x /a b HTTP/9.9", ~"GET\t/\tHTTP/1.1",
                             ~"QUERY http://a/ HTTP/3", ~"GET / HTTP/1.1 \r\r"]],
-    %% What only looks like it does not.
+    %% Lines that only look like a request of HTTP do not.
     Socket = connect(Server),
     #{} = result(ask(Socket, 1, ~"ping", #{})),
     [begin

@@ -128,7 +128,7 @@ unterminated_last_line_is_a_message(_) ->
     ok = gen_tcp:send(Socket, json:encode(request(1, ~"ping", #{}))),
     [#{~"id" := 1, ~"result" := #{}}] = rest(Socket).
 
-%% Nobody reads the answer any more, so the work ends. (A mere end of input is no loss.)
+%% The client does not read the answer any more, so the work ends. (A mere end of input is no loss.)
 lost_sockets_end_their_calls(_) ->
     Socket = connect(serve(#{tools => [waiting_tool(~"wait")]})),
     send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"wait"})),
@@ -146,8 +146,9 @@ slow_calls_delay_nobody(_) ->
     Call ! {answer, ~"slow"},
     #{~"id" := 0} = recv(Socket).
 
-%% Refusals, 1060: where nothing may wait, at the limit all run, one more is refused with its id and
-%% when to come back, and the others are not disturbed. Requests that need no call are not counted.
+%% Refusals, 1060: without a queue, all requests run at the limit. One more is refused with its id
+%% and a time to come back, and the others are not disturbed. Requests without a call are not
+%% counted.
 requests_in_flight_are_bounded(_) ->
     Socket = connect(serve(#{tools => [echo_tool(), waiting_tool(~"wait")],
                              limits => #{calls_per_connection => 3, queue_per_connection => 0}})),
@@ -260,8 +261,8 @@ padded_ping(Id, Bytes) ->
     Ping = iolist_to_binary(json:encode(request(Id, ~"ping", #{}))),
     <<Ping/binary, (binary:copy(~" ", Bytes - byte_size(Ping)))/binary>>.
 
-%% A peer that never ends its line is refused as soon as it is over the bound, once, and what it
-%% goes on to send is not kept.
+%% A peer that never ends its line is refused once, as soon as the line is over the bound. Further
+%% bytes are not kept.
 oversize_is_refused_before_it_ends(_) ->
     Socket = connect(serve(#{limits => #{message_bytes => 1000}})),
     true = is_quiet(Socket),
@@ -285,7 +286,7 @@ nesting_is_bounded(_) ->
 nested(0) -> 0;
 nested(Depth) -> [nested(Depth - 1)].
 
-%% The same for the object members of a message, wherever they stand in it.
+%% The object members of a message are bounded in the same way, at every depth.
 members_are_bounded(_) ->
     Socket = connect(serve(#{limits => #{members => 20}})),
     %% Four of the message itself.
@@ -382,7 +383,7 @@ sessions_hear_of_changes(_) ->
                            ~"prompts" := #{~"listChanged" := true},
                            ~"resources" := #{~"listChanged" := true}}} =
         initialize(Session, ~"2025-11-25"),
-    %% What else it subscribes to makes no change known twice.
+    %% A further subscription makes no change known twice.
     [#{~"result" := #{}} = ask(Session, Id, ~"resources/subscribe", #{~"uri" => Uri})
      || {Id, Uri} <- [{1, ~"a://one"}, {2, ~"a://two"}, {3, ~"a://one"}]],
     true = is_quiet(Session),
@@ -468,7 +469,7 @@ ask_until_dropped(Socket, Line) ->
         {error, Reason} -> Reason
     end.
 
-%% The same for one that asked once, and whose answer is larger than the socket holds.
+%% This also holds for a client with one request whose answer is larger than the socket holds.
 unread_answers_are_bounded_in_time(_) ->
     Large = #{name => ~"large", handler => fun(_, _) -> binary:copy(~"0123456789", 2_000_000) end},
     Server = serve(#{tools => [Large, waiting_tool(~"wait")],
@@ -479,8 +480,8 @@ unread_answers_are_bounded_in_time(_) ->
     send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"large"})),
     down(Monitor).
 
-%% A connection that says little has one heap and no old one beside it, as long as it has not much
-%% at once; and again when it is quiet.
+%% A connection with small messages has one heap and no old one, until it has much at once; and
+%% again when it is quiet.
 old_heaps_are_for_busy_connections(_) ->
     Who = #{name => ~"who", quick => true,
             handler => fun(_, _) -> list_to_binary(pid_to_list(self())) end},
@@ -511,7 +512,7 @@ sweeps_after(Pid) ->
     {garbage_collection, Settings} = process_info(Pid, garbage_collection),
     proplists:get_value(fullsweep_after, Settings).
 
-%% Nothing is shared: a connection that is lost in the middle of its calls disturbs no other.
+%% A connection that is lost in the middle of its calls disturbs no other.
 connections_live_when_a_neighbour_dies(_) ->
     Server = serve(#{tools => [waiting_tool(~"wait")]}),
     Lost = connect(Server),

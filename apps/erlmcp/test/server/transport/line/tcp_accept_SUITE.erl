@@ -66,7 +66,7 @@ a_listener_that_is_closed_is_an_error(_) ->
     end),
     ok = gen_tcp:close(Listening),
     receive {'DOWN', Monitor, process, _, Reason} -> {error, _} = Reason end,
-    %% What ranch's acceptors end for.
+    %% Ranch's acceptors end for these.
     {error, closed} = erlmcp_tcp_accept:accept(Listening, infinity).
 
 %% Of all that there is to do with a connection, its start alone.
@@ -84,7 +84,7 @@ connections_start_before_others_go_on(_) ->
             {Ip, Port} <- [ranch:get_addr(Ref)]],
     ok = erlmcp:stop_server(Server).
 
-%% What the system is asked for each connection is a part of what one takes to be opened.
+%% The system calls of a connection are a part of the cost of opening it.
 it_is_found_out_once_whose_a_connection_is(_) ->
     {ok, Server} = erlmcp:start_server(#{id => ?MODULE, name => ~"asks", version => ~"1",
                                          listen => [{http, #{}}]}),
