@@ -52,7 +52,7 @@ that caches results (`cached`), and the guards of a definition (`guarded`).
 }.
 
 -doc "A part that many changes leave as it is.".
--type part() :: erlmcp_catalog_layers:layer() | erlmcp_skill_directory:listings().
+-type part() :: erlmcp_catalog_entries:layer() | erlmcp_skill_directory:listings().
 
 %% Definitions up to which a catalog counts as small.
 -define(SMALL, 256).
@@ -232,7 +232,7 @@ whole(#{entries := Entries} = Catalog) ->
 Splits a large catalog into the part that changes often, and the parts that many changes leave as
 they are. It cannot be read before it is joined again.
 """.
--spec split(catalog()) -> {catalog(), [{erlmcp_catalog_layers:id() | directories, part()}]}.
+-spec split(catalog()) -> {catalog(), [{erlmcp_catalog_entries:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
     {Few, Many} = erlmcp_catalog_entries:split(Entries),
     Rest = Catalog#{entries := Few},

@@ -1,8 +1,8 @@
 -module(erlmcp_published_catalog).
 -moduledoc """
 The catalog of a server where it is read: a persistent term, so that nobody copies it and nobody
-waits. A small catalog is one term. The layers of a large one (`erlmcp_catalog_layers`) are terms of
-their own, and stay as they are while the layers above them change.
+waits. A small catalog is one term. The layers of a large one (`m:erlmcp_catalog_entries`) are terms
+of their own, and stay as they are while the layers above them change.
 
 The runtime looks in every process of the node for a persistent term that is written anew, before
 the old one is gone. So a catalog that changes again and again has its uppermost layers, which are
