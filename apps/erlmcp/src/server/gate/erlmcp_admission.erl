@@ -173,7 +173,7 @@ that is to be decoded.
     announced() | {post, erlmcp_httpd_request:accept()}.
 announced(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Accept)
         when Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers) ->
-    case erlmcp_json_fast:is_plain(Method) of
+    case erlmcp_json:is_plain(Method) of
         true -> {announced, Method, <<",\"method\":\"", Method/binary, "\",\"params\":">>};
         false -> {post, Accept}
     end;
