@@ -34,7 +34,7 @@ stages() ->
     [{read, ~"the socket, the system's poll, the scheduler: no process runs", []},
      {frame, ~"the request among the bytes, heads, processes: what is in no other row", []},
      {decode, ~"JSON to terms",
-      [{erlmcp_meta_cache, decode, 2}, {erlmcp_meta_cache, request, 4}]},
+      [{erlmcp_connection_cache, decode, 2}, {erlmcp_connection_cache, request, 4}]},
      {admit, ~"the gate: a place, its turn, and its end",
       [{erlmcp_admission, enter, 4}, {erlmcp_admission, enter_announced, 4},
        {erlmcp_admission, effects, 3}, {erlmcp_gate, state, 1},

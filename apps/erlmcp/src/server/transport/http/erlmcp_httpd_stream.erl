@@ -211,7 +211,7 @@ message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = St
 
 with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
-    case erlmcp_meta_cache:request(Bytes, Begun, Announced, Limits) of
+    case erlmcp_connection_cache:request(Bytes, Begun, Announced, Limits) of
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
@@ -222,7 +222,7 @@ with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = 
     end.
 
 decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case {erlmcp_meta_cache:decode(Bytes, Limits), Place} of
+    case {erlmcp_connection_cache:decode(Bytes, Limits), Place} of
         {{ok, Json}, undecoded} ->
             admit(Json, byte_size(Bytes), Stream);
         {{ok, Json}, {ok, Admitted}} ->

@@ -180,7 +180,7 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
                                  #{limit => Max, observed => Observed}),
     unreadable(Refusal, Connection);
 line(Line, #{instance := #{limits := Limits}} = Connection) ->
-    case erlmcp_meta_cache:decode(Line, Limits) of
+    case erlmcp_connection_cache:decode(Line, Limits) of
         {ok, Json} -> read(Json, Line, Connection);
         {error, Reason} -> undecoded(Reason, Line, Connection)
     end.
@@ -280,7 +280,7 @@ handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
             opened(Before, Session, Connection)).
 
 handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
-    Known = erlmcp_meta_cache:known_meta(Json),
+    Known = erlmcp_connection_cache:known_meta(Json),
     Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
 
@@ -503,7 +503,7 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     maybe
         true ?= erlmcp_calls:has_room(Calls),
         {ok, #{line := Line}, Shorter} ?= erlmcp_connection_queue:take(Queue),
-        {ok, Json} = erlmcp_meta_cache:decode(Line, Limits),
+        {ok, Json} = erlmcp_connection_cache:decode(Line, Limits),
         {Bytes, Next} = message(Json, byte_size(Line), Connection#{queue := Shorter}),
         {More, Last} = ready(Bytes, Ready, Next),
         take_waiting(More, Last)
