@@ -1,13 +1,12 @@
 -module(erlmcp_tcp_send).
 -moduledoc """
-Sends on a socket whose process keeps its turn. `gen_tcp:send/2` takes what it sends to the socket's
-port with `erlang:port_command/3`, after which the runtime puts the calling process behind all
-others that have something to do; and it watches the port, for each piece. A message to the port is
-the same to the driver, and costs neither.
+Sends on a socket without giving up the scheduler. `gen_tcp:send/2` uses `erlang:port_command/3`,
+after which the runtime puts the calling process behind all others that are ready to run. It also
+monitors the port for each piece. A message to the port does the same without both.
 
-What the driver is told before the bytes, and what it says then, is a matter between it and OTP's
-own `prim_inet`. So this is for the release of which it is known, as the node says that it is when
-the module is loaded; others have `gen_tcp:send/2`.
+The form of that message, and of the driver's reply, are a private matter of OTP's `prim_inet`. So
+this is used in the one release for which they are known. Other releases use `gen_tcp:send/2`. The
+release is looked up when the module is loaded.
 
 Internal.
 """.
@@ -18,16 +17,16 @@ Internal.
 
 -define(KNOWN, "29").
 
-%% What a sending is called in the driver's reply, as a term and as the driver is told it: the bytes
-%% of its external form, after how many they are. A reference, as `prim_inet` has, is made, encoded
-%% and decoded for each. Nobody else's sending is called so, and a process has one at a time.
+%% The name of a sending in the driver's reply, as a term, and as the driver takes it (its external
+%% form, after its length). `prim_inet` makes, encodes and decodes a reference for each sending. A
+%% constant is enough: a process has one sending at a time, and `prim_inet` has no such name.
 -define(SENDING, 1).
 -define(SENDING_NAMED, <<3:16, 131, 97, ?SENDING>>).
 
 look_at_release() ->
     persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
--doc "Returns `true` if this is more here than `gen_tcp:send/2`.".
+-doc "Returns `true` if the calling process keeps its turn here, and `gen_tcp:send/2` is not used.".
 -spec keeps_its_turn() -> boolean().
 keeps_its_turn() -> persistent_term:get(?MODULE).
 
@@ -56,8 +55,8 @@ send_command(Socket, Bytes) ->
     Socket ! {self(), {command, [?SENDING_NAMED | Bytes]}},
     ok.
 
-%% It is said when the client has taken of it, or has not in time, unless the socket is closed. And
-%% while there is no room at all it is to be sent again when there is.
+%% The driver replies when the client has taken bytes, or has not in time, unless the socket is
+%% closed. If it had no room at all, it says when to send again.
 awaited(Socket, Bytes, Watch) ->
     receive
         {inet_reply, Socket, Status, ?SENDING} ->
