@@ -52,7 +52,7 @@ stages() ->
      {count, ~"what the operator is told: answers and faults",
       [{erlmcp_error_budget, count_effects, 2}, {erlmcp_error_budget, count_answer, 2}]},
      {write, ~"the answer to the socket, and the system's call",
-      [{erlmcp_httpd_socket, send, 3}, {erlmcp_tcp, write, 2}]},
+      [{erlmcp_tcp_send, send, 2}]},
      {collect, ~"garbage", []}].
 
 -doc "The stages that are checks: schema validation, admission, metrics.".

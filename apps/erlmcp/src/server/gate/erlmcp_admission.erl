@@ -169,8 +169,8 @@ abandon(Permit) -> erlmcp_gate:leave(Permit).
 Returns what the head of a POST request announces: a stateless request of a method, or a message
 that is to be decoded.
 """.
--spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_request:accept()) ->
-    announced() | {post, erlmcp_httpd_request:accept()}.
+-spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_route:accept()) ->
+    announced() | {post, erlmcp_httpd_route:accept()}.
 announced(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Accept)
         when Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers) ->
     case erlmcp_json:is_plain(Method) of
@@ -186,7 +186,7 @@ the connection may be one of this principal's. A message in a session may be an 
 waits for, and is read. A request that is announced enters before it is decoded, and is refused
 then.
 """.
--spec check_head(erlmcp_httpd_request:asked() | announced(), cowboy_req:req(),
+-spec check_head(erlmcp_httpd_route:asked() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
 check_head(Asked, #{headers := Headers, version := Version}, Principal,
@@ -238,7 +238,7 @@ check_principal(Principal, Version, Gate) ->
 Lets a request enter before it is decoded, if its head has announced it and its id stands where
 clients write it. Any other message is `undecoded`, and enters when it is decoded.
 """.
--spec enter_announced(announced() | {post, erlmcp_httpd_request:accept()}, binary(), tenant(),
+-spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(), tenant(),
                       erlmcp_instance:instance()) ->
     undecoded
     | {ok, admitted(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()}}
@@ -276,11 +276,11 @@ Returns the answer of HTTP to a message that may not enter. A session's client i
 of any other error of a request: to some clients another status means that the session is gone.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
-              erlmcp_engine:envelope(), InSession :: boolean()) -> erlmcp_reply:reply().
+              erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().
 refused(Id, Refusal, #{~"method" := ~"server/discover"}, _, _) ->
     erlmcp_reply:refuse(Id, unavailable(Refusal));
-refused(Id, Refusal, Json, Envelope, true) when Id =/= undefined ->
-    case erlmcp_engine:era(Json, Envelope) of
+refused(Id, Refusal, Json, RequestContext, true) when Id =/= undefined ->
+    case erlmcp_engine:era(Json, RequestContext) of
         session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
         stateless -> erlmcp_reply:refuse(Id, Refusal)
     end;
@@ -297,7 +297,7 @@ A proxy's connection is many clients', and nothing is held back there: that of a
 on a listener that trusts none, of one whose headers say so.
 """.
 -spec hold_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
-                erlmcp_httpd_config:config()) -> non_neg_integer().
+                erlmcp_httpd:config()) -> non_neg_integer().
 hold_back(Refusal, Headers, Config) ->
     case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers, Config)} of
         {Seconds, false} when is_integer(Seconds) ->

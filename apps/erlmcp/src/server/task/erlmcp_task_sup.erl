@@ -36,5 +36,6 @@ init(#{key := Key} = Instance) ->
     ok = erlmcp_label:set([?MODULE], Key),
     ok = erlmcp_instance:put_supervisor(tasks, self(), Instance),
     {ok, {#{strategy => simple_one_for_one},
-          [#{id => task, start => {erlmcp_task_process, start_link, [Instance]},
+          [#{id => task,
+             start => {erlmcp_task_process, start_link, [erlmcp_instance:of_calls(Instance)]},
              restart => temporary, shutdown => 1000}]}}.
