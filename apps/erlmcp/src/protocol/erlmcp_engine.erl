@@ -5,7 +5,8 @@ HTTP stream) performs the effects.
 
 A request is stateless if its `_meta` names a protocol version, or if its `MCP-Protocol-Version`
 header is not one of the older revisions. `initialize` opens a session. The eras differ only in the
-steps before and after the common dispatcher.
+steps before and after the dispatch of the request by its method, which is the same for all
+revisions.
 
 Each request gives exactly one effect: its answer, or the call that will answer it. A notification
 or a response gives `accepted`, after a `cancel` or a `response` if it is one.
@@ -13,16 +14,16 @@ or a response gives `accepted`, after a `cancel` or a `response` if it is one.
 Internal.
 """.
 
--export([handle/4, request/3, envelope/2, era/2, max_batch/0]).
+-export([handle/4, request/3, request_context/2, era/2, max_batch/0]).
 
--export_type([effect/0, call/0, listen/0, envelope/0, request/0, session/0, topic/0]).
--export_type([context/0, call_reference/0]).
+-export_type([effect/0, call/0, listen/0, request_context/0, request/0, session/0, topic/0]).
+-export_type([context/0, call_reference/0, client/0]).
 
 -doc """
 The transport's knowledge of a request, next to its body: the principal, its scopes (all by
 default), and the HTTP headers by lower-case names. `headers` is `none` if the transport has none.
 """.
--type envelope() :: #{
+-type request_context() :: #{
     headers := none | #{binary() => binary()},
     %% The era that the headers ask for, and their other content, if they were read before.
     header_era => erlmcp_revision:era(),
@@ -58,6 +59,19 @@ bound of its notifications.
     owner => {pid(), Tag :: term()},
     progressed => atomics:atomics_ref(),
     window => term()
+}.
+-doc "The client of a request, in the same form for both eras.".
+-type client() :: #{
+    principal := erlmcp_auth:principal(),
+    scopes := erlmcp:scopes(),
+    claims => map(),
+    revision := erlmcp_revision:revision(),
+    client_info := map() | undefined,
+    client_capabilities := map(),
+    log_level := erlmcp_meta:level() | undefined,
+    %% The headers of a stateless request on HTTP, which mirror its body.
+    headers => none | erlmcp_header:headers(),
+    atom() => term()
 }.
 -type call() :: #{
     id := erlmcp_message:id() | task,
@@ -109,17 +123,18 @@ the answer to its request.
 Returns the effects of a decoded message, and the session after it. `none` is no session: before
 `initialize`, and always for a stateless client.
 """.
--spec handle(Json :: term(), envelope(), erlmcp_catalog:catalog(), session() | none) ->
+-spec handle(Json :: term(), request_context(), erlmcp_catalog:catalog(), session() | none) ->
     {[effect(), ...], session() | none}.
-handle(Json, Envelope, Catalog, Session) ->
-    message(erlmcp_message:parse(Json), Envelope, Catalog, Session).
+handle(Json, RequestContext, Catalog, Session) ->
+    message(erlmcp_message:parse(Json), RequestContext, Catalog, Session).
 
-message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
-    case era(Method, Params, Envelope) of
+message({request, Id, Method, Params}, RequestContext, Catalog, Session) ->
+    case era(Method, Params, RequestContext) of
         stateless ->
-            {[request({Id, Method, Params, known_meta(Envelope)}, Envelope, Catalog)], Session};
+            Request = {Id, Method, Params, known_meta(RequestContext)},
+            {[request(Request, RequestContext, Catalog)], Session};
         session ->
-            {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
+            {Effect, Next} = session(Id, Method, Params, RequestContext, Catalog, Session),
             {[Effect], Next}
     end;
 message({notification, ~"notifications/cancelled", #{~"requestId" := Id}}, _, _, Session) when
@@ -134,12 +149,12 @@ message({response, Id, Outcome}, _, _, #{} = Session) ->
     {[{response, Id, Outcome}, accepted], Session};
 message({response, _, _}, _, _, none) ->
     {[accepted], none};
-message({batch, Messages}, Envelope, Catalog, #{revision := Revision} = Session) ->
+message({batch, Messages}, RequestContext, Catalog, #{revision := Revision} = Session) ->
     case erlmcp_revision:batches(Revision) of
         true when length(Messages) > ?MAX_BATCH ->
             {[erlmcp_reply:refuse(undefined, too_many(length(Messages)), Revision)], Session};
         true ->
-            batch(Messages, Envelope, Catalog, Session);
+            batch(Messages, RequestContext, Catalog, Session);
         false ->
             {[erlmcp_reply:refuse(undefined, no_batches(), Revision)], Session}
     end;
@@ -154,25 +169,29 @@ message({invalid, Id, Refusal}, _, _, Session) ->
 Returns the era that a decoded message asks for: that of its `_meta`, or else of its
 `MCP-Protocol-Version` header. Without either it belongs to a session.
 """.
--spec era(Json :: term(), envelope()) -> erlmcp_revision:era().
-era(#{~"method" := Method, ~"params" := #{} = Params}, Envelope) -> era(Method, Params, Envelope);
-era(#{~"method" := Method}, Envelope) -> era(Method, #{}, Envelope);
-era(_, Envelope) -> header_era(Envelope).
+-spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
+era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->
+    era(Method, Params, RequestContext);
+era(#{~"method" := Method}, RequestContext) ->
+    era(Method, #{}, RequestContext);
+era(_, RequestContext) ->
+    header_era(RequestContext).
 
 %% Clients send `server/discover` to learn the era, so it is always stateless.
 era(~"server/discover", _, _) ->
     stateless;
-era(_, Params, Envelope) ->
+era(_, Params, RequestContext) ->
     case erlmcp_meta:is_modern(Params) of
         true -> stateless;
-        false -> header_era(Envelope)
+        false -> header_era(RequestContext)
     end.
 
--doc "Returns the envelope of requests with these headers, which are read once for all of them.".
--spec envelope(erlmcp_auth:identity(), erlmcp_header:headers()) -> envelope().
-envelope(Identity, Headers) ->
-    Envelope = Identity#{headers => Headers},
-    Envelope#{header_era => header_era(Envelope), header_values => erlmcp_header:read(Headers)}.
+-doc "Returns the request context of these headers, which are read once for all such requests.".
+-spec request_context(erlmcp_auth:identity(), erlmcp_header:headers()) -> request_context().
+request_context(Identity, Headers) ->
+    RequestContext = Identity#{headers => Headers},
+    RequestContext#{header_era => header_era(RequestContext),
+                    header_values => erlmcp_header:read(Headers)}.
 
 %% The era of the headers holds for a message that names none itself.
 header_era(#{header_era := Era}) ->
@@ -188,28 +207,29 @@ header_era(_) ->
 %% Stateless: everything is in the request.
 
 -doc "Returns the effect of a request that is known to be stateless.".
--spec request(request(), envelope(), erlmcp_catalog:catalog()) -> effect().
-request({Id, Method, Params, Known}, Envelope, Catalog) ->
-    #{headers := Headers, principal := Principal} = Envelope,
-    Values = header_values(Envelope),
+-spec request(request(), request_context(), erlmcp_catalog:catalog()) -> effect().
+request({Id, Method, Params, Known}, RequestContext, Catalog) ->
+    #{headers := Headers, principal := Principal} = RequestContext,
+    Values = header_values(RequestContext),
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Values), Known),
         ok ?= mirrored(Method, Params, Values),
         ok ?= offered(Method, Revision, Catalog),
         #{client_info := Info, client_capabilities := Capabilities, log_level := Level} = Meta,
-        Client = asking(Envelope, #{revision => Revision, principal => Principal, scopes => all,
-                                    client_info => Info, client_capabilities => Capabilities,
-                                    log_level => Level, headers => Headers}),
-        erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
+        Client = asking(RequestContext,
+                        #{revision => Revision, principal => Principal, scopes => all,
+                          client_info => Info, client_capabilities => Capabilities,
+                          log_level => Level, headers => Headers}),
+        dispatch(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
 %% The principal of a session is a copy: a request's is a part of its head.
-asking(#{claims := Claims} = Envelope, Known) ->
-    scoped(Envelope, Known#{claims => Claims});
-asking(Envelope, Known) ->
-    scoped(Envelope, Known).
+asking(#{claims := Claims} = RequestContext, Known) ->
+    scoped(RequestContext, Known#{claims => Claims});
+asking(RequestContext, Known) ->
+    scoped(RequestContext, Known).
 
 scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
 scoped(_, Known) -> Known#{scopes => all}.
@@ -263,12 +283,12 @@ session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session
         {ok, Level} -> {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
         {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end;
-session(Id, Method, Params, Envelope, Catalog, #{revision := Revision} = Session) ->
+session(Id, Method, Params, RequestContext, Catalog, #{revision := Revision} = Session) ->
     case offered(Method, Revision, Catalog) of
         ok ->
             %% Each request has scopes of its own.
-            Client = asking(Envelope, Session),
-            {erlmcp_dispatch:request(Method, Id, Params, Client, Catalog), Session};
+            Client = asking(RequestContext, Session),
+            {dispatch(Method, Id, Params, Client, Catalog), Session};
         {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end.
 
@@ -320,12 +340,12 @@ negotiate(Version) ->
             Latest
     end.
 
-batch(Messages, Envelope, Catalog, Session) ->
+batch(Messages, RequestContext, Catalog, Session) ->
     {Effects, Last} = lists:mapfoldl(
         fun(Json, Current) ->
             case erlmcp_message:parse(Json) of
                 {batch, _} -> {[erlmcp_reply:refuse(undefined, no_batches())], Current};
-                Message -> message(Message, Envelope, Catalog, Current)
+                Message -> message(Message, RequestContext, Catalog, Current)
             end
         end, Session, Messages),
     All = lists:append(Effects) -- [accepted || _ <- Messages],
@@ -342,3 +362,306 @@ no_batches() ->
 too_many(Count) ->
     erlmcp_refusal:new(protocol_error, ~"too many messages in one batch",
                        #{code => -32600, limit => ?MAX_BATCH, observed => Count}).
+
+%% The effect of a request by its method: an answer that is known, or a call of user code. The
+%% revision has the method.
+
+dispatch(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
+    case effect(Method, Id, Params, Client, Catalog) of
+        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, Revision);
+        {reply, _, _} = Reply -> bounded(Reply, Id, Revision, Catalog);
+        Effect -> Effect
+    end.
+
+%% Answers from the catalog have the same bound as results of handlers.
+bounded({reply, _, Bytes} = Reply, Id, Revision, Catalog) ->
+    case {erlmcp_catalog:reply_bytes(Catalog), iolist_size(Bytes)} of
+        {{ok, Max}, Size} when Size > Max ->
+            erlmcp_reply:refuse(Id, erlmcp_reply:too_large(Size, Max, #{}), Revision);
+        _ ->
+            Reply
+    end.
+
+effect(~"tools/call", Id, Params, Client, Catalog) ->
+    named(tool, ~"tools/call", Id, Params, Client, Catalog);
+effect(~"prompts/get", Id, Params, Client, Catalog) ->
+    named(prompt, ~"prompts/get", Id, Params, Client, Catalog);
+effect(~"resources/read", Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Kind, Definition, Variables} ?= permitted_resource(Uri, Client, Catalog),
+        case Definition of
+            #{contents := Contents} ->
+                #{revision := Revision} = Client,
+                skill_file(Id, Contents, Revision, Catalog);
+            #{} ->
+                Target = #{method => ~"resources/read", uri => Uri},
+                call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
+        end
+    end;
+effect(~"completion/complete", Id, Params, Client, Catalog) ->
+    complete(Id, Params, Client, Catalog);
+effect(~"resources/subscribe", Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_subscription:uri(Params),
+        {ok, _, _, _} ?= permitted_resource(Uri, Client, Catalog),
+        {subscribe, Id, Uri}
+    end;
+effect(~"resources/unsubscribe", Id, Params, _, _) ->
+    maybe
+        {ok, Uri} ?= erlmcp_subscription:uri(Params),
+        {unsubscribe, Id, Uri}
+    end;
+effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
+    erlmcp_subscription:listen(Id, Params, Client, Catalog);
+effect(~"skills/get", Id, Params, #{revision := Revision}, Catalog) ->
+    skill(Id, Params, Revision, Catalog);
+effect(~"resources/directory/read", Id, Params, #{revision := Revision}, Catalog) ->
+    skill_directory(Id, Params, Revision, Catalog);
+effect(<<"tasks/", _/binary>> = Method, Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Operation, Arguments} ?=
+            erlmcp_task:operation(Method, Params, Client, erlmcp_catalog:has_tasks(Catalog)),
+        Definition = #{page_size => erlmcp_catalog:page_size(Catalog)},
+        call({task, Operation}, Id, Definition, Arguments, #{method => Method}, Params, Client,
+             Catalog)
+    end;
+effect(~"server/discover", Id, _, #{revision := Revision}, Catalog) ->
+    erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog));
+effect(List, Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Page} ?= page(List, Params, Client, Catalog),
+        erlmcp_reply:result(Id, Page)
+    end.
+
+page(List, Params, #{revision := Revision, principal := Principal}, Catalog) ->
+    case erlmcp_params:cursor(Params) of
+        {ok, none} ->
+            {ok, erlmcp_catalog:first_page(List, Revision, Principal, Catalog)};
+        {ok, Cursor} ->
+            case erlmcp_catalog:page(List, Cursor, Revision, Principal, Catalog) of
+                {ok, _} = Page -> Page;
+                error -> {error, erlmcp_params:bad_cursor()}
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+named(Kind, Method, Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Name} ?= erlmcp_params:string(~"name", Params),
+        {ok, Arguments} ?= erlmcp_params:object(~"arguments", Params),
+        {ok, Definition} ?= find(Kind, Name, Client, Catalog),
+        ok ?= mirrored_arguments(Kind, Definition, Arguments, Client),
+        ok ?= permitted(Definition, Client),
+        ok ?= required(Kind, Definition, Arguments),
+        {ok, Task} ?= task(Kind, Definition, Params, Client, Catalog),
+        Target = #{method => Method, name => Name},
+        {call, Call} ?= call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog),
+        case Task of
+            none -> {call, Call};
+            Mode -> {call, Call#{task => Mode}}
+        end
+    end.
+
+mirrored_arguments(tool, #{headers := [_ | _] = Declared}, Arguments,
+                   #{headers := #{} = Headers}) ->
+    erlmcp_header:check_arguments(Arguments, Declared, Headers);
+mirrored_arguments(_, _, _, _) ->
+    ok.
+
+%% Most tools do not run as tasks, and most requests do not ask for one.
+task(tool, Definition, Params, Client, Catalog) when
+    is_map_key(task, Definition); is_map_key(~"task", Params)
+->
+    erlmcp_task:mode(Definition, Params, Client, erlmcp_catalog:has_tasks(Catalog));
+task(_, _, _, _, _) ->
+    {ok, none}.
+
+find(tool, Name, #{principal := Principal}, Catalog) ->
+    found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found, ~"unknown tool: ", Name);
+find(prompt, Name, #{principal := Principal}, Catalog) ->
+    found(erlmcp_catalog:prompt(Name, Principal, Catalog), prompt_not_found, ~"unknown prompt: ",
+          Name).
+
+found({ok, _} = Found, _, _, _) ->
+    Found;
+found(error, Refused, Unknown, Name) ->
+    {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_value_text:name(Name)],
+                               #{code => -32602, status => 400})}.
+
+%% A client that sees a definition knows that it exists; to use it the client must have its scopes.
+permitted(#{scopes := Needed}, #{scopes := Scopes}) -> erlmcp_scope:check(Needed, Scopes);
+permitted(_, _) -> ok.
+
+permitted_resource(Uri, Client, Catalog) ->
+    maybe
+        {ok, _, Definition, _} = Found ?= resource(Uri, Client, Catalog),
+        ok ?= permitted(Definition, Client),
+        Found
+    end.
+
+resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
+    case erlmcp_catalog:resource(Uri, Principal, Catalog) of
+        {ok, _, _, _} = Found -> Found;
+        error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
+    end.
+
+%% The arguments that a prompt's definition requires; all of them are strings.
+required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
+    Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
+                       not is_map_key(Name, Arguments)],
+    Mistyped = [Name || Name := Value <- Arguments, not is_binary(Value)],
+    case {Missing, Mistyped} of
+        {[], []} -> ok;
+        {[Name | _], _} -> {error, erlmcp_params:missing([~"arguments.", Name])};
+        {[], [Name | _]} ->
+            {error, erlmcp_params:mistyped([~"arguments.", erlmcp_value_text:name(Name)],
+                                           ~"a string", map_get(Name, Arguments))}
+    end;
+required(_, _, _) ->
+    ok.
+
+call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
+    #{revision := Revision} = Client,
+    maybe
+        {ok, Meta} ?= erlmcp_params:object(~"_meta", Params),
+        {ok, Token} ?= erlmcp_meta:progress_token(Meta),
+        {ok, Input} ?= input(Params, Revision),
+        Context = context(Target, Meta, Token, Client, Catalog),
+        {call, #{id => Id, kind => Kind, definition => Definition, arguments => Arguments,
+                 context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
+    end.
+
+%% The context of most calls is built in one step.
+context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog) when
+    map_size(Target) =:= 2, not is_map_key(claims, Client)
+->
+    #{principal := Principal, scopes := Scopes, revision := Revision, client_info := Info,
+      client_capabilities := Capabilities, log_level := Level} = Client,
+    #{method => Method, name => Name, principal => Principal, scopes => Scopes,
+      revision => Revision, meta => Meta, client_info => Info,
+      client_capabilities => Capabilities, log_level => Level, progress_token => Token,
+      call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}};
+context(Target, Meta, Token, Client, Catalog) ->
+    Who = maps:with([principal, scopes, claims, revision, client_info, client_capabilities,
+                     log_level], Client),
+    maps:merge(Target, Who#{meta => Meta, progress_token => Token,
+                            call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}}).
+
+%% The input that a stateless client returns from an earlier round; the call opens the state.
+input(Params, '2026-07-28') when
+    is_map_key(~"inputResponses", Params); is_map_key(~"requestState", Params)
+->
+    maybe
+        {ok, Responses} ?= erlmcp_params:objects(~"inputResponses", Params),
+        case Params of
+            #{~"requestState" := State} when is_binary(State) ->
+                {ok, #{responses => Responses, state => State}};
+            #{~"requestState" := State} ->
+                {error, erlmcp_params:mistyped(~"requestState", ~"a string", State)};
+            #{} ->
+                {ok, #{responses => Responses}}
+        end
+    end;
+input(_, _) ->
+    {ok, #{responses => #{}}}.
+
+%% Completion: values in the definition are answered here, values of a fun by a call.
+
+complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
+    maybe
+        {ok, Ref} ?= erlmcp_params:object(~"ref", Params),
+        {ok, Argument} ?= erlmcp_params:object(~"argument", Params),
+        {ok, Name} ?= erlmcp_params:string(~"name", Argument),
+        {ok, Value} ?= erlmcp_params:string(~"value", Argument),
+        {ok, Given} ?= erlmcp_params:object(~"context", Params),
+        {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
+        [] ?= [erlmcp_params:mistyped([~"context.arguments.", erlmcp_value_text:name(Known)],
+                                      ~"a string", Other)
+               || Known := Other <- Resolved, not is_binary(Other)],
+        {ok, Target, Definition} ?= reference(Ref, Client, Catalog),
+        ok ?= permitted(Definition, Client),
+        case Definition of
+            #{complete := #{Name := Complete}} when is_function(Complete, 2) ->
+                Handler = fun(_, Context) -> Complete(Value, Context) end,
+                call(completion, Id, #{handler => Handler}, Resolved,
+                     Target#{method => ~"completion/complete", arguments => Resolved},
+                     Params, Client, Catalog);
+            #{complete := #{Name := Values}} ->
+                Matching = [Known || Known <- Values, string:prefix(Known, Value) =/= nomatch],
+                completed(Id, Matching, Revision, Catalog);
+            #{} ->
+                completed(Id, [], Revision, Catalog)
+        end
+    else
+        [Refusal | _] -> {error, Refusal};
+        {error, _} = Error -> Error
+    end.
+
+reference(#{~"type" := ~"ref/prompt", ~"name" := Name}, Client, Catalog) when is_binary(Name) ->
+    maybe
+        {ok, Definition} ?= find(prompt, Name, Client, Catalog),
+        {ok, #{name => Name}, Definition}
+    end;
+reference(#{~"type" := ~"ref/resource", ~"uri" := Uri}, Client, Catalog) when is_binary(Uri) ->
+    #{principal := Principal} = Client,
+    case erlmcp_catalog:resource_template(Uri, Principal, Catalog) of
+        {ok, Definition} ->
+            {ok, #{uri => Uri}, Definition};
+        error ->
+            maybe
+                {ok, _, Definition, _} ?= resource(Uri, Client, Catalog),
+                {ok, #{uri => Uri}, Definition}
+            end
+    end;
+reference(#{~"type" := ~"ref/prompt"} = Ref, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref.name", ~"a string", maps:get(~"name", Ref, undefined))};
+reference(#{~"type" := ~"ref/resource"} = Ref, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref.uri", ~"a string", maps:get(~"uri", Ref, undefined))};
+reference(Ref, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref.type", ~"ref/prompt or ref/resource",
+                                   maps:get(~"type", Ref, undefined))}.
+
+completed(Id, Values, Revision, Catalog) ->
+    Call = #{server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Context = #{revision => Revision, call => Call},
+    {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
+    erlmcp_reply:result(Id, Result).
+
+%% The requests of the Skills extension about one skill, one folder or one file. (`skills/list` is a
+%% list like the others.)
+
+skill(Id, Params, Revision, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, #{encoded := Skill}} ?=
+            skill_found(erlmcp_catalog:definition(skill, Uri, Catalog), Uri, ~"skill"),
+        skill_result(Id, {~"skill", Skill}, Revision, Catalog)
+    end.
+
+skill_directory(Id, Params, Revision, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Cursor} ?= erlmcp_params:cursor(Params),
+        {ok, Page} ?=
+            skill_found(erlmcp_catalog:directory(Uri, Cursor, Revision, Catalog), Uri,
+                        ~"directory"),
+        erlmcp_reply:result(Id, Page)
+    else
+        bad_cursor -> {error, erlmcp_params:bad_cursor()};
+        {error, _} = Error -> Error
+    end.
+
+skill_found({ok, _} = Found, _, _) -> Found;
+skill_found(bad_cursor, _, _) -> bad_cursor;
+skill_found(error, Uri, What) ->
+    Message = [~"no ", What, ~" has the URI ", Uri],
+    {error, erlmcp_refusal:new(resource_not_found, Message,
+                               #{code => -32602, status => 400, data => #{~"uri" => Uri}})}.
+
+skill_file(Id, Contents, Revision, Catalog) ->
+    skill_result(Id, {~"contents", Contents}, Revision, Catalog).
+
+skill_result(Id, {Member, Encoded}, Revision, Catalog) ->
+    erlmcp_reply:result(Id, erlmcp_catalog:result(Member, Encoded, Revision, Catalog)).

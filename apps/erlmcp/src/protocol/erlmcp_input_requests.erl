@@ -1,7 +1,7 @@
 -module(erlmcp_input_requests).
 -moduledoc """
-The requests of a handler (`m:erlmcp_input`) as the protocol has them: whether a client can answer
-them, how they are written, and which of its answers fit. Pure.
+The requests of a handler to its client (`m:erlmcp_input`): the check that the client can answer
+them, their JSON, and the check of the answers. Pure.
 
 Internal.
 """.
@@ -57,7 +57,7 @@ has({Name, none}, Capabilities, _) ->
 has(_, _, _) ->
     false.
 
-%% What is missing of a capability; a form is what elicitation is for a client that has none.
+%% The missing part of a capability. A client without elicitation needs no more of it for a form.
 merge({~"elicitation", ~"form"}, Capabilities, Required) when
     not is_map_key(~"elicitation", Capabilities)
 ->
@@ -75,7 +75,7 @@ encode(Requests) ->
                          || Name := #{params := Params} = Request <- Requests}).
 
 -doc """
-Returns the forms of requests, to be kept until they are answered. A schema that is none is the
+Returns the forms of requests, to be kept until they are answered. An invalid schema is the
 handler's fault, raised as `{bad_return, requested_schema, Why}`.
 """.
 -spec forms(erlmcp_input:requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) ->
@@ -83,7 +83,7 @@ handler's fault, raised as `{bad_return, requested_schema, Why}`.
 forms(Requests, Metaschemas) ->
     maps:map(fun(_, Request) -> form(Request, Metaschemas) end, Requests).
 
-%% What is no request is refused by `check/3`.
+%% `check/3` refuses invalid requests.
 form(#{method := ~"elicitation/create", params := #{requestedSchema := Given}}, Metaschemas) ->
     maybe
         {ok, Schema} ?= erlmcp_schema_shorthand:expand(Given),

@@ -1,7 +1,7 @@
 -module(erlmcp_reply).
 -moduledoc "Answers to requests, as effects. Pure. Internal.".
 
--export([result/2, bounded/2, too_large/3, refuse/2, refuse/3]).
+-export([result/2, too_large/3, refuse/2, refuse/3]).
 
 -export_type([reply/0, status/0]).
 
@@ -17,14 +17,6 @@ request must have.
 -spec result(erlmcp_message:id(), iodata()) -> reply().
 result(Id, Result) ->
     {reply, 200, erlmcp_message:result(Id, Result)}.
-
--doc "Returns `ok` if an answer has at most `Max` bytes.".
--spec bounded(iodata(), Max :: pos_integer()) -> ok | {too_large, Observed :: pos_integer()}.
-bounded(Bytes, Max) ->
-    case iolist_size(Bytes) of
-        Size when Size > Max -> {too_large, Size};
-        _ -> ok
-    end.
 
 -doc "Returns the refusal for an answer of too many bytes.".
 -spec too_large(Observed :: pos_integer(), Max :: pos_integer(), erlmcp:refusal_details()) ->

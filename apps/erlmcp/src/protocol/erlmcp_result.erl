@@ -78,7 +78,7 @@ object(Members, Revision, ServerMeta) ->
     iodata().
 object(complete, [{text, Text}] = Members, Revision, ServerMeta) when is_binary(ServerMeta) ->
     %% Most results, in few pieces: each piece costs when it is counted or written.
-    case erlmcp_json_fast:is_plain(Text) andalso erlmcp_revision:era(Revision) of
+    case erlmcp_json:is_plain(Text) andalso erlmcp_revision:era(Revision) of
         stateless ->
             [type(complete), ServerMeta, ~",\"content\":[{\"type\":\"text\",\"text\":\"", Text,
              ~"\"}]}"];

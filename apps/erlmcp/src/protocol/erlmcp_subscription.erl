@@ -37,7 +37,7 @@ bounded(Field, Uri) ->
                                  observed => byte_size(Uri)})}.
 
 -doc "Returns the effect of `subscriptions/listen`, of the stateless era.".
--spec listen(erlmcp_message:id(), Params :: map(), erlmcp_dispatch:client(),
+-spec listen(erlmcp_message:id(), Params :: map(), erlmcp_engine:client(),
              erlmcp_catalog:catalog()) ->
     {listen, erlmcp_engine:listen()} | {error, erlmcp_refusal:refusal()}.
 listen(Given, Params, #{revision := Revision} = Client, Catalog) ->

@@ -37,7 +37,7 @@ capability() ->
 Returns whether and how a tool call becomes a task, or the refusal if it cannot be served. `Offered`
 tells whether the server has tasks; without them a `task` parameter has no meaning.
 """.
--spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_dispatch:client(),
+-spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_engine:client(),
            Offered :: boolean()) ->
     {ok, mode() | none} | {error, erlmcp_refusal:refusal()}.
 mode(#{task := Support} = Tool, Params, #{revision := Revision} = Client, _) when
@@ -95,7 +95,7 @@ no_method(Message) ->
 Returns the operation of a request about tasks. `erlmcp_engine` has checked that its revision has
 the method.
 """.
--spec operation(Method :: binary(), Params :: map(), erlmcp_dispatch:client(),
+-spec operation(Method :: binary(), Params :: map(), erlmcp_engine:client(),
                 Offered :: boolean()) ->
     {ok, operation(), Arguments :: map()} | {error, erlmcp_refusal:refusal()}.
 operation(_, _, _, false) ->
@@ -134,7 +134,7 @@ operation(~"tasks/result") -> result.
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
 contains the principal, so that clients are told of their own tasks only.
 """.
--spec topics(Filter :: map(), erlmcp_dispatch:client(), Offered :: boolean()) ->
+-spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.
 topics(#{~"taskIds" := _} = Filter, #{principal := Principal} = Client, true) ->
     maybe

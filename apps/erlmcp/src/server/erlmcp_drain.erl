@@ -10,7 +10,7 @@ Internal.
 
 -export([drain/3]).
 
-%% Milliseconds between two looks at what still runs, and until what was ended has said so.
+%% Milliseconds between two looks at running work, and for the last answers of ended work.
 -define(LOOK, 10).
 -define(LAST_WORDS, 1000).
 
@@ -20,8 +20,8 @@ Internal.
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with these listeners: within so many milliseconds, and two seconds at most for
-the last words of what was ended. Crashes if the server is stopped meanwhile.
+Drains an instance with these listeners, within `Milliseconds`, and in two seconds more for the last
+answers of ended calls and sessions. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
             Milliseconds :: non_neg_integer()) -> drained().
@@ -42,7 +42,7 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_event:emit(Key, drained, Left),
     Left.
 
-%% In the order in which work goes on: from waiting to running, from there to a task. The tasks'
+%% In the order in which work moves: from waiting to running, and from there to a task. The tasks'
 %% supervisor ends with the server, the gate's numbers stay.
 rests(#{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
@@ -50,7 +50,7 @@ rests(#{gate := Gate} = Instance) ->
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
     {Waiting, Running} =:= {0, 0} andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
 
-%% Who started the call hears of it, and answers its client.
+%% The owner of a call hears of its end, and answers its client.
 end_calls(Calls) ->
     ok = lists:foreach(fun(Call) -> exit(Call, {shutdown, draining}) end, Calls),
     length(Calls).

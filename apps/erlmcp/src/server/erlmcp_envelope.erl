@@ -1,8 +1,8 @@
 -module(erlmcp_envelope).
 -moduledoc """
-Named sets of limits: what a server of that plan carries. `team`, `enterprise` and `gov` are data
-(`plans/0`); `measured`, which a server has unless its options say otherwise, comes out of what its
-machine has (`measured/0`). Limits that an envelope does not name have their defaults. Pure.
+Named sets of limits, one for each plan. `team`, `enterprise` and `gov` are data (`plans/0`).
+`measured` is the default, and is computed from the machine (`measured/0`). Limits that an envelope
+does not name have their defaults. Pure.
 
 Internal.
 """.
@@ -20,12 +20,12 @@ Internal.
 %% Connections that no machine is measured to carry.
 -define(MOST, 100_000).
 
--doc "The envelopes.".
+-doc "Returns the names of the envelopes.".
 -spec names() -> [name(), ...].
 names() ->
     [measured, team, enterprise, gov].
 
--doc "The limits of an envelope on a machine that has this.".
+-doc "Returns the limits of an envelope on a machine with these facts.".
 -spec limits(name(), erlmcp_machine:facts()) -> #{atom() => pos_integer()}.
 limits(measured, Facts) ->
     #{Name => max(1, Value) || {Name, Measure, _} <- measured(),
@@ -33,7 +33,7 @@ limits(measured, Facts) ->
 limits(Plan, _) ->
     #{Name => map_get(Plan, Values) || {Name, Values} <- plans()}.
 
--doc "The limits of the plans.".
+-doc "Returns the limits of the plans.".
 -spec plans() -> [{Limit :: atom(), #{team | enterprise | gov => pos_integer()}}].
 plans() ->
     [plan(messages_per_second, 900, 3_000, 1_800),
@@ -54,7 +54,8 @@ plan(Limit, Team, Enterprise, Gov) ->
     {Limit, #{team => Team, enterprise => Enterprise, gov => Gov}}.
 
 -doc """
-The limits that are measured, and how: `default` where the machine does not say what it has.
+Returns the measured limits, each with its function of the facts and its description. A function
+returns `default` if the machine does not tell the fact.
 """.
 -spec measured() ->
     [{Limit :: atom(), fun((erlmcp_machine:facts()) -> integer() | default), How :: binary()}].
@@ -74,7 +75,7 @@ measured() ->
 connections(Facts) ->
     lists:min([?MOST | maps:values(carried(Facts))]).
 
--doc "Returns how many connections each thing that a machine has would carry.".
+-doc "Returns how many connections each resource of a machine would carry.".
 -spec carried(erlmcp_machine:facts()) ->
     #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
 carried(Facts) ->
@@ -94,7 +95,7 @@ share(Part, Most) ->
         end
     end.
 
-%% What the machine has, or what the control group may have of it.
+%% The memory of the machine, or of the control group if that is less.
 memory(Facts) ->
     case maps:values(maps:with([memory, group_memory], Facts)) of
         [] -> [];

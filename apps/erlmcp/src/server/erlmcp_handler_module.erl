@@ -36,7 +36,7 @@ handlers(Module) ->
         Module:get_prompt(Name, Arguments, Context)
      end)}].
 
-%% A definition that nobody serves is to be refused now, not to crash when it is called.
+%% A definition without a handler is refused now, and does not crash when it is called.
 exported(Module, Callback, Handler) ->
     case erlang:function_exported(Module, Callback, 3) of
         true -> Handler;

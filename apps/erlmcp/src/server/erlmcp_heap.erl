@@ -1,35 +1,33 @@
 -module(erlmcp_heap).
--moduledoc "The memory that the processes of a server start with, and may have. Internal.".
+-moduledoc "The initial and the largest memory of a server's processes. Internal.".
 
--export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1,
-         slow_connection/1]).
+-export([of_call/1, max_of_call/1, bound_connection/1, busy_connection/1, slow_connection/1]).
 
-%% Words. One small request fits without a collection; see what bench/peers.sh says without it.
+%% Words. A small request fits without a garbage collection; bench/peers.sh shows the difference.
 -define(FIRST, 987).
-%% Words of a connection that has many calls at once: what one message leaves is a part of it, and
-%% what the calls need is not copied for every few of them.
+%% Words of a connection that has many calls at once. The state of the calls is not copied for every
+%% few messages then.
 -define(BUSY, 16_000).
-%% Bytes of a connection's memory beside several messages.
+%% Bytes of a connection's memory in addition to several messages.
 -define(SPARE, 16_000_000).
 
--doc "Returns with how many words of heap a process that serves a request starts.".
--spec first_words() -> pos_integer().
-first_words() ->
-    ?FIRST.
+-doc "Returns the options to spawn the process of a call with.".
+-spec of_call(erlmcp_server_options:limits()) -> [{min_heap_size | max_heap_size, term()}].
+of_call(Limits) ->
+    [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
 
 -doc """
-Returns the memory bound of a process that runs user code, or holds what it gives. The process dies
-quietly.
+Returns the memory bound of a process that runs user code, or keeps its results. The process dies
+without a report in the log.
 """.
 -spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 -doc """
-Bounds the calling process, a connection's: what a client sends ahead is kept for it without a bound
-of its own. There is room for the largest answer beside what may be unread, and for the requests
-that may wait until fewer calls run. Counts the messages' binaries too from OTP 28 on. Done once,
-however often it is called.
+Bounds the memory of the calling process, a connection's, once. Messages that a client sends ahead
+have no other bound. There is room for the largest answer in addition to unread bytes, and for the
+requests that may wait until fewer calls run. From OTP 28 on the binaries of messages count too.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
@@ -44,7 +42,7 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
             ok
     end.
 
--doc "Sets whether the calling process, a connection's, has so much to do that a larger heap pays.".
+-doc "Sets whether the calling process, a connection's, is busy enough for a larger heap.".
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->
     _ = process_flag(min_heap_size, case Busy of
@@ -54,8 +52,8 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Sets whether the calling process, a connection's, is asked so seldom that it may collect all of its
-garbage each time: its heap is less than half as large then.
+Sets whether the calling process, a connection's, collects all of its garbage each time. That pays
+for one with few requests: its heap is less than half as large then.
 """.
 -spec slow_connection(boolean()) -> ok.
 slow_connection(Slow) ->

@@ -1,14 +1,14 @@
 -module(erlmcp_instance).
 -moduledoc """
-What the processes of one running server share: a value that each of them is handed, and persistent
-terms that all read and none has a copy of. Nothing in it has a name that another server of the node
-could collide with.
+The shared state of one running server's processes: a value that each of them gets, and persistent
+terms that all read and none copies. All names in it are unique, so that the servers of a node
+cannot collide.
 
 The persistent terms are the value itself, under the server's key, the settings of its listeners,
-its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process that starts is
-handed a persistent term without a copy, so that a connection costs what is its own. Each is written
-again where its writer begins anew. The process of this module takes them away when the server ends:
-it writes nothing, answers nobody, and ends after all that read them.
+its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process that starts gets a
+persistent term without a copy, so that a connection costs only its own state. Each term is written
+again when its writer begins anew. The process of this module removes them when the server ends. It
+writes nothing, answers no message, and ends after all that read them.
 
 Internal.
 """.
@@ -23,10 +23,10 @@ Internal.
 -export_type([instance/0, of_calls/0]).
 
 -doc """
-A server's key, its limits and gate, the servers that it mounts, and the tables of its processes:
-`supervisors` of sessions and tasks, `mounting` with the servers that mount this one
-(`m:erlmcp_mounts`), `changing` with a catalog that changes (`m:erlmcp_published_catalog`), `cache`
-with kept results (`m:erlmcp_result_cache`).
+A server's key, its limits and gate, the servers that it mounts, and the tables of its processes.
+`supervisors` has those of sessions and tasks, and `mounting` the servers that mount this one
+(`m:erlmcp_mounts`). `changing` has a catalog that changes (`m:erlmcp_published_catalog`), and
+`cache` kept results (`m:erlmcp_result_cache`).
 """.
 -type instance() :: #{
     key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
@@ -39,16 +39,18 @@ with kept results (`m:erlmcp_result_cache`).
     of_calls := of_calls()
 }.
 
--doc "The part of an instance that calls know. Each call has a copy, and so it is little.".
+-doc "The part of an instance that calls use. Each call has a copy, and so it is small.".
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
     used_states := erlmcp_used_states:used(), error_budget := erlmcp_error_budget:budget(),
+    %% The options to spawn the process of a call with.
+    process := [{atom(), term()}],
     atom() => term()
 }.
 
 -doc """
-Completes an instance with what calls know of it, and with tables that have no module of their own.
+Completes an instance with the part for calls, and with tables that have no module of their own.
 They belong to the calling process, the server's supervisor.
 """.
 -spec new(#{atom() => term()}) -> instance().
@@ -60,7 +62,7 @@ new(Parts) ->
         cache => ets:new(erlmcp_result_cache, [ordered_set, public, {read_concurrency, true}])},
     Instance#{of_calls => of_calls(Instance)}.
 
--doc "Returns what calls know of an instance.".
+-doc "Returns the part of an instance that calls use.".
 -spec of_calls(instance() | of_calls()) -> of_calls().
 of_calls(#{of_calls := Known}) ->
     Known;
@@ -68,18 +70,19 @@ of_calls(Instance) ->
     #{limits := Limits} = Known =
         maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget],
                   Instance),
-    Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
+    Known#{process => erlmcp_heap:of_call(Limits),
+           limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,
                                 rate_retry_ms, queue_retry_ms,
                                 reply_bytes, unread_bytes, unread_messages], Limits)}.
 
--doc "Returns the table of those who want to hear of changes (`m:erlmcp_subscriptions`).".
+-doc "Returns the table of subscriptions (`m:erlmcp_subscriptions`).".
 -spec subscriptions(of_calls()) -> ets:table().
 subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
--doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, known.".
+-doc "Stores the supervisor of the HTTP sessions of a kind, or of the tasks.".
 -spec put_supervisor(erlmcp_on_demand_sup:kind(), pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
@@ -91,8 +94,8 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 
 -doc """
-Shares a term under a name that is the node's only one, and returns it as it is shared. The names
-that a server uses are given to `start_link/2`.
+Shares a term under a name that is unique on the node, and returns the shared term. The names of a
+server are given to `start_link/2`.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->
@@ -108,8 +111,8 @@ find(Name) ->
     end.
 
 -doc """
-Starts the process that takes away what is shared under the key of a server and these other names,
-and what stands elsewhere under its key alone.
+Starts the process that removes the terms which are shared under a server's key and these names, its
+catalog, and its state in the log.
 """.
 -spec start_link(Server :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->

@@ -48,7 +48,7 @@ expected(output, Output) ->
 expected(path, <<"/", _/binary>>) -> ok;
 expected(path, _) -> ~"a binary that begins with a slash";
 expected(tls, Tls) when length(Tls) >= 0 ->
-    %% Those that are read before ssl has looked at them.
+    %% The options that are read before ssl checks them.
     case {[Versions || {versions, Versions} <- Tls, not is_proper(Versions)],
           [Pairs || {certs_keys, Pairs} <- Tls, not are_maps(Pairs)]} of
         {[], []} -> ok;
@@ -171,7 +171,7 @@ proxies(tcp, #{trusted_proxies := _}) ->
 proxies(_, _) ->
     ok.
 
-%% What tokens are for must not be one thing to those who check them and another to clients.
+%% The resource of tokens must be the same for those who check them and for clients.
 said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->
     case [Name || Name <- [resource, authorization_servers], is_map_key(Name, Fields)] of
         [] -> ok;
@@ -181,7 +181,7 @@ said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->
 said_once(_) ->
     ok.
 
--doc "The paths of HTTP+SSE, for GET and for POST, where a listener's options ask for it.".
+-doc "Returns the paths of HTTP+SSE, for GET and for POST, if a listener's options ask for it.".
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
 sse(_) -> none.

@@ -1,11 +1,11 @@
 -module(erlmcp_registry).
 -moduledoc """
-The node's running servers, by pid and by the `id` of their options: a table that everybody reads,
+The node's running servers, by pid and by the `id` of their options. Every process reads the table,
 so that a look-up waits for no process. The table has a server's key, under which its instance is
 found (`m:erlmcp_instance`).
 
-The process adds servers that start and removes servers that end. The table is the application's
-supervisor's: when the process begins anew, the servers that run are known as before.
+The process adds servers that start and removes servers that end. The table belongs to the
+application's supervisor, and keeps the servers when the process is started again.
 
 Internal.
 """.
@@ -22,7 +22,7 @@ Internal.
 %% `{{watcher, Pid, Id}}`.
 -define(SERVER, 2).
 
--doc "Makes the table; it belongs to the calling process.".
+-doc "Makes the table. It belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
@@ -34,7 +34,7 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Makes the calling process, a server's supervisor, known by this id. It is found as soon as its
+Registers the calling process, a server's supervisor, under this id. It is found as soon as its
 instance is shared under its key.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
@@ -50,7 +50,7 @@ register(Id, Key) ->
 whereis(Server) ->
     maybe
         {Pid, Key} ?= found(Server),
-        %% One that was killed is in the table until that is heard.
+        %% A killed server is in the table until this process hears of its end.
         true ?= is_process_alive(Pid),
         {ok, Instance} ?= erlmcp_instance:find(Key),
         {ok, Pid, Instance}
@@ -72,12 +72,11 @@ row(Key) ->
 
 -doc """
 Returns the supervisor and the instance of a server. From now on the calling process is sent
-`{erlmcp_ready, Server}` whenever a server with this id or pid is ready: it runs again, or its
-publisher does.
+`{erlmcp_ready, Server}` whenever a server with this id or pid, or its publisher, runs again.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
-    %% In this order: what is published in between is told, what was before is found.
+    %% In this order, no server between the two is missed.
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
@@ -93,7 +92,7 @@ ready(#{key := Key}) ->
 
 -doc false.
 init([]) ->
-    %% Those whom the process before this one knew.
+    %% The servers and watchers of the process before this one.
     Known = ets:select(?MODULE, [{{{pid, '$1'}, '_', '_'}, [], ['$1']},
                                  {{{watcher, '$1', '_'}}, [], ['$1']}]),
     lists:foreach(fun(Pid) -> monitor(process, Pid) end, Known),
@@ -102,7 +101,7 @@ init([]) ->
 -doc false.
 handle_call({register, Id, Key}, {Pid, _}, State) ->
     maybe
-        %% A supervisor starts a server anew before it is heard here that it ended.
+        %% A supervisor may start a server again before the end of the last one is heard here.
         {Running, _} ?= row({id, Id}),
         true ?= is_process_alive(Running),
         {reply, {error, {already_started, Running}}, State}

@@ -1,8 +1,8 @@
 -module(erlmcp_server_options).
 -moduledoc """
-The options of a server: one documented map, checked once, when the server starts. Pure, but for
-loading the handler module, reading the folders of skills and what the machine has, and making a
-key. The limits are data (`limits/0`); code, documents and tests read them there.
+The options of a server: one documented map, checked once, when the server starts. Impure: it loads
+the handler module, reads the folders of skills and the facts of the machine, and makes a key. The
+limits are data (`limits/0`); code, documents and tests read them there.
 
 Internal.
 """.
@@ -26,7 +26,7 @@ Internal.
     limits := limits()
 }.
 
--doc "Every limit, its default, and what it bounds.".
+-doc "Returns every limit, its default, and its description.".
 -spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
@@ -34,7 +34,7 @@ limits() ->
      {members, 10_000, ~"object members in a message's JSON"},
      {calls_per_connection, 100, ~"requests of one connection that run at once"},
      {queue_per_connection, 10_000,
-      ~"requests of one connection of TCP or stdio that wait while so many run; 0 for none"},
+      ~"requests of one connection of TCP or stdio that wait to run; 0 for none"},
      {queue_bytes_per_connection, 16_777_216, ~"bytes of them"},
      {sessions, 10_000, ~"open HTTP sessions"},
      {sessions_per_principal, 1_000, ~"those of one principal, or of one anonymous address"},
@@ -44,14 +44,14 @@ limits() ->
      {session_idle_ms, 1_800_000, ~"milliseconds until an unused session ends"},
      {unused_session_ms, 60_000, ~"the same of a session without any use since `initialize`"},
      {stored_events, 1_000, ~"events that a session keeps for a client that lost a connection"},
-     {stored_bytes, 1_048_576, ~"bytes of them, beside the newest event"},
+     {stored_bytes, 1_048_576, ~"bytes of them, in addition to the newest event"},
      {stored_ms, 300_000, ~"milliseconds that they are kept"},
      {retry_ms, 1_000, ~"milliseconds, and up to half as many more, until a client comes back"},
-     {rate_retry_ms, 1, ~"milliseconds at least until who sent too much may come again"},
-     {queue_retry_ms, 1, ~"milliseconds at least until who found no place may come again"},
+     {rate_retry_ms, 1, ~"minimum `Retry-After` of a rate-limit refusal, in milliseconds"},
+     {queue_retry_ms, 1, ~"minimum `Retry-After` of a refusal for load, in milliseconds"},
      {reconnect_ms, 60_000, ~"milliseconds until a call that asks an absent client ends"},
      {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
-     {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
+     {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer a call's requests"},
      {used_states, 100_000, ~"used states of calls that are good for once, until they expire"},
      {used_states_per_principal, 10_000, ~"those of one principal, or of one anonymous address"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
@@ -68,9 +68,9 @@ limits() ->
       ~"those of one principal, or of one anonymous address"},
      {task_ttl_ms, 3_600_000, ~"milliseconds from its creation that a task is kept at most"},
      {task_timeout_ms, 1_800_000, ~"milliseconds a task may run, unless its tool says otherwise"},
-     {authenticate_timeout_ms, 10_000, ~"milliseconds a process may take to say who asks"},
+     {authenticate_timeout_ms, 10_000, ~"milliseconds a process may take to find out an identity"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
-     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
+     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read a response"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
      {error_budget_requests, 200,
       ~"answers in a window of the error budget before its zone changes"}]
@@ -98,7 +98,7 @@ gate_limits() ->
      {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
 
 -doc """
-The settings that the options amount to, or the first option that is wrong.
+Returns the settings of these options, or the first option that is wrong.
 
 ## Examples
 
@@ -287,7 +287,7 @@ limit({Name, Value}) ->
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
 
-%% What the handler module defines; its own functions serve what has no fun.
+%% The options of the handler module. Its callbacks serve definitions without a fun.
 handler(#{handler := Module}) when is_atom(Module) ->
     maybe
         {module, Module} ?= code:ensure_loaded(Module),

@@ -1,9 +1,11 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree. Its children start in this order, and end in the
-opposite one: what they share, events, the error budget, servers that are mounted, the gate, kept
-results, guards of definitions, pools of workers, the catalog's publisher, HTTP sessions, tasks,
-listeners, and sessions of HTTP+SSE.
+The supervisor of one server, in its user's tree. Its children start in the order of this list, and
+end in the opposite one:
+
+- the shared state, events, the error budget, mounted servers
+- the gate, kept results, guards of definitions, pools of workers
+- the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
 
 Internal.
 """.
@@ -13,22 +15,23 @@ Internal.
 -export([start_link/2, publisher/1, listeners/1, drain/3]).
 -export([init/1]).
 
-%% Milliseconds between two sweeps of the tasks. An expired one is not found before either.
+%% Milliseconds between two sweeps of the tasks. An expired task is not found, swept or not.
 -define(TASKS, 10_000).
-%% Of the subscriptions, whose processes may have been killed.
+%% Milliseconds between two sweeps of the subscriptions, whose processes may have been killed.
 -define(SUBSCRIPTIONS, 60_000).
-%% Of the sessions, at least and at most; otherwise a part of the time that one may be unused.
+%% Milliseconds between two sweeps of the sessions, at least and at most. In between it is this part
+%% of the time that a session may be unused.
 -define(LEAST, 10).
 -define(MOST, 30_000).
 -define(PART, 4).
 
--doc "Starts a server with these settings and the catalog that they amount to.".
+-doc "Starts a server with these settings and the catalog that is compiled from them.".
 -spec start_link(erlmcp_server_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
 start_link(#{key := Key} = Settings, Catalog) ->
     ok = erlmcp_published_catalog:first(Catalog, Key),
-    %% It has its argument as long as it lives: not what is compiled. And it logs it, when it ends
-    %% badly: a fun hides the keys.
+    %% The supervisor keeps its argument as long as it lives, so the sources are left out. It logs
+    %% its argument if it crashes, and a fun hides the keys.
     Kept = maps:without([sources], Settings),
     case supervisor:start_link(?MODULE, fun() -> Kept end) of
         {ok, _} = Started ->
@@ -45,7 +48,7 @@ publisher(Supervisor) ->
     true = is_pid(Pid),
     Pid.
 
--doc "Returns where a server listens.".
+-doc "Returns the addresses of a server's listeners.".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
     lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).
@@ -64,7 +67,7 @@ drain(Supervisor, Instance, Milliseconds) ->
         {ok, Drained}
     catch
         Class:Reason:Stack ->
-            %% What a drain looks at ends with the server; one that is ending answers nobody.
+            %% The processes that a drain asks end with the server, and do not answer then.
             try supervisor:count_children(Supervisor) of
                 _ -> erlang:raise(Class, Reason, Stack)
             catch
@@ -76,7 +79,7 @@ address({_, stdio, _}) ->
     [#{transport => stdio}];
 address({_, Transport, Options} = Id) ->
     case {Transport, ranch:get_addr(Id)} of
-        %% It is suspended.
+        %% A suspended listener.
         {_, {undefined, undefined}} -> [];
         {http, At} -> [(erlmcp_httpd:address(At, Options))#{transport => http}];
         {tcp, At} -> [(erlmcp_tcp:address(At))#{transport => tcp}]
@@ -154,7 +157,7 @@ sweeper(Name, Milliseconds, Sweep, Last, Instance) ->
       start => {erlmcp_sweeper, start_link, [Name, Milliseconds, {Sweep, Last}, Instance]}}.
 
 %% The process of a server that ends first. It closes the open subscriptions while their connections
-%% are still there: a stream that ends with its result was closed, and one that does not was lost
+%% are still there, so that each stream ends with its result. A stream without one counts as lost
 %% (specification 2026-07-28, "Subscriptions / Graceful Closure").
 subscription_sweeper(Instance) ->
     Table = erlmcp_instance:subscriptions(Instance),
@@ -162,7 +165,7 @@ subscription_sweeper(Instance) ->
             fun(_) -> erlmcp_subscriptions:sweep(Table) end,
             fun(_) -> erlmcp_subscriptions:close(Table) end, Instance).
 
-%% A session that is over is not found; when it is swept, another has its place.
+%% An expired session is not found. Sweeping makes room for another one.
 session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->
     min(?MOST, max(?LEAST, min(Idle, Unused) div ?PART)).
 
@@ -189,7 +192,7 @@ opened(Listen, Key) ->
 
 %% The id is the listener's ranch reference too; the key in it makes it the node's only one.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
-    %% What is shown in logs: no secret of the tls options.
+    %% The options for logs, without secrets of the tls options.
     Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
     Id = {{Key, Number}, Transport, Shown},
     ok = warn(Transport, Options, Key),
@@ -215,7 +218,7 @@ warn(Transport, Options, Key) ->
     end.
 
 is_asking(http, Options) -> is_map_key(authenticate, Options);
-%% Whoever says this means all clients.
+%% This option names the principal of all clients on purpose.
 is_asking(tcp, Options) -> is_map_key(principal, Options).
 
 advice(http) ->

@@ -1,8 +1,7 @@
 -module(erlmcp_sweeper).
 -moduledoc """
-A process of a server that removes at an interval what is over and could not, or did not, go by
-itself: sessions, tasks, subscriptions. It sleeps meanwhile. Where it ends before other processes of
-the server it may have something to do at its end.
+A process of a server that removes expired sessions, tasks or subscriptions at an interval, and
+sleeps meanwhile. It may also have work at its end, before later processes of the server end.
 
 Internal.
 """.
@@ -15,7 +14,7 @@ Internal.
 -type work() :: fun((erlmcp_instance:instance()) -> ok).
 
 -doc """
-Starts a sweeper that is shown by this name. `Sweep` is called every `Milliseconds`, and `Last` when
+Starts a sweeper with this name. `Sweep` is called every `Milliseconds`, and `Last` when
 the sweeper is stopped.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},

@@ -1,8 +1,8 @@
 -module(erlmcp_tenant_counts).
 -moduledoc """
-Counts of what is kept, in all and of each tenant, in a table that all processes change themselves.
+Counts of kept items, in all and of each tenant, in a table that all processes change themselves.
 A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of an anonymous client. A count
-of zero has no row, and so there are no more rows than things that are kept.
+of zero has no row, and so there are at most as many rows as items.
 
 Internal.
 """.
@@ -17,8 +17,8 @@ new() ->
     ets:new(erlmcp_tenant_counts, [public, {write_concurrency, auto}]).
 
 -doc """
-Adds an amount to a count, unless that would be more than `Max` then. `Observed` is what it would
-be. An amount that is not positive is always added.
+Adds an amount to a count, unless the sum exceeds `Max`. `Observed` is that sum. An amount that is
+not positive is always added.
 """.
 -spec take(key(), Amount :: integer(), Max :: pos_integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.

@@ -35,11 +35,11 @@ holds(Property) ->
 every_message_is_answered_as_json_rpc_says(_) ->
     Catalog = engine_json:catalog(),
     holds(?FORALL({Json, Session}, {engine_json:near_miss(), engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
-                          is_right(Json, Envelope, Catalog, Session))), 4 * ?CASES).
+                  ?FORALL(RequestContext, engine_json:request_context(Json),
+                          is_right(Json, RequestContext, Catalog, Session))), 4 * ?CASES).
 
-is_right(Json, Envelope, Catalog, Session) ->
-    {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+is_right(Json, RequestContext, Catalog, Session) ->
+    {Effects, Next} = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
     fits(kind(Json), Effects, Session) andalso is_session(Next, Session).
 
 %% What a decoded value is, by JSON-RPC 2.0 and MCP.
@@ -192,9 +192,10 @@ every_outcome_was_reached(_) ->
     Catalog = engine_json:catalog(),
     Seen = ets:new(seen, []),
     holds(?FORALL({Json, Session}, {engine_json:near_miss(), engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+                  ?FORALL(RequestContext, engine_json:request_context(Json),
                           begin
-                              {Effects, _} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+                              {Effects, _} = erlmcp_engine:handle(Json, RequestContext, Catalog,
+                                                                  Session),
                               ets:insert(Seen, [{outcome(Effect)} || Effect <- Effects])
                           end)), 4 * ?CASES),
     [] = [accepted, cancel, response, batch, result, tool, prompt, resource, resource_template,
@@ -206,10 +207,10 @@ handling_is_a_function(_) ->
     Catalog = engine_json:catalog(),
     Elsewhere = spawn_link(fun() -> elsewhere(Catalog) end),
     holds(?FORALL({Json, Session}, {engine_json:near_miss(), engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+                  ?FORALL(RequestContext, engine_json:request_context(Json),
                           begin
-                              Elsewhere ! {self(), {Json, Envelope, Session}},
-                              Here = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+                              Elsewhere ! {self(), {Json, RequestContext, Session}},
+                              Here = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
                               receive {Elsewhere, There} -> Here =:= There end
                           end))),
     unlink(Elsewhere),
@@ -217,8 +218,8 @@ handling_is_a_function(_) ->
 
 elsewhere(Catalog) ->
     receive
-        {From, {Json, Envelope, Session}} ->
-            From ! {self(), erlmcp_engine:handle(Json, Envelope, Catalog, Session)},
+        {From, {Json, RequestContext, Session}} ->
+            From ! {self(), erlmcp_engine:handle(Json, RequestContext, Catalog, Session)},
             elsewhere(Catalog)
     end.
 
@@ -230,10 +231,12 @@ stateless_requests_need_no_session(_) ->
     holds(?FORALL({Json, One, Two},
                   {?SUCHTHAT(J, engine_json:message(), is_modern(J)), engine_json:session(),
                    engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+                  ?FORALL(RequestContext, engine_json:request_context(Json),
                           begin
-                              {Effects, One} = erlmcp_engine:handle(Json, Envelope, Catalog, One),
-                              {Effects, Two} = erlmcp_engine:handle(Json, Envelope, Catalog, Two),
+                              {Effects, One} = erlmcp_engine:handle(Json, RequestContext, Catalog,
+                                                                    One),
+                              {Effects, Two} = erlmcp_engine:handle(Json, RequestContext, Catalog,
+                                                                    Two),
                               says_its_type(Effects)
                           end))).
 

@@ -3,7 +3,8 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([json/0, object/0, text/0, id/0, message/0, mutated/1, near_miss/0, envelope/1, session/0]).
+-export([json/0, object/0, text/0, id/0, message/0, mutated/1, near_miss/0, request_context/1,
+         session/0]).
 -export([catalog/0, lists/0, outcome/1]).
 
 -doc "Any JSON value, not deep.".
@@ -188,7 +189,7 @@ mutation(_) ->
 What a transport says beside this message: nothing, or headers, mostly those that mirror it. They
 are bytes from outside, and need not be UTF-8.
 """.
-envelope(Message) ->
+request_context(Message) ->
     ?LET(Headers,
          frequency([{5, none}, {4, exactly(mirror(Message))}, {2, near_headers(mirror(Message))}]),
          #{headers => Headers, principal => anonymous}).

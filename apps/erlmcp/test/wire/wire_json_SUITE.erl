@@ -27,9 +27,7 @@ all() ->
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
-        {module, _} ->
-            _ = ct_doctest:module(erlmcp_json_fast),
-            ct_doctest:module(erlmcp_json);
+        {module, _} -> ct_doctest:module(erlmcp_json);
         {error, _} -> {skip, "no ct_doctest before OTP 29"}
     end.
 
@@ -264,10 +262,10 @@ limits_at_and_beyond(_Config) ->
 plain_texts(_Config) ->
     [begin
          Text = <<(binary:copy(~"a", Before))/binary, Byte, (binary:copy(~"z", After))/binary>>,
-         ?assertEqual(is_as_written(Text), erlmcp_json_fast:is_plain(Text), Text)
+         ?assertEqual(is_as_written(Text), erlmcp_json:is_plain(Text), Text)
      end || Byte <- lists:seq(0, 255), Before <- lists:seq(0, 7), After <- [0, 1, 6, 7, 8]],
     Long = [binary:copy(~"a", Size) || Size <- [0, 1_024, 1_025]],
-    ?assertEqual([true, true, false], [erlmcp_json_fast:is_plain(Text) || Text <- Long]).
+    ?assertEqual([true, true, false], [erlmcp_json:is_plain(Text) || Text <- Long]).
 
 is_as_written(Text) ->
     try iolist_to_binary(json:encode(Text)) of
@@ -292,7 +290,7 @@ answers(_Config) ->
      end || Text <- Texts, Id <- [0, -7, 1 bsl 60, ~"seven", ~"\"7\""],
             Revision <- ['2026-07-28', '2025-11-25'], Meta <- [~"{}", [~"{\"a\":", ~"1}"]]].
 
-%% A message is read by `m:erlmcp_json_fast` first, but for those of more than 65,536 bytes.
+%% The fast decoder reads a message first, except for one of more than 65,536 bytes.
 quickly_or_not(_Config) ->
     Around = binary:copy(~" ", 65_536),
     Limits = #{depth => 3, members => 4},

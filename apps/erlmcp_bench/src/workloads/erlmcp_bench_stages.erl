@@ -33,7 +33,7 @@ stages() ->
     [{read, ~"the socket, the system's poll, the scheduler: no process runs", []},
      {frame, ~"framing of requests, heads, processes: everything in no other row", []},
      {decode, ~"JSON to terms",
-      [{erlmcp_meta_cache, decode, 2}, {erlmcp_meta_cache, request, 4}]},
+      [{erlmcp_connection_cache, decode, 2}, {erlmcp_connection_cache, request, 4}]},
      {admit, ~"the gate: a permit, the wait for it, and its return",
       [{erlmcp_admission, enter, 4}, {erlmcp_admission, enter_announced, 4},
        {erlmcp_admission, effects, 3}, {erlmcp_gate, state, 1},
@@ -51,7 +51,7 @@ stages() ->
      {count, ~"the error budget: answers and faults",
       [{erlmcp_error_budget, count_effects, 2}, {erlmcp_error_budget, count_answer, 2}]},
      {write, ~"the write to the socket, with the system call",
-      [{erlmcp_httpd_socket, send, 3}, {erlmcp_tcp, write, 2}]},
+      [{gen_tcp, send, 2}]},
      {collect, ~"garbage", []}].
 
 -doc "Returns the stages that are checks: schema validation, admission, metrics.".

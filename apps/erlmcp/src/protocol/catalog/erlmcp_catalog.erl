@@ -44,7 +44,7 @@ that caches results (`cached`), and the guards of a definition (`guarded`).
     server_meta := binary(),
     entries := erlmcp_catalog_entries:entries(),
     %% They do not change while the server runs.
-    directories := erlmcp_skill_directory:listings() | apart,
+    directories := erlmcp_skill:listings() | apart,
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
     templates := [erlmcp_definition:definition()] | many,
@@ -52,7 +52,7 @@ that caches results (`cached`), and the guards of a definition (`guarded`).
 }.
 
 -doc "A part that many changes leave as it is.".
--type part() :: erlmcp_catalog_layers:layer() | erlmcp_skill_directory:listings().
+-type part() :: erlmcp_catalog_entries:layer() | erlmcp_skill:listings().
 
 %% Definitions up to which a catalog counts as small.
 -define(SMALL, 256).
@@ -84,8 +84,8 @@ new(Identity, Sources, Settings, Metaschemas) ->
     maybe
         {ok, #{entries := Entries} = Inserted} ?= insert_all(Sources, Metaschemas, Empty),
         Filled = Inserted#{entries := erlmcp_catalog_entries:whole(Entries)},
-        {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
-        Greeting = encode_directories(Index, encode_greetings(Filled)),
+        {ok, Folders} ?= erlmcp_skill:folders(files(Filled)),
+        Greeting = encode_directories(Folders, encode_greetings(Filled)),
         with_views(-1, encode_lists(Greeting))
     end.
 
@@ -232,7 +232,7 @@ whole(#{entries := Entries} = Catalog) ->
 Splits a large catalog into the part that changes often, and the parts that many changes leave as
 they are. It cannot be read before it is joined again.
 """.
--spec split(catalog()) -> {catalog(), [{erlmcp_catalog_layers:id() | directories, part()}]}.
+-spec split(catalog()) -> {catalog(), [{erlmcp_catalog_entries:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
     {Few, Many} = erlmcp_catalog_entries:split(Entries),
     Rest = Catalog#{entries := Few},
@@ -322,7 +322,7 @@ resource_template(Template, Principal, #{entries := Entries}) ->
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
                 catalog()) -> {ok, binary()} | error | bad_cursor.
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
-    erlmcp_skill_directory:page(Uri, Cursor, Revision, Directories).
+    erlmcp_skill:page(Uri, Cursor, Revision, Directories).
 
 -doc "Returns `true` if an extension that the definitions need adds this method to a revision.".
 -spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
@@ -385,8 +385,8 @@ encode_greetings(#{settings := #{list_ttl_ms := Milliseconds}} = Catalog) ->
     Server = maps:with([identity, instructions, extensions, server_meta], Catalog),
     Catalog#{greetings := erlmcp_greeting:encode(Server#{ttl_ms => Milliseconds})}.
 
-encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = Catalog) ->
-    Catalog#{directories := erlmcp_skill_directory:listings(Index, Settings, ServerMeta)}.
+encode_directories(Folders, #{settings := Settings, server_meta := ServerMeta} = Catalog) ->
+    Catalog#{directories := erlmcp_skill:listings(Folders, Settings, ServerMeta)}.
 
 encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMeta} = Catalog) ->
     Catalog#{lists := erlmcp_listing:all(Entries, Settings, ServerMeta),

@@ -1,7 +1,8 @@
 -module(erlmcp_skill).
 -moduledoc """
-A skill: its files checked, and all answers about it encoded. Pure; `erlmcp_skill_folder` reads the
-files of a folder.
+A skill: its files checked, and all answers about it encoded. The files of all skills are in
+folders, whose children `resources/directory/read` returns in the order of their URIs. Pure;
+`erlmcp_skill_folder` reads the files of a folder on disk.
 
 The error of an invalid skill is `{bad_skill, Skill, Place, Expected}`. `Place` is the file or the
 field of its frontmatter, and `Expected` what was expected there.
@@ -13,8 +14,9 @@ Internal.
 """.
 
 -export([compile/1, label/1, max_files/0, max_bytes/0, digest/1]).
+-export([folders/1, listings/3, page/4]).
 
--export_type([definition/0, file/0, error/0]).
+-export_type([definition/0, file/0, error/0, folders/0, listings/0]).
 
 -doc "A file: a resource with fixed contents.".
 -type file() :: #{
@@ -24,6 +26,9 @@ Internal.
 -type definition() :: #{
     key := binary(), wire := #{binary() => term()}, encoded := binary(), files := [file()]
 }.
+-doc "Folders by their URIs, each with the encoded resources in it.".
+-type folders() :: #{Uri :: binary() => [{Place :: non_neg_integer(), Encoded :: binary()}]}.
+-type listings() :: #{Uri :: binary() => erlmcp_listing:listing()}.
 -type error() ::
     {bad_skill, Skill :: binary(), Place :: binary(), Expected :: binary()}.
 
@@ -268,3 +273,61 @@ quoted(Segment) ->
 digest(Bytes) ->
     Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),
     <<"sha256:", Digest/binary>>.
+
+-doc "Returns the folders of these files, or a URI that is both a file and a folder.".
+-spec folders([file()]) -> {ok, folders()} | {error, {duplicate, resource, binary()}}.
+folders(Files) ->
+    Resources = #{Uri => Wire || #{key := Uri, wire := Wire} <- Files},
+    Folders = maps:fold(fun(Uri, Wire, Known) -> below(parent(Uri), Uri, Wire, Known) end,
+                        #{}, Resources),
+    case [Uri || Uri := _ <- Folders, is_map_key(Uri, Resources)] of
+        [] -> {ok, #{Uri => children(Children) || Uri := Children <- Folders}};
+        [Uri | _] -> {error, {duplicate, resource, Uri}}
+    end.
+
+below(none, _, _, Known) ->
+    Known;
+below(Folder, Uri, Wire, Known) ->
+    case Known of
+        #{Folder := Children} ->
+            Known#{Folder := Children#{Uri => Wire}};
+        #{} ->
+            Resource = #{~"uri" => Folder, ~"name" => name(Folder),
+                         ~"mimeType" => ~"inode/directory"},
+            below(parent(Folder), Folder, Resource, Known#{Folder => #{Uri => Wire}})
+    end.
+
+parent(<<"skill://", Path/binary>>) ->
+    case lists:droplast(binary:split(Path, ~"/", [global])) of
+        [] -> none;
+        Segments -> iolist_to_binary([~"skill://", lists:join($/, Segments)])
+    end.
+
+name(Uri) ->
+    uri_string:percent_decode(lists:last(binary:split(Uri, ~"/", [global]))).
+
+children(Children) ->
+    Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
+    [{Place, iolist_to_binary(json:encode(Wire))} || {Place, Wire} <- lists:enumerate(0, Wires)].
+
+-doc "Returns the listings of these folders.".
+-spec listings(folders(), erlmcp_listing:settings(), ServerMeta :: binary()) -> listings().
+listings(Folders, Settings, ServerMeta) ->
+    #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
+      || Uri := Children <- Folders}.
+
+-doc "Returns an encoded page of the children of a folder: the first one, or a cursor's.".
+-spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
+    {ok, binary()} | error | bad_cursor.
+page(Uri, Cursor, Revision, Listings) ->
+    case Listings of
+        #{Uri := Listing} when Cursor =:= none ->
+            {ok, erlmcp_listing:first_page(Listing, none, Revision, anonymous)};
+        #{Uri := Listing} ->
+            case erlmcp_listing:page(Cursor, Listing, none, Revision, anonymous) of
+                {ok, _} = Page -> Page;
+                error -> bad_cursor
+            end;
+        #{} ->
+            error
+    end.

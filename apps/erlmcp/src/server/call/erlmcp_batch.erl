@@ -1,7 +1,7 @@
 -module(erlmcp_batch).
 -moduledoc """
-A JSON-RPC batch of 2025-03-26: the calls of one message, run side by side by one process, and
-their answers sent to the owner as one. To its owner it is a call.
+A JSON-RPC batch of 2025-03-26. One process runs the calls of the message side by side, and sends
+their answers to the owner as one. To its owner a batch is a call.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
@@ -50,7 +50,7 @@ start(Items, Instance, Waiting, Session) ->
             andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
     end).
 
-%% What its owner keeps of a batch.
+%% The entry of a batch for its owner.
 entry(Items, Revision) ->
     {batch, [Id || {call, #{id := Id}} <- Items], {Revision, ~"batch", undefined}, none}.
 
@@ -120,19 +120,19 @@ event(Calls, {Pid, _} = Owner) ->
             {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
     end.
 
-%% Together they may have as many bytes as the result of one, beside one of them.
+%% All answers together have the bound of a single one. One answer is always sent.
 with([], _, Answers, _) ->
     Answers;
 with(Out, [Id], [_ | _] = Answers, {Max, Key}) ->
-    case erlmcp_reply:bounded([Out | Answers], Max) of
-        ok ->
-            [Out | Answers];
-        {too_large, Size} ->
+    case iolist_size([Out | Answers]) of
+        Size when Size > Max ->
             Incident = erlmcp_incident:log(#{what => reply_too_large, method => ~"batch",
                                              limit => Max, observed => Size}, Key),
             Refusal = erlmcp_reply:too_large(Size, Max, #{incident => Incident}),
             {reply, _, Bytes} = erlmcp_reply:refuse(Id, Refusal, '2025-03-26'),
-            [Bytes | Answers]
+            [Bytes | Answers];
+        _ ->
+            [Out | Answers]
     end;
 with(Out, _, Answers, _) ->
     [Out | Answers].

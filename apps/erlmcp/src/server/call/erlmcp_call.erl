@@ -39,7 +39,8 @@ start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
     start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
 
-%% The gate knows which process holds a place, and so which to tell when the server is drained.
+%% The gate knows the process of each permit, and ends those that still run when the server is
+%% drained.
 start_linked(Run, #{permit := Permit}, Instance) ->
     Pid = start_process(Run, [link], Instance),
     ok = erlmcp_gate:hand_over(Permit, Pid),
@@ -49,10 +50,8 @@ start_linked(Run, _, Instance) ->
 
 -doc "Starts a process for a call, with the memory bound of calls.".
 -spec start_process(fun(() -> term()), [link], erlmcp_instance:of_calls()) -> pid().
-start_process(Run, Options, #{limits := Limits}) ->
-    Heap = [{min_heap_size, erlmcp_heap:first_words()},
-            {max_heap_size, erlmcp_heap:max_of_call(Limits)}],
-    case spawn_opt(Run, Heap ++ Options) of
+start_process(Run, Options, #{process := Heap}) ->
+    case spawn_opt(Run, Options ++ Heap) of
         Pid when is_pid(Pid) -> Pid
     end.
 
@@ -66,8 +65,8 @@ so, and returns its answer.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
-%% The call waits its turn at the gate. Its place is free before the answer is sent: a client that
-%% asks next because of that finds it so. The owner leaves it if the call is killed.
+%% The call waits its turn at the gate. It gives its permit back before it answers, so that the next
+%% request of its client finds room. If the call is killed, its owner gives the permit back.
 run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
         case erlmcp_gate:await(Permit, timeout(Call, Instance)) of
@@ -90,7 +89,7 @@ run(Call, Owner, Instance) ->
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
-%% For another process: in one binary.
+%% In one binary, since it is for another process.
 admitted(#{context := Context} = Call, Owner, Instance) ->
     case answered(Call, Instance, fun() -> outcome(Call, Context, Owner, Instance) end) of
         {reply, Status, Message} when is_list(Message) ->
@@ -120,7 +119,7 @@ answered(#{id := Id, context := Context}, Instance, Run) ->
     Answer.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
-    %% It waits for what another process does.
+    %% It waits for another process.
     ok = leave(Call),
     erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
@@ -128,18 +127,18 @@ outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
 outcome(Call, Context, Owner, Instance) ->
     erlmcp_input_rounds:run(Call, Context, Owner, Instance).
 
-%% A result that is too large is in the log, where people look who can mend it: its caller may not.
+%% A result that is too large is logged: the operator can mend it, the caller cannot.
 bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
         #{limits := #{reply_bytes := Max}} = Instance) ->
     Message = message(Result, Id),
-    case erlmcp_reply:bounded(Message, Max) of
-        ok ->
-            {Outcome, encoded(Message, Id)};
-        {too_large, Size} ->
+    case iolist_size(Message) of
+        Size when Size > Max ->
             Incident = incident(
                 #{what => reply_too_large, method => Method, target => target(Context)},
                 #{limit => Max, observed => Size}, Instance),
-            refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision)
+            refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision);
+        _ ->
+            {Outcome, encoded(Message, Id)}
     end;
 bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
     case byte_size(erlmcp_refusal:message(Refusal)) of
@@ -150,12 +149,12 @@ bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes
 refused(Refusal, Id, Revision) ->
     {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
 
-%% Of a task its result is kept alone.
+%% A task keeps its result only.
 message(Result, task) -> Result;
 message(Result, Id) -> erlmcp_message:result(Id, Result).
 
-%% What is wrong with a result has shown when its size was asked, while its call could still fail.
-%% Nobody waits for the answer of a task; its process stores what it is.
+%% Taking the size has shown every error of a result, while its call could still fail. The process
+%% of a task stores its result.
 encoded(Message, task) ->
     Bytes = iolist_to_binary(Message),
     {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
@@ -168,7 +167,7 @@ answer({error, Refusal}, Id, Revision) ->
     {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal, Revision),
     {reply, Status, iolist_to_binary(Bytes)}.
 
-%% What happened stays in the log; the caller gets the id that finds it there.
+%% The reason stays in the log, and the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
     Incident = incident(#{what => call_crashed, method => Method, target => target(Context)},
                         #{class => Class, reason => Reason, stacktrace => Stack}, Instance),
@@ -176,11 +175,11 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
                                  #{code => -32603, incident => Incident}),
     refused(Refusal, Id, Revision).
 
-%% The operator is told that it was, and the log why.
+%% The event tells of the incident, and the log has its reason.
 incident(Told, Why, #{key := Key}) ->
     emit_incident(erlmcp_incident:log(maps:merge(Told, Why), Key), Told, Key).
 
-%% The same in the owner's process, on which more waits than this call.
+%% In the owner's process, which must not wait for the log: other calls depend on it.
 owners_incident(Told, Why, #{key := Key}) ->
     emit_incident(erlmcp_incident:log_apart(maps:merge(Told, Why), Key), Told, Key).
 
@@ -253,7 +252,7 @@ why(Reason, Subject, Instance) ->
     erlmcp_refusal:new(internal_error, ~"the call was ended",
                        #{code => -32603, incident => dead(Reason, Subject, Instance)}).
 
-%% What it was linked to ended it, or the runtime: it could not say so itself.
+%% A linked process or the runtime has ended it, so its owner reports that.
 dead(Reason, {_, Method, Target}, Instance) ->
     owners_incident(#{what => call_died, method => Method, target => Target},
                     #{reason => Reason}, Instance).

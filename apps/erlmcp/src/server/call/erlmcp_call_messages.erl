@@ -1,7 +1,7 @@
 -module(erlmcp_call_messages).
 -moduledoc """
 The messages between running calls, the processes that own them, and the connections that wait for
-their answers. Each has a type here and a function that sends it; nobody else builds one.
+their answers. Each has a type here and a function that sends it; no other module builds one.
 
 An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. The owner of a call is
 
@@ -10,14 +10,14 @@ An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. The owner of a call is
 - of an HTTP session the session's process, with `{erlmcp_call, Call, Marks}`. The call answers the
   connection that waits for it, or, where it has reported something before, the session.
 - of a task the task's process, with `erlmcp_task`. The call answers with its exit signal.
-- inline, without a process of its own, the connection that it runs in, with `inline`. What it
-  reports is kept until it returns its answer.
+- inline, without a process of its own, the connection that it runs in, with `inline`. Its reports
+  are kept until it returns its answer.
 
-The answer is the exit signal `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}` because the owner
-traps exits, and must hear of a death anyway: so it hears of each call once, and not twice.
-`ended/1` reads the reason of an exit signal.
+The answer is the exit signal `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}`. The owner traps
+exits and must hear of a death anyway, and so it hears of each call once, and not twice. `ended/1`
+reads the reason of an exit signal.
 
-Those who receive match the messages where they wait for them: `m:erlmcp_connection`,
+The receivers match the messages where they wait for them: `m:erlmcp_connection`,
 `m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`, `m:erlmcp_batch` and
 `m:erlmcp_calls` what owners are sent (`t:message/0`) and connections that wait (`t:to_waiting/0`);
 `m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch` what calls are sent
@@ -46,7 +46,7 @@ A message of a call to its owner:
   written them (`m:erlmcp_notification_window`).
 - `request`: a request to the client. The owner passes its answer on to `Asking` (`response/3`),
   unless the call ends before, or withdraws the request.
-- `withdraw`: nobody waits for the answer to that request any more.
+- `withdraw`: the call waits no more for the answer to that request.
 - `deadline`: the time of the call is over. The owner kills it.
 - `close_connection`: the client is to come back for the rest of the stream.
 - `status`, `input`: of a task alone. Its process answers `input` with `input/2`.
@@ -62,8 +62,8 @@ A message of a call to its owner:
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
     | {answer, erlmcp_reply:status(), iodata()}.
 -doc """
-A message to a call: the client's answer to one of its requests, all that a task's clients answered,
-or, to a batch, that one of its requests is cancelled.
+A message to a call: the client's answer to one of its requests, or all answers of a task's clients.
+`cancel` tells a batch that one of its requests is cancelled.
 """.
 -type to_call() ::
     {erlmcp_response, erlmcp_message:id(), {ok, term()} | {error, term()}}
@@ -90,7 +90,7 @@ or `cancelled` nothing more is sent.
     streams := boolean(), marks := marks()
 }.
 -doc """
-The state of a session's call that all its processes share: whether it has reported something, and
+The state that all processes of a session's call share: whether it has reported something, and
 whether its places among the session's calls are given back.
 """.
 -opaque marks() :: atomics:atomics_ref().
@@ -155,7 +155,7 @@ pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
 pass_on({Pid, inline}, Message) when Pid =:= self() ->
     erlmcp_connection_cache:add_report(Message);
 pass_on({_, inline}, _) ->
-    %% Nobody hears what another process says for the call.
+    %% Reports of other processes for an inline call are dropped.
     ok;
 pass_on({Pid, Tag}, Message) ->
     Pid ! {Tag, Message},

@@ -40,7 +40,7 @@ progress(#{call := #{progressed := Last}} = Context, Progress, Details) ->
             ok
     end.
 
-%% Whichever process reports it.
+%% Several processes may report at once.
 grows(New, Known, _) when New =< Known ->
     false;
 grows(New, Known, Last) ->
@@ -49,7 +49,7 @@ grows(New, Known, Last) ->
         Other -> grows(New, Other, Last)
     end.
 
-%% The bits of floats have their order, but for the sign.
+%% The bits of floats are in the order of their values, except for the sign.
 ordinal(Progress) ->
     case <<(float(Progress)):64/float>> of
         <<0:1, Size:63>> -> Size;
@@ -106,7 +106,7 @@ send(Context, Method, Params) ->
     notify(Context, Method, Params).
 
 notify(#{call := #{owner := {Pid, inline} = Owner, window := Limits}}, Method, Params) ->
-    %% Another process is not heard.
+    %% Reports of other processes are dropped.
     case self() of
         Pid ->
             Window = inline_window(erlmcp_connection_cache:reports(), Limits),

@@ -4,8 +4,8 @@ The running calls of one connection or HTTP session: started or adopted, answere
 A value that the process of the connection or session keeps. The calls are linked to that process,
 which traps exits; those that it started are bounded in number and answer by an exit signal.
 
-A call that ends, however it does, waits no more for what it has asked the client: those requests
-are `withdrawn`, and the client is told so (`withdrawal/1`) before the answer of the call.
+When a call ends, its open requests to the client are `withdrawn`. The client is told so
+(`withdrawal/1`) before the answer of the call.
 
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 
@@ -22,9 +22,9 @@ Internal.
 
 -doc "A call or a batch, the requests that it answers, what it is about, and its place.".
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), place()}.
-%% What a call has at the server's gate, which is left for it when it is killed.
+%% The permit of a call at the server's gate. Its owner gives it back if the call is killed.
 -type place() :: {permit, erlmcp_gate:permit()} | none.
--doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
+-doc "Requests to the client that are not answered, and whose answers are not needed any more.".
 -type withdrawn() :: [erlmcp_call_messages:asked()].
 -opaque calls() :: #{
     instance := erlmcp_instance:of_calls(),
@@ -114,7 +114,7 @@ room_for({_, Count}, #{ids := Ids, instance := #{limits := #{calls_per_connectio
         false -> {error, over_limit(Max)}
     end.
 
--doc "Returns what these calls know of their server.".
+-doc "Returns the part of the server's state that these calls use.".
 -spec instance(calls()) -> erlmcp_instance:of_calls().
 instance(#{instance := Instance}) ->
     Instance.
@@ -168,7 +168,7 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
             Calls
     end.
 
--doc "Ends the requests of a call whose client is gone: nobody answers them.".
+-doc "Ends the requests of a call whose client is gone and cannot answer them.".
 -spec abandon(Call :: pid(), calls()) -> {withdrawn(), calls()}.
 abandon(Call, Calls) ->
     unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
@@ -191,8 +191,7 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
     {Withdrawn, Calls#{asked := Left}}.
 
 -doc """
-Handles the end of a linked process. Returns the answer of the call that it was, or what there is in
-its place.
+Handles the end of a linked process. Returns the answer of its call, or the error in its place.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
@@ -214,8 +213,8 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call of this id, if it runs; nothing more is sent for it. One in a batch is ended by the
-batch, which says itself what is withdrawn.
+Ends the call of this id, if it runs; nothing more is sent for it. A batch ends its call itself, and
+withdraws its requests.
 """.
 -spec cancel(erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running} = Calls) ->
@@ -234,7 +233,7 @@ cancel(Id, #{running := Running} = Calls) ->
             {[], Calls}
     end.
 
--doc "Tells the client that nobody waits for the answer to this request any more.".
+-doc "Encodes the notification that the answer to this request is not needed any more.".
 -spec withdrawal(erlmcp_call_messages:asked()) -> binary().
 withdrawal({Id, Task}) ->
     Params = of_task(Task, #{~"requestId" => Id,
@@ -245,8 +244,8 @@ of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc """
-Ends the calls of a session, whose client has begun anew: nothing more is sent for them, and nobody
-answers what they asked. Those of stateless requests go on.
+Ends the calls of a session whose client has begun anew. Nothing more is sent for them. The calls of
+stateless requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running} = Calls) ->
@@ -268,7 +267,7 @@ end_call(Pid, Place) ->
     exit(Pid, kill),
     leave(Place).
 
--doc "Leaves what a killed call had at the server's gate.".
+-doc "Gives back the permit of a killed call.".
 -spec leave(place()) -> ok.
 leave({permit, Permit}) -> erlmcp_gate:leave(Permit);
 leave(none) -> ok.

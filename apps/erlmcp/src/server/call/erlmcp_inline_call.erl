@@ -1,32 +1,32 @@
 -module(erlmcp_inline_call).
 -moduledoc """
-Calls of definitions that say `quick => true`: they run in the process of their connection, where
-nothing keeps them waiting, and cost no process of their own. A connection asks here first, and
-starts the call as any other where it hears `start`. That is so where the call has to wait for its
-place, goes on with an earlier round, or is to be a task; where its client wants to be told of its
-progress or its log; where its time is shorter than what is looked at here; and where the definition
-was not as quick as it said.
+Calls of definitions with `quick => true` run in the process of their connection, without a process
+of their own. A connection asks here first, and starts an ordinary call if the answer is `start`:
 
-Whether a definition is quick is observed. A definition whose calls use too much, or last too long,
-is not quick any more, and a call that does not come to its end is ended with its connection
-(`m:erlmcp_inline_call_watchdog`).
+- The call has to wait for its permit, continues an earlier round, or is to become a task.
+- Its client wants its progress or its log.
+- Its deadline is sooner than the watchdog looks.
+- Its definition was not quick recently.
 
-The work of such a call is a part of its connection's work. The call has a permit of the gate, which
-counts neither a wait, for the call had none, nor the work (`erlmcp_gate:add_work/1`): to hold back
-calls would not make a connection's work less.
+Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition whose
+calls use too many reductions, or last too long, is not quick any more. A call that does not end is
+ended with its connection.
+
+Such a call has a permit of the gate, but the gate counts neither a wait nor its work
+(`erlmcp_gate:add_work/1`). It does not wait, and its work is a part of its connection's work.
 
 Internal.
 """.
 
 -export([is_in_turn/1, run/2, tell/5]).
 
-%% Reductions for which what arrived together is answered here, be it quick: some ten milliseconds,
-%% in which the first answer waits to be written.
+%% Reductions for which messages that came together are answered by inline calls: some ten
+%% milliseconds, for which the first answer waits to be written.
 -define(TURN, 400_000).
 
 -doc """
-Returns `true` if the calling process, a connection's, may run one more inline call: it has not used
-many reductions since it had the messages that it works on. `Since` are its reductions then.
+Returns `true` if the calling process, a connection's, may run one more inline call. `Since` are its
+reductions when its messages came; it may not have used many since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->
@@ -34,9 +34,8 @@ is_in_turn(Since) ->
     Now - Since =< ?TURN.
 
 -doc """
-Runs a call in the calling process, which is its connection's and has nobody else's call. Returns
-its answer, and what it reported before, in its order; or `start` where it is to have a process of
-its own.
+Runs a call in the calling process, its connection's, in which no other call runs. Returns its
+answer and its reports, in their order. Returns `start` if the call needs a process of its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
@@ -54,7 +53,7 @@ run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, 
 run(_, _) ->
     start.
 
-%% A session has always a level of what it is sent of the log. It is sent that after the call.
+%% A session always has a log level. It gets its log messages after the call.
 is_told_nothing(#{progress_token := Token}) when Token =/= undefined -> false;
 is_told_nothing(#{revision := '2026-07-28', log_level := Level}) -> Level =:= undefined;
 is_told_nothing(_) -> true.
@@ -82,19 +81,18 @@ answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
     try
         erlmcp_call:answered(Call, Instance, fun() -> outcome(Call, Context, Watched) end)
     catch
-        %% This is not its process to end.
+        %% The call must not end the connection's process.
         exit:shutdown -> erlmcp_call:died(shutdown, Id, erlmcp_call:subject(Call), Instance)
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
     erlmcp_call_report:owned(erlmcp_call_messages:inline_owner(), Given#{deadline => Deadline});
 context(Given, Deadline, #{limits := Limits}) ->
-    %% Most report nothing: the window begins with the first notification.
+    %% Most calls report nothing, so the window begins with the first notification.
     erlmcp_call_report:owned(erlmcp_call_messages:inline_owner(), Limits,
                              Given#{deadline => Deadline}).
 
-%% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
-%% is none.
+%% An inline call can neither ask its client for input nor become a task: such returns are errors.
 outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
           arguments := Arguments} = Call, Context, Watched) ->
     {reductions, Before} = process_info(self(), reductions),
@@ -109,8 +107,8 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
     end.
 
 -doc """
-Sends a session's client what a call said, and then its answer, the way of other calls that say
-something: `Waiting` is the connection that waits for it.
+Sends a session's client the reports of a call and then its answer, as other calls with reports do.
+`Waiting` is the connection that waits for the answer.
 """.
 -spec tell([erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
            erlmcp_engine:call(),
@@ -119,7 +117,7 @@ tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
     #{id := Session, instance := Instance} = Known,
     Entry = {call, [Id], erlmcp_call:subject(Call), none},
     Answer = iolist_to_binary(Bytes),
-    %% One more than there may be, where they are all taken: it is over already.
+    %% It may be one more than the limit: the call is over already.
     ok = erlmcp_session_table:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, Entry, Waiting, fun(Owner) ->

@@ -1,31 +1,30 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
 The process of the node that ends quick calls which are not quick (`m:erlmcp_inline_call`). Such a
-call runs in its connection's process, which looks at no clock meanwhile. When the time of a call is
-over, the watchdog ends that process a moment later, unless the process says first that the call is
-over after all. Once the watchdog has seen a call late, the process goes on only with the watchdog's
-word, and so is never ended for a call that it is done with. Nor is a process ended that has had no
-processor meanwhile.
+call runs in its connection's process, which watches no clock meanwhile. When a call passes its
+deadline, the watchdog ends that process a moment later, unless the process reports first that the
+call is over. Once the watchdog has seen a late call, the process waits for the watchdog's answer
+before it goes on. So it is never ended for a call that is over. Neither is a process ended that has
+had no processor meanwhile.
 
-That a call is late says nothing of its definition: on a node with too much to do all calls are, and
-on a connection with much to do a call may be interrupted, and have to wait for its turn to go on. A
-definition is not quick where the process waits, works on, or is in native code all the time. A
-process that only had no turn is looked at again.
+A late call does not mean that its definition is slow. On a busy node all calls are late, and on a
+busy connection a call may be interrupted and wait to be scheduled. A definition is not quick if the
+process of the call waits, works on, or is in native code all the time. A process that only waited
+for the scheduler is looked at again.
 
-The watchdog also knows which definitions are quick. Each definition that says it is has a mark
-(`mark/0`), which says until when it is not: for a minute after a call with too many reductions, and
-for good after a call that lasted too long. Both are said in the log and as events.
+The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
+(`mark/0`): the time until which it is not quick. That is a minute after a call with too many
+reductions, and for good after a call that lasted too long. Both are logged, and are events.
 
-A timer of each call would cost more than most calls do, and so would a message to here. Therefore a
-process writes into a word of its own until when its call may last, and again that it is over, and a
-table has the words of all. A look goes through them. It comes at the first deadline that the look
-before found, and at most `?APART` milliseconds later. A look that finds no call asks for no other
-one, and the process that begins a call then asks for it. Words of which nothing is heard any more
-leave the table, and the last of them is the last look: a process that is idle costs nothing here,
-nor does one that has ended.
+A timer or a message for each call would cost more than most calls. So a process writes the deadline
+of its call into a word of its own, and later that the call is over. A table has all words, and a
+look goes through them. The look comes at the first deadline that the look before found, and at most
+`?APART` milliseconds later. If a look finds no call, no other look follows until a process that
+begins a call asks for one. Words that are not used any more leave the table. So idle and ended
+processes cost nothing here.
 
-The table is the application's supervisor's. When the watchdog begins anew it finds the words again,
-and those of late calls among them.
+The table belongs to the application's supervisor. A watchdog that is started again finds the words
+in it, also those of late calls.
 
 Internal.
 """.
@@ -42,7 +41,7 @@ Internal.
 -define(MOST, 40_000).
 %% Milliseconds of a call.
 -define(LONGEST, 1_000).
-%% Milliseconds for which a definition is not quick that was not once, and for good.
+%% Milliseconds for which a definition is not quick after a slow call, and the same for good.
 -define(PAUSE, 60_000).
 -define(FOR_GOOD, (1 bsl 60)).
 
@@ -52,34 +51,34 @@ Internal.
 -define(KEPT, 2_000).
 %% Words that a look takes from the table at a time.
 -define(AT_A_TIME, 500).
-%% Processes that it is known of that they were ended here.
+%% The latest processes that were ended here and are remembered.
 -define(ENDED, 100).
 
-%% Milliseconds in which a process whose time is over, and that has the processor, may still say
-%% that it is done.
+%% Milliseconds in which a late process that has the processor may still report that it is done.
 -define(GRACE, 1_000).
-%% How often it gets them again that neither waits nor has done this many reductions since: it was
-%% the processor that was late.
+%% How often a process gets these milliseconds again if it neither waits nor has used many
+%% reductions: then the processor was late.
 -define(GRACES, 30).
-%% Milliseconds after which it is looked at again whether its definition is to be quick.
+%% Milliseconds between two looks at a late process, which decide whether its definition is quick.
 -define(AGAIN, 100).
 
 %% The rows are `{Word, Pid, Watched}`, and `{due, Due}`.
 -define(WATCHED, 3).
 
-%% What stands in a word: the deadline of a call, that is below zero, since monotonic times are, and
-%% far; from half of `?OVER` on that of the latest, which is over, and `?OVER` more; that it is
-%% forgotten; and anything between, that the call was seen late, by one process here or by another
-%% after it.
+%% The values of a word. Far below zero, as monotonic times are: the deadline of a running call.
+%% From half of `?OVER` on: the deadline of the latest call, which is over, plus `?OVER`.
+%% `?FORGOTTEN`: the word has left the table. Between: the call was seen late, by this watchdog or
+%% one before it.
 -define(OVER, (1 bsl 50)).
 -define(FORGOTTEN, 0).
 -define(LATE, 1).
 
-%% When the next look was asked for, which all read and few write: it is alone in its cache line.
+%% The time for which the next look was asked. All read it and few write it, so it has a cache line
+%% of its own.
 -define(DUE, 8).
 -define(NEVER, (-(1 bsl 58))).
-%% Milliseconds after which it does not come any more: the process that asked was ended before it
-%% was heard.
+%% Milliseconds after which a look does not come any more: the process that asked for it was ended
+%% before its message was read.
 -define(COMES, 5_000).
 
 -doc "The monotonic millisecond from which on calls of a definition are quick.".
@@ -99,7 +98,7 @@ Internal.
     ended = [] :: [pid()]
 }).
 
--doc "Makes the table; it belongs to the calling process.".
+-doc "Makes the table. It belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
@@ -108,12 +107,12 @@ open() ->
     true = ets:insert(?MODULE, {due, Due}),
     ok.
 
--doc "Starts it.".
+-doc "Starts the watchdog.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1000}]).
 
--doc "Returns the mark of a definition that says it is quick.".
+-doc "Returns a mark for a definition with `quick => true`.".
 -spec mark() -> mark().
 mark() ->
     Mark = atomics:new(1, []),
@@ -141,8 +140,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which is in a quick call that may last until then. `none` if nobody is
-there who would watch it.
+Watches the calling process, which is in a quick call with this deadline. `none` if there is no
+watchdog.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -176,11 +175,11 @@ in_call(Deadline, Watched, {Watched, Word, _} = Known) ->
         _ -> Known
     end;
 in_call(Deadline, Watched, {_, Word, Due}) ->
-    %% What is late is named. Where it was forgotten there is no row.
+    %% A late call is reported with its definition. There is no row if the word was forgotten.
     _ = ets:update_element(?MODULE, Word, {?WATCHED, Watched}),
     in_call(Deadline, Watched, keep_word(Watched, Word, Due));
 in_call(Deadline, Watched, none) ->
-    %% Another one: the row of one that was forgotten may still be there, or not any more.
+    %% A new word: the row of a forgotten one may still be in the table, or not any more.
     Word = atomics:new(1, []),
     ok = atomics:put(Word, 1, Deadline),
     true = ets:insert(?MODULE, {Word, self(), Watched}),
@@ -200,7 +199,7 @@ ask_for_look(Due, Look, Deadline) ->
         _ -> ok
     end.
 
--doc "Ends the watch over a call, which is over.".
+-doc "Ends the watch over a call that is over.".
 -spec end_of_call(call()) -> ok.
 end_of_call({Word, Deadline}) ->
     case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of
@@ -212,12 +211,12 @@ settle(Word, Late, Over) ->
     ok = try
         gen_server:call(?MODULE, {over, Word}, infinity)
     catch
-        %% Nobody is there who could end it.
+        %% There is no watchdog that could end the process.
         exit:_ -> ok
     end,
     case atomics:compare_exchange(Word, 1, Late, Over) of
         ok -> ok;
-        %% Somebody is again, and does not know.
+        %% There is a new watchdog, which has seen the call late too.
         Again -> settle(Word, Again, Over)
     end.
 
@@ -254,7 +253,7 @@ handle_cast(_, State) ->
 handle_info({timeout, Timer, look}, #state{look = {Timer, _}} = State) ->
     {noreply, look(State#state{look = none})};
 handle_info({not_quick, Word, Since, Why}, #state{late = Late} = State) ->
-    %% One that is over waits for the answer to that: it was known here before it waited.
+    %% The call runs still: if it were over, its process would have removed it from `late`.
     case Late of
         #{Word := {_, {Mark, Whose}, Since}} ->
             ok = unmark(Mark, pause, {Whose, Why});
@@ -275,7 +274,7 @@ handle_info({overdue, Word, Since, Why}, #state{late = Late, ended = Ended} = St
 handle_info(_, State) ->
     {noreply, State}.
 
-%% Not before one that is due.
+%% Keeps an earlier look that is due.
 look_at(At, #state{look = none, looked = Looked} = State) ->
     Apart = max(At, Looked + ?APART),
     State#state{look = {erlang:start_timer(Apart, self(), look, [{abs, true}]), Apart}};
@@ -285,7 +284,7 @@ look_at(At, #state{look = {Timer, _}} = State) ->
     _ = erlang:cancel_timer(Timer),
     look_at(At, State#state{look = none}).
 
-%% A call that began before this is found, whatever look it saw due; one that begins later says so.
+%% A call that began before this look is found by it. A call that begins later asks for a look.
 look(State) ->
     Due = due(),
     ok = atomics:put(Due, ?DUE, ?NEVER),
@@ -346,8 +345,8 @@ word(Word, Over, Now, State) when Over - ?OVER + ?KEPT =< Now ->
 word(_, _, _, _) ->
     later.
 
-%% A call that was late for another process here is so again: a process that is done with it
-%% meanwhile sees that.
+%% A call that was late for an earlier watchdog is late for this one too, and its process sees the
+%% change.
 late(Word, Seen, Late, Now, #state{late = Known} = State) ->
     case atomics:compare_exchange(Word, 1, Seen, Late) of
         ok ->
@@ -357,7 +356,7 @@ late(Word, Seen, Late, Now, #state{late = Known} = State) ->
             word(Word, Next, Now, State)
     end.
 
-%% The one who asks a process may wait for it.
+%% A process of its own, since reading the state of another process may have to wait for it.
 ask(Word, Pid) ->
     Self = self(),
     Since = make_ref(),
@@ -370,7 +369,7 @@ ask(Word, Pid) ->
     end),
     Since.
 
-%% Says of a process that is late what is seen of it, `overdue` as the last.
+%% Reports the state of a late process, with `overdue` as the last report.
 observe(Pid, Say) ->
     Begin = work_of(Pid),
     NotQuick = fun(turn) -> ok; (Why) -> Say({not_quick, Why}) end,
@@ -379,7 +378,8 @@ observe(Pid, Say) ->
     ok = NotQuick(why(work_of(Pid), Begin)),
     Say({overdue, given_time(Pid, Begin, NotQuick, ?GRACES)}).
 
-%% One in native code is not quick, and is not ended yet: that could not be before it comes back.
+%% A call in native code is not quick. Its process is not ended yet: it could not be before the code
+%% returns.
 given_time(_, _, _, 0) ->
     deadline;
 given_time(Pid, Begin, Say, Graces) ->
@@ -392,8 +392,8 @@ given_time(Pid, Begin, Say, Graces) ->
             why(Used, Begin)
     end.
 
-%% Why a process that is late is not quick, by what it does now and did at first; or it waits for
-%% its turn.
+%% The reason why the definition of a late call is not quick, from its process's state now and at
+%% first; `turn` if the process only waits for the scheduler.
 why(gone, _) -> deadline;
 why({waiting, _}, _) -> deadline;
 why({_, Now}, {_, Before}) when Now - Before >= ?MOST -> reductions;
@@ -408,7 +408,7 @@ work_of(Pid) ->
         undefined -> gone
     end.
 
-%% One that is there no more passed its memory bound, or had another end in the middle of a call.
+%% A process that has ended itself passed its memory bound, or was ended in the middle of a call.
 ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     {What, Refusal} = case is_process_alive(Pid) of
         true -> {quick_call_late, erlmcp_refusal:new(timeout, ~"the call passed its deadline")};
@@ -427,7 +427,7 @@ count(Refusal, {ok, #{of_calls := Instance}}) ->
 count(_, gone) ->
     ok.
 
-%% Says that a definition is not quick, if it was until now.
+%% Marks a definition as not quick, and reports that if it was quick until now.
 unmark(Mark, HowLong, Seen) ->
     Now = erlmcp_clock:now_ms(),
     Until = case HowLong of

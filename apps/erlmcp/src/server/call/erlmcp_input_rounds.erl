@@ -1,21 +1,21 @@
 -module(erlmcp_input_rounds).
 -moduledoc """
-A call of user code from its start to its result: the arguments are checked against the schema of a
-tool, and the handler is called, with the rounds of input between. It does not see which era its
-client is of:
+A call of user code from its start to its result. The arguments are checked against the schema of a
+tool, and the handler is called, with rounds of input between. The handler does not notice the era
+of its client:
 
-- A stateless client is sent a result that asks for input, and sends the request again with the
-  answers. What was asked and the handler's state travel with it, sealed: bound to the request, its
-  arguments and its principal, and good for `input_timeout_ms`, or for once in that time if the
-  handler says so (`m:erlmcp_used_states`). Answers that come without that are taken for what the
-  handler asks for first, so that none reaches it unchecked.
-- A session's client is sent the requests, on the stream of the call; the handler is called again
-  when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
-  ends if the stream does.
-- A task keeps the requests until they are answered, and its process knows by whom and how.
+- A stateless client gets a result that asks for input, and sends the request again with the
+  answers. The questions and the handler's state travel with it, sealed: bound to the request, its
+  arguments and its principal. The seal is good for `input_timeout_ms`, or only once in that time if
+  the handler wants that (`m:erlmcp_used_states`). Answers without such a state are taken for
+  answers to the handler's first questions, so that none reaches it unchecked.
+- A session's client gets the requests on the stream of the call, and the handler is called again
+  when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`, and
+  ends if the stream ends.
+- A task keeps the requests until they are answered.
 
-A handler that returns `{task, Continue}` goes on with that fun: as a task where the call can become
-one now, or else right here. If the fun asks for input, it is the handler that is called again.
+A handler that returns `{task, Continue}` goes on with that fun: as a task if the call can become
+one now, or else right here. If the fun asks for input, the handler is called again.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 
@@ -27,7 +27,7 @@ Internal.
 %% Times that one call may ask a session's client.
 -define(ROUNDS, 100).
 
--doc "Runs the handler. `Owner` is sent what goes to the client, and is told of a missed deadline.".
+-doc "Runs the handler. `Owner` is sent the messages for the client, and a missed deadline.".
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
           erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -45,7 +45,7 @@ run(#{input := #{state := _} = Input} = Call, Given, Owner, Instance) ->
     end;
 run(Call, Given, Owner, Instance) ->
     Context = reporting(Given, Owner, Instance),
-    %% One deadline for both: a timer costs as much as most arguments do.
+    %% The arguments and the handler share a deadline: a timer costs as much as most arguments.
     Called = timed(Call, Context, Instance, fun(Deadline) ->
         maybe
             ok ?= arguments(Call, Context),
@@ -57,8 +57,8 @@ run(Call, Given, Owner, Instance) ->
         Unfit -> Unfit
     end.
 
-%% The context of a call whose owner is sent what it says. A client of a stateless revision that has
-%% asked for neither progress nor logs is told nothing.
+%% The context of a call that reports to its owner. A stateless client that wants neither progress
+%% nor logs gets no reports.
 reporting(#{revision := '2026-07-28', log_level := undefined,
             progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
     erlmcp_call_report:owned(Owner, Context);
@@ -66,7 +66,9 @@ reporting(Context, Owner, #{limits := Limits}) ->
     Window = erlmcp_notification_window:new(Limits),
     erlmcp_call_report:before_progress(erlmcp_call_report:owned(Owner, Window, Context)).
 
--doc "Checks the arguments against a tool's schema. Returns `ok`, or what the call comes to.".
+-doc """
+Checks the arguments against a tool's schema. Returns `ok`, or the result or error of the call.
+""".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
@@ -149,7 +151,7 @@ responses(Requests, #{input := #{responses := Unasked}} = Call,
           #{revision := Revision, call := #{owner := Owner}}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
         {session, _} ->
-            %% People take their time, and no place that others wait for.
+            %% People take their time, and the call gives its permit to others meanwhile.
             ok = erlmcp_call:leave(Call),
             ask_client(Requests, Owner, Limits);
         {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
@@ -173,15 +175,15 @@ sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
     Plain = term_to_binary({Expires, Asked, State}, [{compressed, 1}]),
     erlmcp_sealed_state:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys).
 
-%% What a client brought back, for the handler.
+%% The input and the state from a client, for the handler.
 brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Instance) ->
     maybe
         {ok, Plain} ?= erlmcp_sealed_state:open(Sealed, bound(Call), Keys),
-        %% Ours: nobody else has the key.
+        %% Safe to decode: it is sealed with the server's own key.
         {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
         {ok, Answers} ?= erlmcp_input_requests:answers(Asked, Responses),
-        %% At last: a client may mend what is wrong with its answers.
+        %% The last check: a client may mend its answers and use the state again.
         ok ?= used(State, Expires, Call, Instance),
         {ok, with_state(State, #{input => Answers})}
     else
@@ -210,13 +212,14 @@ used({state, _}, _, _, _) ->
 used(none, _, _, _) ->
     ok.
 
-%% What a state is good for: this request, with these arguments, of this client.
+%% A state is bound to this request, with these arguments, of this client.
 bound(#{arguments := Arguments, context := Context}) ->
     #{method := Method, principal := Principal} = Context,
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
     term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
-%% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
+%% A task. The requests are encoded here, so that an invalid one fails this call, and not its
+%% readers.
 ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
     Json = json:decode(iolist_to_binary(erlmcp_input_requests:encode(Requests))),
     ok = erlmcp_call_messages:task_input(Owner, Json),
@@ -226,7 +229,7 @@ ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
         no_input(maps:keys(Requests), Timeout)
     end.
 
-%% The client's doing, and no fault of the server's.
+%% Not a fault of the server.
 no_input(Names, Timeout) ->
     Message = [~"the client did not answer in time the request for ",
                lists:join(~", ", lists:sort(Names))],
@@ -244,7 +247,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     true = demonitor(Monitor, [flush]),
     Answers.
 
--doc "Sends the client a request, which may be of a task: the id that its answer will have.".
+-doc "Sends the client a request, which may be of a task. Returns the id of the request.".
 -spec send(Method :: binary(), Params :: map(), erlmcp_task_store:id() | none,
            erlmcp_call:owner()) -> erlmcp_message:id().
 send(Method, Params, Task, Owner) ->

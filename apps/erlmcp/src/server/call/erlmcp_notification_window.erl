@@ -1,13 +1,13 @@
 -module(erlmcp_notification_window).
 -moduledoc """
-The notifications that a call has sent and its connection has not written yet, bounded: a handler in
-a loop is quicker than any connection. A handler asks for room before it reports something
-(`room/1`), and the connection gives the room back when it has written that (`written/2`).
+The bound for notifications that a call has sent and its connection has not written yet. A handler
+in a loop is faster than any connection. It asks for room before it reports something (`room/1`),
+and the connection gives the room back when it has written the report (`written/2`).
 
-Where there is no room the handler waits, as long as its client reads: the handler was too quick,
-and nothing is lost. It waits no more when its client has read nothing for `?PATIENCE` milliseconds,
-or when it has waited for `?WAITS` of them in all. Then its notifications are left out until there
-is room, and the next one says how many there were.
+Without room the handler waits, as long as its client reads, so that nothing is lost. It stops
+waiting when its client has read nothing for `?PATIENCE` milliseconds, or when it has waited for
+`?WAITS` milliseconds in all. Then its notifications are left out until there is room, and the next
+one tells their number.
 
 The specification wants the sender of log messages and progress to limit their rate. The purpose of
 a call is its result, which is not kept waiting, or ended, for a client that does not read the rest.
@@ -27,7 +27,7 @@ Internal.
 -define(WAITED, 4).
 -define(STALLED, 5).
 
-%% Milliseconds for which a client that reads nothing is waited for, and for which one call waits.
+%% Milliseconds for which a call waits for a client that reads nothing, and in all.
 -define(PATIENCE, 100).
 -define(WAITS, 5000).
 %% Calls of one connection whose messages have, together, the bytes that may wait for it.
@@ -52,7 +52,7 @@ room(Window) ->
 take({Words, Messages, Bytes}) ->
     case atomics:add_get(Words, ?MESSAGES, 1) of
         Count when Count =< Messages ->
-            %% One may have more.
+            %% A single notification may have more bytes.
             case Count =:= 1 orelse atomics:get(Words, ?BYTES) < Bytes of
                 true -> ok;
                 false -> give_back(Words)

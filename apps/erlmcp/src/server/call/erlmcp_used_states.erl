@@ -1,8 +1,8 @@
 -module(erlmcp_used_states).
 -moduledoc """
-The states that a client brought back, of those that are good for once: a table of a server, in
-which each stays until the state has expired. It has a bound, and each tenant one of its own. What
-is not in a full table could come again, and so it is refused.
+The states that are good for once and were used: a table of a server, in which each stays until it
+expires. The table has a bound, and one for each tenant. A state that a full table cannot take could
+be used again, and so it is refused.
 
 Internal.
 """.
@@ -29,7 +29,7 @@ before. `Max` are the bounds of all and of one tenant.
     ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
     ok = forget_expired(erlang:system_time(millisecond), Used),
-    %% The bound of one first: it is the nearer one.
+    %% The bound of the tenant first, which is the smaller one.
     case ets:member(States, State)
         orelse erlmcp_tenant_counts:take({flow, Flow}, 1, MaxOfOne, Counts) of
         true ->

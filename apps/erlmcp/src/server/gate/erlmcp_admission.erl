@@ -170,11 +170,11 @@ abandon(Permit) -> erlmcp_gate:leave(Permit).
 Returns what the head of a POST request announces. It is a stateless request of a method, or a
 message that has to be decoded first.
 """.
--spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_request:accept()) ->
-    announced() | {post, erlmcp_httpd_request:accept()}.
+-spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_route:accept()) ->
+    announced() | {post, erlmcp_httpd_route:accept()}.
 announced(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Accept)
         when Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers) ->
-    case erlmcp_json_fast:is_plain(Method) of
+    case erlmcp_json:is_plain(Method) of
         true -> {announced, Method, <<",\"method\":\"", Method/binary, "\",\"params\":">>};
         false -> {post, Accept}
     end;
@@ -187,7 +187,7 @@ now, and the connection has to be one that the principal may have. A message in 
 answer that a call waits for, and is always read. An announced request (`announced/2`) is refused
 later, when it enters.
 """.
--spec check_head(erlmcp_httpd_request:asked() | announced(), cowboy_req:req(),
+-spec check_head(erlmcp_httpd_route:asked() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
 check_head(Asked, #{headers := Headers, version := Version}, Principal,
@@ -239,7 +239,7 @@ check_principal(Principal, Version, Gate) ->
 Lets an announced request enter before it is decoded, if its id stands where clients write it. Any
 other message is `undecoded`, and enters when it is decoded.
 """.
--spec enter_announced(announced() | {post, erlmcp_httpd_request:accept()}, binary(), tenant(),
+-spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(), tenant(),
                       erlmcp_instance:instance()) ->
     undecoded
     | {ok, admitted(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()}}
@@ -278,11 +278,11 @@ Returns the answer of HTTP to a message that may not enter. Within a session its
 for any other error of a request. Some clients take another status for the end of the session.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
-              erlmcp_engine:envelope(), InSession :: boolean()) -> erlmcp_reply:reply().
+              erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().
 refused(Id, Refusal, #{~"method" := ~"server/discover"}, _, _) ->
     erlmcp_reply:refuse(Id, unavailable(Refusal));
-refused(Id, Refusal, Json, Envelope, true) when Id =/= undefined ->
-    case erlmcp_engine:era(Json, Envelope) of
+refused(Id, Refusal, Json, RequestContext, true) when Id =/= undefined ->
+    case erlmcp_engine:era(Json, RequestContext) of
         session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
         stateless -> erlmcp_reply:refuse(Id, Refusal)
     end;
@@ -300,7 +300,7 @@ Nothing is held back on the connection of a proxy, which many clients share. A p
 listener trusts. On a listener that trusts none it is any client whose headers say so.
 """.
 -spec hold_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
-                erlmcp_httpd_config:config()) -> non_neg_integer().
+                erlmcp_httpd:config()) -> non_neg_integer().
 hold_back(Refusal, Headers, Config) ->
     case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers, Config)} of
         {Seconds, false} when is_integer(Seconds) ->

@@ -82,11 +82,11 @@ refused(Process, Key) ->
     gen_server:cast(Process, {refused, Key}).
 
 -doc false.
--spec start_link(erlmcp_instance:of_calls(), fun(() -> erlmcp_engine:call()),
+-spec start_link(erlmcp_instance:instance(), fun(() -> erlmcp_engine:call()),
                  erlmcp_task_store:task(), erlmcp_call:owner() | none) -> gen_server:start_ret().
 start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
     %% Reports of the call pass through the process, so it has the heap bound of a call.
-    gen_server:start_link(?MODULE, {Instance, Call, Task, Session},
+    gen_server:start_link(?MODULE, {erlmcp_instance:of_calls(Instance), Call, Task, Session},
                           [{hibernate_after, 1000},
                            {spawn_opt, [{max_heap_size, erlmcp_heap:max_of_call(Limits)}]}]).
 

@@ -1,31 +1,39 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
-What the process of a connection keeps from one request to the next, in one record in its process
-dictionary. (The gate and the shells of HTTP have keys of their own.) The record is made again with
-the requests that need it, and so a process that hibernates keeps nothing of it (`erlmcp bench
-memory_connection_http memory_connection_tcp`).
+The memory of a connection's process from one request to the next: one record in its process
+dictionary. (The gate and the shells of HTTP have keys of their own.) A process that hibernates
+drops the record, and makes it again when a request needs it. The benchmarks
+`memory_connection_http` and `memory_connection_tcp` show that.
 
-- `meta`: what the client says in each of its requests (`m:erlmcp_meta_cache`).
+- `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,
+  and recognised by its text from then on.
 - `watched`: the word by which inline calls are watched (`m:erlmcp_inline_call_watchdog`).
-- `reports`: what the running inline call has reported, the latest first
-  (`m:erlmcp_call_messages`).
+- `reports`: the reports of the running inline call, the latest first (`m:erlmcp_call_messages`).
 - `ids`: ids of sessions that were drawn ahead (`m:erlmcp_session_table`).
 - `bounded`: whether the memory of the process is bounded (`m:erlmcp_heap`).
 
 Internal.
 """.
 
--export([meta/0, put_meta/1, watched/0, put_watched/1]).
+-export([decode/2, known_meta/1, request/4]).
+-export([watched/0, put_watched/1]).
 -export([reports/0, add_report/1, take_reports/0]).
 -export([ids/0, put_ids/1, bound_once/0]).
 -export([forget/0]).
 
--type meta() :: erlmcp_meta_cache:learnt().
+%% The number of `_meta` objects that may still be learnt, the latest one, and its validated form.
+-type meta() ::
+    {Times :: non_neg_integer(), erlmcp_json:known_object() | none,
+     erlmcp_meta:validated() | none}.
 -type watched() :: erlmcp_inline_call_watchdog:watch().
 -type report() :: erlmcp_call_messages:message().
 
+%% A client whose `_meta` differs from request to request is learnt from this often, and no more
+%% once it has sent one again.
+-define(TIMES, 3).
+
 -record(cache, {
-    meta = none :: meta() | none,
+    meta = {?TIMES, none, none} :: meta(),
     watched = none :: watched() | none,
     reports = [] :: [report()],
     ids = none :: [binary()] | none,
@@ -33,19 +41,65 @@ Internal.
 }).
 
 %% Every request reads it.
--compile({inline, [cache/0]}).
+-compile({inline, [cache/0, meta/0]}).
 
--doc "Returns what the connection's client is known to say in its requests.".
--spec meta() -> meta() | none.
-meta() ->
-    case get(?MODULE) of
-        #cache{meta = Meta} -> Meta;
-        undefined -> none
+-doc "Decodes a message of this process's connection (`erlmcp_json:decode/2`).".
+-spec decode(binary(), erlmcp_json:limits()) ->
+    {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
+decode(Bytes, Limits) ->
+    case meta() of
+        {0, Known, _} ->
+            erlmcp_json:decode(Bytes, Limits, Known);
+        {_, Known, _} = Meta ->
+            Decoded = erlmcp_json:decode(Bytes, Limits, Known),
+            ok = learn(Decoded, Bytes, Meta),
+            Decoded
     end.
 
--doc "Keeps what the client says.".
--spec put_meta(meta()) -> ok.
-put_meta(Meta) ->
+learn({ok, #{~"params" := #{~"_meta" := #{} = Object}}}, Bytes, {Times, Known, Valid}) ->
+    keep_meta(case erlmcp_json:is_known(Object, Known) orelse erlmcp_json:known_meta(Bytes) of
+        true -> {0, Known, Valid};
+        {ok, Next} -> {Times - 1, Next, erlmcp_meta:reusable(erlmcp_json:known_object(Next))};
+        none -> {Times - 1, Known, Valid}
+    end);
+learn(_, _, _) ->
+    ok.
+
+-doc "Returns the validated `_meta` of a decoded message, if this process's connection knows it.".
+-spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:validated() | none.
+known_meta(#{~"params" := #{~"_meta" := Object}}) ->
+    validated(Object, meta());
+known_meta(_) ->
+    none.
+
+validated(Object, {_, Known, Valid}) ->
+    case erlmcp_json:is_known(Object, Known) of
+        true -> Valid;
+        false -> none
+    end.
+
+-doc """
+Reads a stateless request whose head has announced its method, if its text goes on behind its id as
+that method's does. The request has its validated `_meta`, if that is known. Returns `other` for any
+other text, and while no `_meta` is known: the message is to be decoded.
+""".
+-spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
+              erlmcp_admission:announced(), erlmcp_json:limits()) ->
+    {ok, erlmcp_engine:request()} | other.
+request(Bytes, {Id, At}, {announced, Method, Text}, Limits) ->
+    maybe
+        {0, Known, _} = Meta ?= meta(),
+        {ok, #{~"_meta" := Object} = Params} ?=
+            erlmcp_json:params(Bytes, {At, Text}, Limits, Known),
+        {ok, {Id, Method, Params, validated(Object, Meta)}}
+    else
+        _ -> other
+    end.
+
+meta() ->
+    (cache())#cache.meta.
+
+keep_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
 -doc "Returns the word by which inline calls of the process are watched.".

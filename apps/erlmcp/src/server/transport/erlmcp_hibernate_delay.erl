@@ -1,8 +1,8 @@
 -module(erlmcp_hibernate_delay).
 -moduledoc """
-PURE. How long the process of a connection waits for its client before it hibernates: a second, and
-where its client then comes back soon, half as long again as that took, since to hibernate and to
-wake costs more than most requests do.
+The time for which the process of a connection waits for its client before it hibernates. It begins
+with a second. If the client comes back soon after that, the process waits half as long again as the
+client took: hibernation costs more than most requests. Pure.
 
 Internal.
 """.

@@ -1,7 +1,7 @@
 -module(erlmcp_host).
 -moduledoc """
-Which `Host` and `Origin` a request may carry: the defence against DNS rebinding. Pure, but for the
-machine's own name.
+The check of `Host` and `Origin` of a request: the defence against DNS rebinding. Pure, except for
+the machine's own name.
 
 A rebinding page must use a DNS name of its own as the host. So an IP address, `localhost` and the
 machine's own name are accepted, and any other name must be allowed by the listener's options. An
@@ -18,7 +18,7 @@ Internal.
 
 -type policy() :: #{hosts := any | [binary()], origins := any | [binary()]}.
 
--doc "The policy of a listener's options.".
+-doc "Returns the policy of a listener with these options.".
 -spec policy(map()) -> policy().
 policy(Options) ->
     {ok, Own} = inet:gethostname(),
@@ -28,7 +28,7 @@ policy(Options) ->
     end,
     #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
 
--doc "Checks the host and `Origin` of a request. Returns which of the headers forbids it to enter.".
+-doc "Checks the host and `Origin` of a request. An error names the wrong header.".
 -spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
     ok | {error, host | origin}.
 check(Host, Origin, #{hosts := Hosts, origins := Origins}) ->
@@ -69,7 +69,7 @@ loopback(_) -> {error, origin}.
 lower(Name) ->
     string:lowercase(Name).
 
--doc "Host and port as a URL has them.".
+-doc "Returns host and port in the form of a URL.".
 -spec authority(inet:ip_address(), inet:port_number()) -> binary().
 authority(Ip, Port) ->
     Address = list_to_binary(inet:ntoa(Ip)),

@@ -160,8 +160,9 @@ refused(#{status := Status, messages := [#{~"error" := #{~"code" := Code, ~"mess
 handled(Revision, Declared) ->
     Request = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"method" => method(Revision),
                 ~"params" => params(Revision, Declared)},
-    Envelope = #{headers => none, principal => anonymous},
-    {[{reply, _, Bytes}], _} = erlmcp_engine:handle(Request, Envelope, engine_json:catalog(), none),
+    RequestContext = #{headers => none, principal => anonymous},
+    {[{reply, _, Bytes}], _} =
+        erlmcp_engine:handle(Request, RequestContext, engine_json:catalog(), none),
     case json:decode(iolist_to_binary(Bytes)) of
         #{~"result" := _} ->
             taken;

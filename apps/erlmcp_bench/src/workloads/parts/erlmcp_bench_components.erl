@@ -164,7 +164,7 @@ work(encode_reply, _, #{limits := #{reply_bytes := Max}} = Instance) ->
     #{prepare => fun(_) -> 0 end,
       operation => fun(Id) ->
           Encoded = Reply(Id),
-          ok = erlmcp_reply:bounded(Encoded, Max),
+          true = iolist_size(Encoded) =< Max,
           <<"{", _/binary>> = iolist_to_binary(Encoded),
           Id + 1
       end};

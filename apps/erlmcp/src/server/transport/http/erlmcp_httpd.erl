@@ -1,9 +1,10 @@
 -module(erlmcp_httpd).
 -moduledoc """
-Streamable HTTP: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is the
-listener. `erlmcp_httpd_http1` is the process of an HTTP/1.1 connection, and cowboy has that of an
-HTTP/2 connection. On both `erlmcp_httpd_route` says what the head of a request comes to, and
-`erlmcp_httpd_stream` answers it, with `erlmcp_httpd_sse` where the listener has HTTP+SSE too.
+The listener of Streamable HTTP: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN.
+`erlmcp_httpd_http1` is the process of an HTTP/1.1 connection, and cowboy has that of an HTTP/2
+connection. On both, `erlmcp_httpd_route` decides from the head of a request, and
+`erlmcp_httpd_stream` answers it. `erlmcp_httpd_sse` answers requests of HTTP+SSE, if the listener
+has that too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
 
@@ -12,21 +13,40 @@ Internal.
 
 -export([child_specs/3, address/2]).
 
-%% Streams of a connection that are given up in ten seconds, until it is: one that does not read has
-%% many, and the others on its connection are not at fault.
+-export_type([config/0]).
+
+-doc """
+The state that the requests of a listener share. If the listener trusts proxies, `proxied` tells
+whether a connection has the requests of several clients. A request that is served adds `identity`
+and `insufficient`, the headers of a refusal for lack of scopes.
+""".
+-type config() :: #{
+    instance := erlmcp_instance:instance(),
+    calls := erlmcp_instance:of_calls(),
+    path := binary(),
+    http1 := erlmcp_httpd_http1_message:patterns(),
+    message_bytes := pos_integer(),
+    receive_timeout_ms := pos_integer(),
+    proxied => boolean(),
+    identity => erlmcp_auth:identity(),
+    insufficient => fun(([erlmcp:scope(), ...]) -> #{binary() => iodata()})
+}.
+
+%% Streams of a connection that may be reset in ten seconds. A client that does not read has many of
+%% them, and the other streams of its connection are not at fault.
 -define(GIVEN_UP, {1_000, 10_000}).
 %% Milliseconds that a handshake of TLS may take, and the beginning of HTTP/2.
 -define(HANDSHAKE, 5_000).
-%% Packets that a socket delivers before it waits for its process to ask for more: what is delivered
-%% and not looked at is counted nowhere.
+%% Packets that a socket delivers before its process has to ask for more. Packets that wait in its
+%% mailbox are not counted.
 -define(ACTIVE, 4).
 %% Bytes of such a packet, at least and at most.
 -define(BUFFER, {16_384, 131_072}).
 
 -doc """
-The child specification of an HTTP listener, and before it those of the processes that it needs.
-Their tables belong to the calling process, the server's supervisor. What its connections have in
-common is shared under its reference (`m:erlmcp_instance`).
+Returns the child specification of an HTTP listener, and before it those of the processes that it
+needs. Their tables belong to the calling process, the server's supervisor. The options of its
+connections are shared under its reference (`m:erlmcp_instance`).
 """.
 -spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
     {[supervisor:child_spec()], supervisor:child_spec()}.
@@ -56,7 +76,7 @@ bearer(#{authenticate := {bearer, Given}} = Options, Key) ->
 bearer(Options, _) ->
     {[], Options}.
 
-%% Where files are named, the connections take what was read of them last.
+%% A listener whose options name files serves the certificates that were read last.
 security(#{tls := Given} = Options, Key) ->
     Tls = erlmcp_tls_listener:options(Given, maps:get(authenticate, Options, none)),
     case erlmcp_tls_listener:has_files(Tls) of
@@ -84,7 +104,7 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       stream_handlers => [erlmcp_httpd_backpressure, erlmcp_httpd_stream],
       erlmcp_trusted_proxies => erlmcp_trusted_proxies:new(Options, maps:get(key, Instance)),
       erlmcp_route => erlmcp_httpd_route:listener(Options),
-      erlmcp => erlmcp_httpd_config:new(Options, Instance),
+      erlmcp => config(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
       %% A stream waits for its call, which has a deadline, or for a client that is sending, which
@@ -101,14 +121,21 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       max_reset_stream_rate => ?GIVEN_UP,
       %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
       max_stream_buffer_size => 1,
-      %% A client may have a window of a few octets, and gives the next ones for those alone. What
-      %% cowboy keeps back for a larger window would never be sent.
+      %% A client may have a window of a few octets, and open it again only for those. Cowboy must
+      %% not wait for a larger window.
       stream_window_data_threshold => 1,
       %% All of them are ours; none carries bytes from a client.
       invalid_response_headers => ignore,
       logger => erlmcp_httpd_log}.
 
--doc "What there is to know of a listener at this address.".
+-spec config(map(), erlmcp_instance:instance()) -> config().
+config(Options, #{limits := Limits} = Instance) ->
+    #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
+    #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
+      path => maps:get(path, Options, ~"/mcp"), http1 => erlmcp_httpd_http1_message:patterns(),
+      message_bytes => Max, receive_timeout_ms => Timeout}.
+
+-doc "Returns the addresses and URLs of a listener at this address.".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary(), sse_url => binary()}.
 address({Ip, Port}, Options) ->

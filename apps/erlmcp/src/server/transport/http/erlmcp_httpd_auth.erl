@@ -1,21 +1,21 @@
 -module(erlmcp_httpd_auth).
 -moduledoc """
-Asks who sends a request, for the stream of that request: what is known is said at once, and whoever
-has to ask somebody first tells the stream later. A value that the stream keeps; its owner is sent
-messages, which it gives to `told/3`.
+The identity of a request's sender, found for the stream of that request. Some ways know it at once.
+Others ask a process or another machine first: the stream keeps a value, and its owner is sent
+messages, which it gives to `answered/3`.
 
 Internal.
 """.
 
--export([ask/4, told/3, forget/1, expire/2, headers/3, insufficient/4]).
+-export([ask/4, answered/3, forget/1, expire/2, headers/3, insufficient/4]).
 
 -export_type([auth/0, answer/0, wait/0]).
 
--doc "How the listener finds it out; of `bearer` what `erlmcp_bearer:new/2` gave.".
+-doc "The listener's way to an identity; that of `bearer` is from `erlmcp_bearer:new/2`.".
 -type auth() ::
     none | erlmcp_listen:ask() | {process, erlmcp_listen:ask()}
     | {certificate, erlmcp_listen:certificate()} | {bearer, erlmcp_bearer:handle()}.
--doc "Who asks, or why he may not enter; or that it will be said, and what cowboy is to do for it.".
+-doc "The identity, the failure of the request, or a wait with commands for cowboy.".
 -type answer() ::
     {ok, erlmcp_auth:identity()}
     | {error, erlmcp_bearer_failure:failure()}
@@ -24,12 +24,12 @@ Internal.
     {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
     | {bearer, erlmcp_bearer:wait()}.
 
-%% Milliseconds that a process has to end by itself, once nobody waits for what it says.
+%% Milliseconds that a process has to end by itself when its request has gone.
 -define(SHUTDOWN, 1000).
 %% Milliseconds of the longest timer that there is.
 -define(LONGEST, 16#ffffffff).
 
--doc "Asks for a request of this server. `url` is the endpoint's.".
+-doc "Asks for the identity of a request to this server. `url` is the endpoint's.".
 -spec ask(auth(), erlmcp_listen:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().
 ask(none, _, _, _) ->
@@ -62,23 +62,23 @@ identified({error, Refusal}) ->
             {error, #{refusal => Refusal}}
     end.
 
--doc "What a message that the owner was sent says; `ignored` if it is about something else.".
--spec told(auth(), Message :: term(), wait()) -> answer() | ignored.
-told({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
+-doc "Returns the answer in a message to the owner; `ignored` if the message is another one.".
+-spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
+answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
     verified(erlmcp_bearer:awaited(Handle, Message, Wait));
-told(_, {identity, Pid, Answer}, {process, Pid, Timer, _, _}) ->
+answered(_, {identity, Pid, Answer}, {process, Pid, Timer, _, _}) ->
     _ = erlang:cancel_timer(Timer),
     identified(Answer);
-told(_, {'EXIT', Pid, _}, {process, Pid, Timer, _, Key}) ->
+answered(_, {'EXIT', Pid, _}, {process, Pid, Timer, _, Key}) ->
     _ = erlang:cancel_timer(Timer),
     {error, #{refusal => erlmcp_auth:died(Key)}};
-told(_, {nobody_said, Pid}, {process, Pid, _, Timeout, _}) ->
+answered(_, {nobody_said, Pid}, {process, Pid, _, Timeout, _}) ->
     exit(Pid, kill),
     {error, #{refusal => erlmcp_auth:unavailable(Timeout)}};
-told(_, _, _) ->
+answered(_, _, _) ->
     ignored.
 
--doc "Nobody waits any more.".
+-doc "Ends a wait whose request has gone.".
 -spec forget(wait()) -> ok.
 forget({process, _, Timer, _, _}) ->
     _ = erlang:cancel_timer(Timer),
@@ -87,7 +87,7 @@ forget({bearer, _}) ->
     ok.
 
 -doc """
-The owner is sent `{Tag, {identity, expired}}` when the identity of its stream has served.
+Sends the owner `{Tag, {identity, expired}}` when the identity expires.
 """.
 -spec expire(erlmcp_auth:identity(), erlmcp_call:owner()) -> ok.
 expire(#{expires_at := Second}, {Pid, Tag}) when is_integer(Second) ->
@@ -98,8 +98,8 @@ expire(_, _) ->
     ok.
 
 -doc """
-The headers of a refusal. `resource_metadata` is the URL of the listener's metadata, `scope` what
-the request needs.
+Returns the headers of a refusal. `resource_metadata` is the URL of the listener's metadata, and
+`scope` the scopes that the request needs.
 """.
 -spec headers(auth(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [erlmcp:scope()]}) ->
@@ -111,7 +111,7 @@ headers({certificate, _}, _, _) ->
 headers(_, Failure, Known) ->
     erlmcp_bearer_failure:headers(Failure, Known, #{dpop => off}).
 
--doc "The headers of a refusal for want of these scopes.".
+-doc "Returns the headers of a refusal for lack of these scopes.".
 -spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp:scope(), ...],
                    #{resource_metadata => binary()}) -> #{binary() => iodata()}.
 insufficient(Auth, Identity, Needed, Known) ->

@@ -1,14 +1,16 @@
 -module(erlmcp_httpd_backpressure).
 -moduledoc """
-What the client of an HTTP/2 response has not read yet, bounded: the stream handler before those
-that answer. It hands what they say to cowboy in pieces, and to HEAD without its body.
+A bound for the bytes of HTTP/2 responses that their clients have not read yet. It is the stream
+handler before those that answer. It gives their responses to cowboy in pieces, and those to HEAD
+without their bodies.
 
-Cowboy keeps what a client's window has no room for, and without a bound. So it is given one piece,
-and the next when that is gone; what waits is kept here. A stream of which the client takes nothing
-in `send_timeout_ms` is reset. So is the one that has waited longest, if more than `unread_bytes`
-wait on a connection in addition to the stream with most of them. The others go on.
+Cowboy keeps bytes without a bound if a client's window has no room for them. So cowboy is given one
+piece, and the next one when that is gone; the rest waits here. If the client takes nothing of a
+stream in `send_timeout_ms`, the stream is reset. If more than `unread_bytes` wait on a connection,
+not counting the stream with most of them, the stream that has waited longest is reset. The others
+go on.
 
-The handlers behind it see `{alarm, _, on}` while something waits, whether here or in cowboy, and
+The handlers behind it see `{alarm, _, on}` while bytes wait, here or in cowboy, and
 `{alarm, _, off}` after that.
 
 Internal.
@@ -23,17 +25,17 @@ Internal.
 
 -record(unread, {
     next :: term(),
-    %% whether it is answered with a head alone
+    %% whether the request is HEAD
     is_head :: boolean(),
     key :: reference(),
     limits :: erlmcp_server_options:limits(),
-    %% whether cowboy keeps something that the client's window has no room for
+    %% whether cowboy keeps bytes that the client's window has no room for
     full = false :: boolean(),
     waiting = queue:new() :: queue:queue({data, cowboy_stream:fin(), iodata()} | stop),
     size = 0 :: non_neg_integer(),
-    %% what the next handler was told last; and of that which runs from there, or from the last
-    %% piece that was taken
+    %% the last alarm to the next handler
     held = false :: boolean(),
+    %% runs from the last piece that the client took
     timer = none :: none | {reference(), Mark :: reference()}
 }).
 
@@ -81,7 +83,7 @@ terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = U
     ok = ended(Reason, Key, Limits),
     cowboy_stream:terminate(StreamId, Reason, Next).
 
-%% Its client took nothing of a piece for too long.
+%% The client took nothing of a piece for too long.
 ended({socket_error, timeout, _}, Key, #{send_timeout_ms := Limit}) ->
     erlmcp_slow_consumer:cut(Key, Limit);
 ended(_, _, _) ->
@@ -91,7 +93,7 @@ ended(_, _, _) ->
 early_error(StreamId, Reason, Request, Response, Options) ->
     cowboy_stream:early_error(StreamId, Reason, Request, Response, Options).
 
-%% What the next handler says. Most of it is little, and nothing waits.
+%% The commands of the next handler. Most are short, and nothing waits.
 said(Commands, _, #unread{is_head = true} = Unread) ->
     {erlmcp_httpd_response:without_body(Commands), Unread};
 said(Commands, StreamId, #unread{size = Before} = Unread) ->
@@ -118,7 +120,7 @@ pieces({data, IsFin, Data} = Command) ->
 pieces(Command) ->
     [Command].
 
-%% Parts of what there is, not copies.
+%% Parts of the binaries, not copies.
 pieces(IsFin, Data) ->
     Pieces = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Data)]),
     [{data, nofin, Piece} || Piece <- lists:droplast(Pieces)]
@@ -127,7 +129,7 @@ pieces(IsFin, Data) ->
 cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
 cut_up(Piece) -> [Piece].
 
-%% One piece may go at once, if none waits before it. So may all that is not for the client.
+%% A piece may go at once if none waits before it, and every command that sends no bytes.
 sorted([], Unread, Now) ->
     {lists:reverse(Now), Unread};
 sorted([{data, _, Data} = Piece | Commands], #unread{full = Full, size = Size} = Unread, Now) ->
@@ -142,14 +144,14 @@ sorted([stop | Commands], #unread{size = Size} = Unread, Now) when Size > 0 ->
 sorted([Command | Commands], Unread, Now) ->
     sorted(Commands, Unread, [Command | Now]).
 
-%% What is empty, and ends a stream, waits too.
+%% An empty piece at the end of a stream waits too.
 weight(Data) ->
     iolist_size(Data) + 1.
 
 wait(Command, #unread{waiting = Waiting} = Unread) ->
     Unread#unread{waiting = queue:in(Command, Waiting)}.
 
-%% What waited is taken, one piece at a time, and its end with the last.
+%% Takes the next piece that waits, and the end of the stream with the last one.
 next_piece(StreamId, #unread{waiting = Waiting, size = Size} = Unread) ->
     case queue:out(Waiting) of
         {empty, _} ->
@@ -167,8 +169,8 @@ next_piece(StreamId, #unread{waiting = Waiting, size = Size} = Unread) ->
             end
     end.
 
-%% When this comes, the piece before is with cowboy, which has said so if the client did not take
-%% it.
+%% When this message comes, cowboy has the piece before it, and has sent an alarm if the client did
+%% not take that.
 ask(StreamId) ->
     self() ! {{self(), StreamId}, {?MODULE, next}},
     ok.
@@ -210,8 +212,8 @@ untimed(#unread{timer = {Timer, _}} = Unread) ->
     _ = erlang:cancel_timer(Timer),
     Unread#unread{timer = none}.
 
-%% What waits on all streams of a connection, which are in one process: of each, how much, and since
-%% when none of it was taken.
+%% The bytes that wait on each stream of a connection, and since when its client has taken none. All
+%% streams are in one process.
 counted(StreamId, Size) ->
     Now = erlang:monotonic_time(),
     _ = case {get(?MODULE), Size} of

@@ -1,15 +1,16 @@
 -module(erlmcp_httpd_body).
 -moduledoc """
-The body of an HTTP request as it arrives, bounded in size and in time: a value that the request's
-stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}` when it is late.
+The body of an HTTP request as it arrives, bounded in size and in time. It is a value that the
+request's stream keeps until the body is complete. Its owner is sent `{Tag, receive_timeout}` if the
+body is late.
 
-What has come of it is counted (`m:erlmcp_unfinished_messages`). While there is no room for more,
-its client is not told to send more, on HTTP/2, and nothing more is read, on HTTP/1.1.
+The bytes that have arrived are counted (`m:erlmcp_unfinished_messages`). While there is no room for
+more, an HTTP/2 client gets no more window, and an HTTP/1.1 connection is not read.
 
 Internal.
 """.
 
--export([read/3, refuse/5, closing/1, data/3, told/2, late/1, broken/1, forget/1]).
+-export([read/3, refuse/5, closing/1, data/3, verdict/2, late/1, broken/1, forget/1]).
 
 -export_type([body/0, progress/0]).
 
@@ -18,8 +19,8 @@ Internal.
 %% Bytes of a refused body that are read so that the connection can go on.
 -define(FORGOTTEN, 1_000_000).
 
-%% Bytes of which a part of a body is made: an own one, since what was read may be part of much
-%% more, or have room for as much again.
+%% Bytes of a part of a body. The part is a copy: the bytes that were read may belong to a much
+%% larger binary.
 -define(PART, 32_768).
 
 -record(body, {
@@ -29,7 +30,7 @@ Internal.
     %% milliseconds
     most :: pos_integer(),
     timer :: reference(),
-    %% the newest first, and what comes behind them
+    %% the newest first, and the bytes behind them
     parts = [] :: [binary()] | forgotten,
     last = <<>> :: binary(),
     size = 0 :: non_neg_integer(),
@@ -38,7 +39,7 @@ Internal.
 }).
 
 -opaque body() :: #body{}.
--doc "The body goes on, is there as a whole, or nothing is done with it any more.".
+-doc "The body goes on, is complete, or its request is answered without it.".
 -type progress() ::
     {more, cowboy_stream:commands(), body()}
     | {whole, binary()}
@@ -46,8 +47,8 @@ Internal.
 -type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(), _ => _}.
 
 -doc """
-Begins to read the body of a request whose head has been accepted. A plain request has it with its
-head, as `body`.
+Begins to read the body of a request whose head has been accepted. A request of HTTP/1.1 may have
+it already, as `body`.
 """.
 -spec read(cowboy_req:req(), erlmcp_call:owner(), limits()) -> progress().
 read(#{body := Body}, _, _) ->
@@ -67,7 +68,7 @@ continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
         ~"100-continue" -> [{inform, 100, #{}}];
         _ -> []
     end;
-%% What came on the connection before has used up its window, and this is what opens it again.
+%% Earlier requests of the connection have used up its window, which this opens again.
 continue(#{version := 'HTTP/2', body_length := undefined}) ->
     [{flow, ?AHEAD}];
 continue(#{version := 'HTTP/2', body_length := Length}) ->
@@ -76,9 +77,9 @@ continue(_) ->
     [].
 
 -doc """
-Answers a request with a refusal at once. What may still come of a body is read and forgotten,
-within bounds, so that the connection lives on; where nothing says that it comes, it does not.
-`Extra` are headers of the response.
+Answers a request with a refusal at once. The rest of a body is read and dropped, within bounds, so
+that the connection lives on. If the body is too long, or the client waits for leave to send it, the
+connection ends. `Extra` are headers of the response.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().
@@ -99,12 +100,12 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
 refuse(Refusal, Extra, _, _, _) ->
     {ended, erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
 
--doc "The headers of an answer that ends the connection. HTTP/2 resets the stream, and has others.".
+-doc "Returns the headers of an answer that ends the connection. HTTP/2 resets the stream instead.".
 -spec closing(cowboy:http_version()) -> #{binary() => binary()}.
 closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
--doc "What arrived of it.".
+-doc "Takes the next bytes of a body.".
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
     case Size + byte_size(Data) of
@@ -148,18 +149,18 @@ more(Data, #body{owner = Owner, size = Size, waits = Waits} = Body, Before) ->
         wait -> {more, [], Body#body{waits = true}}
     end.
 
--doc "Its owner was told that there is room, or that there is none for this body.".
--spec told(erlmcp_unfinished_messages:verdict(), body()) -> progress().
-told(go_on, #body{waits = false} = Body) ->
+-doc "Handles the message that there is room again for a body, or that there is none for this one.".
+-spec verdict(erlmcp_unfinished_messages:verdict(), body()) -> progress().
+verdict(go_on, #body{waits = false} = Body) ->
     {more, [], Body};
-told(go_on, Body) ->
+verdict(go_on, Body) ->
     {more, [{flow, ?AHEAD}], Body#body{waits = false}};
-told(refused, #body{version = Version} = Body) ->
+verdict(refused, #body{version = Version} = Body) ->
     ok = forget(Body),
     Refusal = erlmcp_unfinished_messages:refusal(),
     {ended, erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version))}.
 
--doc "It did not arrive in time.".
+-doc "Answers a request whose body did not arrive in time.".
 -spec late(body()) -> cowboy_stream:commands().
 late(#body{parts = forgotten}) ->
     [stop];
@@ -180,7 +181,7 @@ broken(#body{version = Version} = Body) ->
                                  #{status => 400}),
     erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version)).
 
--doc "Forgets the body: nothing more is done with it.".
+-doc "Drops a body, with its timer and its count.".
 -spec forget(body() | none) -> ok.
 forget(none) ->
     ok;

@@ -1,12 +1,13 @@
 -module(erlmcp_httpd_connection).
 -moduledoc """
-The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
-a place before anything is read, also before a TLS handshake, except for a proxy's header that says
-whose the connection is (`m:erlmcp_trusted_proxies`). Then comes the handshake, with the
-certificates that are current. HTTP/2, which is agreed on there by ALPN, is cowboy's; anything else
-begins as HTTP/1.1 (`erlmcp_httpd_http1`). A connection for which there is no place is not
-left waiting in a queue of the system's: its first request is answered with the refusal
-(`erlmcp_httpd_refused`) and it ends.
+The process of an HTTP connection from the moment that it is accepted. It asks the server's gate for
+a permit before it reads anything, also before a TLS handshake. Only the header of a trusted proxy,
+which names the client, is read before (`m:erlmcp_trusted_proxies`). Then comes the handshake, with
+the current certificates. If ALPN agrees on HTTP/2, cowboy serves the connection; any other
+connection begins as HTTP/1.1 (`erlmcp_httpd_http1`).
+
+A connection that gets no permit does not wait in a queue of the operating system. Its first request
+is answered with the refusal (`erlmcp_httpd_refused`), and it ends.
 
 Internal.
 """.
@@ -15,15 +16,16 @@ Internal.
 
 -export([start_link/3, init/3, serve/2]).
 
--export_type([from/0]).
+-export_type([from/0, socket/0]).
 
-%% Milliseconds that a connection without a place may last, and its requests may take to arrive.
+%% Milliseconds that a connection without a permit may last, and its request may take to arrive.
 -define(REFUSED, 5000).
-%% Milliseconds that a proxy has to say whose a connection is.
+%% Milliseconds in which a proxy must name the client of a connection.
 -define(HEADER, 5000).
 
--doc "The listener that a connection came to, and whose it is.".
+-doc "The listener that a connection came to, and its other end.".
 -type from() :: {ranch:ref(), erlmcp_trusted_proxies:peer()}.
+-type socket() :: inet:socket() | ssl:sslsocket().
 
 -doc false.
 -spec start_link(ranch:ref(), module(), []) -> {ok, pid()}.
@@ -71,13 +73,13 @@ enter(Parent, {_, Peer} = From, Transport, Options) ->
         {ok, Permit} ->
             serve([Permit], fun() -> accepted(Parent, From, Transport, Options) end);
         {refuse, Refusal} ->
-            %% As when its listener stops: it answers what it has, and goes.
+            %% As if its listener stopped: the connection answers its request and ends.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
             Refusing = refusing(Refusal, Parent, Options),
             serve([], fun() -> accepted(Parent, From, Transport, Refusing) end)
     end.
 
-%% In the clear there is no handshake, and so nothing to wait for.
+%% In the clear there is no handshake.
 accepted(Parent, {Ref, _} = From, ranch_tcp, Options) ->
     receive
         {handshake, Ref, _, Socket, _} ->
@@ -87,17 +89,17 @@ accepted(Parent, {Ref, _} = From, ranch_tcp, Options) ->
 accepted(Parent, {Ref, _} = From, ranch_ssl, Options) ->
     {ok, Socket} = ranch:handshake(Ref, certificates(Options)),
     _ = process_flag(trap_exit, true),
-    case erlmcp_httpd_socket:is_http2(Socket) of
-        true ->
+    case ssl:negotiated_protocol(Socket) of
+        {ok, ~"h2"} ->
             erlmcp_httpd_http2:init(Parent, Ref, Socket, ranch_ssl, undefined, Options);
-        false ->
+        _ ->
             erlmcp_httpd_http1:init(Parent, From, Socket, ranch_ssl, Options)
     end.
 
 certificates(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 certificates(_) -> [].
 
-%% A process that hibernates forgets all that it is in: what there is to do at its end, too.
+%% A process that hibernates loses its stack, and with it the code that runs at its end.
 -doc false.
 -spec serve([erlmcp_gate:permit()], fun(() -> {idle, fun()} | term())) -> ok.
 serve(Permits, Serve) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_httpd_cors).
 -moduledoc """
-What pages of other origins are told, so that their browser lets them read it: those of the origins
-that a listener allows by name. An origin that may enter for another reason (it is of the same host,
-or of the loopback, or all may) is told nothing, and its browser keeps what is answered from it.
+The CORS headers for pages of other origins, without which a browser does not let a page read an
+answer. Origins that a listener allows by name get them. An origin that may enter for another reason
+(same host, loopback, or all origins are allowed) gets none. Pure, except for the date.
 
-Nothing here is for requests with credentials, as browsers call cookies and certificates: a page
-brings its token in a header. So any header may be asked for; `*` stands for all but
-`Authorization`, and the others that are spelled out are for browsers that do not know it. Pure.
+A page brings its token in a header, so there is nothing here for requests with credentials (cookies
+and certificates). A page may send any header: `*` stands for all except `Authorization`, and others
+are named for browsers that do not know `*`.
 
 Source: Fetch standard, "HTTP CORS protocol".
 
@@ -19,13 +19,13 @@ Internal.
 
 -doc "The origins that are allowed by name, and the headers that all answers to them have.".
 -type pages() :: #{Origin :: binary() => #{binary() => binary()}}.
--doc "What the endpoints at these paths are for.".
+-doc "The methods of the endpoints, by their paths.".
 -type methods() :: #{Path :: binary() => Methods :: binary()}.
 
-%% Seconds that a browser may remember what it was told: as long as any of them does.
+%% Seconds that a browser may keep the answer to a preflight request: the most that one takes.
 -define(REMEMBERED, ~"7200").
 
--doc "The pages of a listener's options.".
+-doc "Returns the pages of a listener's options.".
 -spec pages(map()) -> pages().
 pages(#{allowed_origins := [_ | _] = Origins}) ->
     #{Origin => headers(Origin) || Origin <- Origins};
@@ -37,15 +37,17 @@ headers(Origin) ->
       ~"access-control-expose-headers" =>
           ~"Mcp-Session-Id, WWW-Authenticate, Retry-After, DPoP-Nonce"}.
 
--doc "The methods of an endpoint, and of those of HTTP+SSE: of its stream, and for its messages.".
+-doc """
+Returns the methods of an endpoint, and of those of HTTP+SSE: for its stream and its messages.
+""".
 -spec methods(Path :: binary(), [SsePath :: binary()]) -> methods().
 methods(Path, SsePaths) ->
     Sse = maps:from_list(lists:zip(SsePaths, [~"GET", ~"POST"], trim)),
     Sse#{Path => ~"POST, GET, DELETE"}.
 
 -doc """
-The answer to a browser that asks, before a page's request, whether it may send it; the browser has
-no token then. `none` of all that is no such question.
+Returns the answer to a preflight request, with which a browser asks whether a page may send its
+request. Such a request has no token. `none` for every other request.
 """.
 -spec preflight(cowboy_req:req(), methods()) -> cowboy_stream:commands() | none.
 preflight(#{method := ~"OPTIONS", path := Path, has_body := false,

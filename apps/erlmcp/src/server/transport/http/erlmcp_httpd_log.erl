@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_log).
 -moduledoc """
-Where cowboy logs to. Its warnings of messages for streams that have ended are left out: a session's
-call outlives its stream, so they are no fault, and they carry what the call said.
+Cowboy's logger. It leaves out cowboy's warnings of messages for streams that have ended. A
+session's call may outlive its stream, so these are no fault, and they carry the call's data.
 
 Internal.
 """.

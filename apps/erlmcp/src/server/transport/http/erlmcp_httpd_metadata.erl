@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_metadata).
 -moduledoc """
-The metadata of a listener as a protected resource (RFC 9728): which resource it is, and whose
-tokens it takes. It is public: anybody may read it, and pages of any origin.
+The metadata of a listener as a protected resource (RFC 9728): its URL, and the authorization
+servers whose tokens it takes. They are public, also for pages of any origin.
 
 Internal.
 """.
@@ -12,7 +12,7 @@ Internal.
 
 -define(WELL_KNOWN, "/.well-known/oauth-protected-resource").
 
--doc "Where it is, what it is for a client that called an endpoint, and what is in it beside.".
+-doc "The paths of the metadata, their part that depends on the endpoint, and their other fields.".
 -opaque metadata() :: #{
     paths := [binary()],
     of_endpoint := fun((Endpoint :: binary()) -> document()),
@@ -21,9 +21,9 @@ Internal.
 -type document() :: #{binary() => json:encode_value()}.
 
 -doc """
-The metadata of a listener with this path, and with that of HTTP+SSE if it has one; `none` where no
-authorization server is known. It is at the paths that RFC 9728 makes of the endpoints', at that of
-the resource, and at the root.
+Returns the metadata of a listener with these endpoints: its own, and that of HTTP+SSE if it has
+one. `none` if no authorization server is known. Their paths are those that RFC 9728 derives from
+the endpoints' paths, from the resource's, and from the root.
 """.
 -spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.
@@ -55,19 +55,19 @@ path_of(Uri) ->
         #{} -> ~"/"
     end.
 
--doc "Whether it is at this path.".
+-doc "Returns `true` if the metadata are at this path.".
 -spec is_at(Path :: binary(), metadata() | none) -> boolean().
 is_at(<<?WELL_KNOWN, _/binary>> = Path, #{paths := Paths}) -> lists:member(Path, Paths);
 is_at(_, _) -> false.
 
--doc "Where a client finds it that called this endpoint.".
+-doc "Returns the URL of the metadata for a client of this endpoint.".
 -spec url(Endpoint :: binary(), metadata()) -> binary().
 url(Endpoint, Metadata) ->
     #{~"resource" := Resource} = document(Endpoint, Metadata),
     Parts = maps:without([query, fragment], uri_string:parse(Resource)),
     iolist_to_binary(uri_string:recompose(Parts#{path => inserted(path_of(Resource))})).
 
--doc "The answer to a request for it.".
+-doc "Returns the answer to a request for the metadata.".
 -spec respond(Method :: binary(), Endpoint :: binary(), metadata()) -> cowboy_stream:commands().
 respond(Method, Endpoint, Metadata) when Method =:= ~"GET"; Method =:= ~"HEAD" ->
     Body = erlmcp_json:encode(document(Endpoint, Metadata)),

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_refused).
 -moduledoc """
-The stream handler of an HTTP connection for which there is no place: every request is answered with
-the refusal, on its head, and the connection ends after the first.
+The stream handler of an HTTP connection without a permit. Every request is answered with the
+refusal after its head, and the connection ends after the first one.
 
 Internal.
 """.
@@ -23,10 +23,10 @@ refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
     {Commands, State} = refused(StreamId, Request, Unshared),
     {erlmcp_httpd_response:with(map_get(Origin, Pages), Commands), State};
 refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
-    %% HTTP/2 has no header for it: cowboy says GOAWAY when it is told what a listener's stop tells.
+    %% HTTP/2 has no header for it. Cowboy sends GOAWAY if its listener stops.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
-    Told = erlmcp_admission:refused_by_head(Refusal, Headers),
-    {erlmcp_httpd_response:refuse(Told, undefined, erlmcp_httpd_body:closing(Version)), none}.
+    Shown = erlmcp_admission:refused_by_head(Refusal, Headers),
+    {erlmcp_httpd_response:refuse(Shown, undefined, erlmcp_httpd_body:closing(Version)), none}.
 
 -doc false.
 data(_, _, _, State) -> {[], State}.

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_response).
 -moduledoc """
-Answers as the commands that cowboy is given for them: whole responses, and streams of Server-Sent
-Events. Pure, but for the date.
+Answers as cowboy's commands: whole responses, and streams of Server-Sent Events. Pure, except for
+the date.
 
 Internal.
 """.
@@ -13,10 +13,10 @@ Internal.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-An encoded answer: the end of a stream that is open already, or else JSON, or a stream of one event
-for a client that reads nothing else.
+Sends an encoded answer: as the end of an open stream, or as JSON. A client that reads only streams
+gets a stream of one event.
 """.
--spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_request:accept(),
+-spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
 answer(202, _, _, _, Streaming) ->
     ended(Streaming);
@@ -31,17 +31,17 @@ answer(200, Headers, Bytes, _, false) when map_size(Headers) =:= 0 ->
 answer(Status, Headers, Bytes, _, false) ->
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
--doc "The end of a request for which nothing more is sent: a stream without a further event.".
+-doc "Ends a request without an answer: as a stream without a further event.".
 -spec ended(Streaming :: boolean()) -> cowboy_stream:commands().
 ended(true) -> [{data, fin, <<>>}, stop];
 ended(false) -> respond(200, stream_headers(), <<>>).
 
--doc "A refusal of a request whose id is not known.".
+-doc "Refuses a request whose id is not known.".
 -spec refuse(erlmcp_refusal:refusal()) -> cowboy_stream:commands().
 refuse(Refusal) ->
     refuse(Refusal, undefined, #{}).
 
--doc "A refusal under its own status.".
+-doc "Refuses a request, with the refusal's own status.".
 -spec refuse(erlmcp_refusal:refusal(), erlmcp_message:id() | undefined, headers()) ->
     cowboy_stream:commands().
 refuse(Refusal, Id, Extra) ->
@@ -52,7 +52,7 @@ refuse(Refusal, Id, Extra) ->
     end,
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
--doc "A whole response.".
+-doc "Sends a whole response.".
 -spec respond(erlmcp_reply:status(), headers(), iodata()) -> cowboy_stream:commands().
 respond({403, Scopes}, Headers, Body) when is_list(Scopes) ->
     respond(403, Headers, Body);
@@ -68,22 +68,22 @@ respond(Status, Headers, Body) ->
 length_of(Body) ->
     integer_to_binary(iolist_size(Body)).
 
--doc "The beginning of a stream, with its first bytes.".
+-doc "Begins a stream, with its first bytes.".
 -spec stream(iodata()) -> cowboy_stream:commands().
 stream(First) ->
     [{headers, 200, stream_headers()}, {data, nofin, First}].
 
--doc "An event of an open stream.".
+-doc "Sends an event of an open stream.".
 -spec event(iodata()) -> cowboy_stream:commands().
 event(Bytes) ->
     [{data, nofin, erlmcp_sse:event(Bytes)}].
 
--doc "What keeps a quiet stream open.".
+-doc "Sends a comment, which keeps a quiet stream open.".
 -spec comment() -> cowboy_stream:commands().
 comment() ->
     [{data, nofin, erlmcp_sse:comment()}].
 
--doc "An answer with more headers.".
+-doc "Adds headers to an answer.".
 -spec with(#{binary() => iodata()}, cowboy_stream:commands()) -> cowboy_stream:commands().
 with(Extra, Commands) ->
     [with_headers(Extra, Command) || Command <- Commands].
@@ -96,9 +96,9 @@ with_headers(_, Command) ->
     Command.
 
 -doc """
-An answer to HEAD, which has no body (RFC 9110, section 9.3.2). If it says a length, that has to be
-the one of the answer to GET (section 8.6). What is made with a body is a refusal, whose message
-names the method: it says none.
+Returns an answer to HEAD, without its body (RFC 9110, section 9.3.2). A length would have to be
+that of the answer to GET (section 8.6). An answer with a body is a refusal, whose text names the
+method: its length is left out.
 """.
 -spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
 without_body(Commands) ->

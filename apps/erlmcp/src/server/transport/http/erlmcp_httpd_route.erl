@@ -1,21 +1,25 @@
 -module(erlmcp_httpd_route).
 -moduledoc """
-What the head of a request comes to, before a byte of its body is looked at: where it comes from
-(host, origin), who asks and with which scopes, and what is asked for. Pure, except for a fun of the
-user's that says who asks, and a line in the log on headers of a proxy that is not trusted.
+The decision about a request from its head, before a byte of its body is read. It checks the host
+and the origin, the identity and its scopes, and the path, method, media types and announced length.
+Pure, except for a line in the log on headers of a proxy that is not trusted.
 
-The head of a request is a map with the keys of cowboy's requests, whichever HTTP it came with. What
-is answered to a page of another origin has the headers that its browser looks for
+The head of a request is a map with the keys of cowboy's requests, whichever HTTP it came with. The
+answer to a page of another origin has the headers that its browser looks for
 (`m:erlmcp_httpd_cors`).
+
+Real clients are not all as strict as the specification, and harmless deviations are accepted. A
+missing `Accept`, or one with wildcards, counts as both media types. A client that accepts
+`application/json` alone gets JSON, and no notifications of its calls.
 
 Source: specification 2026-07-28, "Streamable HTTP" and "Authorization"; RFC 9728; RFC 6750.
 
 Internal.
 """.
 
--export([listener/1, resolve/2, question/2, identified/3, kept/2]).
+-export([listener/1, resolve/2, question/2, identified/3, kept/2, no_stream/1]).
 
--export_type([listener/0, route/0, question/0, resolved/0]).
+-export_type([listener/0, route/0, question/0, resolved/0, accept/0, asked/0]).
 
 -doc "The requirements of a listener for its requests.".
 -type listener() :: #{
@@ -30,28 +34,32 @@ Internal.
     metadata := erlmcp_httpd_metadata:metadata() | none
 }.
 
+-doc "The forms of an answer that the client reads: JSON, a stream of events, or both.".
+-type accept() :: both | json | stream.
+-type asked() :: {post, accept()} | {get | delete, Session :: binary()}.
+
 -doc """
 A request that may enter: what is asked for, by whom, and what all requests with this head have in
 common. `extra` are headers that its answer has in addition.
 """.
 -type route() :: #{
-    asks := {post, erlmcp_httpd_request:accept(),
-             erlmcp_admission:announced() | {post, erlmcp_httpd_request:accept()}}
+    asks := {post, accept(),
+             erlmcp_admission:announced() | {post, accept()}}
         | {get | delete, Session :: binary()}
         | {sse, erlmcp_httpd_sse:asks()},
     address := inet:ip_address(),
-    config := erlmcp_httpd_config:config(),
-    envelope := erlmcp_engine:envelope(),
+    config := erlmcp_httpd:config(),
+    request_context := erlmcp_engine:request_context(),
     session := binary() | none,
     principal := erlmcp_auth:principal(),
     flow := erlmcp_admission:tenant(),
     extra := headers()
 }.
 
--doc "A request of which somebody has to be asked who sends it.".
+-doc "A request whose identity is not known yet.".
 -opaque question() :: #{request := cowboy_req:req(), extra := headers()}.
 
--doc "A request is served, somebody is to be asked who sends it, it is refused, or is answered.".
+-doc "The request is served, its identity is to be found first, it is refused, or it is answered.".
 -type resolved() ::
     {serve, route()}
     | {ask, question()}
@@ -60,7 +68,7 @@ common. `extra` are headers that its answer has in addition.
 
 -type headers() :: #{binary() => iodata()}.
 
--doc "Returns what the listener's options say of it.".
+-doc "Returns the requirements of a listener with these options.".
 -spec listener(map()) -> listener().
 listener(Options) ->
     Path = maps:get(path, Options, ~"/mcp"),
@@ -91,7 +99,7 @@ resolve(#{headers := Headers} = Came, #{erlmcp_route := Listener} = Options) ->
             at_path(Request, Options)
     end.
 
-%% A browser's question is answered to whoever may enter.
+%% A preflight request of any client that may enter is answered.
 of_page(Request, #{erlmcp_route := #{methods := Methods} = Listener} = Options) ->
     case from_here(Request, Listener, any) =:= ok
         andalso erlmcp_httpd_cors:preflight(Request, Methods) of
@@ -114,7 +122,7 @@ at_path(#{path := Path, headers := Headers} = Request, #{erlmcp_route := Listene
             end
     end.
 
-%% What is public is so for pages of any origin.
+%% The metadata are public for pages of any origin.
 metadata(#{method := Method} = Request, #{metadata := Metadata} = Listener) ->
     case from_here(Request, Listener, any) of
         ok -> {answer, erlmcp_httpd_metadata:respond(Method, shown(Request, Listener), Metadata)};
@@ -135,11 +143,11 @@ from_here(#{host := Host}, #{policy := Policy}, Origin) ->
 forbidden(Expected, Came) ->
     {error, erlmcp_refusal:new(authz_forbidden, [Expected, erlmcp_printable:quoted(Came)])}.
 
-%% Of the address that the connection came to, and not of what a client writes in `Host`.
+%% The URL of the address that the connection came to, whatever a client writes in `Host`.
 endpoint(#{scheme := Scheme, sock := {Ip, Port}}, #{path := Path}) ->
     <<Scheme/binary, "://", (erlmcp_host:authority(Ip, Port))/binary, Path/binary>>.
 
-%% The same for clients to read: the loopback has several names, and each knows it by its own.
+%% The URL for clients to read. The loopback has several names, and each client uses its own.
 shown(#{host := Host, scheme := Scheme, sock := {Ip, Port}} = Request, Listener) ->
     #{path := Path} = Listener,
     case is_loopback(Ip) andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
@@ -151,7 +159,7 @@ shown(#{host := Host, scheme := Scheme, sock := {Ip, Port}} = Request, Listener)
 is_loopback({127, _, _, _}) -> true;
 is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
 
-%% Who asks.
+%% The identity.
 
 authenticate(Request, #{erlmcp_route := #{auth := none}} = Options) ->
     identified({ok, erlmcp_auth:anonymous()}, #{request => Request, extra => #{}}, Options);
@@ -159,7 +167,7 @@ authenticate(Request, _) ->
     {ask, #{request => Request, extra => #{}}}.
 
 -doc """
-Returns what `m:erlmcp_httpd_auth` asks about the sender of a request; `url` is the endpoint's.
+Returns the request in the form that `m:erlmcp_httpd_auth` takes; `url` is the endpoint's.
 """.
 -spec question(question(), cowboy:opts()) -> erlmcp_listen:request().
 question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Options) ->
@@ -170,7 +178,7 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
         _ -> Head#{tls => true, certificate => Certificate}
     end.
 
--doc "Resolves the head of a request when it is known who sends it, or that nobody does.".
+-doc "Resolves the head of a request whose identity was asked for.".
 -spec identified({ok, erlmcp_auth:identity()} | {error, erlmcp_bearer_failure:failure()},
                  question(), cowboy:opts()) -> resolved().
 identified({ok, Identity}, #{request := Request, extra := Extra}, Options) ->
@@ -191,7 +199,7 @@ identified({error, #{refusal := Refusal} = Failure}, #{request := Request, extra
     with(Extra, {refuse, erlmcp_admission:refused_by_head(Refusal, Headers),
                  erlmcp_httpd_auth:headers(Auth, Failure, Parameters)}).
 
-%% What a challenge says of the listener.
+%% The parameters of a challenge that depend on the listener.
 challenge(_, #{metadata := none}) -> #{};
 challenge(Request, #{metadata := Metadata} = Listener) ->
     #{resource_metadata => erlmcp_httpd_metadata:url(shown(Request, Listener), Metadata)}.
@@ -201,7 +209,7 @@ insufficient(Needed, Identity, Request, #{erlmcp_route := #{auth := Auth} = List
     erlmcp_httpd_auth:insufficient(Auth, Identity, lists:uniq(All ++ Needed),
                                    challenge(Request, Listener)).
 
-%% What is asked for.
+%% The path, method, media types and announced length.
 
 asked_for(#{principal := Principal} = Identity, Request, #{erlmcp := Config} = Options) ->
     #{headers := Headers, peer := {Ip, _}} = Request,
@@ -210,7 +218,7 @@ asked_for(#{principal := Principal} = Identity, Request, #{erlmcp := Config} = O
             Insufficient = fun(Needed) -> insufficient(Needed, Identity, Request, Options) end,
             {serve, #{asks => Asks, address => Ip, principal => Principal,
                       config => Config#{identity => Identity, insufficient => Insufficient},
-                      envelope => erlmcp_engine:envelope(Identity, Headers),
+                      request_context => erlmcp_engine:request_context(Identity, Headers),
                       session => maps:get(~"mcp-session-id", Headers, none),
                       flow => erlmcp_admission:tenant(Principal, Ip), extra => #{}}};
         {error, Refusal} ->
@@ -222,12 +230,12 @@ asked_for(#{principal := Principal} = Identity, Request, #{erlmcp := Config} = O
 endpoint_of(#{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endpoints}) ->
     case Endpoints of
         #{path := Path, message_path := MessagePath} ->
-            case erlmcp_httpd_request:check_stream(Request) of
+            case open_stream(Request) of
                 ok -> {ok, {sse, {open, MessagePath}}};
                 {error, Refusal} -> {error, Refusal, ~"GET"}
             end;
         #{message_path := Path} ->
-            case erlmcp_httpd_request:check_message(Request, Config) of
+            case message_session(Request, Config) of
                 {ok, Session} -> {ok, {sse, {message, Session}}};
                 {error, Refusal} -> {error, Refusal, ~"POST"}
             end;
@@ -237,12 +245,154 @@ endpoint_of(#{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endpoin
 endpoint_of(Request, #{erlmcp := Config}) ->
     streamable(Request, Config).
 
-streamable(Request, #{path := Path} = Config) ->
+%% A request without the session id that it needs gets 405 if it is GET, as from a server without
+%% sessions.
+streamable(#{path := Path, headers := Headers, method := Method} = Request,
+           #{path := Path} = Config) ->
     maybe
-        {ok, {post, Accept}} ?= erlmcp_httpd_request:check(Request, Path, Config),
-        #{headers := Headers} = Request,
+        {ok, {post, Accept}} ?= method(Method, Headers, Request, Config),
         {ok, {post, Accept, erlmcp_admission:announced(Headers, Accept)}}
+    end;
+streamable(#{path := Other}, #{path := Path}) ->
+    refuse(invalid_uri, [~"the endpoint's path is ", Path, ~", not ",
+                         erlmcp_printable:quoted(Other)], 404).
+
+%% A request that opens a stream at the SSE endpoint of 2024-11-05.
+open_stream(#{headers := Headers, method := Method, has_body := HasBody}) ->
+    maybe
+        ~"GET" ?= Method,
+        false ?= HasBody,
+        reads_stream(Headers)
+    else
+        {error, _} = Error -> Error;
+        true -> unwanted_body(Method);
+        _ -> wrong_method(~"this endpoint is for GET: its stream names the one for POST", Method)
     end.
+
+%% The session of a message at the POST endpoint of 2024-11-05. Its answer comes on the session's
+%% stream, whatever its `Accept` says.
+message_session(#{headers := Headers, method := Method, qs := Query} = Request, Config) ->
+    maybe
+        ~"POST" ?= Method,
+        {ok, Session} ?= session(Query),
+        ok ?= content_type(Headers),
+        ok ?= encoding(Headers),
+        ok ?= length(Request, Config),
+        {ok, Session}
+    else
+        {error, _} = Error -> Error;
+        _ -> wrong_method(~"this endpoint is for POST", Method)
+    end.
+
+session(Query) ->
+    maybe
+        [_ | _] = Parameters ?= uri_string:dissect_query(Query),
+        {_, <<Session/binary>>} ?= lists:keyfind(~"sessionId", 1, Parameters),
+        {ok, Session}
+    else
+        _ -> refuse(invalid_session_id, ~"sessionId: the parameter is missing in the query", 400)
+    end.
+
+method(~"POST", Headers, Request, Config) ->
+    maybe
+        ok ?= content_type(Headers),
+        ok ?= encoding(Headers),
+        ok ?= length(Request, Config),
+        {ok, Accept} ?= accept(Headers),
+        {ok, {post, Accept}}
+    end;
+%% An empty body is none: with HTTP/2 it may come as a frame of its own.
+method(Method, _, #{has_body := true, body_length := Length}, _)
+  when Length =/= 0, (Method =:= ~"GET" orelse Method =:= ~"DELETE") ->
+    unwanted_body(Method);
+method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
+    case reads_stream(Headers) of
+        ok -> {ok, {get, Id}};
+        {error, _} = Error -> Error
+    end;
+method(~"DELETE", #{~"mcp-session-id" := Id}, _, _) ->
+    {ok, {delete, Id}};
+method(~"DELETE", _, _, _) ->
+    refuse(invalid_session_id, ~"Mcp-Session-Id: the header is missing", 400);
+method(Method, _, _, _) ->
+    wrong_method(~"this endpoint is for POST; GET and DELETE are for sessions", Method).
+
+unwanted_body(Method) ->
+    refuse(protocol_error, [Method, ~": expected no body, got one"], 400).
+
+wrong_method(Why, Method) ->
+    refuse(protocol_error, [Why, ~"; got ", erlmcp_printable:quoted(Method)], 405).
+
+content_type(#{~"content-type" := ~"application/json"}) ->
+    ok;
+content_type(#{~"content-type" := Type}) ->
+    try cow_http_hd:parse_content_type(Type) of
+        {~"application", ~"json", _} -> ok;
+        _ -> wrong_type(Type)
+    catch
+        error:_ -> wrong_type(Type)
+    end;
+content_type(_) ->
+    refuse(invalid_content_type, ~"Content-Type: expected application/json, got no such header",
+           415).
+
+wrong_type(Type) ->
+    refuse(invalid_content_type, [~"Content-Type: expected application/json, got ",
+                                  erlmcp_printable:quoted(Type)], 415).
+
+encoding(#{~"content-encoding" := Encoding}) when Encoding =/= ~"identity" ->
+    refuse(unsupported_encoding, [~"Content-Encoding: expected none, got ",
+                                  erlmcp_printable:quoted(Encoding)], 415);
+encoding(_) ->
+    ok.
+
+%% Refused while it arrives, and where its length is announced, before.
+length(#{body_length := Length}, #{message_bytes := Max}) when is_integer(Length), Length > Max ->
+    {error, erlmcp_refusal:new(message_too_large, ~"the message is too large",
+                               #{limit => Max, observed => Length})};
+length(_, _) ->
+    ok.
+
+reads_stream(Headers) ->
+    case accept(Headers) of
+        {ok, Accept} when Accept =/= json -> ok;
+        {ok, json} -> {error, no_stream(Headers)};
+        {error, _} = Error -> Error
+    end.
+
+accept(#{~"accept" := ~"application/json, text/event-stream"}) ->
+    {ok, both};
+accept(#{~"accept" := Header}) ->
+    try cow_http_hd:parse_accept(Header) of
+        Ranges -> accepted([Kind || {{Type, Sub, _}, Quality, _} <- Ranges, Quality > 0,
+                                    Kind <- media(Type, Sub)], Header)
+    catch
+        error:_ -> refuse(invalid_header, [~"Accept: expected a list of media types, got ",
+                                           erlmcp_printable:quoted(Header)], 400)
+    end;
+accept(_) ->
+    {ok, both}.
+
+media(~"*", ~"*") -> [json, stream];
+media(~"application", Sub) when Sub =:= ~"json"; Sub =:= ~"*" -> [json];
+media(~"text", Sub) when Sub =:= ~"event-stream"; Sub =:= ~"*" -> [stream];
+media(_, _) -> [].
+
+accepted(Types, Header) ->
+    case {lists:member(json, Types), lists:member(stream, Types)} of
+        {true, true} -> {ok, both};
+        {true, false} -> {ok, json};
+        {false, true} -> {ok, stream};
+        {false, false} ->
+            {error, not_acceptable(~"application/json, text/event-stream", Header)}
+    end.
+
+not_acceptable(Types, Header) ->
+    erlmcp_refusal:new(invalid_header, [~"Accept: expected ", Types, ~", got ",
+                                        erlmcp_printable:quoted(Header)], #{status => 406}).
+
+refuse(Name, Message, Status) ->
+    {error, erlmcp_refusal:new(Name, Message, #{status => Status})}.
 
 with(Extra, Resolved) when map_size(Extra) =:= 0 -> Resolved;
 with(Extra, {refuse, Refusal, Headers}) -> {refuse, Refusal, maps:merge(Headers, Extra)};
@@ -252,8 +402,8 @@ with(Extra, {serve, #{extra := Before} = Route}) ->
 with(Extra, {ask, Question}) -> {ask, Question#{extra := Extra}}.
 
 -doc """
-Returns a POST request as a connection may keep it for others with the same head: with its route,
-where the listener asks nobody who sends it, and the head is not refused.
+Returns a POST request as a connection may keep it for others with the same head. It has its route,
+if the listener knows only anonymous clients and does not refuse the head.
 """.
 -spec kept(cowboy_req:req(), cowboy:opts()) -> cowboy_req:req().
 kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Options) ->
@@ -263,3 +413,8 @@ kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Option
     end;
 kept(Request, _) ->
     Request.
+
+-doc "Returns the refusal of a request whose answer is a stream, which its client does not accept.".
+-spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
+no_stream(#{~"accept" := Header}) ->
+    not_acceptable(~"text/event-stream", Header).

@@ -1,8 +1,7 @@
 -module(erlmcp_httpd_session).
 -moduledoc """
-The requests that name an HTTP session and carry no message: GET, for the session's stream, and
-DELETE, its end, whose answers are cowboy's commands. And what a session's messages ask of it:
-calls, and what it watches.
+Requests that name an HTTP session. GET opens the session's stream, and DELETE ends the session. A
+message of a session may start calls in it, and watch resources for it.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
@@ -18,7 +17,7 @@ Internal.
 -doc "A session that was found, with its process if it had one then.".
 -type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
 
--doc "Makes the owner the connection of a session's stream, or of one that goes on; or refuses it.".
+-doc "Makes the owner the connection of a session's stream, a new one or one that is resumed.".
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), Headers :: #{binary() => binary()}}, erlmcp_instance:instance()) ->
     {ok, Session :: pid()} | {refuse, erlmcp_refusal:refusal()}.
@@ -47,7 +46,7 @@ opened(Pid, Owner, #{~"last-event-id" := EventId}) ->
 opened(Pid, Owner, _) ->
     erlmcp_session:open_stream(Pid, Owner).
 
--doc "Ends a session.".
+-doc "Ends a session, and returns the commands that answer its client.".
 -spec delete(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     cowboy_stream:commands().
 delete(Id, Principal, Instance) ->
@@ -59,21 +58,21 @@ delete(Id, Principal, Instance) ->
             erlmcp_httpd_response:refuse(gone())
     end.
 
--doc "What is said of a session that is not there.".
+-doc "Returns the refusal of a session that does not exist.".
 -spec gone() -> erlmcp_refusal:refusal().
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
--doc "The session that a message names. A stateless one may name one, which means nothing.".
--spec of_message(Json :: term(), Id :: binary(), erlmcp_engine:envelope(),
+-doc "Returns the session of a message. A stateless message may name one, which means nothing.".
+-spec of_message(Json :: term(), Id :: binary(), erlmcp_engine:request_context(),
                  erlmcp_instance:instance()) -> session() | unknown | none.
-of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
-    case erlmcp_engine:era(Json, Envelope) of
+of_message(Json, Id, #{principal := Principal} = RequestContext, Instance) ->
+    case erlmcp_engine:era(Json, RequestContext) of
         stateless -> none;
         session -> find(Id, Principal, Instance)
     end.
 
-%% A principal's session. Another's is as unknown as one that is not there.
+%% The session of another principal is as unknown as one that does not exist.
 find(Id, Principal, Instance) ->
     case erlmcp_session_table:find(Id, Principal, Instance) of
         {ok, Pid, Session} -> {Id, Pid, Session};
@@ -81,9 +80,9 @@ find(Id, Principal, Instance) ->
     end.
 
 -doc """
-Starts what is to be answered by a session's process or on its streams, for a connection that waits
-for it; `Streams` is whether that reads them. Gives the process, or the answer, or says that the
-session has just ended. What `ran` was a quick call, which has said something.
+Starts calls whose answers come from a session's process, for a connection that waits for them.
+`Streams` says whether the connection reads streams. Returns the process, or the answer, or `gone`
+if the session has just ended. `ran` is a quick call that has ended, and has reported something.
 """.
 -spec start(Calls, session(), {Waiting :: erlmcp_call:owner(), Streams :: boolean()},
             erlmcp_instance:instance()) ->
@@ -130,7 +129,7 @@ ended({batch, Items}) ->
 ended({ran, _, _, Reply}) ->
     Reply.
 
--doc "The session watches a resource, or does so no longer: the answer.".
+-doc "Makes the session watch a resource, or stop that, and returns the answer.".
 -spec watch({subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}, session(),
             erlmcp_instance:instance()) -> erlmcp_reply:reply().
 watch({subscribe, Id, Uri}, {SessionId, _, Session}, Instance) ->
@@ -149,8 +148,8 @@ watched(ok, Id, _) ->
 watched({error, Refusal}, Id, #{revision := Revision}) ->
     erlmcp_reply:refuse(Id, Refusal, Revision).
 
-%% An item of a session's batch: its calls count like others, and what is neither a call nor an
-%% answer is done.
+%% An item of a session's batch. Its calls count like others, and items that are neither calls nor
+%% answers are done here.
 batched({call, #{id := Id} = Call} = Item, {SessionId, _, #{revision := Revision}}, Instance) ->
     case erlmcp_session_call:take(SessionId, 1, Instance) of
         ok ->

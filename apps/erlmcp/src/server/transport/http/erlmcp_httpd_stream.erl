@@ -1,14 +1,14 @@
 -module(erlmcp_httpd_stream).
 -moduledoc """
-One HTTP request, as a cowboy stream handler, whichever HTTP it came with: it lives in the
-connection's process, so that what needs no user code is answered without another. A call runs in a
-process of its own, except for one that is quick (`m:erlmcp_inline_call`) where no other runs on its
-connection; its answer is JSON, or a stream if the handler reports something before it.
+One HTTP request, of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's
+process, which answers every request that needs no user code. A call runs in a process of its own. A
+quick call runs here if no other call runs on the connection (`m:erlmcp_inline_call`). The answer is
+JSON, or a stream if the handler reports something before it.
 
-`m:erlmcp_httpd_route` says what the head comes to, before anything of the body is read. Where a
-process or another machine has to be asked who sends the request, the connection does not wait: the
-stream keeps the part of the body that arrives meanwhile, which the flow control of HTTP bounds, and
-the connection's other streams go on. Requests of HTTP+SSE go on in `m:erlmcp_httpd_sse`.
+`m:erlmcp_httpd_route` decides from the head, before the body is read. If a process or another
+machine has to be asked for the identity, the connection's other streams go on. The stream keeps the
+part of the body that arrives meanwhile, which the flow control of HTTP bounds. Requests of HTTP+SSE
+go on in `m:erlmcp_httpd_sse`.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
 owned by the session and does not.
@@ -31,23 +31,23 @@ Internal.
 
 -record(stream, {
     owner :: erlmcp_call:owner(),
-    config :: erlmcp_httpd_config:config(),
-    %% who asks, and the head; and the session that it names
-    envelope :: none | erlmcp_engine:envelope(),
+    config :: erlmcp_httpd:config(),
+    request_context :: none | erlmcp_engine:request_context(),
+    %% the session that its head names
     named = none :: none | binary(),
     principal :: erlmcp_auth:principal(),
     flow :: undefined | erlmcp_admission:tenant(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
-    %% what the gate is told of a message before it is decoded
+    %% the method that its head announces, with which it enters before it is decoded
     announced = {post, both} ::
-        erlmcp_admission:announced() | {post, erlmcp_httpd_request:accept()},
-    accept = both :: erlmcp_httpd_request:accept(),
+        erlmcp_admission:announced() | {post, erlmcp_httpd_route:accept()},
+    accept = both :: erlmcp_httpd_route:accept(),
     %% headers that its answer has too
     extra = #{} :: #{binary() => iodata()},
     session = none :: none | erlmcp_httpd_session:session(),
     body = none :: none | erlmcp_httpd_body:body(),
-    %% what runs: whose answer is waited for
+    %% what the request waits for
     call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_call:subject()}
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
@@ -57,11 +57,12 @@ Internal.
         | {refused, reference()},
     place = none :: erlmcp_calls:place(),
     streaming = false :: boolean(),
-    %% whether the client does not read, and who is to be told when it has
+    %% whether the client does not read, and the reports of written bytes that wait for it
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
 }).
-%% It is being asked who sends the request; what came of the body meanwhile, the last first.
+%% The identity is being asked for. The parts of the body that came meanwhile are kept, the last
+%% first.
 -record(asking, {
     request :: cowboy_req:req(),
     question :: erlmcp_httpd_route:question(),
@@ -69,7 +70,7 @@ Internal.
     wait :: undefined | erlmcp_httpd_auth:wait(),
     kept = [] :: [{cowboy_stream:fin(), binary()}]
 }).
-%% It is answered; what may still come of its body is forgotten.
+%% It is answered. The rest of its body is dropped.
 -record(answered, {body :: erlmcp_httpd_body:body() | none}).
 %% A request of HTTP+SSE.
 -record(sse, {state :: erlmcp_httpd_sse:state(), extra :: #{binary() => iodata()}}).
@@ -107,7 +108,7 @@ identified(Answer, StreamId, #asking{question = Question, options = Options, kep
     Resolved = erlmcp_httpd_route:identified(Answer, Question, Options),
     replay(StreamId, lists:reverse(Kept), resolved(Resolved, StreamId, Request, Options)).
 
-%% What came while it was asked who asks, unless nothing of it is wanted any more.
+%% Takes the parts of the body that came meanwhile, unless the request is answered already.
 replay(_, [], Reached) ->
     Reached;
 replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
@@ -119,7 +120,7 @@ replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
             replay(StreamId, Kept, {Commands ++ More, Next})
     end.
 
-%% A body that came with its head, which says what it is, is admitted as it is looked at.
+%% A body that came with its head is admitted by the method that the head announces.
 serve(#{asks := {post, Accept, Announced}} = Route, StreamId, #{body := Body} = Request) ->
     Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
     case check_head(Announced, Request, Stream) of
@@ -144,10 +145,11 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end.
 
-stream(#{config := Config, envelope := Envelope, session := Named, principal := Principal,
-         flow := Flow, extra := Extra}, StreamId, #{version := Version}) ->
-    #stream{owner = owner(StreamId), config = Config, envelope = Envelope, named = Named,
-            principal = Principal, flow = Flow, extra = Extra, alone = Version =/= 'HTTP/2'}.
+stream(#{config := Config, request_context := RequestContext, session := Named,
+         principal := Principal, flow := Flow, extra := Extra}, StreamId, #{version := Version}) ->
+    #stream{owner = owner(StreamId), config = Config, request_context = RequestContext,
+            named = Named, principal = Principal, flow = Flow, extra = Extra,
+            alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
     erlmcp_admission:check_head(Asks, Request, Principal, Instance).
@@ -211,10 +213,10 @@ message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = St
 
 with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
-    case erlmcp_meta_cache:request(Bytes, Begun, Announced, Limits) of
+    case erlmcp_connection_cache:request(Bytes, Begun, Announced, Limits) of
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
-            Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
+            Effects = [erlmcp_engine:request(Request, Stream#stream.request_context, Catalog)],
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.flow), #{}, Stream);
         other ->
@@ -222,7 +224,7 @@ with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = 
     end.
 
 decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case {erlmcp_meta_cache:decode(Bytes, Limits), Place} of
+    case {erlmcp_connection_cache:decode(Bytes, Limits), Place} of
         {{ok, Json}, undecoded} ->
             admit(Json, byte_size(Bytes), Stream);
         {{ok, Json}, {ok, Admitted}} ->
@@ -237,15 +239,15 @@ admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stre
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
-            #stream{envelope = Envelope, named = Named} = Stream,
-            Reply = erlmcp_admission:refused(Id, Refusal, Json, Envelope, Named =/= none),
+            #stream{request_context = RequestContext, named = Named} = Stream,
+            Reply = erlmcp_admission:refused(Id, Refusal, Json, RequestContext, Named =/= none),
             refused(Refusal, Reply, Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
     end.
 
 refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) ->
-    #stream{envelope = #{headers := Headers}} = Stream,
+    #stream{request_context = #{headers := Headers}} = Stream,
     case erlmcp_admission:hold_back(Refusal, Headers, Config) of
         0 ->
             perform([Reply], #{}, Stream);
@@ -254,12 +256,13 @@ refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) -
             {[], Stream#stream{call = {refused, Timer}}}
     end.
 
-handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
+handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     Catalog = erlmcp_published_catalog:catalog(Instance),
     case session(Json, Stream) of
         none ->
-            {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
+            Known = RequestContext#{meta => erlmcp_connection_cache:known_meta(Json)},
+            {Effects, Session} = erlmcp_engine:handle(Json, Known, Catalog, none),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Left = erlmcp_admission:effects(Effects, Admitted, Flow),
             open_session(Session, Json, Left, Stream);
@@ -268,7 +271,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
             Refusal = erlmcp_httpd_session:gone(),
             {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
-            {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+            {Effects, Next} = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
@@ -277,8 +280,9 @@ handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
 
 session(_, #stream{named = none}) ->
     none;
-session(Json, #stream{named = Named, envelope = Envelope, config = #{instance := Instance}}) ->
-    erlmcp_httpd_session:of_message(Json, Named, Envelope, Instance).
+session(Json, #stream{named = Named, request_context = RequestContext, config = Config}) ->
+    #{instance := Instance} = Config,
+    erlmcp_httpd_session:of_message(Json, Named, RequestContext, Instance).
 
 open_session(none, _, Effects, Stream) ->
     perform(Effects, #{}, Stream);
@@ -307,8 +311,8 @@ perform([{Watching, _, _} = Watch], _, #stream{session = Session, config = Confi
     #{instance := Instance} = Config,
     perform([erlmcp_httpd_session:watch(Watch, Session, Instance)], #{}, Stream);
 perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
-    #stream{envelope = #{headers := Headers}} = Stream,
-    {erlmcp_httpd_response:refuse(erlmcp_httpd_request:no_stream(Headers), Id, #{}), Stream};
+    #stream{request_context = #{headers := Headers}} = Stream,
+    {erlmcp_httpd_response:refuse(erlmcp_httpd_route:no_stream(Headers), Id, #{}), Stream};
 perform([{listen, Listen}], _, Stream) ->
     listen(Listen, Stream);
 perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
@@ -316,7 +320,8 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
     perform(Effects, Headers, Stream);
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
-perform([{call, Call}], Headers, #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
+perform([{call, #{definition := #{quick := _}} = Call}], Headers,
+        #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
     case (Alone orelse not erlmcp_httpd_http2:has_calls())
         andalso erlmcp_inline_call:run(Call, Known) of
         {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
@@ -325,7 +330,7 @@ perform([{call, Call}], Headers, #stream{alone = Alone, config = #{calls := Know
 perform([Calls], _, Stream) ->
     start(Calls, Stream).
 
-%% A quick call is over. Who is told of nothing has no session.
+%% A quick call is over. Its reports go to its session; a stateless client has asked for none.
 ran([_ | _] = Said, Reply, Call, _, #stream{session = {_, _, _}} = Stream) ->
     start({ran, Call, Said, Reply}, Stream);
 ran(_, Reply, _, Headers, Stream) ->
@@ -334,10 +339,10 @@ ran(_, Reply, _, Headers, Stream) ->
 start({call, #{id := Id} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
-    ok = erlmcp_httpd_http2:call_began(),
-    {[{spawn, Pid, ?SHUTDOWN}],
-     Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
-                   place = erlmcp_call:place(Call)}};
+    Began = Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
+                          place = erlmcp_call:place(Call)},
+    ok = count_start(Began),
+    {[{spawn, Pid, ?SHUTDOWN}], Began};
 start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_httpd_session:start(Calls, Session, {Owner, Accept =/= json}, Instance) of
@@ -359,7 +364,7 @@ listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowled
         ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Flow}, Max,
                                                erlmcp_instance:subscriptions(Instance)),
         expire(Stream),
-        %% With when to come back, since those that lose their streams at once do it at once.
+        %% With the time to come back: clients that lose their streams together come back together.
         Retry = erlmcp_session_streams:retry_ms(Limits),
         start_stream(erlmcp_sse:event(#{retry => Retry, data => Acknowledged}),
                      lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
@@ -383,12 +388,12 @@ closed(Closed) ->
     Messages = erlmcp_subscription:closed(Closed),
     [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
 
-%% What may stay open for long keeps nothing of its request.
+%% A request that may stay open for long keeps nothing of its head.
 lasting(#stream{config = Config} = Stream) ->
-    Stream#stream{envelope = none, named = none,
+    Stream#stream{request_context = none, named = none,
                   config = maps:without([identity, insufficient], Config)}.
 
-%% What the call, the session and the timers send.
+%% Messages of the call, the session and the timers.
 
 -doc false.
 info(_, Message, #stream{} = Stream) ->
@@ -397,7 +402,7 @@ info(StreamId, Message, #sse{state = State, extra = Extra}) ->
     of_sse(erlmcp_httpd_sse:info(StreamId, Message, State), Extra);
 info(StreamId, Message, #asking{wait = Wait, options = Options} = Asking) ->
     #{erlmcp_route := #{auth := Auth}} = Options,
-    case erlmcp_httpd_auth:told(Auth, Message, Wait) of
+    case erlmcp_httpd_auth:answered(Auth, Message, Wait) of
         ignored -> {[], Asking};
         Answer -> identified(Answer, StreamId, Asking)
     end;
@@ -414,7 +419,7 @@ notified({notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream
              written(fun() -> erlmcp_notification_window:written(byte_size(Bytes), Unread) end,
                      Stream));
 notified({stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
-    %% Handled is what came before it: that has been written.
+    %% All events before this one have been written.
     streamed(erlmcp_sse:event(Event), Place,
              written(fun() -> erlmcp_session:written(Pid, Key) end, Stream));
 notified({event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
@@ -422,7 +427,7 @@ notified({event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = 
      written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};
 notified({refused, Reply}, Stream) ->
     perform([Reply], #{}, Stream);
-%% Something waits for the client to read it (`m:erlmcp_httpd_backpressure`).
+%% Bytes wait for the client to read them (`m:erlmcp_httpd_backpressure`).
 notified({alarm, _, on}, Stream) ->
     {[], Stream#stream{full = true}};
 notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
@@ -430,11 +435,11 @@ notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     {[], Stream#stream{full = false, unsaid = []}};
 notified({closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {closed(Closed), Stream};
-%% What is open ends with the token that it was opened with; its client comes back with another.
+%% An open stream ends when its token expires, and its client comes back with another token.
 notified({identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
     {closed(Closed), Stream};
 notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
-    %% Before its client hears of it: a session has one such stream, and would still have this one.
+    %% Before its client hears of it: a session has one such stream, and this must not be it then.
     ok = erlmcp_session:detach(Pid, Owner),
     {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
 notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
@@ -461,11 +466,11 @@ notified(receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
 notified(broken_body, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_httpd_body:broken(Body), Stream#stream{body = none}};
 notified({unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= none ->
-    received(erlmcp_httpd_body:told(Verdict, Body), Stream);
+    received(erlmcp_httpd_body:verdict(Verdict, Body), Stream);
 notified(_, Stream) ->
     {[], Stream}.
 
-%% Who sends events is told that they are written, and sends no more than a few ahead.
+%% Tells the sender of an event that it is written. The sender sends only a few events ahead.
 written(Written, #stream{full = true, unsaid = Unsaid} = Stream) ->
     Stream#stream{unsaid = [Written | Unsaid]};
 written(Written, Stream) ->
@@ -479,18 +484,22 @@ streamed(Event, more, #stream{streaming = true} = Stream) ->
 streamed(Event, more, Stream) ->
     start_stream(Event, Stream).
 
-finish({reply, Status, Bytes}, #stream{call = Call} = Stream) ->
+finish({reply, Status, Bytes}, Stream) ->
     Commands = answer(Status, #{}, Bytes, Stream),
-    ok = count_end(Call),
+    ok = count_end(Stream),
     {Commands, Stream#stream{call = undefined}}.
 
-count_end({call, _, _, _}) -> erlmcp_httpd_http2:call_ended();
-count_end({session, _}) -> ok.
+%% A connection of HTTP/2 counts the calls that would end with it.
+count_start(#stream{alone = false}) -> erlmcp_httpd_http2:call_began();
+count_start(_) -> ok.
+
+count_end(#stream{alone = false, call = {call, _, _, _}}) -> erlmcp_httpd_http2:call_ended();
+count_end(_) -> ok.
 
 -doc false.
-%% What a lost client's call still does in its last second is its own.
-terminate(_, _, #stream{call = {call, _, _, _} = Call, place = Place}) ->
-    ok = count_end(Call),
+%% The call of a lost client may run for its last second without a permit.
+terminate(_, _, #stream{call = {call, _, _, _}, place = Place} = Stream) ->
+    ok = count_end(Stream),
     erlmcp_calls:leave(Place);
 terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);

@@ -1,16 +1,15 @@
 -module(erlmcp_httpd_http1).
 -moduledoc """
-The process of an HTTP/1.1 connection, in the clear or over TLS: it reads requests
-(`m:erlmcp_httpd_http1_message`), one after the other, gives each to its stream handlers, and writes
-what these say. The handlers, and the commands that they return, are those of HTTP/2, where cowboy
-performs them.
+The process of an HTTP/1.1 connection, in the clear or over TLS. It reads requests
+(`m:erlmcp_httpd_http1_message`), one after the other, gives each to the stream handler, and
+performs the commands that the handler returns. On HTTP/2 cowboy performs them.
 
 A connection in the clear that begins with the preface of HTTP/2 becomes cowboy's with its first
 byte. No other connection does.
 
-The process reads no more than it has room for: of a body what its stream takes, and behind a
-request that is served one message. The bytes of a head that is not whole, and those behind a
-request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read what it is sent
+The process reads only bytes that it has room for. It reads as much of a body as its stream takes,
+and one message behind a request that is served. The bytes of an incomplete head, and those behind a
+request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read its responses
 loses its connection after `send_timeout_ms`. While nothing happens the process hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.3 (the preface).
@@ -25,39 +24,41 @@ Internal.
 -export([init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
-%% Packets that the socket may deliver before this process looks at them: they are counted nowhere.
-%% It may deliver more before it has delivered all: a socket that stops, and begins again, costs
-%% calls of the system.
+%% Packets that the socket may deliver before this process looks at them. They are not counted. It
+%% may deliver more before it has delivered all: a socket that stops, and begins again, costs system
+%% calls.
 -define(ACTIVE, 16).
 -define(FEW, 4).
 %% Heads that are kept, and bytes of the longest that is.
 -define(HEADS, 8).
 -define(HEAD, 4_096).
-%% What stands before the id of a session in a head, and the bytes of an id.
+%% The octets before the id of a session in a head, and the bytes of an id.
 -define(SESSION_FIELD, "\r\nmcp-session-id: ").
 -define(SESSION_ID, 32).
-%% Activations of the socket until it is found out anew how often its client asks.
+%% Activations of the socket after which the delay before hibernation begins anew.
 -define(OFTEN, 8).
 %% Bytes that may wait behind a request that is served, in addition to the next one's message.
 -define(BEHIND, 65_536).
 %% Bytes of a body that a stream takes before it asks for more.
 -define(ROOM, 65_535).
-%% Bytes of a packet, and of one while a body is read that did not come with its head: of a body of
-%% 100 KB that spares a quarter of the time.
+%% Bytes of a packet, and of a packet of a body that did not come with its head. A body of 100 KB
+%% takes a quarter less time with the larger ones.
 -define(PACKET, 9_216).
 -define(LARGE_PACKET, 32_768).
-%% Bytes that are written at once: a client has `send_timeout_ms` for these. A body whose length has
-%% this many digits may be longer.
+%% Bytes that are written at once: a client has `send_timeout_ms` for them. A body whose length has
+%% fewer digits than `LONG` is shorter.
 -define(PIECE, 65_536).
 -define(LONG, 5).
-%% Milliseconds in which nothing happens to a request before the process hibernates.
+%% Milliseconds without an event of a request before the process hibernates.
 -define(LASTS, 50).
-%% Milliseconds in which a client is to have read what it was sent last.
+%% Milliseconds in which a client must read the last response.
 -define(LINGER, 1_000).
-%% What a connection of HTTP/2 begins with.
+%% Packets that the socket delivers meanwhile before it is activated again.
+-define(LINGER_ACTIVE, 100).
+%% The beginning of an HTTP/2 connection.
 -define(PREFACE, "PRI * HTTP/2.0").
 
-%% The process has nothing to do and hibernates, and this is what it does when it wakes.
+%% The process hibernates, and calls this fun when it wakes.
 -type rest() :: {idle, fun(() -> rest() | no_return())}.
 
 %% The stream of a request: its number, and the state of its handler.
@@ -66,59 +67,59 @@ Internal.
 -record(connection, {
     parent :: pid(),
     ref :: ranch:ref(),
-    socket :: erlmcp_httpd_socket:socket(),
+    socket :: erlmcp_httpd_connection:socket(),
     transport :: module(),
     options :: cowboy:opts(),
     %% the stream handler of its requests
     handler :: module(),
     idle_ms :: pos_integer(),
-    %% milliseconds in which nothing happens before the process hibernates
+    %% milliseconds without an event before the process hibernates
     quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer(),
-    %% packets that its socket may still deliver, and how often it was let deliver more since that
-    %% was found out
+    %% packets that the socket may still deliver
     deliveries = ?ACTIVE :: non_neg_integer(),
+    %% activations of the socket since `quiet_ms` was set
     activations = 0 :: non_neg_integer(),
-    %% what all requests of the connection have in common
+    %% the part of a request that is the same for all of the connection
     request :: map(),
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
-    %% the heads that came last, of which the next one often is one; of a head with the id of a
-    %% session, the octets before and behind the id
+    %% the latest heads, one of which the next head often is; a head with the id of a session is
+    %% kept as the octets before and behind the id
     cached = #{} ::
         #{Octets :: binary() | {Before :: binary(), Behind :: binary()} =>
               {erlmcp_httpd_http1_message:head(), Request :: map()}},
     %% where the id of a session stood last
     session_at = none :: none | pos_integer(),
     buffer = <<>> :: binary(),
-    %% how many bytes of it were searched for the end of a head
+    %% bytes of it that were searched for the end of a head
     seen = 0 :: non_neg_integer(),
-    %% bytes of it, as they are counted, and whether more of them are read
+    %% bytes of it that are counted, and whether reading pauses
     counted = 0 :: non_neg_integer(),
     paused = false :: boolean(),
-    %% milliseconds: when the first byte of an unfinished head came
+    %% the time of the first byte of an unfinished head, in milliseconds
     since = none :: none | integer(),
     children = cowboy_children:init() :: term(),
     number = 1 :: pos_integer(),
     stream = none :: none | stream(),
-    %% of the request that is served: its version, whether it is one for a head alone, what is still
-    %% to be read of its body, and how many bytes of that its stream takes
+    %% of the request that is served: its version, whether it is HEAD, the rest of its body, and how
+    %% many bytes its stream takes
     version = 'HTTP/1.1' :: 'HTTP/1.1' | 'HTTP/1.0',
     is_head = false :: boolean(),
     body = none :: none | erlmcp_httpd_http1_message:body(),
     room = ?ROOM :: integer(),
-    %% of its response: nothing, its head, and how its body is framed then, or all
+    %% of its response: nothing, its head (with the framing of its body), or all
     sent = nothing :: nothing | length | chunks | until_closed | all,
     closing = false :: boolean()
 }).
 
 -doc false.
--spec init(pid(), erlmcp_httpd_connection:from(), erlmcp_httpd_socket:socket(), module(),
+-spec init(pid(), erlmcp_httpd_connection:from(), erlmcp_httpd_connection:socket(), module(),
            cowboy:opts()) -> rest() | no_return().
 init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Options) ->
     #{stream_handlers := Handlers} = Options,
     maybe
         {ok, Sock} ?= Transport:sockname(Socket),
-        {ok, Scheme, Certificate} ?= erlmcp_httpd_socket:shown(Transport, Socket),
+        {ok, Scheme, Certificate} ?= security(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
         loop(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                          options = Options, handler = lists:last(Handlers), idle_ms = Idle,
@@ -128,6 +129,16 @@ init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Option
                                      cert => Certificate}})
     else
         {error, _} -> exit({shutdown, closed})
+    end.
+
+%% The scheme of its URLs, and the certificate that its client has shown.
+security(ranch_tcp, _) ->
+    {ok, ~"http", undefined};
+security(ranch_ssl, Socket) ->
+    case ssl:peercert(Socket) of
+        {ok, Certificate} -> {ok, ~"https", Certificate};
+        {error, no_peercert} -> {ok, ~"https", undefined};
+        {error, _} = Error -> Error
     end.
 
 loop(Connection) ->
@@ -175,7 +186,7 @@ patience(#connection{since = none, idle_ms = Idle}) -> Idle;
 patience(#connection{since = Since, idle_ms = Idle}) ->
     max(0, Since + Idle - erlmcp_clock:now_ms()).
 
-%% A request that is not answered soon may be one that lasts.
+%% A request that is not answered soon may last long.
 quiet_ms(#connection{stream = none, quiet_ms = Quiet}) -> Quiet;
 quiet_ms(#connection{}) -> ?LASTS.
 
@@ -194,7 +205,7 @@ rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
-%% What it does not need to go on is not kept: the next head is read anew.
+%% Keeps only the state that it needs to go on. The next head is read anew.
 resting(Connection) ->
     ok = erlmcp_connection_cache:forget(),
     Connection#connection{cached = #{}, session_at = none}.
@@ -208,7 +219,7 @@ woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
                                            erlmcp_hibernate_delay:next_ms(Quiet, Rest - Left)})
     end.
 
-%% Without a whole request line there is nobody to answer.
+%% A client without a whole request line gets no answer.
 -spec late(#connection{}) -> no_return().
 late(#connection{since = Since, buffer = Buffer} = Connection) ->
     case Since =/= none andalso erlmcp_httpd_http1_message:has_line(Buffer) of
@@ -216,7 +227,7 @@ late(#connection{since = Since, buffer = Buffer} = Connection) ->
         false -> ended({connection_error, timeout, 'No request came in time.'}, Connection)
     end.
 
-%% What it reads.
+%% Bytes from the client.
 
 delivered(#connection{deliveries = Left} = Connection) when Left > ?FEW ->
     Connection#connection{deliveries = Left - 1};
@@ -253,7 +264,7 @@ first(#connection{buffer = Buffer} = Connection) ->
         _ -> next(Connection#connection{is_new = false})
     end.
 
-%% Cowboy reads all that came as if it came now.
+%% Cowboy gets all bytes that have come as a new packet.
 http2(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                   options = Options, buffer = Buffer} = Connection) ->
     _ = uncounted(Connection),
@@ -356,9 +367,9 @@ is_session_id(Id) ->
 in_session(Id, #{headers := Headers} = Request) ->
     Named = Headers#{~"mcp-session-id" := Id},
     case Request of
-        #{route := #{envelope := Envelope} = Route} ->
+        #{route := #{request_context := Context} = Route} ->
             Request#{headers := Named,
-                     route := Route#{session := Id, envelope := Envelope#{headers := Named}}};
+                     route := Route#{session := Id, request_context := Context#{headers := Named}}};
         #{} ->
             Request#{headers := Named}
     end.
@@ -370,7 +381,7 @@ unfinished(#connection{since = none} = Connection) ->
 unfinished(Connection) ->
     counted(Connection).
 
-%% The request for its stream handler, as it is for all that have this head.
+%% The request for the stream handler, the same for all requests with this head.
 request_of(#{port := Port} = Head, #connection{request = Common, options = Options} = Connection) ->
     Request = (maps:merge(Common, maps:remove(closes, Head)))#{port := port(Port, Common)},
     case Connection of
@@ -382,7 +393,7 @@ port(undefined, #{scheme := ~"http"}) -> 80;
 port(undefined, #{scheme := ~"https"}) -> 443;
 port(Port, _) -> Port.
 
-%% What lies behind a request that is served.
+%% Bytes behind a request that is served.
 behind(#connection{buffer = Buffer} = Connection) ->
     #connection{options = #{erlmcp := #{message_bytes := Max}}} = Connection,
     case byte_size(Buffer) > Max + ?BEHIND of
@@ -410,7 +421,7 @@ uncounted(#connection{counted = Before} = Connection) ->
 owner() ->
     {self(), erlmcp_unfinished_messages}.
 
-%% Its client waits with what it has to say. That it has gone is not heard meanwhile.
+%% The client waits. If it goes, the process does not notice meanwhile.
 paused(#connection{socket = Socket, transport = Transport} = Connection) ->
     case Transport:setopts(Socket, [{active, false}]) of
         ok -> Connection#connection{paused = true};
@@ -425,7 +436,7 @@ resumed(#connection{socket = Socket, transport = Transport} = Connection) ->
         {error, Why} -> ended(socket_error(Why), Connection)
     end.
 
-%% Another message may have begun since. Behind a request there is nobody to be answered yet.
+%% Another message may have begun since. Bytes behind a request get no answer of their own.
 no_room(#connection{stream = Stream} = Connection) ->
     case erlmcp_unfinished_messages:is_refused(owner()) of
         false ->
@@ -441,7 +452,7 @@ no_room(#connection{stream = Stream} = Connection) ->
                 Connection)
     end.
 
-%% A head that is none.
+%% A head that cannot be read.
 -spec refused(cowboy:http_status(), #connection{}) -> no_return().
 refused(Status, Connection) ->
     Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",
@@ -449,7 +460,7 @@ refused(Status, Connection) ->
     Said = response(Status, Headers, <<>>, Connection#connection{sent = nothing}),
     ended({connection_error, protocol_error, 'A request could not be read.'}, Said).
 
-%% Its requests.
+%% Requests.
 
 request(#{version := Version, method := Method, closes := Closes} = Head, Request, Behind,
         #connection{closing = Closing} = Connection) ->
@@ -458,21 +469,28 @@ request(#{version := Version, method := Method, closes := Closes} = Head, Reques
         closing = Closes orelse Closing},
     case whole(Behind, Head) of
         {Body, Rest} ->
-            Left = erlmcp_httpd_socket:own(Rest),
+            Left = compact(Rest),
             begin_stream(Request#{body => Body}, Begun#connection{buffer = Left});
         none ->
-            %% Its stream says what becomes of the body.
+            %% The stream decides about the body.
             Framing = erlmcp_httpd_http1_message:framing(Head),
             ok = packets(?LARGE_PACKET, Begun),
             begin_stream(Request, Begun#connection{buffer = Behind, body = Framing, room = ?ROOM})
     end.
 
-%% That it fails is heard of as of any other end of the socket.
+%% A copy of the bytes, if they would keep a binary alive that is more than twice as large.
+compact(Bytes) ->
+    case binary:referenced_byte_size(Bytes) > 2 * byte_size(Bytes) of
+        true -> binary:copy(Bytes);
+        false -> Bytes
+    end.
+
+%% A failure is ignored: the end of the socket comes as a message.
 packets(Size, #connection{socket = Socket, transport = Transport}) ->
     _ = Transport:setopts(Socket, [{buffer, Size}]),
     ok.
 
-%% A body that is there with its head. One in chunks may be larger than what a stream takes.
+%% A body that came with its head. A chunked one may have more bytes than a stream takes.
 whole(Behind, #{has_body := false}) ->
     {<<>>, Behind};
 whole(Behind, #{body_length := Length}) when is_integer(Length) ->
@@ -494,14 +512,14 @@ begin_stream(Request, #connection{number = Id, handler = Module, options = Optio
             refused(500, Connection)
     end.
 
-%% What lies behind the request was counted with the one before it, is still held, and as old. A few
-%% small requests that come together are not worth it.
+%% The bytes behind the request were counted with the request before it, and stay counted. A few
+%% small requests that come together are not worth counting.
 held(#connection{body = none, buffer = Buffer} = Connection) when byte_size(Buffer) > ?BEHIND ->
     counted(Connection);
 held(Connection) ->
     uncounted(Connection).
 
-%% Gives its stream what there is of the body.
+%% Gives the stream the bytes of the body that have come.
 body(#connection{body = none} = Connection) ->
     Connection;
 body(#connection{buffer = <<>>} = Connection) ->
@@ -510,7 +528,7 @@ body(#connection{body = Body, buffer = Buffer} = Connection) ->
     case erlmcp_httpd_http1_message:body(Buffer, Body) of
         {done, Data, Behind} ->
             Read = resumed(Connection#connection{body = none,
-                                                 buffer = erlmcp_httpd_socket:own(Behind)}),
+                                                 buffer = compact(Behind)}),
             ok = packets(?PACKET, Read),
             data(fin, Data, held(Read));
         {more, <<>>, Again, Left} ->
@@ -539,7 +557,7 @@ data(IsFin, Data, #connection{stream = {Id, State}, handler = Module} = Connecti
             commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Connection)
     end.
 
-%% Where the next request would begin is not known.
+%% The beginning of the next request cannot be found.
 -spec broken(#connection{}) -> no_return().
 broken(#connection{stream = {Id, _}} = Connection) ->
     case info(Id, broken_body, Connection#connection{closing = true}) of
@@ -547,7 +565,7 @@ broken(#connection{stream = {Id, _}} = Connection) ->
         Answered -> ended({connection_error, protocol_error, 'A body is not framed.'}, Answered)
     end.
 
-%% What its stream is told.
+%% Messages to the stream.
 
 info(Id, Message, #connection{stream = {Id, State}, handler = Module} = Connection) ->
     #connection{options = Options} = Connection,
@@ -568,7 +586,7 @@ down(Pid, Exit, #connection{children = Children} = Connection) ->
         error -> Connection
     end.
 
-%% What its stream handlers want.
+%% Commands of the stream handler.
 
 commands([], Connection) ->
     Connection;
@@ -619,7 +637,7 @@ response(Status, Headers, Body, Connection) ->
     end,
     Next#connection{sent = all}.
 
-%% The end of a body whose length is not said is a chunk, or that of its connection.
+%% A body without a length ends with a chunk, or with its connection.
 framed(#{~"content-length" := _} = Headers, Connection) ->
     {Headers, Connection#connection{sent = length}};
 framed(Headers, #connection{version = 'HTTP/1.0'} = Connection) ->
@@ -646,7 +664,7 @@ content(IsFin, Data, #connection{sent = Framing} = Connection) ->
         _ -> pieces(Bytes, Connection)
     end.
 
-%% Parts of what there is, not copies.
+%% Parts of the binaries, not copies.
 pieces(Bytes, Connection) ->
     case iolist_size(Bytes) of
         Size when Size =< ?PIECE ->
@@ -690,22 +708,22 @@ stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
     ok = terminate_stream(Reason, Connection),
     Rested = Connection#connection{stream = none,
                                    children = cowboy_children:shutdown(Children, Id)},
-    %% A response with a length and less than that can only be cut; and of a body that nobody reads
-    %% the rest would be taken for a request.
+    %% A response that is shorter than its length can only be cut. The unread rest of a body would
+    %% be taken for a request.
     case Closing orelse Reason =/= normal orelse Sent =/= all orelse Body =/= none of
         true -> ended(Reason, Rested);
         false -> Rested
     end.
 
-%% Its end.
+%% The end of the connection.
 
-%% A client that is being answered is answered; then it is over.
+%% A request that is served is answered before the connection ends.
 closing(#connection{stream = none} = Connection) ->
     ended({stop, {exit, shutdown}, 'Parent process requested shutdown.'}, Connection);
 closing(Connection) ->
     loop(Connection#connection{closing = true}).
 
-%% Nothing more is read.
+%% Ends without reading more.
 -spec cut(term(), #connection{}) -> no_return().
 cut(Reason, #connection{children = Children} = Connection) ->
     ok = terminate_stream(Reason, Connection),
@@ -721,10 +739,27 @@ ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) 
     ok = cowboy_children:terminate(Children),
     _ = uncounted(Connection),
     case Transport:shutdown(Socket, write) of
-        ok -> erlmcp_httpd_socket:linger(Transport, Socket, ?LINGER);
+        ok -> linger(Transport, Socket, erlmcp_clock:now_ms() + ?LINGER);
         {error, _} -> ok
     end,
     exit({shutdown, Reason}).
+
+%% Reads what the client still sends, until then: a reset would take from it the response that it
+%% has not read.
+linger(Transport, Socket, End) ->
+    _ = Transport:setopts(Socket, [{active, ?LINGER_ACTIVE}]),
+    lingering(Transport, Socket, End).
+
+lingering(Transport, Socket, End) ->
+    receive
+        {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed -> ok;
+        {Tag, Socket, _} when Tag =:= tcp_error; Tag =:= ssl_error -> ok;
+        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive ->
+            linger(Transport, Socket, End);
+        _ -> lingering(Transport, Socket, End)
+    after max(0, End - erlmcp_clock:now_ms()) ->
+        ok
+    end.
 
 slow_consumer({socket_error, timeout, _}, #connection{options = #{erlmcp := Config}}) ->
     #{instance := #{key := Key, limits := #{send_timeout_ms := Limit}}} = Config,

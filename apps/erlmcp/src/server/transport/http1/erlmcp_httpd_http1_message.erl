@@ -74,8 +74,9 @@ patterns() ->
       forbidden => binary:compile_pattern([~"\r", ~"\n", <<0>>])}.
 
 -doc """
-Splits `Bytes` behind their first head, which is given without its empty line. Where the head goes
-on, `Seen` is what the next call takes in place of 0, so that no byte is searched twice.
+Splits `Bytes` behind their first head, which is returned without its empty line. If the head is
+incomplete, the next call takes the `Seen` of `more` in place of 0, so that no byte is searched
+twice.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}

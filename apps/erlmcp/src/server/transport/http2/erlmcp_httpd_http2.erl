@@ -37,15 +37,15 @@ Internal.
 }).
 
 -doc "Serves a connection that is HTTP/2 from here on.".
--spec init(pid(), ranch:ref(), erlmcp_httpd_socket:socket(), module(), undefined, cowboy:opts()) ->
-    no_return().
+-spec init(pid(), ranch:ref(), erlmcp_httpd_connection:socket(), module(), undefined,
+           cowboy:opts()) -> no_return().
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
     _ = put(?MODULE, #connection{transport = Transport}),
     ok = erlmcp_heap:slow_connection(true),
     cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, Options).
 
 -doc """
-Returns how many PING and SETTINGS a client may send in how many milliseconds. One more ends its
+Returns how many PING and SETTINGS a client may send in how many milliseconds. Another one ends its
 connection.
 """.
 -spec max_answers() -> {pos_integer(), Milliseconds :: pos_integer()}.
@@ -63,13 +63,9 @@ call_ended() ->
     count_calls(-1).
 
 count_calls(More) ->
-    case get(?MODULE) of
-        #connection{calls = Calls} = Connection ->
-            _ = put(?MODULE, Connection#connection{calls = Calls + More}),
-            ok;
-        undefined ->
-            ok
-    end.
+    #connection{calls = Calls} = Connection = get(?MODULE),
+    _ = put(?MODULE, Connection#connection{calls = Calls + More}),
+    ok.
 
 -doc """
 Returns `true` if such calls run. A quick call that hangs takes its connection with it, and so must
@@ -77,13 +73,11 @@ not run in the connection's process then (`m:erlmcp_inline_call`).
 """.
 -spec has_calls() -> boolean().
 has_calls() ->
-    case get(?MODULE) of
-        #connection{calls = 0} -> false;
-        _ -> true
-    end.
+    #connection{calls = Calls} = get(?MODULE),
+    Calls > 0.
 
 -doc false.
--spec send(erlmcp_httpd_socket:socket(), iodata()) -> ok | {error, term()}.
+-spec send(erlmcp_httpd_connection:socket(), iodata()) -> ok | {error, term()}.
 send(Socket, <<_:24, Type, 1, 0:32, _/binary>> = Answer) when Type =:= ?SETTINGS; Type =:= ?PING ->
     #connection{transport = Transport, answers = Answers, period_end = End} = Counted =
         get(?MODULE),
@@ -114,24 +108,24 @@ messages() ->
     (transport()):messages().
 
 -doc false.
--spec peername(erlmcp_httpd_socket:socket()) ->
+-spec peername(erlmcp_httpd_connection:socket()) ->
     {ok, {inet:ip_address(), inet:port_number()}} | {error, atom()}.
 peername(Socket) ->
     (transport()):peername(Socket).
 
 -doc false.
--spec sockname(erlmcp_httpd_socket:socket()) ->
+-spec sockname(erlmcp_httpd_connection:socket()) ->
     {ok, {inet:ip_address(), inet:port_number()}} | {error, atom()}.
 sockname(Socket) ->
     (transport()):sockname(Socket).
 
 -doc false.
--spec setopts(erlmcp_httpd_socket:socket(), [term()]) -> ok | {error, atom()}.
+-spec setopts(erlmcp_httpd_connection:socket(), [term()]) -> ok | {error, atom()}.
 setopts(Socket, Options) ->
     (transport()):setopts(Socket, Options).
 
 -doc false.
--spec shutdown(erlmcp_httpd_socket:socket(), read | write | read_write) -> ok | {error, term()}.
+-spec shutdown(erlmcp_httpd_connection:socket(), read | write | read_write) -> ok | {error, term()}.
 shutdown(Socket, How) ->
     (transport()):shutdown(Socket, How).
 

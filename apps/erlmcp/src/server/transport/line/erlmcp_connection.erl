@@ -17,7 +17,7 @@ Internal.
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
-    envelope := erlmcp_engine:envelope(),
+    request_context := erlmcp_engine:request_context(),
     tenant := erlmcp_admission:tenant(),
     framing := erlmcp_line:state() | events,
     %% `own` is a peer that can only be a client; the others show by their messages what they are
@@ -69,7 +69,7 @@ events.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
-    #{instance => Instance, envelope => #{headers => none, principal => Principal},
+    #{instance => Instance, request_context => #{headers => none, principal => Principal},
       tenant => erlmcp_admission:tenant(Principal, Address),
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       permits => [], watched => #{}, calls => erlmcp_calls:new(Instance),
@@ -181,7 +181,7 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
                                  #{limit => Max, observed => Observed}),
     unreadable(Refusal, Connection);
 line(Line, #{instance := #{limits := Limits}} = Connection) ->
-    case erlmcp_meta_cache:decode(Line, Limits) of
+    case erlmcp_connection_cache:decode(Line, Limits) of
         {ok, Json} -> read(Json, Line, Connection);
         {error, Reason} -> undecoded(Reason, Line, Connection)
     end.
@@ -231,14 +231,14 @@ has_room(_, _) ->
 %% Only calls wait. Other requests are answered at once, and a call that the server refuses anyway
 %% would wait in vain. A batch has one answer, which refuses the excess calls of it.
 without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
-    #{instance := #{limits := Limits} = Instance, envelope := Envelope, session := Session,
-      calls := Calls} = Connection,
+    #{instance := #{limits := Limits} = Instance, request_context := RequestContext,
+      session := Session, calls := Calls} = Connection,
     maybe
         true ?= erlmcp_admission:is_open(Instance),
         {[{call, _}], _} ?= handled(Json, Session, Connection),
         ok ?= erlmcp_calls:check_id(Id, Calls),
         ok ?= erlmcp_connection_queue:check_id(Id, Queue),
-        Request = #{id => Id, era => erlmcp_engine:era(Json, Envelope), line => Line,
+        Request = #{id => Id, era => erlmcp_engine:era(Json, RequestContext), line => Line,
                     since => erlang:monotonic_time(millisecond)},
         {ok, Longer} ?= erlmcp_connection_queue:add(Request, Limits, Queue),
         {[], Connection#{queue := Longer}}
@@ -255,9 +255,9 @@ the answers that are ready.
 """.
 -spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
-message(Json, Bytes, Identity, #{envelope := Envelope} = Connection) ->
-    {Out, Next} = message(Json, Bytes, Connection#{envelope := maps:merge(Envelope, Identity)}),
-    {Out, Next#{envelope := Envelope}}.
+message(Json, Bytes, Identity, #{request_context := Own} = Connection) ->
+    {Out, Next} = message(Json, Bytes, Connection#{request_context := maps:merge(Own, Identity)}),
+    {Out, Next#{request_context := Own}}.
 
 message(Json, Bytes, #{instance := Instance, tenant := Tenant} = Connection) ->
     case erlmcp_admission:enter(Json, Bytes, Tenant, Instance) of
@@ -279,10 +279,10 @@ handle(Json, Admitted, #{instance := Instance, tenant := Tenant} = Connection) -
     effects(erlmcp_admission:effects(Effects, Admitted, Tenant), [],
             opened(Before, Session, Connection)).
 
-handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
-    Known = erlmcp_meta_cache:known_meta(Json),
+handled(Json, Session, #{instance := Instance, request_context := RequestContext}) ->
+    Known = erlmcp_connection_cache:known_meta(Json),
     Catalog = erlmcp_published_catalog:catalog(Instance),
-    erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
+    erlmcp_engine:handle(Json, RequestContext#{meta => Known}, Catalog, Session).
 
 %% Another `initialize` opens a session anew, as if there were none. Clients that share a connection
 %% behind a bridge each send their own.
@@ -311,7 +311,7 @@ ended(#{calls := Calls, queue := Queue, watched := Watched} = Connection) ->
                 queue := erlmcp_connection_queue:keep(stateless, Queue)}.
 
 watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
-    #{envelope := #{principal := Principal}, tenant := Tenant} = Connection,
+    #{request_context := #{principal := Principal}, tenant := Tenant} = Connection,
     #{limits := #{subscriptions_per_principal := Max}} = Instance,
     {Before, _} = maps:get(Subscription, Watched, {[], none}),
     Owner = owner(Subscription, Connection),
@@ -503,7 +503,7 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     maybe
         true ?= erlmcp_calls:has_room(Calls),
         {ok, #{line := Line}, Shorter} ?= erlmcp_connection_queue:take(Queue),
-        {ok, Json} = erlmcp_meta_cache:decode(Line, Limits),
+        {ok, Json} = erlmcp_connection_cache:decode(Line, Limits),
         {Bytes, Next} = message(Json, byte_size(Line), Connection#{queue := Shorter}),
         {More, Last} = ready(Bytes, Ready, Next),
         take_waiting(More, Last)

@@ -1,9 +1,10 @@
 -module(erlmcp_listener).
 -moduledoc """
-Starts a ranch listener whose port may have been another's a moment ago: a listening socket closes
-some time after the process that had it, so a server that is restarted on its port must wait for it.
-And what its sockets have in common: how many connections wait to be accepted, how many the node has
-descriptors for, and how long a client that does not read is waited for.
+Starts a ranch listener. Its port may still be taken, since a listening socket closes some time
+after its process. So a server that is restarted on its port has to wait.
+
+All listeners share the rules of this module. They bound the connections that wait to be accepted,
+those that get a descriptor, and the time of clients that do not read.
 
 Internal.
 """.
@@ -15,17 +16,18 @@ Internal.
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
 -define(LOOKS, 25).
-%% Connections that can be being refused at any time, beside some of those that may be served.
+%% Connections that may be refused at the same time, in addition to an eighth of those that may be
+%% served.
 -define(REFUSED, 100).
-%% Connections that wait to be accepted, as many as Linux lets them by itself. What comes when they
-%% are full is dropped, and its client asks again after a second.
+%% Connections that may wait to be accepted: Linux's own default. Beyond that Linux drops a
+%% connection, and its client tries again after a second.
 -define(BACKLOG, 4096).
-%% Milliseconds after which it is tried again to accept where there was no descriptor.
+%% Milliseconds between attempts to accept while there is no descriptor.
 -define(PAUSE, 100).
-%% The applications whose modules say to a client that it is refused.
+%% The applications whose modules tell a client that it is refused.
 -define(NEEDED, [erlmcp, cowboy, cowlib, ranch]).
 
--doc "The child specification of a listener, from ranch's own.".
+-doc "Returns the child specification of a listener, made of ranch's own.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
     supervisor:child_spec().
 child_spec(#{start := Start} = Spec, SocketOptions) ->
@@ -33,8 +35,8 @@ child_spec(#{start := Start} = Spec, SocketOptions) ->
     Spec#{start := {?MODULE, start_link, [Start, Address]}}.
 
 -doc """
-Connections at which a listener accepts no more: somewhat above those that may be served, so that
-those over that bound are told so, and below what a flood of them could take.
+Returns the number of connections at which a listener stops accepting. It is somewhat above the
+number that may be served, so that the connections in between can be refused with a reason.
 """.
 -spec hard_stop(Connections :: pos_integer()) -> pos_integer().
 hard_stop(Connections) ->
@@ -45,8 +47,8 @@ hard_stop(Connections) ->
 backlog() -> ?BACKLOG.
 
 -doc """
-Returns how many processes of a listener accept connections. Each accepts one when it is its turn
-among all processes that have something to do.
+Returns how many processes of a listener accept connections. Each accepts one connection each time
+that it is scheduled.
 """.
 -spec acceptors() -> pos_integer().
 acceptors() ->
@@ -54,7 +56,7 @@ acceptors() ->
 
 -doc """
 Accepts the next connection for which the node has a descriptor to spare, and closes those before it
-for which it has none. Where it could open none, it is tried again after a while.
+for which it has none. If the system has no descriptor at all, it tries again after a pause.
 """.
 -spec accept(fun(() -> {ok, Socket} | {error, atom()}), Close :: fun((Socket) -> term())) ->
     {ok, Socket} | {error, atom()}.
@@ -79,10 +81,10 @@ accept(Accept, Close) ->
     end.
 
 -doc """
-The socket options of a listener with these options: its address, and those by which a client that
-reads nothing for so many milliseconds loses its connection. A process that ends leaves what it had
-sent to its port, which waits on for the client, and is counted nowhere; so the system has to give
-up too (TCP_USER_TIMEOUT, RFC 5482). Other systems than Linux have no such option.
+Returns the socket options of a listener with these options. A client that reads nothing for
+`Milliseconds` loses its connection. The bytes that a process has sent stay in its port after its
+end, and are counted nowhere. So the operating system has to give up too (TCP_USER_TIMEOUT, RFC
+5482). Only Linux has that option.
 """.
 -spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
 socket_options(Options, Milliseconds) ->
@@ -102,10 +104,10 @@ is_loopback({0, 0, 0, 0, 0, 16#FFFF, High, _}) -> High bsr 8 =:= 127;
 is_loopback(_) -> false.
 
 -doc """
-Starts the process of a connection, for ranch. The calling process is the one that starts all of a
-listener, and it has its turn before others from now on: beside 1,000 connections that ask as fast
-as they can it would come to some ten in a round of them all. What floods it is held up by ranch's
-acceptors, which have no turn before others.
+Starts the process of a connection, for ranch. The calling process starts all connections of a
+listener, and gets a high priority. Without it, it would start about ten connections in the time in
+which 1,000 busy ones are each scheduled once. A flood is slowed down by ranch's acceptors, which
+have the normal priority.
 """.
 -spec start_connection({module(), atom(), [term()]}) -> {ok, pid()}.
 start_connection({Module, Function, Arguments}) ->
@@ -116,17 +118,17 @@ start_connection({Module, Function, Arguments}) ->
 -spec start_link({module(), atom(), [term()]}, [gen_tcp:listen_option()]) ->
     supervisor:startlink_ret().
 start_link({Module, Function, Arguments}, Address) ->
-    %% A node may have been started without them for want of a listener (m:erlmcp_cli_boot).
+    %% A node without a listener may have been started without them (m:erlmcp_cli_boot).
     {ok, _} = application:ensure_all_started(cowboy),
     ok = load(?NEEDED),
-    %% The log says so, too: what OTP prints reports with.
+    %% OTP prints the reports of the log with it.
     _ = code:ensure_loaded(io_lib_pretty),
     ok = wait(Address, ?LOOKS),
     apply(Module, Function, Arguments).
 
 -doc """
-Loads the modules of applications. Where modules are loaded when they are called first, that would
-be when there is no descriptor to read them with.
+Loads the modules of applications. In interactive mode a module is loaded when it is called first,
+and there may be no descriptor left to read it with.
 """.
 -spec load([atom()]) -> ok.
 load(Applications) ->
@@ -135,21 +137,23 @@ load(Applications) ->
         embedded -> ok
     end.
 
-%% One by one: all that is read for several at once is in memory together.
+%% One by one: several at once would be in memory together while they are read.
 load_application(Application) ->
     _ = application:load(Application),
     {ok, Modules} = application:get_key(Application, modules),
-    %% Some may be for what this machine has not.
+    %% Some modules may need libraries that this machine does not have.
     lists:foreach(fun(Module) -> _ = code:ensure_loaded(Module) end, Modules).
 
--doc "Why a listener could not listen: ranch wraps it in the reasons of its own supervisors.".
+-doc """
+Returns why a listener could not listen, without the reasons of ranch's supervisors around it.
+""".
 -spec reason(term()) -> term().
 reason({listen_error, _, Reason}) -> Reason;
 reason({shutdown, Reason}) -> reason(Reason);
 reason({failed_to_start_child, _, Reason}) -> reason(Reason);
 reason(Reason) -> Reason.
 
-%% Whatever is the matter then, ranch says it.
+%% Any other error comes from ranch.
 wait(Address, Left) ->
     case gen_tcp:listen(proplists:get_value(port, Address), [{reuseaddr, true} | Address]) of
         {ok, Socket} ->

@@ -1,11 +1,11 @@
 -module(erlmcp_tcp_accept).
 -moduledoc """
-How connections in the clear are accepted: ranch's transport for the part that listens. Whose they
-are then has `ranch_tcp` for them.
+Accepts connections in the clear: ranch's transport of the listening socket. A connection itself has
+`ranch_tcp`.
 
-On Linux a socket has its options from the listening one, by the kernel and by the runtime's driver.
-`gen_tcp:accept/1` reads them all from that one and sets them again, in about 40 calls of the
-system's, which is a quarter of what a connection takes of the processor until it is served.
+On Linux a socket inherits its options from the listening one, in the kernel and in the runtime's
+driver. `gen_tcp:accept/1` reads all of them from the listening socket and sets them again. These
+are about 40 system calls, and a quarter of the processor time of a new connection.
 
 Internal.
 """.
@@ -48,7 +48,7 @@ of_kind({ok, Module}, Listening) ->
 of_kind({error, _} = Closed, _) ->
     Closed.
 
-%% It is passive, and nothing of it is on its way to the calling process.
+%% The socket is passive, so no message of it is on its way to the calling process.
 -doc false.
 -spec controlling_process(socket(), pid()) -> ok | {error, atom()}.
 controlling_process(Socket, Pid) when is_port(Socket) ->

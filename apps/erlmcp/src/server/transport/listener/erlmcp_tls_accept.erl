@@ -1,7 +1,7 @@
 -module(erlmcp_tls_accept).
 -moduledoc """
-How connections are accepted that are to speak TLS: ranch's transport for the part that listens.
-Whose they are then has `ranch_ssl` for them.
+Accepts connections with TLS: ranch's transport of the listening socket. A connection itself has
+`ranch_ssl`.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 -export([recv_proxy_header/2, handshake/2, handshake/3, peername/1, sockname/1, close/1, cleanup/1,
          format_error/1]).
 
-%% The applications whose modules shake hands.
+%% The applications whose modules a handshake needs.
 -define(NEEDED, [ssl, public_key, crypto, asn1]).
 
 -type options() :: ranch:transport_opts(ranch_ssl:opts()).

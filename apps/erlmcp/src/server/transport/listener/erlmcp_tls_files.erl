@@ -1,8 +1,7 @@
 -module(erlmcp_tls_files).
 -moduledoc """
-The certificates and keys of a listener that its `tls` options name as files, read: what is in them
-in place of their names. Only what fits together is given. Impure in that it reads files, and no
-process.
+Reads the certificates and keys that a listener's `tls` options name as files, and puts them in
+place of the names. A key must belong to its certificate. Impure: it reads files.
 
 Internal.
 """.
@@ -18,8 +17,8 @@ Internal.
 -type options() :: [ssl:tls_server_option()].
 
 -doc """
-The files that the options name. With `sni_hosts` or `sni_fun`, whose options are mixed with these
-when a client comes, all files are left to `ssl`, which looks at them every two minutes.
+Returns the files that the options name. With `sni_hosts` or `sni_fun`, all files are left to `ssl`,
+since it merges other options with these when a client comes. It looks at them every two minutes.
 """.
 -spec names(options()) -> [file:filename_all()].
 names(Options) ->
@@ -30,7 +29,7 @@ names(Options) ->
 
 is_file(Name) -> Name =:= certfile orelse Name =:= keyfile orelse Name =:= cacertfile.
 
-%% What is read in place of. The authorities are there when it is asked for what they have signed.
+%% The options that `read/1` replaces. `verify` goes with the authorities that it needs.
 replaced(Options) ->
     Has = fun(Name) -> lists:keymember(Name, 1, Options) end,
     Names = case Has(sni_hosts) orelse Has(sni_fun) of
@@ -41,7 +40,7 @@ replaced(Options) ->
     end,
     [Option || {Name, _} = Option <- Options, lists:member(Name, Names)].
 
--doc "Returns what tells that one of the files is another one now.".
+-doc "Returns terms that differ if one of the files has changed.".
 -spec stamps([file:filename_all()]) -> [term()].
 stamps(Names) ->
     [case file:read_file_info(Name, [raw, {time, posix}]) of
@@ -49,7 +48,7 @@ stamps(Names) ->
          {error, Reason} -> Reason
      end || Name <- Names].
 
--doc "The options that take the place of those that name files.".
+-doc "Returns the options that replace those that name files.".
 -spec read(options()) -> {ok, options()} | {error, error()}.
 read(Options) ->
     Replaced = replaced(Options),
@@ -65,7 +64,7 @@ read(Options) ->
         throw:{file, _, _} = Error -> {error, Error}
     end.
 
--doc "The options without those that `read/1` gives, of a socket that shows nothing by itself.".
+-doc "Returns the options without those that `read/1` replaces, for the listening socket.".
 -spec without(options()) -> options().
 without(Options) ->
     [{certs_keys, []} | Options -- [{certs_keys, []} | replaced(Options)]].

@@ -1,11 +1,11 @@
 -module(erlmcp_tls_listener).
 -moduledoc """
-What an HTTP listener shows in TLS: the process that reads its certificates and keys, and again when
-their files have changed, so that they are replaced without a restart. A connection takes what is
-current (`m:erlmcp_httpd_connection`), and keeps what it began with.
+The process that reads the certificates and keys of an HTTP listener. It reads them again when their
+files have changed, so that they are replaced without a restart. A connection takes the current ones
+(`m:erlmcp_httpd_connection`), and keeps them.
 
-Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
-are logged, and what was there before stays.
+Files that cannot be read, or do not fit together, are an error when the listener starts. Later that
+is logged, and the certificates that were read before stay.
 
 Internal.
 """.
@@ -28,13 +28,13 @@ Internal.
 }).
 
 -doc """
-The options of the listening socket. The user's take the place of those of the same name: TLS 1.3
-and 1.2 with OTP's ciphers in this order, and no renegotiation. Where certificates say who asks, a
-client must have one that an authority of `cacertfile` or `cacerts` has signed.
+Returns the options of the listening socket: TLS 1.3 and 1.2 with OTP's ciphers in this order, and
+no renegotiation. The user's options win over those of the same name. If the identity comes from
+certificates, a client must have one that an authority of `cacertfile` or `cacerts` has signed.
 
-Clients that come back may resume what they had, for which the listener keeps nothing in TLS 1.3:
-it is in their tickets, under a key of this listener alone. Where they have to show certificates
-they do so each time, since what was shown may be worth nothing any more.
+A client may resume an earlier TLS session. In TLS 1.3 the listener keeps nothing for that: it is in
+the client's ticket, sealed with a key of this listener. A client that must show a certificate may
+not resume, since its certificate may not be valid any more.
 """.
 -spec options([ssl:tls_server_option()], Authenticate :: term()) -> [ssl:tls_server_option()].
 options(Own, Authenticate) ->
@@ -48,18 +48,18 @@ options(Own, Authenticate) ->
     Known = with_others(Own, Defaults),
     [hidden(Option) || Option <- with_others(Known, resumption(Known))].
 
-%% The others are those that are not given.
+%% Adds the options of `Others` that `Own` does not have.
 with_others(Own, Others) ->
     Own ++ [Option || {Name, _} = Option <- Others, not lists:keymember(Name, 1, Own)].
 
-%% TLS takes no option of a version that is not spoken.
+%% `ssl` refuses options of versions that are not enabled.
 resumption(Known) ->
     {versions, Versions} = lists:keyfind(versions, 1, Known),
     Asked = lists:member({verify, verify_peer}, Known),
     [{session_tickets, stateless} || lists:member('tlsv1.3', Versions), not Asked]
         ++ [{reuse_sessions, false} || lists:member('tlsv1.2', Versions), Asked].
 
-%% Supervisors log what a listener that fails was started with.
+%% Supervisors log the arguments of a listener that fails.
 hidden({password, Password}) when not is_function(Password) -> {password, fun() -> Password end};
 hidden({certs_keys, Pairs}) -> {certs_keys, [hidden_in(Pair) || Pair <- Pairs]};
 hidden(Option) -> Option.
@@ -70,9 +70,9 @@ hidden_in(Pair) ->
     Pair.
 
 -doc """
-The child specification of a listener of TLS, whose error names the option that is wrong: of one
-that it does not know, or of the socket, `ssl:listen/2` says no more than `badarg`. One without TLS
-has no such options.
+Returns the child specification of a listener with TLS, whose error names a wrong option.
+`ssl:listen/2` returns only `badarg` for an option that it does not know. A listener without TLS has
+no such options.
 """.
 -spec naming([ssl:tls_server_option()], Socket :: [gen_tcp:listen_option()],
              supervisor:child_spec()) -> supervisor:child_spec().
@@ -80,11 +80,11 @@ naming([], _, Spec) ->
     Spec;
 naming(Options, Socket, #{start := Start} = Spec) ->
     Ip = [Option || {ip, _} = Option <- Socket],
-    %% In a fun, since supervisors log what a child that fails was started with.
+    %% In a fun, since supervisors log the arguments of a child that fails.
     FindWrong = fun() -> [Name || {Name, _} = Option <- Options, not is_taken(Option, Ip)] end,
     Spec#{start := {?MODULE, listen, [Start, FindWrong]}}.
 
-%% Alone: what it must have beside is told by name.
+%% Tried alone: an error about another option that it needs has a name already.
 is_taken(Option, Ip) ->
     try ssl:listen(0, [Option | Ip]) of
         {ok, Socket} ->
@@ -117,18 +117,20 @@ is_badarg(_) -> false.
 has_files(Options) ->
     erlmcp_tls_files:names(Options) =/= [].
 
--doc "The table of what is current; it belongs to the calling process.".
+-doc "Makes the table of the current certificates. It belongs to the calling process.".
 -spec new() -> ets:table().
 new() ->
     ets:new(?MODULE, [public, {read_concurrency, true}]).
 
--doc "The process that reads the files which these options name, of the server with this key.".
+-doc """
+Returns the child specification of the process that reads the files which these options name.
+""".
 -spec child_spec(ets:table(), [ssl:tls_server_option()], Key :: reference()) ->
     supervisor:child_spec().
 child_spec(Table, Options, Key) ->
     #{id => tls, start => {?MODULE, start_link, [Table, Options, Key]}}.
 
--doc "Returns what was read last: options of a handshake.".
+-doc "Returns the certificates and keys that were read last, as options of a handshake.".
 -spec current(ets:table()) -> [ssl:tls_server_option()].
 current(Table) ->
     ets:lookup_element(Table, current, 2).
@@ -150,7 +152,7 @@ init({Table, Options, Key}) ->
             ok = keep(Read, State),
             {ok, State};
         {error, Reason} ->
-            %% One that is started again has what was read before.
+            %% A process that is started again still has those that were read before.
             case ets:member(Table, current) of
                 true ->
                     {ok, changed(State)};
@@ -190,7 +192,7 @@ changed(#state{server = Key, options = Options, names = Names} = State) ->
             ok = keep(Read, State),
             erlmcp_log:report(notice, #{what => certificates_read, files => Names}, Key);
         {error, {file, File, Reason}} ->
-            %% They may be written at this moment: looked at again with their next change.
+            %% The files may be half written. They are read again when they change again.
             _ = erlang:send_after(?LOOK, self(), look),
             erlmcp_log:report(warning, #{what => certificates_kept, file => File,
                                          reason => Reason}, Key)

@@ -1,12 +1,12 @@
 -module(erlmcp_trusted_proxies).
 -moduledoc """
-The proxies that a listener trusts (its option `trusted_proxies`), and whose a connection and a
-request are behind them. Every listener has a value of this, also one that trusts none.
+The proxies that a listener trusts (its option `trusted_proxies`), and the clients behind them.
+Every listener has such a value, also one that trusts none.
 
-A connection's other end is who opened it or, with the option `proxy_protocol`, whom a trusted proxy
-names in the header that it sends first. Where that end is a proxy, trusted, each request is its
-client's (`m:erlmcp_forwarded`). A header of somebody else changes nothing, and the first of a
-listener is logged.
+The other end of a connection is the machine that opened it. With the option `proxy_protocol` it is
+the client that a trusted proxy names in its first header. If the other end is a trusted proxy, each
+request is of the client that its headers name (`m:erlmcp_forwarded`). Such headers from other
+machines change nothing, and the first of a listener is logged.
 
 Source: RFC 7239; "The PROXY protocol, versions 1 and 2" of HAProxy, sections 2 and 4.
 
@@ -22,7 +22,7 @@ Internal.
 -define(NO_PROXY_HEADER, 2).
 
 -type peer() :: {inet:ip_address(), inet:port_number()}.
--doc "Of a listener; and, where it trusts any, of one of its connections.".
+-doc "The proxies of a listener; with `peer` and `proxied`, those of one of its connections.".
 -opaque proxies() :: #{
     networks := [erlmcp_ip_network:network()], protocol := boolean(), key := reference(),
     logged := atomics:atomics_ref(), peer => peer(), proxied => boolean()
@@ -37,13 +37,13 @@ new(Options, Key) ->
       logged => atomics:new(2, [])}.
 
 -doc """
-Returns the other end of the connection that ranch has for the calling process. The header of the
-PROXY protocol is read where it is to come, and has so many milliseconds for that.
+Returns the other end of the connection that ranch has for the calling process. If the header of the
+PROXY protocol is due, it is read, within `Milliseconds`.
 """.
 -spec accepted(ranch:ref(), proxies(), Milliseconds :: pos_integer()) -> {ok, peer()} | closed.
 accepted(Ref, #{protocol := Protocol} = Proxies, Milliseconds) ->
     receive
-        %% The message with the socket is for who serves the connection, when it is its turn.
+        %% The message with the socket is read again when the connection is served.
         {handshake, Ref, Transport, Socket, _} = Handshake ->
             self() ! Handshake,
             case Transport:peername(Socket) of
@@ -61,7 +61,7 @@ announced(Ref, {Ip, _} = Peer, #{networks := Networks} = Proxies, Milliseconds) 
 
 client({ok, #{command := proxy, src_address := Ip, src_port := Port}}, _, _) ->
     {ok, {Ip, Port}};
-%% The proxy asks for itself, or does not know for whom.
+%% The proxy opened the connection for itself, or does not know its client.
 client({ok, _}, Peer, _) ->
     {ok, Peer};
 client({error, protocol_error, _}, {Ip, _}, Proxies) ->
@@ -81,8 +81,8 @@ of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
     Proxies#{peer => Peer, proxied => erlmcp_ip_network:has(Ip, Networks)}.
 
 -doc """
-Returns the address that connections with this other end are counted by; `local` for a proxy's,
-which are many clients'.
+Returns the address by which connections with this other end are counted. It is `local` for those of
+a proxy, which belong to many clients.
 """.
 -spec counted(peer(), proxies()) -> inet:ip_address() | local.
 counted({Ip, _}, #{networks := Networks}) ->
@@ -91,14 +91,14 @@ counted({Ip, _}, #{networks := Networks}) ->
         false -> Ip
     end.
 
--doc "Returns `true` if what comes on that connection is of the clients of a proxy.".
+-doc "Returns `true` if the requests of a connection are of the clients of a proxy.".
 -spec is_proxied(proxies()) -> boolean().
 is_proxied(#{proxied := Proxied}) ->
     Proxied.
 
 -doc """
-Returns the request with the address that it is of in its `peer`. A client that a header names has
-port 0 there.
+Returns the request with the address of its client in `peer`. A client that a header names has port
+0 there.
 """.
 -spec request(cowboy_req:req(), proxies()) -> cowboy_req:req().
 request(#{headers := Headers} = Request, #{proxied := true, peer := {Ip, _} = Peer} = Proxies) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_sse).
 -moduledoc """
-A request of HTTP+SSE, the transport of 2024-11-05, where a listener has that: what
-`m:erlmcp_httpd_stream` does for it.
+A request of HTTP+SSE, the transport of 2024-11-05, for listeners that have it. It is called by
+`m:erlmcp_httpd_stream`.
 
 A GET request opens a session (`erlmcp_httpd_sse_session`) and is its stream. Its first event names
 the endpoint for POST requests, which hand their messages to the session.
@@ -24,18 +24,18 @@ Internal.
 -record(sse_stream, {
     session :: pid(),
     id :: binary(),
-    config :: erlmcp_httpd_config:config(),
+    config :: erlmcp_httpd:config(),
     version :: cowboy:http_version(),
-    %% whether HTTP/2 holds back what was written, and whether the session waits to hear of that
+    %% whether HTTP/2 holds back written bytes, and whether the session waits for their end
     full = false :: boolean(),
     owing = false :: boolean()
 }).
 -record(sse_message, {
     owner :: erlmcp_call:owner(),
-    config :: erlmcp_httpd_config:config(),
+    config :: erlmcp_httpd:config(),
     session = ~"" :: binary(),
     body = none :: none | erlmcp_httpd_body:body(),
-    %% of the session, which has the message then
+    %% runs while the session has the message
     timer :: undefined | reference()
 }).
 
@@ -59,7 +59,7 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
 init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
     Message = #sse_message{owner = Owner, config = Config, session = Id},
-    %% Asked again when its body is there; until then nobody waits for a body in vain.
+    %% Looked up now, so that a body without a session is not waited for, and again with the body.
     case erlmcp_session_table:find({sse, Id}, Principal, Instance) of
         {ok, _, _} -> received(erlmcp_httpd_body:read(Request, Owner, Config), Message);
         error -> refuse(gone(), Request, Message)
@@ -90,7 +90,7 @@ hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Mes
         {error, Reason} -> {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Message}
     end.
 
-%% What has no id to be answered under is refused here, all else on the session's stream.
+%% An invalid message without an id is refused here, any other one on the session's stream.
 hand_over(_, {invalid, undefined, Refusal}, Message) ->
     {erlmcp_httpd_response:refuse(Refusal), Message};
 hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
@@ -106,7 +106,7 @@ hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = M
             {erlmcp_httpd_response:refuse(Refusal), Message}
     end.
 
--doc "Takes what the session, and the timers, say to the stream.".
+-doc "Handles a message of the session or of a timer.".
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(StreamId, {write, Bytes}, #sse_stream{} = Stream) ->
     %% Handled when the bytes have been written.
@@ -117,7 +117,7 @@ info(_, written, #sse_stream{full = true} = Stream) ->
 info(_, written, #sse_stream{session = Pid} = Stream) ->
     ok = erlmcp_httpd_sse_session:written(Pid),
     {[], Stream};
-%% Something waits for the client to read it (`m:erlmcp_httpd_backpressure`).
+%% Bytes wait for the client to read them (`m:erlmcp_httpd_backpressure`).
 info(_, {alarm, _, on}, #sse_stream{} = Stream) ->
     {[], Stream#sse_stream{full = true}};
 info(StreamId, {alarm, _, off}, #sse_stream{owing = true} = Stream) ->
@@ -146,17 +146,19 @@ info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none
 info(_, broken_body, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_httpd_body:broken(Body), Message#sse_message{body = none}};
 info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/= none ->
-    received(erlmcp_httpd_body:told(Verdict, Body), Message);
+    received(erlmcp_httpd_body:verdict(Verdict, Body), Message);
 info(_, _, #sse_message{} = Message) ->
     {[], Message}.
 
-%% What HTTP/2 still holds for a client that does not read is given up with a reset.
+%% A reset drops the bytes that HTTP/2 holds for a client that does not read.
 ended({shutdown, slow_consumer}, #sse_stream{version = 'HTTP/2'}) ->
     [{internal_error, slow_consumer, 'The client does not read its stream.'}];
 ended(_, _) ->
     erlmcp_httpd_response:ended(true).
 
--doc "Ends the request. A session hears of the end of its stream as the stream's child.".
+-doc """
+Ends the request. A session is the stream's child, and notices the end of its stream by that.
+""".
 -spec terminate(state()) -> ok.
 terminate(#sse_stream{}) ->
     ok;

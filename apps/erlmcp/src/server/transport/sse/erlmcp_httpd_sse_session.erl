@@ -2,12 +2,12 @@
 -moduledoc """
 A session of HTTP+SSE: the process that has the session's connection, as `erlmcp_connection_process`
 has that of a socket. Messages come to it from the POST requests, in the order in which those are
-answered; what it has to say goes to the stream of the client's GET request, which is in a cowboy
-process.
+answered. Its own messages go to the stream of the client's GET request, which is in the process of
+an HTTP connection.
 
-The stream takes one piece at a time and says when that has been written, so what a client does not
-read waits here, and has a bound in bytes (`unread_bytes`) and in time (`send_timeout_ms`). Past it
-the session ends. It ends with its stream, too, and with the server; its calls end with it.
+The stream takes one piece at a time, and tells when that is written. So unread bytes wait here, and
+have a bound in size (`unread_bytes`) and in time (`send_timeout_ms`), beyond which the session
+ends. It also ends with its stream, and with the server. Its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -28,7 +28,7 @@ Internal.
     instance :: erlmcp_instance:instance(),
     stream :: erlmcp_call:owner(),
     connection :: erlmcp_connection:connection(),
-    %% while the stream has something to write, the pieces that come after it, and their bytes
+    %% runs while the stream writes; the next pieces, and their bytes
     writing :: undefined | reference(),
     waiting = queue:new() :: queue:queue(binary()),
     last = <<>> :: binary(),
@@ -57,7 +57,7 @@ start(Id, Stream, Who, Instance) ->
         case erlmcp_on_demand_sup:start_child(sse_sessions, [Id, Stream, Who], Instance) of
             {ok, Pid} when is_pid(Pid) ->
                 {ok, Pid};
-            %% Another took its place already.
+            %% Another session took its row already.
             {ok, undefined} ->
                 {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
         end
@@ -69,8 +69,8 @@ start(Id, Stream, Who, Instance) ->
     end.
 
 -doc """
-Hands a message of so many bytes to its session; `gone` if there is none. `Owner` is sent
-`{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes it. At most
+Hands a message of `Bytes` bytes to its session; `gone` if there is none. `Owner` is sent
+`{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes the message. At most
 `calls_per_connection` messages wait for that.
 """.
 -spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
@@ -81,7 +81,7 @@ message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
         {ok, Pid, _} ?= erlmcp_session_table:find({sse, Id}, Principal, Instance),
         ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
         ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
-        %% It was alive then, and tells what it leaves untaken.
+        %% If it is alive, it answers every message, also at its end.
         true ?= is_process_alive(Pid) orelse is_taken(Owner),
         ok
     else
@@ -89,7 +89,7 @@ message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
         _ -> gone
     end.
 
-%% It may have taken it, and have ended of it since. Whoever asked hears of that as always.
+%% The session may have taken the message and have ended since. Its answer is put back.
 is_taken({Pid, Tag}) when Pid =:= self() ->
     receive
         {Tag, taken} = Taken ->
@@ -98,7 +98,7 @@ is_taken({Pid, Tag}) when Pid =:= self() ->
     after 0 -> false
     end.
 
--doc "The stream has written what it was sent.".
+-doc "Tells the session that its stream has written the last piece.".
 -spec written(pid()) -> ok.
 written(Pid) ->
     gen_server:cast(Pid, written).
@@ -176,7 +176,7 @@ said({Bytes, Connection}, State) ->
 say(Bytes, _, #state{writing = undefined} = State) ->
     {noreply, write(Bytes, State)};
 say(Bytes, More, #state{size = Size, instance = #{limits := #{unread_bytes := Max}}} = State) ->
-    %% One message may wait, whatever its size.
+    %% A single message may wait, whatever its size.
     if
         Size > 0, Size + More > Max -> slow_consumer(Max, State);
         true -> {noreply, wait(Bytes, State#state{size = Size + More})}
@@ -217,7 +217,7 @@ terminate(Reason, #state{id = Id, instance = Instance, connection = Connection} 
     ok = say_the_rest(Reason, State),
     leave_untaken().
 
-%% A server that stops says what it has to say.
+%% A session of a server that stops sends the rest.
 say_the_rest(shutdown, #state{stream = {Pid, Tag}, waiting = Waiting, last = Last}) ->
     Pid ! {Tag, {write, [queue:to_list(Waiting), Last]}},
     ok;

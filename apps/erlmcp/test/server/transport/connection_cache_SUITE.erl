@@ -1,6 +1,6 @@
--module(meta_cache_SUITE).
+-module(connection_cache_SUITE).
 -moduledoc """
-`m:erlmcp_meta_cache`: what is read of a request whose head has told its method is what the
+`m:erlmcp_connection_cache`: what is read of a request whose head has told its method is what the
 whole of it says, whatever the bytes are; and what was learnt of a connection changes nothing.
 """.
 
@@ -60,9 +60,9 @@ holds(Property, Cases) ->
     erlmcp_test_property:holds(Property, Cases).
 
 decoded(Text) ->
-    erlmcp_meta_cache:decode(Text, limits()).
+    erlmcp_connection_cache:decode(Text, limits()).
 
-%% In more bytes than `m:erlmcp_json_fast` reads, and no others.
+%% In more bytes than the fast decoder reads, and no others.
 long(Text) ->
     erlmcp_json:decode(<<Text/binary, (binary:copy(~" ", 65_537))/binary>>, limits()).
 
@@ -90,7 +90,7 @@ request(Method, Text, Meta) ->
         {announced, _, _} = Announced ?= erlmcp_admission:announced(Headers, both),
         {ok, Id, At} ?= erlmcp_message:first_id(Text),
         on_connection(Meta, fun() ->
-            erlmcp_meta_cache:request(Text, {Id, At}, Announced, limits())
+            erlmcp_connection_cache:request(Text, {Id, At}, Announced, limits())
         end)
     else
         _ -> other
