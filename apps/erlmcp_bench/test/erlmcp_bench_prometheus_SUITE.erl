@@ -31,7 +31,7 @@ a_total{of="b",at="c"} 12
 g 0.25
 
 """, Text),
-    [{~"a_total", [], 3}, _, {~"g", [], 0.25}] = erlmcp_bench_exposition:parse(Text).
+    [{~"a_total", [], 3}, _, {~"g", [], 0.25}] = erlmcp_test_exposition:parse(Text).
 
 %% "label_value can be any sequence of UTF-8 characters, but the backslash, double-quote, and line
 %% feed characters have to be escaped"; of HELP, the backslash and the line feed.
@@ -44,7 +44,7 @@ what_breaks_a_line_is_escaped(_) ->
 g{x="a\\b\n\"c\""} 1
 
 """, Text),
-    [{~"g", [{~"x", ~"a\\\\b\\n\\\"c\\\""}], 1}] = erlmcp_bench_exposition:parse(Text).
+    [{~"g", [{~"x", ~"a\\\\b\\n\\\"c\\\""}], 1}] = erlmcp_test_exposition:parse(Text).
 
 %% Each bucket has those of the ones before it; one at a bound is in its bucket.
 histograms_are_cumulative(_) ->
@@ -54,13 +54,13 @@ histograms_are_cumulative(_) ->
     [{0.1, 1}, {0.25, 3}, {0.5, 3}, {1, 6} | Rest] = Buckets,
     [6] = lists:usort([Count || {_, Count} <- Rest]),
     Text = text([#{name => ~"d_ms", type => histogram, help => ~"Long.", series => [{[], Value}]}]),
-    Series = erlmcp_bench_exposition:parse(Text),
-    10 = erlmcp_bench_exposition:value(~"d_ms_bucket", [{~"le", ~"+Inf"}], Series),
-    6 = erlmcp_bench_exposition:value(~"d_ms_bucket", [{~"le", ~"2.5"}], Series).
+    Series = erlmcp_test_exposition:parse(Text),
+    10 = erlmcp_test_exposition:value(~"d_ms_bucket", [{~"le", ~"+Inf"}], Series),
+    6 = erlmcp_test_exposition:value(~"d_ms_bucket", [{~"le", ~"2.5"}], Series).
 
 a_family_may_have_no_series(_) ->
-    [] = erlmcp_bench_exposition:parse(text([#{name => ~"a_total", type => counter,
-                                               help => ~"All.", series => []}])).
+    [] = erlmcp_test_exposition:parse(text([#{name => ~"a_total", type => counter,
+                                              help => ~"All.", series => []}])).
 
 it_is_served(_) ->
     {ok, _} = application:ensure_all_started(inets),

@@ -223,15 +223,15 @@ baseline_is_counted(_) ->
         ok = server_adds_up(Server, Sent)
     end, Scrapes),
     [Client, Server] = lists:last(Scrapes),
-    ?assertEqual(5, erlmcp_bench_exposition:value(~"mcp_client_connections_active", [], Client)),
-    ?assertEqual(5, erlmcp_bench_exposition:value(~"mcp_server_connection_active", [], Server)),
-    ?assert(erlmcp_bench_exposition:value(~"mcp_client_messages_sent_total", [], Client) > 0),
+    ?assertEqual(5, erlmcp_test_exposition:value(~"mcp_client_connections_active", [], Client)),
+    ?assertEqual(5, erlmcp_test_exposition:value(~"mcp_server_connection_active", [], Server)),
+    ?assert(erlmcp_test_exposition:value(~"mcp_client_messages_sent_total", [], Client) > 0),
     [warm_up, peak] = [Phase || {_, #{event := phase, phase := Phase}} <- Events],
     %% The mark of a throughput is for as many clients as there are.
     [500.0] = [Value || #{figure := throughput_msg_per_s, value := Value} <- Marks].
 
 client_adds_up(Metrics, Sent) ->
-    Value = fun(Name, Labels) -> erlmcp_bench_exposition:value(Name, Labels, Metrics) end,
+    Value = fun(Name, Labels) -> erlmcp_test_exposition:value(Name, Labels, Metrics) end,
     Ended = [Value(~"mcp_client_requests_total", [{~"outcome", Outcome}])
              || Outcome <- [~"answered", ~"refused", ~"failed", ~"wrong"]],
     SentYet = Value(~"mcp_client_messages_sent_total", []),
@@ -244,7 +244,7 @@ client_adds_up(Metrics, Sent) ->
     ok.
 
 server_adds_up(Metrics, Sent) ->
-    Value = fun(Name) -> erlmcp_bench_exposition:value(Name, [], Metrics) end,
+    Value = fun(Name) -> erlmcp_test_exposition:value(Name, [], Metrics) end,
     ?assert(Value(~"mcp_server_requests_total") =< Sent),
     %% What a handler took is known before its answer is counted, and one after the other is read.
     ?assert(Value(~"mcp_server_processing_duration_ms_count") =< Sent),
@@ -319,7 +319,7 @@ nodes_share_the_clients(_) ->
         on_event => fun(Event) -> Test ! {scraped(Event), Event} end}),
     ok = accounted(Total),
     Scrapes = [Nodes || {[_ | Nodes], #{event := second}} <- told()],
-    [_, _] = Counts = [erlmcp_bench_exposition:value(~"mcp_server_connection_active", [], Node)
+    [_, _] = Counts = [erlmcp_test_exposition:value(~"mcp_server_connection_active", [], Node)
                        || Node <- lists:last(Scrapes)],
     [1, 1] = Counts.
 
@@ -380,7 +380,7 @@ scraped(#{event := started, metrics := Urls}) ->
     undefined = put(metrics, Urls),
     none;
 scraped(#{event := second}) ->
-    [erlmcp_bench_exposition:parse(body(Url)) || Url <- get(metrics)];
+    [erlmcp_test_exposition:parse(body(Url)) || Url <- get(metrics)];
 scraped(_) ->
     none.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_SUITE).
 -moduledoc "`bin/erlmcp` as its users meet it: a program with arguments, output and exit status.".
 
--import(erlmcp_cli_program, [erlmcp/2, run/3, serve/2, stop/2, url/1, one_line/1]).
+-import(erlmcp_test_program, [erlmcp/2, run/3, serve/2, stop/2, url/1, one_line/1]).
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
@@ -38,14 +38,14 @@ groups() ->
                crash_exits_1, unknown_tool_exits_1, bad_arguments_exit_2, deadline_exits_4,
                port_in_use_exits_1]}].
 
-init_per_suite(Config) -> erlmcp_cli_program:init(Config).
+init_per_suite(Config) -> erlmcp_test_program:init(Config).
 
 end_per_suite(_) ->
     ok.
 
-init_per_group(served, Config) -> erlmcp_cli_program:serve_for_group(["--port", "0"], Config).
+init_per_group(served, Config) -> erlmcp_test_program:serve_for_group(["--port", "0"], Config).
 
-end_per_group(served, Config) -> erlmcp_cli_program:end_group(Config).
+end_per_group(served, Config) -> erlmcp_test_program:end_group(Config).
 
 version_is_printed(Config) ->
     {0, Out, ""} = erlmcp(["version"], Config),

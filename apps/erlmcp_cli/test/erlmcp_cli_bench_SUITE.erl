@@ -1,7 +1,7 @@
 -module(erlmcp_cli_bench_SUITE).
 -moduledoc "`erlmcp bench`, run in this node.".
 
--import(erlmcp_cli_program, [main/1]).
+-import(erlmcp_test_program, [main/1]).
 
 -export([suite/0, all/0]).
 -export([workloads_are_listed/1, results_are_files/1, figures_stand_beside_their_marks/1,

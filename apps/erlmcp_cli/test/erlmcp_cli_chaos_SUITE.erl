@@ -1,7 +1,7 @@
 -module(erlmcp_cli_chaos_SUITE).
 -moduledoc "`erlmcp chaos`: what there is, and what came of it.".
 
--import(erlmcp_cli_program, [main/1]).
+-import(erlmcp_test_program, [main/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([faults_are_shown/1, wrong_use_exits_2/1, table_says_what_came_of_each/1]).
@@ -12,7 +12,7 @@ suite() ->
 all() ->
     [faults_are_shown, wrong_use_exits_2, table_says_what_came_of_each].
 
-init_per_suite(Config) -> erlmcp_cli_program:init(Config).
+init_per_suite(Config) -> erlmcp_test_program:init(Config).
 
 end_per_suite(_) -> ok.
 

@@ -29,7 +29,7 @@ the user on a terminal, what is printed where, and every exit code.
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
--import(erlmcp_cli_program, [main/1, run/3, open/2, output/2, url/1, one_line/1]).
+-import(erlmcp_test_program, [main/1, run/3, open/2, output/2, url/1, one_line/1]).
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
@@ -57,25 +57,25 @@ groups() ->
                   a_reason_is_json_with_json, a_reason_cannot_control_the_terminal]}].
 
 init_per_suite(Config) ->
-    erlmcp_cli_program:init(Config).
+    erlmcp_test_program:init(Config).
 
 end_per_suite(_) ->
     ok.
 
 init_per_group(served, Config) ->
-    Served = erlmcp_cli_program:serve_for_group(["--port", "0", "--tcp", "0"], Config),
+    Served = erlmcp_test_program:serve_for_group(["--port", "0", "--tcp", "0"], Config),
     {match, [Address]} = re:run(proplists:get_value(said, Served), "tcp://([0-9.:]+) ",
                                 [{capture, all_but_first, list}]),
     [{tcp, Address} | Served];
 init_per_group(protected, Config) ->
     %% The peer is that of the library's own suites.
     Root = filename:join(code:lib_dir(erlmcp), "test"),
-    [Beam | _] = filelib:wildcard(filename:join(Root, "**/oauth_peer.beam")),
+    [Beam | _] = filelib:wildcard(filename:join(Root, "**/erlmcp_test_oauth.beam")),
     true = code:add_patha(filename:dirname(Beam)),
     {ok, _} = application:ensure_all_started(erlmcp),
     Config.
 
-end_per_group(served, Config) -> erlmcp_cli_program:end_group(Config);
+end_per_group(served, Config) -> erlmcp_test_program:end_group(Config);
 end_per_group(protected, _) -> ok.
 
 %% What the commands that run in this node send must be valid.
@@ -362,27 +362,27 @@ ctrl_c_ends_listen_with_0(Config) ->
 
 headers_and_tokens_are_sent(Config) ->
     Peer = protected(),
-    Url = binary_to_list(oauth_peer:url(Peer)),
+    Url = binary_to_list(erlmcp_test_oauth:url(Peer)),
     {0, _, ""} = main(["list", Url, "--token", "one", "--header", "X-Mine: a: b",
                        "--era", "stateless"]),
     {0, _, ""} = run("/usr/bin/env", ["ERLMCP_TOKEN=two", proplists:get_value(program, Config),
                                       "list", Url, "--era", "stateless"], Config),
     Sent = [{maps:get(~"authorization", Headers), maps:get(~"x-mine", Headers, none)}
-            || #{headers := Headers} <- oauth_peer:asked(Peer, ~"/mcp")],
+            || #{headers := Headers} <- erlmcp_test_oauth:asked(Peer, ~"/mcp")],
     [{~"Bearer one", ~"a: b"}, {~"Bearer two", none}] = lists:usort(Sent),
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Peer).
 
 without_a_token_exits_5(_) ->
     Peer = protected(),
-    {5, "", Why} = main(["list", binary_to_list(oauth_peer:url(Peer))]),
+    {5, "", Why} = main(["list", binary_to_list(erlmcp_test_oauth:url(Peer))]),
     one_line(Why),
     {match, _} = re:run(Why, "--login"),
-    [] = oauth_peer:asked(Peer, ~"/authorize"),
-    oauth_peer:stop(Peer).
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    erlmcp_test_oauth:stop(Peer).
 
 a_login_serves_later_commands(Config) ->
     Peer = protected(),
-    Url = binary_to_list(oauth_peer:url(Peer)),
+    Url = binary_to_list(erlmcp_test_oauth:url(Peer)),
     Home = home("home", Config),
     Run = fun(Words) ->
         run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
@@ -393,17 +393,17 @@ a_login_serves_later_commands(Config) ->
     {0, _, Said} = Run(["--login"]),
     true = lists:member(Said, ["", "The login is in the browser.\n"]),
     {0, _, ""} = Run([]),
-    [_] = oauth_peer:asked(Peer, ~"/authorize"),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     Kept = filelib:wildcard(filename:join([Home, "erlmcp", "tokens", "*.json"])),
     [] = [File || File <- Kept, mode(File) =/= 8#600],
     [_ | _] = Kept,
     %% The server forgets what it granted: nobody is sent to the browser unasked.
-    oauth_peer:change(Peer, ~"/mcp", {401, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", {401, #{}, ~""}),
     {5, "", Ended} = Run([]),
     one_line(Ended),
-    [_] = oauth_peer:asked(Peer, ~"/authorize"),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     {match, _} = re:run(Ended, "--login begins another"),
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Peer).
 
 %% A listener that takes tokens, and what its server says to those that it does not take.
 guarded(Fun) ->
@@ -461,13 +461,13 @@ a_reason_is_json_with_json(_) ->
     end).
 
 a_reason_cannot_control_the_terminal(_) ->
-    Peer = oauth_peer:start(),
-    Url = binary_to_list(oauth_peer:url(Peer)),
+    Peer = erlmcp_test_oauth:start(),
+    Url = binary_to_list(erlmcp_test_oauth:url(Peer)),
     Evil = ~"a\e]0;x\x07\x{9b}31m\x7f\r\nb",
     [begin
-         oauth_peer:change(Peer, ~"/mcp",
-                           {401, Headers#{~"content-type" => ~"application/json"},
-                            json:encode(Body)}),
+         erlmcp_test_oauth:change(Peer, ~"/mcp",
+                                  {401, Headers#{~"content-type" => ~"application/json"},
+                                   json:encode(Body)}),
          {5, _, Why} = main(["list", Url, "--era", "stateless" | Words]),
          one_line(Why),
          {Why, []} = {Why, [C || C <- Why, C < 16#20 andalso C =/= $\n
@@ -479,7 +479,7 @@ a_reason_cannot_control_the_terminal(_) ->
                 {#{}, #{jsonrpc => ~"2.0", id => null, error => #{code => -32001,
                                                                   message => Evil}}},
                 {#{}, #{error => ~"a", error_description => Evil}}]],
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Peer).
 
 %% A folder of a user's whose browser agrees.
 home(Name, Config) ->
@@ -497,16 +497,17 @@ environment(Home) ->
 %% A token endpoint of another origin than the issuer's, as some authorization servers have one.
 led_elsewhere() ->
     Peer = protected(),
-    Other = oauth_peer:start(),
-    oauth_peer:change(Other, ~"/token", fun(_) ->
-        oauth_peer:json(200, oauth_peer:token_answer(Peer))
+    Other = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Other, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
     end),
-    oauth_peer:metadata(Peer, #{~"token_endpoint" => oauth_peer:url(Other, ~"/token")}),
+    erlmcp_test_oauth:metadata(Peer,
+                               #{~"token_endpoint" => erlmcp_test_oauth:url(Other, ~"/token")}),
     {Peer, Other}.
 
 a_login_asks_where_it_is_led(Config) ->
     {Peer, Other} = led_elsewhere(),
-    Url = binary_to_list(oauth_peer:url(Peer)),
+    Url = binary_to_list(erlmcp_test_oauth:url(Peer)),
     Home = home("led", Config),
     Program = proplists:get_value(program, Config),
     List = fun(Words) ->
@@ -521,20 +522,20 @@ a_login_asks_where_it_is_led(Config) ->
                         "localhost\r\n    http://localhost:[0-9]+/token\r\n"),
     true = port_command(First, ~"\n"),
     {5, _} = typed(First, []),
-    [] = oauth_peer:asked(Other),
-    [] = oauth_peer:asked(Peer, ~"/authorize"),
+    [] = erlmcp_test_oauth:asked(Other),
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     {0, _} = typed(List(["--login"]), [{~"Allow it? [y/N] ", ~"y\n"}]),
-    [~"/token"] = oauth_peer:asked(Other),
+    [~"/token"] = erlmcp_test_oauth:asked(Other),
     %% What was said is known to the next one.
-    oauth_peer:change(Peer, ~"/mcp", {401, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", {401, #{}, ~""}),
     {5, Again} = typed(List(["--login"]), []),
     nomatch = re:run(Again, "Allow it"),
-    oauth_peer:stop(Other),
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Other),
+    erlmcp_test_oauth:stop(Peer).
 
 a_login_without_a_terminal_is_led_nowhere(Config) ->
     {Peer, Other} = led_elsewhere(),
-    Url = binary_to_list(oauth_peer:url(Peer)),
+    Url = binary_to_list(erlmcp_test_oauth:url(Peer)),
     Home = home("unattended", Config),
     Run = fun(Words) ->
         run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
@@ -543,13 +544,13 @@ a_login_without_a_terminal_is_led_nowhere(Config) ->
     {5, "", Why} = Run(["--login"]),
     one_line(Why),
     {match, _} = re:run(Why, "another host, localhost; --allow-host localhost allows it\n$"),
-    [] = oauth_peer:asked(Other),
+    [] = erlmcp_test_oauth:asked(Other),
     {0, _, _} = Run(["--login", "--allow-host", "LOCALHOST"]),
-    [~"/token"] = oauth_peer:asked(Other),
+    [~"/token"] = erlmcp_test_oauth:asked(Other),
     {2, "", Alone} = Run(["--allow-host", "localhost"]),
     one_line(Alone),
-    oauth_peer:stop(Other),
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Other),
+    erlmcp_test_oauth:stop(Peer).
 
 mode(File) ->
     {ok, Info} = file:read_file_info(File),
@@ -557,8 +558,8 @@ mode(File) ->
 
 %% An MCP server behind any token.
 protected() ->
-    Peer = oauth_peer:start(),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers, base := Base, body := Body}) ->
+    Peer = erlmcp_test_oauth:start(),
+    Answer = fun(#{headers := Headers, base := Base, body := Body}) ->
         case Headers of
             #{~"authorization" := _} ->
                 #{~"id" := Id, ~"method" := ~"server/discover"} = json:decode(Body),
@@ -569,7 +570,8 @@ protected() ->
                 {401, #{~"www-authenticate" =>
                             [~"Bearer resource_metadata=\"", Metadata, $"]}, ~""}
         end
-    end),
+    end,
+    erlmcp_test_oauth:change(Peer, ~"/mcp", Answer),
     Peer.
 
 discovered() ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_doctor_SUITE).
 -moduledoc "`erlmcp doctor`: what there is, what that allows, and what raises it.".
 
--import(erlmcp_cli_program, [main/1, erlmcp/2, one_line/1]).
+-import(erlmcp_test_program, [main/1, erlmcp/2, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_program_shows_this_machine/1, text_says_what_raises_each/1, json_is_json/1,
@@ -16,7 +16,7 @@ all() ->
      too_few_connections_exit_1, wrong_use_exits_2, limits_have_their_commands,
      what_is_unknown_is_not_shown, docs_show_what_is_printed].
 
-init_per_suite(Config) -> erlmcp_cli_program:init(Config).
+init_per_suite(Config) -> erlmcp_test_program:init(Config).
 
 end_per_suite(_) -> ok.
 

@@ -19,7 +19,7 @@ that end, colours, the completion of words, the manual, benchmarks that nobody r
          every_workload_has_a_short_form/1, a_workload_runs_in_its_short_form/1,
          bash_completes_words/1, every_shell_gets_every_word/1, the_manual_has_every_word/1]).
 
--import(erlmcp_cli_program, [main/1, run/3, open/2, output/2, one_line/1]).
+-import(erlmcp_test_program, [main/1, run/3, open/2, output/2, one_line/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -38,7 +38,7 @@ init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     %% The peer is that of the library's own suites.
     Root = filename:join(code:lib_dir(erlmcp), "test"),
-    [Beam | _] = filelib:wildcard(filename:join(Root, "**/oauth_peer.beam")),
+    [Beam | _] = filelib:wildcard(filename:join(Root, "**/erlmcp_test_oauth.beam")),
     true = code:add_patha(filename:dirname(Beam)),
     Suite = self(),
     Keeper = spawn(fun() ->
@@ -59,7 +59,7 @@ init_per_suite(Config) ->
     end),
     Port = receive {Keeper, Number} -> Number end,
     [{keeper, Keeper}, {url, "http://127.0.0.1:" ++ integer_to_list(Port) ++ "/mcp"}
-     | erlmcp_cli_program:init(Config)].
+     | erlmcp_test_program:init(Config)].
 
 end_per_suite(Config) ->
     Keeper = proplists:get_value(keeper, Config),
@@ -118,8 +118,8 @@ a_tool_nearly_right_is_suggested(Config) ->
          ?assertEqual(nomatch, string:find(Why, "did you mean"), Why)
      end || Words <- [["xyzzy"], ["get_user", "{}"]]],
     %% A server that says it in a result.
-    Peer = oauth_peer:start(),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{body := Body} = Request) ->
+    Peer = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{body := Body} = Request) ->
         case Body =/= ~"" andalso json:decode(Body) of
             #{~"method" := ~"tools/call", ~"id" := Id} ->
                 Result = #{content => [#{type => text, text => ~"Unknown tool"}], isError => true},
@@ -129,9 +129,9 @@ a_tool_nearly_right_is_suggested(Config) ->
                 old(Request)
         end
     end),
-    {1, "", Said} = main(["call", binary_to_list(oauth_peer:url(Peer)), "ehco"]),
+    {1, "", Said} = main(["call", binary_to_list(erlmcp_test_oauth:url(Peer)), "ehco"]),
     ?assertEqual("Unknown tool\ndid you mean `echo`?\n", Said),
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Peer).
 
 a_workload_nearly_right_is_suggested(_) ->
     [begin
@@ -192,14 +192,14 @@ a_url_is_loaded(Config) ->
 
 %% One that knows nothing of requests that stand alone.
 any_server_of_a_url_is_loaded(_) ->
-    Peer = oauth_peer:start(),
-    oauth_peer:change(Peer, ~"/mcp", fun old/1),
-    Url = lists:flatten(string:replace(binary_to_list(oauth_peer:url(Peer)), "localhost",
+    Peer = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun old/1),
+    Url = lists:flatten(string:replace(binary_to_list(erlmcp_test_oauth:url(Peer)), "localhost",
                                        "127.0.0.1")),
     {0, Out, ""} = main(["load", Url, "--duration", "0.3", "--warmup", "0"]),
     {match, _} = re:run(Out, "^http://.*/mcp, sessions of 2025-06-18, "),
     {match, _} = re:run(Out, "^answered +[1-9]", [multiline]),
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Peer).
 
 old(#{method := ~"POST", body := Body}) ->
     case json:decode(Body) of

@@ -15,7 +15,7 @@ hidden from its reader, and none passes for what the command itself asks.
          a_program_writes_on_stderr/1, the_log_is_shown/1, a_question_stands_apart/1,
          lines_of_a_question_are_folded/1, everything_is_written_in_one_place/1]).
 
--import(erlmcp_cli_program, [main/1, run/3, open/2, output/2]).
+-import(erlmcp_test_program, [main/1, run/3, open/2, output/2]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -28,7 +28,7 @@ all() ->
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     _ = application:load(erlmcp_cli),
-    erlmcp_cli_program:init(Config).
+    erlmcp_test_program:init(Config).
 
 end_per_suite(_) ->
     ok.

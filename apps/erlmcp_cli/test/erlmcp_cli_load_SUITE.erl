@@ -1,7 +1,7 @@
 -module(erlmcp_cli_load_SUITE).
 -moduledoc "`erlmcp load`, run in this node against servers in it.".
 
--import(erlmcp_cli_program, [main/1, one_line/1]).
+-import(erlmcp_test_program, [main/1, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([examples/1, a_table_says_what_came_of_it/1, open_loops_say_how_late_they_were/1,

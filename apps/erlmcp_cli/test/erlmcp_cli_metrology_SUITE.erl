@@ -8,7 +8,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(erlmcp_cli_program, [main/1, erlmcp/2, run/3, one_line/1]).
+-import(erlmcp_test_program, [main/1, erlmcp/2, run/3, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([valid_results_exit_0/1, a_violation_exits_3/1, violations_are_json/1,
@@ -25,7 +25,7 @@ all() ->
      nothing_to_compare_exits_1, wrong_use_exits_2, scripts_pass_exit_codes_on,
      the_page_shows_what_is_printed].
 
-init_per_suite(Config) -> erlmcp_cli_program:init(Config).
+init_per_suite(Config) -> erlmcp_test_program:init(Config).
 
 end_per_suite(_) -> ok.
 

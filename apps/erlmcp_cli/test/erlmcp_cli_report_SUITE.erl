@@ -1,7 +1,7 @@
 -module(erlmcp_cli_report_SUITE).
 -moduledoc "`erlmcp report`: the page, what it says on the way, and how it ends.".
 
--import(erlmcp_cli_program, [main/1, one_line/1]).
+-import(erlmcp_test_program, [main/1, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_folder_becomes_a_page/1, an_invalid_file_exits_3/1, no_folder_exits_1/1,

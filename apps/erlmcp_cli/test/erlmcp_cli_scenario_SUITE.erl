@@ -1,7 +1,7 @@
 -module(erlmcp_cli_scenario_SUITE).
 -moduledoc "`erlmcp scenario`: what is shown while it runs and at its end, and its exit codes.".
 
--import(erlmcp_cli_program, [main/1]).
+-import(erlmcp_test_program, [main/1]).
 
 -include_lib("stdlib/include/assert.hrl").
 

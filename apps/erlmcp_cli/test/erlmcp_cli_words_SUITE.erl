@@ -188,8 +188,8 @@ target(Parsed) -> erlmcp_cli_target:target(maps:merge(#{timeout => 60}, Parsed),
 a_wrong_value_names_what_is_right(Config) ->
     Url = "http://127.0.0.1:1/mcp",
     [begin
-         {2, "", Why} = erlmcp_cli_program:main(Words),
-         erlmcp_cli_program:one_line(Why),
+         {2, "", Why} = erlmcp_test_program:main(Words),
+         erlmcp_test_program:one_line(Why),
          ?assertNotEqual(nomatch, string:find(Why, Expected), Why)
      end || {Words, Expected} <- [
          {["list", Url, "--timeout", "0"],
@@ -225,7 +225,7 @@ a_wrong_value_names_what_is_right(Config) ->
          ++ [{["list", Url, "--cacert", File], ": certificates in PEM were expected"}
              || File <- no_certificates(Config)]],
     %% What stands before it is not its value.
-    {2, "", Alone} = erlmcp_cli_program:main(["list", Url, "--era"]),
+    {2, "", Alone} = erlmcp_test_program:main(["list", Url, "--era"]),
     "erlmcp list: --era: a value was expected. See `erlmcp help list`.\n" = Alone.
 
 %% Files that begin as one of certificates does.
@@ -241,12 +241,12 @@ no_certificates(Config) ->
                                                [Begin, ~"YWJj", End]])].
 
 help_is_of_what_there_is(_) ->
-    {2, "", Why} = erlmcp_cli_program:main(["help", "nonsense"]),
-    {2, "", Why} = erlmcp_cli_program:main(["nonsense", "--help"]),
+    {2, "", Why} = erlmcp_test_program:main(["help", "nonsense"]),
+    {2, "", Why} = erlmcp_test_program:main(["nonsense", "--help"]),
     "nonsense: no such command. See `erlmcp help`.\n" = Why,
-    {0, Help, ""} = erlmcp_cli_program:main(["help"]),
-    {0, Help, ""} = erlmcp_cli_program:main(["-h"]),
+    {0, Help, ""} = erlmcp_test_program:main(["help"]),
+    {0, Help, ""} = erlmcp_test_program:main(["-h"]),
     %% After `--` there are no options: it is an argument of the tool, and a wrong one.
     Url = "http://127.0.0.1:1/mcp",
-    {2, "", Argument} = erlmcp_cli_program:main(["call", Url, "t", "--", "-h"]),
+    {2, "", Argument} = erlmcp_test_program:main(["call", Url, "t", "--", "-h"]),
     ?assertNotEqual(nomatch, string:find(Argument, "-h: a JSON object was expected")).

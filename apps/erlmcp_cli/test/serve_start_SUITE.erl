@@ -4,7 +4,7 @@ How `erlmcp serve` starts: soon, on stdio without its application's listeners, a
 something is wrong.
 """.
 
--import(erlmcp_cli_program, [run/3, serve/2, stop/2, one_line/1]).
+-import(erlmcp_test_program, [run/3, serve/2, stop/2, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_first_answer_is_soon/1, the_first_answer_needs_no_network/1,
@@ -29,7 +29,7 @@ all() ->
      a_public_name_is_let_in_by_option, names_are_for_http, an_empty_version_leaves_no_gap].
 
 init_per_suite(Given) ->
-    Config = erlmcp_cli_program:init(Given),
+    Config = erlmcp_test_program:init(Given),
     Libraries = filename:join(proplists:get_value(priv_dir, Config), "libraries"),
     Folder = filename:join([Libraries, "shop", "ebin"]),
     ok = filelib:ensure_path(Folder),
@@ -241,7 +241,7 @@ the_server_ends_with_its_application(Config) ->
     {Port, Stderr} = opened(["serve", "shop_server", "--stdio"], shop_at(0, Config), Config),
     Fire = request(1, ~"tools/call", #{name => ~"fire", arguments => #{}}),
     true = port_command(Port, [Fire, $\n]),
-    {1, _} = erlmcp_cli_program:output(Port, []),
+    {1, _} = erlmcp_test_program:output(Port, []),
     {ok, Why} = file:read_file(Stderr),
     {match, _} = re:run(Why, "^shop has ended: killed$", [multiline]),
     %% With the end of its input it has nothing to say.

@@ -19,7 +19,7 @@ followed without a bound.
 -define(BODY_BYTES, 1_048_576).
 
 -define(PEER, peer).
--define(PEER_MODULE, oauth_peer).
+-define(PEER_MODULE, erlmcp_test_oauth).
 -include("../support/every_case.hrl").
 
 settings() -> settings(10_000).
@@ -30,19 +30,19 @@ settings(Ms) ->
 get(Peer, Path) -> get(Peer, Path, settings()).
 
 get(Peer, Path, Settings) ->
-    erlmcp_fetch:get_json(oauth_peer:url(Peer, Path), Settings).
+    erlmcp_fetch:get_json(erlmcp_test_oauth:url(Peer, Path), Settings).
 
 only_https_is_called(Config) ->
     Peer = peer(Config),
     Strict = (settings())#{plain := []},
-    Url = oauth_peer:url(Peer),
+    Url = erlmcp_test_oauth:url(Peer),
     {error, {url_not_allowed, Url}} = erlmcp_fetch:get_json(Url, Strict),
     lists:foreach(fun(Bad) ->
         {error, {url_not_allowed, Bad}} = erlmcp_fetch:get_json(Bad, settings())
     end, [~"http://intranet.example.com/", ~"file:///etc/passwd", ~"gopher://localhost/", ~"/mcp",
           ~"http://user@localhost/", ~"http://127.0.0.1.example.com/", ~"javascript:alert(1)",
           ~"http://localhost:0/", ~"http://localhost:70000/", ~"http://local host/", ~""]),
-    [] = oauth_peer:asked(Peer).
+    [] = erlmcp_test_oauth:asked(Peer).
 
 %% A server on plain http is one on this machine, or one of a test.
 plain_http_calls_its_own_kind(_) ->
@@ -63,70 +63,71 @@ plain_http_calls_its_own_kind(_) ->
 a_distant_server_leads_nowhere(Config) ->
     Inside = peer(Config),
     {Certificate, Roots} = certificate(),
-    Peer = oauth_peer:start(#{ssl => Certificate}),
-    oauth_peer:change(Peer, ~"/mcp", {401, #{~"www-authenticate" => ~"Bearer"}, ~""}),
-    Options = oauth_peer:logged_in(#{tls => Roots}),
+    Peer = erlmcp_test_oauth:start(#{ssl => Certificate}),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", {401, #{~"www-authenticate" => ~"Bearer"}, ~""}),
+    Options = erlmcp_test_oauth:logged_in(#{tls => Roots}),
     Outcome = fun(Challenge) ->
-        {ok, Pid} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
+        {ok, Pid} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),
         erlmcp_authorizer:challenged(erlmcp_authorizer:handle(Pid), [],
                                      {401, #{~"www-authenticate" => iolist_to_binary(Challenge)}},
-                                     none, oauth_peer:deadline())
+                                     none, erlmcp_test_oauth:deadline())
     end,
-    Url = oauth_peer:url(Inside, ~""),
+    Url = erlmcp_test_oauth:url(Inside, ~""),
     {error, {url_not_allowed, Url}} = Outcome([~"Bearer resource_metadata=\"", Url, $"]),
-    oauth_peer:resource(Peer, #{~"authorization_servers" => [Url]}),
+    erlmcp_test_oauth:resource(Peer, #{~"authorization_servers" => [Url]}),
     {error, {url_not_allowed, Url}} = Outcome(~"Bearer"),
-    oauth_peer:resource(Peer, #{}),
+    erlmcp_test_oauth:resource(Peer, #{}),
     lists:foreach(fun(Name) ->
-        oauth_peer:metadata(Peer, #{Name => Url}),
+        erlmcp_test_oauth:metadata(Peer, #{Name => Url}),
         {error, {url_not_allowed, Url}} = Outcome(~"Bearer")
     end, [~"registration_endpoint", ~"authorization_endpoint", ~"token_endpoint"]),
-    [] = oauth_peer:asked(Inside),
-    oauth_peer:stop(Peer).
+    [] = erlmcp_test_oauth:asked(Inside),
+    erlmcp_test_oauth:stop(Peer).
 
 redirect(Peer, Path, Location) ->
-    oauth_peer:change(Peer, Path, {302, #{~"location" => Location}, ~""}).
+    erlmcp_test_oauth:change(Peer, Path, {302, #{~"location" => Location}, ~""}).
 
 redirects_within_the_origin(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/3", oauth_peer:json(200, #{~"here" => true})),
+    erlmcp_test_oauth:change(Peer, ~"/3", erlmcp_test_oauth:json(200, #{~"here" => true})),
     redirect(Peer, ~"/2", ~"/3"),
-    redirect(Peer, ~"/1", oauth_peer:url(Peer, ~"/2")),
+    redirect(Peer, ~"/1", erlmcp_test_oauth:url(Peer, ~"/2")),
     redirect(Peer, ~"/a/0", ~"../1"),
     {ok, #{status := 200, json := {ok, #{~"here" := true}}}} = get(Peer, ~"/a/0"),
     redirect(Peer, ~"/a/more", ~"0"),
-    Last = oauth_peer:url(Peer, ~"/3"),
+    Last = erlmcp_test_oauth:url(Peer, ~"/3"),
     {error, {redirect, Last}} = get(Peer, ~"/a/more"),
     redirect(Peer, ~"/loop", ~"/loop"),
     {error, {redirect, _}} = get(Peer, ~"/loop"),
-    4 = length(oauth_peer:asked(Peer, ~"/loop")).
+    4 = length(erlmcp_test_oauth:asked(Peer, ~"/loop")).
 
 redirects_to_elsewhere(Config) ->
     Peer = peer(Config),
-    Other = oauth_peer:start(),
+    Other = erlmcp_test_oauth:start(),
     lists:foreach(fun(Location) ->
         redirect(Peer, ~"/away", Location),
         {error, {redirect, Location}} = get(Peer, ~"/away")
-    end, [oauth_peer:url(Other, ~"/mcp"), ~"https://evil.example.com/", ~"file:///etc/passwd"]),
-    [] = oauth_peer:asked(Other),
-    oauth_peer:stop(Other).
+    end, [erlmcp_test_oauth:url(Other, ~"/mcp"), ~"https://evil.example.com/",
+          ~"file:///etc/passwd"]),
+    [] = erlmcp_test_oauth:asked(Other),
+    erlmcp_test_oauth:stop(Other).
 
 a_post_is_not_redirected(Config) ->
     Peer = peer(Config),
-    Target = oauth_peer:url(Peer, ~"/other"),
-    oauth_peer:change(Peer, ~"/token", {307, #{~"location" => ~"/other"}, ~""}),
+    Target = erlmcp_test_oauth:url(Peer, ~"/other"),
+    erlmcp_test_oauth:change(Peer, ~"/token", {307, #{~"location" => ~"/other"}, ~""}),
     {error, {redirect, Target}} =
-        erlmcp_fetch:post_form(oauth_peer:url(Peer, ~"/token"), [], [{~"code", ~"secret"}],
+        erlmcp_fetch:post_form(erlmcp_test_oauth:url(Peer, ~"/token"), [], [{~"code", ~"secret"}],
                                settings()),
-    [] = oauth_peer:asked(Peer, ~"/other").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/other").
 
 a_body_of_the_most_bytes(Config) ->
     Peer = peer(Config),
     Body = fun(Bytes) -> <<$", (binary:copy(~"x", Bytes - 2))/binary, $">> end,
     Answer = fun(Bytes) -> {200, #{~"content-type" => ~"application/json"}, Body(Bytes)} end,
-    oauth_peer:change(Peer, ~"/most", Answer(?BODY_BYTES)),
+    erlmcp_test_oauth:change(Peer, ~"/most", Answer(?BODY_BYTES)),
     {ok, #{json := {ok, _}}} = get(Peer, ~"/most"),
-    oauth_peer:change(Peer, ~"/more", Answer(?BODY_BYTES + 1)),
+    erlmcp_test_oauth:change(Peer, ~"/more", Answer(?BODY_BYTES + 1)),
     {error, {too_large, ?BODY_BYTES}} = get(Peer, ~"/more").
 
 %% A peer that sends these bytes to whoever connects, and goes on with a fun.
@@ -169,13 +170,13 @@ flood(Socket, Bytes) ->
 a_body_that_is_no_json(Config) ->
     Peer = peer(Config),
     lists:foreach(fun({Type, Body}) ->
-        oauth_peer:change(Peer, ~"/body", {200, #{~"content-type" => Type}, Body}),
+        erlmcp_test_oauth:change(Peer, ~"/body", {200, #{~"content-type" => Type}, Body}),
         {ok, #{status := 200, json := none}} = get(Peer, ~"/body")
     end, [{~"text/html", ~"{}"}, {~"text/plain", ~"{}"}, {~"application/json", ~"{"},
           {~"application/jsonp", ~"{}"}, {~"application/json", ~"{} {}"},
           {~"application/json", binary:copy(~"[", 100)}]),
     lists:foreach(fun(Type) ->
-        oauth_peer:change(Peer, ~"/body", {200, #{~"content-type" => Type}, ~"{}"}),
+        erlmcp_test_oauth:change(Peer, ~"/body", {200, #{~"content-type" => Type}, ~"{}"}),
         {ok, #{json := {ok, #{}}}} = get(Peer, ~"/body")
     end, [~"application/json", ~"application/json; charset=utf-8", ~"Application/JSON",
           ~"application/oauth-metadata+json"]).
@@ -188,7 +189,7 @@ within(Most, Fun) ->
 
 silence_has_an_end(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/hang", hang),
+    erlmcp_test_oauth:change(Peer, ~"/hang", hang),
     {error, timeout} = within(20_000, fun() -> get(Peer, ~"/hang", settings(200)) end).
 
 a_dripping_body_has_an_end(_) ->
@@ -220,14 +221,14 @@ a_dead_address_leaves_time_for_another(_) ->
     named(["two.test"], [Alive, Dead]),
     {ok, [First, Second]} = inet:getaddrs("two.test", inet),
     {Certificate, Roots} = certificate("two.test"),
-    Peer = oauth_peer:start(#{ssl => [{ip, Second} | Certificate]}),
-    oauth_peer:change(Peer, ~"/x", oauth_peer:json(200, #{})),
-    Url = binary:replace(oauth_peer:url(Peer, ~"/x"), ~"localhost", ~"two.test"),
+    Peer = erlmcp_test_oauth:start(#{ssl => [{ip, Second} | Certificate]}),
+    erlmcp_test_oauth:change(Peer, ~"/x", erlmcp_test_oauth:json(200, #{})),
+    Url = binary:replace(erlmcp_test_oauth:url(Peer, ~"/x"), ~"localhost", ~"two.test"),
     #{port := Port} = uri_string:parse(Url),
     {ok, Silent} = gen_tcp:listen(Port, [{ip, First}]),
     {ok, #{status := 200}} = erlmcp_fetch:get_json(Url, (settings(4_000))#{tls := Roots}),
-    [_] = oauth_peer:asked(Peer),
-    oauth_peer:stop(Peer),
+    [_] = erlmcp_test_oauth:asked(Peer),
+    erlmcp_test_oauth:stop(Peer),
     %% Where there is no other, there is no answer in time.
     Third = {127, 0, 0, 4},
     {ok, Mute} = gen_tcp:listen(Port, [{ip, Third}]),
@@ -257,16 +258,16 @@ certificate(Name) ->
 
 a_certificate_is_verified(_) ->
     {Certificate, Roots} = certificate(),
-    Peer = oauth_peer:start(#{ssl => Certificate}),
-    oauth_peer:change(Peer, ~"/x", oauth_peer:json(200, #{})),
+    Peer = erlmcp_test_oauth:start(#{ssl => Certificate}),
+    erlmcp_test_oauth:change(Peer, ~"/x", erlmcp_test_oauth:json(200, #{})),
     {ok, #{status := 200}} = get(Peer, ~"/x", (settings())#{tls := Roots}),
     %% Neither signed by whom we trust, nor for this host.
     {error, {connect, {tls_alert, unknown_ca}}} = get(Peer, ~"/x"),
-    Address = binary:replace(oauth_peer:url(Peer, ~"/x"), ~"localhost", ~"127.0.0.1"),
+    Address = binary:replace(erlmcp_test_oauth:url(Peer, ~"/x"), ~"localhost", ~"127.0.0.1"),
     {error, {connect, {tls_alert, bad_certificate}}} =
         erlmcp_fetch:get_json(Address, (settings())#{tls := Roots}),
-    [_] = oauth_peer:asked(Peer),
-    oauth_peer:stop(Peer).
+    [_] = erlmcp_test_oauth:asked(Peer),
+    erlmcp_test_oauth:stop(Peer).
 
 which_urls_belong_together(_) ->
     Within = fun erlmcp_oauth_url:within/2,

@@ -106,10 +106,10 @@ value(arguments, _) ->
 value(_, name) -> non_empty_text();
 value(_, completions) ->
     oneof([exactly(#{}), exactly(#{~"id" => fun(_, _) -> [] end}),
-           ?LET(Texts, list(engine_json:text()), exactly(#{~"id" => Texts}))]);
-value(_, text) -> engine_json:text();
-value(_, object) -> engine_json:object();
-value(_, objects) -> resize(3, list(engine_json:object()));
+           ?LET(Texts, list(erlmcp_test_json:text()), exactly(#{~"id" => Texts}))]);
+value(_, text) -> erlmcp_test_json:text();
+value(_, object) -> erlmcp_test_json:object();
+value(_, objects) -> resize(3, list(erlmcp_test_json:object()));
 value(_, milliseconds) -> non_neg_integer();
 value(_, size) -> non_neg_integer();
 value(_, flag) -> boolean();
@@ -135,7 +135,7 @@ sees(Principal, #{visible := Visible}) -> Visible(Principal);
 sees(_, _) -> true.
 
 non_empty_text() ->
-    ?LET(Text, engine_json:text(), <<"x", Text/binary>>).
+    ?LET(Text, erlmcp_test_json:text(), <<"x", Text/binary>>).
 
 %% A list has the order in which its definitions were added, through every change, in pages as in
 %% one; each revision is shown the fields that its schema has, and of them all that were given; and
@@ -195,7 +195,7 @@ strange_cursors_are_refused(_) ->
         decoded(erlmcp_catalog:first_page(~"tools/list", '2025-11-25', anonymous, Catalog)),
     {ok, _} = erlmcp_catalog:page(~"tools/list", Good, '2025-11-25', anonymous, Catalog),
     error = erlmcp_catalog:page(~"prompts/list", Good, '2025-11-25', anonymous, Catalog),
-    holds(?FORALL(Cursor, oneof([binary(), engine_json:text(), near_cursor(Good)]),
+    holds(?FORALL(Cursor, oneof([binary(), erlmcp_test_json:text(), near_cursor(Good)]),
                   Cursor =:= Good orelse error =:=
                       erlmcp_catalog:page(~"tools/list", Cursor, '2025-11-25', anonymous,
                                           Catalog))).
@@ -209,7 +209,7 @@ near_cursor(Cursor) ->
 
 empty(Size) ->
     {ok, Empty} = erlmcp_catalog:new(#{name => ~"n", version => ~"v"}, [],
-                                     (engine_json:lists())#{page_size := Size},
+                                     (erlmcp_test_json:lists())#{page_size := Size},
                                      erlmcp_metaschemas:compiled()),
     {Empty, []}.
 

@@ -12,7 +12,7 @@ of the code that they judge.
          handling_is_a_function/1, stateless_requests_need_no_session/1,
          encoded_json_comes_in_as_it_went_out/1, messages_survive_the_wire/1]).
 
--import(engine_json, [outcome/1]).
+-import(erlmcp_test_json, [outcome/1]).
 -import(erlmcp_test_property, [holds/2]).
 
 -define(CASES, 1000).
@@ -33,9 +33,9 @@ holds(Property) ->
 %% notification; what is neither is refused, with its id "except in error cases where the ID could
 %% not be read".
 every_message_is_answered_as_json_rpc_says(_) ->
-    Catalog = engine_json:catalog(),
-    holds(?FORALL({Json, Session}, {engine_json:near_miss(), engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+    Catalog = erlmcp_test_json:catalog(),
+    holds(?FORALL({Json, Session}, {erlmcp_test_json:near_miss(), erlmcp_test_json:session()},
+                  ?FORALL(Envelope, erlmcp_test_json:envelope(Json),
                           is_right(Json, Envelope, Catalog, Session))), 4 * ?CASES).
 
 is_right(Json, Envelope, Catalog, Session) ->
@@ -189,10 +189,10 @@ is_session(_, _) ->
 
 %% The generators above are no good if they never get past the first check.
 every_outcome_was_reached(_) ->
-    Catalog = engine_json:catalog(),
+    Catalog = erlmcp_test_json:catalog(),
     Seen = ets:new(seen, []),
-    holds(?FORALL({Json, Session}, {engine_json:near_miss(), engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+    holds(?FORALL({Json, Session}, {erlmcp_test_json:near_miss(), erlmcp_test_json:session()},
+                  ?FORALL(Envelope, erlmcp_test_json:envelope(Json),
                           begin
                               {Effects, _} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
                               ets:insert(Seen, [{outcome(Effect)} || Effect <- Effects])
@@ -203,10 +203,10 @@ every_outcome_was_reached(_) ->
 
 %% "No process, clock, socket or table": the same in, the same out, also elsewhere.
 handling_is_a_function(_) ->
-    Catalog = engine_json:catalog(),
+    Catalog = erlmcp_test_json:catalog(),
     Elsewhere = spawn_link(fun() -> elsewhere(Catalog) end),
-    holds(?FORALL({Json, Session}, {engine_json:near_miss(), engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+    holds(?FORALL({Json, Session}, {erlmcp_test_json:near_miss(), erlmcp_test_json:session()},
+                  ?FORALL(Envelope, erlmcp_test_json:envelope(Json),
                           begin
                               Elsewhere ! {self(), {Json, Envelope, Session}},
                               Here = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
@@ -226,11 +226,12 @@ elsewhere(Catalog) ->
 %% establish context". A request that names a version in its `_meta` is answered the same in every
 %% session, leaves it as it was, and says what kind of result it gives.
 stateless_requests_need_no_session(_) ->
-    Catalog = engine_json:catalog(),
+    Catalog = erlmcp_test_json:catalog(),
     holds(?FORALL({Json, One, Two},
-                  {?SUCHTHAT(J, engine_json:message(), is_modern(J)), engine_json:session(),
-                   engine_json:session()},
-                  ?FORALL(Envelope, engine_json:envelope(Json),
+                  {?SUCHTHAT(J, erlmcp_test_json:message(), is_modern(J)),
+                   erlmcp_test_json:session(),
+                   erlmcp_test_json:session()},
+                  ?FORALL(Envelope, erlmcp_test_json:envelope(Json),
                           begin
                               {Effects, One} = erlmcp_engine:handle(Json, Envelope, Catalog, One),
                               {Effects, Two} = erlmcp_engine:handle(Json, Envelope, Catalog, Two),
@@ -254,7 +255,7 @@ says_its_type([{call, #{context := #{revision := Revision}}}]) -> Revision =:= '
 %% The values that the other properties are about are those that `erlmcp_json` reads.
 encoded_json_comes_in_as_it_went_out(_) ->
     Limits = #{message_bytes => 1_000_000, depth => 100, members => 1000},
-    holds(?FORALL(Json, engine_json:json(),
+    holds(?FORALL(Json, erlmcp_test_json:json(),
                   begin
                       Bytes = iolist_to_binary(json:encode(Json)),
                       erlmcp_json:decode(Bytes, Limits) =:= {ok, Json}
@@ -264,7 +265,7 @@ encoded_json_comes_in_as_it_went_out(_) ->
 %% What `erlmcp_message` builds it also reads, and it is what it was.
 messages_survive_the_wire(_) ->
     holds(?FORALL({Id, Method, Params},
-                  {engine_json:id(), engine_json:text(), engine_json:object()},
+                  {erlmcp_test_json:id(), erlmcp_test_json:text(), erlmcp_test_json:object()},
                   begin
                       Refusal = erlmcp_refusal:new(invalid_params, Method),
                       Result = erlmcp_message:result(Id, json:encode(Params)),

@@ -91,11 +91,11 @@ table() ->
 %% `observed` where there is a bound, and `incident`"; "`Retry-After` (seconds, rounded up)".
 refusals_say_who_they_are(_) ->
     Bounds = [{retry_after_ms, ~"retryAfterMs", range(0, 100_000)}, {limit, ~"limit", integer()},
-              {observed, ~"observed", integer()}, {incident, ~"incident", engine_json:text()}],
+              {observed, ~"observed", integer()}, {incident, ~"incident", erlmcp_test_json:text()}],
     Details = [oneof([[], ?LET(Value, Type, [{Key, Name, Value}])]) || {Key, Name, Type} <- Bounds],
     holds(?FORALL({{Number, Name, Status, _, _}, Text, Given, Code, Data},
-                  {elements(table()), engine_json:text(), Details, oneof([none, integer()]),
-                   engine_json:object()},
+                  {elements(table()), erlmcp_test_json:text(), Details, oneof([none, integer()]),
+                   erlmcp_test_json:object()},
                   begin
                       All = lists:append(Given),
                       Refusal = erlmcp_refusal:new(Name, Text, maps:from_list(

@@ -11,7 +11,7 @@ the headers that say again what the body says.
          header_decoding_is_strict/1, mirrored_headers_must_agree/1,
          mirrored_arguments_are_the_tools_alone/1]).
 
--import(engine_json, [outcome/1]).
+-import(erlmcp_test_json, [outcome/1]).
 -import(erlmcp_test_property, [holds/2]).
 
 -define(CASES, 1000).
@@ -36,9 +36,10 @@ decoded(Bytes) -> json:decode(iolist_to_binary(Bytes)).
 meta_is_checked_in_order(_) ->
     holds(?FORALL({Header, Version, Capabilities, Extra},
                   {oneof([none, undefined, ~"2026-07-28", ~"2025-11-25", binary()]),
-                   oneof([missing, ~"2026-07-28", ~"2026-07-28", ~"2025-11-25", engine_json:text(),
-                          engine_json:json()]),
-                   oneof([missing, engine_json:object(), engine_json:object(), engine_json:json()]),
+                   oneof([missing, ~"2026-07-28", ~"2026-07-28", ~"2025-11-25",
+                          erlmcp_test_json:text(), erlmcp_test_json:json()]),
+                   oneof([missing, erlmcp_test_json:object(), erlmcp_test_json:object(),
+                          erlmcp_test_json:json()]),
                    oneof([[], [], extra()])},
                   begin
                       Meta = maps:from_list(
@@ -64,7 +65,7 @@ extra() ->
     ?LET({Key, Value},
          {oneof([~"io.modelcontextprotocol/clientInfo", ~"io.modelcontextprotocol/logLevel",
                  ~"progressToken", ~"other"]),
-          oneof([~"error", 1, #{~"name" => ~"a", ~"version" => ~"1"}, engine_json:json()])},
+          oneof([~"error", 1, #{~"name" => ~"a", ~"version" => ~"1"}, erlmcp_test_json:json()])},
          [{Key, Value}]).
 
 meta_code(undefined, _, _, _) -> -32020;
@@ -101,7 +102,7 @@ headers_decode_to_what_was_encoded(_) ->
             {~" padded ", ~"=?base64?IHBhZGRlZCA=?="},
             {~"line1\nline2", ~"=?base64?bGluZTEKbGluZTI=?="},
             {~"=?base64?literal?=", ~"=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="}]],
-    holds(?FORALL(Value, oneof([binary(), engine_json:text()]),
+    holds(?FORALL(Value, oneof([binary(), erlmcp_test_json:text()]),
                   erlmcp_header:decode(<<"=?base64?", (base64:encode(Value))/binary, "?=">>)
                       =:= {ok, Value})),
     holds(?FORALL(Value, ?LET(Bytes, list(oneof([range(16#20, 16#7e), $\t, $=, $?])),
@@ -183,7 +184,7 @@ is_plain(_) -> true.
 %% that has its name has no such headers.
 mirrored_arguments_are_the_tools_alone(_) ->
     {ok, Catalog} = erlmcp_catalog:add(prompt, #{name => ~"there", handler => fun(_, _) -> ~"" end},
-                                       erlmcp_metaschemas:compiled(), engine_json:catalog()),
+                                       erlmcp_metaschemas:compiled(), erlmcp_test_json:catalog()),
     Meta = #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
              ~"io.modelcontextprotocol/clientCapabilities" => #{}},
     [{Method, Expected} = {Method, outcome(Effect)}

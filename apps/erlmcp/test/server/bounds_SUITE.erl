@@ -14,9 +14,10 @@ neither here nor in `elsewhere/0` fails the suite.
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
 -export([stdio_is_bounded/1]).
 
--import(bounds_calls, [definitions/0, wait/1, finish/2, refused/4, number/1, held/2, until/1,
-                       over/1, served_on/1]).
--import(bounds_client, [serve/3, stop/1, keep/2, open/3, close/1, send/3, reply/1, call/3]).
+-import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, number/1, held/2,
+                                   until/1, over/1, served_on/1]).
+-import(erlmcp_test_bounds_client, [serve/3, stop/1, keep/2, open/3, close/1, send/3, reply/1,
+                                    call/3]).
 
 -define(STATELESS, ~"2026-07-28").
 -define(SESSION, ~"2025-11-25").
@@ -178,13 +179,13 @@ each(Row, Test, Config) ->
 
 %% One node for all of it: a server has its connection by itself, and there are no more.
 stdio_is_bounded(Config) ->
-    Node = bounds_stdio:start(),
+    Node = erlmcp_test_bounds_stdio:start(),
     [Case([{transport, stdio}, {node, Node}, {era, Era} | Config])
      || Era <- [?STATELESS, ?SESSION],
         Case <- [fun calls_are_bounded/1, fun waiting_is_bounded/1,
                  fun waiting_on_connection_is_bounded/1, fun messages_are_bounded/1,
                  fun sizes_are_bounded/1]],
-    bounds_stdio:stop(Node).
+    erlmcp_test_bounds_stdio:stop(Node).
 
 calls_are_bounded({Limit, Limits, Refusal}, Config) ->
     #{Limit := Most} = Limits,
@@ -210,8 +211,9 @@ waiting_is_bounded(Config) ->
     waiting_ends(Config).
 
 bytes_of_echo(Config) ->
-    {_, Echo} = bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
-                                      1_000_000_000, ~"tools/call", #{name => ~"echo"}),
+    {_, Echo} =
+        erlmcp_test_bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
+                                          1_000_000_000, ~"tools/call", #{name => ~"echo"}),
     byte_size(Echo).
 
 %% What one pipe sends is read in its order.
@@ -316,7 +318,8 @@ sizes_are_bounded({Limit, Most, Refusal}, Config) ->
 base(depth, _) ->
     3;
 base(Limit, Client) ->
-    {_, Body} = bounds_client:message(Client, 1_000_000_000, ~"tools/call", params(Limit, 0)),
+    {_, Body} =
+        erlmcp_test_bounds_client:message(Client, 1_000_000_000, ~"tools/call", params(Limit, 0)),
     case Limit of
         message_bytes -> byte_size(Body);
         members -> length(binary:matches(Body, ~"\":"))
@@ -358,7 +361,8 @@ connections_are_bounded({Limit, Limits, Refusal}, Config) ->
 connections_of_a_principal_are_bounded(Config) ->
     Transport = transport(Config),
     Server = serve(Transport, #{connections_per_principal => 2},
-                   (definitions())#{http => #{authenticate => fun bounds_calls:authenticate/1},
+                   (definitions())#{http => #{authenticate =>
+                                                  fun erlmcp_test_bounds_calls:authenticate/1},
                                     tcp => #{principal => ~"ada"}}),
     Keep = fun(Name) -> (keep(Server, Transport))#{headers := #{~"authorization" => Name}} end,
     In = [Keep(~"ada") || _ <- lists:seq(1, 2)],

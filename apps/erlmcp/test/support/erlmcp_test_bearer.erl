@@ -86,7 +86,7 @@ refused(Token, Handle) -> refusal(verify(Token, Handle)).
 -doc "From now on requests for a path of the issuer are held until `go_on` is sent to who does it.".
 held(Path, Answer, Issuer) ->
     Test = self(),
-    oauth_peer:change(Issuer, Path, fun(_) ->
+    erlmcp_test_oauth:change(Issuer, Path, fun(_) ->
         Test ! {asked, self()},
         receive
             go_on -> Answer
@@ -108,7 +108,7 @@ nobody_asked() ->
     end.
 
 -doc "How often a path was asked for.".
-asked(Path, Issuer) -> length(oauth_peer:asked(Issuer, Path)).
+asked(Path, Issuer) -> length(erlmcp_test_oauth:asked(Issuer, Path)).
 
 -doc "So much time has passed since the first source's keys were fetched that they may be again.".
 later(#{tables := Tables}) ->

@@ -2,8 +2,8 @@
 -moduledoc """
 A tiny authorization server: it issues JWTs and opaque tokens, has a set of keys that can be
 rotated, answers introspections of the client `server` with the secret `server-secret`, and wants a
-nonce in the proofs at its token endpoint where a test says so. Its logins are `m:oauth_peer`'s,
-whose functions take it too (`change/3`, `asked/2`, `browser/1`).
+nonce in the proofs at its token endpoint where a test says so. Its logins are those of
+`m:erlmcp_test_oauth`, whose functions take it too (`change/3`, `asked/2`, `browser/1`).
 """.
 
 -export([start/0, stop/1, url/1, url/2]).
@@ -16,23 +16,25 @@ whose functions take it too (`change/3`, `asked/2`, `browser/1`).
 
 start() ->
     {ok, _} = application:ensure_all_started(jose),
-    #{table := Table} = Issuer = oauth_peer:start(),
+    #{table := Table} = Issuer = erlmcp_test_oauth:start(),
     ets:insert(Table, {{issuer, claims}, #{}}),
     rotate(Issuer),
-    oauth_peer:metadata(Issuer, #{~"jwks_uri" => url(Issuer, ~"/jwks"),
-                                  ~"introspection_endpoint" => url(Issuer, ~"/introspect"),
-                                  ~"dpop_signing_alg_values_supported" => [~"ES256"]}),
-    oauth_peer:change(Issuer, ~"/jwks", fun(_) -> oauth_peer:json(200, keys(Issuer)) end),
-    oauth_peer:change(Issuer, ~"/introspect", fun(Request) -> introspected(Request, Issuer) end),
-    oauth_peer:change(Issuer, ~"/token", fun(Request) -> issued(Request, Issuer) end),
+    erlmcp_test_oauth:metadata(Issuer, #{~"jwks_uri" => url(Issuer, ~"/jwks"),
+                                         ~"introspection_endpoint" => url(Issuer, ~"/introspect"),
+                                         ~"dpop_signing_alg_values_supported" => [~"ES256"]}),
+    erlmcp_test_oauth:change(Issuer, ~"/jwks",
+                             fun(_) -> erlmcp_test_oauth:json(200, keys(Issuer)) end),
+    erlmcp_test_oauth:change(Issuer, ~"/introspect",
+                             fun(Request) -> introspected(Request, Issuer) end),
+    erlmcp_test_oauth:change(Issuer, ~"/token", fun(Request) -> issued(Request, Issuer) end),
     Issuer.
 
-stop(Issuer) -> oauth_peer:stop(Issuer).
+stop(Issuer) -> erlmcp_test_oauth:stop(Issuer).
 
 -doc "The issuer's name, which is its URL.".
 url(#{base := Base}) -> Base.
 
-url(Issuer, Path) -> oauth_peer:url(Issuer, Path).
+url(Issuer, Path) -> erlmcp_test_oauth:url(Issuer, Path).
 
 -doc "From now on another key signs, and the set has no other. Its algorithm is ES256 unless told.".
 rotate(Issuer) -> rotate(~"ES256", Issuer).
@@ -102,23 +104,24 @@ wants_nonce(#{table := Table}) ->
 introspected(#{headers := #{~"authorization" := ?CLIENT}, form := #{~"token" := Token}},
              #{table := Table}) ->
     case ets:lookup(Table, {opaque, Token}) of
-        [{_, Claims}] -> oauth_peer:json(200, Claims#{~"active" => true});
-        [] -> oauth_peer:json(200, #{~"active" => false})
+        [{_, Claims}] -> erlmcp_test_oauth:json(200, Claims#{~"active" => true});
+        [] -> erlmcp_test_oauth:json(200, #{~"active" => false})
     end;
 introspected(_, _) ->
-    oauth_peer:json(401, #{~"error" => ~"invalid_client"}).
+    erlmcp_test_oauth:json(401, #{~"error" => ~"invalid_client"}).
 
 issued(#{form := Form, headers := Headers}, #{table := Table} = Issuer) ->
     case proof(Headers, ets:lookup(Table, {issuer, nonce})) of
         wants_nonce ->
-            {Status, Answered, Body} = oauth_peer:json(400, #{~"error" => ~"use_dpop_nonce"}),
+            {Status, Answered, Body} =
+                erlmcp_test_oauth:json(400, #{~"error" => ~"use_dpop_nonce"}),
             {Status, Answered#{~"dpop-nonce" => ?NONCE}, Body};
         Bound ->
-            granted(oauth_peer:granted(Form, Issuer), Bound, Form, Issuer)
+            granted(erlmcp_test_oauth:granted(Form, Issuer), Bound, Form, Issuer)
     end.
 
 granted(false, _, _, _) ->
-    oauth_peer:json(400, #{~"error" => ~"invalid_grant"});
+    erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"});
 granted(true, Bound, Form, #{table := Table} = Issuer) ->
     [{_, More}] = ets:lookup(Table, {issuer, claims}),
     Claims = maps:merge(maps:merge(scope(Issuer), More), Bound),
@@ -126,13 +129,13 @@ granted(true, Bound, Form, #{table := Table} = Issuer) ->
         #{~"cnf" := _} -> ~"DPoP";
         #{} -> ~"Bearer"
     end,
-    oauth_peer:json(200, (oauth_peer:token_answer(Issuer))#{
+    erlmcp_test_oauth:json(200, (erlmcp_test_oauth:token_answer(Issuer))#{
         ~"access_token" := token(Claims#{~"aud" => maps:get(~"resource", Form, ~"none")}, Issuer),
         ~"token_type" := Type, ~"expires_in" := ?SECONDS}).
 
 %% What was asked for at the login that was last.
 scope(Issuer) ->
-    case lists:reverse(oauth_peer:asked(Issuer, ~"/authorize")) of
+    case lists:reverse(erlmcp_test_oauth:asked(Issuer, ~"/authorize")) of
         [#{query := #{~"scope" := Scope}} | _] -> #{~"scope" => Scope};
         _ -> #{}
     end.

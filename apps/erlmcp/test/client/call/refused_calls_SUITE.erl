@@ -86,18 +86,18 @@ what_is_said_is_bounded(_) ->
 %% With tokens of before alone nobody is sent to a browser, and a reason that no token changes sends
 %% nobody anywhere: what the server says is what there is to tell.
 a_server_that_nobody_logs_in_for(_) ->
-    Peer = oauth_peer:start(),
+    Peer = erlmcp_test_oauth:start(),
     [begin
-         oauth_peer:change(Peer, ~"/mcp",
-                           {Status, challenge(<<"Bearer error=\"", Error/binary,
-                                                "\", error_description=\"because\"">>), ~""}),
-         {ok, Client} = erlmcp_client:start_link({http, oauth_peer:url(Peer),
+         Challenge = challenge(<<"Bearer error=\"", Error/binary,
+                                 "\", error_description=\"because\"">>),
+         erlmcp_test_oauth:change(Peer, ~"/mcp", {Status, Challenge, ~""}),
+         {ok, Client} = erlmcp_client:start_link({http, erlmcp_test_oauth:url(Peer),
                                                   #{auth => #{browser => none}}}),
          {error, {unauthorized, {http, Status, _, _} = Why}} = erlmcp_client:list_tools(Client),
          {ok, #{error := Error, error_description := ~"because"}} = erlmcp_client_refusal:read(Why),
          ok = erlmcp_client:stop(Client)
      end || {Status, Error} <- [{401, ~"invalid_token"}, {403, ~"invalid_token"}]],
-    oauth_peer:stop(Peer).
+    erlmcp_test_oauth:stop(Peer).
 
 other_reasons(_) ->
     [none = erlmcp_client_refusal:read(Reason)

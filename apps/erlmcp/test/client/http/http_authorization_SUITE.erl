@@ -33,12 +33,12 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 init_per_testcase(_, Config) ->
-    Peer = oauth_peer:start(),
+    Peer = erlmcp_test_oauth:start(),
     serves(Peer, fun(_) -> [] end),
     [{peer, Peer} | erlmcp_test_sent:listen(Config)].
 
 end_per_testcase(_, Config) ->
-    ok = oauth_peer:stop(peer(Config)),
+    ok = erlmcp_test_oauth:stop(peer(Config)),
     erlmcp_test_sent:heard(Config, []).
 
 peer(Config) ->
@@ -46,7 +46,7 @@ peer(Config) ->
 
 %% An MCP server behind the tokens. The fun gives headers of its answers.
 serves(Peer, Fields) ->
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers} = Request) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers} = Request) ->
         case Headers of
             #{~"authorization" := _} -> served(Request, maps:from_list(Fields(Request)));
             #{} -> refused(Request)
@@ -79,11 +79,12 @@ result(~"tools/list") ->
     #{resultType => complete, ttlMs => 0, cacheScope => private, tools => []}.
 
 with_client(Peer, Auth, Fun) ->
-    with_client(Peer, oauth_peer:logged_in(Auth), #{}, Fun).
+    with_client(Peer, erlmcp_test_oauth:logged_in(Auth), #{}, Fun).
 
 with_client(Peer, Auth, More, Fun) ->
     Options = maps:merge(#{era => '2026-07-28', cache => false, timeout => 60_000}, More),
-    {ok, Client} = erlmcp_client:start_link({http, oauth_peer:url(Peer), Options#{auth => Auth}}),
+    {ok, Client} =
+        erlmcp_client:start_link({http, erlmcp_test_oauth:url(Peer), Options#{auth => Auth}}),
     try
         Fun(Client)
     after
@@ -92,7 +93,7 @@ with_client(Peer, Auth, More, Fun) ->
 
 authorizations(Peer) ->
     [maps:get(~"authorization", Headers, none)
-     || #{method := ~"POST", headers := Headers} <- oauth_peer:asked(Peer, ~"/mcp")].
+     || #{method := ~"POST", headers := Headers} <- erlmcp_test_oauth:asked(Peer, ~"/mcp")].
 
 a_call_waits_for_the_login(Config) ->
     Peer = peer(Config),
@@ -100,7 +101,7 @@ a_call_waits_for_the_login(Config) ->
         {ok, []} = erlmcp_client:list_tools(Client),
         [none, ~"Bearer token-1", ~"Bearer token-1"] = authorizations(Peer),
         {ok, []} = erlmcp_client:list_tools(Client),
-        [_] = oauth_peer:asked(Peer, ~"/authorize")
+        [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize")
     end).
 
 %% It is this machine, as far inside as any.
@@ -123,7 +124,7 @@ calls_at_once_share_a_login(Config) ->
     with_client(Peer, #{}, fun(Client) ->
         {ok, _} = erlmcp_client:server(Client),
         %% The server forgets what it granted: all calls are refused at once.
-        oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers} = Request) ->
+        erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers} = Request) ->
             case Headers of
                 #{~"authorization" := ~"Bearer token-1"} -> refused(Request);
                 #{} -> served(Request, #{})
@@ -135,17 +136,17 @@ calls_at_once_share_a_login(Config) ->
         end || _ <- lists:seq(1, 20)],
         [receive {erlmcp, Reference, Outcome} -> ?assertEqual({ok, []}, Outcome) end
          || Reference <- References],
-        2 = length(oauth_peer:asked(Peer, ~"/token"))
+        2 = length(erlmcp_test_oauth:asked(Peer, ~"/token"))
     end).
 
 a_server_that_refuses_every_token(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/mcp", fun refused/1),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun refused/1),
     with_client(Peer, #{}, fun(Client) ->
         {error, {unauthorized, _}} = erlmcp_client:list_tools(Client),
         %% The client may have looked twice what the server is: once by itself, once for the call.
         ?assert(length(authorizations(Peer)) =< 8),
-        ?assert(length(oauth_peer:asked(Peer, ~"/authorize")) =< 6)
+        ?assert(length(erlmcp_test_oauth:asked(Peer, ~"/authorize")) =< 6)
     end).
 
 a_login_that_fails_is_named(Config) ->
@@ -161,26 +162,26 @@ a_login_that_takes_too_long(Config) ->
     Test = self(),
     Browser = fun(Url) ->
         Test ! {browser, self()},
-        receive agreed -> oauth_peer:browser(Url) end
+        receive agreed -> erlmcp_test_oauth:browser(Url) end
     end,
     with_client(Peer, #{browser => Browser}, fun(Client) ->
         {error, {timeout, 2000}} = erlmcp_client:list_tools(Client, #{timeout => 2000}),
         receive {browser, Pid} -> Pid ! agreed end,
         {ok, []} = erlmcp_client:list_tools(Client),
-        [_] = oauth_peer:asked(Peer, ~"/authorize")
+        [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize")
     end).
 
 a_session_is_left_without_a_login(Config) ->
     Peer = peer(Config),
     serves(Peer, fun(_) -> [{~"mcp-session-id", ~"one"}] end),
-    with_client(Peer, oauth_peer:logged_in(#{}), #{era => '2025-11-25'}, fun(Client) ->
+    with_client(Peer, erlmcp_test_oauth:logged_in(#{}), #{era => '2025-11-25'}, fun(Client) ->
         {ok, []} = erlmcp_client:list_tools(Client),
-        oauth_peer:change(Peer, ~"/mcp", fun refused/1)
+        erlmcp_test_oauth:change(Peer, ~"/mcp", fun refused/1)
     end),
     [~"Bearer token-1"] = [maps:get(~"authorization", Headers)
                            || #{method := ~"DELETE", headers := Headers}
-                                  <- oauth_peer:asked(Peer, ~"/mcp")],
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+                                  <- erlmcp_test_oauth:asked(Peer, ~"/mcp")],
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 the_nonce_of_an_answer_is_in_the_next_proof(Config) ->
     Peer = peer(Config),
@@ -194,20 +195,21 @@ the_nonce_of_an_answer_is_in_the_next_proof(Config) ->
         {ok, []} = erlmcp_client:list_tools(Client),
         [none, ~"after server/discover", ~"after tools/list"] =
             [claim(~"nonce", Proof) || #{headers := #{~"dpop" := Proof}}
-                                           <- oauth_peer:asked(Peer, ~"/mcp")]
+                                           <- erlmcp_test_oauth:asked(Peer, ~"/mcp")]
     end).
 
 bound_tokens(Peer) ->
-    oauth_peer:change(Peer, ~"/token", fun(_) ->
-        oauth_peer:json(200, (oauth_peer:token_answer(Peer))#{~"token_type" => ~"DPoP"})
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200,
+                               (erlmcp_test_oauth:token_answer(Peer))#{~"token_type" => ~"DPoP"})
     end),
-    oauth_peer:metadata(Peer, #{~"dpop_signing_alg_values_supported" => [~"ES256"]}).
+    erlmcp_test_oauth:metadata(Peer, #{~"dpop_signing_alg_values_supported" => [~"ES256"]}).
 
 %% Each retry is without a login, and so nobody else ends them.
 a_nonce_that_is_never_right(Config) ->
     Peer = peer(Config),
     bound_tokens(Peer),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers} = Request) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers} = Request) ->
         case Headers of
             #{~"authorization" := _} ->
                 Nonce = integer_to_binary(erlang:unique_integer([positive])),
@@ -220,7 +222,7 @@ a_nonce_that_is_never_right(Config) ->
     with_client(Peer, #{dpop => true}, fun(Client) ->
         {error, {unauthorized, _}} = erlmcp_client:list_tools(Client),
         ?assert(length(authorizations(Peer)) =< 8),
-        [_] = oauth_peer:asked(Peer, ~"/authorize")
+        [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize")
     end).
 
 claim(Name, Proof) ->
@@ -229,7 +231,7 @@ claim(Name, Proof) ->
     maps:get(Name, json:decode(Decoded), none).
 
 wrong_options(Config) ->
-    Url = oauth_peer:url(peer(Config)),
+    Url = erlmcp_test_oauth:url(peer(Config)),
     process_flag(trap_exit, true),
     [{error, {bad_option, Key, _}} = erlmcp_client:start_link({http, Url, Options})
      || {Key, Options} <- [
@@ -243,8 +245,8 @@ wrong_options(Config) ->
 %% "Secrets" of the options are in no state that prints, and supervisors print their children's.
 secrets_are_in_no_report(Config) ->
     Peer = peer(Config),
-    oauth_peer:metadata(Peer, #{~"token_endpoint_auth_methods_supported" =>
-                                    [~"client_secret_basic"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"token_endpoint_auth_methods_supported" =>
+                                           [~"client_secret_basic"]}),
     Auth = #{grant => client_credentials, client_id => ~"c", client_secret => ~"open sesame"},
     with_client(Peer, Auth, #{}, fun(Client) ->
         {ok, []} = erlmcp_client:list_tools(Client),

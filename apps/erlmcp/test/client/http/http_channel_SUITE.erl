@@ -13,7 +13,7 @@ what a case says. Against a server of erlmcp's own: `http_channel_servers_SUITE`
          redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1,
          reuses/1, closes/1, aborts/1, batch/1, unprocessed/1]).
 
--import(http_exchanges, [open/2, with_channel/3, outgoing/1, next/1, events/1]).
+-import(erlmcp_test_httpc_channel, [open/2, with_channel/3, outgoing/1, next/1, events/1]).
 
 all() ->
     [headers, options, framings, refusals, odd_answers, ends_early, redirects, sessions_lost, taken,

@@ -11,7 +11,7 @@ HTTP/1.1, HTTP/2 and TLS.
 -export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([answers_with_json/1, answers_with_events/1, session/1, session_stream/1, aborts_alone/1]).
 
--import(http_exchanges, [with_channel/3, outgoing/1, next/1, events/1]).
+-import(erlmcp_test_httpc_channel, [with_channel/3, outgoing/1, next/1, events/1]).
 
 all() ->
     [{group, http}, {group, http2}, {group, tls}].

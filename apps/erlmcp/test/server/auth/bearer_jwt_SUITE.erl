@@ -206,7 +206,7 @@ keys_of_another_kind(Config) ->
     Secret = #{~"kty" => ~"oct", ~"k" => encode(~"secret-secret-secret-secret-secret!"),
                ~"kid" => ~"key-1", ~"alg" => ~"HS256"},
     Served = fun(Keys) ->
-        oauth_peer:change(Issuer, ~"/jwks", oauth_peer:json(200, #{~"keys" => Keys})),
+        erlmcp_test_oauth:change(Issuer, ~"/jwks", erlmcp_test_oauth:json(200, #{~"keys" => Keys})),
         handle(#{}, Config)
     end,
     {ok, _} = verify(token(#{}, issuer(Config)), Served([Secret, 7, #{}, Jwk#{~"kid" := 1}, Jwk])),
@@ -242,11 +242,11 @@ spare() ->
 what_a_header_cannot_say(Config) ->
     Handle = handle(#{}, Config),
     {ok, _} = verify(token(#{}, issuer(Config)), Handle),
-    Evil = oauth_peer:start(),
+    Evil = erlmcp_test_oauth:start(),
     Own = jose_jwk:generate_key({ec, ~"P-256"}),
     {_, Public} = jose_jwk:to_public_map(Own),
-    oauth_peer:change(Evil, ~"/keys", oauth_peer:json(200, #{~"keys" => [Public]})),
-    Uri = oauth_peer:url(Evil, ~"/keys"),
+    erlmcp_test_oauth:change(Evil, ~"/keys", erlmcp_test_oauth:json(200, #{~"keys" => [Public]})),
+    Uri = erlmcp_test_oauth:url(Evil, ~"/keys"),
     [begin
          {_, Token} = jose_jws:compact(jose_jwt:sign(Own, Header#{~"alg" => ~"ES256"},
                                                      claims(issuer(Config)))),
@@ -254,8 +254,8 @@ what_a_header_cannot_say(Config) ->
      end || Header <- [#{~"jwk" => Public}, #{~"jku" => Uri}, #{~"x5u" => Uri}, #{},
                        #{~"kid" => Uri}, #{~"kid" => ~"../../dev/null"}, #{~"kid" => ~""},
                        #{~"jwk" => Public, ~"kid" => ~"key-1"}]],
-    [] = oauth_peer:asked(Evil),
-    oauth_peer:stop(Evil),
+    [] = erlmcp_test_oauth:asked(Evil),
+    erlmcp_test_oauth:stop(Evil),
     [{Header, ?INVALID} =
          {Header, refused(erlmcp_test_issuer:sign(Header, claims(issuer(Config)), issuer(Config)),
                           Handle)}

@@ -9,7 +9,7 @@
          definitions_have_limits/1, networks_are_addresses/1, nobody_enters_when_it_drains/1,
          the_limit_can_be_lower/1]).
 
--import(gate_users, [request/1, queued/1, entered/1, refused/1]).
+-import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

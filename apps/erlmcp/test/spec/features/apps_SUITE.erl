@@ -12,7 +12,7 @@ over HTTP and TCP, and what of it is refused.
          templates_are_views_too/1, tools_are_checked/1, views_are_checked/1,
          meta_written_by_hand/1, mounted_apps_are_apps/1]).
 
--import(rounds_client, [open/4, ask/3]).
+-import(erlmcp_test_client, [open/4, ask/3]).
 
 -define(ID, ~"io.modelcontextprotocol/ui").
 -define(TYPE, ~"text/html;profile=mcp-app").
@@ -43,14 +43,14 @@ end_per_group(_, _) -> ok.
 
 init_per_testcase(Case, Config) ->
     case lists:member(Case, ?WIRE) of
-        true -> [{server, rounds_client:start(weather())} | Config];
+        true -> [{server, erlmcp_test_client:start(weather())} | Config];
         false -> Config
     end.
 
 end_per_testcase(_, Config) ->
     case proplists:get_value(server, Config) of
         undefined -> ok;
-        Server -> rounds_client:stop(Server)
+        Server -> erlmcp_test_client:stop(Server)
     end.
 
 weather() ->
@@ -161,7 +161,7 @@ handlers_see_the_client(Config) ->
          Client = client(Revision, Capabilities, Config),
          #{~"structuredContent" := #{~"ui" := Has, ~"other" := Other}} =
              result(Client, ~"tools/call", #{name => ~"get_weather"}),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- [~"2026-07-28", ~"2025-11-25"],
             {Has, Other, Capabilities} <- mistyped(Revision) ++ [
                 {true, false, With(#{mimeTypes => [?TYPE]})},
@@ -189,12 +189,12 @@ results_are_text_too(Config) ->
 %% uses.
 declared_when_used(_) ->
     [begin
-         Server = rounds_client:start(Options),
+         Server = erlmcp_test_client:start(Options),
          Declared = extensions(Server, ~"2026-07-28"),
          Declared = extensions(Server, ~"2025-11-25"),
          Declared = extensions(Server, ~"2025-06-18"),
          #{} = extensions(Server, ~"2025-03-26"),
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || {Declared, Options} <- [
                 {#{}, #{tools => [maps:remove(ui, tool(~"a", #{}))]}},
                 {#{?ID => #{}}, #{resources => [view(?URI, #{})]}},
@@ -210,7 +210,7 @@ extensions(#{~"capabilities" := Capabilities}) ->
     maps:get(~"extensions", Capabilities, #{}).
 
 declared_when_added(_) ->
-    #{pid := Pid} = Server = rounds_client:start(#{}),
+    #{pid := Pid} = Server = erlmcp_test_client:start(#{}),
     #{} = None = extensions(Server, ~"2026-07-28"),
     0 = map_size(None),
     ok = erlmcp:add(Pid, resource, view(?URI, #{})),
@@ -218,7 +218,7 @@ declared_when_added(_) ->
     ok = erlmcp:remove(Pid, resource, ?URI),
     %% A client that was told may still ask.
     #{?ID := #{}} = extensions(Server, ~"2026-07-28"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "Resource MUST exist on the server".
 views_exist(_) ->
@@ -247,7 +247,7 @@ views_stay(_) ->
 
 templates_are_views_too(_) ->
     Template = ~"ui://weather/{city}",
-    #{pid := Pid} = Server = rounds_client:start(#{
+    #{pid := Pid} = Server = erlmcp_test_client:start(#{
         tools => [tool(~"a", #{resource_uri => ~"ui://weather/oslo"})],
         resource_templates => [#{uri_template => Template, name => ~"city", ui => sandbox(),
                                  handler => fun(#{~"city" := City}, _) -> City end}]}),
@@ -259,7 +259,7 @@ templates_are_views_too(_) ->
                         ~"_meta" := #{~"ui" := Sandbox}}]} =
         result(Client, ~"resources/read", #{uri => ~"ui://weather/oslo"}),
     {error, {in_use, tool, ~"a"}} = erlmcp:remove(Pid, resource_template, Template),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 tools_are_checked(_) ->
     [{Ui, {error, {bad_definition, tool, ~"a", ui, _}}} = {Ui, start(#{tools => [tool(~"a", Ui)]})}
@@ -303,14 +303,14 @@ views_are_checked(_) ->
 meta_written_by_hand(_) ->
     Tool = (maps:remove(ui, tool(~"a", #{})))#{meta => #{ui => #{resourceUri => ?URI}}},
     {error, {bad_definition, tool, ~"a", ui, _}} = start(#{tools => [Tool]}),
-    Server = rounds_client:start(#{tools => [Tool], resources => [view(?URI, #{})]}),
+    Server = erlmcp_test_client:start(#{tools => [Tool], resources => [view(?URI, #{})]}),
     #{?ID := #{}} = extensions(Server, ~"2026-07-28"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% Where a server is mounted, its tools name its views as the client finds them.
 mounted_apps_are_apps(_) ->
-    Server = rounds_client:start(#{mounts => [{~"sky", (weather())#{name => ~"sky",
-                                                                    version => ~"1"}}]}),
+    Server = erlmcp_test_client:start(#{mounts => [{~"sky", (weather())#{name => ~"sky",
+                                                                         version => ~"1"}}]}),
     Client = open(Server, http, ~"2026-07-28", #{}),
     Greeting = result(Client, ~"server/discover", #{}),
     #{~"capabilities" := #{~"extensions" := #{?ID := #{}}}} = Greeting,
@@ -323,4 +323,4 @@ mounted_apps_are_apps(_) ->
     #{pid := Pid} = Server,
     ok = erlmcp:add(Pid, tool, (tool(~"own", #{}))#{ui => #{visibility => [model]}}),
     ok = erlmcp:remove(Pid, tool, ~"own"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).

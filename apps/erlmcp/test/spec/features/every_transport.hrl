@@ -26,10 +26,10 @@ init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 end_per_group(_, _) -> ok.
 
 init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 server(Config) ->
     proplists:get_value(server, Config).

@@ -13,8 +13,8 @@ waiting for a response."
          task_takes_back_what_it_asked/1, end_of_input_takes_back_what_was_asked/1,
          client_that_comes_back_is_told/1]).
 
--import(rounds_client, [request/4, batch/2, next/1, over/1, answered/1, nothing_more/1, answer/3,
-                        answer_error/3, cancel/2]).
+-import(erlmcp_test_client, [request/4, batch/2, next/1, over/1, answered/1, nothing_more/1,
+                             answer/3, answer_error/3, cancel/2]).
 -import(erlmcp_test_http, [ended/1]).
 
 -include("every_transport.hrl").
@@ -49,8 +49,8 @@ asking() ->
     receive {asking, Pid} -> Pid after 30_000 -> error(nobody_asks) end.
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision,
-                       #{roots => #{}, elicitation => #{}}).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision,
+                            #{roots => #{}, elicitation => #{}}).
 
 client(Config) ->
     client(Config, ~"2025-11-25").
@@ -196,17 +196,17 @@ has_received(Messages, Pid) ->
 task_takes_back_what_it_asked(Config) ->
     Client = client(Config),
     #{~"result" := #{~"task" := #{~"taskId" := Task}}} =
-        tasks_client:ask(Client, ~"tools/call",
-                         #{name => ~"task", arguments => #{}, task => #{}}),
+        erlmcp_test_tasks:ask(Client, ~"tools/call",
+                              #{name => ~"task", arguments => #{}, task => #{}}),
     Exchange = request(Client, 5, ~"tasks/result", #{taskId => Task}),
-    #{~"id" := Id, ~"method" := ~"elicitation/create"} = tasks_client:next(Exchange),
+    #{~"id" := Id, ~"method" := ~"elicitation/create"} = erlmcp_test_tasks:next(Exchange),
     #{~"result" := #{~"status" := ~"cancelled"}} =
-        tasks_client:ask(client(Config), ~"tasks/cancel", #{taskId => Task}),
+        erlmcp_test_tasks:ask(client(Config), ~"tasks/cancel", #{taskId => Task}),
     #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id} = Params} =
-        tasks_client:next(Exchange),
+        erlmcp_test_tasks:next(Exchange),
     %% "All requests, notifications, and responses related to a task MUST include" it.
     #{~"_meta" := #{~"io.modelcontextprotocol/related-task" := #{~"taskId" := Task}}} = Params,
-    #{~"id" := 5, ~"error" := #{}} = tasks_client:next(Exchange),
+    #{~"id" := 5, ~"error" := #{}} = erlmcp_test_tasks:next(Exchange),
     over(Exchange).
 
 %% A client that has closed its half of a connection can be told, and will answer nothing.
@@ -232,7 +232,7 @@ client_that_comes_back_is_told(Config) ->
             #{session := Session} = Client = client(Config),
             {http, Socket} = Exchange = call(Client, 1, ~"one"),
             {200, _} = erlmcp_test_http:head(Socket),
-            ok = rounds_client:close(Client, Exchange),
+            ok = erlmcp_test_client:close(Client, Exchange),
             _ = ended(asking()),
             {Again, {200, _} = Head} =
                 erlmcp_test_http:get_stream(server(Config), Session,

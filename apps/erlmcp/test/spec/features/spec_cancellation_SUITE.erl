@@ -12,7 +12,7 @@
          cancellation_races_with_the_answer/1]).
 -export([deadline_is_an_answer/1, progress_does_not_move_the_deadline/1]).
 
--import(rounds_client, [request/4, next/1, over/1, answered/1, nothing_more/1, notify/3]).
+-import(erlmcp_test_client, [request/4, next/1, over/1, answered/1, nothing_more/1, notify/3]).
 -import(erlmcp_test_http, [ended/1]).
 -import(erlmcp_test_line, [await_call/0]).
 
@@ -21,7 +21,7 @@
 -include("every_transport.hrl").
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision, #{roots => #{}}).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision, #{roots => #{}}).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].
@@ -63,7 +63,7 @@ call(Client, Id, Name) ->
 
 %% As the transport has it; what is written for the request is over, without an answer.
 cancel(#{transport := http, capabilities := _} = Client, _, Exchange) ->
-    ok = rounds_client:close(Client, Exchange);
+    ok = erlmcp_test_client:close(Client, Exchange);
 cancel(Client, Id, Exchange) ->
     ok = notify(Client, ?METHOD, #{requestId => Id, reason => ~"User requested cancellation"}),
     case Exchange of
@@ -141,7 +141,7 @@ client_that_goes_cancels(Config) ->
          Pid = await_call(),
          ok = case Exchange of
              {tcp, Socket} -> erlmcp_test_line:reset(Socket);
-             _ -> rounds_client:close(Client, Exchange)
+             _ -> erlmcp_test_client:close(Client, Exchange)
          end,
          _ = ended(Pid)
      end || Revision <- revisions(), Tool <- [~"wait", ~"reports"],
@@ -203,7 +203,7 @@ requests_to_the_client_are_not_cancelled(Config) ->
          #{~"method" := ~"roots/list", ~"id" := Id} = next(Exchange),
          ok = notify(Client, ?METHOD, #{requestId => Id}),
          nothing_more(Client),
-         ok = rounds_client:answer(Client, Id, #{roots => []}),
+         ok = erlmcp_test_client:answer(Client, Id, #{roots => []}),
          {[], #{~"id" := ~"a", ~"result" := #{}}} = answered(Exchange)
      end || Revision <- sessions()].
 

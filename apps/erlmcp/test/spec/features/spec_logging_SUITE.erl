@@ -9,7 +9,7 @@
 -export([messages_say_what_was_logged/1, many_messages_come_in_order/1, answer_is_the_end/1,
          messages_stay_on_their_stream/1, logs_of_the_server_are_not_sent/1]).
 
--import(rounds_client, [request/4, answered/1, nothing_more/1, ask/3]).
+-import(erlmcp_test_client, [request/4, answered/1, nothing_more/1, ask/3]).
 
 -define(LEVELS, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
                  ~"emergency"]).
@@ -18,7 +18,7 @@
 -include("every_transport.hrl").
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].
@@ -214,19 +214,19 @@ answer_is_the_end(Config) ->
 %% request that set the log level."
 messages_stay_on_their_stream(Config) ->
     Client = client(Config, ~"2026-07-28"),
-    Listening = rounds_client:listen(Client, ~"l", #{toolsListChanged => true}),
+    Listening = erlmcp_test_client:listen(Client, ~"l", #{toolsListChanged => true}),
     {Messages, #{~"id" := 1}} = answered(call(Client, ~"every", ~"debug")),
     [] = [Meta || #{~"params" := #{~"_meta" := Meta}} <- Messages],
     ok = erlmcp:add(maps:get(pid, server(Config)), tool,
                     #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
-    {~"l", ~"notifications/tools/list_changed", _} = rounds_client:told(Listening),
+    {~"l", ~"notifications/tools/list_changed", _} = erlmcp_test_client:told(Listening),
     %% And on the stream that a session has beside its requests.
     Session = client(Config, ~"2025-11-25"),
-    Beside = rounds_client:stream(Session),
+    Beside = erlmcp_test_client:stream(Session),
     ?LEVELS = levels(loud_call(Session, ~"every")),
     ok = erlmcp:add(maps:get(pid, server(Config)), tool,
                     #{name => ~"newer", handler => fun(_, _) -> ~"new" end}),
-    {none, ~"notifications/tools/list_changed", _} = rounds_client:told(Beside).
+    {none, ~"notifications/tools/list_changed", _} = erlmcp_test_client:told(Beside).
 
 %% "Log messages MUST NOT contain: Credentials or secrets ... Internal system details that could aid
 %% attacks": what is logged on the server, and how a handler fails, is not for the client.

@@ -3,12 +3,12 @@
 
 -export([pong_is_empty/1, calls_do_not_hold_it_up/1, stateless_requests_have_none/1]).
 
--import(rounds_client, [request/4, next/1, over/1, ask/3, ask/4]).
+-import(erlmcp_test_client, [request/4, next/1, over/1, ask/3, ask/4]).
 
 -include("every_transport.hrl").
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].

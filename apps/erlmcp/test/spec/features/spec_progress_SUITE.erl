@@ -8,12 +8,12 @@
 -export([tokens_are_of_their_request/1, answer_is_the_end/1, error_is_the_end/1,
          clients_progress_is_ignored/1]).
 
--import(rounds_client, [request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3]).
+-import(erlmcp_test_client, [request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3]).
 
 -include("every_transport.hrl").
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].
@@ -96,7 +96,7 @@ tokens_come_back(Config) ->
                   answered(call(Client, 1, ~"count", #{values => [1]}, Token)),
               [1] = values(Token, Messages)
           end || Token <- [~"abc123", ~"", ~"1", ~"\x{fc}n\x{ef}", 0, 1, -7, 9007199254740993]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 %% "Progress tokens MUST be a string or integer value": the tool is not called with another.
@@ -163,14 +163,14 @@ values_of_other_processes_increase(Config) ->
 values_increase_over_rounds(Config) ->
     Declared = #{roots => #{}},
     Answer = #{roots => []},
-    Session = rounds_client:open(server(Config), transport(Config), ~"2025-11-25", Declared),
+    Session = erlmcp_test_client:open(server(Config), transport(Config), ~"2025-11-25", Declared),
     Exchange = call(Session, 1, ~"asks", #{}, ~"t"),
     Before = [next(Exchange), next(Exchange)],
     #{~"method" := ~"roots/list", ~"id" := Id} = next(Exchange),
-    ok = rounds_client:answer(Session, Id, Answer),
+    ok = erlmcp_test_client:answer(Session, Id, Answer),
     {After, #{~"result" := #{}}} = answered(Exchange),
     [1, 2, 3] = values(~"t", Before ++ After),
-    Stateless = rounds_client:open(server(Config), transport(Config), ~"2026-07-28", Declared),
+    Stateless = erlmcp_test_client:open(server(Config), transport(Config), ~"2026-07-28", Declared),
     {First, #{~"result" := #{~"requestState" := State}}} =
         answered(call(Stateless, 1, ~"asks", #{}, ~"one")),
     [1, 2] = values(~"one", First),

@@ -1,5 +1,5 @@
 %% A suite of tasks whose every case is run over HTTP and TCP, but for those of `?OF_HTTP`, at a
-%% server of its own (`m:tasks_client`).
+%% server of its own (`m:erlmcp_test_tasks`).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -23,7 +23,7 @@ init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 end_per_group(_, _) -> ok.
 
 init_per_testcase(_, Config) ->
-    [{server, tasks_client:start(#{})} | Config].
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(tasks_client:server(Config)).
+    erlmcp_test_client:stop(erlmcp_test_tasks:server(Config)).

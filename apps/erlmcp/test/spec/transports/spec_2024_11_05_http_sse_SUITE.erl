@@ -15,8 +15,8 @@ a server say to each other is in the suites of `rounds`, which run over HTTP+SSE
          end_of_the_stream_ends_the_session/1, stop_ends_the_stream/1, stop_says_what_waits/1,
          death_of_the_session_ends_the_stream/1, quiet_streams_are_kept_alive/1]).
 
--import(sse_server, [server/1, client/1, session/1, call/2, call/3, text/1, code/1, sessions/1,
-                     count/1, settled/2, stream/1]).
+-import(erlmcp_test_sse_server, [server/1, client/1, session/1, call/2, call/3, text/1, code/1,
+                                 sessions/1, count/1, settled/2, stream/1]).
 -import(erlmcp_test_sse, [open/1, close/1, event/1, message/1, post/2, post/3, send/2, ask/4,
                           initialize/2, is_quiet/1]).
 -import(erlmcp_test_line, [request/3, stateless/3, notification/2]).
@@ -197,7 +197,7 @@ end_of_the_stream_ends_the_session(Config) ->
     #{~"error" := #{~"code" := 1016}} = json:decode(Refused),
     [_] = sessions(Server),
     %% One row, for its three lists.
-    [_] = rounds_client:subscribers(Server),
+    [_] = erlmcp_test_client:subscribers(Server),
     true = is_quiet(Other).
 
 %% A stream that ends as it should was closed; one that does not was lost. What was to be said is

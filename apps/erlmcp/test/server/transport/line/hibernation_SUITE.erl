@@ -59,15 +59,15 @@ connections_of_http_learn_it(_) ->
 
 connections_of_lines_learn_it(_) ->
     #{pid := Pid} = Server = serve(),
-    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
-    learns(fun() -> two_eras:call(Client, ~"who", #{}) end),
+    {_, Socket} = Client = erlmcp_test_two_eras:open(~"2026-07-28", Pid),
+    learns(fun() -> erlmcp_test_two_eras:call(Client, ~"who", #{}) end),
     stop(Server, Socket).
 
 %% What it has found out of its client, and what it has for its next request, come back with that.
 connections_of_lines_keep_nothing_of_their_requests(_) ->
     #{pid := Pid} = Server = serve(),
-    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
-    Ask = fun() -> two_eras:call(Client, ~"who", #{}) end,
+    {_, Socket} = Client = erlmcp_test_two_eras:open(~"2026-07-28", Pid),
+    Ask = fun() -> erlmcp_test_two_eras:call(Client, ~"who", #{}) end,
     Connection = answers(Ask),
     [begin
          Keys = kept(Client),
@@ -81,7 +81,8 @@ connections_of_lines_keep_nothing_of_their_requests(_) ->
 
 %% What a connection has while it serves a request.
 kept(Client) ->
-    binary_to_term(base64:decode(two_eras:text(two_eras:call(Client, ~"kept", #{})))).
+    Answer = erlmcp_test_two_eras:call(Client, ~"kept", #{}),
+    binary_to_term(base64:decode(erlmcp_test_two_eras:text(Answer))).
 
 keys({dictionary, Dictionary}) ->
     [Key || {Key, _} <- Dictionary, is_atom(Key)].
@@ -116,9 +117,9 @@ learns(Ask, Connection, Tries) ->
     end.
 
 answers(Ask) ->
-    list_to_pid(binary_to_list(two_eras:text(Ask()))).
+    list_to_pid(binary_to_list(erlmcp_test_two_eras:text(Ask()))).
 
 hibernated(Connection) ->
-    two_eras:await(fun() ->
+    erlmcp_test_two_eras:await(fun() ->
         {current_function, {erlang, hibernate, 3}} =:= process_info(Connection, current_function)
     end).

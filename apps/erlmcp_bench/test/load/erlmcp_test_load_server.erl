@@ -1,4 +1,4 @@
--module(load_server).
+-module(erlmcp_test_load_server).
 -moduledoc """
 Servers that are not what they should be, for the suites of the load generator. Each request is
 handed to a fun, with its number, from 1 on over all connections, and its id, which is `none` of a

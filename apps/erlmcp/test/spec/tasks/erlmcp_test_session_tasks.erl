@@ -1,9 +1,9 @@
--module(session_tasks).
+-module(erlmcp_test_session_tasks).
 -moduledoc "Clients in sessions of 2025-11-25 and their tasks, in the suites of its page.".
 
 -export([client/1, client/2, augmented/2, augmented/3, call/2, waiting/1, result/2]).
 
--import(tasks_client, [server/1, transport/1, ask/3, running/0, id/1]).
+-import(erlmcp_test_tasks, [server/1, transport/1, ask/3, running/0, id/1]).
 
 -define(REVISION, ~"2025-11-25").
 
@@ -15,7 +15,7 @@ client(Config) ->
 -doc "The same of another server.".
 -spec client(erlmcp_test_http:server(), [tuple()]) -> term().
 client(Server, Config) ->
-    rounds_client:open(Server, transport(Config), ?REVISION, #{elicitation => #{}}).
+    erlmcp_test_client:open(Server, transport(Config), ?REVISION, #{elicitation => #{}}).
 
 -doc "The answer to a call that asks for a task.".
 -spec augmented(term(), binary()) -> map().

@@ -1,4 +1,4 @@
--module(rounds_client).
+-module(erlmcp_test_client).
 -moduledoc """
 One client for the transports and both eras: what the suites of this folder send goes out as a POST
 of its own or as a line, and what comes back is read message by message.

@@ -1,10 +1,10 @@
--module(bounds_calls).
+-module(erlmcp_test_bounds_calls).
 -moduledoc "Calls that are held at a bound and what is refused there, in the suites of bounds.".
 
 -export([definitions/0, wait/1, handler/1, finish/2, refused/4, status/1, number/1]).
 -export([held/2, gate/1, until/1, over/1, served_on/1, authenticate/1]).
 
--import(bounds_client, [send/3, call/3]).
+-import(erlmcp_test_bounds_client, [send/3, call/3]).
 -import(erlmcp_test_http, [running/0]).
 
 -define(TIMEOUT, 60_000).
@@ -13,7 +13,7 @@
 The refusal as its era and its transport have it: the number, its name and its bound everywhere,
 when to come back where that helps; of HTTP the status, and the same in seconds.
 """.
--spec refused(atom(), map(), bounds_client:reply(), map()) -> ok.
+-spec refused(atom(), map(), erlmcp_test_bounds_client:reply(), map()) -> ok.
 refused(Refusal, Details, #{message := #{~"error" := Error}} = Reply, Client) ->
     Number = number(Refusal),
     Name = atom_to_binary(Refusal),
@@ -47,27 +47,27 @@ status(Refusal) ->
     Status.
 
 -doc "A call that waits, and who runs it.".
--spec wait(bounds_client:client()) -> {bounds_client:exchange(), term()}.
+-spec wait(erlmcp_test_bounds_client:client()) -> {erlmcp_test_bounds_client:exchange(), term()}.
 wait(Client) ->
     Exchange = send(Client, ~"tools/call", #{name => ~"wait"}),
     {Exchange, handler(Client)}.
 
 -doc "Who runs the latest call that waits.".
--spec handler(bounds_client:client()) -> term().
+-spec handler(erlmcp_test_bounds_client:client()) -> term().
 handler(#{server := {stdio, Node}}) ->
-    {bounds_stdio:running(Node), Node};
+    {erlmcp_test_bounds_stdio:running(Node), Node};
 handler(_) ->
     {Handler, _} = running(),
     Handler.
 
 -doc "Lets it return this.".
 -spec finish(term(), term()) -> term().
-finish({Handler, Node}, Return) -> bounds_stdio:finish(Handler, Return, Node);
+finish({Handler, Node}, Return) -> erlmcp_test_bounds_stdio:finish(Handler, Return, Node);
 finish(Handler, Return) -> erlmcp_test_http:finish(Handler, Return).
 
 -doc "How many places are held for this.".
--spec held(bounds_client:server(), term()) -> non_neg_integer().
-held({stdio, Node}, Key) -> bounds_stdio:held(Key, Node);
+-spec held(erlmcp_test_bounds_client:server(), term()) -> non_neg_integer().
+held({stdio, Node}, Key) -> erlmcp_test_bounds_stdio:held(Key, Node);
 held(Server, Key) -> erlmcp_gate:held(gate(Server), Key).
 
 -doc "A server's gate.".
@@ -97,7 +97,7 @@ until(Holds, Left) ->
     end.
 
 -doc "Awaits that the server has closed it.".
--spec over(bounds_client:client()) -> ok.
+-spec over(erlmcp_test_bounds_client:client()) -> ok.
 over(#{transport := http2, connection := Connection}) ->
     Monitor = monitor(process, Connection),
     receive
@@ -110,7 +110,7 @@ over(#{connection := Socket}) ->
     gen_tcp:close(Socket).
 
 -doc "A connection that is served.".
--spec served_on(bounds_client:client()) -> ok.
+-spec served_on(erlmcp_test_bounds_client:client()) -> ok.
 served_on(Connection) ->
     #{message := #{~"result" := #{}}} = call(Connection, ~"tools/list", #{}),
     ok.

@@ -1,4 +1,4 @@
--module(client_visits).
+-module(erlmcp_test_client_calls).
 -moduledoc "Clients of servers that are scripts on sockets, for the suites of their calls.".
 
 -export([visit/3, era/1, complete/1, page/3, page/4, counted/1, tool/1, mirrored/1]).

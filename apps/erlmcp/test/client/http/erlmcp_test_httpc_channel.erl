@@ -1,4 +1,4 @@
--module(http_exchanges).
+-module(erlmcp_test_httpc_channel).
 -moduledoc "For suites of `m:erlmcp_httpc_channel`: a channel, and what comes of what is sent.".
 
 -export([open/2, with_channel/3, outgoing/1, next/1, events/1]).

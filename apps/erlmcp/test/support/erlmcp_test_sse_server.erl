@@ -1,4 +1,4 @@
--module(sse_server).
+-module(erlmcp_test_sse_server).
 -moduledoc "A server of HTTP+SSE in its suites, its clients, and what it has of them.".
 
 -export([start/1, start/2, server/1]).

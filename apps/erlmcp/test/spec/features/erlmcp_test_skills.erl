@@ -1,11 +1,11 @@
--module(skills_host).
+-module(erlmcp_test_skills).
 -moduledoc """
 What a host of skills does, for the suites: it asks, and it checks what it got against the entry.
 """.
 
 -export([result/3, code/3, verify/2, main/2]).
 
--import(rounds_client, [ask/3]).
+-import(erlmcp_test_client, [ask/3]).
 
 -doc "A main file, with more lines of frontmatter.".
 main(Name, More) ->

@@ -1,4 +1,4 @@
--module(two_eras).
+-module(erlmcp_test_two_eras).
 -moduledoc "A client of a server's TCP port in each of the two eras, which asks both the same way.".
 
 -export([eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).

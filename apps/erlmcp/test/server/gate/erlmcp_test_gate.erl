@@ -1,4 +1,4 @@
--module(gate_users).
+-module(erlmcp_test_gate).
 -moduledoc "Requests that enter a gate in its suites, and the processes of one.".
 
 -export([request/1, queued/1, entered/1, refused/1, visit/3]).

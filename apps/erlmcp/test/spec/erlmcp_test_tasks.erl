@@ -1,7 +1,7 @@
--module(tasks_client).
+-module(erlmcp_test_tasks).
 -moduledoc """
 What the suites of tasks share: a server with a tool for each thing that a task can do, and looks at
-tasks. The clients are those of `m:rounds_client`.
+tasks. The clients are those of `m:erlmcp_test_client`.
 """.
 
 -export([start/1, start/2, definitions/1, open/4, server/1, transport/1, accept/2, refused/2]).
@@ -113,26 +113,26 @@ twice(_, _) ->
 
 -doc "A client that has tasks, in the way of its revision.".
 -spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary(), map()) ->
-    rounds_client:client().
+    erlmcp_test_client:client().
 open(Server, Transport, Revision, Capabilities) ->
-    rounds_client:open(Server, Transport, Revision, Capabilities#{extensions => ?EXTENSION}).
+    erlmcp_test_client:open(Server, Transport, Revision, Capabilities#{extensions => ?EXTENSION}).
 
 -doc """
 The one answer to a request. A session on TCP has one stream for all, and what it is told of its
 tasks' changes may come before.
 """.
--spec ask(rounds_client:client(), Method :: binary(), Params :: map()) -> map().
+-spec ask(erlmcp_test_client:client(), Method :: binary(), Params :: map()) -> map().
 ask(Client, Method, Params) ->
     Id = erlang:unique_integer([positive]),
-    Exchange = rounds_client:request(Client, Id, Method, Params),
+    Exchange = erlmcp_test_client:request(Client, Id, Method, Params),
     #{~"id" := Id} = Answer = next(Exchange),
-    ok = rounds_client:over(Exchange),
+    ok = erlmcp_test_client:over(Exchange),
     Answer.
 
 -doc "The next message of an exchange that does not tell of a change.".
--spec next(rounds_client:exchange()) -> map() | fin.
+-spec next(erlmcp_test_client:exchange()) -> map() | fin.
 next(Exchange) ->
-    case rounds_client:next(Exchange) of
+    case erlmcp_test_client:next(Exchange) of
         #{~"method" := ~"notifications/tasks/status"} -> next(Exchange);
         Message -> Message
     end.
@@ -158,13 +158,13 @@ id(#{~"result" := #{~"task" := #{~"taskId" := Id}}}) -> Id;
 id(#{~"result" := #{~"taskId" := Id}}) -> Id.
 
 -doc "The result of `tasks/get`.".
--spec get(rounds_client:client(), Id :: binary()) -> map().
+-spec get(erlmcp_test_client:client(), Id :: binary()) -> map().
 get(Client, Id) ->
     #{~"result" := Task} = ask(Client, ~"tasks/get", #{taskId => Id}),
     Task.
 
 -doc "Awaits a status. A client looks until it is there; so does this.".
--spec until(rounds_client:client(), Id :: binary(), Status :: binary()) -> map().
+-spec until(erlmcp_test_client:client(), Id :: binary(), Status :: binary()) -> map().
 until(Client, Id, Status) ->
     until(Client, Id, Status, 500).
 
@@ -175,7 +175,7 @@ until(Client, Id, Status, Tries) when Tries > 0 ->
     end.
 
 -doc "Awaits that a task cannot be found any more.".
--spec gone(rounds_client:client(), Id :: binary()) -> ok.
+-spec gone(erlmcp_test_client:client(), Id :: binary()) -> ok.
 gone(Client, Id) ->
     gone(Client, Id, 500).
 

@@ -1,8 +1,9 @@
--module(bounds_stdio).
+-module(erlmcp_test_bounds_stdio).
 -moduledoc """
-Servers on stdio for `m:bounds_client`: a node of their own, launched with a pipe for its input and
-one for its output, and told over a socket beside them what to do. One server at a time speaks on
-its streams; the next one begins where that was stopped. The node ends with who started it.
+Servers on stdio for `m:erlmcp_test_bounds_client`: a node of their own, launched with a pipe for
+its input and one for its output, and told over a socket beside them what to do. One server at a
+time speaks on its streams; the next one begins where that was stopped. The node ends with who
+started it.
 """.
 
 -export([start/0, stop/1]).

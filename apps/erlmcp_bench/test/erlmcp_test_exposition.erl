@@ -1,4 +1,4 @@
--module(erlmcp_bench_exposition).
+-module(erlmcp_test_exposition).
 -moduledoc """
 A strict reader of the text exposition format of Prometheus, version 0.0.4: it crashes on what is
 not as the format wants it.

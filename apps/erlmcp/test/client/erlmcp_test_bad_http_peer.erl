@@ -1,4 +1,4 @@
--module(bad_http_peer).
+-module(erlmcp_test_bad_http_peer).
 -moduledoc """
 Servers of HTTP that misbehave, in their suites: what each writes, the client that meets it, and
 what is to come of a call.

@@ -1,4 +1,4 @@
--module(modern_tasks).
+-module(erlmcp_test_extension_tasks).
 -moduledoc "Clients of 2026-07-28 and their tasks, in the suites of its extension.".
 
 -export([client/1, client/2, undeclared/1]).
@@ -6,8 +6,8 @@
 -export([lacks_the_extension/1, settled/1, dead/1]).
 
 -import(erlmcp_test_http, [ended/1]).
--import(rounds_client, [ask/3, with_capabilities/2]).
--import(tasks_client, [server/1, transport/1, refused/2, id/1, running/0]).
+-import(erlmcp_test_client, [ask/3, with_capabilities/2]).
+-import(erlmcp_test_tasks, [server/1, transport/1, refused/2, id/1, running/0]).
 
 -define(REVISION, ~"2026-07-28").
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
@@ -21,7 +21,7 @@ client(Config) ->
 -doc "The same of another server.".
 -spec client(erlmcp_test_http:server(), [tuple()]) -> term().
 client(Server, Config) ->
-    tasks_client:open(Server, transport(Config), ?REVISION, #{elicitation => #{}}).
+    erlmcp_test_tasks:open(Server, transport(Config), ?REVISION, #{elicitation => #{}}).
 
 -doc "The same client without the extension.".
 -spec undeclared(term()) -> term().
@@ -68,7 +68,7 @@ settled(Server) ->
     settled(Server, 500).
 
 settled(Server, Tries) ->
-    case tasks_client:counts(Server) of
+    case erlmcp_test_tasks:counts(Server) of
         {0, 0} = None -> None;
         _ when Tries > 0 -> receive after 10 -> settled(Server, Tries - 1) end
     end.

@@ -1,4 +1,4 @@
--module(noisy_server).
+-module(erlmcp_test_noisy).
 -moduledoc "A server whose handlers print to wherever a program may print, and read its input.".
 
 -behaviour(erlmcp_server).

@@ -1,4 +1,4 @@
--module(bounds_client).
+-module(erlmcp_test_bounds_client).
 -moduledoc """
 One client for the transports that have a bound to show, and for both eras: HTTP/1.1, where each
 request has a connection of its own, HTTP/2, TCP and stdio, where they share one. What comes back is
@@ -12,12 +12,12 @@ the same for all: the message, and what HTTP says beside it.
 
 -type transport() :: http | http2 | tcp | stdio.
 -doc "On stdio the node in which it runs.".
--type server() :: pid() | {stdio, bounds_stdio:node_()}.
+-type server() :: pid() | {stdio, erlmcp_test_bounds_stdio:node_()}.
 -type client() :: #{server := server(), transport := transport(), era := binary(),
                     atom() => term()}.
 -type exchange() ::
     {http | kept | tcp, gen_tcp:socket()} | {http2, pid(), reference()}
-    | {stdio, bounds_stdio:node_()}.
+    | {stdio, erlmcp_test_bounds_stdio:node_()}.
 -doc "`status` and `retry_after` are `none` where there is no HTTP.".
 -type reply() :: #{status := none | 100..599, retry_after := none | pos_integer(),
                    message := map() | none, headers => map()}.
@@ -30,7 +30,7 @@ A server with these limits and definitions, that listens on a transport; on stdi
 """.
 -spec serve(transport(), Limits :: map(), Options :: map()) -> server().
 serve(stdio, Limits, #{node := Node}) ->
-    ok = bounds_stdio:serve(Limits, Node),
+    ok = erlmcp_test_bounds_stdio:serve(Limits, Node),
     {stdio, Node};
 serve(Transport, Limits, Options) ->
     Listen = case Transport of
@@ -44,14 +44,14 @@ serve(Transport, Limits, Options) ->
 -doc "Stops a server.".
 -spec stop(server()) -> ok.
 stop({stdio, Node}) ->
-    bounds_stdio:stop_server(Node);
+    erlmcp_test_bounds_stdio:stop_server(Node);
 stop(Server) ->
     erlmcp:stop_server(Server).
 
 -doc """
 A connection alone: of HTTP/1.1 and TCP a socket, of HTTP/2 gun's process, of stdio its node.
 """.
--spec connect(server(), transport()) -> gen_tcp:socket() | pid() | bounds_stdio:node_().
+-spec connect(server(), transport()) -> gen_tcp:socket() | pid() | erlmcp_test_bounds_stdio:node_().
 connect({stdio, Node}, stdio) ->
     Node;
 connect(Server, http2) ->
@@ -125,7 +125,7 @@ send(#{transport := tcp, connection := Socket} = Client, Id, Method, Params) ->
     {tcp, Socket};
 send(#{transport := stdio, connection := Node} = Client, Id, Method, Params) ->
     {_, Body} = message(Client, Id, Method, Params),
-    ok = bounds_stdio:send(Body, Node),
+    ok = erlmcp_test_bounds_stdio:send(Body, Node),
     {stdio, Node};
 send(#{transport := http2, connection := Connection} = Client, Id, Method, Params) ->
     {Headers, Body} = message(Client, Id, Method, Params),
@@ -158,7 +158,7 @@ message(#{era := Era, headers := Headers}, Id, Method, Params) ->
 reply({tcp, Socket}) ->
     #{status => none, retry_after => none, message => erlmcp_test_line:recv(Socket)};
 reply({stdio, Node}) ->
-    #{status => none, retry_after => none, message => bounds_stdio:recv(Node)};
+    #{status => none, retry_after => none, message => erlmcp_test_bounds_stdio:recv(Node)};
 reply({http, Socket}) ->
     Reply = reply({kept, Socket}),
     ok = gen_tcp:close(Socket),

@@ -1,4 +1,4 @@
--module(engine_json).
+-module(erlmcp_test_json).
 -moduledoc "PropEr generators: JSON, MCP messages, what nearly is one; and what came of it.".
 
 -include_lib("proper/include/proper.hrl").

@@ -1,4 +1,4 @@
--module(chaos_scenario).
+-module(erlmcp_test_fault).
 -moduledoc "A fault for the suites: what it does, its options say.".
 
 -behaviour(erlmcp_chaos_scenario).

@@ -1,4 +1,4 @@
--module(oauth_peer).
+-module(erlmcp_test_oauth).
 -moduledoc """
 A protected MCP server and its authorization server on one port, which keep to the specification
 unless a test says otherwise: `change/3` gives a path another answer. Every request is kept, in

@@ -1,4 +1,4 @@
--module(erlmcp_bench_broken).
+-module(erlmcp_test_broken_fixture).
 -moduledoc "The fixture of the benchmarks, whose `echo` says something else each fifth time.".
 
 -behaviour(erlmcp_server).

@@ -1,4 +1,4 @@
--module(erlmcp_cli_program).
+-module(erlmcp_test_program).
 -moduledoc """
 `bin/erlmcp` for suites: it runs with arguments, and ends with a status and output. `main/1` runs
 the same in this node, which takes a tenth of the time.
