@@ -4,8 +4,7 @@ all() ->
     [{group, http}, {group, http2}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     [{Protocol, Cases} || Protocol <- [http, http2]].
 
 init_per_group(Protocol, Config) -> [{protocol, Protocol} | Config].

@@ -11,8 +11,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Case, [module_info, init_per_suite, end_per_suite])].
+    erlmcp_test_suite:cases(?MODULE).
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(jose),

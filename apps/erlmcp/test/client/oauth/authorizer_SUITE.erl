@@ -29,8 +29,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Name || {Name, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Name, [module_info, init_per_suite, end_per_suite, open])].
+    erlmcp_test_suite:cases(?MODULE) -- [open].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).

@@ -12,7 +12,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].
+    erlmcp_test_suite:cases(?MODULE).
 
 short(Field) ->
     [case Challenge of

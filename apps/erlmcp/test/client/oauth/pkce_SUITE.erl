@@ -8,7 +8,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].
+    erlmcp_test_suite:cases(?MODULE).
 
 the_example_of_appendix_b(_) ->
     ~"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM" =

@@ -24,9 +24,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [{group, http}, {group, tcp}
-     | [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                not lists:member(Case, [init_per_suite, end_per_suite, module_info | ?WIRE])]].
+    [{group, http}, {group, tcp} | erlmcp_test_suite:cases(?MODULE) -- ?WIRE].
 
 groups() ->
     [{http, ?WIRE}, {tcp, ?WIRE}].

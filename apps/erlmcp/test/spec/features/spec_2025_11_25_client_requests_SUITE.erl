@@ -32,8 +32,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     Http = [delete_ends_the_call, json_alone_cannot_be_asked],
     Tcp = [lost_connection_ends_the_call, end_of_input_ends_the_call],
     [{http, Cases -- Tcp}, {tcp, Cases -- Http}, {sse, Cases -- (Http ++ Tcp)}].

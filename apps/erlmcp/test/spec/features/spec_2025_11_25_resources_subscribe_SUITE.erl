@@ -20,8 +20,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     Http = [missed_updates_are_told_once, missed_updates_are_forgotten],
     [{http, Cases}, {tcp, Cases -- Http}, {sse, Cases -- Http}].
 

@@ -35,9 +35,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}, sealed_opens_and_nothing_else].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info,
-                                             sealed_opens_and_nothing_else])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- [sealed_opens_and_nothing_else],
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->

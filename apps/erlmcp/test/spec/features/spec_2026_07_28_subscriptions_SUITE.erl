@@ -35,8 +35,7 @@ all() ->
 
 groups() ->
     Http2 = [many_streams_of_a_connection, reset_of_a_stream_is_forgotten],
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info | Http2])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- Http2,
     Http = [json_alone_is_no_stream],
     Tcp = [cancelled_is_not_told, id_is_used_once_at_a_time, stop_is_told_however_busy],
     [{http, Cases -- Tcp}, {tcp, Cases -- Http},

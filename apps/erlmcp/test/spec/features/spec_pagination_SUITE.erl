@@ -22,9 +22,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}, walks_miss_nothing_that_stays].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info,
-                                             walks_miss_nothing_that_stays])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- [walks_miss_nothing_that_stays],
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->

@@ -29,8 +29,7 @@ all() ->
 
 groups() ->
     Alone = [bad_schema_is_refused_by_name, schemas_are_not_fetched],
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info | Alone])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- Alone,
     [{http, Cases}, {tcp, Cases}].
 
 init_per_suite(Config) ->

@@ -8,8 +8,7 @@ all() ->
     [{group, http}, {group, tcp}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     [{http, Cases}, {tcp, Cases -- ?OF_HTTP}].
 
 init_per_suite(Config) ->
