@@ -18,9 +18,26 @@ followed without a bound.
 
 -define(BODY_BYTES, 1_048_576).
 
--define(PEER, peer).
--define(PEER_MODULE, erlmcp_test_oauth).
--include("../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, erlmcp_test_oauth:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(peer(Config)).
+
+peer(Config) ->
+    proplists:get_value(peer, Config).
 
 settings() -> settings(10_000).
 

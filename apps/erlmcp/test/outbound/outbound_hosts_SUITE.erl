@@ -15,11 +15,28 @@ silence. Servers are on real sockets; names of the suite's own are this machine'
          what_the_user_named_is_not_asked_about/1, a_server_whose_name_turns_private/1]).
 -export([how_far_inside_addresses_lie/1, ways_to_write_an_address/1, hosts_that_are_none/1]).
 
--define(PEER, peer).
--define(PEER_MODULE, erlmcp_test_oauth).
--include("../support/every_case.hrl").
-
 -define(ENDPOINTS, [~"token_endpoint", ~"registration_endpoint", ~"authorization_endpoint"]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, erlmcp_test_oauth:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(peer(Config)).
+
+peer(Config) ->
+    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
     {ok, Pid} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),

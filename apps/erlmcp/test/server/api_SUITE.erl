@@ -3,7 +3,8 @@
 
 -behaviour(supervisor).
 
--export([all/0]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([init/1]).
 -export([servers_live_in_the_users_tree/1, servers_share_nothing/1, ids_name_servers/1,
          ids_and_ports_are_free_again_at_once/1, unknown_servers_are_not_found/1,
@@ -20,7 +21,8 @@
 
 -define(PATIENCE, 30_000).
 
--include("../support/own_servers.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [servers_live_in_the_users_tree, servers_share_nothing, ids_name_servers,
@@ -29,6 +31,18 @@ all() ->
      listeners_are_where_they_say, used_ports_are_refused, sessions_on_tcp_are_no_http_sessions,
      the_application_must_run, servers_that_end_while_asked_are_not_found,
      ids_are_free_before_it_is_heard_that_they_are, operators_see_what_runs].
+
+init_per_suite(Config) ->
+    erlmcp_test_servers:init_suite(Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_servers:end_suite(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_servers:init_case(Config).
+
+end_per_testcase(_, _) ->
+    erlmcp_test_servers:stop_all().
 
 %% Servers "under a child_spec/1 in the user's own tree": started, restarted and stopped there.
 servers_live_in_the_users_tree(_) ->

@@ -4,7 +4,7 @@ What the suites of tasks share: a server with a tool for each thing that a task 
 tasks. The clients are those of `m:erlmcp_test_client`.
 """.
 
--export([start/1, start/2, definitions/1, open/4, server/1, transport/1, accept/2, refused/2]).
+-export([start/1, start/2, definitions/1, open/4, accept/2, refused/2]).
 -export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2,
          waited_for/3, sweep/1]).
 
@@ -20,16 +20,6 @@ start(Limits) ->
 -spec start(map(), list()) -> erlmcp_test_http:server().
 start(Limits, Listeners) ->
     erlmcp_test_http:start((definitions(self()))#{limits => Limits, listen => Listeners}).
-
--doc "The server of a case.".
--spec server([tuple()]) -> erlmcp_test_http:server().
-server(Config) ->
-    proplists:get_value(server, Config).
-
--doc "The transport of a case.".
--spec transport([tuple()]) -> http | tcp.
-transport(Config) ->
-    proplists:get_value(transport, Config).
 
 -doc "An answer.".
 -spec accept(atom(), term()) -> map().

@@ -1,12 +1,14 @@
 -module(erlmcp_test_servers).
 -moduledoc """
-Servers that a case starts itself, and that end with it (`own_servers.hrl`); and what is asked of
-them over TCP, where nothing else is said.
+Servers that a case starts itself, and that end with it; and what is asked of them over TCP, where
+nothing else is said. A suite of such cases calls `init_suite/1`, `end_suite/1`, `init_case/1` and
+`stop_all/0` where common_test asks for it.
 """.
 
 -import(erlmcp_test_line, [ask_stateless/4, echo_tool/0, result/1]).
 
--export([start/1, options/1, started/1, stop_all/0]).
+-export([init_suite/1, end_suite/1, init_case/1, stop_all/0]).
+-export([start/1, options/1, started/1]).
 -export([child/2, await_child/3, await/1, down/1, terms/1, add_untold/3]).
 -export([kinds/0, definition/2, key/1, with/2, listed/2, used/3]).
 -export([http/3, initialize_request/0]).
@@ -14,6 +16,27 @@ them over TCP, where nothing else is said.
 -define(PATIENCE, 30_000).
 
 -type kind() :: tool | resource | resource_template | prompt.
+
+-doc "Starts the applications, and keeps the log quiet.".
+-spec init_suite([tuple()]) -> [tuple()].
+init_suite(Config) ->
+    {ok, _} = application:ensure_all_started([erlmcp, inets]),
+    %% Servers that cannot start say so to the log too, at length.
+    #{level := Level} = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, none),
+    [{log_level, Level} | Config].
+
+-doc "Gives the log back its level.".
+-spec end_suite([tuple()]) -> ok.
+end_suite(Config) ->
+    ok = logger:set_primary_config(level, proplists:get_value(log_level, Config)).
+
+-doc "Prepares the process of a case for servers that cannot start.".
+-spec init_case([tuple()]) -> [tuple()].
+init_case(Config) ->
+    %% A server that cannot start sends its starter an exit signal, as all OTP processes do.
+    process_flag(trap_exit, true),
+    Config.
 
 -doc "A server with these options beside those of `options/1`, stopped at the end of the case.".
 -spec start(map()) -> pid().

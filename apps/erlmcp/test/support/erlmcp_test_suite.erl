@@ -1,5 +1,5 @@
 -module(erlmcp_test_suite).
--moduledoc "What suites say of themselves.".
+-moduledoc "The cases of a suite, for its `all/0` and `groups/0`.".
 
 -export([cases/1]).
 

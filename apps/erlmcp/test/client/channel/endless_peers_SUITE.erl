@@ -20,12 +20,25 @@ is to come of all that misbehave stands in `m:bad_http_peers_SUITE`.
 %% Milliseconds that a call may end later than it should.
 -define(SLACK, 10_000).
 
--include("../../support/watched.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [endless_streams, endless_progress, endless_questions, endless_rounds, endless_pages,
      one_very_long_list, nobody_thinks_for_a_call_that_is_over, what_is_kept_is_small,
      floods_on_the_session_stream, questions_on_the_session_stream].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{watch, erlmcp_test_watch:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_watch:stop(watch(Config)).
 
 %% A deadline holds where there is always something to read.
 endless_streams(Config) ->

@@ -19,12 +19,25 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an en
                                     ending/2]).
 -import(erlmcp_test_peer, [result/2, event/1, spaces/0, drip/3, flood/3]).
 
--include("../../support/watched.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [never_in_time, late_answer_is_nobodys, connection_ends, wrong_messages, wrong_json, wrong_http,
      wrong_results, wrong_initialize, too_large_bodies, too_large_heads, elsewhere,
      streams_that_end_at_once, every_connection_ends_after_its_answer, tls_that_hangs].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{watch, erlmcp_test_watch:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_watch:stop(watch(Config)).
 
 never_in_time(Config) ->
     Drip = fun(Socket) -> drip(Socket, [head(json, 100), ~"{"], ~" ") end,

@@ -38,9 +38,26 @@ server on real sockets. Each case quotes what it proves.
 -define(ROOT_PRM, ~"/.well-known/oauth-protected-resource").
 -define(METADATA, ~"/.well-known/oauth-authorization-server").
 
--define(PEER, peer).
--define(PEER_MODULE, erlmcp_test_oauth).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, erlmcp_test_oauth:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(peer(Config)).
+
+peer(Config) ->
+    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
     {ok, Authorizer} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),

@@ -24,9 +24,26 @@ or none.
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 -define(HS_CLAIMS, [~"iss", ~"sub", ~"aud", ~"exp", ~"nbf", ~"iat"]).
 
--define(PEER, issuer).
--define(PEER_MODULE, erlmcp_test_issuer).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{issuer, erlmcp_test_issuer:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_issuer:stop(issuer(Config)).
+
+issuer(Config) ->
+    proplists:get_value(issuer, Config).
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->

@@ -4,6 +4,8 @@
 2026-07-28 cancels on HTTP by closing the stream of its request, and by a notification elsewhere.
 """.
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([cancelled_call_ends/1, call_that_reports_ends/1, what_a_call_holds_is_free/1,
          others_go_on/1]).
 -export([client_that_goes_cancels/1]).
@@ -12,13 +14,39 @@
          cancellation_races_with_the_answer/1]).
 -export([deadline_is_an_answer/1, progress_does_not_move_the_deadline/1]).
 
--import(erlmcp_test_client, [request/4, next/1, over/1, answered/1, nothing_more/1, notify/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, over/1, answered/1,
+                             nothing_more/1, notify/3]).
 -import(erlmcp_test_http, [ended/1]).
 -import(erlmcp_test_line, [await_call/0]).
 
 -define(METHOD, ~"notifications/cancelled").
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
     erlmcp_test_client:open(server(Config), transport(Config), Revision, #{roots => #{}}).

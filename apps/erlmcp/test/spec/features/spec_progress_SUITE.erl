@@ -1,6 +1,8 @@
 -module(spec_progress_SUITE).
 -moduledoc "\"Progress\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([tokens_come_back/1, other_tokens_are_refused/1, no_token_no_progress/1,
          every_call_reports/1]).
 -export([values_increase/1, values_of_other_processes_increase/1,
@@ -8,9 +10,35 @@
 -export([tokens_are_of_their_request/1, answer_is_the_end/1, error_is_the_end/1,
          clients_progress_is_ignored/1]).
 
--import(erlmcp_test_client, [request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, answered/1, nothing_more/1,
+                             ask/3, notify/3]).
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
     erlmcp_test_client:open(server(Config), transport(Config), Revision).

@@ -6,8 +6,8 @@
 -export([lacks_the_extension/1, settled/1, dead/1]).
 
 -import(erlmcp_test_http, [ended/1]).
--import(erlmcp_test_client, [ask/3, with_capabilities/2]).
--import(erlmcp_test_tasks, [server/1, transport/1, refused/2, id/1, running/0]).
+-import(erlmcp_test_client, [server/1, transport/1, ask/3, with_capabilities/2]).
+-import(erlmcp_test_tasks, [refused/2, id/1, running/0]).
 
 -define(REVISION, ~"2026-07-28").
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").

@@ -3,9 +3,8 @@
 Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls in a session.
 """.
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
--export([init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared_with_tools/1, tools_say_their_support/1, call_becomes_a_task/1,
          ttl_is_the_servers_to_override/1, wrong_task_is_refused/1, forbidden_is_refused/1,
          required_is_refused_without/1, undeclared_server_ignores_the_parameter/1,
@@ -14,18 +13,42 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls 
          list_has_pages/1, list_is_the_principals/1, tasks_are_their_principals/1,
          survives_the_session/1, is_seen_by_the_other_revision/1, expired_is_gone/1]).
 
--import(erlmcp_test_client, [request/4, over/1, answer/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, over/1, answer/3]).
 -import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
                                     result/2]).
--import(erlmcp_test_tasks, [server/1, transport/1, accept/2, refused/2, ask/3, next/1, running/0,
-                            finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,
+                            until/3]).
 
 -define(REVISION, ~"2025-11-25").
 -define(INVALID, -32602).
 -define(NO_METHOD, -32601).
--define(OF_HTTP, []).
 
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% The capabilities of a new session.
 capabilities(Server, Config, Revision) ->

@@ -4,9 +4,8 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: who waits for the result o
 for input meanwhile, and is told of its changes.
 """.
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
--export([init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([result_waits_for_the_end/1, result_is_what_the_call_gives/1, result_is_the_same_error/1,
          error_result_is_failed/1, result_of_a_cancelled_task/1, result_is_cancelled_alone/1,
          waiting_keeps_nobody_waiting/1, waiting_counts_as_a_call/1, input_is_asked_on_the_result/1,
@@ -17,16 +16,42 @@ for input meanwhile, and is told of its changes.
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
          a_lost_task_is_told/1, what_nobody_reads_is_not_kept/1]).
 
--import(erlmcp_test_client, [request/4, over/1, answer/3, answer_error/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, over/1, answer/3, answer_error/3]).
 -import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
                                     result/2]).
--import(erlmcp_test_tasks, [server/1, transport/1, accept/2, refused/2, ask/3, next/1, running/0,
-                            finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,
+                            until/3]).
 
 -define(RELATED, ~"io.modelcontextprotocol/related-task").
--define(OF_HTTP, [client_that_cannot_be_asked_waits, what_nobody_reads_is_not_kept]).
 
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    Cases = erlmcp_test_suite:cases(?MODULE),
+    Http = [client_that_cannot_be_asked_waits, what_nobody_reads_is_not_kept],
+    [{http, Cases}, {tcp, Cases -- Http}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% "it MUST block the response until the task reaches a terminal status"; "The `tasks/result`
 %% operation MUST include this metadata in its response".

@@ -21,15 +21,40 @@ specification. Input is in `m:spec_2026_07_28_tasks_input_SUITE`; who is told, a
 
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
                                       lacks_the_extension/1, settled/1, dead/1]).
--import(erlmcp_test_client, [ask/3]).
--import(erlmcp_test_tasks, [server/1, refused/2, running/0, finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_client, [server/1, ask/3]).
+-import(erlmcp_test_tasks, [refused/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(INVALID, -32602).
 
-%% Cases of what TCP does not have.
--define(OF_HTTP, [name_header_is_the_task]).
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    Cases = erlmcp_test_suite:cases(?MODULE),
+    Http = [name_header_is_the_task],
+    [{http, Cases}, {tcp, Cases -- Http}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% "servers advertise the extension in `capabilities.extensions`", and not in `tasks`.
 extension_is_advertised_with_tools(Config) ->

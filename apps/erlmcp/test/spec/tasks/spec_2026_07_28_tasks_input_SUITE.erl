@@ -12,15 +12,38 @@ the extension `io.modelcontextprotocol/tasks`.
 
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3,
                                       keys/1]).
--import(erlmcp_test_client, [with_capabilities/2]).
+-import(erlmcp_test_client, [server/1, with_capabilities/2]).
 -import(erlmcp_test_tasks, [accept/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(UNDECLARED, -32021).
 
-%% Cases of what TCP does not have.
--define(OF_HTTP, []).
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% "The `inputRequests` field MUST contain all outstanding requests from the server to the client
 %% that need to be fulfilled before the task can proceed."

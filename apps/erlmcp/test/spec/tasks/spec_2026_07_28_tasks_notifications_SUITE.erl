@@ -13,16 +13,39 @@ over HTTP and TCP. Quotes are of the specification of the extension
 
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
                                       update/3, lacks_the_extension/1, settled/1]).
--import(erlmcp_test_client, [ask/3, listen/4, told/1]).
--import(erlmcp_test_tasks, [transport/1, accept/2, refused/2, running/0, finish/2, get/2, id/1,
-                            keeper/2, until/3]).
+-import(erlmcp_test_client, [server/1, transport/1, ask/3, listen/4, told/1]).
+-import(erlmcp_test_tasks, [accept/2, refused/2, running/0, finish/2, get/2, id/1, keeper/2,
+                            until/3]).
 
 -define(REVISION, ~"2026-07-28").
 -define(INVALID, -32602).
 
-%% Cases of what TCP does not have.
--define(OF_HTTP, []).
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 tasks_are_bounded(Config) ->
     Server = erlmcp_test_tasks:start(#{tasks => 3}),

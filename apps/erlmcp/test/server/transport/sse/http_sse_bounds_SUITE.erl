@@ -19,8 +19,33 @@
 
 -define(TIMEOUT, 30_000).
 
--include("../../../support/sse_server.hrl").
--include("../../../support/every_protocol.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, http2}].
+
+groups() ->
+    [{Protocol, erlmcp_test_suite:cases(?MODULE)} || Protocol <- [http, http2]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Protocol, Config) ->
+    [{protocol, Protocol} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    _ = logger:remove_handler(?MODULE),
+    erlmcp_test_http:stop(server(Config)).
 
 %% Bounded refusal: sessions of both kinds count.
 sessions_are_bounded(Config) ->
