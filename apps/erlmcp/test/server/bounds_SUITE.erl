@@ -102,13 +102,13 @@ elsewhere() ->
     Rounds = spec_2026_07_28_mrtr_SUITE,
     Tasks = spec_2026_07_28_tasks_SUITE,
     Told = spec_2026_07_28_tasks_notifications_SUITE,
-    #{sessions => {spec_2025_11_25_transports_SUITE, sessions_are_bounded},
+    #{sessions => {spec_2025_11_25_sessions_SUITE, sessions_are_bounded},
       sessions_per_principal => {floods_SUITE, sessions_in_use_of_one_address_are_bounded},
       unused_session_ms => {floods_SUITE, unused_sessions_end},
       subscriptions => {spec_2026_07_28_subscriptions_SUITE, subscriptions_are_bounded},
       subscriptions_per_principal =>
           {spec_2026_07_28_subscriptions_SUITE, subscriptions_of_one_are_bounded},
-      session_idle_ms => {spec_2025_11_25_transports_SUITE, unused_session_expires},
+      session_idle_ms => {spec_2025_11_25_sessions_SUITE, unused_session_expires},
       stored_events => {Rest, kept_events_are_bounded_in_number},
       stored_bytes => {Rest, kept_events_are_bounded_in_bytes},
       stored_ms => {Rest, kept_events_are_bounded_in_age},
@@ -117,9 +117,9 @@ elsewhere() ->
       rate_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
       queue_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
       reconnect_ms => {Rest, a_reset_request_is_not_waited_for},
-      call_timeout_ms => {tcp_SUITE, deadlines_are_kept},
+      call_timeout_ms => {lines_on_tcp_SUITE, deadlines_are_kept},
       input_timeout_ms => {spec_2025_11_25_client_requests_SUITE, input_in_time_or_1069},
-      call_heap_bytes => {http_bounds_SUITE, heap_bound_ends_the_call},
+      call_heap_bytes => {http1_bounds_SUITE, heap_bound_ends_the_call},
       unread_bytes => {slow_consumers_SUITE, unread_bytes_of_http2_are_bounded},
       reply_bytes => {slow_consumers_SUITE, results_are_bounded},
       unread_messages => {slow_consumers_SUITE, what_a_call_says_is_bounded},
@@ -137,9 +137,9 @@ elsewhere() ->
       authenticate_timeout_ms =>
           {spec_2026_07_28_authorization_server_side_SUITE, nobody_says_in_time},
       receive_timeout_ms => {slow_senders_SUITE, body_of_http1_has_a_deadline},
-      send_timeout_ms => {tcp_SUITE, unread_answers_are_bounded_in_time},
+      send_timeout_ms => {lines_on_tcp_SUITE, unread_answers_are_bounded_in_time},
       error_budget_requests => {events_SUITE, few_requests_change_no_zone},
-      keep_alive_ms => {proxies_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
+      keep_alive_ms => {haproxy_and_nginx_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
 
 every_limit_has_its_test(_) ->
     Here = [element(1, Row)
@@ -158,7 +158,7 @@ calls_are_bounded(Config) ->
     [each(Row, fun calls_are_bounded/2, Config) || Row <- calls(), applies(Row, Config)].
 
 %% Without a session HTTP has no calls that belong together. On HTTP/2 those of a connection are
-%% streams, see http2_tls_SUITE.
+%% streams, see streamable_http_on_http2_SUITE.
 applies({calls_per_connection, _, _}, Config) ->
     case {transport(Config), era(Config)} of
         {tcp, _} -> true;

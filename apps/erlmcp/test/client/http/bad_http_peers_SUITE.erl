@@ -3,7 +3,7 @@
 Servers that misbehave, on real sockets: the caller gets a reason that names what was wrong, within
 its deadline; memory stays under 64 MiB above the start; nothing is left behind; and a good server
 is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an end are in
-`m:endless_peers_SUITE`, what differs on lines in `m:bad_line_peers_SUITE`.
+`m:endless_http_peers_SUITE`, what differs on lines in `m:bad_line_peers_SUITE`.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
