@@ -4,7 +4,7 @@ No module of the current folder is run, whatever its name: an IDE starts the com
 of a stranger. A module that writes a file when it is loaded lies in it under many names.
 """.
 
--import(erlmcp_cli_program, [run/3, serve/2, stop/2, url/1, one_line/1]).
+-import(erlmcp_test_program, [run/3, serve/2, stop/2, url/1, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
@@ -24,9 +24,9 @@ all() ->
      a_folder_that_cannot_be_listed_is_one_line, scripts_run_nothing].
 
 init_per_suite(Config) ->
-    erlmcp_cli_program:serve_for_group(["--port", "0"], erlmcp_cli_program:init(Config)).
+    erlmcp_test_program:serve_for_group(["--port", "0"], erlmcp_test_program:init(Config)).
 
-end_per_suite(Config) -> erlmcp_cli_program:end_group(Config).
+end_per_suite(Config) -> erlmcp_test_program:end_group(Config).
 
 init_per_testcase(Case, Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), Case),
@@ -182,7 +182,7 @@ scripts_run_nothing(Config) ->
     %% It fetches nothing here.
     ok = file:make_symlink("/bin/false", filename:join([Folder, "programs", "rebar3"])),
     {0, _, _} = script("PATH=$PWD/programs:$PATH \"$2/scripts/toolchain.sh\"", Root, Config),
-    Suite = "apps/erlmcp/test/client/oauth/challenge_SUITE",
+    Suite = "apps/erlmcp/test/client/oauth/www_authenticate_SUITE",
     Run = "scripts/suites.sh \"$1/logs\" " ++ Suite,
     {0, _, _} = script("\"$2/\"" ++ Run, Root, Config),
     {0, _, _} = script("export CDPATH=\"$1\"; cd -- \"$2\"; " ++ Run, Root, Config),

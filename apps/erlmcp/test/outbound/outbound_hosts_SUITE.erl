@@ -15,29 +15,46 @@ silence. Servers are on real sockets; names of the suite's own are this machine'
          what_the_user_named_is_not_asked_about/1, a_server_whose_name_turns_private/1]).
 -export([how_far_inside_addresses_lie/1, ways_to_write_an_address/1, hosts_that_are_none/1]).
 
--define(PEER, peer).
--define(PEER_MODULE, oauth_peer).
--include("../support/every_case.hrl").
-
 -define(ENDPOINTS, [~"token_endpoint", ~"registration_endpoint", ~"authorization_endpoint"]).
 
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, erlmcp_test_oauth:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(peer(Config)).
+
+peer(Config) ->
+    proplists:get_value(peer, Config).
+
 started(Options, Peer) ->
-    {ok, Pid} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
+    {ok, Pid} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),
     erlmcp_authorizer:handle(Pid).
 
 outcome(More, Peer) ->
-    oauth_peer:call(started(oauth_peer:logged_in(More), Peer), Peer).
+    erlmcp_test_oauth:call(started(erlmcp_test_oauth:logged_in(More), Peer), Peer).
 
 %% Another server, whose answers are those of the first.
 elsewhere(Peer) ->
-    Other = oauth_peer:start(),
-    oauth_peer:change(Other, ~"/token", fun(_) ->
-        oauth_peer:json(200, oauth_peer:token_answer(Peer))
+    Other = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Other, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
     end),
-    oauth_peer:change(Other, ~"/authorize", fun(#{query := Query}) ->
+    erlmcp_test_oauth:change(Other, ~"/authorize", fun(#{query := Query}) ->
         #{~"redirect_uri" := RedirectUri, ~"state" := State} = Query,
         Answer = uri_string:compose_query([{~"code", ~"a-code"}, {~"state", State},
-                                           {~"iss", oauth_peer:url(Peer, ~"")}]),
+                                           {~"iss", erlmcp_test_oauth:url(Peer, ~"")}]),
         {302, #{~"location" => <<RedirectUri/binary, "?", Answer/binary>>}, ~""}
     end),
     Other.
@@ -49,66 +66,70 @@ path(~"authorization_endpoint") -> ~"/authorize".
 an_endpoint_of_another_origin_is_refused(Config) ->
     Peer = peer(Config),
     Other = elsewhere(Peer),
-    Issuer = oauth_peer:url(Peer, ~""),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     [begin
-         oauth_peer:metadata(Peer, #{Name => oauth_peer:url(Other, path(Name))}),
+         erlmcp_test_oauth:metadata(Peer, #{Name => erlmcp_test_oauth:url(Other, path(Name))}),
          {Name, {error, {host_not_allowed, ~"localhost", {other_origin, Issuer}} = Why}} =
              {Name, outcome(#{}, Peer)},
          <<"the server requires authorization: the login leads to the host localhost, which is "
            "not of the origin of its issuer ", Issuer:(byte_size(Issuer))/binary,
            "; `allow_hosts` allows it">> = erlmcp_client:format_error({unauthorized, Why})
      end || Name <- ?ENDPOINTS],
-    [] = oauth_peer:asked(Other),
+    [] = erlmcp_test_oauth:asked(Other),
     %% Nobody was sent anywhere before.
-    [] = oauth_peer:asked(Peer, ~"/authorize"),
-    oauth_peer:stop(Other).
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    erlmcp_test_oauth:stop(Other).
 
 a_host_that_is_named_is_allowed(Config) ->
     Peer = peer(Config),
     Other = elsewhere(Peer),
-    oauth_peer:metadata(Peer, #{Name => oauth_peer:url(Other, path(Name)) || Name <- ?ENDPOINTS}),
+    erlmcp_test_oauth:metadata(Peer, #{Name => erlmcp_test_oauth:url(Other, path(Name))
+                                       || Name <- ?ENDPOINTS}),
     {error, {host_not_allowed, ~"localhost", _}} =
         outcome(#{allow_hosts => [~"elsewhere.example", ~"127.0.0.1"]}, Peer),
     {ok, 200} = outcome(#{allow_hosts => [~"elsewhere.example", ~"localhost"]}, Peer),
-    [~"/register", ~"/authorize", ~"/token"] = oauth_peer:asked(Other),
-    oauth_peer:stop(Other).
+    [~"/register", ~"/authorize", ~"/token"] = erlmcp_test_oauth:asked(Other),
+    erlmcp_test_oauth:stop(Other).
 
 %% Of one client, in this login and in those that come after.
 a_fun_is_asked_once_for_a_host(Config) ->
     Peer = peer(Config),
     Other = elsewhere(Peer),
-    oauth_peer:metadata(Peer, #{Name => oauth_peer:url(Other, path(Name)) || Name <- ?ENDPOINTS}),
+    erlmcp_test_oauth:metadata(Peer, #{Name => erlmcp_test_oauth:url(Other, path(Name))
+                                       || Name <- ?ENDPOINTS}),
     Test = self(),
     Allow = fun(Question) -> Test ! {question, Question}, true end,
-    Handle = started(oauth_peer:logged_in(#{allow_hosts => Allow}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    Handle = started(erlmcp_test_oauth:logged_in(#{allow_hosts => Allow}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     #{table := Table} = Peer,
     true = ets:match_delete(Table, {{token, '_'}}),
-    oauth_peer:change(Other, ~"/token", fun(#{form := Form}) ->
+    erlmcp_test_oauth:change(Other, ~"/token", fun(#{form := Form}) ->
         case Form of
             #{~"grant_type" := ~"refresh_token"} ->
-                oauth_peer:json(400, #{~"error" => ~"invalid_grant"});
+                erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"});
             #{} ->
-                oauth_peer:json(200, oauth_peer:token_answer(Peer))
+                erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
         end
     end),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    2 = length(oauth_peer:asked(Other, ~"/authorize")),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    2 = length(erlmcp_test_oauth:asked(Other, ~"/authorize")),
     [Question] = questions(),
-    {Url, Issuer} = {oauth_peer:url(Other, ~"/token"), oauth_peer:url(Peer, ~"")},
+    {Url, Issuer} = {erlmcp_test_oauth:url(Other, ~"/token"), erlmcp_test_oauth:url(Peer, ~"")},
     #{host := ~"localhost", url := Url, why := {other_origin, Issuer}} = Question,
-    oauth_peer:stop(Other).
+    erlmcp_test_oauth:stop(Other).
 
 a_fun_that_says_no_is_asked_again(Config) ->
     Peer = peer(Config),
     Other = elsewhere(Peer),
-    oauth_peer:metadata(Peer, #{~"token_endpoint" => oauth_peer:url(Other, ~"/token")}),
+    erlmcp_test_oauth:metadata(Peer,
+                               #{~"token_endpoint" => erlmcp_test_oauth:url(Other, ~"/token")}),
     Test = self(),
     Allow = fun(Question) -> Test ! {question, Question}, false end,
-    Handle = started(oauth_peer:logged_in(#{allow_hosts => Allow}), Peer),
-    [{error, {host_not_allowed, ~"localhost", _}} = oauth_peer:call(Handle, Peer) || _ <- [1, 2]],
+    Handle = started(erlmcp_test_oauth:logged_in(#{allow_hosts => Allow}), Peer),
+    [{error, {host_not_allowed, ~"localhost", _}} =
+         erlmcp_test_oauth:call(Handle, Peer) || _ <- [1, 2]],
     [_, _] = questions(),
-    oauth_peer:stop(Other).
+    erlmcp_test_oauth:stop(Other).
 
 questions() ->
     receive
@@ -121,17 +142,19 @@ questions() ->
 only_what_is_used_is_asked_about(Config) ->
     Peer = peer(Config),
     Other = elsewhere(Peer),
-    oauth_peer:metadata(Peer, #{~"registration_endpoint" => oauth_peer:url(Other, ~"/register"),
-                                ~"token_endpoint_auth_methods_supported" =>
-                                    [~"none", ~"client_secret_basic"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"registration_endpoint" =>
+                                           erlmcp_test_oauth:url(Other, ~"/register"),
+                                       ~"token_endpoint_auth_methods_supported" =>
+                                           [~"none", ~"client_secret_basic"]}),
     {ok, 200} = outcome(#{client_id => ~"mine"}, Peer),
-    oauth_peer:metadata(Peer, #{~"authorization_endpoint" => oauth_peer:url(Other, ~"/authorize"),
-                                ~"token_endpoint_auth_methods_supported" =>
-                                    [~"client_secret_basic"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"authorization_endpoint" =>
+                                           erlmcp_test_oauth:url(Other, ~"/authorize"),
+                                       ~"token_endpoint_auth_methods_supported" =>
+                                           [~"client_secret_basic"]}),
     Own = #{grant => client_credentials, client_id => ~"mine", client_secret => ~"s"},
-    {ok, 200} = oauth_peer:call(started(Own, Peer), Peer),
-    [] = oauth_peer:asked(Other),
-    oauth_peer:stop(Other).
+    {ok, 200} = erlmcp_test_oauth:call(started(Own, Peer), Peer),
+    [] = erlmcp_test_oauth:asked(Other),
+    erlmcp_test_oauth:stop(Other).
 
 %% Servers of the names `mcp.test` and `other.test`, which look them up here.
 with_names(Fun) ->
@@ -158,7 +181,7 @@ certificate() ->
     {Server, [lists:keyfind(cacerts, 1, Client)]}.
 
 secure(Host, Certificate) ->
-    #{table := Table, base := Base} = Peer = oauth_peer:start(#{ssl => Certificate}),
+    #{table := Table, base := Base} = Peer = erlmcp_test_oauth:start(#{ssl => Certificate}),
     Named = binary:replace(Base, ~"localhost", Host),
     true = ets:insert(Table, {base, Named}),
     Peer#{base := Named}.
@@ -168,7 +191,7 @@ agreed(Peer) ->
     fun(Url) ->
         {ok, #{~"redirect_uri" := RedirectUri, ~"state" := State}} = erlmcp_oauth_url:query(Url),
         {ok, erlmcp_oauth_url:with_query(RedirectUri, [{~"code", ~"a-code"}, {~"state", State},
-                                                       {~"iss", oauth_peer:url(Peer, ~"")}])}
+                                                       {~"iss", erlmcp_test_oauth:url(Peer, ~"")}])}
     end.
 
 challenged(Options, Challenge, Peer) ->
@@ -177,7 +200,7 @@ challenged(Options, Challenge, Peer) ->
 challenged(Options, Challenge, Reached, Peer) ->
     erlmcp_authorizer:challenged(started(Options, Peer), [],
                                  {401, #{~"www-authenticate" => iolist_to_binary(Challenge)}},
-                                 Reached, oauth_peer:deadline()).
+                                 Reached, erlmcp_test_oauth:deadline()).
 
 %% The attack: whatever a server of a name names, it is not what listens on this machine alone.
 a_distant_server_names_this_machine(_) ->
@@ -185,24 +208,24 @@ a_distant_server_names_this_machine(_) ->
         {Certificate, Roots} = certificate(),
         Peer = secure(~"mcp.test", Certificate),
         Inside = secure(~"localhost", Certificate),
-        Options = oauth_peer:logged_in(#{tls => Roots, browser => agreed(Peer)}),
+        Options = erlmcp_test_oauth:logged_in(#{tls => Roots, browser => agreed(Peer)}),
         Refused = {error, {host_not_allowed, ~"localhost", {inner_address, ~"127.0.0.1"}}},
-        Url = oauth_peer:url(Inside, ~""),
+        Url = erlmcp_test_oauth:url(Inside, ~""),
         Refused = challenged(Options, [~"Bearer resource_metadata=\"", Url, $"], Peer),
-        oauth_peer:resource(Peer, #{~"authorization_servers" => [Url]}),
+        erlmcp_test_oauth:resource(Peer, #{~"authorization_servers" => [Url]}),
         Refused = challenged(Options, ~"Bearer", Peer),
-        oauth_peer:resource(Peer, #{}),
+        erlmcp_test_oauth:resource(Peer, #{}),
         [begin
-             oauth_peer:metadata(Peer, #{Name => oauth_peer:url(Inside, path(Name))}),
+             erlmcp_test_oauth:metadata(Peer, #{Name => erlmcp_test_oauth:url(Inside, path(Name))}),
              {Name, Refused} = {Name, challenged(Options, ~"Bearer", Peer)}
          end || Name <- ?ENDPOINTS],
-        [] = oauth_peer:asked(Inside),
-        oauth_peer:change(Peer, ~"/token", fun(_) ->
-            oauth_peer:json(200, oauth_peer:token_answer(Peer))
+        [] = erlmcp_test_oauth:asked(Inside),
+        erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+            erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
         end),
         retry = challenged(Options#{allow_hosts => [~"localhost"]}, ~"Bearer", Peer),
-        oauth_peer:stop(Inside),
-        oauth_peer:stop(Peer)
+        erlmcp_test_oauth:stop(Inside),
+        erlmcp_test_oauth:stop(Peer)
     end).
 
 %% A name that means an address of the internet while it is asked about, and this machine after.
@@ -211,7 +234,8 @@ an_answer_about_an_origin_is_none_about_an_address(_) ->
         {Certificate, Roots} = certificate(),
         Peer = secure(~"mcp.test", Certificate),
         Inside = secure(~"other.test", Certificate),
-        oauth_peer:metadata(Peer, #{~"token_endpoint" => oauth_peer:url(Inside, ~"/token")}),
+        erlmcp_test_oauth:metadata(Peer, #{~"token_endpoint" =>
+                                               erlmcp_test_oauth:url(Inside, ~"/token")}),
         named({127, 0, 0, 1}, ["mcp.test"]),
         named({93, 184, 216, 34}, ["other.test"]),
         Test = self(),
@@ -227,12 +251,12 @@ an_answer_about_an_origin_is_none_about_an_address(_) ->
         end,
         %% The name stands for this machine, and the server's says that it is in a network.
         {error, {host_not_allowed, ~"other.test", {inner_address, ~"127.0.0.1"}}} =
-            challenged(oauth_peer:logged_in(#{tls => Roots, browser => Browser,
-                                              allow_hosts => Allow}), ~"Bearer", Peer),
+            challenged(erlmcp_test_oauth:logged_in(#{tls => Roots, browser => Browser,
+                                                     allow_hosts => Allow}), ~"Bearer", Peer),
         [#{why := {other_origin, _}}, #{why := {inner_address, _}}] = questions(),
-        [] = oauth_peer:asked(Inside),
-        oauth_peer:stop(Inside),
-        oauth_peer:stop(Peer)
+        [] = erlmcp_test_oauth:asked(Inside),
+        erlmcp_test_oauth:stop(Inside),
+        erlmcp_test_oauth:stop(Peer)
     end).
 
 %% What the server was reached at counts, and what its name meant before, in the login too.
@@ -259,9 +283,9 @@ a_server_whose_name_turns_private(_) ->
         %% A whole login.
         {Certificate, _} = certificate(),
         Peer = secure(~"mcp.test", Certificate),
-        Refused = challenged(oauth_peer:logged_in(#{}),
+        Refused = challenged(erlmcp_test_oauth:logged_in(#{}),
                              [~"Bearer resource_metadata=\"", Private, $"], 0, Peer),
-        oauth_peer:stop(Peer),
+        erlmcp_test_oauth:stop(Peer),
         ok = inet_db:del_host({10, 0, 0, 1})
     end).
 
@@ -271,16 +295,17 @@ what_the_user_named_is_not_asked_about(_) ->
         {Certificate, Roots} = certificate(),
         Peer = secure(~"mcp.test", Certificate),
         Issuer = secure(~"localhost", Certificate),
-        oauth_peer:resource(Peer, #{~"authorization_servers" => [oauth_peer:url(Issuer, ~"")]}),
-        Options = oauth_peer:logged_in(#{tls => Roots, browser => agreed(Issuer),
-                                         client_id => ~"mine"}),
-        oauth_peer:change(Issuer, ~"/token", fun(_) ->
-            oauth_peer:json(200, oauth_peer:token_answer(Peer))
+        erlmcp_test_oauth:resource(Peer, #{~"authorization_servers" =>
+                                               [erlmcp_test_oauth:url(Issuer, ~"")]}),
+        Options = erlmcp_test_oauth:logged_in(#{tls => Roots, browser => agreed(Issuer),
+                                                client_id => ~"mine"}),
+        erlmcp_test_oauth:change(Issuer, ~"/token", fun(_) ->
+            erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
         end),
         {error, {host_not_allowed, ~"localhost", _}} = challenged(Options, ~"Bearer", Peer),
-        retry = challenged(Options#{issuer => oauth_peer:url(Issuer, ~"")}, ~"Bearer", Peer),
-        oauth_peer:stop(Issuer),
-        oauth_peer:stop(Peer)
+        retry = challenged(Options#{issuer => erlmcp_test_oauth:url(Issuer, ~"")}, ~"Bearer", Peer),
+        erlmcp_test_oauth:stop(Issuer),
+        erlmcp_test_oauth:stop(Peer)
     end).
 
 how_far_inside_addresses_lie(_) ->

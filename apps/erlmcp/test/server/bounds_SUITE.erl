@@ -14,9 +14,10 @@ neither here nor in `elsewhere/0` fails the suite.
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
 -export([stdio_is_bounded/1]).
 
--import(bounds_calls, [definitions/0, wait/1, finish/2, refused/4, number/1, held/2, until/1,
-                       over/1, served_on/1]).
--import(bounds_client, [serve/3, stop/1, keep/2, open/3, close/1, send/3, reply/1, call/3]).
+-import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, number/1, held/2,
+                                   until/1, over/1, served_on/1]).
+-import(erlmcp_test_bounds_client, [serve/3, stop/1, keep/2, open/3, close/1, send/3, reply/1,
+                                    call/3]).
 
 -define(STATELESS, ~"2026-07-28").
 -define(SESSION, ~"2025-11-25").
@@ -101,13 +102,13 @@ elsewhere() ->
     Rounds = spec_2026_07_28_mrtr_SUITE,
     Tasks = spec_2026_07_28_tasks_SUITE,
     Told = spec_2026_07_28_tasks_notifications_SUITE,
-    #{sessions => {spec_2025_11_25_transports_SUITE, sessions_are_bounded},
+    #{sessions => {spec_2025_11_25_sessions_SUITE, sessions_are_bounded},
       sessions_per_principal => {floods_SUITE, sessions_in_use_of_one_address_are_bounded},
       unused_session_ms => {floods_SUITE, unused_sessions_end},
       subscriptions => {spec_2026_07_28_subscriptions_SUITE, subscriptions_are_bounded},
       subscriptions_per_principal =>
           {spec_2026_07_28_subscriptions_SUITE, subscriptions_of_one_are_bounded},
-      session_idle_ms => {spec_2025_11_25_transports_SUITE, unused_session_expires},
+      session_idle_ms => {spec_2025_11_25_sessions_SUITE, unused_session_expires},
       stored_events => {Rest, kept_events_are_bounded_in_number},
       stored_bytes => {Rest, kept_events_are_bounded_in_bytes},
       stored_ms => {Rest, kept_events_are_bounded_in_age},
@@ -116,9 +117,9 @@ elsewhere() ->
       rate_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
       queue_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
       reconnect_ms => {Rest, a_reset_request_is_not_waited_for},
-      call_timeout_ms => {tcp_SUITE, deadlines_are_kept},
+      call_timeout_ms => {lines_on_tcp_SUITE, deadlines_are_kept},
       input_timeout_ms => {spec_2025_11_25_client_requests_SUITE, input_in_time_or_1069},
-      call_heap_bytes => {http_bounds_SUITE, heap_bound_ends_the_call},
+      call_heap_bytes => {http1_bounds_SUITE, heap_bound_ends_the_call},
       unread_bytes => {slow_consumers_SUITE, unread_bytes_of_http2_are_bounded},
       reply_bytes => {slow_consumers_SUITE, results_are_bounded},
       unread_messages => {slow_consumers_SUITE, what_a_call_says_is_bounded},
@@ -136,9 +137,9 @@ elsewhere() ->
       authenticate_timeout_ms =>
           {spec_2026_07_28_authorization_server_side_SUITE, nobody_says_in_time},
       receive_timeout_ms => {slow_senders_SUITE, body_of_http1_has_a_deadline},
-      send_timeout_ms => {tcp_SUITE, unread_answers_are_bounded_in_time},
+      send_timeout_ms => {lines_on_tcp_SUITE, unread_answers_are_bounded_in_time},
       error_budget_requests => {events_SUITE, few_requests_change_no_zone},
-      keep_alive_ms => {proxies_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
+      keep_alive_ms => {haproxy_and_nginx_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
 
 every_limit_has_its_test(_) ->
     Here = [element(1, Row)
@@ -157,7 +158,7 @@ calls_are_bounded(Config) ->
     [each(Row, fun calls_are_bounded/2, Config) || Row <- calls(), applies(Row, Config)].
 
 %% Without a session HTTP has no calls that belong together. On HTTP/2 those of a connection are
-%% streams, see http2_tls_SUITE.
+%% streams, see streamable_http_on_http2_SUITE.
 applies({calls_per_connection, _, _}, Config) ->
     case {transport(Config), era(Config)} of
         {tcp, _} -> true;
@@ -178,13 +179,13 @@ each(Row, Test, Config) ->
 
 %% One node for all of it: a server has its connection by itself, and there are no more.
 stdio_is_bounded(Config) ->
-    Node = bounds_stdio:start(),
+    Node = erlmcp_test_bounds_stdio:start(),
     [Case([{transport, stdio}, {node, Node}, {era, Era} | Config])
      || Era <- [?STATELESS, ?SESSION],
         Case <- [fun calls_are_bounded/1, fun waiting_is_bounded/1,
                  fun waiting_on_connection_is_bounded/1, fun messages_are_bounded/1,
                  fun sizes_are_bounded/1]],
-    bounds_stdio:stop(Node).
+    erlmcp_test_bounds_stdio:stop(Node).
 
 calls_are_bounded({Limit, Limits, Refusal}, Config) ->
     #{Limit := Most} = Limits,
@@ -210,8 +211,9 @@ waiting_is_bounded(Config) ->
     waiting_ends(Config).
 
 bytes_of_echo(Config) ->
-    {_, Echo} = bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
-                                      1_000_000_000, ~"tools/call", #{name => ~"echo"}),
+    {_, Echo} =
+        erlmcp_test_bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
+                                          1_000_000_000, ~"tools/call", #{name => ~"echo"}),
     byte_size(Echo).
 
 %% What one pipe sends is read in its order.
@@ -316,7 +318,8 @@ sizes_are_bounded({Limit, Most, Refusal}, Config) ->
 base(depth, _) ->
     3;
 base(Limit, Client) ->
-    {_, Body} = bounds_client:message(Client, 1_000_000_000, ~"tools/call", params(Limit, 0)),
+    {_, Body} =
+        erlmcp_test_bounds_client:message(Client, 1_000_000_000, ~"tools/call", params(Limit, 0)),
     case Limit of
         message_bytes -> byte_size(Body);
         members -> length(binary:matches(Body, ~"\":"))
@@ -358,7 +361,8 @@ connections_are_bounded({Limit, Limits, Refusal}, Config) ->
 connections_of_a_principal_are_bounded(Config) ->
     Transport = transport(Config),
     Server = serve(Transport, #{connections_per_principal => 2},
-                   (definitions())#{http => #{authenticate => fun bounds_calls:authenticate/1},
+                   (definitions())#{http => #{authenticate =>
+                                                  fun erlmcp_test_bounds_calls:authenticate/1},
                                     tcp => #{principal => ~"ada"}}),
     Keep = fun(Name) -> (keep(Server, Transport))#{headers := #{~"authorization" => Name}} end,
     In = [Keep(~"ada") || _ <- lists:seq(1, 2)],

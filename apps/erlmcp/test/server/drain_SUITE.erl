@@ -69,14 +69,14 @@ calls(Server) ->
     ok = erlmcp_test_http:send(Stateless, ~"POST", Headers, Body),
     {One, _} = running(),
     {InSession, Other} = start_call(Server, initialize(Server, ~"2025-11-25"), ~"wait", 1),
-    Lines = [tcp_call(Revision, Server) || Revision <- two_eras:eras()],
+    Lines = [tcp_call(Revision, Server) || Revision <- erlmcp_test_two_eras:eras()],
     [{One, fun() -> body(response(Stateless)) end}, {Other, fun() -> body(response(InSession)) end}
      | Lines].
 
 body(#{messages := [Message]}) -> Message.
 
 tcp_call(Revision, #{pid := Pid}) ->
-    {_, Socket} = two_eras:open(Revision, Pid),
+    {_, Socket} = erlmcp_test_two_eras:open(Revision, Pid),
     Params = #{~"name" => ~"wait"},
     erlmcp_test_line:send(Socket, case Revision of
         ~"2026-07-28" -> erlmcp_test_line:stateless(7, ~"tools/call", Params);
@@ -91,7 +91,7 @@ running_calls_are_answered(Config) ->
     Drain = draining(Server, ?LONG),
     begun(Server),
     ok = lists:foreach(fun({Call, _}) -> finish(Call, ~"done") end, Calls),
-    [~"done" = two_eras:text(Answer()) || {_, Answer} <- Calls],
+    [~"done" = erlmcp_test_two_eras:text(Answer()) || {_, Answer} <- Calls],
     #{calls := 0} = drained(Drain).
 
 new_requests_are_refused(Config) ->
@@ -99,11 +99,12 @@ new_requests_are_refused(Config) ->
     Http = erlmcp_test_http:connect(Server),
     Session = initialize(Server, ~"2025-11-25"),
     InSession = erlmcp_test_http:connect(Server),
-    Clients = [two_eras:open(Revision, Pid) || Revision <- two_eras:eras()],
+    Clients = [erlmcp_test_two_eras:open(Revision, Pid) || Revision <- erlmcp_test_two_eras:eras()],
     [{Call, _} | _] = Running = calls(Server),
     Drain = draining(Server, ?LONG),
     begun(Server),
-    [true = is_refused(two_eras:call(Client, ~"echo", #{~"text" => ~"a"})) || Client <- Clients],
+    [true = is_refused(erlmcp_test_two_eras:call(Client, ~"echo", #{~"text" => ~"a"}))
+     || Client <- Clients],
     {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"echo"}, #{}),
     ok = erlmcp_test_http:send(Http, ~"POST", Headers, Body),
     #{status := 503, headers := #{~"retry-after" := _}, messages := [Refused]} = response(Http),
@@ -205,7 +206,7 @@ task(Server) ->
 %% What is no request is taken: a client may still end what it waits for.
 cancelling_goes_on(Config) ->
     #{pid := Pid} = Server = server(Config),
-    {_, Socket} = two_eras:open(~"2026-07-28", Pid),
+    {_, Socket} = erlmcp_test_two_eras:open(~"2026-07-28", Pid),
     erlmcp_test_line:send(Socket, erlmcp_test_line:stateless(7, ~"tools/call",
                                                              #{~"name" => ~"wait"})),
     {Call, _} = running(),

@@ -1,7 +1,8 @@
 -module(isolation_SUITE).
 -moduledoc "What is killed disturbs nobody, and nothing is left of what has ended.".
 
--export([all/0]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([killed_calls_disturb_nobody/1, killed_connections_disturb_nobody/1,
          killed_sessions_disturb_nobody/1, starting_and_stopping_leaves_nothing/1,
          failed_starts_leave_nothing/1, killed_servers_leave_nothing/1, connections_leave_nothing/1,
@@ -14,12 +15,25 @@
 
 -define(PATIENCE, 30_000).
 
--include("../support/own_servers.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [killed_calls_disturb_nobody, killed_connections_disturb_nobody, killed_sessions_disturb_nobody,
      starting_and_stopping_leaves_nothing, failed_starts_leave_nothing,
      killed_servers_leave_nothing, connections_leave_nothing, names_from_outside_become_no_atoms].
+
+init_per_suite(Config) ->
+    erlmcp_test_servers:init_suite(Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_servers:end_suite(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_servers:init_case(Config).
+
+end_per_testcase(_, _) ->
+    erlmcp_test_servers:stop_all().
 
 %% "Its crash costs its caller one JSON-RPC error and nobody else anything."
 killed_calls_disturb_nobody(_) ->

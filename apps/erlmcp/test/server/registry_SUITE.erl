@@ -5,7 +5,7 @@
 -export([lookups_wait_for_nobody/1, a_new_registry_knows_the_old_ones_servers/1]).
 
 -import(erlmcp_test_line, [serve/1, echo_tool/0]).
--import(two_eras, [open/2, listed/2, await/1]).
+-import(erlmcp_test_two_eras, [open/2, listed/2, await/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].

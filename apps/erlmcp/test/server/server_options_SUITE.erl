@@ -6,7 +6,8 @@ and servers that are modules.
 
 -behaviour(erlmcp_server).
 
--export([all/0]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([server/0, tools/0, resources/0, resource_templates/0, prompts/0,
          call_tool/3, read_resource/3, get_prompt/3]).
 -export([bad_options_are_refused_by_name/1, bad_listener_options_say_what_is_expected/1,
@@ -19,13 +20,26 @@ and servers that are modules.
 -import(erlmcp_test_servers, [start/1, options/1, started/1, kinds/0, definition/2, key/1, with/2,
                               listed/2]).
 
--include("../support/own_servers.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [bad_options_are_refused_by_name, bad_listener_options_say_what_is_expected,
      bad_limits_are_refused_by_name, every_limit_can_be_set, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
      modules_without_a_callback_are_refused].
+
+init_per_suite(Config) ->
+    erlmcp_test_servers:init_suite(Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_servers:end_suite(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_servers:init_case(Config).
+
+end_per_testcase(_, _) ->
+    erlmcp_test_servers:stop_all().
 
 %% `{bad_option, Key, Expected}`: "an option is unknown, missing or of the wrong type".
 bad_options_are_refused_by_name(_) ->

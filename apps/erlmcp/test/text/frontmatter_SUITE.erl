@@ -16,7 +16,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].
+    erlmcp_test_suite:cases(?MODULE).
 
 value(Text) ->
     case erlmcp_frontmatter:parse(<<"---\nkey: ", Text/binary, "\n---\n">>) of

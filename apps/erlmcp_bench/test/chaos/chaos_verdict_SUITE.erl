@@ -216,8 +216,8 @@ teardown_comes_without_the_caller(_) ->
             Test ! running,
             receive after infinity -> ok end
         end,
-        erlmcp_chaos_run:run(chaos_scenario, #{short => true, preload => false, test => Test,
-                                               setup => #{}, run => Run})
+        erlmcp_chaos_run:run(erlmcp_test_fault, #{short => true, preload => false, test => Test,
+                                                  setup => #{}, run => Run})
     end),
     receive running -> ok after ?TIMEOUT -> error(not_running) end,
     exit(Caller, kill),
@@ -225,7 +225,7 @@ teardown_comes_without_the_caller(_) ->
 
 what_cannot_be_set_up_is_not_run(_) ->
     #{status := not_run, reason := ~"no tmpfs here"} =
-        erlmcp_chaos_run:run(chaos_scenario, #{setup => {not_run, ~"no tmpfs here"}}).
+        erlmcp_chaos_run:run(erlmcp_test_fault, #{setup => {not_run, ~"no tmpfs here"}}).
 
 what_is_missing_is_said(_) ->
     [] = erlmcp_chaos_run:missing([{program, "sh"}]),
@@ -240,8 +240,9 @@ judged(Run) ->
     judged(Run, #{}).
 
 judged(Run, Setup) ->
-    Outcome = erlmcp_chaos_run:run(chaos_scenario, #{short => true, preload => false,
-                                                     test => self(), run => Run, setup => Setup}),
+    Outcome = erlmcp_chaos_run:run(erlmcp_test_fault, #{short => true, preload => false,
+                                                        test => self(), run => Run,
+                                                        setup => Setup}),
     ok = torn_down(),
     Outcome.
 

@@ -4,7 +4,7 @@ Tests for faulty servers: each fault is counted under its own name, and each req
 the sums.
 """.
 
--import(load_server, [good/1, good/2, http/1, http/2, line/1]).
+-import(erlmcp_test_load_server, [good/1, good/2, http/1, http/2, line/1]).
 
 -export([suite/0, all/0]).
 -export([dropped_replies_are_failures/1, dropped_replies_close_an_http_connection/1,
@@ -36,7 +36,8 @@ all() ->
      slow_openings_do_not_wait_for_each_other].
 
 dropped_replies_are_failures(_) ->
-    Server = load_server:start(lines, fun(5, _) -> nothing; (_, Id) -> line(good(Id)) end),
+    Server =
+        erlmcp_test_load_server:start(lines, fun(5, _) -> nothing; (_, Id) -> line(good(Id)) end),
     {Outcomes, #{failed := #{timeout := Timeouts}, wrong := 0}} =
         until(10, lines(Server), #{timeout_ms => 300, loop => {closed, 1}}),
     true = Timeouts >= 1,
@@ -45,9 +46,10 @@ dropped_replies_are_failures(_) ->
 
 %% No later answer can be sent on that connection.
 dropped_replies_close_an_http_connection(_) ->
-    Server = load_server:start(http, fun(Number, _) when Number >= 5, Number =< 7 -> nothing;
-                                         (_, Id) -> http(good(Id))
-                                     end),
+    Server =
+        erlmcp_test_load_server:start(http, fun(Number, _) when Number >= 5, Number =< 7 -> nothing;
+                                                (_, Id) -> http(good(Id))
+                                            end),
     {Outcomes, #{failed := Failed}} =
         until(12, web(Server), #{timeout_ms => 300, loop => {closed, 3}}),
     #{timeout := 1, behind_timeout := 2} = Failed,
@@ -55,27 +57,27 @@ dropped_replies_close_an_http_connection(_) ->
 
 wrong_ids_are_wrong(_) ->
     Count = counters:new(1, []),
-    Server = load_server:start(http, fun(Number, Id) when Number rem 5 =:= 0 ->
-                                             ok = counters:add(Count, 1, 1),
-                                             http(good(Id + 1));
-                                         (_, Id) ->
-                                             http(good(Id))
-                                     end),
+    Server = erlmcp_test_load_server:start(http, fun(Number, Id) when Number rem 5 =:= 0 ->
+                                                         ok = counters:add(Count, 1, 1),
+                                                         http(good(Id + 1));
+                                                     (_, Id) ->
+                                                         http(good(Id))
+                                                 end),
     {_, #{wrong_by := #{id := Wrong}, wrong := Wrong, failed := Failed}} =
         until(30, web(Server), #{loop => {closed, 3}}),
     {Wrong, 0} = {counters:get(Count, 1), map_size(Failed)}.
 
 wrong_ids_in_lines_are_wrong(_) ->
-    Server = load_server:start(lines, fun(2, Id) -> line(good(Id + 1_000_000));
-                                          (4, _) -> line(good(7));
-                                          (_, Id) -> line(good(Id))
-                                      end),
+    Server = erlmcp_test_load_server:start(lines, fun(2, Id) -> line(good(Id + 1_000_000));
+                                                      (4, _) -> line(good(7));
+                                                      (_, Id) -> line(good(Id))
+                                                  end),
     {_, #{wrong := 2, wrong_by := #{id := 2}, strays := 2}} =
         until(20, lines(Server), #{timeout_ms => 300, loop => {closed, 1}}).
 
 %% Two replies under each other's ids have the right ids, and are each other's.
 swapped_replies_are_wrong(_) ->
-    Server = load_server:start(lines, fun(_, Id) -> line(text_of(Id)) end),
+    Server = erlmcp_test_load_server:start(lines, fun(_, Id) -> line(text_of(Id)) end),
     Requests = [{1, echo(~"first words")}, {1, echo(~"second words")}],
     {_, #{wrong := Wrong, wrong_by := #{content := Wrong}, answered := Answered}} =
         until(100, lines(Server), #{requests => Requests, loop => {closed, 2}}),
@@ -86,12 +88,12 @@ text_of(Id) -> good(Id, ~"second words").
 
 wrong_content_is_wrong(_) ->
     Count = counters:new(1, []),
-    Server = load_server:start(http, fun(Number, Id) when Number rem 7 =:= 0 ->
-                                             ok = counters:add(Count, 1, 1),
-                                             http(good(Id, binary:copy(~"x", 63)));
-                                         (_, Id) ->
-                                             http(good(Id))
-                                     end),
+    Server = erlmcp_test_load_server:start(http, fun(Number, Id) when Number rem 7 =:= 0 ->
+                                                         ok = counters:add(Count, 1, 1),
+                                                         http(good(Id, binary:copy(~"x", 63)));
+                                                     (_, Id) ->
+                                                         http(good(Id))
+                                                 end),
     {_, #{wrong := Wrong, wrong_by := #{content := Wrong}}} = until(30, web(Server), #{}),
     Wrong = counters:get(Count, 1).
 
@@ -99,9 +101,9 @@ bytes_that_are_no_reply_are_wrong(_) ->
     Bad = #{2 => http(~"{\"jsonrpc\":\"2.0\",\"id\":1"), 3 => http(~"[]"), 4 => http(~""),
             5 => http(json:encode(#{jsonrpc => ~"2.0", id => 1, method => ~"ping"})),
             6 => {reply, ~"HTTP/1.1 what\r\n\r\n"}},
-    Server = load_server:start(http, fun(Number, Id) ->
-                                         maps:get(Number, Bad, http(good(Id)))
-                                     end),
+    Server = erlmcp_test_load_server:start(http, fun(Number, Id) ->
+                                                     maps:get(Number, Bad, http(good(Id)))
+                                                 end),
     {Outcomes, #{wrong := 5}} = until(8, web(Server), #{}),
     [answered, {wrong, json}, {wrong, message}, {wrong, empty}, {wrong, message},
      {wrong, bad_head}, answered, answered] = Outcomes.
@@ -109,25 +111,28 @@ bytes_that_are_no_reply_are_wrong(_) ->
 %% The third reply comes when the client has given it up, which is seen from its asking on.
 late_replies_are_failures_and_late(_) ->
     Held = atomics:new(1, []),
-    Server = load_server:start(lines, fun(3, Id) -> ok = atomics:put(Held, 1, Id), nothing;
-                                          (4, Id) -> [line(good(atomics:get(Held, 1))),
-                                                      line(good(Id))];
-                                          (_, Id) -> line(good(Id))
-                                      end),
+    Server =
+        erlmcp_test_load_server:start(lines, fun(3, Id) -> ok = atomics:put(Held, 1, Id), nothing;
+                                                 (4, Id) -> [line(good(atomics:get(Held, 1))),
+                                                             line(good(Id))];
+                                                 (_, Id) -> line(good(Id))
+                                             end),
     {Outcomes, #{failed := #{timeout := _}, late := Late, strays := 0, wrong := 0}} =
         until(10, lines(Server), #{timeout_ms => 300}),
     {failed, timeout} = lists:nth(3, Outcomes),
     true = Late >= 1.
 
 refusals_have_their_codes(_) ->
-    Server = load_server:start(http, fun(1, Id) -> http(503, refusal(1056, 1056, Id));
-                                         (2, Id) -> http(400, refusal(-32600, 1066, Id));
-                                         (3, _) -> http(502, ~"<html>Bad Gateway</html>");
-                                         (4, Id) -> http(refusal(-32602, none, Id));
-                                         (5, Id) -> http(tool_error(Id));
-                                         (6, _) -> http(429, refusal(1059, none, null));
-                                         (_, Id) -> http(good(Id))
-                                     end),
+    Server = erlmcp_test_load_server:start(http, fun(1, Id) -> http(503, refusal(1056, 1056, Id));
+                                                     (2, Id) ->
+                                                         http(400, refusal(-32600, 1066, Id));
+                                                     (3, _) ->
+                                                         http(502, ~"<html>Bad Gateway</html>");
+                                                     (4, Id) -> http(refusal(-32602, none, Id));
+                                                     (5, Id) -> http(tool_error(Id));
+                                                     (6, _) -> http(429, refusal(1059, none, null));
+                                                     (_, Id) -> http(good(Id))
+                                                 end),
     {Outcomes, #{refused := Refused}} = until(8, web(Server), #{}),
     #{1056 := 1, 1066 := 1, 502 := 1, -32602 := 1, tool_error := 1, 1059 := 1} = Refused,
     [{refused, 1056, #{~"retryAfterMs" := 5}}, {refused, 1066, _}, {refused, 502, _},
@@ -143,7 +148,8 @@ tool_error(Id) ->
     json:encode(#{jsonrpc => ~"2.0", id => Id, result => #{content => [], isError => true}}).
 
 lost_connections_are_failures_and_opened_again(_) ->
-    Server = load_server:start(lines, fun(3, _) -> close; (_, Id) -> line(good(Id)) end),
+    Server =
+        erlmcp_test_load_server:start(lines, fun(3, _) -> close; (_, Id) -> line(good(Id)) end),
     {[answered, answered, {failed, _}, answered, answered], #{lost := 1, opened := 1}} =
         until(5, lines(Server), #{}).
 
@@ -154,9 +160,9 @@ a_server_that_goes_is_not_reached(_) ->
 %% 200 requests a second, of which one is answered after 300 ms: those that were due meanwhile
 %% waited too, and their latencies say so.
 a_stall_is_in_the_percentiles(_) ->
-    Server = load_server:start(http, fun(100, Id) -> {pause, 300, http(good(Id))};
-                                         (_, Id) -> http(good(Id))
-                                     end),
+    Server = erlmcp_test_load_server:start(http, fun(100, Id) -> {pause, 300, http(good(Id))};
+                                                     (_, Id) -> http(good(Id))
+                                                 end),
     #{latency := Latency, lateness := Lateness, sent := Sent, answered := Sent} =
         run(web(Server), #{loop => {open, 200, even}, duration_ms => 1500}),
     %% Half of the 60, if the machine itself stalls for the other ones.
@@ -169,7 +175,7 @@ slower_than(Us, Histogram) ->
 
 %% 50 are due, and the only connection waits for the first.
 what_is_never_sent_is_counted(_) ->
-    Server = load_server:start(http, fun(_, _) -> nothing end),
+    Server = erlmcp_test_load_server:start(http, fun(_, _) -> nothing end),
     #{sent := Sent, unsent := Unsent, answered := 0, failed := #{timeout := Sent}} =
         run(web(Server), #{loop => {open, 100, even}, duration_ms => 500, timeout_ms => 400}),
     true = Sent >= 1 andalso Unsent >= 1,
@@ -179,7 +185,7 @@ what_is_never_sent_is_counted(_) ->
 %% connections.
 each_connection_has_its_turn(_) ->
     Counts = ets:new(counts, [public]),
-    Server = load_server:start(lines, fun(_, _) ->
+    Server = erlmcp_test_load_server:start(lines, fun(_, _) ->
         _ = ets:update_counter(Counts, self(), 1, {self(), 0}),
         nothing
     end),
@@ -193,9 +199,9 @@ each_connection_has_its_turn(_) ->
 
 %% The connections are opened again: otherwise the load could not send that many requests.
 many_connections_are_opened_again(_) ->
-    Server = load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> close;
-                                          (_, Id) -> line(good(Id))
-                                      end),
+    Server = erlmcp_test_load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> close;
+                                                      (_, Id) -> line(good(Id))
+                                                  end),
     [begin
          {Outcomes, #{opened := ?MANY, wrong := 0, strays := 0}} =
              until(5 * ?MANY, lines(Server), #{connections => ?MANY, loop => Loop}),
@@ -204,7 +210,7 @@ many_connections_are_opened_again(_) ->
 
 %% Each connection closes with its first answer. No request waits for its timeout.
 connections_are_left(_) ->
-    Server = load_server:start(http, fun(_, Id) -> last(good(Id)) end),
+    Server = erlmcp_test_load_server:start(http, fun(_, Id) -> last(good(Id)) end),
     [begin
          {Outcomes, #{opened := Connections, lost := 0}} =
              until(3 * Connections, web(Server), #{connections => Connections, loop => Loop,
@@ -216,9 +222,9 @@ connections_are_left(_) ->
 %% in which the machine pauses still has some late requests.)
 what_lost_connections_had_to_send_is_sent(_) ->
     true = lists:any(fun(_) ->
-        Server = load_server:start(lines, fun(Number, _) when Number < ?MANY -> close;
-                                              (_, Id) -> line(good(Id))
-                                          end),
+        Server = erlmcp_test_load_server:start(lines, fun(Number, _) when Number < ?MANY -> close;
+                                                          (_, Id) -> line(good(Id))
+                                                      end),
         #{unsent := Unsent} = run(lines(Server), #{connections => ?MANY, duration_ms => 1_000,
                                                    loop => {open, 1_000, even}}),
         Unsent =:= 0
@@ -231,9 +237,9 @@ last(Answer) ->
 
 %% Of those that are not answered, each has another request when the time of the first is over.
 many_connections_are_not_waited_for(_) ->
-    Server = load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> nothing;
-                                          (_, Id) -> line(good(Id))
-                                      end),
+    Server = erlmcp_test_load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> nothing;
+                                                      (_, Id) -> line(good(Id))
+                                                  end),
     {Outcomes, #{lost := 0, wrong := 0}} =
         until(4 * ?MANY, lines(Server), #{connections => ?MANY, timeout_ms => 300}),
     true = lists:member({failed, timeout}, Outcomes).
@@ -242,9 +248,9 @@ many_connections_are_not_waited_for(_) ->
 slow_openings_do_not_wait_for_each_other(_) ->
     AtOnce = 32,
     Gate = spawn_link(fun() -> gate(AtOnce, []) end),
-    Server = load_server:start(lines, fun(_, none) -> nothing;
-                                          (_, Id) -> line(begun(get(begun), Gate, Id))
-                                      end),
+    Server = erlmcp_test_load_server:start(lines, fun(_, none) -> nothing;
+                                                      (_, Id) -> line(begun(get(begun), Gate, Id))
+                                                  end),
     {_, #{opened := AtOnce, open_failed := 0, wrong := 0}} =
         until(2 * AtOnce, lines(Server), #{era => {session, ~"2025-11-25"},
                                            connections => AtOnce}).
@@ -264,9 +270,9 @@ begun(undefined, Gate, Id) ->
 
 echo(Text) -> {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => Text}}}.
 
-web(Server) -> {http, load_server:url(Server)}.
+web(Server) -> {http, erlmcp_test_load_server:url(Server)}.
 
-lines(Server) -> {tcp, {127, 0, 0, 1}, load_server:port(Server)}.
+lines(Server) -> {tcp, {127, 0, 0, 1}, erlmcp_test_load_server:port(Server)}.
 
 %% A load until the given number of requests has ended.
 until(Requests, Target, Plan) ->

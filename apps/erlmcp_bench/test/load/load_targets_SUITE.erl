@@ -59,7 +59,7 @@ init_per_group(http, Config) ->
         ct:fail(no_server)
     end;
 init_per_group(stdio, Config) ->
-    erlmcp_cli_program:init(Config).
+    erlmcp_test_program:init(Config).
 
 end_per_group(http, Config) ->
     Keeper = proplists:get_value(keeper, Config),

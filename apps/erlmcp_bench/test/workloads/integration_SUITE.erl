@@ -37,7 +37,7 @@ a_wrong_answer_fails_it(_) ->
         erlmcp_bench_integration:benchmark(
             ~"mcp_tool_sequence",
             #{duration_s => 0.1, transports => [tcp], eras => [stateless],
-              server => #{handler => erlmcp_bench_broken}}),
+              server => #{handler => erlmcp_test_broken_fixture}}),
     Count = lists:sum([Own || {_, Own} <- Failed]),
     true = lists:any(fun({{{call_tool, ~"echo", _}, {unexpected, _}}, _}) -> true;
                         (_) -> false

@@ -41,7 +41,7 @@ a_server_of_a_url_is_measured(_) ->
     end).
 
 a_wrong_answer_fails_it(_) ->
-    served(erlmcp_bench_broken, fun(Url) ->
+    served(erlmcp_test_broken_fixture, fun(Url) ->
         {error, #{failures := [{~"http_burst_100_1kib", {wrong_answers, Wrong}}],
                   results := [#{~"wrong_count" := Count}]}} = against(http_burst_100_1kib, Url),
         Count = lists:sum(maps:values(Wrong)),

@@ -86,7 +86,7 @@ wrong_answers_fail_it(_) ->
               results := [#{~"sample_count" := Right, ~"sent_count" := Sent}]}} =
         erlmcp_bench_stress:run_workload(
             #{id => ~"stress_30s_100k_ops", target_ops_per_s => 1_000, workers => 2},
-            #{duration_s => 0.3, server => #{handler => erlmcp_bench_broken}}),
+            #{duration_s => 0.3, server => #{handler => erlmcp_test_broken_fixture}}),
     Sent = Right + Wrong.
 
 a_leak_is_told_from_noise(_) ->

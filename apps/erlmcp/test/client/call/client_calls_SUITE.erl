@@ -17,7 +17,8 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          structured_content_is_checked/1, results_have_their_form/1,
          invalid_tool_of_others_stays/1]).
 
--import(client_visits, [visit/3, era/1, complete/1, page/3, counted/1, tool/1, mirrored/1]).
+-import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, counted/1, tool/1,
+                                   mirrored/1]).
 -import(erlmcp_test_peer, [event/1, received/1, result/2]).
 
 -define(WAIT, 30_000).

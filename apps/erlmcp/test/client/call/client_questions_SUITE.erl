@@ -11,7 +11,7 @@ back.
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 
--import(bad_http_peer, [session/1, initialized/0, chunked/1, chunk/1, write/2]).
+-import(erlmcp_test_bad_http_peer, [session/1, initialized/0, chunked/1, chunk/1, write/2]).
 -import(erlmcp_test_peer, [result/2, event/1]).
 
 %% Asked at once, waiting, and found no room.

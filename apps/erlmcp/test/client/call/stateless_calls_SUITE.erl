@@ -16,7 +16,8 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
          cache_may_be_off/1, options_are_checked/1]).
 -export([log/2]).
 
--import(client_visits, [visit/3, complete/1, page/3, page/4, counted/1, tool/1, mirrored/1]).
+-import(erlmcp_test_client_calls, [visit/3, complete/1, page/3, page/4, counted/1, tool/1,
+                                   mirrored/1]).
 -import(erlmcp_test_peer, [event/1, received/1, result/2]).
 
 -define(WAIT, 30_000).

@@ -21,7 +21,8 @@ suite has a reason.
 -define(SLACK, 10_000).
 -define(SIZE, 209_715_200).
 
--include("../../support/watched.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, tcp}, {group, stdio}].
@@ -33,6 +34,18 @@ groups() ->
                 one_slow_call_delays_nobody, does_not_read, no_connection_lasts]},
      {stdio, [], [child_never_answers, child_ends, child_writes_200_mib, child_floods,
                   child_cannot_be_started, no_child_is_left]}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{watch, erlmcp_test_watch:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_watch:stop(watch(Config)).
 
 watch(Config) -> proplists:get_value(watch, Config).
 

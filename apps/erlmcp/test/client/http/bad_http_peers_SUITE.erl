@@ -3,7 +3,7 @@
 Servers that misbehave, on real sockets: the caller gets a reason that names what was wrong, within
 its deadline; memory stays under 64 MiB above the start; nothing is left behind; and a good server
 is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an end are in
-`m:endless_peers_SUITE`, what differs on lines in `m:bad_line_peers_SUITE`.
+`m:endless_http_peers_SUITE`, what differs on lines in `m:bad_line_peers_SUITE`.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
@@ -13,17 +13,31 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an en
          too_large_heads/1, elsewhere/1, streams_that_end_at_once/1,
          every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
 
--import(bad_http_peer, [each/4, is/1, watch/1, with_client/3, with_peer/3, flushed/0, session/1,
-                        discovered/1, complete/2, text/2, initialized/0, json/1, typed/2, head/2,
-                        chunked/1, chunk/1, write/2, ending/2]).
+-import(erlmcp_test_bad_http_peer, [each/4, is/1, watch/1, with_client/3, with_peer/3, flushed/0,
+                                    session/1, discovered/1, complete/2, text/2, initialized/0,
+                                    json/1, typed/2, head/2, chunked/1, chunk/1, write/2,
+                                    ending/2]).
 -import(erlmcp_test_peer, [result/2, event/1, spaces/0, drip/3, flood/3]).
 
--include("../../support/watched.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [never_in_time, late_answer_is_nobodys, connection_ends, wrong_messages, wrong_json, wrong_http,
      wrong_results, wrong_initialize, too_large_bodies, too_large_heads, elsewhere,
      streams_that_end_at_once, every_connection_ends_after_its_answer, tls_that_hangs].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{watch, erlmcp_test_watch:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_watch:stop(watch(Config)).
 
 never_in_time(Config) ->
     Drip = fun(Socket) -> drip(Socket, [head(json, 100), ~"{"], ~" ") end,

@@ -29,8 +29,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Name || {Name, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Name, [module_info, init_per_suite, end_per_suite, open])].
+    erlmcp_test_suite:cases(?MODULE) -- [open].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
@@ -39,22 +38,23 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 init_per_testcase(_, Config) ->
-    [{peer, oauth_peer:start()} | Config].
+    [{peer, erlmcp_test_oauth:start()} | Config].
 
 end_per_testcase(_, Config) ->
-    oauth_peer:stop(peer(Config)).
+    erlmcp_test_oauth:stop(peer(Config)).
 
 peer(Config) -> proplists:get_value(peer, Config).
 
 start(More, Peer) ->
-    {ok, Pid} = erlmcp_authorizer:start_link(oauth_peer:logged_in(More), oauth_peer:url(Peer)),
+    {ok, Pid} = erlmcp_authorizer:start_link(erlmcp_test_oauth:logged_in(More),
+                                             erlmcp_test_oauth:url(Peer)),
     {Pid, erlmcp_authorizer:handle(Pid)}.
 
 started(More, Peer) ->
     {_, Handle} = start(More, Peer),
     Handle.
 
-challenged(Handle) -> challenged(Handle, oauth_peer:deadline()).
+challenged(Handle) -> challenged(Handle, erlmcp_test_oauth:deadline()).
 
 challenged(Handle, Deadline) ->
     erlmcp_authorizer:challenged(Handle, [], {401, #{~"www-authenticate" => ~"Bearer"}}, none,
@@ -63,18 +63,18 @@ challenged(Handle, Deadline) ->
 soon(Ms) -> erlang:monotonic_time(millisecond) + Ms.
 
 grants(Peer) ->
-    [Type || #{form := #{~"grant_type" := Type}} <- oauth_peer:asked(Peer, ~"/token")].
+    [Type || #{form := #{~"grant_type" := Type}} <- erlmcp_test_oauth:asked(Peer, ~"/token")].
 
 revoke(#{table := Table}) ->
     true = ets:match_delete(Table, {{token, '_'}}).
 
 %% The first token ends at once, those by a refresh token do not.
 short_logins(Peer) ->
-    oauth_peer:change(Peer, ~"/token", fun(#{form := #{~"grant_type" := Type}}) ->
-        Tokens = oauth_peer:token_answer(Peer),
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(#{form := #{~"grant_type" := Type}}) ->
+        Tokens = erlmcp_test_oauth:token_answer(Peer),
         case Type of
-            ~"authorization_code" -> oauth_peer:json(200, Tokens#{~"expires_in" => 0});
-            _ -> oauth_peer:json(200, Tokens)
+            ~"authorization_code" -> erlmcp_test_oauth:json(200, Tokens#{~"expires_in" => 0});
+            _ -> erlmcp_test_oauth:json(200, Tokens)
         end
     end).
 
@@ -88,9 +88,9 @@ together(Count, Fun) ->
 one_login_for_many_callers(Config) ->
     Peer = peer(Config),
     Handle = started(#{}, Peer),
-    Results = together(50, fun() -> oauth_peer:call(Handle, Peer) end),
+    Results = together(50, fun() -> erlmcp_test_oauth:call(Handle, Peer) end),
     [{ok, 200}] = lists:usort(Results),
-    [_] = oauth_peer:asked(Peer, ~"/authorize"),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     [~"authorization_code"] = grants(Peer).
 
 one_renewal_for_many_callers(Config) ->
@@ -98,9 +98,10 @@ one_renewal_for_many_callers(Config) ->
     short_logins(Peer),
     Handle = started(#{}, Peer),
     retry = challenged(Handle),
-    Url = oauth_peer:url(Peer),
+    Url = erlmcp_test_oauth:url(Peer),
     Results = together(50, fun() ->
-        {ok, [{_, Value}]} = erlmcp_authorizer:headers(Handle, post, Url, oauth_peer:deadline()),
+        {ok, [{_, Value}]} =
+            erlmcp_authorizer:headers(Handle, post, Url, erlmcp_test_oauth:deadline()),
         iolist_to_binary(Value)
     end),
     [~"Bearer token-2"] = lists:usort(Results),
@@ -109,102 +110,106 @@ one_renewal_for_many_callers(Config) ->
 a_refused_token_is_refreshed(Config) ->
     Peer = peer(Config),
     Handle = started(#{}, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     revoke(Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [~"authorization_code", ~"refresh_token"] = grants(Peer),
     [_, #{form := #{~"refresh_token" := ~"refresh-1", ~"client_id" := ~"client-1",
-                    ~"resource" := _}}] = oauth_peer:asked(Peer, ~"/token").
+                    ~"resource" := _}}] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 a_refused_refresh_leads_to_a_login(Config) ->
     #{table := Table} = Peer = peer(Config),
     Handle = started(#{}, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     revoke(Peer),
     true = ets:match_delete(Table, {{refresh, '_'}}),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [~"authorization_code", ~"refresh_token", ~"authorization_code"] = grants(Peer),
-    [_] = oauth_peer:asked(Peer, ~"/register").
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/register").
 
 a_token_that_is_refused_after_a_refresh_leads_to_a_login(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := ~"Bearer token-3"} -> {200, #{}, ~"{}"};
             #{} -> {401, #{~"www-authenticate" => ~"Bearer"}, ~""}
         end
     end),
-    {ok, 200} = oauth_peer:call(started(#{}, Peer), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(started(#{}, Peer), Peer),
     [~"authorization_code", ~"refresh_token", ~"authorization_code"] = grants(Peer).
 
 a_refresh_token_is_replaced_or_kept(Config) ->
     Peer = peer(Config),
     Handle = started(#{}, Peer),
     Answer = fun(#{form := Form}) ->
-        Tokens = (oauth_peer:token_answer(Peer))#{~"expires_in" => 0},
-        oauth_peer:json(200, case Form of
+        Tokens = (erlmcp_test_oauth:token_answer(Peer))#{~"expires_in" => 0},
+        erlmcp_test_oauth:json(200, case Form of
             #{~"refresh_token" := ~"refresh-1"} -> maps:remove(~"refresh_token", Tokens);
             #{} -> Tokens
         end)
     end,
-    oauth_peer:change(Peer, ~"/token", Answer),
+    erlmcp_test_oauth:change(Peer, ~"/token", Answer),
     retry = challenged(Handle),
     Renewed = fun() ->
-        {ok, [_]} = erlmcp_authorizer:headers(Handle, post, oauth_peer:url(Peer),
-                                              oauth_peer:deadline())
+        {ok, [_]} = erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer),
+                                              erlmcp_test_oauth:deadline())
     end,
     Renewed(),
     Renewed(),
     [~"refresh-1", ~"refresh-1"] =
-        [Token || #{form := #{~"refresh_token" := Token}} <- oauth_peer:asked(Peer, ~"/token")],
-    oauth_peer:change(Peer, ~"/token",
-                      fun(_) -> oauth_peer:json(200, (oauth_peer:token_answer(Peer))
-                                                         #{~"expires_in" => 0}) end),
+        [Token
+         || #{form := #{~"refresh_token" := Token}} <- erlmcp_test_oauth:asked(Peer, ~"/token")],
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             fun(_) ->
+                                 Tokens = erlmcp_test_oauth:token_answer(Peer),
+                                 erlmcp_test_oauth:json(200, Tokens#{~"expires_in" => 0})
+                             end),
     Renewed(),
     Renewed(),
     [~"refresh-1", ~"refresh-1", ~"refresh-1", ~"refresh-4"] =
-        [Token || #{form := #{~"refresh_token" := Token}} <- oauth_peer:asked(Peer, ~"/token")].
+        [Token
+         || #{form := #{~"refresh_token" := Token}} <- erlmcp_test_oauth:asked(Peer, ~"/token")].
 
 a_failing_refresh_keeps_the_token(Config) ->
     Peer = peer(Config),
     short_logins(Peer),
     Handle = started(#{}, Peer),
     retry = challenged(Handle),
-    oauth_peer:change(Peer, ~"/token", {503, #{}, ~""}),
-    Url = oauth_peer:url(Peer),
+    erlmcp_test_oauth:change(Peer, ~"/token", {503, #{}, ~""}),
+    Url = erlmcp_test_oauth:url(Peer),
     {error, {token_refused, 503, none, none}} =
-        erlmcp_authorizer:headers(Handle, post, Url, oauth_peer:deadline()),
+        erlmcp_authorizer:headers(Handle, post, Url, erlmcp_test_oauth:deadline()),
     short_logins(Peer),
-    {ok, [_]} = erlmcp_authorizer:headers(Handle, post, Url, oauth_peer:deadline()),
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+    {ok, [_]} = erlmcp_authorizer:headers(Handle, post, Url, erlmcp_test_oauth:deadline()),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 an_end_without_a_refresh_token_leads_to_a_login(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/token", fun(_) ->
-        Tokens = maps:remove(~"refresh_token", oauth_peer:token_answer(Peer)),
-        oauth_peer:json(200, Tokens#{~"expires_in" => 0})
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        Tokens = maps:remove(~"refresh_token", erlmcp_test_oauth:token_answer(Peer)),
+        erlmcp_test_oauth:json(200, Tokens#{~"expires_in" => 0})
     end),
     Handle = started(#{}, Peer),
     retry = challenged(Handle),
-    {ok, []} = erlmcp_authorizer:headers(Handle, post, oauth_peer:url(Peer), soon(1000)),
+    {ok, []} = erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer), soon(1000)),
     retry = challenged(Handle),
-    2 = length(oauth_peer:asked(Peer, ~"/authorize")).
+    2 = length(erlmcp_test_oauth:asked(Peer, ~"/authorize")).
 
 a_server_that_refuses_all_ends(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/mcp", {401, #{~"www-authenticate" => ~"Bearer"}, ~""}),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", {401, #{~"www-authenticate" => ~"Bearer"}, ~""}),
     Handle = started(#{}, Peer),
-    Results = [oauth_peer:call(Handle, Peer) || _ <- lists:seq(1, 4)],
+    Results = [erlmcp_test_oauth:call(Handle, Peer) || _ <- lists:seq(1, 4)],
     {error, {too_many_logins, 6}} = lists:last(Results),
-    true = length(oauth_peer:asked(Peer, ~"/authorize")) =< 6.
+    true = length(erlmcp_test_oauth:asked(Peer, ~"/authorize")) =< 6.
 
 a_slow_server_costs_no_more_than_the_deadline(Config) ->
     Peer = peer(Config),
     lists:foreach(fun(Path) ->
-        oauth_peer:change(Peer, Path, hang),
+        erlmcp_test_oauth:change(Peer, Path, hang),
         {Pid, Handle} = start(#{}, Peer),
         Before = erlang:monotonic_time(millisecond),
-        {error, timeout} = oauth_peer:call(Handle, Peer, soon(200)),
+        {error, timeout} = erlmcp_test_oauth:call(Handle, Peer, soon(200)),
         true = erlang:monotonic_time(millisecond) - Before < 20_000,
         ok = gen_server:stop(Pid)
     end, [~"/token", ~"/register", ~"/.well-known/oauth-authorization-server",
@@ -215,7 +220,7 @@ waiting_browser() ->
     Test = self(),
     fun(Url) ->
         Test ! {browser, self()},
-        receive agree -> oauth_peer:browser(Url) end
+        receive agree -> erlmcp_test_oauth:browser(Url) end
     end.
 
 in_the_browser() ->
@@ -229,8 +234,8 @@ a_login_outlives_its_caller(Config) ->
     spawn_link(fun() -> Self ! {second, challenged(Handle)} end),
     in_the_browser() ! agree,
     receive {second, retry} -> ok after 30_000 -> error(no_answer) end,
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 a_login_has_an_end(Config) ->
     Peer = peer(Config),
@@ -250,8 +255,8 @@ an_older_challenge_needs_no_login(Config) ->
     retry = challenged(Handle),
     retry = challenged(Handle),
     retry = erlmcp_authorizer:challenged(Handle, [{~"authorization", ~"Bearer older"}], {401, #{}},
-                                         none, oauth_peer:deadline()),
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+                                         none, erlmcp_test_oauth:deadline()),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 it_ends_with_its_owner(Config) ->
     Peer = peer(Config),
@@ -265,7 +270,8 @@ it_ends_with_its_owner(Config) ->
     [receive {'DOWN', Monitor, process, _, _} -> ok after 30_000 -> error(lives) end
      || Monitor <- Monitors],
     receive {answer, {error, stopped}} -> ok after 30_000 -> error(no_answer) end,
-    {error, stopped} = erlmcp_authorizer:headers(Handle, post, oauth_peer:url(Peer), soon(100)),
+    {error, stopped} =
+        erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer), soon(100)),
     {error, stopped} = challenged(Handle).
 
 it_can_be_stopped_in_a_login(Config) ->
@@ -286,55 +292,62 @@ tokens_outlive_the_process(Config) ->
     Peer = peer(Config),
     Options = #{store => folder(Config)},
     {Pid, Handle} = start(Options, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     ok = gen_server:stop(Pid),
     Again = started(Options, Peer),
-    {ok, 200} = oauth_peer:call(Again, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Again, Peer),
     revoke(Peer),
-    {ok, 200} = oauth_peer:call(Again, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Again, Peer),
     [~"authorization_code", ~"refresh_token"] = grants(Peer),
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 a_registration_outlives_its_tokens(Config) ->
     Peer = peer(Config),
     Options = #{store => folder(Config)},
-    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})),
     {error, {token_refused, 400, ~"invalid_grant", none}} =
-        oauth_peer:call(started(Options, Peer), Peer),
+        erlmcp_test_oauth:call(started(Options, Peer), Peer),
     {error, {token_refused, 400, ~"invalid_grant", none}} =
-        oauth_peer:call(started(Options, Peer), Peer),
-    [_] = oauth_peer:asked(Peer, ~"/register"),
-    [_, _] = oauth_peer:asked(Peer, ~"/authorize").
+        erlmcp_test_oauth:call(started(Options, Peer), Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/register"),
+    [_, _] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 an_unknown_client_registers_anew(Config) ->
     Peer = peer(Config),
     Handle = started(#{}, Peer),
-    oauth_peer:change(Peer, ~"/token", oauth_peer:json(401, #{~"error" => ~"invalid_client"})),
-    {error, {token_refused, 401, ~"invalid_client", none}} = oauth_peer:call(Handle, Peer),
-    {error, {token_refused, 401, ~"invalid_client", none}} = oauth_peer:call(Handle, Peer),
-    [_, _] = oauth_peer:asked(Peer, ~"/register").
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(401, #{~"error" => ~"invalid_client"})),
+    {error, {token_refused, 401, ~"invalid_client", none}} = erlmcp_test_oauth:call(Handle, Peer),
+    {error, {token_refused, 401, ~"invalid_client", none}} = erlmcp_test_oauth:call(Handle, Peer),
+    [_, _] = erlmcp_test_oauth:asked(Peer, ~"/register").
 
 another_redirect_uri_registers_anew(Config) ->
     Peer = peer(Config),
     Options = #{store => folder(Config), grant => authorization_code},
-    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
-    {error, _} = oauth_peer:call(started(Options, Peer), Peer),
-    {error, _} = oauth_peer:call(started(Options#{redirect_uri => ~"http://localhost:8/other"},
-                                         Peer), Peer),
-    [_, _] = oauth_peer:asked(Peer, ~"/register").
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})),
+    {error, _} = erlmcp_test_oauth:call(started(Options, Peer), Peer),
+    {error, _} =
+        erlmcp_test_oauth:call(started(Options#{redirect_uri => ~"http://localhost:8/other"},
+                                       Peer), Peer),
+    [_, _] = erlmcp_test_oauth:asked(Peer, ~"/register").
 
 %% A server may refuse a redirect to another port than the registered one, and it would be the user
 %% who hears of it. So the port is the same as long as it is free.
 a_login_in_a_browser_has_the_port_of_before(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})),
     Login = fun() ->
         {ok, Pid} = erlmcp_authorizer:start_link(#{browser => fun visited/1,
-                                                   store => folder(Config)}, oauth_peer:url(Peer)),
+                                                   store => folder(Config)},
+                                                 erlmcp_test_oauth:url(Peer)),
         {error, {token_refused, 400, _, _}} =
-            oauth_peer:call(erlmcp_authorizer:handle(Pid), Peer),
-        #{query := #{~"redirect_uri" := Uri}} = lists:last(oauth_peer:asked(Peer, ~"/authorize")),
-        {Uri, length(oauth_peer:asked(Peer, ~"/register"))}
+            erlmcp_test_oauth:call(erlmcp_authorizer:handle(Pid), Peer),
+        #{query := #{~"redirect_uri" := Uri}} =
+            lists:last(erlmcp_test_oauth:asked(Peer, ~"/authorize")),
+        {Uri, length(erlmcp_test_oauth:asked(Peer, ~"/register"))}
     end,
     {Uri, 1} = Login(),
     [{Uri, 1} = Login() || _ <- [1, 2]],
@@ -346,7 +359,7 @@ a_login_in_a_browser_has_the_port_of_before(Config) ->
     {Other, 2} = Login().
 
 visited(Url) ->
-    {ok, Location} = oauth_peer:browser(Url),
+    {ok, Location} = erlmcp_test_oauth:browser(Url),
     {ok, {{_, 200, _}, _, _}} = httpc:request(binary_to_list(Location)),
     ok.
 
@@ -372,36 +385,37 @@ what_is_malformed_in_a_store_is_not_used(Config) ->
     Peer = peer(Config),
     Table = ets:new(store, [public]),
     Store = #{store => {?MODULE, #{table => Table}}},
-    {ok, 200} = oauth_peer:call(started(Store, Peer), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(started(Store, Peer), Peer),
     [{Key, Value}] = [Row || {Key, _} = Row <- ets:tab2list(Table), element(1, Key) =:= tokens],
     lists:foreach(fun(Name) ->
         lists:foreach(fun(Spoilt) ->
             ets:insert(Table, {Key, Spoilt}),
-            {ok, Pid} = erlmcp_authorizer:start_link(oauth_peer:logged_in(Store),
-                                                     oauth_peer:url(Peer)),
+            {ok, Pid} = erlmcp_authorizer:start_link(erlmcp_test_oauth:logged_in(Store),
+                                                     erlmcp_test_oauth:url(Peer)),
             {ok, []} = erlmcp_authorizer:headers(erlmcp_authorizer:handle(Pid), post,
-                                                 oauth_peer:url(Peer), soon(1000)),
+                                                 erlmcp_test_oauth:url(Peer), soon(1000)),
             ok = gen_server:stop(Pid)
         end, [maps:remove(Name, Value), Value#{Name => #{~"x" => 1}}])
     end, [~"access_token", ~"type", ~"expires_at", ~"resource", ~"requested", ~"server"]),
     {error, {store, no_store}} =
-        erlmcp_authorizer:start_link(oauth_peer:logged_in(#{store => {?MODULE, #{}}}),
-                                     oauth_peer:url(Peer)).
+        erlmcp_authorizer:start_link(erlmcp_test_oauth:logged_in(#{store => {?MODULE, #{}}}),
+                                     erlmcp_test_oauth:url(Peer)).
 
 a_store_that_fails_costs_no_login(Config) ->
     Peer = peer(Config),
     Table = ets:new(store, [public]),
     ets:insert(Table, {full, true}),
     Handle = started(#{store => {?MODULE, #{table => Table}}}, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 no_token_that_a_header_cannot_have(Config) ->
     Peer = peer(Config),
     Tokens = #{~"access_token" => ~"good", ~"token_type" => ~"bEARER"},
     lists:foreach(fun({Changes, What}) ->
-        oauth_peer:change(Peer, ~"/token", oauth_peer:json(200, maps:merge(Tokens, Changes))),
+        erlmcp_test_oauth:change(Peer, ~"/token",
+                                 erlmcp_test_oauth:json(200, maps:merge(Tokens, Changes))),
         {error, {token, What}} = challenged(started(#{}, Peer))
     end, [{#{~"access_token" => <<"two\r\nx: y">>}, access_token},
           {#{~"access_token" => ~"two words"}, access_token},
@@ -410,25 +424,25 @@ no_token_that_a_header_cannot_have(Config) ->
           {#{~"access_token" => binary:copy(~"x", 16_385)}, access_token},
           {#{~"token_type" => ~"mac"}, token_type},
           {#{~"token_type" => null}, token_type}]),
-    oauth_peer:change(Peer, ~"/token",
-                      oauth_peer:json(200, Tokens#{~"access_token" =>
-                                                       binary:copy(~"x", 16_384)})),
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(200, Tokens#{~"access_token" =>
+                                                                     binary:copy(~"x", 16_384)})),
     retry = challenged(started(#{}, Peer)).
 
 %% The listener on the loopback waits for the user's browser.
 a_login_in_a_browser(Config) ->
     Peer = peer(Config),
     Browser = fun visited/1,
-    {ok, Pid} = erlmcp_authorizer:start_link(#{browser => Browser}, oauth_peer:url(Peer)),
-    {ok, 200} = oauth_peer:call(erlmcp_authorizer:handle(Pid), Peer),
-    [#{query := #{~"redirect_uri" := RedirectUri}}] = oauth_peer:asked(Peer, ~"/authorize"),
-    [#{body := Body}] = oauth_peer:asked(Peer, ~"/register"),
+    {ok, Pid} = erlmcp_authorizer:start_link(#{browser => Browser}, erlmcp_test_oauth:url(Peer)),
+    {ok, 200} = erlmcp_test_oauth:call(erlmcp_authorizer:handle(Pid), Peer),
+    [#{query := #{~"redirect_uri" := RedirectUri}}] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    [#{body := Body}] = erlmcp_test_oauth:asked(Peer, ~"/register"),
     #{~"redirect_uris" := [RedirectUri], ~"application_type" := ~"native"} = json:decode(Body),
     %% What goes wrong before there is a URL is an error as anywhere else.
-    oauth_peer:change(Peer, ~"/register", {500, #{}, ~""}),
-    {ok, Other} = erlmcp_authorizer:start_link(#{browser => Browser}, oauth_peer:url(Peer)),
+    erlmcp_test_oauth:change(Peer, ~"/register", {500, #{}, ~""}),
+    {ok, Other} = erlmcp_authorizer:start_link(#{browser => Browser}, erlmcp_test_oauth:url(Peer)),
     {error, {registration_refused, 500, none, none}} =
-        oauth_peer:call(erlmcp_authorizer:handle(Other), Peer).
+        erlmcp_test_oauth:call(erlmcp_authorizer:handle(Other), Peer).
 
 log(Event, #{config := #{test := Test}}) ->
     Test ! {logged, Event}.
@@ -438,17 +452,18 @@ secrets_are_nowhere(Config) ->
     process_flag(trap_exit, true),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
     Options = #{client_id => ~"mine", client_secret => ~"client-s3cret"},
-    oauth_peer:metadata(Peer, #{~"token_endpoint_auth_methods_supported" =>
-                                    [~"client_secret_basic"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"token_endpoint_auth_methods_supported" =>
+                                           [~"client_secret_basic"]}),
     {Pid, Handle} = start(Options, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     Seen = [sys:get_status(Pid), sys:get_state(Pid), process_info(Pid, messages)],
     %% It knows no such question, and its last state is in the log.
     {'EXIT', Reason} = crashed(Pid),
     %% A login that crashes with its arguments in the stack.
     {_, Other} = start(Options#{browser => fun(Url) -> binary_to_integer(Url) end}, Peer),
     {error, {crashed, Incident}} = challenged(Other),
-    Bad = erlmcp_authorizer:start_link(Options#{tls => ~"client-s3cret"}, oauth_peer:url(Peer)),
+    Bad = erlmcp_authorizer:start_link(Options#{tls => ~"client-s3cret"},
+                                       erlmcp_test_oauth:url(Peer)),
     {error, {bad_option, tls, _}} = Bad,
     logger:error("last"),
     Events = events(),

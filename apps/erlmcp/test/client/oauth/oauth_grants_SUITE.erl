@@ -18,21 +18,38 @@ bound to a key.
 
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
--define(PEER, peer).
--define(PEER_MODULE, oauth_peer).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, erlmcp_test_oauth:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(peer(Config)).
+
+peer(Config) ->
+    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
-    {ok, Pid} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
+    {ok, Pid} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),
     erlmcp_authorizer:handle(Pid).
 
-outcome(Options, Peer) -> oauth_peer:call(started(Options, Peer), Peer).
+outcome(Options, Peer) -> erlmcp_test_oauth:call(started(Options, Peer), Peer).
 
 methods(Methods, Peer) ->
-    oauth_peer:metadata(Peer, #{~"token_endpoint_auth_methods_supported" => Methods}).
+    erlmcp_test_oauth:metadata(Peer, #{~"token_endpoint_auth_methods_supported" => Methods}).
 
 last_token_request(Peer) ->
-    lists:last(oauth_peer:asked(Peer, ~"/token")).
+    lists:last(erlmcp_test_oauth:asked(Peer, ~"/token")).
 
 machine() ->
     #{grant => client_credentials, client_id => ~"the id", client_secret => ~"s:e%c&r+et"}.
@@ -63,39 +80,42 @@ a_secret_that_nobody_takes(Config) ->
     Peer = peer(Config),
     methods([~"tls_client_auth"], Peer),
     {error, {client_auth_not_supported, [~"tls_client_auth"]}} = outcome(machine(), Peer),
-    [] = oauth_peer:asked(Peer, ~"/token").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 a_registered_secret(Config) ->
     Peer = peer(Config),
     methods([~"client_secret_post"], Peer),
     Registered = #{~"client_id" => ~"c", ~"client_secret" => ~"s"},
-    oauth_peer:change(Peer, ~"/register", oauth_peer:json(201, Registered)),
-    {ok, 200} = outcome(oauth_peer:logged_in(#{}), Peer),
+    erlmcp_test_oauth:change(Peer, ~"/register", erlmcp_test_oauth:json(201, Registered)),
+    {ok, 200} = outcome(erlmcp_test_oauth:logged_in(#{}), Peer),
     #{form := #{~"client_id" := ~"c", ~"client_secret" := ~"s"}} = last_token_request(Peer),
-    [#{body := Body}] = oauth_peer:asked(Peer, ~"/register"),
+    [#{body := Body}] = erlmcp_test_oauth:asked(Peer, ~"/register"),
     #{~"token_endpoint_auth_method" := ~"client_secret_post"} = json:decode(Body),
     %% The authorization server's word on the method is the last.
-    oauth_peer:change(Peer, ~"/register", oauth_peer:json(201, Registered#{
+    erlmcp_test_oauth:change(Peer, ~"/register", erlmcp_test_oauth:json(201, Registered#{
         ~"token_endpoint_auth_method" => ~"client_secret_basic"})),
-    {ok, 200} = outcome(oauth_peer:logged_in(#{}), Peer),
+    {ok, 200} = outcome(erlmcp_test_oauth:logged_in(#{}), Peer),
     #{headers := #{~"authorization" := ~"Basic Yzpz"}} = last_token_request(Peer),
     %% A method that wants a secret, without one, is no registration.
-    oauth_peer:change(Peer, ~"/register", oauth_peer:json(201, #{~"client_id" => ~"c"})),
-    {error, {registration_refused, 201, none, none}} = outcome(oauth_peer:logged_in(#{}), Peer).
+    erlmcp_test_oauth:change(Peer, ~"/register",
+                             erlmcp_test_oauth:json(201, #{~"client_id" => ~"c"})),
+    {error, {registration_refused, 201, none, none}} =
+        outcome(erlmcp_test_oauth:logged_in(#{}), Peer).
 
 a_registered_secret_that_ended(Config) ->
     Peer = peer(Config),
     methods([~"client_secret_basic"], Peer),
-    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})),
     Registrations = fun(Until) ->
-        oauth_peer:change(Peer, ~"/register", oauth_peer:json(201, #{
+        erlmcp_test_oauth:change(Peer, ~"/register", erlmcp_test_oauth:json(201, #{
             ~"client_id" => ~"c", ~"client_secret" => ~"s",
             ~"client_secret_expires_at" => Until})),
-        Before = length(oauth_peer:asked(Peer, ~"/register")),
-        Handle = started(oauth_peer:logged_in(#{}), Peer),
-        {error, {token_refused, 400, _, _}} = oauth_peer:call(Handle, Peer),
-        {error, {token_refused, 400, _, _}} = oauth_peer:call(Handle, Peer),
-        length(oauth_peer:asked(Peer, ~"/register")) - Before
+        Before = length(erlmcp_test_oauth:asked(Peer, ~"/register")),
+        Handle = started(erlmcp_test_oauth:logged_in(#{}), Peer),
+        {error, {token_refused, 400, _, _}} = erlmcp_test_oauth:call(Handle, Peer),
+        {error, {token_refused, 400, _, _}} = erlmcp_test_oauth:call(Handle, Peer),
+        length(erlmcp_test_oauth:asked(Peer, ~"/register")) - Before
     end,
     Now = erlang:system_time(second),
     [1, 1, 2] = [Registrations(Until) || Until <- [0, Now + 1000, Now - 1]].
@@ -117,17 +137,19 @@ a_key_of_its_own(Config) ->
     #{form := #{~"client_assertion_type" :=
                     ~"urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
                 ~"client_assertion" := Jwt}} = last_token_request(Peer),
-    Issuer = oauth_peer:url(Peer, ~""),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     #{~"iss" := ~"mine", ~"sub" := ~"mine", ~"aud" := Issuer, ~"exp" := _} = claims(Jwt, Public).
 
 a_key_beside_a_metadata_document(Config) ->
     Peer = peer(Config),
     methods([~"private_key_jwt", ~"none"], Peer),
-    oauth_peer:metadata(Peer, #{~"client_id_metadata_document_supported" => true,
-                                ~"token_endpoint_auth_methods_supported" => [~"private_key_jwt"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"client_id_metadata_document_supported" => true,
+                                       ~"token_endpoint_auth_methods_supported" =>
+                                           [~"private_key_jwt"]}),
     {Pem, Public} = pem(),
     Url = ~"https://app.example.com/client.json",
-    {ok, 200} = outcome(oauth_peer:logged_in(#{client_metadata_url => Url, key => Pem}), Peer),
+    {ok, 200} =
+        outcome(erlmcp_test_oauth:logged_in(#{client_metadata_url => Url, key => Pem}), Peer),
     #{form := #{~"client_id" := Url, ~"client_assertion" := Jwt}} = last_token_request(Peer),
     #{~"sub" := Url} = claims(Jwt, Public).
 
@@ -136,12 +158,12 @@ a_key_that_is_none(Config) ->
     methods([~"private_key_jwt"], Peer),
     {error, {assertion, no_key}} =
         outcome(#{grant => client_credentials, client_id => ~"mine", key => ~"no key"}, Peer),
-    [] = oauth_peer:asked(Peer, ~"/token").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 short_tokens(Peer) ->
-    oauth_peer:change(Peer, ~"/token", fun(_) ->
-        Tokens = maps:remove(~"refresh_token", oauth_peer:token_answer(Peer)),
-        oauth_peer:json(200, Tokens#{~"expires_in" => 0})
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        Tokens = maps:remove(~"refresh_token", erlmcp_test_oauth:token_answer(Peer)),
+        erlmcp_test_oauth:json(200, Tokens#{~"expires_in" => 0})
     end).
 
 client_credentials_are_renewed(Config) ->
@@ -149,17 +171,17 @@ client_credentials_are_renewed(Config) ->
     methods([~"client_secret_basic"], Peer),
     short_tokens(Peer),
     Handle = started(machine(), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     %% Only the first request was sent without a token.
     [none | Others] = [maps:get(~"authorization", Headers, none)
-                       || #{headers := Headers} <- oauth_peer:asked(Peer, ~"/mcp")],
+                       || #{headers := Headers} <- erlmcp_test_oauth:asked(Peer, ~"/mcp")],
     false = lists:member(none, Others).
 
 client_credentials_step_up(Config) ->
     Peer = peer(Config),
     methods([~"client_secret_basic"], Peer),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := ~"Bearer token-2"} ->
                 {200, #{}, ~"{}"};
@@ -172,7 +194,7 @@ client_credentials_step_up(Config) ->
     end),
     {ok, 200} = outcome(machine(), Peer),
     [~"read", ~"read write"] =
-        [Scope || #{form := #{~"scope" := Scope}} <- oauth_peer:asked(Peer, ~"/token")].
+        [Scope || #{form := #{~"scope" := Scope}} <- erlmcp_test_oauth:asked(Peer, ~"/token")].
 
 a_secret_is_asked_for_each_time(Config) ->
     Peer = peer(Config),
@@ -185,7 +207,7 @@ a_secret_is_asked_for_each_time(Config) ->
     end,
     {ok, 200} = outcome((machine())#{client_secret => Secret}, Peer),
     [~"1", ~"2"] = [Text || #{form := #{~"client_secret" := Text}} <-
-                                oauth_peer:asked(Peer, ~"/token")].
+                                erlmcp_test_oauth:asked(Peer, ~"/token")].
 
 a_secret_that_cannot_be_had(Config) ->
     Peer = peer(Config),
@@ -196,34 +218,35 @@ a_secret_that_cannot_be_had(Config) ->
 %% SEP-1933: an assertion that is refused is not sent again, nor is another grant tried.
 a_workload_shows_its_assertion_once(Config) ->
     Peer = peer(Config),
-    Issuer = oauth_peer:url(Peer, ~""),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     Options = #{grant => jwt_bearer, client_id => ~"workload",
                 assertion => fun(For) -> {ok, <<"a-jwt-for-", For/binary>>} end},
     {ok, 200} = outcome(Options, Peer),
     Assertion = <<"a-jwt-for-", Issuer/binary>>,
     #{form := #{~"grant_type" := ?JWT_BEARER, ~"assertion" := Assertion,
                 ~"client_id" := ~"workload"}} = last_token_request(Peer),
-    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    erlmcp_test_oauth:change(Peer, ~"/token",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})),
     {error, {token_refused, 400, ~"invalid_grant", none}} =
         outcome(Options#{assertion := ~"a-jwt"}, Peer),
-    2 = length(oauth_peer:asked(Peer, ~"/token")).
+    2 = length(erlmcp_test_oauth:asked(Peer, ~"/token")).
 
 enterprise(Provider) ->
     #{grant => enterprise, client_id => ~"mine", client_secret => ~"secret",
-      idp => #{token_endpoint => oauth_peer:url(Provider, ~"/exchange"), client_id => ~"at-idp",
-               id_token => ~"an-id-token"}}.
+      idp => #{token_endpoint => erlmcp_test_oauth:url(Provider, ~"/exchange"),
+               client_id => ~"at-idp", id_token => ~"an-id-token"}}.
 
 %% Enterprise-Managed Authorization: the identity token becomes an ID-JAG, and that a token.
 an_identity_is_exchanged(Config) ->
     Peer = peer(Config),
     methods([~"client_secret_basic"], Peer),
-    Provider = oauth_peer:start(),
-    oauth_peer:change(Provider, ~"/exchange", oauth_peer:json(200, #{
+    Provider = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Provider, ~"/exchange", erlmcp_test_oauth:json(200, #{
         ~"access_token" => ~"an-id-jag", ~"token_type" => ~"N_A",
         ~"issued_token_type" => ~"urn:ietf:params:oauth:token-type:id-jag"})),
     {ok, 200} = outcome(enterprise(Provider), Peer),
-    [#{form := Exchange}] = oauth_peer:asked(Provider, ~"/exchange"),
-    {Issuer, Url} = {oauth_peer:url(Peer, ~""), oauth_peer:url(Peer)},
+    [#{form := Exchange}] = erlmcp_test_oauth:asked(Provider, ~"/exchange"),
+    {Issuer, Url} = {erlmcp_test_oauth:url(Peer, ~""), erlmcp_test_oauth:url(Peer)},
     #{~"grant_type" := ~"urn:ietf:params:oauth:grant-type:token-exchange",
       ~"requested_token_type" := ~"urn:ietf:params:oauth:token-type:id-jag",
       ~"subject_token" := ~"an-id-token",
@@ -232,38 +255,41 @@ an_identity_is_exchanged(Config) ->
     #{form := #{~"grant_type" := ?JWT_BEARER, ~"assertion" := ~"an-id-jag"},
       headers := #{~"authorization" := <<"Basic ", _/binary>>}} = last_token_request(Peer),
     %% What is one's is not the other's.
-    [] = [Body || #{body := Body} <- oauth_peer:asked(Peer, ~"/token"),
+    [] = [Body || #{body := Body} <- erlmcp_test_oauth:asked(Peer, ~"/token"),
                   binary:match(Body, ~"an-id-token") =/= nomatch],
-    oauth_peer:stop(Provider).
+    erlmcp_test_oauth:stop(Provider).
 
 an_exchange_for_something_else_is_refused(Config) ->
     Peer = peer(Config),
     methods([~"client_secret_basic"], Peer),
-    Provider = oauth_peer:start(),
-    oauth_peer:change(Provider, ~"/exchange", oauth_peer:json(200, #{
+    Provider = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Provider, ~"/exchange", erlmcp_test_oauth:json(200, #{
         ~"access_token" => ~"x", ~"token_type" => ~"N_A",
         ~"issued_token_type" => ~"urn:ietf:params:oauth:token-type:access_token"})),
     {error, {token, issued_token_type}} = outcome(enterprise(Provider), Peer),
-    [] = oauth_peer:asked(Peer, ~"/token"),
-    oauth_peer:stop(Provider).
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token"),
+    erlmcp_test_oauth:stop(Provider).
 
 an_identity_provider_refuses(Config) ->
     Peer = peer(Config),
     methods([~"client_secret_basic"], Peer),
-    Provider = oauth_peer:start(),
-    oauth_peer:change(Provider, ~"/exchange", oauth_peer:json(400, #{~"error" => ~"no_policy"})),
+    Provider = erlmcp_test_oauth:start(),
+    erlmcp_test_oauth:change(Provider, ~"/exchange",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"no_policy"})),
     {error, {token_refused, 400, ~"no_policy", none}} = outcome(enterprise(Provider), Peer),
-    oauth_peer:stop(Provider).
+    erlmcp_test_oauth:stop(Provider).
 
 %% A server that takes bound tokens only, and a nonce if it wants one.
 bound(Peer, Nonce) ->
-    oauth_peer:change(Peer, ~"/token", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(#{headers := Headers}) ->
         case nonced(Headers, Nonce) of
-            true -> oauth_peer:json(200, #{~"access_token" => ~"bound", ~"token_type" => ~"DPoP"});
-            false -> with_nonce(oauth_peer:json(400, #{~"error" => ~"use_dpop_nonce"}), Nonce)
+            true -> erlmcp_test_oauth:json(200, #{~"access_token" => ~"bound",
+                                                  ~"token_type" => ~"DPoP"});
+            false ->
+                with_nonce(erlmcp_test_oauth:json(400, #{~"error" => ~"use_dpop_nonce"}), Nonce)
         end
     end),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := ~"DPoP bound"} ->
                 case nonced(Headers, Nonce) of
@@ -292,68 +318,71 @@ proof(Proof) ->
     claims(Proof, jose_jwk:from_map(Jwk)).
 
 proofs(Path, Peer) ->
-    [proof(Proof) || #{headers := #{~"dpop" := Proof}} <- oauth_peer:asked(Peer, Path)].
+    [proof(Proof) || #{headers := #{~"dpop" := Proof}} <- erlmcp_test_oauth:asked(Peer, Path)].
 
 %% RFC 9449, 7.1: "Authorization: DPoP", and a proof of its own for each request.
 proofs_go_with_every_request(Config) ->
     Peer = peer(Config),
     bound(Peer, none),
-    Handle = started(oauth_peer:logged_in(#{dpop => true}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    {Url, TokenUrl} = {oauth_peer:url(Peer), oauth_peer:url(Peer, ~"/token")},
+    Handle = started(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    {Url, TokenUrl} = {erlmcp_test_oauth:url(Peer), erlmcp_test_oauth:url(Peer, ~"/token")},
     [#{~"htm" := ~"POST", ~"htu" := TokenUrl, ~"jti" := Id0} = AtToken] = proofs(~"/token", Peer),
     false = is_map_key(~"ath", AtToken),
     Hash = base64:encode(crypto:hash(sha256, ~"bound"), #{mode => urlsafe, padding => false}),
     [#{~"htm" := ~"POST", ~"htu" := Url, ~"ath" := Hash, ~"jti" := Id1},
      #{~"ath" := Hash, ~"jti" := Id2}] = proofs(~"/mcp", Peer),
     3 = length(lists:usort([Id0, Id1, Id2])),
-    [#{query := #{~"dpop_jkt" := _}}] = oauth_peer:asked(Peer, ~"/authorize").
+    [#{query := #{~"dpop_jkt" := _}}] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 nonces_of_both_servers(Config) ->
     Peer = peer(Config),
     bound(Peer, ~"a-nonce"),
-    Handle = started(oauth_peer:logged_in(#{dpop => true}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    Handle = started(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [_, #{~"nonce" := ~"a-nonce"}] = proofs(~"/token", Peer),
     [_, #{~"nonce" := ~"a-nonce"}] = proofs(~"/mcp", Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [_, _, #{~"nonce" := ~"a-nonce"}] = proofs(~"/mcp", Peer),
     %% One that wants another one each time gets one more try.
-    oauth_peer:change(Peer, ~"/token", with_nonce(
-        oauth_peer:json(400, #{~"error" => ~"use_dpop_nonce"}), ~"another")),
+    erlmcp_test_oauth:change(Peer, ~"/token", with_nonce(
+        erlmcp_test_oauth:json(400, #{~"error" => ~"use_dpop_nonce"}), ~"another")),
     {error, {token_refused, 400, ~"use_dpop_nonce", none}} =
-        outcome(oauth_peer:logged_in(#{dpop => true}), Peer),
+        outcome(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
     4 = length(proofs(~"/token", Peer)).
 
 %% RFC 9449, 8.2: a new nonce comes with any response.
 the_latest_nonce_counts(Config) ->
     Peer = peer(Config),
     bound(Peer, none),
-    Handle = started(oauth_peer:logged_in(#{dpop => true}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    Handle = started(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     ok = erlmcp_authorizer:notice(Handle, #{~"dpop-nonce" => ~"newer"}),
     %% The process has it by the time it answers anything else.
-    retry = erlmcp_authorizer:challenged(Handle, [], {401, #{}}, none, oauth_peer:deadline()),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    retry =
+        erlmcp_authorizer:challenged(Handle, [], {401, #{}}, none, erlmcp_test_oauth:deadline()),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     #{~"nonce" := ~"newer"} = lists:last(proofs(~"/mcp", Peer)).
 
 a_token_without_its_key_is_refused(Config) ->
     Peer = peer(Config),
-    {error, {token, token_type}} = outcome(oauth_peer:logged_in(#{dpop => true}), Peer),
+    {error, {token, token_type}} = outcome(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
     bound(Peer, none),
-    {error, {token, token_type}} = outcome(oauth_peer:logged_in(#{}), Peer).
+    {error, {token, token_type}} = outcome(erlmcp_test_oauth:logged_in(#{}), Peer).
 
 a_key_outlives_the_process(Config) ->
     Peer = peer(Config),
     bound(Peer, none),
     Folder = filename:join(proplists:get_value(priv_dir, Config), "tokens"),
-    Options = oauth_peer:logged_in(#{dpop => true,
-                                     store => {erlmcp_token_store_file, #{folder => Folder}}}),
+    Options = erlmcp_test_oauth:logged_in(#{dpop => true,
+                                            store => {erlmcp_token_store_file,
+                                                      #{folder => Folder}}}),
     {ok, 200} = outcome(Options, Peer),
     {ok, 200} = outcome(Options, Peer),
-    [_] = oauth_peer:asked(Peer, ~"/authorize"),
-    Keys = [jwk(Proof) || #{headers := #{~"dpop" := Proof}} <- oauth_peer:asked(Peer, ~"/mcp")],
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    Keys =
+        [jwk(Proof) || #{headers := #{~"dpop" := Proof}} <- erlmcp_test_oauth:asked(Peer, ~"/mcp")],
     [_, _] = Keys,
     [_] = lists:usort(Keys).
 

@@ -39,22 +39,39 @@ server on real sockets. Each case quotes what it proves.
 -define(ROOT_PRM, ~"/.well-known/oauth-protected-resource").
 -define(METADATA, ~"/.well-known/oauth-authorization-server").
 
--define(PEER, peer).
--define(PEER_MODULE, oauth_peer).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, erlmcp_test_oauth:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(peer(Config)).
+
+peer(Config) ->
+    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
-    {ok, Authorizer} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
+    {ok, Authorizer} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),
     erlmcp_authorizer:handle(Authorizer).
 
 %% What comes of a request by a client whose user agrees.
 outcome(Peer) -> outcome(#{}, Peer).
 
 outcome(More, Peer) ->
-    oauth_peer:call(started(oauth_peer:logged_in(More), Peer), Peer).
+    erlmcp_test_oauth:call(started(erlmcp_test_oauth:logged_in(More), Peer), Peer).
 
 challenge_of(Peer, Parameters) ->
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := _} -> {200, #{}, ~"{}"};
             #{} -> {401, #{~"www-authenticate" => [~"Bearer ", Parameters]}, ~""}
@@ -62,37 +79,40 @@ challenge_of(Peer, Parameters) ->
     end).
 
 discovery(Peer) ->
-    [Path || <<"/.well-known/", _/binary>> = Path <- oauth_peer:asked(Peer)].
+    [Path || <<"/.well-known/", _/binary>> = Path <- erlmcp_test_oauth:asked(Peer)].
 
 authorized_with(Peer) ->
-    [#{query := Query} | _] = lists:reverse(oauth_peer:asked(Peer, ~"/authorize")),
+    [#{query := Query} | _] = lists:reverse(erlmcp_test_oauth:asked(Peer, ~"/authorize")),
     Query.
 
 token_form(Peer) ->
-    [#{form := Form} | _] = lists:reverse(oauth_peer:asked(Peer, ~"/token")),
+    [#{form := Form} | _] = lists:reverse(erlmcp_test_oauth:asked(Peer, ~"/token")),
     Form.
 
 %% "use the resource metadata URL from the parsed WWW-Authenticate headers when present"
 the_challenge_names_the_metadata(Config) ->
     Peer = peer(Config),
-    challenge_of(Peer, [~"resource_metadata=\"", oauth_peer:url(Peer, ~"/custom.json"), $"]),
-    oauth_peer:change(Peer, ~"/custom.json",
-                      oauth_peer:json(200, #{~"resource" => oauth_peer:url(Peer),
-                                             ~"authorization_servers" =>
-                                                 [oauth_peer:url(Peer, ~"")]})),
+    challenge_of(Peer, [~"resource_metadata=\"", erlmcp_test_oauth:url(Peer, ~"/custom.json"), $"]),
+    erlmcp_test_oauth:change(Peer, ~"/custom.json",
+                             erlmcp_test_oauth:json(200,
+                                                    #{~"resource" => erlmcp_test_oauth:url(Peer),
+                                                      ~"authorization_servers" =>
+                                                          [erlmcp_test_oauth:url(Peer, ~"")]})),
     {ok, 200} = outcome(Peer),
     [?METADATA] = discovery(Peer),
-    [_] = oauth_peer:asked(Peer, ~"/custom.json").
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/custom.json").
 
 %% "otherwise, they MUST fall back to constructing and requesting the well-known URIs in the order"
 the_well_known_paths_are_tried_in_order(Config) ->
     Peer = peer(Config),
     challenge_of(Peer, ~"realm=\"x\""),
-    oauth_peer:change(Peer, ?PRM, {404, #{}, ~""}),
-    oauth_peer:change(Peer, ?ROOT_PRM,
-                      oauth_peer:json(200, #{~"resource" => oauth_peer:url(Peer, ~""),
-                                             ~"authorization_servers" =>
-                                                 [oauth_peer:url(Peer, ~"")]})),
+    erlmcp_test_oauth:change(Peer, ?PRM, {404, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ?ROOT_PRM,
+                             erlmcp_test_oauth:json(200,
+                                                    #{~"resource" =>
+                                                          erlmcp_test_oauth:url(Peer, ~""),
+                                                      ~"authorization_servers" =>
+                                                          [erlmcp_test_oauth:url(Peer, ~"")]})),
     {ok, 200} = outcome(Peer),
     [?PRM, ?ROOT_PRM, ?METADATA] = discovery(Peer).
 
@@ -101,27 +121,28 @@ the_well_known_paths_are_tried_in_order(Config) ->
 a_resource_of_another_server_is_refused(Config) ->
     Peer = peer(Config),
     lists:foreach(fun(Resource) ->
-        oauth_peer:resource(Peer, #{~"resource" => Resource}),
+        erlmcp_test_oauth:resource(Peer, #{~"resource" => Resource}),
         {error, {resource_mismatch, Resource}} = outcome(Peer)
-    end, [~"https://evil.example.com/mcp", <<(oauth_peer:url(Peer))/binary, "/below">>,
-          oauth_peer:url(Peer, ~"/mc"), <<(oauth_peer:url(Peer))/binary, "?other=1">>,
+    end, [~"https://evil.example.com/mcp", <<(erlmcp_test_oauth:url(Peer))/binary, "/below">>,
+          erlmcp_test_oauth:url(Peer, ~"/mc"), <<(erlmcp_test_oauth:url(Peer))/binary, "?other=1">>,
           ~"not a url"]),
-    [] = oauth_peer:asked(Peer, ~"/authorize"),
-    [] = oauth_peer:asked(Peer, ~"/register").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    [] = erlmcp_test_oauth:asked(Peer, ~"/register").
 
 a_resource_above_the_server_is_taken(Config) ->
     Peer = peer(Config),
     lists:foreach(fun(Resource) ->
-        oauth_peer:resource(Peer, #{~"resource" => Resource}),
+        erlmcp_test_oauth:resource(Peer, #{~"resource" => Resource}),
         {ok, 200} = outcome(Peer)
-    end, [oauth_peer:url(Peer, ~""), oauth_peer:url(Peer, ~"/"), oauth_peer:url(Peer, ~"/mcp/")]).
+    end, [erlmcp_test_oauth:url(Peer, ~""), erlmcp_test_oauth:url(Peer, ~"/"),
+          erlmcp_test_oauth:url(Peer, ~"/mcp/")]).
 
 %% "MUST include the authorization_servers field containing at least one authorization server"
 no_authorization_server_is_an_error(Config) ->
     Peer = peer(Config),
-    Url = oauth_peer:url(Peer, ?PRM),
+    Url = erlmcp_test_oauth:url(Peer, ?PRM),
     lists:foreach(fun(Servers) ->
-        oauth_peer:resource(Peer, #{~"authorization_servers" => Servers}),
+        erlmcp_test_oauth:resource(Peer, #{~"authorization_servers" => Servers}),
         {error, {metadata, Url, {member, ~"authorization_servers"}}} = outcome(Peer)
     end, [[], remove, ~"https://as.example.com", [1]]).
 
@@ -129,29 +150,31 @@ no_authorization_server_is_an_error(Config) ->
 %% priority order"
 server_metadata_is_tried_in_order(Config) ->
     Peer = peer(Config),
-    Issuer = oauth_peer:url(Peer, ~"/tenant1"),
-    oauth_peer:resource(Peer, #{~"authorization_servers" => [Issuer]}),
+    Issuer = erlmcp_test_oauth:url(Peer, ~"/tenant1"),
+    erlmcp_test_oauth:resource(Peer, #{~"authorization_servers" => [Issuer]}),
     Last = ~"/tenant1/.well-known/openid-configuration",
-    oauth_peer:change(Peer, Last,
-                      oauth_peer:json(200, #{
-                          ~"issuer" => Issuer,
-                          ~"authorization_endpoint" => oauth_peer:url(Peer, ~"/authorize"),
-                          ~"token_endpoint" => oauth_peer:url(Peer, ~"/token"),
-                          ~"registration_endpoint" => oauth_peer:url(Peer, ~"/register"),
-                          ~"code_challenge_methods_supported" => [~"S256"],
-                          ~"token_endpoint_auth_methods_supported" => [~"none"]})),
+    erlmcp_test_oauth:change(Peer, Last,
+                             erlmcp_test_oauth:json(200, #{
+                                 ~"issuer" => Issuer,
+                                 ~"authorization_endpoint" =>
+                                     erlmcp_test_oauth:url(Peer, ~"/authorize"),
+                                 ~"token_endpoint" => erlmcp_test_oauth:url(Peer, ~"/token"),
+                                 ~"registration_endpoint" =>
+                                     erlmcp_test_oauth:url(Peer, ~"/register"),
+                                 ~"code_challenge_methods_supported" => [~"S256"],
+                                 ~"token_endpoint_auth_methods_supported" => [~"none"]})),
     %% The iss of the answer is the origin's.
     {error, {answer, iss}} = outcome(Peer),
     [?PRM, ~"/.well-known/oauth-authorization-server/tenant1",
      ~"/.well-known/openid-configuration/tenant1"] =
         discovery(Peer),
-    [_] = oauth_peer:asked(Peer, Last).
+    [_] = erlmcp_test_oauth:asked(Peer, Last).
 
 %% "For issuer URLs without path components [...], clients MUST try"
 server_metadata_without_a_path(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ?METADATA, {404, #{}, ~""}),
-    Issuer = oauth_peer:url(Peer, ~""),
+    erlmcp_test_oauth:change(Peer, ?METADATA, {404, #{}, ~""}),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     {error, {no_metadata, Issuer}} = outcome(Peer),
     [?PRM, ?METADATA, ~"/.well-known/openid-configuration"] = discovery(Peer).
 
@@ -159,25 +182,25 @@ server_metadata_without_a_path(Config) ->
 %% the well-known URL. If they differ, the client MUST NOT use the metadata."
 another_issuer_in_the_metadata_is_refused(Config) ->
     Peer = peer(Config),
-    Issuer = oauth_peer:url(Peer, ~""),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     lists:foreach(fun(Found) ->
-        oauth_peer:metadata(Peer, #{~"issuer" => Found}),
+        erlmcp_test_oauth:metadata(Peer, #{~"issuer" => Found}),
         {error, {issuer_mismatch, Issuer, Found}} = outcome(Peer)
     end, [~"https://attacker.example.com", <<Issuer/binary, "/">>, string:uppercase(Issuer)]),
-    [] = oauth_peer:asked(Peer, ~"/authorize"),
-    [] = oauth_peer:asked(Peer, ~"/token"),
-    [] = oauth_peer:asked(Peer, ~"/register").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token"),
+    [] = erlmcp_test_oauth:asked(Peer, ~"/register").
 
 a_page_of_html_is_no_metadata(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ?METADATA,
-                      fun(#{base := Base}) ->
-                          {200, #{~"content-type" => ~"text/html"},
-                           json:encode(#{~"issuer" => Base, ~"token_endpoint" => Base})}
-                      end),
+    erlmcp_test_oauth:change(Peer, ?METADATA,
+                             fun(#{base := Base}) ->
+                                 {200, #{~"content-type" => ~"text/html"},
+                                  json:encode(#{~"issuer" => Base, ~"token_endpoint" => Base})}
+                             end),
     {error, {no_metadata, _}} = outcome(Peer),
-    Url = oauth_peer:url(Peer, ?PRM),
-    oauth_peer:change(Peer, ?PRM, {200, #{~"content-type" => ~"text/html"}, ~"{}"}),
+    Url = erlmcp_test_oauth:url(Peer, ?PRM),
+    erlmcp_test_oauth:change(Peer, ?PRM, {200, #{~"content-type" => ~"text/html"}, ~"{}"}),
     {error, {metadata, Url, not_json}} = outcome(Peer).
 
 %% 2025-03-26: "the authorization base URL MUST be determined from the MCP server URL by discarding
@@ -185,7 +208,7 @@ a_page_of_html_is_no_metadata(Config) ->
 a_server_of_2025_03_26_is_its_own_authorization_server(Config) ->
     Peer = peer(Config),
     challenge_of(Peer, ~"realm=\"x\""),
-    oauth_peer:change(Peer, ?PRM, {404, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ?PRM, {404, #{}, ~""}),
     {ok, 200} = outcome(Peer),
     [?PRM, ?ROOT_PRM, ?METADATA] = discovery(Peer).
 
@@ -194,12 +217,12 @@ a_server_of_2025_03_26_is_its_own_authorization_server(Config) ->
 the_default_endpoints_of_2025_03_26(Config) ->
     Peer = peer(Config),
     challenge_of(Peer, ~"realm=\"x\""),
-    oauth_peer:change(Peer, ?PRM, {404, #{}, ~""}),
-    oauth_peer:change(Peer, ?METADATA, {404, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ?PRM, {404, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ?METADATA, {404, #{}, ~""}),
     {ok, 200} = outcome(Peer),
-    [_] = oauth_peer:asked(Peer, ~"/register"),
-    [_] = oauth_peer:asked(Peer, ~"/authorize"),
-    [_] = oauth_peer:asked(Peer, ~"/token").
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/register"),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 %% "MCP clients MUST implement PKCE", "MUST use the S256 code challenge method"
 pkce_is_sent_and_verified(Config) ->
@@ -220,7 +243,7 @@ each_login_has_a_new_verifier(Config) ->
     {ok, 200} = outcome(Peer),
     {ok, 200} = outcome(Peer),
     [First, Second] = [Verifier || #{form := #{~"code_verifier" := Verifier}}
-                                       <- oauth_peer:asked(Peer, ~"/token")],
+                                       <- erlmcp_test_oauth:asked(Peer, ~"/token")],
     true = First =/= Second,
     [match = re:run(Verifier, ~"^[A-Za-z0-9._~-]{43,128}$", [{capture, none}])
      || Verifier <- [First, Second]].
@@ -231,35 +254,36 @@ s256(Verifier) ->
 %% "If the field is absent, MCP clients MUST refuse to proceed."
 without_s256_nothing_is_asked(Config) ->
     Peer = peer(Config),
-    Issuer = oauth_peer:url(Peer, ~""),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     lists:foreach(fun(Methods) ->
-        oauth_peer:metadata(Peer, #{~"code_challenge_methods_supported" => Methods}),
+        erlmcp_test_oauth:metadata(Peer, #{~"code_challenge_methods_supported" => Methods}),
         {error, {pkce_not_supported, Issuer}} = outcome(Peer)
     end, [remove, [], [~"plain"]]),
-    [] = oauth_peer:asked(Peer, ~"/authorize").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 %% "MUST be included in both authorization requests and token requests"
 the_resource_is_sent_byte_for_byte(Config) ->
     Peer = peer(Config),
     lists:foreach(fun(Resource) ->
-        oauth_peer:resource(Peer, #{~"resource" => Resource}),
+        erlmcp_test_oauth:resource(Peer, #{~"resource" => Resource}),
         {ok, 200} = outcome(Peer),
         #{~"resource" := Resource} = authorized_with(Peer),
         #{~"resource" := Resource} = token_form(Peer)
-    end, [oauth_peer:url(Peer), oauth_peer:url(Peer, ~""), oauth_peer:url(Peer, ~"/")]).
+    end, [erlmcp_test_oauth:url(Peer), erlmcp_test_oauth:url(Peer, ~""),
+          erlmcp_test_oauth:url(Peer, ~"/")]).
 
 %% "Use scope parameter from the initial WWW-Authenticate header in the 401 response, if provided"
 scopes_of_the_challenge_come_first(Config) ->
     Peer = peer(Config),
     challenge_of(Peer, ~"scope=\"files:read files:list\""),
-    oauth_peer:resource(Peer, #{~"scopes_supported" => [~"everything"]}),
+    erlmcp_test_oauth:resource(Peer, #{~"scopes_supported" => [~"everything"]}),
     {ok, 200} = outcome(Peer),
     #{~"scope" := ~"files:read files:list"} = authorized_with(Peer).
 
 %% "use all scopes defined in scopes_supported from the Protected Resource Metadata document"
 scopes_of_the_metadata_come_second(Config) ->
     Peer = peer(Config),
-    oauth_peer:resource(Peer, #{~"scopes_supported" => [~"read", ~"write"]}),
+    erlmcp_test_oauth:resource(Peer, #{~"scopes_supported" => [~"read", ~"write"]}),
     {ok, 200} = outcome(Peer),
     #{~"scope" := ~"read write"} = authorized_with(Peer).
 
@@ -271,7 +295,7 @@ no_scopes_omit_the_parameter(Config) ->
 
 scopes_of_the_options(Config) ->
     Peer = peer(Config),
-    oauth_peer:resource(Peer, #{~"scopes_supported" => [~"read", ~"write"]}),
+    erlmcp_test_oauth:resource(Peer, #{~"scopes_supported" => [~"read", ~"write"]}),
     {ok, 200} = outcome(#{scope => ~"read"}, Peer),
     #{~"scope" := ~"read"} = authorized_with(Peer),
     challenge_of(Peer, ~"scope=\"list\""),
@@ -282,16 +306,16 @@ scopes_of_the_options(Config) ->
 %% contains it in scopes_supported"
 offline_access_where_it_is_offered(Config) ->
     Peer = peer(Config),
-    oauth_peer:resource(Peer, #{~"scopes_supported" => [~"read"]}),
+    erlmcp_test_oauth:resource(Peer, #{~"scopes_supported" => [~"read"]}),
     {ok, 200} = outcome(Peer),
     #{~"scope" := ~"read"} = authorized_with(Peer),
-    oauth_peer:metadata(Peer, #{~"scopes_supported" => [~"read", ~"offline_access"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"scopes_supported" => [~"read", ~"offline_access"]}),
     {ok, 200} = outcome(Peer),
     #{~"scope" := ~"read offline_access"} = authorized_with(Peer).
 
 offline_access_alone_is_not_asked(Config) ->
     Peer = peer(Config),
-    oauth_peer:metadata(Peer, #{~"scopes_supported" => [~"offline_access"]}),
+    erlmcp_test_oauth:metadata(Peer, #{~"scopes_supported" => [~"offline_access"]}),
     {ok, 200} = outcome(Peer),
     false = is_map_key(~"scope", authorized_with(Peer)).
 
@@ -320,7 +344,7 @@ iss_not_advertised_and_wrong(Config) ->
 %% percent-encoding normalization"
 iss_is_not_normalised(Config) ->
     Peer = peer(Config),
-    Issuer = oauth_peer:url(Peer, ~""),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
     refused_before_the_token(answering(#{~"iss" => <<Issuer/binary, "/">>}), iss, Peer),
     refused_before_the_token(answering(#{~"iss" => string:replace(Issuer, "http", "HTTP")}), iss,
                              Peer).
@@ -337,7 +361,7 @@ another_state_is_refused(Config) ->
     refused_before_the_token(answering(#{~"state" => remove}), state, Peer),
     refused_before_the_token(answering(#{~"state" => ~"another"}), state, Peer),
     Twice = fun(Url) ->
-        {ok, Redirected} = oauth_peer:browser(Url),
+        {ok, Redirected} = erlmcp_test_oauth:browser(Url),
         {ok, <<Redirected/binary, "&state=another">>}
     end,
     refused_before_the_token(Twice, query, Peer),
@@ -349,19 +373,20 @@ a_refusal_is_named(Config) ->
     Browser = answering(#{~"code" => remove, ~"error" => ~"access_denied",
                           ~"error_description" => <<"no", 10, "way">>}),
     {error, {refused, ~"access_denied", ~"no?way"}} = outcome(#{browser => Browser}, Peer),
-    [] = oauth_peer:asked(Peer, ~"/token").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 refused_before_the_token(Browser, What, Peer) ->
     {error, {answer, What}} = outcome(#{browser => Browser}, Peer),
-    [] = oauth_peer:asked(Peer, ~"/token").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 not_advertised(Peer) ->
-    oauth_peer:metadata(Peer, #{~"authorization_response_iss_parameter_supported" => remove}).
+    erlmcp_test_oauth:metadata(Peer,
+                               #{~"authorization_response_iss_parameter_supported" => remove}).
 
 %% A browser that comes back with other parameters than the authorization server gave.
 answering(Changes) ->
     fun(Url) ->
-        {ok, Redirected} = oauth_peer:browser(Url),
+        {ok, Redirected} = erlmcp_test_oauth:browser(Url),
         [Endpoint, Query] = binary:split(Redirected, ~"?"),
         Parameters = maps:merge(maps:from_list(uri_string:dissect_query(Query)), Changes),
         Kept = [{Name, iolist_to_binary(Value)} || Name := Value <- Parameters, Value =/= remove],
@@ -373,13 +398,13 @@ answering(Changes) ->
 dynamic_registration_has_its_fields(Config) ->
     Peer = peer(Config),
     {ok, 200} = outcome(#{client_name => ~"Prüfer"}, Peer),
-    [#{body := Native}] = oauth_peer:asked(Peer, ~"/register"),
+    [#{body := Native}] = erlmcp_test_oauth:asked(Peer, ~"/register"),
     #{~"application_type" := ~"native", ~"client_name" := ~"Prüfer",
       ~"redirect_uris" := [~"http://localhost:9/callback"], ~"response_types" := [~"code"],
       ~"grant_types" := [~"authorization_code", ~"refresh_token"],
       ~"token_endpoint_auth_method" := ~"none"} = json:decode(Native),
     {ok, 200} = outcome(#{redirect_uri => ~"https://app.example.com/back"}, Peer),
-    [_, #{body := Web}] = oauth_peer:asked(Peer, ~"/register"),
+    [_, #{body := Web}] = erlmcp_test_oauth:asked(Peer, ~"/register"),
     #{~"application_type" := ~"web",
       ~"redirect_uris" := [~"https://app.example.com/back"]} = json:decode(Web),
     #{~"client_id" := ~"client-2"} = authorized_with(Peer),
@@ -388,11 +413,11 @@ dynamic_registration_has_its_fields(Config) ->
 %% "clients SHOULD surface a meaningful error to the user or developer"
 a_refused_registration_is_named(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/register",
-                      oauth_peer:json(400, #{~"error" => ~"invalid_redirect_uri",
-                                             ~"error_description" => ~"https only"})),
+    erlmcp_test_oauth:change(Peer, ~"/register",
+                             erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_redirect_uri",
+                                                           ~"error_description" => ~"https only"})),
     {error, {registration_refused, 400, ~"invalid_redirect_uri", ~"https only"}} = outcome(Peer),
-    oauth_peer:change(Peer, ~"/register", {500, #{}, ~"oops"}),
+    erlmcp_test_oauth:change(Peer, ~"/register", {500, #{}, ~"oops"}),
     {error, {registration_refused, 500, none, none}} = outcome(Peer).
 
 %% "Use Client ID Metadata Documents if the Authorization Server indicates that it supports them"
@@ -400,26 +425,26 @@ a_metadata_document_comes_before_registration(Config) ->
     Peer = peer(Config),
     Url = ~"https://app.example.com/client.json",
     {ok, 200} = outcome(#{client_metadata_url => Url}, Peer),
-    [_] = oauth_peer:asked(Peer, ~"/register"),
-    oauth_peer:metadata(Peer, #{~"client_id_metadata_document_supported" => true}),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/register"),
+    erlmcp_test_oauth:metadata(Peer, #{~"client_id_metadata_document_supported" => true}),
     {ok, 200} = outcome(#{client_metadata_url => Url}, Peer),
-    [_] = oauth_peer:asked(Peer, ~"/register"),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/register"),
     #{~"client_id" := Url} = authorized_with(Peer),
     #{~"client_id" := Url} = token_form(Peer).
 
 %% "Use pre-registered client information for the server if the client has it available"
 pre_registered_comes_first(Config) ->
     Peer = peer(Config),
-    oauth_peer:metadata(Peer, #{~"client_id_metadata_document_supported" => true}),
+    erlmcp_test_oauth:metadata(Peer, #{~"client_id_metadata_document_supported" => true}),
     {ok, 200} = outcome(#{client_metadata_url => ~"https://app.example.com/client.json",
                           client_id => ~"mine"}, Peer),
-    [] = oauth_peer:asked(Peer, ~"/register"),
+    [] = erlmcp_test_oauth:asked(Peer, ~"/register"),
     #{~"client_id" := ~"mine"} = authorized_with(Peer).
 
 no_way_to_register_is_an_error(Config) ->
     Peer = peer(Config),
-    Issuer = oauth_peer:url(Peer, ~""),
-    oauth_peer:metadata(Peer, #{~"registration_endpoint" => remove}),
+    Issuer = erlmcp_test_oauth:url(Peer, ~""),
+    erlmcp_test_oauth:metadata(Peer, #{~"registration_endpoint" => remove}),
     {error, {no_client, Issuer}} = outcome(Peer).
 
 %% "If the authorization server indicated by protected resource metadata no longer matches the one
@@ -427,35 +452,36 @@ no_way_to_register_is_an_error(Config) ->
 credentials_stay_with_their_issuer(Config) ->
     Peer = peer(Config),
     Mine = #{client_id => ~"mine", client_secret => ~"s3cret", issuer => ~"https://as.example.com"},
-    Found = oauth_peer:url(Peer, ~""),
+    Found = erlmcp_test_oauth:url(Peer, ~""),
     {error, {issuer_not_offered, ~"https://as.example.com", [Found]}} = outcome(Mine, Peer),
-    [] = oauth_peer:asked(Peer, ~"/authorize"),
-    [] = oauth_peer:asked(Peer, ~"/token").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    [] = erlmcp_test_oauth:asked(Peer, ~"/token").
 
 %% Of a server without metadata: "Abort or use pre-configured values"
 an_issuer_that_was_set_is_asked(Config) ->
     Peer = peer(Config),
-    Other = oauth_peer:start(),
+    Other = erlmcp_test_oauth:start(),
     challenge_of(Peer, ~"realm=\"x\""),
-    oauth_peer:change(Peer, ?PRM, {404, #{}, ~""}),
-    {ok, 200} = outcome(#{client_id => ~"mine", issuer => oauth_peer:url(Other, ~"")}, Peer),
+    erlmcp_test_oauth:change(Peer, ?PRM, {404, #{}, ~""}),
+    {ok, 200} = outcome(#{client_id => ~"mine", issuer => erlmcp_test_oauth:url(Other, ~"")}, Peer),
     #{~"client_id" := ~"mine"} = authorized_with(Other),
-    Url = oauth_peer:url(Peer),
+    Url = erlmcp_test_oauth:url(Peer),
     #{~"resource" := Url} = token_form(Other),
-    [] = oauth_peer:asked(Peer, ?METADATA),
-    oauth_peer:stop(Other).
+    [] = erlmcp_test_oauth:asked(Peer, ?METADATA),
+    erlmcp_test_oauth:stop(Other).
 
 the_first_issuer_counts_without_a_named_one(Config) ->
     Peer = peer(Config),
-    Other = oauth_peer:start(),
-    Handle = started(oauth_peer:logged_in(#{client_id => ~"mine"}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    oauth_peer:resource(Peer, #{~"authorization_servers" => [oauth_peer:url(Other, ~"")]}),
+    Other = erlmcp_test_oauth:start(),
+    Handle = started(erlmcp_test_oauth:logged_in(#{client_id => ~"mine"}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    erlmcp_test_oauth:resource(Peer,
+                               #{~"authorization_servers" => [erlmcp_test_oauth:url(Other, ~"")]}),
     revoke(Peer),
-    {One, Two} = {oauth_peer:url(Peer, ~""), oauth_peer:url(Other, ~"")},
-    {error, {issuer_changed, One, Two}} = oauth_peer:call(Handle, Peer),
-    [] = oauth_peer:asked(Other, ~"/authorize"),
-    oauth_peer:stop(Other).
+    {One, Two} = {erlmcp_test_oauth:url(Peer, ~""), erlmcp_test_oauth:url(Other, ~"")},
+    {error, {issuer_changed, One, Two}} = erlmcp_test_oauth:call(Handle, Peer),
+    [] = erlmcp_test_oauth:asked(Other, ~"/authorize"),
+    erlmcp_test_oauth:stop(Other).
 
 revoke(#{table := Table}) ->
     true = ets:match_delete(Table, {{token, '_'}}).
@@ -464,39 +490,41 @@ revoke(#{table := Table}) ->
 %% re-register with the new authorization server"
 another_authorization_server_gets_a_new_registration(Config) ->
     Peer = peer(Config),
-    Other = oauth_peer:start(),
-    Handle = started(oauth_peer:logged_in(#{}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    oauth_peer:resource(Peer, #{~"authorization_servers" => [oauth_peer:url(Other, ~"")]}),
+    Other = erlmcp_test_oauth:start(),
+    Handle = started(erlmcp_test_oauth:logged_in(#{}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    erlmcp_test_oauth:resource(Peer,
+                               #{~"authorization_servers" => [erlmcp_test_oauth:url(Other, ~"")]}),
     revoke(Peer),
-    oauth_peer:change(Other, ~"/register", oauth_peer:json(201, #{~"client_id" => ~"of-other"})),
-    oauth_peer:change(Other, ~"/token", fun(_) ->
-        oauth_peer:json(200, oauth_peer:token_answer(Peer))
+    erlmcp_test_oauth:change(Other, ~"/register",
+                             erlmcp_test_oauth:json(201, #{~"client_id" => ~"of-other"})),
+    erlmcp_test_oauth:change(Other, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
     end),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     #{~"client_id" := ~"of-other"} = authorized_with(Other),
     #{~"client_id" := ~"of-other", ~"grant_type" := ~"authorization_code"} = token_form(Other),
-    [] = [Body || #{body := Body} <- oauth_peer:asked(Other, ~"/token"),
+    [] = [Body || #{body := Body} <- erlmcp_test_oauth:asked(Other, ~"/token"),
                   binary:match(Body, [~"client-1", ~"refresh-1"]) =/= nomatch],
-    oauth_peer:stop(Other).
+    erlmcp_test_oauth:stop(Other).
 
 %% "authorization MUST be included in every HTTP request from client to server"
 the_token_is_in_every_request(Config) ->
     Peer = peer(Config),
-    Handle = started(oauth_peer:logged_in(#{}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    Handle = started(erlmcp_test_oauth:logged_in(#{}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [none, ~"Bearer token-1", ~"Bearer token-1"] =
         [maps:get(~"authorization", Headers, none)
-         || #{headers := Headers} <- oauth_peer:asked(Peer, ~"/mcp")],
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+         || #{headers := Headers} <- erlmcp_test_oauth:asked(Peer, ~"/mcp")],
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 a_token_stays_with_its_origin(Config) ->
     Peer = peer(Config),
-    Handle = started(oauth_peer:logged_in(#{}), Peer),
-    {ok, 200} = oauth_peer:call(Handle, Peer),
+    Handle = started(erlmcp_test_oauth:logged_in(#{}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     {ok, [{~"authorization", _}]} =
-        erlmcp_authorizer:headers(Handle, get, oauth_peer:url(Peer, ~"/other"), 0),
+        erlmcp_authorizer:headers(Handle, get, erlmcp_test_oauth:url(Peer, ~"/other"), 0),
     {ok, []} = erlmcp_authorizer:headers(Handle, get, ~"https://evil.example.com/mcp", 0).
 
 %% "computing the union of the client's previously requested scope set and the scopes from the
@@ -504,25 +532,26 @@ a_token_stays_with_its_origin(Config) ->
 a_step_up_asks_for_the_union(Config) ->
     Peer = peer(Config),
     %% What the token's authorization asked for tells what it is good for.
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := ~"Bearer token-1"} -> insufficient(~"write");
             #{~"authorization" := _} -> {200, #{}, ~"{}"};
             #{} -> {401, #{~"www-authenticate" => ~"Bearer scope=\"read\""}, ~""}
         end
     end),
-    oauth_peer:resource(Peer, #{~"scopes_supported" => [~"decoy"]}),
+    erlmcp_test_oauth:resource(Peer, #{~"scopes_supported" => [~"decoy"]}),
     {ok, 200} = outcome(Peer),
     [#{query := #{~"scope" := ~"read"}}, #{query := #{~"scope" := ~"read write"}}] =
-        oauth_peer:asked(Peer, ~"/authorize").
+        erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 %% "clients SHOULD include these scopes alongside any previously granted scopes"
 a_later_login_keeps_the_scopes(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/token", fun(_) ->
-        oauth_peer:json(200, maps:remove(~"refresh_token", oauth_peer:token_answer(Peer)))
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200,
+                               maps:remove(~"refresh_token", erlmcp_test_oauth:token_answer(Peer)))
     end),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := ~"Bearer token-1"} ->
                 {401, #{~"www-authenticate" => ~"Bearer scope=\"list\""}, ~""};
@@ -534,7 +563,7 @@ a_later_login_keeps_the_scopes(Config) ->
     end),
     {ok, 200} = outcome(Peer),
     [#{query := #{~"scope" := ~"read"}}, #{query := #{~"scope" := ~"read list"}}] =
-        oauth_peer:asked(Peer, ~"/authorize").
+        erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 insufficient(Scope) ->
     {403, #{~"www-authenticate" => [~"Bearer error=\"insufficient_scope\", scope=\"", Scope, $"]},
@@ -544,38 +573,38 @@ insufficient(Scope) ->
 %% as a permanent authorization failure"
 a_step_up_for_nothing_more_ends(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := _} -> insufficient(~"read");
             #{} -> {401, #{~"www-authenticate" => ~"Bearer scope=\"read\""}, ~""}
         end
     end),
-    Handle = started(oauth_peer:logged_in(#{}), Peer),
-    {error, {insufficient_scope, [~"read"]}} = oauth_peer:call(Handle, Peer),
-    {error, {insufficient_scope, [~"read"]}} = oauth_peer:call(Handle, Peer),
-    [_] = oauth_peer:asked(Peer, ~"/authorize").
+    Handle = started(erlmcp_test_oauth:logged_in(#{}), Peer),
+    {error, {insufficient_scope, [~"read"]}} = erlmcp_test_oauth:call(Handle, Peer),
+    {error, {insufficient_scope, [~"read"]}} = erlmcp_test_oauth:call(Handle, Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
 
 %% A server that wants another scope each time.
 a_step_up_is_bounded(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
         case Headers of
             #{~"authorization" := <<"Bearer ", Token/binary>>} -> insufficient(Token);
             #{} -> {401, #{}, ~""}
         end
     end),
-    Handle = started(oauth_peer:logged_in(#{}), Peer),
-    {ok, 403} = oauth_peer:call(Handle, Peer),
-    3 = length(oauth_peer:asked(Peer, ~"/authorize")),
-    {ok, 403} = oauth_peer:call(Handle, Peer),
-    {error, {too_many_logins, 6}} = oauth_peer:call(Handle, Peer),
-    6 = length(oauth_peer:asked(Peer, ~"/authorize")).
+    Handle = started(erlmcp_test_oauth:logged_in(#{}), Peer),
+    {ok, 403} = erlmcp_test_oauth:call(Handle, Peer),
+    3 = length(erlmcp_test_oauth:asked(Peer, ~"/authorize")),
+    {ok, 403} = erlmcp_test_oauth:call(Handle, Peer),
+    {error, {too_many_logins, 6}} = erlmcp_test_oauth:call(Handle, Peer),
+    6 = length(erlmcp_test_oauth:asked(Peer, ~"/authorize")).
 
 another_403_is_no_step_up(Config) ->
     Peer = peer(Config),
-    oauth_peer:change(Peer, ~"/mcp", {403, #{}, ~""}),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", {403, #{}, ~""}),
     {error, {forbidden, none}} = outcome(Peer),
-    oauth_peer:change(Peer, ~"/mcp", {403, #{~"www-authenticate" =>
-                                                 ~"Bearer error=\"invalid_token\""}, ~""}),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", {403, #{~"www-authenticate" =>
+                                                        ~"Bearer error=\"invalid_token\""}, ~""}),
     {error, {forbidden, ~"invalid_token"}} = outcome(Peer),
-    [] = oauth_peer:asked(Peer, ~"/authorize").
+    [] = erlmcp_test_oauth:asked(Peer, ~"/authorize").

@@ -21,9 +21,26 @@ changes its keys. HTTP to it is real.
 -define(EXPIRED, {auth_expired, 401, ~"invalid_token"}).
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 
--define(PEER, issuer).
--define(PEER_MODULE, erlmcp_test_issuer).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{issuer, erlmcp_test_issuer:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_issuer:stop(issuer(Config)).
+
+issuer(Config) ->
+    proplists:get_value(issuer, Config).
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->
@@ -31,7 +48,7 @@ handle(Options, Config) ->
 
 keys_are_fetched_once(Config) ->
     Issuer = issuer(Config),
-    held(~"/jwks", oauth_peer:json(200, erlmcp_test_issuer:keys(Issuer)), Issuer),
+    held(~"/jwks", erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(Issuer)), Issuer),
     Handle = handle(#{wait_ms => 60_000}, Config),
     Waits = [begun(bearer(token(#{}, issuer(Config))), Handle) || _ <- lists:seq(1, 50)],
     50 = length([Wait || {_, {wait, Wait}} <- Waits]),
@@ -90,9 +107,9 @@ old_keys_serve_while_new_ones_are_fetched(Config) ->
 %% The issuer says, and not more than an hour or less than a minute.
 how_long_keys_are_fresh(Config) ->
     Issuer = issuer(Config),
-    {Status, Headers, Body} = oauth_peer:json(200, erlmcp_test_issuer:keys(Issuer)),
+    {Status, Headers, Body} = erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(Issuer)),
     [begin
-         oauth_peer:change(Issuer, ~"/jwks", {Status, maps:merge(Headers, Cached), Body}),
+         erlmcp_test_oauth:change(Issuer, ~"/jwks", {Status, maps:merge(Headers, Cached), Body}),
          #{tables := Tables} = Handle = handle(#{}, Config),
          Before = erlang:monotonic_time(millisecond),
          {ok, _} = verify(token(#{}, Issuer), Handle),
@@ -122,14 +139,14 @@ keys_that_cannot_be_had(Config) ->
     Issuer = issuer(Config),
     Handle = handle(#{}, Config),
     [begin
-         oauth_peer:change(Issuer, ~"/jwks", Answer),
+         erlmcp_test_oauth:change(Issuer, ~"/jwks", Answer),
          later(Handle),
          {Answer, ?UNAVAILABLE} = {Answer, refused(token(#{}, issuer(Config)), Handle)}
-     end || Answer <- [{500, #{}, ~""}, {200, #{}, ~"no json"}, oauth_peer:json(200, []),
-                       oauth_peer:json(200, #{~"keys" => []}),
-                       oauth_peer:json(200, #{~"keys" => ~"x"}),
+     end || Answer <- [{500, #{}, ~""}, {200, #{}, ~"no json"}, erlmcp_test_oauth:json(200, []),
+                       erlmcp_test_oauth:json(200, #{~"keys" => []}),
+                       erlmcp_test_oauth:json(200, #{~"keys" => ~"x"}),
                        {302, #{~"location" => ~"http://169.254.169.254/"}, ~""},
-                       oauth_peer:json(404, erlmcp_test_issuer:keys(Issuer))]],
+                       erlmcp_test_oauth:json(404, erlmcp_test_issuer:keys(Issuer))]],
     Asked = asked(~"/jwks", issuer(Config)),
     %% Not all who come are let ask. However long this takes, it is soon after.
     #{tables := Tables} = Handle,
@@ -138,7 +155,8 @@ keys_that_cannot_be_had(Config) ->
         erlmcp_bearer:verify(Handle, bearer(token(#{}, issuer(Config))), {self(), unused}),
     1 = erlmcp_refusal:retry_after(Refusal),
     Asked = asked(~"/jwks", issuer(Config)),
-    oauth_peer:change(Issuer, ~"/jwks", oauth_peer:json(200, erlmcp_test_issuer:keys(Issuer))),
+    erlmcp_test_oauth:change(Issuer, ~"/jwks",
+                             erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(Issuer))),
     later(Handle),
     {ok, _} = verify(token(#{}, issuer(Config)), Handle).
 
@@ -147,8 +165,8 @@ a_slow_issuer_has_a_deadline(Config) ->
     held(~"/jwks", {500, #{}, ~""}, issuer(Config)),
     ?UNAVAILABLE = refused(token(#{}, issuer(Config)), Handle),
     %% Somebody else can ask again.
-    oauth_peer:change(issuer(Config), ~"/jwks",
-                      oauth_peer:json(200, erlmcp_test_issuer:keys(issuer(Config)))),
+    erlmcp_test_oauth:change(issuer(Config), ~"/jwks",
+                             erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(issuer(Config)))),
     #{settings := Settings} = Handle,
     Patient = Handle#{settings := Settings#{wait_ms := 60_000}},
     until(fun() ->
@@ -198,7 +216,7 @@ tokens_are_introspected(Config) ->
                                 {#{~"exp" => Now - 1}, ?EXPIRED}, {#{~"exp" => ~"x"}, ?INVALID},
                                 {#{~"sub" => remove, ~"client_id" => remove}, ?INVALID}]],
     [#{headers := #{~"authorization" := <<"Basic ", _/binary>>}, method := ~"POST"} | _] =
-        oauth_peer:asked(issuer(Config), ~"/introspect").
+        erlmcp_test_oauth:asked(issuer(Config), ~"/introspect").
 
 an_answer_is_kept_for_a_while(Config) ->
     Handle = introspecting(#{}, Config),
@@ -227,20 +245,20 @@ no_answer_is_no_token(Config) ->
     ?UNAVAILABLE = refused(opaque(#{}, issuer(Config)), Crashing),
     Handle = introspecting(#{}, Config),
     [begin
-         oauth_peer:change(Issuer, ~"/introspect", Answer),
+         erlmcp_test_oauth:change(Issuer, ~"/introspect", Answer),
          Token = binary:encode_hex(crypto:strong_rand_bytes(8)),
          {Answer, Expected} = {Answer, refused(Token, Handle)}
      end || {Answer, Expected} <- [
                 {{500, #{}, ~""}, ?UNAVAILABLE}, {{200, #{}, ~"true"}, ?UNAVAILABLE},
-                {oauth_peer:json(200, #{}), ?UNAVAILABLE},
-                {oauth_peer:json(200, #{~"active" => ~"true"}), ?UNAVAILABLE},
-                {oauth_peer:json(401, #{~"active" => true}), ?UNAVAILABLE},
-                {oauth_peer:json(200, #{~"active" => true}), ?INVALID},
-                {oauth_peer:json(200, #{~"active" => false}), ?INVALID}]].
+                {erlmcp_test_oauth:json(200, #{}), ?UNAVAILABLE},
+                {erlmcp_test_oauth:json(200, #{~"active" => ~"true"}), ?UNAVAILABLE},
+                {erlmcp_test_oauth:json(401, #{~"active" => true}), ?UNAVAILABLE},
+                {erlmcp_test_oauth:json(200, #{~"active" => true}), ?INVALID},
+                {erlmcp_test_oauth:json(200, #{~"active" => false}), ?INVALID}]].
 
 introspections_are_bounded(Config) ->
     Handle = introspecting(#{wait_ms => 60_000}, Config),
-    held(~"/introspect", oauth_peer:json(200, #{~"active" => false}), issuer(Config)),
+    held(~"/introspect", erlmcp_test_oauth:json(200, #{~"active" => false}), issuer(Config)),
     %% Two ask for each of 500 tokens, and there is no place for another.
     Waits = [begun(bearer(<<"t", (integer_to_binary(Number))/binary>>), Handle)
              || Number <- lists:seq(1, 500), _ <- [one, two]],
@@ -249,8 +267,8 @@ introspections_are_bounded(Config) ->
     {backpressure_active, 503, none} = refusal(Full),
     First = [next_asked() || _ <- lists:seq(1, 16)],
     nobody_asked(),
-    oauth_peer:change(issuer(Config), ~"/introspect",
-                      oauth_peer:json(200, #{~"active" => false})),
+    erlmcp_test_oauth:change(issuer(Config), ~"/introspect",
+                             erlmcp_test_oauth:json(200, #{~"active" => false})),
     [Pid ! go_on || Pid <- First],
     [?INVALID = refusal(awaited(Wait, Handle)) || Wait <- Waits],
     500 = asked(~"/introspect", issuer(Config)),
@@ -259,7 +277,7 @@ introspections_are_bounded(Config) ->
 nobody_waits_for_a_dead_process(Config) ->
     process_flag(trap_exit, true),
     #{tables := Tables} = Handle = introspecting(#{wait_ms => 100}, Config),
-    held(~"/introspect", oauth_peer:json(200, #{~"active" => false}), issuer(Config)),
+    held(~"/introspect", erlmcp_test_oauth:json(200, #{~"active" => false}), issuer(Config)),
     Wait = begun(bearer(~"opaque"), Handle),
     {ok, Keeper} = erlmcp_bearer_tables:keeper(Tables),
     exit(Keeper, kill),

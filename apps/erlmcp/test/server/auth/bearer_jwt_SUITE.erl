@@ -24,9 +24,26 @@ or none.
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 -define(HS_CLAIMS, [~"iss", ~"sub", ~"aud", ~"exp", ~"nbf", ~"iat"]).
 
--define(PEER, issuer).
--define(PEER_MODULE, erlmcp_test_issuer).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{issuer, erlmcp_test_issuer:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_issuer:stop(issuer(Config)).
+
+issuer(Config) ->
+    proplists:get_value(issuer, Config).
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->
@@ -206,7 +223,7 @@ keys_of_another_kind(Config) ->
     Secret = #{~"kty" => ~"oct", ~"k" => encode(~"secret-secret-secret-secret-secret!"),
                ~"kid" => ~"key-1", ~"alg" => ~"HS256"},
     Served = fun(Keys) ->
-        oauth_peer:change(Issuer, ~"/jwks", oauth_peer:json(200, #{~"keys" => Keys})),
+        erlmcp_test_oauth:change(Issuer, ~"/jwks", erlmcp_test_oauth:json(200, #{~"keys" => Keys})),
         handle(#{}, Config)
     end,
     {ok, _} = verify(token(#{}, issuer(Config)), Served([Secret, 7, #{}, Jwk#{~"kid" := 1}, Jwk])),
@@ -242,11 +259,11 @@ spare() ->
 what_a_header_cannot_say(Config) ->
     Handle = handle(#{}, Config),
     {ok, _} = verify(token(#{}, issuer(Config)), Handle),
-    Evil = oauth_peer:start(),
+    Evil = erlmcp_test_oauth:start(),
     Own = jose_jwk:generate_key({ec, ~"P-256"}),
     {_, Public} = jose_jwk:to_public_map(Own),
-    oauth_peer:change(Evil, ~"/keys", oauth_peer:json(200, #{~"keys" => [Public]})),
-    Uri = oauth_peer:url(Evil, ~"/keys"),
+    erlmcp_test_oauth:change(Evil, ~"/keys", erlmcp_test_oauth:json(200, #{~"keys" => [Public]})),
+    Uri = erlmcp_test_oauth:url(Evil, ~"/keys"),
     [begin
          {_, Token} = jose_jws:compact(jose_jwt:sign(Own, Header#{~"alg" => ~"ES256"},
                                                      claims(issuer(Config)))),
@@ -254,8 +271,8 @@ what_a_header_cannot_say(Config) ->
      end || Header <- [#{~"jwk" => Public}, #{~"jku" => Uri}, #{~"x5u" => Uri}, #{},
                        #{~"kid" => Uri}, #{~"kid" => ~"../../dev/null"}, #{~"kid" => ~""},
                        #{~"jwk" => Public, ~"kid" => ~"key-1"}]],
-    [] = oauth_peer:asked(Evil),
-    oauth_peer:stop(Evil),
+    [] = erlmcp_test_oauth:asked(Evil),
+    erlmcp_test_oauth:stop(Evil),
     [{Header, ?INVALID} =
          {Header, refused(erlmcp_test_issuer:sign(Header, claims(issuer(Config)), issuer(Config)),
                           Handle)}

@@ -22,9 +22,26 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
 
 -define(URL, ~"https://mcp.example/mcp").
 
--define(PEER, issuer).
--define(PEER_MODULE, erlmcp_test_issuer).
--include("../../support/every_case.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{issuer, erlmcp_test_issuer:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_issuer:stop(issuer(Config)).
+
+issuer(Config) ->
+    proplists:get_value(issuer, Config).
 
 %% Keys that are given: nobody waits, and no process is needed.
 handle(Options, Config) ->

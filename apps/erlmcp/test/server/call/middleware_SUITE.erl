@@ -10,7 +10,7 @@
 -export([server/0]).
 
 -import(erlmcp_test_line, [serve/1, code/1, send/2, recv/1, result/1]).
--import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, text/1]).
+-import(erlmcp_test_two_eras, [eras/0, open/2, ask/3, call/3, read/2, text/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

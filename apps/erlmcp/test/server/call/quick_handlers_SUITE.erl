@@ -130,7 +130,8 @@ told(Name) ->
 clients(#{pid := Pid} = Server) ->
     Clients = [{http, Server, connect(Server), #{}},
                {http, Server, connect(Server), #{session => initialize(Server, ~"2025-11-25")}}
-               | [two_eras:open(Revision, Pid) || Revision <- two_eras:eras()]],
+               | [erlmcp_test_two_eras:open(Revision, Pid)
+                  || Revision <- erlmcp_test_two_eras:eras()]],
     ok = lists:foreach(fun(Client) -> put({open, socket(Client)}, true) end, Clients),
     Clients.
 
@@ -150,13 +151,14 @@ ask({http, _, Socket, Options}, Method, Params) ->
     #{messages := Messages} = response(Socket),
     lists:last(Messages);
 ask(Client, Method, Params) ->
-    two_eras:ask(Client, Method, #{atom_to_binary(Key) => Value || Key := Value <- Params}).
+    erlmcp_test_two_eras:ask(Client, Method,
+                             #{atom_to_binary(Key) => Value || Key := Value <- Params}).
 
 call(Client, Tool, What) ->
     ask(Client, ~"tools/call", #{name => Tool, arguments => #{~"do" => What}}).
 
 where(Client, Tool) ->
-    two_eras:text(call(Client, Tool, ~"say where")).
+    erlmcp_test_two_eras:text(call(Client, Tool, ~"say where")).
 
 %% Twice the same process, which is no other call's.
 is_in_connection(Client, Tool) ->
@@ -181,7 +183,7 @@ all_kinds_can_be_quick(_) ->
                                                     name => ~"of"})],
                      prompts => [Quick(#{name => ~"prompt"})]}),
     [[Pid, Pid, Pid, Pid] =
-         [two_eras:text(ask(Client, Method, Params))
+         [erlmcp_test_two_eras:text(ask(Client, Method, Params))
           || {Method, Params} <- [{~"tools/call", #{name => ~"quick",
                                                     arguments => #{~"do" => ~"say where"}}},
                                   {~"resources/read", #{uri => ~"test://one"}},
@@ -250,7 +252,7 @@ who_is_told_of_progress_has_a_process(_) ->
          ok = send(Socket, ~"POST", Headers, Body),
          #{messages := [#{~"method" := ~"notifications/progress"},
                         #{~"method" := ~"notifications/progress"}, Answer]} = response(Socket),
-         false = two_eras:text(Answer) =:= where({http, Server, Socket, #{}}, ~"quick")
+         false = erlmcp_test_two_eras:text(Answer) =:= where({http, Server, Socket, #{}}, ~"quick")
      end || Options <- [#{meta => #{~"progressToken" => 1}}]],
     Logged = #{meta => #{~"io.modelcontextprotocol/logLevel" => ~"info"}},
     {Headers, Body} = message(~"tools/call", Params#{arguments := #{~"do" => ~"log"}}, Logged),
@@ -272,7 +274,7 @@ sessions_are_sent_the_log(_) ->
          #{messages := [#{~"params" := #{~"level" := ~"info"}},
                         #{~"params" := #{~"level" := ~"error"}}, Answer],
            body := Stream} = response(Socket),
-         Connection = two_eras:text(Answer),
+         Connection = erlmcp_test_two_eras:text(Answer),
          3 = length([Id || {Id, _} <- erlmcp_test_http:events(Stream), Id =/= none])
      end || _ <- [1, 2]],
     %% What another process says for it is not a part of it.
@@ -281,9 +283,9 @@ sessions_are_sent_the_log(_) ->
          {Before, Having} = message(~"tools/call", Elsewhere, Options),
          ok = send(Socket, ~"POST", Before, Having),
          #{messages := [Alone]} = response(Socket),
-         Connection = two_eras:text(Alone)
+         Connection = erlmcp_test_two_eras:text(Alone)
      end || Do <- [~"have it logged", ~"have it closed"]],
-    {_, Lines} = two_eras:open(~"2025-11-25", Pid),
+    {_, Lines} = erlmcp_test_two_eras:open(~"2025-11-25", Pid),
     erlmcp_test_line:send(Lines, erlmcp_test_line:request(
         1, ~"tools/call", #{~"name" => ~"quick", ~"arguments" => #{~"do" => ~"log"}})),
     [#{~"params" := #{~"level" := ~"info"}}, #{~"params" := #{~"level" := ~"error"}},
@@ -299,7 +301,7 @@ calls_that_wait_have_a_process(_) ->
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Pid),
     [begin
          Connection = where(Client, ~"quick"),
-         {_, Lines} = two_eras:open(~"2026-07-28", Pid),
+         {_, Lines} = erlmcp_test_two_eras:open(~"2026-07-28", Pid),
          erlmcp_test_line:send(Lines, erlmcp_test_line:stateless(1, ~"tools/call",
                                                                  #{~"name" => ~"wait"})),
          Waiting = erlmcp_test_line:await_call(),
@@ -309,7 +311,7 @@ calls_that_wait_have_a_process(_) ->
          end),
          ok = given(Client, Asking),
          Asking ! go,
-         two_eras:await(fun() -> erlmcp_gate:held(Gate, waiting) =:= 1 end),
+         erlmcp_test_two_eras:await(fun() -> erlmcp_gate:held(Gate, waiting) =:= 1 end),
          Waiting ! {answer, ~"done"},
          receive {answered, Asking, Where} -> true = Where =/= Connection end
      end || Client <- clients(Server)],
@@ -332,14 +334,14 @@ lines_run_one_call_in_their_process(_) ->
     Tools = [tool(~"quick", #{quick => true}), tool(~"other", #{}),
              erlmcp_test_line:waiting_tool(~"wait")],
     #{pid := Pid} = Server = serve(#{tools => Tools}),
-    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
+    {_, Socket} = Client = erlmcp_test_two_eras:open(~"2026-07-28", Pid),
     true = is_in_connection(Client, ~"quick"),
     erlmcp_test_line:send(Socket, erlmcp_test_line:stateless(1, ~"tools/call",
                                                              #{~"name" => ~"wait"})),
     Waiting = erlmcp_test_line:await_call(),
     false = is_in_connection(Client, ~"quick"),
     Waiting ! {answer, ~"done"},
-    ~"done" = two_eras:text(erlmcp_test_line:recv(Socket)),
+    ~"done" = erlmcp_test_two_eras:text(erlmcp_test_line:recv(Socket)),
     true = is_in_connection(Client, ~"quick"),
     %% Some that came together are answered in their order.
     true = lists:seq(1, 20)
@@ -356,9 +358,10 @@ together(What, Count, Socket) ->
 %% The first of them begin at once, and what they take together is bounded.
 many_have_processes_beside_each_other(_) ->
     #{pid := Pid} = Server = serve(#{}),
-    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
+    {_, Socket} = Client = erlmcp_test_two_eras:open(~"2026-07-28", Pid),
     Connection = where(Client, ~"quick"),
-    Where = [two_eras:text(Answer) || Answer <- together(~"work a little", 200, Socket)],
+    Where =
+        [erlmcp_test_two_eras:text(Answer) || Answer <- together(~"work a little", 200, Socket)],
     true = lists:member(Connection, Where),
     true = length(lists:uniq(Where)) > 10,
     Connection = where(Client, ~"quick"),
@@ -402,7 +405,7 @@ http2_call(Gun, Tool, Arguments) ->
 http2_answer(Gun, Stream) ->
     {response, nofin, 200, _} = gun:await(Gun, Stream, ?PATIENCE),
     {ok, Answer} = gun:await_body(Gun, Stream, ?PATIENCE),
-    two_eras:text(json:decode(Answer)).
+    erlmcp_test_two_eras:text(json:decode(Answer)).
 
 %% An answer does not wait for the calls behind it.
 http2_answers_are_not_kept(_) ->
@@ -427,7 +430,7 @@ too_much_work_is_not_quick(_) ->
                                                       || Name <- Names]]}),
     [begin
          Connection = where(Client, Name),
-         Connection = two_eras:text(call(Client, Name, ~"work")),
+         Connection = erlmcp_test_two_eras:text(call(Client, Name, ~"work")),
          #{method := ~"tools/call", target := Name, why := reductions, limit := _} =
              told(not_quick),
          false = is_in_connection(Client, Name),
@@ -498,7 +501,7 @@ a_drain_does_not_end_connections(_) ->
                      tools => [#{name => ~"ended", quick => true, handler => Ended},
                                tool(~"quick", #{quick => true})]}),
     [begin
-         Connection = two_eras:text(call(Client, ~"ended", ~"")),
+         Connection = erlmcp_test_two_eras:text(call(Client, ~"ended", ~"")),
          Connection = where(Client, ~"quick")
      end || Client <- clients(Server)],
     stop(Server).
@@ -518,7 +521,7 @@ on_stdio_what_hangs_ends_the_node(Config) ->
     end,
     Where = fun() ->
         true = Ask(~"say where"),
-        receive {Port, {data, {eol, Line}}} -> two_eras:text(json:decode(Line)) end
+        receive {Port, {data, {eol, Line}}} -> erlmcp_test_two_eras:text(json:decode(Line)) end
     end,
     true = Where() =:= Where(),
     true = Ask(~"hang"),

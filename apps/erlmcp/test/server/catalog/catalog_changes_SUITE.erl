@@ -4,7 +4,8 @@ What `erlmcp:add/3` and `erlmcp:remove/3` change in a server that runs: at once,
 disturbing anybody.
 """.
 
--export([all/0]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([changes_are_seen_at_once/1, others_are_not_encoded_again/1,
          removed_tools_end_in_their_own_time/1, changes_disturb_nobody/1,
          refused_changes_change_nothing/1,
@@ -18,12 +19,25 @@ disturbing anybody.
 
 -define(PATIENCE, 30_000).
 
--include("../../support/own_servers.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [changes_are_seen_at_once, others_are_not_encoded_again, removed_tools_end_in_their_own_time,
      changes_disturb_nobody, refused_changes_change_nothing,
      published_catalogs_survive_their_publisher, what_is_published_after_the_end_goes_too].
+
+init_per_suite(Config) ->
+    erlmcp_test_servers:init_suite(Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_servers:end_suite(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_servers:init_case(Config).
+
+end_per_testcase(_, _) ->
+    erlmcp_test_servers:stop_all().
 
 %% "Its list has it at once, at the end": the next request finds it, and after its removal does not.
 changes_are_seen_at_once(_) ->

@@ -14,7 +14,7 @@ and calls are right after each, over HTTP and TCP, in both eras.
          a_change_is_told_after_a_crash/1]).
 
 -import(erlmcp_test_servers, [terms/1]).
--import(rounds_client, [open/3, told/1]).
+-import(erlmcp_test_client, [open/3, told/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -79,7 +79,7 @@ templates_are_found_among_many(_) ->
             <<Says/binary, Id/binary>>
         end}
     end,
-    Server = #{pid := Pid} = rounds_client:start(#{
+    Server = #{pid := Pid} = erlmcp_test_client:start(#{
         resource_templates => [Template(N, ~"first") || N <- lists:seq(1, 300)]}),
     Client = open(Server, tcp, ~"2026-07-28"),
     Read = fun(Uri) -> ask(Client, ~"resources/read", #{uri => Uri}) end,
@@ -92,7 +92,7 @@ templates_are_found_among_many(_) ->
     #{~"error" := _} = Read(~"t://250/7"),
     ok = erlmcp:add(Pid, resource_template, Template(250, ~"again")),
     ~"again7" = Says(~"t://250/7"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% Who reads it when its server is killed fails as with the server's tables, which is expected; and
 %% none of its layers stays.
@@ -174,7 +174,7 @@ readers_copy_no_folders_of_skills(_) ->
 %% the process that changes it.
 lists_are_right_after_changes(Config) ->
     Server = #{pid := Pid} =
-        rounds_client:start(#{tools => [tool(N) || N <- lists:seq(1, 1_000)]}),
+        erlmcp_test_client:start(#{tools => [tool(N) || N <- lists:seq(1, 1_000)]}),
     Client = client(Server, Config),
     _ = rand:seed(exsss, 42),
     lists:foldl(
@@ -198,7 +198,7 @@ lists_are_right_after_changes(Config) ->
             Names = all_tools(Client),
             {Names, Last}
         end, {[name(N) || N <- lists:seq(1, 1_000)], 1_001}, [1, 1, 1, 2, 20, 100, 1, 300, 700]),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 changed(0, _, There, Next) ->
     {There, Next};
@@ -226,13 +226,13 @@ all_tools(Client, Params) ->
 %% Past what a session is told meanwhile on its connection.
 ask(Client, Method, Params) ->
     Id = erlang:unique_integer([positive]),
-    Exchange = rounds_client:request(Client, Id, Method, Params),
+    Exchange = erlmcp_test_client:request(Client, Id, Method, Params),
     Answer = answer(Id, Exchange),
-    ok = rounds_client:over(Exchange),
+    ok = erlmcp_test_client:over(Exchange),
     Answer.
 
 answer(Id, Exchange) ->
-    case rounds_client:next(Exchange) of
+    case erlmcp_test_client:next(Exchange) of
         #{~"id" := Id} = Answer -> Answer;
         #{~"method" := ~"notifications/tools/list_changed"} -> answer(Id, Exchange)
     end.
@@ -245,7 +245,7 @@ client(Server, Config) ->
 every_change_is_told(Config) ->
     [begin
          Server = #{pid := Pid} =
-             rounds_client:start(#{tools => [tool(N) || N <- lists:seq(1, Count)]}),
+             erlmcp_test_client:start(#{tools => [tool(N) || N <- lists:seq(1, Count)]}),
          Stream = stream(client(Server, Config), #{toolsListChanged => true}),
          Changes = [fun() -> erlmcp:add(Pid, tool, tool(0)) end,
                     fun() -> erlmcp:remove(Pid, tool, name(Count)) end,
@@ -255,7 +255,7 @@ every_change_is_told(Config) ->
               ok = Change(),
               {_, ~"notifications/tools/list_changed", _} = told(Stream)
           end || Change <- Changes ++ Changes],
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || Count <- [1, 20, 200, 300]].
 
 settled(Pid) ->
@@ -270,7 +270,7 @@ settled(Pid) ->
 %% Of a thousand changes one after the other a client is told some thirty times in a tenth of a
 %% second, and at the end once more.
 a_burst_is_told_in_few_words(Config) ->
-    Server = #{pid := Pid} = rounds_client:start(#{}),
+    Server = #{pid := Pid} = erlmcp_test_client:start(#{}),
     Client = client(Server, Config),
     Stream = stream(Client, #{toolsListChanged => true, promptsListChanged => true}),
     Before = erlang:monotonic_time(millisecond),
@@ -280,32 +280,32 @@ a_burst_is_told_in_few_words(Config) ->
     Told = told_until(~"notifications/prompts/list_changed", Stream),
     true = length(Told) >= 1,
     true = length(Told) =< 33 * Windows orelse error({told, length(Told), Windows}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% What is still to be told when the process that tells it is killed is told by the next one.
 a_burst_is_told_after_a_crash(Config) ->
-    Server = #{pid := Pid} = rounds_client:start(#{}),
+    Server = #{pid := Pid} = erlmcp_test_client:start(#{}),
     Stream = stream(client(Server, Config), #{toolsListChanged => true,
                                               promptsListChanged => true}),
     [ok = erlmcp:add(Pid, tool, tool(N)) || N <- lists:seq(1, 50)],
     ok = erlmcp:add(Pid, prompt, #{name => ~"last", handler => fun(_, _) -> ~"" end}),
     true = exit(erlmcp_server_sup:publisher(Pid), kill),
     _ = told_until(~"notifications/prompts/list_changed", Stream),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% So is one change, of which that process has told nobody yet.
 a_change_is_told_after_a_crash(Config) ->
-    Server = #{pid := Pid} = rounds_client:start(#{}),
+    Server = #{pid := Pid} = erlmcp_test_client:start(#{}),
     Stream = stream(client(Server, Config), #{toolsListChanged => true}),
     Publisher = erlmcp_server_sup:publisher(Pid),
     Adds = erlmcp_test_servers:add_untold((tool(1))#{name := ~"added"}, Publisher, Pid),
     true = exit(Publisher, kill),
     {_, ~"notifications/tools/list_changed", _} = told(Stream),
     erlmcp_test_servers:down(Adds),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
-stream(#{session := _} = Client, _) -> rounds_client:stream(Client);
-stream(Client, Watched) -> rounds_client:listen(Client, 1, Watched).
+stream(#{session := _} = Client, _) -> erlmcp_test_client:stream(Client);
+stream(Client, Watched) -> erlmcp_test_client:listen(Client, 1, Watched).
 
 told_until(Last, Stream) ->
     case told(Stream) of

@@ -15,7 +15,7 @@ and that the lists of those that mount them are right after each.
          a_view_may_come_after_its_tool/1, a_view_that_went_is_needed_no_more/1]).
 
 -import(erlmcp_test_line, [serve/1, recv/1, is_quiet/1, code/1]).
--import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).
+-import(erlmcp_test_two_eras, [eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

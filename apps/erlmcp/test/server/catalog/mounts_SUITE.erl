@@ -22,7 +22,7 @@ they are used.
          names_become_no_atoms/1]).
 
 -import(erlmcp_test_line, [serve/1, code/1, recv/1, is_quiet/1]).
--import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).
+-import(erlmcp_test_two_eras, [eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

@@ -16,7 +16,7 @@ requests with the set of resources currently available to the requesting client"
 -export([a_crash_hides/1, headers_tell_nothing/1, clients_of_tcp_listeners/1]).
 -export([log/2]).
 
--import(rounds_client, [ask/3, told/1]).
+-import(erlmcp_test_client, [ask/3, told/1]).
 
 -define(TIMEOUT, 30_000).
 
@@ -49,7 +49,7 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 server(Config) ->
     proplists:get_value(server, Config).
@@ -93,8 +93,8 @@ client(Name, Config) ->
     client(Name, server(Config), Config).
 
 client(Name, Server, Config) ->
-    rounds_client:open_as(Server, proplists:get_value(revision, Config),
-                          #{~"authorization" => <<"Bearer ", Name/binary>>}).
+    erlmcp_test_client:open_as(Server, proplists:get_value(revision, Config),
+                               #{~"authorization" => <<"Bearer ", Name/binary>>}).
 
 is_stateless(Config) ->
     proplists:get_value(revision, Config) =:= ~"2026-07-28".
@@ -170,7 +170,7 @@ invisible_is_as_absent(Config) ->
                                                              requests(~"absent", Config))].
 
 ask(Client, Id, Method, Params) ->
-    rounds_client:ask(Client, Id, Method, Params).
+    erlmcp_test_client:ask(Client, Id, Method, Params).
 
 renamed(Answer) ->
     json:decode(binary:replace(iolist_to_binary(json:encode(Answer)), ~"absent", ~"secret",
@@ -226,7 +226,7 @@ walks_see_what_is_visible(Config) ->
          [Ada, Bob] = [client(Name, Server, Config) || Name <- [~"ada", ~"bob"]],
          Adas = walk(Ada, #{}),
          Bobs = walk(Bob, #{}),
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || {Size, Adas, Bobs} <- [{2, [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]], [[3, 6], [9]]},
                                    {3, [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10]], [[3, 6, 9]]},
                                    {10, [lists:seq(1, 10)], [[3, 6, 9]]}]].
@@ -246,7 +246,7 @@ cursors_are_their_principals(Config) ->
     [ok = erlmcp:remove(maps:get(pid, Server), tool, Name) || Name <- [~"2", ~"3"]],
     {[4, 5], _} = page(Ada, #{cursor => Adas}),
     {[9], none} = page(Bob, #{cursor => Bobs}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% A cursor says which definition it comes after to the server alone: to its client that would be
 %% how many he does not see. So does that of a list that all see: others may be in other lists.
@@ -256,7 +256,7 @@ cursors_tell_nothing(Config) ->
          {_, Cursor} = page(client(~"bob", Server, Config), #{}),
          Bytes = base64:decode(Cursor, #{mode => urlsafe, padding => false}),
          nomatch = binary:match(Bytes, <<5:32>>),
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || Server <- [ten(2), start(#{page_size => 6, tools => Shared})]].
 
 %% "Servers MUST apply the same cacheScope to all response pages for a given list request."
@@ -273,7 +273,7 @@ cursors_are_of_one_scope(Config) ->
     ok = erlmcp:remove(Pid, tool, ~"4"),
     #{~"error" := #{~"code" := -32602}} = ask(Bob, ~"tools/list", #{cursor => Private}),
     {[2], _} = page(Bob, #{cursor => Public}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% Changes.
 
@@ -282,11 +282,12 @@ watching(Name, Uri, Config) ->
     Client = client(Name, Config),
     case is_stateless(Config) of
         true ->
-            rounds_client:listen(Client, 1, #{toolsListChanged => true, promptsListChanged => true,
-                                              resourcesListChanged => true,
-                                              resourceSubscriptions => [Uri]});
+            erlmcp_test_client:listen(Client, 1,
+                                      #{toolsListChanged => true, promptsListChanged => true,
+                                        resourcesListChanged => true,
+                                        resourceSubscriptions => [Uri]});
         false ->
-            Stream = rounds_client:stream(Client),
+            Stream = erlmcp_test_client:stream(Client),
             #{~"result" := _} = ask(Client, ~"resources/subscribe", #{uri => Uri}),
             Stream
     end.
@@ -336,8 +337,9 @@ what_is_not_visible_is_not_watched(Config) ->
     Asked = [~"r://secret", ~"r://shared", ~"t://secret/x", ~"t://shared/x", ~"r://absent"],
     case is_stateless(Config) of
         true ->
-            rounds_client:listen(Bob, 1, #{resourceSubscriptions => Asked},
-                                 #{~"resourceSubscriptions" => [~"r://shared", ~"t://shared/x"]});
+            erlmcp_test_client:listen(Bob, 1, #{resourceSubscriptions => Asked},
+                                      #{~"resourceSubscriptions" => [~"r://shared",
+                                                                     ~"t://shared/x"]});
         false ->
             Told = [{Uri, ask(Bob, ~"resources/subscribe", #{uri => Uri})} || Uri <- Asked],
             [~"r://secret", ~"t://secret/x", ~"r://absent"] =

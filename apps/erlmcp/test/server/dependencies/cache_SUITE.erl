@@ -17,7 +17,7 @@
          calls_outlive_their_cache/1, uses_are_counted/1]).
 
 -import(erlmcp_test_line, [serve/1, code/1, send/2, recv/1, stateless/3, await_call/0]).
--import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, text/1, await/1]).
+-import(erlmcp_test_two_eras, [eras/0, open/2, ask/3, call/3, read/2, text/1, await/1]).
 
 -define(LONG, 600_000).
 

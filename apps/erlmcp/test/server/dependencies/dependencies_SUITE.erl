@@ -16,7 +16,7 @@
          mounted_definitions_keep_their_guards/1]).
 
 -import(erlmcp_test_line, [serve/1]).
--import(two_eras, [eras/0, open/2, call/3, read/2, text/1]).
+-import(erlmcp_test_two_eras, [eras/0, open/2, call/3, read/2, text/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -202,7 +202,9 @@ resources_have_breakers(_) ->
          {-32603, _} = refusal(Ask()),
          is_open(Ask())
      end || Ask <- [fun() -> read(Client, ~"r://x") end, fun() -> read(Client, ~"t://1") end,
-                    fun() -> two_eras:ask(Client, ~"prompts/get", #{~"name" => ~"p"}) end]].
+                    fun() ->
+                        erlmcp_test_two_eras:ask(Client, ~"prompts/get", #{~"name" => ~"p"})
+                    end]].
 
 %% With the code that says what is wrong, and when to come back.
 handlers_may_refuse(_) ->

@@ -7,7 +7,7 @@
          a_killed_borrower_makes_room_for_who_waits/1, a_pool_may_begin_anew/1]).
 
 -import(erlmcp_test_line, [serve/1]).
--import(two_eras, [await/1]).
+-import(erlmcp_test_two_eras, [await/1]).
 
 -define(LONG_MS, 60_000).
 

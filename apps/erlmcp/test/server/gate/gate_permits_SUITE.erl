@@ -12,8 +12,8 @@ Counters of idle clients are removed.
          what_comes_back_and_is_given_back_is_counted_again/1,
          counters_of_idle_clients_are_removed/1, counters_are_exact_while_idle_ones_are_removed/1]).
 
--import(gate_users, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
-                     await_end/1, together/1]).
+-import(erlmcp_test_gate, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
+                           await_end/1, together/1]).
 
 %% Holders of each kind: those that live, and those that have ended.
 -define(FEW, 3).

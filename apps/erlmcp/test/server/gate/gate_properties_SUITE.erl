@@ -19,8 +19,8 @@ each command it compares their answers and the gate's counters with a model.
 -export([initial_state/0, command/1, precondition/2, next_state/3, postcondition/3]).
 -export([enter/2, leave/1, kill/1, limit/1, drain/0, look/0]).
 
--import(gate_users, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
-                     await_end/1, together/1]).
+-import(erlmcp_test_gate, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
+                           await_end/1, together/1]).
 
 %% Limits of the state machine's gate.
 -define(IN_FLIGHT, 3).

@@ -7,8 +7,8 @@
          a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1, who_floods_leaves_room/1,
          without_a_queue_nobody_waits/1, patience_is_short_in_a_long_queue/1]).
 
--import(gate_users, [request/1, queued/1, entered/1, refused/1, processes/1, looks/2, stop/1,
-                     await_end/1, wait/2, wait/3, waiting/3, until/1, answer/0, answers/0]).
+-import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1, processes/1, looks/2, stop/1,
+                           await_end/1, wait/2, wait/3, waiting/3, until/1, answer/0, answers/0]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

@@ -68,18 +68,18 @@ what_finds_a_place_is_let_in(_) ->
 %% All streams of a connection count as one client.
 also_on_http2(_) ->
     with_one_place(fun(#{pid := Pid}, Handler) ->
-        Client = bounds_client:keep(Pid, http2),
-        Call = fun() -> bounds_client:call(Client, ~"tools/call", echo_params()) end,
+        Client = erlmcp_test_bounds_client:keep(Pid, http2),
+        Call = fun() -> erlmcp_test_bounds_client:call(Client, ~"tools/call", echo_params()) end,
         #{status := 429} = Call(),
         ok = later(fun() -> #{status := 429} = Call() end, 30),
         %% A request that is cancelled meanwhile is no other's trouble.
         {http2, Connection, Stream} =
-            bounds_client:send(Client, ~"tools/call", echo_params()),
+            erlmcp_test_bounds_client:send(Client, ~"tools/call", echo_params()),
         ok = gun:cancel(Connection, Stream),
         ok = finish(Handler, ~"done"),
         ok = until_free(#{pid => Pid}),
         #{status := 200} = Call(),
-        bounds_client:close(Client)
+        erlmcp_test_bounds_client:close(Client)
     end).
 
 who_leaves_meanwhile_leaves_nothing(_) ->

@@ -11,9 +11,10 @@ limit, and all ends that give a permit back.
          a_running_task_holds_no_place/1, who_waits_for_its_client_holds_no_place/1,
          drained_servers_refuse_on_the_head/1, connections_leave_nothing/1]).
 
--import(bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1, until/1, over/1,
-                       served_on/1]).
--import(bounds_client, [serve/3, stop/1, keep/2, open/3, open/4, close/1, send/4, reply/1, call/3]).
+-import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1,
+                                   until/1, over/1, served_on/1]).
+-import(erlmcp_test_bounds_client, [serve/3, stop/1, keep/2, open/3, open/4, close/1, send/4,
+                                    reply/1, call/3]).
 -import(erlmcp_test_http, [running/0, ended/1]).
 
 -define(TIMEOUT, 60_000).
@@ -39,7 +40,8 @@ end_per_suite(Config) ->
 %% No more principals are counted than the limit says.
 principals_are_bounded(_) ->
     Server = serve(http, #{principals => 3, in_flight_per_principal => 2},
-                   (definitions())#{http => #{authenticate => fun bounds_calls:authenticate/1}}),
+                   (definitions())#{http => #{authenticate =>
+                                                  fun erlmcp_test_bounds_calls:authenticate/1}}),
     Client = fun(Name) -> (keep(Server, http))#{headers := #{~"authorization" => Name}} end,
     In = [Client(Name) || Name <- [~"ada", ~"bob", ~"eve"]],
     Waiting = [wait(One) || One <- In],
@@ -131,11 +133,12 @@ batches_are_refused_one_by_one(_) ->
          Request = fun(Id) ->
              #{jsonrpc => ~"2.0", id => Id, method => ~"tools/call", params => #{name => ~"echo"}}
          end,
-         Answers = bounds_client:batch(Client, [Request(Id) || Id <- Ids]),
+         Answers = erlmcp_test_bounds_client:batch(Client, [Request(Id) || Id <- Ids]),
          Ids = lists:sort([Id || #{~"id" := Id} <- Answers]),
          [~"a", ~"b"] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]),
          [1056] = [Code || #{~"id" := ~"c", ~"error" := #{~"code" := Code}} <- Answers],
-         [#{~"error" := #{~"code" := 1056}}] = bounds_client:batch(Client, [Request(~"d")]),
+         [#{~"error" := #{~"code" := 1056}}] =
+             erlmcp_test_bounds_client:batch(Client, [Request(~"d")]),
          0 = held(Server, in_flight),
          close(Client),
          stop(Server)
@@ -161,7 +164,7 @@ places_come_back_whatever_ends_a_call(_) ->
          0 = held(Server, in_flight),
          Waited = send(Client, ~"waited", ~"tools/call", #{name => ~"wait"}),
          {Cancelled, _} = running(),
-         ok = bounds_client:cancel(Client, {Waited, ~"waited"}),
+         ok = erlmcp_test_bounds_client:cancel(Client, {Waited, ~"waited"}),
          _ = ended(Cancelled),
          ok = until(fun() -> held(Server, in_flight) =:= 0 end),
          close(Client),
@@ -200,7 +203,7 @@ who_waits_for_its_client_holds_no_place(_) ->
     Asked = send(Client, ~"ask", ~"tools/call", #{name => ~"ask"}),
     #{message := #{~"method" := ~"roots/list", ~"id" := Id}} = reply(Asked),
     #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"}),
-    ok = bounds_client:answer(Client, Id, #{roots => []}),
+    ok = erlmcp_test_bounds_client:answer(Client, Id, #{roots => []}),
     #{message := #{~"id" := ~"ask", ~"result" := _}} = reply(Asked),
     close(Client),
     stop(Server).
@@ -214,7 +217,7 @@ drained_servers_refuse_on_the_head(_) ->
     {Waiting, Handler} = wait(Session),
     ok = erlmcp_gate:drain(gate(Server)),
     #{connection := Socket} = In,
-    {Headers, _} = bounds_client:message(In, 1, ~"tools/list", #{}),
+    {Headers, _} = erlmcp_test_bounds_client:message(In, 1, ~"tools/list", #{}),
     ok = erlmcp_test_http:send(Socket, ~"POST", [{~"content-length", ~"1000"} | Headers], ~""),
     #{status := 503, headers := #{~"retry-after" := _},
       messages := [#{~"error" := #{~"code" := 1077}}]} = erlmcp_test_http:response(Socket),

@@ -170,7 +170,7 @@ each_use_is_one(_) ->
 %% Each of these has a process, and a stream for as long as it is there.
 streams_of_http_sse_are_bounded(_) ->
     {ok, _} = application:ensure_all_started(gun),
-    Server = sse_server:start(#{sessions_per_principal => 2}),
+    Server = erlmcp_test_sse_server:start(#{sessions_per_principal => 2}),
     Clients = [erlmcp_test_sse:open(Server) || _ <- [1, 2]],
     [erlmcp_test_sse:initialize(Client, ?REVISION, #{}) || Client <- Clients],
     {429, _, Refused} = erlmcp_test_sse:get(Server, ~"GET", ~"/sse", []),
@@ -183,7 +183,7 @@ streams_of_http_sse_are_bounded(_) ->
     stop(Server).
 
 streams_of_http_sse_that_say_nothing_end(_) ->
-    Server = sse_server:start(#{sessions_per_principal => 1}),
+    Server = erlmcp_test_sse_server:start(#{sessions_per_principal => 1}),
     [First, Second] = [connect(Server), connect(Server)],
     Get = ~"GET /sse HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n",
     [begin

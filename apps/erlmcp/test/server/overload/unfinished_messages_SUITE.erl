@@ -34,8 +34,7 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Case, [init_per_suite, end_per_suite, module_info])].
+    erlmcp_test_suite:cases(?MODULE).
 
 init_per_suite(Config) ->
     Started = erlmcp_test_applications:start([erlmcp, ssl, gun], Config),

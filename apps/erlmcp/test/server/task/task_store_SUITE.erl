@@ -20,7 +20,7 @@ all() ->
     [{group, erlmcp_task_store_ets}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     [{erlmcp_task_store_ets, Cases}].
 
 init_per_group(Module, Config) ->

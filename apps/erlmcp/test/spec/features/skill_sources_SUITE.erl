@@ -13,8 +13,8 @@ folders, a module's own), and what it refuses to start with.
          hostile_paths_are_refused/1, names_and_fields_are_checked/1, sources_are_checked/1,
          numbers_are_bounded/1, sizes_are_bounded/1, all_together_are_bounded/1]).
 
--import(rounds_client, [open/3]).
--import(skills_host, [result/3, code/3, verify/2, main/2]).
+-import(erlmcp_test_client, [open/3]).
+-import(erlmcp_test_skills, [result/3, code/3, verify/2, main/2]).
 
 -define(PNG, <<137, "PNG", 0, 255>>).
 
@@ -49,7 +49,7 @@ refused(Skills) ->
 %% What was approved is what is read: nothing changes or takes away a file while the server runs.
 skills_stay(Config) ->
     Folder = folder(~"stays", #{~"SKILL.md" => main(~"stays", ~""), ~"a.txt" => ~"before"}, Config),
-    Server = rounds_client:start(#{skills => [#{path => Folder}]}),
+    Server = erlmcp_test_client:start(#{skills => [#{path => Folder}]}),
     #{pid := Pid} = Server,
     Client = open(Server, http, ~"2026-07-28"),
     #{~"skills" := [Skill]} = result(Client, ~"skills/list", #{}),
@@ -63,7 +63,7 @@ skills_stay(Config) ->
              erlmcp:add(Pid, resource, #{uri => Uri, name => ~"x", handler => fun(_, _) -> ~"" end})
      end || Uri <- Uris],
     verify(Skill, Client),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "The enclosing skill's resources lists them too, and the same file may appear in both".
 nested_skills_share_files(_) ->
@@ -72,7 +72,7 @@ nested_skills_share_files(_) ->
                          ~"inner/a.txt" => ~"x"}},
     Nested = #{prefix => ~"outer", files => #{~"SKILL.md" => Inner, ~"a.txt" => ~"x"}},
     [begin
-         Server = rounds_client:start(#{skills => Skills}),
+         Server = erlmcp_test_client:start(#{skills => Skills}),
          Client = open(Server, tcp, ~"2026-07-28"),
          #{~"skills" := Listed} = result(Client, ~"skills/list", #{}),
          [verify(Skill, Client) || Skill <- Listed],
@@ -83,7 +83,7 @@ nested_skills_share_files(_) ->
          [~"inner", ~"outer"] = lists:sort([Name || #{~"name" := Name} <- Main]),
          #{~"resources" := [_, _]} =
              result(Client, ~"resources/directory/read", #{uri => ~"skill://outer/inner"}),
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || Skills <- [[Outer, Nested], [Nested, Outer]]],
     {error, {duplicate, resource, ~"skill://outer/inner/a.txt"}} =
         start(#{skills => [Outer, Nested#{files := #{~"SKILL.md" => Inner, ~"a.txt" => ~"y"}}]}),
@@ -98,17 +98,18 @@ nested_skills_share_files(_) ->
                                 handler => fun(_, _) -> ~"" end}]}).
 
 a_module_has_skills(_) ->
-    Server = rounds_client:start(#{handler => ?MODULE,
-                                   skills => [#{name => ~"of-the-options", description => ~"x"}]}),
+    Server = erlmcp_test_client:start(#{handler => ?MODULE,
+                                        skills => [#{name => ~"of-the-options",
+                                                     description => ~"x"}]}),
     #{~"skills" := [#{~"frontmatter" := #{~"name" := ~"of-the-module"}},
                     #{~"frontmatter" := #{~"name" := ~"of-the-options"}}]} =
         result(open(Server, http, ~"2026-07-28"), ~"skills/list", #{}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 a_list_of_none(_) ->
-    Server = rounds_client:start(#{skills => []}),
+    Server = erlmcp_test_client:start(#{skills => []}),
     -32601 = code(open(Server, http, ~"2026-07-28"), ~"skills/list", #{}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% A folder with these files, below the test's own.
 folder(Name, Files, Config) ->
@@ -132,13 +133,13 @@ folders_are_read(Config) ->
     Link = filename:join(proplists:get_value(priv_dir, Config), "link"),
     ok = file:make_symlink(filename:dirname(Folder), Link),
     [begin
-         Server = rounds_client:start(#{skills => [#{path => Path, prefix => ~"my"}]}),
+         Server = erlmcp_test_client:start(#{skills => [#{path => Path, prefix => ~"my"}]}),
          Client = open(Server, http, ~"2025-11-25"),
          #{~"skills" := [#{~"resources" := Listed} = Skill]} = result(Client, ~"skills/list", #{}),
          verify(Skill, Client),
          [~"skill://my/tidy/%C3%A9%20%C3%BC.txt", ~"skill://my/tidy/SKILL.md",
           ~"skill://my/tidy/a/b/c.bin"] = lists:sort([Uri || #{~"uri" := Uri} <- Listed]),
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || Path <- [Folder, binary_to_list(Folder), <<Folder/binary, "/">>,
                      filename:join(Link, "tidy")]].
 
@@ -254,12 +255,12 @@ names_and_fields_are_checked(_) ->
     {error, {bad_skill, ~"x", ~"description", _}} =
         start(#{skills => [#{files => #{~"SKILL.md" => ~"---\nname: x\n---\n"}}]}),
     %% "Every other field the author wrote passes through unchanged".
-    Server = rounds_client:start(#{skills => [#{files => #{
+    Server = erlmcp_test_client:start(#{skills => [#{files => #{
         ~"SKILL.md" => main(~"x", ~"allowed-tools: Read Write\nnew:\n  a: [b]\n  c: 1.5\n")}}]}),
     #{~"skills" := [#{~"frontmatter" := #{~"allowed-tools" := ~"Read Write",
                                           ~"new" := #{~"a" := [~"b"], ~"c" := 1.5}}}]} =
         result(open(Server, http, ~"2026-07-28"), ~"skills/list", #{}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 sources_are_checked(_) ->
     {error, {bad_option, skills, _}} = start(#{skills => #{}}),

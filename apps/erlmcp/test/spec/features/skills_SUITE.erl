@@ -12,8 +12,8 @@ as a host uses them.
          directories_have_their_children/1, others_are_no_directories/1,
          lists_have_pages/1, directories_have_pages/1, older_clients_read_files/1]).
 
--import(rounds_client, [open/3]).
--import(skills_host, [result/3, code/3, verify/2, main/2]).
+-import(erlmcp_test_client, [open/3]).
+-import(erlmcp_test_skills, [result/3, code/3, verify/2, main/2]).
 
 -define(ID, ~"io.modelcontextprotocol/skills").
 -define(FORMS, ~"# Forms\n").
@@ -45,14 +45,14 @@ end_per_group(_, _) -> ok.
 
 init_per_testcase(Case, Config) ->
     case lists:member(Case, ?WIRE) of
-        true -> [{server, rounds_client:start(#{skills => served()})} | Config];
+        true -> [{server, erlmcp_test_client:start(#{skills => served()})} | Config];
         false -> Config
     end.
 
 end_per_testcase(_, Config) ->
     case proplists:get_value(server, Config) of
         undefined -> ok;
-        Server -> rounds_client:stop(Server)
+        Server -> erlmcp_test_client:stop(Server)
     end.
 
 served() ->
@@ -92,7 +92,7 @@ capabilities(Server, Revision) ->
     Known.
 
 not_there_without_skills(_) ->
-    Server = rounds_client:start(#{}),
+    Server = erlmcp_test_client:start(#{}),
     Methods = [~"skills/list", ~"skills/get", ~"resources/directory/read"],
     [begin
          Client = open(Server, http, Revision),
@@ -101,7 +101,7 @@ not_there_without_skills(_) ->
     #{~"capabilities" := Capabilities} =
         result(open(Server, tcp, ~"2026-07-28"), ~"server/discover", #{}),
     false = is_map_key(~"extensions", Capabilities),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% What a host does: "it MUST verify the content against that entry's digest and size"; "hosts MUST
 %% parse its YAML frontmatter and compare it field-by-field against the entry's frontmatter".
@@ -235,7 +235,7 @@ others_are_no_directories(Config) ->
 lists_have_pages(Config) ->
     Names = [<<"skill-", (integer_to_binary(N))/binary>> || N <- lists:seq(1, 7)],
     Skills = [#{name => Name, description => ~"x"} || Name <- Names],
-    Server = rounds_client:start(#{page_size => 3, skills => Skills}),
+    Server = erlmcp_test_client:start(#{page_size => 3, skills => Skills}),
     [begin
          Client = open(Server, proplists:get_value(transport, Config), Revision),
          Pages = walk(Client, ~"skills/list", ~"skills", #{}),
@@ -245,7 +245,7 @@ lists_have_pages(Config) ->
          -32602 = code(Client, ~"skills/list", #{cursor => Other}),
          -32602 = code(Client, ~"skills/list", #{cursor => ~"x"})
      end || Revision <- [~"2026-07-28", ~"2025-11-25"]],
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 walk(Client, Method, Member, Params) ->
     case result(Client, Method, Params) of
@@ -258,8 +258,9 @@ walk(Client, Method, Member, Params) ->
 directories_have_pages(Config) ->
     Files = #{<<Folder, "/", (integer_to_binary(N))/binary>> => ~"x"
               || Folder <- "ab", N <- lists:seq(1, 5)},
-    Server = rounds_client:start(#{page_size => 2,
-                                   skills => [#{files => Files#{~"SKILL.md" => main(~"x", ~"")}}]}),
+    Server = erlmcp_test_client:start(#{page_size => 2,
+                                        skills => [#{files => Files#{~"SKILL.md" =>
+                                                                         main(~"x", ~"")}}]}),
     [begin
          Client = open(Server, proplists:get_value(transport, Config), Revision),
          Read = ~"resources/directory/read",
@@ -270,7 +271,7 @@ directories_have_pages(Config) ->
          -32602 = code(Client, Read, #{uri => ~"skill://x/b", cursor => Cursor}),
          -32602 = code(Client, ~"resources/list", #{cursor => Cursor})
      end || Revision <- [~"2026-07-28", ~"2025-11-25"]],
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "To a client that does not implement this extension, skill:// resources are ordinary resources".
 older_clients_read_files(Config) ->

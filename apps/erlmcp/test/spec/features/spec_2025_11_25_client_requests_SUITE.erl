@@ -19,8 +19,8 @@ a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
 -export([undeclared_capabilities_are_refused/1, sampling_with_tools_needs_its_capability/1,
          elicitation_is_of_its_revision/1, json_alone_cannot_be_asked/1, batch_asks_too/1]).
 
--import(rounds_client, [open/4, request/4, batch/2, next/1, over/1, ask/3, ask/4, answer/3,
-                        answer_error/3]).
+-import(erlmcp_test_client, [open/4, request/4, batch/2, next/1, over/1, ask/3, ask/4, answer/3,
+                             answer_error/3]).
 -import(erlmcp_test_http, [ended/1]).
 
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
@@ -32,8 +32,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     Http = [delete_ends_the_call, json_alone_cannot_be_asked],
     Tcp = [lost_connection_ends_the_call, end_of_input_ends_the_call],
     [{http, Cases -- Tcp}, {tcp, Cases -- Http}, {sse, Cases -- (Http ++ Tcp)}].
@@ -52,10 +51,10 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 start(Limits) ->
-    rounds_client:start((definitions(self()))#{limits => Limits}).
+    erlmcp_test_client:start((definitions(self()))#{limits => Limits}).
 
 server(Config) ->
     proplists:get_value(server, Config).
@@ -169,7 +168,7 @@ answer_continues_the_call(Config) ->
          #{~"it" := Given} = input(Answer),
          ok = over(Exchange),
          _ = ended(Pid),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions(), Tool <- asks(Revision)].
 
 requests_have_their_shape(Config) ->
@@ -275,7 +274,7 @@ error_answer_ends_the_call(Config) ->
          #{~"id" := 1, ~"error" := #{~"code" := -32603}} = next(Exchange),
          ok = over(Exchange),
          _ = ended(Pid),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()],
     %% One of several is enough.
     Client = client(Config),
@@ -345,7 +344,7 @@ client_that_goes_ends_the_call(Config) ->
     Server = start(#{reconnect_ms => 100}),
     Client = open(Server, transport(Config), ~"2025-11-25", ?ALL),
     {Exchange, #{~"id" := Id}, Pid} = start_call(Client, 1, ~"roots"),
-    ok = rounds_client:close(Client, Exchange),
+    ok = erlmcp_test_client:close(Client, Exchange),
     _ = ended(Pid),
     case transport(Config) of
         http ->
@@ -356,7 +355,7 @@ client_that_goes_ends_the_call(Config) ->
         _ ->
             ok
     end,
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 lost_connection_ends_the_call(Config) ->
     #{socket := Socket} = Client = client(Config),
@@ -388,7 +387,7 @@ answer_of(Exchange) ->
 cancellation_ends_the_call(Config) ->
     Client = client(Config),
     {Exchange, #{~"id" := Id}, Pid} = start_call(Client, 1, ~"roots"),
-    ok = rounds_client:cancel(Client, 1),
+    ok = erlmcp_test_client:cancel(Client, 1),
     _ = ended(Pid),
     Id = withdrawn(Exchange),
     ok = over(Exchange),
@@ -421,7 +420,7 @@ input_in_time_or_1069(Config) ->
     _ = ended(Pid),
     #{~"result" := #{}} = ask(Client, ~"ping", #{}),
     #{error_budget := #{faults := 0}} = erlmcp:info(Server),
-    rounds_client:stop(Started).
+    erlmcp_test_client:stop(Started).
 
 %% The user may take longer than a call; the handler may not, before or after.
 asking_stops_the_deadline(Config) ->
@@ -448,7 +447,7 @@ undeclared_capabilities_are_refused(Config) ->
          #{~"error" := #{~"code" := -32021, ~"data" := #{~"requiredCapabilities" := Required}}} =
              ask(Client, ~"tools/call", #{name => Tool}),
          _ = ended(asking()),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions(),
             {Tool, Declared, Required} <-
                 [{~"sample", #{}, #{~"sampling" => #{}}},
@@ -483,7 +482,7 @@ elicitation_is_of_its_revision(Config) ->
     [begin
          Client = client(Config, Revision),
          #{~"error" := #{~"code" := -32021}} = ask(Client, ~"tools/call", #{name => Tool}),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || {Revision, Tool} <- [{~"2024-11-05", ~"form"}, {~"2025-03-26", ~"form"},
                                  {~"2024-11-05", ~"url"}, {~"2025-03-26", ~"url"},
                                  {~"2025-06-18", ~"url"}]].

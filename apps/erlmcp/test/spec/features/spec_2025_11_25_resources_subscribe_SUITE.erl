@@ -9,7 +9,7 @@
 -export([missed_updates_are_told_once/1, missed_updates_are_forgotten/1]).
 -export([subscriptions_are_bounded/1, ended_sessions_leave_nothing/1]).
 
--import(rounds_client, [open/3, batch/2, next/1, over/1, ask/3, told/1, stream/1, counts/1]).
+-import(erlmcp_test_client, [open/3, batch/2, next/1, over/1, ask/3, told/1, stream/1, counts/1]).
 
 -define(UPDATED, ~"notifications/resources/updated").
 
@@ -20,8 +20,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     Http = [missed_updates_are_told_once, missed_updates_are_forgotten],
     [{http, Cases}, {tcp, Cases -- Http}, {sse, Cases -- Http}].
 
@@ -39,13 +38,13 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 start(Limits) ->
     Resource = fun(Uri) -> #{uri => Uri, name => Uri, handler => fun(_, _) -> ~"text" end} end,
-    rounds_client:start(#{limits => Limits,
-                          resources => [Resource(Uri)
-                                        || Uri <- [~"test://a", ~"test://b", ~"test://c"]]}).
+    erlmcp_test_client:start(#{limits => Limits,
+                               resources => [Resource(Uri)
+                                             || Uri <- [~"test://a", ~"test://b", ~"test://c"]]}).
 
 server(Config) ->
     proplists:get_value(server, Config).
@@ -101,7 +100,7 @@ updates_are_told(Config) ->
          ok = subscribe(Client, ~"test://b"),
          [update(Config, Uri) || Uri <- [~"test://b", ~"test://c", ~"test://a"]],
          [~"test://b", ~"test://a"] = [updated(Stream), updated(Stream)],
-         rounds_client:close(Client, Stream)
+         erlmcp_test_client:close(Client, Stream)
      end || Revision <- revisions()].
 
 subscribing_twice_is_once(Config) ->
@@ -129,7 +128,7 @@ unsubscribed_is_not_told(Config) ->
          ok = subscribe(Client, ~"test://a"),
          update(Config, ~"test://a"),
          ~"test://a" = updated(Stream),
-         rounds_client:close(Client, Stream)
+         erlmcp_test_client:close(Client, Stream)
      end || Revision <- revisions()].
 
 sessions_are_told_apart(Config) ->
@@ -214,10 +213,10 @@ subscriptions_are_bounded(Config) ->
          %% Another session has its own.
          Other = client(Within, Revision),
          ok = subscribe(Other, ~"test://b"),
-         [rounds_client:close(Each) || Each <- [Client, Other]],
-         rounds_client:close(Client, Stream)
+         [erlmcp_test_client:close(Each) || Each <- [Client, Other]],
+         erlmcp_test_client:close(Client, Stream)
      end || Revision <- revisions()],
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 ended_sessions_leave_nothing(Config) ->
     Server = server(Config),
@@ -236,7 +235,7 @@ ended_sessions_leave_nothing(Config) ->
 leave(#{transport := http, session := Session}, Server) ->
     #{status := 204} = erlmcp_test_http:delete(Server, Session);
 leave(Client, _) ->
-    rounds_client:close(Client).
+    erlmcp_test_client:close(Client).
 
 %% Nothing tells when a server has seen that its client is gone, so it is looked up again.
 settled(Counts, Server, Tries) when Tries > 0 ->

@@ -6,6 +6,8 @@ the timeout period, the sender SHOULD issue a cancellation notification for that
 waiting for a response."
 """.
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([late_answer_is_waited_for_no_more/1, refused_one_takes_back_the_others/1,
          cancelled_call_takes_back_what_it_asked/1, killed_call_takes_back_what_it_asked/1,
          answered_request_is_not_taken_back/1, batch_takes_back_what_its_calls_asked/1,
@@ -13,11 +15,36 @@ waiting for a response."
          task_takes_back_what_it_asked/1, end_of_input_takes_back_what_was_asked/1,
          client_that_comes_back_is_told/1]).
 
--import(rounds_client, [request/4, batch/2, next/1, over/1, answered/1, nothing_more/1, answer/3,
-                        answer_error/3, cancel/2]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, batch/2, next/1, over/1, answered/1,
+                             nothing_more/1, answer/3, answer_error/3, cancel/2]).
 -import(erlmcp_test_http, [ended/1]).
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 definitions(Test) ->
     Roots = erlmcp_input:roots(),
@@ -49,8 +76,8 @@ asking() ->
     receive {asking, Pid} -> Pid after 30_000 -> error(nobody_asks) end.
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision,
-                       #{roots => #{}, elicitation => #{}}).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision,
+                            #{roots => #{}, elicitation => #{}}).
 
 client(Config) ->
     client(Config, ~"2025-11-25").
@@ -196,17 +223,17 @@ has_received(Messages, Pid) ->
 task_takes_back_what_it_asked(Config) ->
     Client = client(Config),
     #{~"result" := #{~"task" := #{~"taskId" := Task}}} =
-        tasks_client:ask(Client, ~"tools/call",
-                         #{name => ~"task", arguments => #{}, task => #{}}),
+        erlmcp_test_tasks:ask(Client, ~"tools/call",
+                              #{name => ~"task", arguments => #{}, task => #{}}),
     Exchange = request(Client, 5, ~"tasks/result", #{taskId => Task}),
-    #{~"id" := Id, ~"method" := ~"elicitation/create"} = tasks_client:next(Exchange),
+    #{~"id" := Id, ~"method" := ~"elicitation/create"} = erlmcp_test_tasks:next(Exchange),
     #{~"result" := #{~"status" := ~"cancelled"}} =
-        tasks_client:ask(client(Config), ~"tasks/cancel", #{taskId => Task}),
+        erlmcp_test_tasks:ask(client(Config), ~"tasks/cancel", #{taskId => Task}),
     #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id} = Params} =
-        tasks_client:next(Exchange),
+        erlmcp_test_tasks:next(Exchange),
     %% "All requests, notifications, and responses related to a task MUST include" it.
     #{~"_meta" := #{~"io.modelcontextprotocol/related-task" := #{~"taskId" := Task}}} = Params,
-    #{~"id" := 5, ~"error" := #{}} = tasks_client:next(Exchange),
+    #{~"id" := 5, ~"error" := #{}} = erlmcp_test_tasks:next(Exchange),
     over(Exchange).
 
 %% A client that has closed its half of a connection can be told, and will answer nothing.
@@ -232,7 +259,7 @@ client_that_comes_back_is_told(Config) ->
             #{session := Session} = Client = client(Config),
             {http, Socket} = Exchange = call(Client, 1, ~"one"),
             {200, _} = erlmcp_test_http:head(Socket),
-            ok = rounds_client:close(Client, Exchange),
+            ok = erlmcp_test_client:close(Client, Exchange),
             _ = ended(asking()),
             {Again, {200, _} = Head} =
                 erlmcp_test_http:get_stream(server(Config), Session,

@@ -20,7 +20,7 @@
          strange_requests_are_not_sent/1]).
 -export([sealed_opens_and_nothing_else/1]).
 
--import(rounds_client, [open/4, ask/3, ask/4, with_capabilities/2]).
+-import(erlmcp_test_client, [open/4, ask/3, ask/4, with_capabilities/2]).
 -import(erlmcp_test_property, [holds/2]).
 
 -define(REVISION, ~"2026-07-28").
@@ -35,9 +35,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}, sealed_opens_and_nothing_else].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info,
-                                             sealed_opens_and_nothing_else])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- [sealed_opens_and_nothing_else],
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
@@ -51,10 +49,10 @@ init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 end_per_group(_, _) -> ok.
 
 init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(proplists:get_value(server, Config)).
 
 client(Config) ->
     client(proplists:get_value(server, Config), Config).
@@ -227,7 +225,7 @@ retry_completes(Config) ->
 retry_goes_to_any_connection(Config) ->
     First = client(Config),
     State = first_round(First, ~"greet"),
-    rounds_client:close(First),
+    erlmcp_test_client:close(First),
     hello(retry(client(Config), named(~"greet"), State)).
 
 %% "Servers MAY send InputRequiredResult responses on" prompts/get, resources/read, tools/call.
@@ -315,10 +313,10 @@ a_task_uses_a_state_once(Config) ->
     State = first_round(Client, ~"later"),
     Extensions = #{extensions => #{~"io.modelcontextprotocol/tasks" => #{}}},
     Tasks = with_capabilities(maps:merge(?ALL, Extensions), Client),
-    Task = fun() -> tasks_client:id(retry(Tasks, named(~"later"), State)) end,
+    Task = fun() -> erlmcp_test_tasks:id(retry(Tasks, named(~"later"), State)) end,
     #{~"result" := #{~"content" := [#{~"text" := ~"Hello, Joe"}]}} =
-        tasks_client:until(Tasks, Task(), ~"completed"),
-    #{~"error" := #{~"code" := ?INVALID}} = tasks_client:until(Tasks, Task(), ~"failed").
+        erlmcp_test_tasks:until(Tasks, Task(), ~"completed"),
+    #{~"error" := #{~"code" := ?INVALID}} = erlmcp_test_tasks:until(Tasks, Task(), ~"failed").
 
 of_racing_retries_one_goes_on(Config) ->
     State = first_round(client(Config), ~"once"),
@@ -346,13 +344,13 @@ other_options_are_refused(Config) ->
      || Name <- [~"twice", ~"both"]].
 
 used_states_are_bounded(Config) ->
-    Server = rounds_client:start((definitions(self()))#{limits => #{used_states => 2}}),
+    Server = erlmcp_test_client:start((definitions(self()))#{limits => #{used_states => 2}}),
     full(client(Server, Config), 2),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 used_states_of_one_are_bounded(Config) ->
     Limits = #{used_states_per_principal => 2},
-    Server = rounds_client:start((definitions(self()))#{limits => Limits}),
+    Server = erlmcp_test_client:start((definitions(self()))#{limits => Limits}),
     full(client(Server, Config), 2),
     case proplists:get_value(transport, Config) of
         http ->
@@ -361,7 +359,7 @@ used_states_of_one_are_bounded(Config) ->
         _ ->
             ok
     end,
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% Bounded refusal: at the limit and one more. What is good for once only is refused.
 full(Client, Max) ->
@@ -375,11 +373,11 @@ full(Client, Max) ->
 
 expired_states_make_room(Config) ->
     Limits = #{used_states => 1, input_timeout_ms => 500},
-    Server = rounds_client:start((definitions(self()))#{limits => Limits}),
+    Server = erlmcp_test_client:start((definitions(self()))#{limits => Limits}),
     Client = client(Server, Config),
     hello(retry(Client, named(~"once"), first_round(Client, ~"once"))),
     ok = has_room(Client),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 has_room(Client) ->
     case retry(Client, named(~"once"), first_round(Client, ~"once")) of
@@ -448,14 +446,14 @@ state_is_of_its_request(Config) ->
 
 %% "a short expiry (TTL), rejecting state presented after it lapses".
 state_expires(Config) ->
-    Short = rounds_client:start((definitions(self()))#{limits => #{input_timeout_ms => 1}}),
+    Short = erlmcp_test_client:start((definitions(self()))#{limits => #{input_timeout_ms => 1}}),
     Client = client(Short, Config),
     State = first_round(Client, ~"greet"),
     pass(erlang:system_time(millisecond) + 1),
     _ = rounds(),
     refused(retry(Client, named(~"greet"), State)),
     [] = rounds(),
-    rounds_client:stop(Short).
+    erlmcp_test_client:stop(Short).
 
 %% The clock is what is waited for.
 pass(Time) ->
@@ -465,7 +463,7 @@ pass(Time) ->
     end.
 
 with_keys(Keys, Config) ->
-    Server = rounds_client:start((definitions(self()))#{keys => Keys}),
+    Server = erlmcp_test_client:start((definitions(self()))#{keys => Keys}),
     {Server, client(Server, Config)}.
 
 %% A key is replaced without a round lost: the new one seals, the old one still opens.
@@ -480,7 +478,7 @@ keys_rotate(Config) ->
     Second = first_round(RotatedClient, ~"greet"),
     hello(retry(AfterClient, named(~"greet"), Second)),
     refused(retry(BeforeClient, named(~"greet"), Second)),
-    [rounds_client:stop(Server) || Server <- [Before, Rotated, After]].
+    [erlmcp_test_client:stop(Server) || Server <- [Before, Rotated, After]].
 
 %% "without requiring a shared storage layer across server instances or requiring stateful load
 %% balancing."
@@ -496,13 +494,13 @@ keys_are_shared(Config) ->
                        [TwoClient, OneClient, TwoClient, OneClient]),
     #{~"result" := #{~"content" := [#{~"text" := ~"five"}]}} =
         retry(TwoClient, named(~"count"), Last),
-    [rounds_client:stop(Server) || Server <- [One, Two]].
+    [erlmcp_test_client:stop(Server) || Server <- [One, Two]].
 
 own_keys_are_not_shared(Config) ->
-    Other = rounds_client:start(definitions(self())),
+    Other = erlmcp_test_client:start(definitions(self())),
     State = first_round(client(Config), ~"greet"),
     refused(retry(client(Other, Config), named(~"greet"), State)),
-    rounds_client:stop(Other).
+    erlmcp_test_client:stop(Other).
 
 %% "If additional, unexpected parameters are provided in the InputResponses object, the server
 %% SHOULD ignore any information it does not recognize or need."

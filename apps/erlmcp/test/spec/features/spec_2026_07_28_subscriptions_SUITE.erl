@@ -16,8 +16,8 @@
          a_burst_of_changes_is_told/1]).
 -export([many_streams_of_a_connection/1, reset_of_a_stream_is_forgotten/1]).
 
--import(rounds_client, [open/3, status/1, ask/3, ask/4, listen/3, listen/4, told/1, cancel/2,
-                        subscribers/1, forgotten/1]).
+-import(erlmcp_test_client, [open/3, status/1, ask/3, ask/4, listen/3, listen/4, told/1, cancel/2,
+                             subscribers/1, forgotten/1]).
 
 -define(REVISION, ~"2026-07-28").
 -define(TIMEOUT, 30_000).
@@ -35,8 +35,7 @@ all() ->
 
 groups() ->
     Http2 = [many_streams_of_a_connection, reset_of_a_stream_is_forgotten],
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info | Http2])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- Http2,
     Http = [json_alone_is_no_stream],
     Tcp = [cancelled_is_not_told, id_is_used_once_at_a_time, stop_is_told_however_busy],
     [{http, Cases -- Tcp}, {tcp, Cases -- Http},
@@ -58,17 +57,17 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 start(Limits) ->
     Read = fun(_, _) -> ~"text" end,
-    rounds_client:start(#{limits => Limits,
-                          resources => [#{uri => Uri, name => Uri, handler => Read}
-                                        || Uri <- strange_uris()],
-                          resource_templates => [#{uri_template => ~"test://{+any}", name => ~"any",
-                                                   handler => Read}],
-                          tools => [#{name => ~"echo",
-                                      handler => fun(#{~"text" := Text}, _) -> Text end}]}).
+    erlmcp_test_client:start(#{limits => Limits,
+                               resources => [#{uri => Uri, name => Uri, handler => Read}
+                                             || Uri <- strange_uris()],
+                               resource_templates => [#{uri_template => ~"test://{+any}",
+                                                        name => ~"any", handler => Read}],
+                               tools => [#{name => ~"echo",
+                                           handler => fun(#{~"text" := Text}, _) -> Text end}]}).
 
 %% A URI is whatever text a definition has.
 strange_uris() ->
@@ -115,7 +114,7 @@ acknowledgment_comes_first(Config) ->
          change(tool, Config),
          {Id, ?TOOLS, Params} = told(Exchange),
          0 = map_size(Params),
-         rounds_client:close(Client, Exchange)
+         erlmcp_test_client:close(Client, Exchange)
      end || Id <- [1, 0, -7, 1 bsl 60, ~"1", ~"", ~"\"\\\n\x{20ac}", ~"@subscription@"]].
 
 %% "The notifications field in the acknowledgment reflects the subset the server agreed to honor.
@@ -146,7 +145,7 @@ acknowledgment_comes_before_a_change(Config) ->
          Client = client(Config),
          Exchange = listen(Client, Id, #{resourceSubscriptions => [Uri]}),
          {Id, ?UPDATED, #{~"uri" := Uri}} = told(Exchange),
-         rounds_client:close(Client, Exchange)
+         erlmcp_test_client:close(Client, Exchange)
      end || Id <- lists:seq(1, 50)],
     unlink(Changing),
     exit(Changing, kill).
@@ -173,7 +172,7 @@ only_what_was_asked_for_is_told(Config) ->
                   ++ [{1, ?UPDATED, #{~"uri" => Uri}} || Uri <- Uris ++ [Last], Uri =:= What],
               Asked = [told(Exchange) || _ <- Asked]
           end || What <- Changes ++ [Last]],
-         rounds_client:close(Client, Exchange)
+         erlmcp_test_client:close(Client, Exchange)
      end || Lists <- subsets(lists_of()), Uris <- subsets([~"test://a", ~"test://b"])].
 
 subsets([]) -> [[]];
@@ -189,7 +188,7 @@ nothing_is_told_unasked(Config) ->
     change(~"test://last", Config),
     {2, ?UPDATED, _} = told(Last),
     %% On HTTP the empty one has a stream of its own, which its server's end closes.
-    rounds_client:close(Client, Exchange).
+    erlmcp_test_client:close(Client, Exchange).
 
 %% "Receive notifications/resources/updated for these resource URIs": those, and each once.
 resources_are_told_by_uri(Config) ->
@@ -201,7 +200,7 @@ resources_are_told_by_uri(Config) ->
     [change(Uri, Config) || Uri <- Others ++ [A, B, A]],
     [A, B, A] = [begin {~"s", ?UPDATED, #{~"uri" := Uri}} = told(Exchange), Uri end
                  || _ <- [1, 2, 3]],
-    rounds_client:close(Client, Exchange).
+    erlmcp_test_client:close(Client, Exchange).
 
 uris_are_any_text(Config) ->
     Client = client(Config),
@@ -266,12 +265,12 @@ closed_is_forgotten(Config) ->
     Beside = listen(Other, 1, #{toolsListChanged => true}),
     4 = length(subscribers(server(Config))),
     [{_, Owner}] = [Row || {{uri, ~"test://a"}, _} = Row <- subscribers(server(Config))],
-    rounds_client:close(Client, Exchange),
+    erlmcp_test_client:close(Client, Exchange),
     _ = erlmcp_test_http:ended(Owner),
     change(tool, Config),
     {1, ?TOOLS, _} = told(Beside),
     [{tool, _}] = subscribers(server(Config)),
-    rounds_client:close(Other, Beside),
+    erlmcp_test_client:close(Other, Beside),
     forgotten(server(Config)).
 
 %% The id tells the subscriptions of a channel apart.
@@ -331,11 +330,11 @@ stopped(Config) ->
     Exchange = listen(Client, ~"s", #{toolsListChanged => true}),
     ok = erlmcp:stop_server(Pid),
     Messages = until_over(Exchange),
-    rounds_client:close(Client, Exchange),
+    erlmcp_test_client:close(Client, Exchange),
     Messages.
 
 until_over({sse, _} = Exchange) ->
-    case rounds_client:next(Exchange) of
+    case erlmcp_test_client:next(Exchange) of
         fin -> [];
         Message -> [Message | until_over(Exchange)]
     end;
@@ -396,7 +395,7 @@ subscriptions_are_bounded(Config) ->
             ok = cancel(Client, 1),
             listen(Client, 2, #{resourceSubscriptions => uris(4, 6)})
     end,
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% Of one client, whichever way it comes: by connections and streams of its own, and by a session.
 subscriptions_of_one_are_bounded(Config) ->
@@ -411,7 +410,7 @@ subscriptions_of_one_are_bounded(Config) ->
     %% A URI that is named twice is one; lists are none.
     _ = listen(Open(), 3, #{resourceSubscriptions => uris(1, 1) ++ uris(1, 1),
                             promptsListChanged => true}),
-    Session = rounds_client:open(Server, transport(Config), ~"2025-11-25"),
+    Session = erlmcp_test_client:open(Server, transport(Config), ~"2025-11-25"),
     Watch = fun(N) -> ask(Session, N, ~"resources/subscribe", #{uri => hd(uris(N, N))}) end,
     [#{~"result" := _}, #{~"result" := _}] = [Watch(5), Watch(5)],
     #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 5, ~"observed" := 6}}} = Watch(6),
@@ -423,7 +422,7 @@ subscriptions_of_one_are_bounded(Config) ->
     [ok = erlmcp:resource_updated(maps:get(pid, Server), Uri) || Uri <- uris(1, 3)],
     _ = listen(Open(), 4, #{resourceSubscriptions => uris(11, 13)}),
     #{~"error" := #{~"code" := 1060}} = ask(Open(), 5, ~"subscriptions/listen", Over),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 uris_are_bounded(Config) ->
     Server = start(#{subscriptions => 5000}),
@@ -433,7 +432,7 @@ uris_are_bounded(Config) ->
     #{~"error" := #{~"code" := -32602, ~"data" := #{~"limit" := 1000, ~"observed" := 1001}}} =
         ask(Client, 2, ~"subscriptions/listen",
             #{notifications => #{resourceSubscriptions => uris(1, 1001)}}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 json_alone_is_no_stream(Config) ->
     Call = fun(Accept) ->

@@ -4,6 +4,8 @@
 2026-07-28 cancels on HTTP by closing the stream of its request, and by a notification elsewhere.
 """.
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([cancelled_call_ends/1, call_that_reports_ends/1, what_a_call_holds_is_free/1,
          others_go_on/1]).
 -export([client_that_goes_cancels/1]).
@@ -12,16 +14,42 @@
          cancellation_races_with_the_answer/1]).
 -export([deadline_is_an_answer/1, progress_does_not_move_the_deadline/1]).
 
--import(rounds_client, [request/4, next/1, over/1, answered/1, nothing_more/1, notify/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, over/1, answered/1,
+                             nothing_more/1, notify/3]).
 -import(erlmcp_test_http, [ended/1]).
 -import(erlmcp_test_line, [await_call/0]).
 
 -define(METHOD, ~"notifications/cancelled").
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision, #{roots => #{}}).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision, #{roots => #{}}).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].
@@ -63,7 +91,7 @@ call(Client, Id, Name) ->
 
 %% As the transport has it; what is written for the request is over, without an answer.
 cancel(#{transport := http, capabilities := _} = Client, _, Exchange) ->
-    ok = rounds_client:close(Client, Exchange);
+    ok = erlmcp_test_client:close(Client, Exchange);
 cancel(Client, Id, Exchange) ->
     ok = notify(Client, ?METHOD, #{requestId => Id, reason => ~"User requested cancellation"}),
     case Exchange of
@@ -141,7 +169,7 @@ client_that_goes_cancels(Config) ->
          Pid = await_call(),
          ok = case Exchange of
              {tcp, Socket} -> erlmcp_test_line:reset(Socket);
-             _ -> rounds_client:close(Client, Exchange)
+             _ -> erlmcp_test_client:close(Client, Exchange)
          end,
          _ = ended(Pid)
      end || Revision <- revisions(), Tool <- [~"wait", ~"reports"],
@@ -203,7 +231,7 @@ requests_to_the_client_are_not_cancelled(Config) ->
          #{~"method" := ~"roots/list", ~"id" := Id} = next(Exchange),
          ok = notify(Client, ?METHOD, #{requestId => Id}),
          nothing_more(Client),
-         ok = rounds_client:answer(Client, Id, #{roots => []}),
+         ok = erlmcp_test_client:answer(Client, Id, #{roots => []}),
          {[], #{~"id" := ~"a", ~"result" := #{}}} = answered(Exchange)
      end || Revision <- sessions()].
 

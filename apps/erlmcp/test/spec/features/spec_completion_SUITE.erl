@@ -9,7 +9,7 @@
 -export([unknown_references_are_refused/1, malformed_requests_are_refused/1,
          failures_are_errors/1, completion_has_a_deadline/1]).
 
--import(rounds_client, [open/3, ask/3]).
+-import(erlmcp_test_client, [open/3, ask/3]).
 
 -define(METHOD, ~"completion/complete").
 -define(TEMPLATE, <<"test://{language}/{framework}"
@@ -22,8 +22,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
@@ -40,7 +39,7 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(proplists:get_value(server, Config)).
 
 %% Names of arguments may be atoms, as those of a tool's input schema.
 start(Limits) ->
@@ -61,7 +60,7 @@ start(Limits) ->
                  ~"strange" => fun(_, _) -> [1] end,
                  ~"hangs" => fun(_, _) -> receive never -> [] end end},
     Handler = fun(_, _) -> ~"text" end,
-    rounds_client:start(#{
+    erlmcp_test_client:start(#{
         limits => Limits,
         prompts => [#{name => ~"review", handler => Handler, complete => Complete,
                       arguments => [#{name => Name} || Name := _ <- Complete]},
@@ -127,7 +126,7 @@ values_begin_with_what_is_there(Config) ->
          {[_, _, _, _, _], 5, false} = complete(Client, Ref, ~"language", ~""),
          {[~"\x{e9}lan"], 1, false} = complete(Client, Ref, ~"language", ~"\x{e9}"),
          {[], 0, false} = complete(Client, Ref, ~"language", ~"x"),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions(), Ref <- [prompt(), template()]].
 
 values_come_from_a_fun(Config) ->
@@ -135,7 +134,7 @@ values_come_from_a_fun(Config) ->
          Client = client(Config, Revision),
          {[~"any"], 1, false} = complete(Client, Ref, ~"framework", ~"fl"),
          {[], 0, false} = complete(Client, Ref, ~"none", ~""),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions(), Ref <- [prompt(), template()]].
 
 %% "clients should include previous completions in the context.arguments object to provide context
@@ -148,7 +147,7 @@ arguments_are_context(Config) ->
          {[~"flask", ~"django"], 2, false} = complete(Client, Ref, ~"framework", ~"", Python),
          [{~"any", Given} = {hd(element(1, complete(Client, Ref, ~"framework", ~"", Given))), Given}
           || Given <- [#{}, #{context => #{}}, #{context => #{arguments => #{}}}]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- [~"2025-06-18", ~"2025-11-25", ~"2026-07-28"],
             Ref <- [prompt(), template()]],
     Client = client(Config),
@@ -186,7 +185,7 @@ nothing_to_complete_is_empty(Config) ->
          [{[], 0, false} = complete(Client, Ref, ~"other", ~"v")
           || Ref <- [prompt(), template(), #{type => ~"ref/prompt", name => ~"plain"},
                      #{type => ~"ref/resource", uri => ~"test://one"}]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 refused(Code, Client, Params) ->
@@ -207,7 +206,7 @@ unknown_references_are_refused(Config) ->
              ask(Client, ?METHOD, #{ref => #{type => ~"ref/resource", uri => ~"other://unknown"},
                                     argument => Argument}),
          true = lists:member(Code, [-32602, -32002]),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()],
     refused(-32602, client(Config), #{ref => #{type => ~"ref/resource", uri => ~"other://x"},
                                       argument => Argument}).
@@ -237,7 +236,7 @@ malformed_requests_are_refused(Config) ->
                         Context <- [null, 1, [], ~"", #{arguments => null},
                                     #{arguments => []}, #{arguments => ~"x"},
                                     #{arguments => #{language => 1}}]]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 %% "Internal errors: -32603 (Internal error)".
@@ -247,7 +246,7 @@ failures_are_errors(Config) ->
          Client = client(Config, Revision),
          [refused(-32603, Client, #{ref => prompt(), argument => #{name => Name, value => ~""}})
           || Name <- [~"refuses", ~"crashes", ~"strange"]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()],
     logger:set_primary_config(level, notice).
 
@@ -255,4 +254,4 @@ completion_has_a_deadline(Config) ->
     Server = start(#{call_timeout_ms => 100}),
     Client = client([{server, Server} | Config]),
     refused(1069, Client, #{ref => prompt(), argument => #{name => ~"hangs", value => ~""}}),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).

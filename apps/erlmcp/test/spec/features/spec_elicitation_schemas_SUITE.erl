@@ -14,7 +14,7 @@ asked with before a handler sees it, in both eras, over HTTP and TCP.
          shorthand_is_sent_as_json_schema/1, bad_requested_schema_is_an_incident/1]).
 -export([answers_without_state_are_checked/1, state_keeps_what_was_asked/1]).
 
--import(rounds_client, [open/4, ask/3, request/4, next/1, over/1, answer/3]).
+-import(erlmcp_test_client, [open/4, ask/3, request/4, next/1, over/1, answer/3]).
 
 -define(INVALID, -32602).
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
@@ -27,8 +27,7 @@ all() ->
     [{group, http}, {group, tcp}].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    Cases = erlmcp_test_suite:cases(?MODULE),
     [{http, Cases}, {tcp, Cases}].
 
 init_per_suite(Config) ->
@@ -42,10 +41,10 @@ init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 end_per_group(_, _) -> ok.
 
 init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(proplists:get_value(server, Config)).
 
 %% Each tells the test what it is given, and gives it back.
 definitions(Test) ->

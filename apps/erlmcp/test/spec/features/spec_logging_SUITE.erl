@@ -1,6 +1,8 @@
 -module(spec_logging_SUITE).
 -moduledoc "\"Logging\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared/1]).
 -export([every_level_can_be_set/1, sessions_hear_of_their_level/1, level_is_the_sessions_own/1,
          unknown_levels_are_invalid_params/1]).
@@ -9,16 +11,41 @@
 -export([messages_say_what_was_logged/1, many_messages_come_in_order/1, answer_is_the_end/1,
          messages_stay_on_their_stream/1, logs_of_the_server_are_not_sent/1]).
 
--import(rounds_client, [request/4, answered/1, nothing_more/1, ask/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, answered/1, nothing_more/1, ask/3]).
 
 -define(LEVELS, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
                  ~"emergency"]).
 -define(LEVEL, ~"io.modelcontextprotocol/logLevel").
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].
@@ -214,19 +241,19 @@ answer_is_the_end(Config) ->
 %% request that set the log level."
 messages_stay_on_their_stream(Config) ->
     Client = client(Config, ~"2026-07-28"),
-    Listening = rounds_client:listen(Client, ~"l", #{toolsListChanged => true}),
+    Listening = erlmcp_test_client:listen(Client, ~"l", #{toolsListChanged => true}),
     {Messages, #{~"id" := 1}} = answered(call(Client, ~"every", ~"debug")),
     [] = [Meta || #{~"params" := #{~"_meta" := Meta}} <- Messages],
     ok = erlmcp:add(maps:get(pid, server(Config)), tool,
                     #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
-    {~"l", ~"notifications/tools/list_changed", _} = rounds_client:told(Listening),
+    {~"l", ~"notifications/tools/list_changed", _} = erlmcp_test_client:told(Listening),
     %% And on the stream that a session has beside its requests.
     Session = client(Config, ~"2025-11-25"),
-    Beside = rounds_client:stream(Session),
+    Beside = erlmcp_test_client:stream(Session),
     ?LEVELS = levels(loud_call(Session, ~"every")),
     ok = erlmcp:add(maps:get(pid, server(Config)), tool,
                     #{name => ~"newer", handler => fun(_, _) -> ~"new" end}),
-    {none, ~"notifications/tools/list_changed", _} = rounds_client:told(Beside).
+    {none, ~"notifications/tools/list_changed", _} = erlmcp_test_client:told(Beside).
 
 %% "Log messages MUST NOT contain: Credentials or secrets ... Internal system details that could aid
 %% attacks": what is logged on the server, and how a handler fails, is not for the client.

@@ -11,7 +11,7 @@
 -export([changed_cursors_are_refused/1, strange_cursors_are_refused/1]).
 -export([walks_miss_nothing_that_stays/1]).
 
--import(rounds_client, [open/3, ask/3]).
+-import(erlmcp_test_client, [open/3, ask/3]).
 
 -define(INVALID, -32602).
 
@@ -22,9 +22,7 @@ all() ->
     [{group, http}, {group, tcp}, {group, sse}, walks_miss_nothing_that_stays].
 
 groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info,
-                                             walks_miss_nothing_that_stays])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- [walks_miss_nothing_that_stays],
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
@@ -41,14 +39,14 @@ init_per_testcase(_, Config) ->
     [{server, start(#{page_size => 3})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(proplists:get_value(server, Config)).
 
 start(Options) ->
     start(10, Options).
 
 start(Count, Options) ->
-    rounds_client:start(maps:merge(#{Key => [definition(Kind, N) || N <- lists:seq(1, Count)]
-                                     || {Kind, Key} <- keys()}, Options)).
+    erlmcp_test_client:start(maps:merge(#{Key => [definition(Kind, N) || N <- lists:seq(1, Count)]
+                                          || {Kind, Key} <- keys()}, Options)).
 
 keys() ->
     [{tool, tools}, {prompt, prompts}, {resource, resources},
@@ -122,7 +120,7 @@ pages_have_all_in_order(Config) ->
     [begin
          Client = client(server(Config), Revision, Config),
          [Pages = walk(Client, Method, none) || {_, Method, _} <- lists_of()],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 %% "Treat a missing nextCursor as the end of results": it is missing, also where the last page is a
@@ -134,9 +132,9 @@ last_page_has_no_cursor(Config) ->
               Client = client(Server, Revision, Config),
               [Pages = [length(Page) || Page <- walk(Client, Method, none)]
                || {_, Method, _} <- lists_of()],
-              rounds_client:close(Client)
+              erlmcp_test_client:close(Client)
           end || Revision <- [~"2025-11-25", ~"2026-07-28"]],
-         rounds_client:stop(Server)
+         erlmcp_test_client:stop(Server)
      end || {Count, Pages} <- [{0, [0]}, {1, [1]}, {3, [3]}, {4, [3, 1]}, {6, [3, 3]}]].
 
 page_size_is_a_hundred(Config) ->
@@ -146,7 +144,7 @@ page_size_is_a_hundred(Config) ->
     Pages = walk(Client, ~"tools/list", none),
     [100, 100, 1] = [length(Page) || Page <- Pages],
     Names = lists:append(Pages),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "Servers SHOULD: Provide stable cursors".
 cursors_are_stable(Config) ->
@@ -190,14 +188,14 @@ cursors_are_shared(Config) ->
          [SevenToNine, Ten] = walk(First, Method, Next),
          {SevenToNine, Ten} = {names(7, 9), names(10, 10)}
      end || {_, Method, _} <- lists_of()],
-    [rounds_client:stop(Server) || Server <- [One, Two]].
+    [erlmcp_test_client:stop(Server) || Server <- [One, Two]].
 
 %% "Invalid cursors SHOULD result in an error with code -32602 (Invalid params)."
 cursors_are_of_one_server(Config) ->
     Other = start(#{page_size => 3}),
     {_, Cursor} = page(client(Other, Config), ~"tools/list", none),
     refused(client(Config), ~"tools/list", Cursor),
-    rounds_client:stop(Other).
+    erlmcp_test_client:stop(Other).
 
 cursors_are_of_one_list(Config) ->
     [begin
@@ -210,7 +208,7 @@ cursors_are_of_one_list(Config) ->
               Names = names(4, 6),
               {Names, _} = page(Client, Method, Cursor)
           end || {Method, Cursor} <- Cursors],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 cursors_survive_new_keys(Config) ->
@@ -223,7 +221,7 @@ cursors_survive_new_keys(Config) ->
     Names = names(7, 9),
     {Names, _} = page(client(After, Config), ~"tools/list", Second),
     refused(client(Before, Config), ~"tools/list", Second),
-    [rounds_client:stop(Server) || Server <- Servers].
+    [erlmcp_test_client:stop(Server) || Server <- Servers].
 
 changed_cursors_are_refused(Config) ->
     Client = client(Config),
@@ -252,7 +250,7 @@ strange_cursors_are_refused(Config) ->
              Cursor <- [~"", ~"0", ~"3", ~"eyJwYWdlIjogM30=", ~"\x{20ac}", ~"\0",
                         binary:copy(~"A", 32), binary:copy(~"A", 10000), null, 3, -1, 1.5, true,
                         [], [~"A"], #{}]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 %% While definitions come and go between the pages, a walk gives each that stays once, none twice,
@@ -263,7 +261,7 @@ walks_miss_nothing_that_stays(_) ->
     erlmcp_test_property:holds(
         ?FORALL(Rounds, list(list({oneof([add, remove, remove]), range(1, 12)})),
                 walks_well(Rounds, Client, Server)), 40),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 walks_well(Rounds, Client, #{pid := Pid}) ->
     [ok = erlmcp:add(Pid, tool, definition(tool, N)) || N <- lists:seq(1, 12)],

@@ -1,14 +1,41 @@
 -module(spec_ping_SUITE).
 -moduledoc "\"Ping\" of the revisions that have it, over HTTP, TCP and HTTP+SSE.".
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([pong_is_empty/1, calls_do_not_hold_it_up/1, stateless_requests_have_none/1]).
 
--import(rounds_client, [request/4, next/1, over/1, ask/3, ask/4]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, over/1, ask/3, ask/4]).
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].

@@ -1,6 +1,8 @@
 -module(spec_progress_SUITE).
 -moduledoc "\"Progress\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([tokens_come_back/1, other_tokens_are_refused/1, no_token_no_progress/1,
          every_call_reports/1]).
 -export([values_increase/1, values_of_other_processes_increase/1,
@@ -8,12 +10,38 @@
 -export([tokens_are_of_their_request/1, answer_is_the_end/1, error_is_the_end/1,
          clients_progress_is_ignored/1]).
 
--import(rounds_client, [request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, answered/1, nothing_more/1,
+                             ask/3, notify/3]).
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
-    rounds_client:open(server(Config), transport(Config), Revision).
+    erlmcp_test_client:open(server(Config), transport(Config), Revision).
 
 sessions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].
@@ -96,7 +124,7 @@ tokens_come_back(Config) ->
                   answered(call(Client, 1, ~"count", #{values => [1]}, Token)),
               [1] = values(Token, Messages)
           end || Token <- [~"abc123", ~"", ~"1", ~"\x{fc}n\x{ef}", 0, 1, -7, 9007199254740993]],
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- revisions()].
 
 %% "Progress tokens MUST be a string or integer value": the tool is not called with another.
@@ -163,14 +191,14 @@ values_of_other_processes_increase(Config) ->
 values_increase_over_rounds(Config) ->
     Declared = #{roots => #{}},
     Answer = #{roots => []},
-    Session = rounds_client:open(server(Config), transport(Config), ~"2025-11-25", Declared),
+    Session = erlmcp_test_client:open(server(Config), transport(Config), ~"2025-11-25", Declared),
     Exchange = call(Session, 1, ~"asks", #{}, ~"t"),
     Before = [next(Exchange), next(Exchange)],
     #{~"method" := ~"roots/list", ~"id" := Id} = next(Exchange),
-    ok = rounds_client:answer(Session, Id, Answer),
+    ok = erlmcp_test_client:answer(Session, Id, Answer),
     {After, #{~"result" := #{}}} = answered(Exchange),
     [1, 2, 3] = values(~"t", Before ++ After),
-    Stateless = rounds_client:open(server(Config), transport(Config), ~"2026-07-28", Declared),
+    Stateless = erlmcp_test_client:open(server(Config), transport(Config), ~"2026-07-28", Declared),
     {First, #{~"result" := #{~"requestState" := State}}} =
         answered(call(Stateless, 1, ~"asks", #{}, ~"one")),
     [1, 2] = values(~"one", First),

@@ -1,15 +1,42 @@
 -module(spec_roots_SUITE).
 -moduledoc "\"Roots\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([sessions_are_asked/1, stateless_clients_are_asked/1, undeclared_is_never_asked/1]).
 -export([changes_are_heard_of/1, roots_that_change_meanwhile/1, errors_end_the_call/1]).
 
--import(rounds_client, [open/4, request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3,
-                        answer/3, answer_error/3]).
+-import(erlmcp_test_client, [server/1, transport/1, open/4, request/4, next/1, answered/1,
+                             nothing_more/1, ask/3, notify/3, answer/3, answer_error/3]).
 
 -define(CHANGED, ~"notifications/roots/list_changed").
 
--include("every_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}, {group, sse}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp, sse]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_client:start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config, Revision) ->
     open(server(Config), transport(Config), Revision, #{roots => #{listChanged => true}}).

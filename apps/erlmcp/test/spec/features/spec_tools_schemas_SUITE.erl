@@ -16,7 +16,7 @@ calls, for each revision, over HTTP and TCP; and "Base protocol / JSON Schema Us
          nothing_is_promised_to_earlier_revisions/1]).
 -export([bad_schema_is_refused_by_name/1, schemas_are_not_fetched/1]).
 
--import(rounds_client, [open/3, ask/3]).
+-import(erlmcp_test_client, [open/3, ask/3]).
 
 -define(INVALID, -32602).
 -define(REVISIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25", ~"2026-07-28"]).
@@ -29,8 +29,7 @@ all() ->
 
 groups() ->
     Alone = [bad_schema_is_refused_by_name, schemas_are_not_fetched],
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info | Alone])],
+    Cases = erlmcp_test_suite:cases(?MODULE) -- Alone,
     [{http, Cases}, {tcp, Cases}].
 
 init_per_suite(Config) ->
@@ -44,11 +43,11 @@ init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 end_per_group(_, _) -> ok.
 
 init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(#{tools => tools(self())})} | Config].
+    [{server, erlmcp_test_client:start(#{tools => tools(self())})} | Config].
 
 end_per_testcase(_, Config) ->
     _ = logger:remove_handler(?MODULE),
-    rounds_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(proplists:get_value(server, Config)).
 
 tools(Test) ->
     Tool = fun(Name, Schema) ->
@@ -133,7 +132,7 @@ arguments_are_validated(Config) ->
          {result, ~"called"} = call(Client, ~"raw", #{a => null}),
          #{~"a" := null} = called(),
          200 = get(status),
-         rounds_client:close(Client)
+         erlmcp_test_client:close(Client)
      end || Revision <- ?REVISIONS,
             Way <- [case Revision >= ~"2025-11-25" of true -> tool_error; false -> error end]].
 
@@ -295,7 +294,7 @@ incident(Revision, Name, Sentence, Config) ->
         error(not_logged)
     end,
     ok = logger:remove_handler(?MODULE),
-    rounds_client:close(Client).
+    erlmcp_test_client:close(Client).
 
 %% As a handler of logger's.
 log(#{msg := {report, Report}}, #{config := #{test := Test}}) ->
@@ -343,7 +342,7 @@ bad_schema_is_refused_by_name(Config) ->
                  {#{type => object, '$ref' => ~"#"}, ~"without end"},
                  {#{a => {b, c}}, ~"/a is neither a shorthand nor JSON: {b,c}."}]],
     List = listed(Client),
-    rounds_client:close(Client).
+    erlmcp_test_client:close(Client).
 
 listed(Client) ->
     #{~"result" := #{~"tools" := Tools}} = ask(Client, ~"tools/list", #{}),

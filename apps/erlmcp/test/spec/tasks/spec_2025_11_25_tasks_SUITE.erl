@@ -3,9 +3,8 @@
 Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls in a session.
 """.
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
--export([init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared_with_tools/1, tools_say_their_support/1, call_becomes_a_task/1,
          ttl_is_the_servers_to_override/1, wrong_task_is_refused/1, forbidden_is_refused/1,
          required_is_refused_without/1, undeclared_server_ignores_the_parameter/1,
@@ -14,17 +13,42 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls 
          list_has_pages/1, list_is_the_principals/1, tasks_are_their_principals/1,
          survives_the_session/1, is_seen_by_the_other_revision/1, expired_is_gone/1]).
 
--import(rounds_client, [request/4, over/1, answer/3]).
--import(session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1, result/2]).
--import(tasks_client, [server/1, transport/1, accept/2, refused/2, ask/3, next/1, running/0,
-                       finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, over/1, answer/3]).
+-import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
+                                    result/2]).
+-import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,
+                            until/3]).
 
 -define(REVISION, ~"2025-11-25").
 -define(INVALID, -32602).
 -define(NO_METHOD, -32601).
--define(OF_HTTP, []).
 
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% The capabilities of a new session.
 capabilities(Server, Config, Revision) ->
@@ -54,14 +78,14 @@ capability_is_declared_with_tools(Config) ->
         capabilities(server(Config), Config, ?REVISION),
     false = is_map_key(~"extensions", Capabilities),
     false = is_map_key(~"tasks", capabilities(server(Config), Config, ~"2025-06-18")),
-    Plain = rounds_client:start(#{tools => []}),
+    Plain = erlmcp_test_client:start(#{tools => []}),
     false = is_map_key(~"tasks", capabilities(Plain, Config, ?REVISION)),
-    rounds_client:stop(Plain).
+    erlmcp_test_client:stop(Plain).
 
 %% "In the result of `tools/list`, tools declare support for tasks via `execution.taskSupport`"
 tools_say_their_support(Config) ->
     Support = fun(Revision) ->
-        Client = rounds_client:open(server(Config), transport(Config), Revision, #{}),
+        Client = erlmcp_test_client:open(server(Config), transport(Config), Revision, #{}),
         #{~"result" := #{~"tools" := Tools}} = ask(Client, ~"tools/list", #{}),
         #{Name => maps:get(~"execution", Tool, none) || #{~"name" := Name} = Tool <- Tools}
     end,
@@ -123,17 +147,18 @@ required_is_refused_without(Config) ->
 %% "Receivers that do not declare the task capability for a request type MUST process requests of
 %% that type normally, ignoring any task-augmentation metadata if present."
 undeclared_server_ignores_the_parameter(Config) ->
-    Server = rounds_client:start(#{tools => [#{name => ~"a", handler => fun(_, _) -> ~"a" end}]}),
+    Server =
+        erlmcp_test_client:start(#{tools => [#{name => ~"a", handler => fun(_, _) -> ~"a" end}]}),
     Client = client(Server, Config),
     #{~"result" := #{~"content" := [#{~"text" := ~"a"}]}} = augmented(Client, ~"a"),
     #{~"result" := #{~"content" := _}} = augmented(Client, ~"a", #{task => 1}),
     [refused(?NO_METHOD, ask(Client, Method, #{taskId => ~"a"}))
      || Method <- [~"tasks/get", ~"tasks/list", ~"tasks/result", ~"tasks/cancel"]],
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 older_revisions_have_no_tasks(Config) ->
     [begin
-         Client = rounds_client:open(server(Config), transport(Config), Revision, #{}),
+         Client = erlmcp_test_client:open(server(Config), transport(Config), Revision, #{}),
          #{~"result" := #{~"content" := _}} = augmented(Client, ~"quick"),
          _ = refused(?NO_METHOD, augmented(Client, ~"need")),
          _ = refused(?NO_METHOD, ask(Client, ~"tasks/get", #{taskId => ~"a"}))
@@ -211,14 +236,14 @@ list_is_the_sessions(Config) ->
 
 %% "Receivers MUST include a `nextCursor` in the response if more tasks are available."
 list_has_pages(Config) ->
-    Server = rounds_client:start((tasks_client:definitions(self()))#{page_size => 2}),
+    Server = erlmcp_test_client:start((erlmcp_test_tasks:definitions(self()))#{page_size => 2}),
     Client = client(Server, Config),
     Ids = [begin {Id, _} = waiting(Client), Id end || _ <- lists:seq(1, 5)],
     Pages = pages(Client, #{}),
     [2, 2, 1] = [length(Page) || Page <- Pages],
     Listed = [Id || Page <- Pages, #{~"taskId" := Id} <- Page],
     true = lists:sort(Ids) =:= lists:sort(Listed),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 pages(Client, Params) ->
     case ask(Client, ~"tasks/list", Params) of
@@ -232,10 +257,10 @@ pages(Client, Params) ->
 principals(Config) ->
     Transport = transport(Config),
     Listeners = [listener(Transport, Name) || Name <- [ada, eve]],
-    #{pid := Pid} = Server = tasks_client:start(#{}, Listeners),
+    #{pid := Pid} = Server = erlmcp_test_tasks:start(#{}, Listeners),
     Ports = [Port || #{port := Port} <- erlmcp:listeners(Pid)],
     {Server, [fun() ->
-        rounds_client:open(at(Transport, Port, Server), Transport, ?REVISION, #{})
+        erlmcp_test_client:open(at(Transport, Port, Server), Transport, ?REVISION, #{})
     end || Port <- Ports]}.
 
 listener(http, Name) -> {http, #{authenticate => fun(_) -> {ok, Name} end}};
@@ -253,7 +278,7 @@ list_is_the_principals(Config) ->
     [#{~"taskId" := Id}] = listed(Again),
     [] = listed(Eve()),
     finish(Pid, ~"done"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "receivers MUST reject `tasks/get`, `tasks/result`, and `tasks/cancel` requests for tasks that
 %% do not belong to the same authorization context as the requestor"
@@ -267,7 +292,7 @@ tasks_are_their_principals(Config) ->
      end || Method <- [~"tasks/get", ~"tasks/result", ~"tasks/cancel"]],
     finish(Pid, ~"done"),
     #{~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = result(Ada(), Id),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 survives_the_session(Config) ->
     Client = client(Config),
@@ -276,7 +301,7 @@ survives_the_session(Config) ->
         #{transport := http, session := Session} ->
             #{status := 204} = erlmcp_test_http:delete(server(Config), Session);
         #{transport := tcp} ->
-            ok = rounds_client:close(Client)
+            ok = erlmcp_test_client:close(Client)
     end,
     Other = client(Config),
     #{~"status" := ~"working"} = get(Other, Id),
@@ -287,7 +312,7 @@ survives_the_session(Config) ->
 %% requests [...] to operate on tasks created under that flow".
 is_seen_by_the_other_revision(Config) ->
     Client = client(Config),
-    Modern = tasks_client:open(server(Config), transport(Config), ~"2026-07-28", #{}),
+    Modern = erlmcp_test_tasks:open(server(Config), transport(Config), ~"2026-07-28", #{}),
     Failed = id(augmented(Client, ~"fails")),
     #{~"result" := #{~"isError" := true, ~"resultType" := ~"complete"}, ~"ttlMs" := _} =
         until(Modern, Failed, ~"completed"),

@@ -4,9 +4,8 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: who waits for the result o
 for input meanwhile, and is told of its changes.
 """.
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
--export([init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([result_waits_for_the_end/1, result_is_what_the_call_gives/1, result_is_the_same_error/1,
          error_result_is_failed/1, result_of_a_cancelled_task/1, result_is_cancelled_alone/1,
          waiting_keeps_nobody_waiting/1, waiting_counts_as_a_call/1, input_is_asked_on_the_result/1,
@@ -17,15 +16,42 @@ for input meanwhile, and is told of its changes.
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
          a_lost_task_is_told/1, what_nobody_reads_is_not_kept/1]).
 
--import(rounds_client, [request/4, over/1, answer/3, answer_error/3]).
--import(session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1, result/2]).
--import(tasks_client, [server/1, transport/1, accept/2, refused/2, ask/3, next/1, running/0,
-                       finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_client, [server/1, transport/1, request/4, over/1, answer/3, answer_error/3]).
+-import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
+                                    result/2]).
+-import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,
+                            until/3]).
 
 -define(RELATED, ~"io.modelcontextprotocol/related-task").
--define(OF_HTTP, [client_that_cannot_be_asked_waits, what_nobody_reads_is_not_kept]).
 
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    Cases = erlmcp_test_suite:cases(?MODULE),
+    Http = [client_that_cannot_be_asked_waits, what_nobody_reads_is_not_kept],
+    [{http, Cases}, {tcp, Cases -- Http}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% "it MUST block the response until the task reaches a terminal status"; "The `tasks/result`
 %% operation MUST include this metadata in its response".
@@ -91,7 +117,7 @@ result_is_cancelled_alone(Config) ->
     Exchange = request(Client, 5, ~"tasks/result", #{taskId => Id}),
     case transport(Config) of
         http -> fin = cancelled(Client, 5, Exchange);
-        tcp -> ok = rounds_client:cancel(Client, 5)
+        tcp -> ok = erlmcp_test_client:cancel(Client, 5)
     end,
     #{~"status" := ~"working"} = get(Client, Id),
     finish(Pid, ~"done"),
@@ -100,7 +126,7 @@ result_is_cancelled_alone(Config) ->
 %% On another connection than the request's a cancellation may come first, and means nothing then.
 cancelled(Client, Id, Exchange) ->
     Canceller = spawn_link(fun Again() ->
-        ok = rounds_client:cancel(Client, Id),
+        ok = erlmcp_test_client:cancel(Client, Id),
         receive after 200 -> Again() end
     end),
     Next = next(Exchange),
@@ -119,17 +145,17 @@ waiting_keeps_nobody_waiting(Config) ->
     20 = length(lists:usort([N || #{~"id" := N, ~"result" := _} <- Answers])).
 
 waiting_counts_as_a_call(Config) ->
-    Server = tasks_client:start(#{calls_per_connection => 2, queue_per_connection => 0}),
+    Server = erlmcp_test_tasks:start(#{calls_per_connection => 2, queue_per_connection => 0}),
     Client = client(Server, Config),
     {Id, Pid} = waiting(Client),
     Exchanges = [request(Client, N, ~"tasks/result", #{taskId => Id}) || N <- [1, 2]],
     %% They arrive each on its own connection.
-    ok = tasks_client:waited_for(Server, Id, 2),
+    ok = erlmcp_test_tasks:waited_for(Server, Id, 2),
     %% The task itself is none of its connection's calls; those that wait for it are.
     #{~"limit" := 2} = refused(1060, call(Client, ~"quick")),
     finish(Pid, ~"done"),
     _ = [#{~"result" := _} = next(Exchange) || Exchange <- Exchanges],
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "The receiver MUST include the `io.modelcontextprotocol/related-task` metadata in the request to
 %% associate it with the task."; "When the receiver receives all required input, the task SHOULD
@@ -172,7 +198,7 @@ input_is_asked_again_of_the_next(Config) ->
     Id = id(augmented(Client, ~"twice")),
     Lost = request(Client, 5, ~"tasks/result", #{taskId => Id}),
     #{~"id" := _} = next(Lost),
-    ok = rounds_client:close(Client, Lost),
+    ok = erlmcp_test_client:close(Client, Lost),
     Other = client(Config),
     Exchange = request(Other, 6, ~"tasks/result", #{taskId => Id}),
     #{~"id" := First, ~"params" := #{~"message" := ~"Name?"}} = next(Exchange),
@@ -197,7 +223,7 @@ input_is_asked_of_who_still_waits(Config) ->
     Same = withdrawn(Two, Id),
     #{~"params" := #{~"message" := ~"And again?"}} = next(Two),
     %% The one that was asked waits no more.
-    ok = rounds_client:cancel(Other, 6),
+    ok = erlmcp_test_client:cancel(Other, 6),
     #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(One),
     ok = answer(Client, Second, accept(~"name", ~"Bob")),
     #{~"id" := 5, ~"result" := #{~"structuredContent" := #{~"second" := #{~"name" := ~"Bob"}}}} =
@@ -290,7 +316,7 @@ progress_goes_to_who_waits(Config) ->
 
 progress_goes_to_the_session(Config) ->
     Client = client(Config),
-    Session = rounds_client:stream(Client),
+    Session = erlmcp_test_client:stream(Client),
     Id = id(augmented(Client, ~"report", #{'_meta' => #{progressToken => 7}})),
     {Pid, _} = running(),
     #{~"method" := ~"notifications/progress",
@@ -304,48 +330,48 @@ progress_goes_to_the_session(Config) ->
 %% it "SHOULD NOT include the `io.modelcontextprotocol/related-task` metadata".
 changes_are_told(Config) ->
     Client = client(Config),
-    Session = rounds_client:stream(Client),
+    Session = erlmcp_test_client:stream(Client),
     Id = id(augmented(Client, ~"wait")),
     {Pid, _} = running(),
     finish(Pid, ~"done"),
     #{~"method" := ~"notifications/tasks/status",
       ~"params" := #{~"taskId" := Id, ~"status" := ~"completed"} = Told} =
-        rounds_client:next(Session),
+        erlmcp_test_client:next(Session),
     Told = get(Client, Id),
     false = is_map_key(~"_meta", Told).
 
 changes_are_told_to_their_session(Config) ->
     Client = client(Config),
     Other = client(Config),
-    OtherSession = rounds_client:stream(Other),
+    OtherSession = erlmcp_test_client:stream(Other),
     {Id, Pid} = waiting(Client),
     finish(Pid, ~"done"),
     _ = until(Client, Id, ~"completed"),
     Mine = id(augmented(Other, ~"quick")),
     #{~"method" := ~"notifications/tasks/status", ~"params" := #{~"taskId" := Mine}} =
-        rounds_client:next(OtherSession),
+        erlmcp_test_client:next(OtherSession),
     %% Nobody is subscribed to what is over.
-    [] = [Topic || {{task, _, _} = Topic, _} <- rounds_client:subscribers(server(Config))].
+    [] = [Topic || {{task, _, _} = Topic, _} <- erlmcp_test_client:subscribers(server(Config))].
 
 %% Its keeper could not tell it, nor take with it what it had in tables.
 a_lost_task_is_told(Config) ->
     Client = client(Config),
-    Session = rounds_client:stream(Client),
+    Session = erlmcp_test_client:stream(Client),
     {Id, Pid} = waiting(Client),
-    exit(tasks_client:keeper(server(Config), Id), kill),
+    exit(erlmcp_test_tasks:keeper(server(Config), Id), kill),
     _ = erlmcp_test_http:ended(Pid),
-    ok = tasks_client:sweep(server(Config)),
+    ok = erlmcp_test_tasks:sweep(server(Config)),
     #{~"method" := ~"notifications/tasks/status",
-      ~"params" := #{~"taskId" := Id, ~"status" := ~"failed"}} = rounds_client:next(Session),
-    [] = [Topic || {{task, _, _} = Topic, _} <- rounds_client:subscribers(server(Config))],
-    {0, 0} = tasks_client:counts(server(Config)).
+      ~"params" := #{~"taskId" := Id, ~"status" := ~"failed"}} = erlmcp_test_client:next(Session),
+    [] = [Topic || {{task, _, _} = Topic, _} <- erlmcp_test_client:subscribers(server(Config))],
+    {0, 0} = erlmcp_test_tasks:counts(server(Config)).
 
 %% A session whose own stream was never open is not told later of each task that it ever had.
 what_nobody_reads_is_not_kept(Config) ->
     Client = client(Config),
     [_ = until(Client, id(augmented(Client, ~"quick")), ~"completed") || _ <- [1, 2, 3]],
-    Session = rounds_client:stream(Client),
+    Session = erlmcp_test_client:stream(Client),
     #{pid := Pid} = server(Config),
     ok = erlmcp:add(Pid, tool, #{name => ~"new", handler => fun(_, _) -> ~"" end}),
-    #{~"method" := ~"notifications/tools/list_changed"} = rounds_client:next(Session),
+    #{~"method" := ~"notifications/tools/list_changed"} = erlmcp_test_client:next(Session),
     ok.

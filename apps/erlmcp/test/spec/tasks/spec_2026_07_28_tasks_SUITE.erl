@@ -19,17 +19,42 @@ specification. Input is in `m:spec_2026_07_28_tasks_input_SUITE`; who is told, a
          handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1,
          mounted_tools_go_on_as_mounted/1]).
 
--import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
-                       lacks_the_extension/1, settled/1, dead/1]).
--import(rounds_client, [ask/3]).
--import(tasks_client, [server/1, refused/2, running/0, finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
+                                      lacks_the_extension/1, settled/1, dead/1]).
+-import(erlmcp_test_client, [server/1, ask/3]).
+-import(erlmcp_test_tasks, [refused/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(INVALID, -32602).
 
-%% Cases of what TCP does not have.
--define(OF_HTTP, [name_header_is_the_task]).
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    Cases = erlmcp_test_suite:cases(?MODULE),
+    Http = [name_header_is_the_task],
+    [{http, Cases}, {tcp, Cases -- Http}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% "servers advertise the extension in `capabilities.extensions`", and not in `tasks`.
 extension_is_advertised_with_tools(Config) ->
@@ -38,7 +63,8 @@ extension_is_advertised_with_tools(Config) ->
     #{~"extensions" := #{?EXTENSION := #{} = Settings}} = Capabilities,
     0 = map_size(Settings),
     false = is_map_key(~"tasks", Capabilities),
-    Plain = rounds_client:start(#{tools => [#{name => ~"a", handler => fun(_, _) -> ~"a" end}]}),
+    Plain =
+        erlmcp_test_client:start(#{tools => [#{name => ~"a", handler => fun(_, _) -> ~"a" end}]}),
     Other = client(Plain, Config),
     #{~"result" := #{~"capabilities" := None}} = ask(Other, ~"server/discover", #{}),
     false = is_map_key(~"extensions", None),
@@ -46,7 +72,7 @@ extension_is_advertised_with_tools(Config) ->
                                                   handler => fun(_, _) -> ~"b" end}),
     #{~"result" := #{~"capabilities" := #{~"extensions" := #{?EXTENSION := _}}}} =
         ask(Other, ~"server/discover", #{}),
-    rounds_client:stop(Plain).
+    erlmcp_test_client:stop(Plain).
 
 %% "Servers MUST set `resultType` to `\"task\"` when returning a `CreateTaskResult`".
 call_becomes_a_task(Config) ->
@@ -108,10 +134,10 @@ methods_need_the_extension(Config) ->
     finish(Pid, ~"done").
 
 methods_need_a_tool(Config) ->
-    Server = rounds_client:start(#{}),
+    Server = erlmcp_test_client:start(#{}),
     Client = client(Server, Config),
     _ = refused(-32601, ask(Client, ~"tasks/get", #{taskId => ~"a"})),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "`tasks/result` is removed; clients calling it MUST receive `-32601`" (SEP-2663)
 methods_of_2025_are_gone(Config) ->
@@ -189,17 +215,17 @@ deadline_is_failed(Config) ->
     dead(Pid).
 
 memory_bound_is_failed(Config) ->
-    Server = tasks_client:start(#{call_heap_bytes => 10_000_000}),
+    Server = erlmcp_test_tasks:start(#{call_heap_bytes => 10_000_000}),
     Client = client(Server, Config),
     Id = id(call(Client, ~"hog")),
     #{~"error" := #{~"code" := 1089}} = until(Client, Id, ~"failed"),
     #{~"result" := #{~"resultType" := ~"task"}} = call(Client, ~"quick"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 lost_task_is_failed(Config) ->
     Client = client(Config),
     {Id, Pid} = waiting(Client),
-    Keeper = tasks_client:keeper(server(Config), Id),
+    Keeper = erlmcp_test_tasks:keeper(server(Config), Id),
     exit(Keeper, kill),
     ok = dead(Keeper),
     ok = dead(Pid),
@@ -244,7 +270,7 @@ wrong_parameters_are_refused(Config) ->
 survives_the_connection(Config) ->
     Client = client(Config),
     {Id, Pid} = waiting(Client),
-    ok = rounds_client:close(Client),
+    ok = erlmcp_test_client:close(Client),
     Other = client(Config),
     #{~"status" := ~"working"} = get(Other, Id),
     finish(Pid, ~"done"),
@@ -254,8 +280,8 @@ survives_the_connection(Config) ->
 ends_with_the_server(Config) ->
     Client = client(Config),
     {Id, Pid} = waiting(Client),
-    Keeper = tasks_client:keeper(server(Config), Id),
-    ok = rounds_client:stop(server(Config)),
+    Keeper = erlmcp_test_tasks:keeper(server(Config), Id),
+    ok = erlmcp_test_client:stop(server(Config)),
     ok = dead(Keeper),
     ok = dead(Pid).
 
@@ -286,17 +312,17 @@ cancel_is_idempotent(Config) ->
 
 %% "The server may discard the task after the TTL elapses."
 expired_is_gone(Config) ->
-    Server = tasks_client:start(#{task_ttl_ms => 2000}),
+    Server = erlmcp_test_tasks:start(#{task_ttl_ms => 2000}),
     Client = client(Server, Config),
     #{~"result" := #{~"ttlMs" := 2000, ~"taskId" := Id}} = call(Client, ~"wait"),
     {Pid, _} = running(),
     Done = id(call(Client, ~"quick")),
     _ = until(Client, Done, ~"completed"),
-    ok = tasks_client:gone(Client, Id),
-    ok = tasks_client:gone(Client, Done),
+    ok = erlmcp_test_tasks:gone(Client, Id),
+    ok = erlmcp_test_tasks:gone(Client, Done),
     ok = dead(Pid),
     {0, 0} = settled(Server),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 handler_decides(Config) ->
     Client = client(Config),
@@ -320,8 +346,8 @@ progress_is_the_status_message(Config) ->
     false = is_map_key(~"statusMessage", until(Client, Id, ~"completed")).
 
 mounted_tools_are_tasks(Config) ->
-    Mounted = (tasks_client:definitions(self()))#{name => ~"mounted", version => ~"1.0.0"},
-    Server = rounds_client:start(#{mounts => [{~"sub", Mounted}]}),
+    Mounted = (erlmcp_test_tasks:definitions(self()))#{name => ~"mounted", version => ~"1.0.0"},
+    Server = erlmcp_test_client:start(#{mounts => [{~"sub", Mounted}]}),
     Client = client(Server, Config),
     #{~"result" := #{~"capabilities" := #{~"extensions" := #{?EXTENSION := _}}}} =
         ask(Client, ~"server/discover", #{}),
@@ -329,7 +355,7 @@ mounted_tools_are_tasks(Config) ->
     {Pid, #{task := Id}} = running(),
     finish(Pid, ~"done"),
     #{~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = until(Client, Id, ~"completed"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% A handler that goes on by a fun is given its own name there too, and what it links to is found.
 mounted_tools_go_on_as_mounted(Config) ->
@@ -345,13 +371,13 @@ mounted_tools_go_on_as_mounted(Config) ->
                 resources => [#{uri => ~"note://1", name => ~"n", handler => Read}],
                 tools => [#{name => ~"goes", task => optional, task_starts => on_return,
                             handler => Goes}]},
-    Server = rounds_client:start(#{mounts => [{~"sub", Mounted}]}),
+    Server = erlmcp_test_client:start(#{mounts => [{~"sub", Mounted}]}),
     Client = client(Server, Config),
     Linked = [#{~"type" => ~"resource_link", ~"uri" => ~"note://sub/1", ~"name" => ~"goes+goes"}],
     #{~"result" := #{~"content" := Linked}} = call(undeclared(Client), ~"sub_goes"),
     #{~"result" := #{~"content" := Linked}} =
         until(Client, id(call(Client, ~"sub_goes")), ~"completed"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 -doc false.
 log(#{msg := {report, #{what := call_crashed, incident := Incident}}}, Test) ->

@@ -10,16 +10,40 @@ the extension `io.modelcontextprotocol/tasks`.
          keys_are_used_once/1, input_in_time_or_failed/1, undeclared_input_is_failed/1,
          rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1]).
 
--import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3, keys/1]).
--import(rounds_client, [with_capabilities/2]).
--import(tasks_client, [accept/2, running/0, finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3,
+                                      keys/1]).
+-import(erlmcp_test_client, [server/1, with_capabilities/2]).
+-import(erlmcp_test_tasks, [accept/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(UNDECLARED, -32021).
 
-%% Cases of what TCP does not have.
--define(OF_HTTP, []).
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 %% "The `inputRequests` field MUST contain all outstanding requests from the server to the client
 %% that need to be fulfilled before the task can proceed."
@@ -100,11 +124,11 @@ asked_again(Client, Id, Message, Tries) when Tries > 0 ->
     end.
 
 input_in_time_or_failed(Config) ->
-    Server = tasks_client:start(#{input_timeout_ms => 100}),
+    Server = erlmcp_test_tasks:start(#{input_timeout_ms => 100}),
     Client = client(Server, Config),
     Id = id(call(Client, ~"ask")),
     #{~"error" := #{~"code" := 1069}} = until(Client, Id, ~"failed"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 undeclared_input_is_failed(Config) ->
     Client = with_capabilities(#{extensions => #{?EXTENSION => #{}}}, client(Config)),
@@ -134,11 +158,11 @@ rounds_come_before_the_task(Config) ->
 undeclared_clients_go_on_in_the_call(Config) ->
     Client = undeclared(client(Config)),
     Answers = #{inputResponses => #{name => accept(~"name", ~"Ada")}},
-    Exchange = rounds_client:request(Client, 7, ~"tools/call",
-                                     Answers#{name => ~"later", arguments => #{}}),
+    Exchange = erlmcp_test_client:request(Client, 7, ~"tools/call",
+                                          Answers#{name => ~"later", arguments => #{}}),
     {Pid, Context} = running(),
     false = is_map_key(task, Context),
     finish(Pid, ~"Hello, Ada"),
     #{~"result" := #{~"resultType" := ~"complete", ~"content" := [#{~"text" := ~"Hello, Ada"}]}} =
-        rounds_client:next(Exchange),
-    rounds_client:over(Exchange).
+        erlmcp_test_client:next(Exchange),
+    erlmcp_test_client:over(Exchange).

@@ -11,21 +11,44 @@ over HTTP and TCP. Quotes are of the specification of the extension
          changes_are_told/1, listening_needs_the_extension/1, listening_is_bounded/1,
          listening_is_by_task/1, tasks_are_their_principals/1, principals_are_bounded/1]).
 
--import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1, update/3,
-                       lacks_the_extension/1, settled/1]).
--import(rounds_client, [ask/3, listen/4, told/1]).
--import(tasks_client, [transport/1, accept/2, refused/2, running/0, finish/2, get/2, id/1, keeper/2,
-                       until/3]).
+-import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
+                                      update/3, lacks_the_extension/1, settled/1]).
+-import(erlmcp_test_client, [server/1, transport/1, ask/3, listen/4, told/1]).
+-import(erlmcp_test_tasks, [accept/2, refused/2, running/0, finish/2, get/2, id/1, keeper/2,
+                            until/3]).
 
 -define(REVISION, ~"2026-07-28").
 -define(INVALID, -32602).
 
-%% Cases of what TCP does not have.
--define(OF_HTTP, []).
--include("tasks_on_each_transport.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    [{Transport, erlmcp_test_suite:cases(?MODULE)} || Transport <- [http, tcp]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) ->
+    [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_tasks:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_client:stop(server(Config)).
 
 tasks_are_bounded(Config) ->
-    Server = tasks_client:start(#{tasks => 3}),
+    Server = erlmcp_test_tasks:start(#{tasks => 3}),
     Client = client(Server, Config),
     [Id | _] = [id(call(Client, ~"quick")) || _ <- [1, 2, 3]],
     #{~"limit" := 3, ~"observed" := 4, ~"retryAfterMs" := _} =
@@ -35,10 +58,10 @@ tasks_are_bounded(Config) ->
     #{~"result" := _} = call(Client, ~"plain"),
     #{~"result" := _} = call(undeclared(Client), ~"quick"),
     {0, 0} = settled(Server),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 results_are_bounded(Config) ->
-    Server = tasks_client:start(#{task_bytes => 5000}),
+    Server = erlmcp_test_tasks:start(#{task_bytes => 5000}),
     Client = client(Server, Config),
     Run = fun(Bytes) ->
         {Id, Pid} = waiting(Client),
@@ -50,14 +73,14 @@ results_are_bounded(Config) ->
     #{~"error" := #{~"code" := 1089, ~"data" := #{~"limit" := 5000}}} =
         until(Client, Run(4000), ~"failed"),
     #{~"status" := ~"completed"} = get(Client, Kept),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% A long name in it is a part of its bytes, and the task may last for hours.
 nothing_is_kept_of_the_request(Config) ->
-    #{tools := Tools} = tasks_client:definitions(self()),
+    #{tools := Tools} = erlmcp_test_tasks:definitions(self()),
     Name = binary:copy(~"n", 100),
     [Wait] = [Tool#{name := Name} || #{name := ~"wait"} = Tool <- Tools],
-    Server = rounds_client:start(#{tools => [Wait]}),
+    Server = erlmcp_test_client:start(#{tools => [Wait]}),
     Text = binary:copy(~"a", 100_000),
     Id = id(call(client(Server, Config), Name, #{arguments => #{text => Text}})),
     {Pid, _} = running(),
@@ -67,7 +90,7 @@ nothing_is_kept_of_the_request(Config) ->
     {binary, Kept} = process_info(Keeper, binary),
     [] = [Bytes || {_, Bytes, _} <- Kept, Bytes >= byte_size(Text)],
     finish(Pid, ~"done"),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% "Each notification carries a complete `DetailedTask` for the current status, identical to what
 %% `tasks/get` would have returned at that moment."
@@ -151,7 +174,7 @@ tasks_are_their_principals(Config) ->
     New = #{name => ~"new", handler => fun(_, _) -> ~"" end},
     ok = erlmcp:add(maps:get(pid, Server), tool, New),
     {~"s", ~"notifications/tools/list_changed", _} = told(Stream),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 principals_are_bounded(Config) ->
     {Server, [Ada, Eve]} = principals(#{tasks_per_principal => 2}, Config),
@@ -159,16 +182,16 @@ principals_are_bounded(Config) ->
     #{~"limit" := 2, ~"observed" := 3} = refused(1060, call(Ada, ~"quick")),
     _ = [id(call(Eve, ~"quick")) || _ <- [1, 2]],
     _ = refused(1060, call(Eve, ~"quick")),
-    rounds_client:stop(Server).
+    erlmcp_test_client:stop(Server).
 
 %% A server where each of two clients is somebody: by a listener of his own.
 principals(Limits, Config) ->
     Transport = transport(Config),
     Listeners = [listener(Transport, Name) || Name <- [ada, eve]],
-    #{pid := Pid} = Server = tasks_client:start(Limits, Listeners),
+    #{pid := Pid} = Server = erlmcp_test_tasks:start(Limits, Listeners),
     Ports = [Port || #{port := Port} <- erlmcp:listeners(Pid)],
-    {Server, [tasks_client:open(at(Transport, Port, Server), Transport, ?REVISION,
-                                #{elicitation => #{}}) || Port <- Ports]}.
+    {Server, [erlmcp_test_tasks:open(at(Transport, Port, Server), Transport, ?REVISION,
+                                     #{elicitation => #{}}) || Port <- Ports]}.
 
 listener(http, Name) -> {http, #{authenticate => fun(_) -> {ok, Name} end}};
 listener(tcp, Name) -> {tcp, #{principal => Name}}.

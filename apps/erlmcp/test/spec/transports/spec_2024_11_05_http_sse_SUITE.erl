@@ -1,8 +1,8 @@
 -module(spec_2024_11_05_http_sse_SUITE).
 -moduledoc """
 Specification 2024-11-05, "Transports / HTTP with SSE", over HTTP/1.1 and HTTP/2. What a client and
-a server say to each other is in the suites of `rounds`, which run over HTTP+SSE too; bounds are in
-`m:http_sse_bounds_SUITE`, and what the endpoints are asked in `m:http_sse_endpoints_SUITE`.
+a server say to each other is in the suites of `spec/features`, which run over HTTP+SSE too; bounds
+are in `m:http_sse_bounds_SUITE`, and what the endpoints are asked in `m:http_sse_endpoints_SUITE`.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
@@ -15,8 +15,8 @@ a server say to each other is in the suites of `rounds`, which run over HTTP+SSE
          end_of_the_stream_ends_the_session/1, stop_ends_the_stream/1, stop_says_what_waits/1,
          death_of_the_session_ends_the_stream/1, quiet_streams_are_kept_alive/1]).
 
--import(sse_server, [server/1, client/1, session/1, call/2, call/3, text/1, code/1, sessions/1,
-                     count/1, settled/2, stream/1]).
+-import(erlmcp_test_sse_server, [server/1, client/1, session/1, call/2, call/3, text/1, code/1,
+                                 sessions/1, count/1, settled/2, stream/1]).
 -import(erlmcp_test_sse, [open/1, close/1, event/1, message/1, post/2, post/3, send/2, ask/4,
                           initialize/2, is_quiet/1]).
 -import(erlmcp_test_line, [request/3, stateless/3, notification/2]).
@@ -24,8 +24,32 @@ a server say to each other is in the suites of `rounds`, which run over HTTP+SSE
 
 -define(TIMEOUT, 30_000).
 
--include("../../support/sse_server.hrl").
--include("../../support/every_protocol.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, http2}].
+
+groups() ->
+    [{Protocol, erlmcp_test_suite:cases(?MODULE)} || Protocol <- [http, http2]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Protocol, Config) ->
+    [{protocol, Protocol} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_sse_server:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_http:stop(server(Config)).
 
 %% "When a client connects, the server MUST send an endpoint event containing a URI for the client
 %% to use for sending messages." It is the session's, and nobody can guess it.
@@ -197,7 +221,7 @@ end_of_the_stream_ends_the_session(Config) ->
     #{~"error" := #{~"code" := 1016}} = json:decode(Refused),
     [_] = sessions(Server),
     %% One row, for its three lists.
-    [_] = rounds_client:subscribers(Server),
+    [_] = erlmcp_test_client:subscribers(Server),
     true = is_quiet(Other).
 
 %% A stream that ends as it should was closed; one that does not was lost. What was to be said is

@@ -31,8 +31,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Case, [init_per_suite, end_per_suite, module_info])].
+    erlmcp_test_suite:cases(?MODULE).
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun], Config).
@@ -377,7 +376,7 @@ a_lost_connection_holds_up_no_other(Config) ->
 a_reset_request_is_not_waited_for(_) ->
     Server = #{port := Port} = start(#{reconnect_ms => 100}),
     #{session := Session} =
-        rounds_client:open(Server, http, ?REVISION, #{elicitation => #{}}),
+        erlmcp_test_client:open(Server, http, ?REVISION, #{elicitation => #{}}),
     {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
     {ok, http2} = gun:await_up(Connection, 60_000),
     Post = fun(Method, Params, Id) ->
@@ -456,7 +455,7 @@ stateless_clients_keep_their_connection(Config) ->
 %% What a call asks while its client is away is asked when it comes back.
 question_is_asked_again(Config) ->
     Capabilities = #{elicitation => #{}},
-    Client = rounds_client:open(server(Config), http, ?REVISION, Capabilities),
+    Client = erlmcp_test_client:open(server(Config), http, ?REVISION, Capabilities),
     #{session := Session} = Client,
     Socket = connect(server(Config)),
     {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"asks"},
@@ -468,7 +467,7 @@ question_is_asked_again(Config) ->
     Again = resume(server(Config), Session, Primed),
     #{data := Data} = event(Again),
     #{~"id" := Id, ~"method" := ~"elicitation/create"} = json:decode(Data),
-    ok = rounds_client:answer(Client, Id, #{action => accept, content => #{n => 1}}),
+    ok = erlmcp_test_client:answer(Client, Id, #{action => accept, content => #{n => 1}}),
     #{data := Answer} = event(Again),
     #{~"id" := 1, ~"result" := #{~"structuredContent" := #{~"n" := 1}}} = json:decode(Answer),
     close(Again).

@@ -298,7 +298,7 @@ unread_stderr_holds_up_nothing(Config) ->
 
 %% Nor does a handler wait that logs more at once than the writer of the log keeps up with.
 unread_logs_are_dropped(Config) ->
-    Server = launch_unread("noisy_server", noisy_path(), Config),
+    Server = launch_unread("erlmcp_test_noisy", noisy_path(), Config),
     {Took, #{~"result" := _}} = timer:tc(fun() -> ask(Server, call(1, ~"flood", #{})) end),
     true = Took < 5_000_000,
     {0, []} = terminate(Server).
@@ -312,7 +312,8 @@ launch_unread(Module, Environment, Config) ->
 
 %% Whatever the user's code and its libraries print, it does not become a message.
 handlers_print_elsewhere(Config) ->
-    Server = launch(Config, #{command => command("noisy_server", Config), env => noisy_path()}),
+    Server =
+        launch(Config, #{command => command("erlmcp_test_noisy", Config), env => noisy_path()}),
     Log = prints_elsewhere([~"display"], Server),
     {_, _} = binary:match(Log, ~"displayed").
 
@@ -323,12 +324,13 @@ handlers_print_elsewhere_with_any_logger(Config) ->
     {_, _} = binary:match(Log, ~"noise after the start").
 
 noisy_path() ->
-    [{"ERL_AFLAGS", "-pa " ++ filename:dirname(code:which(noisy_server))}].
+    [{"ERL_AFLAGS", "-pa " ++ filename:dirname(code:which(erlmcp_test_noisy))}].
 
 launch_node(Config) ->
-    Folders = [filename:dirname(code:which(noisy_server)), filename:dirname(code:which(erlmcp))],
+    Folders =
+        [filename:dirname(code:which(erlmcp_test_noisy)), filename:dirname(code:which(erlmcp))],
     Erl = os:find_executable("erl"),
-    launch(Config, #{command => [Erl, "-noinput", "-pa" | Folders] ++ ["-s", "noisy_server"]}).
+    launch(Config, #{command => [Erl, "-noinput", "-pa" | Folders] ++ ["-s", "erlmcp_test_noisy"]}).
 
 the_client_is_the_listeners_principal(Config) ->
     Server = launch_node(Config),

@@ -71,7 +71,7 @@ required_members_are_asked_for_by_name(_) ->
 unknown_members_are_let_through(_) ->
     holds(?FORALL({{Revision, {Path, _}}, Name, Value},
                   {?SUCHTHAT({_, {_, Schema}}, place(), is_open(Schema)),
-                   engine_json:text(), engine_json:json()},
+                   erlmcp_test_json:text(), erlmcp_test_json:json()},
                   handled(Revision, put_in(Path ++ [<<"x-", Name/binary>>], Value,
                                            whole(Revision)))
                       =:= taken),
@@ -162,7 +162,7 @@ handled(Revision, Declared) ->
                 ~"params" => params(Revision, Declared)},
     RequestContext = #{headers => none, principal => anonymous},
     {[{reply, _, Bytes}], _} =
-        erlmcp_engine:handle(Request, RequestContext, engine_json:catalog(), none),
+        erlmcp_engine:handle(Request, RequestContext, erlmcp_test_json:catalog(), none),
     case json:decode(iolist_to_binary(Bytes)) of
         #{~"result" := _} ->
             taken;
@@ -242,9 +242,9 @@ resolved(Schema, _) ->
     Schema.
 
 of_another_type(#{~"enum" := Values}) ->
-    ?SUCHTHAT(Value, engine_json:json(), not lists:member(Value, Values));
+    ?SUCHTHAT(Value, erlmcp_test_json:json(), not lists:member(Value, Values));
 of_another_type(#{~"type" := Type}) ->
-    ?SUCHTHAT(Value, engine_json:json(), type(Value) =/= Type).
+    ?SUCHTHAT(Value, erlmcp_test_json:json(), type(Value) =/= Type).
 
 type(Value) when is_binary(Value) -> ~"string";
 type(Value) when is_boolean(Value) -> ~"boolean";

@@ -16,8 +16,7 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [Case || {Case, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Case, [init_per_suite, end_per_suite, module_info])].
+    erlmcp_test_suite:cases(?MODULE).
 
 %% The date of an answer is cowboy's.
 init_per_suite(Config) ->

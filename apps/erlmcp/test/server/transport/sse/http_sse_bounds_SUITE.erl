@@ -9,9 +9,9 @@
          untaken_messages_are_told_of_the_end/1, unread_bytes_are_bounded/1, slow_readers_are_cut/1,
          stalled_readers_are_cut/1, reading_late_is_not_slow/1]).
 
--import(sse_server, [start/1, server/1, client/1, client/2, session/2, open_post/1, json_headers/0,
-                     call/2, call/3, text/1, code/1, sessions/1, count/1, settled/2, stream/1,
-                     untaken/4]).
+-import(erlmcp_test_sse_server, [start/1, server/1, client/1, client/2, session/2, open_post/1,
+                                 json_headers/0, call/2, call/3, text/1, code/1, sessions/1,
+                                 count/1, settled/2, stream/1, untaken/4]).
 -import(erlmcp_test_sse, [open/1, open/2, close/1, get/4, message/1, post/2, post/3, send/2, ask/4,
                           is_quiet/1]).
 -import(erlmcp_test_line, [request/3]).
@@ -19,8 +19,33 @@
 
 -define(TIMEOUT, 30_000).
 
--include("../../../support/sse_server.hrl").
--include("../../../support/every_protocol.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, http2}].
+
+groups() ->
+    [{Protocol, erlmcp_test_suite:cases(?MODULE)} || Protocol <- [http, http2]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Protocol, Config) ->
+    [{protocol, Protocol} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(_, Config) ->
+    [{server, start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    _ = logger:remove_handler(?MODULE),
+    erlmcp_test_http:stop(server(Config)).
 
 %% Bounded refusal: sessions of both kinds count.
 sessions_are_bounded(Config) ->

@@ -11,8 +11,9 @@ The two endpoints of HTTP+SSE, as HTTP: what may be asked of them, by whom, and 
          paths_are_the_options/1, without_the_option_there_is_nothing/1,
          sessions_belong_to_their_principal/1, options_are_checked/1]).
 
--import(sse_server, [start/1, start/2, server/1, client/1, client/2, session/1, session/2,
-                     open_post/1, json_headers/0, call/2, call/3, text/1, code/1]).
+-import(erlmcp_test_sse_server, [start/1, start/2, server/1, client/1, client/2, session/1,
+                                 session/2, open_post/1, json_headers/0, call/2, call/3, text/1,
+                                 code/1]).
 -import(erlmcp_test_sse, [open/1, open/2, get/4, message/1, post/2, post/3, post/4, initialize/2,
                           is_quiet/1]).
 -import(erlmcp_test_line, [request/3]).
@@ -20,13 +21,26 @@ The two endpoints of HTTP+SSE, as HTTP: what may be asked of them, by whom, and 
 
 -define(TIMEOUT, 30_000).
 
--include("../../../support/sse_server.hrl").
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [origin_and_host_are_checked, other_methods_are_405, stream_must_be_accepted,
      unknown_sessions_are_404, wrong_messages_are_refused_at_once, bodies_are_bounded,
      other_endpoint_is_served_beside, kinds_of_sessions_are_not_mixed, paths_are_the_options,
      without_the_option_there_is_nothing, sessions_belong_to_their_principal, options_are_checked].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{server, start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_http:stop(server(Config)).
 
 %% "Servers MUST validate the Origin header on all incoming connections to prevent DNS rebinding
 %% attacks".

@@ -1,0 +1,182 @@
+-module(erlmcp_test_bad_http_peer).
+-moduledoc """
+Servers of HTTP that misbehave, in their suites: what each writes, the client that meets it, and
+what is to come of a call.
+""".
+
+-export([each/4, is/1, watch/1]).
+-export([with_client/3, with_peer/3, flushed/0, now_ms/0]).
+-export([session/1, discovered/1, complete/2, text/2, initialized/0]).
+-export([json/1, typed/2, head/2, chunked/1, chunk/1, write/2, ending/2]).
+
+-import(erlmcp_test_peer, [result/2]).
+
+-define(WAIT, 30_000).
+%% Milliseconds that a call may end later than it should.
+-define(SLACK, 10_000).
+
+-doc """
+Calls a tool that is answered so, all kinds one after the other, each on a client and a server of
+its own, under one watch: what comes of it must be so, before the call's deadline.
+""".
+-spec each(Config :: [tuple()], erlmcp_client:options(), fun((term()) -> boolean()),
+           [{Kind :: atom(), Answer :: term()}]) -> [].
+each(Config, Options, IsExpected, Kinds) ->
+    Timeout = maps:get(timeout, Options, ?WAIT),
+    {Took, Cost} = erlmcp_test_watch:run(fun() ->
+        [{Name, one(Answer, Options#{timeout => Timeout}, IsExpected)} || {Name, Answer} <- Kinds]
+    end, watch(Config)),
+    ct:pal("milliseconds: ~p~n~p", [Took, Cost]),
+    [] = [Wrong || {_, Milliseconds} = Wrong <- Took, not is_integer(Milliseconds)].
+
+one(Answer, #{timeout := Timeout} = Options, IsExpected) ->
+    with_client(fun(Message) -> answer(Answer, Message) end, maps:remove(timeout, Options),
+                fun(Client) ->
+        {ok, _} = erlmcp_client:server(Client),
+        Began = now_ms(),
+        Outcome = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => Timeout}),
+        Took = now_ms() - Began,
+        case IsExpected(Outcome) of
+            true when Took < Timeout + ?SLACK ->
+                {error, Reason} = Outcome,
+                _ = <<(erlmcp_client:format_error(Reason))/binary>>,
+                Took;
+            true -> {late, Took};
+            false -> {unexpected, shown(Outcome)}
+        end
+    end).
+
+shown(Outcome) ->
+    string:slice(io_lib:format("~0tP", [Outcome, 20]), 0, 500).
+
+answer({say, Say}, Message) ->
+    Say(Message);
+answer(Answer, _) ->
+    Answer.
+
+-doc "Whether it is an error with this reason, or of this kind.".
+-spec is(Reason :: term()) -> fun((term()) -> boolean()).
+is(Expected) ->
+    fun({error, Reason}) -> fits(Expected, Reason);
+       (_) -> false
+    end.
+
+fits({Kind}, Reason) -> is_tuple(Reason) andalso element(1, Reason) =:= Kind;
+fits(Reason, Reason) -> true;
+fits(_, _) -> false.
+
+-doc "The watch of a case.".
+-spec watch([tuple()]) -> term().
+watch(Config) -> proplists:get_value(watch, Config).
+
+-doc "A client of a server of 2026-07-28 that answers all but the first question as it is told.".
+-spec with_client(fun((map()) -> term()), map(), fun((pid()) -> Given)) -> Given.
+with_client(Answer, Options, Do) ->
+    with_peer(fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+                      discovered(Message);
+                 (#{message := #{~"method" := ~"notifications/cancelled"}}) ->
+                      {202, [], none};
+                 (#{message := Message}) ->
+                      Answer(Message)
+              end, Options#{era => stateless}, Do).
+
+-doc "A client of a server that answers everything as it is told, also that.".
+-spec with_peer(fun((map()) -> term()), map(), fun((pid()) -> Given)) -> Given.
+with_peer(Answer, Options, Do) ->
+    #{url := Url} = Peer = erlmcp_test_peer:http(Answer),
+    {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
+    Given = Do(Client),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer),
+    ok = flushed(),
+    Given.
+
+-doc "Forgets what such a client and server have sent the calling process.".
+-spec flushed() -> ok.
+flushed() ->
+    receive
+        {peer, _} -> flushed();
+        {erlmcp, _, _} -> flushed()
+    after 0 ->
+        ok
+    end.
+
+-doc "The time, in milliseconds.".
+-spec now_ms() -> integer().
+now_ms() ->
+    erlang:monotonic_time(millisecond).
+
+-doc "What a server with sessions answers.".
+-spec session(map()) -> term().
+session(#{message := #{~"method" := ~"initialize"} = Message}) ->
+    {200, [{~"mcp-session-id", ~"s-1"}], result(Message, initialized())};
+session(#{message := #{~"method" := ~"resources/subscribe"} = Message}) ->
+    {200, [], result(Message, #{})};
+session(#{message := none}) ->
+    {405, [], none};
+session(_) ->
+    {202, [], none}.
+
+-doc "What a server of 2026-07-28 says of itself.".
+-spec discovered(map()) -> term().
+discovered(Message) ->
+    {200, [], complete(Message, #{supportedVersions => [~"2026-07-28"],
+                                  capabilities => #{tools => #{}}})}.
+
+-doc "A result of 2026-07-28.".
+-spec complete(map(), map()) -> map().
+complete(Message, Result) ->
+    result(Message, maps:merge(#{resultType => complete, ttlMs => 0, cacheScope => public},
+                               Result)).
+
+-doc "The result of a tool, of this text.".
+-spec text(map(), binary()) -> term().
+text(Message, Text) ->
+    {200, [], complete(Message, #{content => [#{type => text, text => Text}]})}.
+
+-doc "The result of `initialize`.".
+-spec initialized() -> map().
+initialized() ->
+    #{protocolVersion => ~"2025-11-25", capabilities => #{tools => #{}, resources => #{}},
+      serverInfo => #{name => ~"peer", version => ~"1"}}.
+
+-doc "An answer of this JSON.".
+-spec json(term()) -> term().
+json(Value) ->
+    typed(json, json:encode(Value)).
+
+-doc "An answer of these bytes that says it is JSON.".
+-spec typed(json, iodata()) -> term().
+typed(json, Body) ->
+    {200, [{~"content-type", ~"application/json"}], iolist_to_binary(Body)}.
+
+-doc "The head of an answer of so many bytes.".
+-spec head(json, non_neg_integer()) -> iodata().
+head(json, Length) ->
+    [~"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ",
+     integer_to_binary(Length), ~"\r\n\r\n"].
+
+-doc "The head of an answer in chunks.".
+-spec chunked(json | events) -> iodata().
+chunked(Type) ->
+    [~"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: ",
+     case Type of json -> ~"application/json"; events -> ~"text/event-stream" end, ~"\r\n\r\n"].
+
+-doc "A chunk.".
+-spec chunk(iodata()) -> iodata().
+chunk(Bytes) ->
+    [integer_to_binary(iolist_size(Bytes), 16), ~"\r\n", Bytes, ~"\r\n"].
+
+-doc "Writes, as long as somebody reads.".
+-spec write(gen_tcp:socket(), iodata()) -> ok | close.
+write(Socket, Bytes) ->
+    case gen_tcp:send(Socket, Bytes) of
+        ok -> ok;
+        {error, _} -> close
+    end.
+
+-doc "Writes, and closes.".
+-spec ending(gen_tcp:socket(), iodata()) -> close.
+ending(Socket, Bytes) ->
+    _ = gen_tcp:send(Socket, Bytes),
+    close.

@@ -1,0 +1,334 @@
+-module(pool_members_SUITE).
+-moduledoc """
+`m:erlmcp_pool`: which member a call goes to, what is tried again, and how a member that fails is
+left out and comes back. The servers are erlmcp's own, and scripts on sockets where they must
+misbehave.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
+         unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
+         repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
+         half_open_lets_one_try/1, dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
+         cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
+         options_are_checked/1, supervised_by_name/1, deadline_holds_over_tries/1,
+         tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
+
+-import(erlmcp_test_peer, [result/2]).
+
+-define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [every_operation_works, fewest_calls_first, keys_stay, keys_move_only_from_the_lost,
+     unsent_call_is_tried_elsewhere, reading_is_tried_again, doing_is_not,
+     repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
+     half_open_lets_one_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
+     cancelled_call_ends, subscription_at_a_member, member_is_started_again, options_are_checked,
+     supervised_by_name, deadline_holds_over_tries,
+     tasks_are_reached_by_key, secrets_are_in_no_child_specification].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_sent:listen(Config).
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_sent:heard(Config, []).
+
+every_operation_works(_) ->
+    Pool = pool([server(~"a")], #{}),
+    {ok, pong} = erlmcp_client:ping(Pool),
+    {ok, [_ | _]} = erlmcp_client:list_tools(Pool),
+    ~"a" = who(Pool, #{}),
+    {ok, #{server_info := #{~"name" := ~"a"}}} = erlmcp_client:server(Pool),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
+    receive {erlmcp, Reference, {ok, #{~"content" := [_]}}} -> ok after ?WAIT -> error(late) end,
+    ok = erlmcp_client:stop(Pool),
+    {error, stopped} = erlmcp_client:ping(Pool),
+    {error, stopped} = erlmcp_pool:info(Pool).
+
+fewest_calls_first(_) ->
+    Pool = pool([server(~"a"), server(~"b")], #{}),
+    Busy = who_waits(Pool),
+    {Name, _, _} = Busy,
+    [Other] = lists:usort([who(Pool, #{}) || _ <- lists:seq(1, 10)]),
+    true = Other =/= Name,
+    [0, 1] = lists:sort([Calls || #{calls := Calls} <- erlmcp_pool:info(Pool)]),
+    finish(Busy),
+    ok = erlmcp_pool:stop(Pool).
+
+keys_stay(_) ->
+    Pool = pool([server(~"a"), server(~"b"), server(~"c")], #{}),
+    Keys = lists:seq(1, 60),
+    First = [who(Pool, #{key => Key}) || Key <- Keys],
+    First = [who(Pool, #{key => Key}) || Key <- Keys],
+    [~"a", ~"b", ~"c"] = lists:usort(First),
+    ok = erlmcp_pool:stop(Pool).
+
+%% The keys of those that work stay where they are; those of the lost come back to it.
+keys_move_only_from_the_lost(_) ->
+    #{pid := Lost} = A = server(~"a"),
+    Pool = pool([A, server(~"b"), server(~"c")], #{failures => 1, retries => 2}),
+    Keys = lists:seq(1, 60),
+    Before = [{Key, who(Pool, #{key => Key})} || Key <- Keys],
+    ok = erlmcp:stop_server(Lost),
+    After = [{Key, who(Pool, #{key => Key, repeatable => true})} || Key <- Keys],
+    [] = [Key || {{Key, Name}, {Key, Now}} <- lists:zip(Before, After),
+                 Name =/= ~"a", Name =/= Now],
+    [] = [Key || {Key, ~"a"} <- After],
+    ok = erlmcp_pool:stop(Pool).
+
+%% A task is at the server that made it, and so is its key's member.
+tasks_are_reached_by_key(_) ->
+    Tool = #{name => ~"print", task => required, handler => fun(_, _) -> ~"printed" end},
+    Urls = [begin
+                {ok, Pid} = erlmcp:start_server(#{name => ~"p", version => ~"1", tools => [Tool],
+                                                  listen => [{http, #{}}]}),
+                [#{url := Url}] = erlmcp:listeners(Pid),
+                Url
+            end || _ <- [1, 2, 3]],
+    Targets = [{http, Url, #{tasks => true}} || Url <- Urls],
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => Targets}),
+    [begin
+         At = #{key => Key},
+         {ok, Task} = erlmcp_client:call_tool(Pool, ~"print", #{}, At#{task => handle}),
+         {ok, #{~"content" := [_]}} = erlmcp_client:await_task(Pool, Task, At),
+         {ok, #{~"status" := ~"completed"}} = erlmcp_client:task(Pool, Task, At),
+         {ok, _} = erlmcp_client:cancel_task(Pool, Task, At)
+     end || Key <- [1, 2, 3, 4]],
+    ok = erlmcp_pool:stop(Pool).
+
+%% Nothing was sent: a tool may be called at another member.
+unsent_call_is_tried_elsewhere(_) ->
+    Pool = pool([nobody(), server(~"b")], #{}),
+    [~"b"] = lists:usort([who(Pool, #{}) || _ <- lists:seq(1, 10)]),
+    ok = erlmcp_pool:stop(Pool).
+
+reading_is_tried_again(_) ->
+    Pool = pool([closing(), server(~"b")], #{}),
+    [{ok, [_ | _]} = erlmcp_client:list_tools(Pool, #{fresh => true}) || _ <- lists:seq(1, 6)],
+    ok = erlmcp_pool:stop(Pool).
+
+%% It may have been done, and a tool may do anything: the caller has to decide.
+doing_is_not(_) ->
+    Pool = pool([closing()], #{}),
+    {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    1 = calls(),
+    ok = erlmcp_pool:stop(Pool).
+
+repeatable_tool_is_tried_again(_) ->
+    Pool = pool([closing(), server(~"b")], #{}),
+    [~"b"] = lists:usort([who(Pool, #{repeatable => true}) || _ <- lists:seq(1, 6)]),
+    ok = erlmcp_pool:stop(Pool).
+
+retries_end(_) ->
+    Pool = pool([closing()], #{retries => 3}),
+    {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}, #{repeatable => true}),
+    4 = calls(),
+    ok = erlmcp_pool:stop(Pool).
+
+%% At the limit minus one it is closed still.
+breaker_opens_at_its_limit(_) ->
+    Pool = pool([closing()], #{retries => 0, failures => 3, open_ms => 60_000,
+                               longest_open_ms => 60_000}),
+    Fail = fun() -> {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}) end,
+    _ = [Fail() || _ <- [1, 2]],
+    [#{state := closed, failed := 2}] = erlmcp_pool:info(Pool),
+    _ = Fail(),
+    [#{state := open, failed := 3}] = erlmcp_pool:info(Pool),
+    ok = erlmcp_pool:stop(Pool).
+
+half_open_lets_one_try(_) ->
+    Good = counters:new(1, []),
+    Test = self(),
+    Peer = erlmcp_test_peer:http(fun(Request) ->
+        case counters:get(Good, 1) of
+            0 -> failing(Request);
+            1 -> slowly_good(Request, Test)
+        end
+    end),
+    Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 100, longest_open_ms => 60_000}),
+    {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    ok = counters:put(Good, 1, 1),
+    ok = until(fun() -> [half_open] =:= [State || #{state := State} <- erlmcp_pool:info(Pool)] end),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
+    Connection = receive {trying, Pid} -> Pid after ?WAIT -> error(nobody_tries) end,
+    {error, {unavailable, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    Connection ! go,
+    receive {erlmcp, Reference, {ok, _}} -> ok after ?WAIT -> error(late) end,
+    [#{state := closed, failed := 0}] = erlmcp_pool:info(Pool),
+    ok = erlmcp_pool:stop(Pool).
+
+dead_caller_leaves_no_trace(_) ->
+    Pool = pool([server(~"a")], #{}),
+    Caller = spawn(fun() -> erlmcp_client:call_tool(Pool, ~"wait", #{}) end),
+    Handler = running(),
+    [#{calls := 1}] = erlmcp_pool:info(Pool),
+    Monitor = monitor(process, Handler),
+    exit(Caller, kill),
+    receive {'DOWN', Monitor, process, Handler, _} -> ok after ?WAIT -> error(not_cancelled) end,
+    ok = until(fun() -> [0] =:= [Calls || #{calls := Calls} <- erlmcp_pool:info(Pool)] end),
+    ok = erlmcp_pool:stop(Pool).
+
+all_open_is_refused_at_once(_) ->
+    Pool = pool([nobody(), nobody()], #{failures => 1, retries => 1, open_ms => 60_000,
+                                        longest_open_ms => 60_000}),
+    {error, {connect, econnrefused}} = erlmcp_client:ping(Pool),
+    %% Who waited would hear that the time is over.
+    {error, {unavailable, Milliseconds}} = erlmcp_client:ping(Pool),
+    true = Milliseconds > 0 andalso Milliseconds =< 66_000,
+    ok = erlmcp_pool:stop(Pool).
+
+cancelled_call_ends(_) ->
+    Pool = pool([server(~"a")], #{}),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"wait", #{}}),
+    Handler = running(),
+    Monitor = monitor(process, Handler),
+    ok = erlmcp_client:cancel(Pool, Reference),
+    receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
+    receive {'DOWN', Monitor, process, Handler, _} -> ok after ?WAIT -> error(not_cancelled) end,
+    ok = erlmcp_pool:stop(Pool).
+
+subscription_at_a_member(_) ->
+    #{pid := Server} = A = server(~"a"),
+    Pool = pool([A], #{size => 2}),
+    {ok, Reference} = erlmcp_client:subscribe(Pool, #{tools_changed => true}),
+    receive {erlmcp, Reference, subscribed} -> ok after ?WAIT -> error(late) end,
+    ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"" end}),
+    receive {erlmcp, Reference, tools_changed} -> ok after ?WAIT -> error(late) end,
+    ok = erlmcp_client:unsubscribe(Pool, Reference),
+    ok = erlmcp_pool:stop(Pool).
+
+%% Options have secrets, and a supervisor reports what it starts.
+secrets_are_in_no_child_specification(_) ->
+    #{url := Url} = server(~"a"),
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{http, Url, #{token => ~"a secret"}}]}),
+    [{Id, _, _, _}] = supervisor:which_children(Pool),
+    {ok, Spec} = supervisor:get_childspec(Pool, Id),
+    nomatch = string:find(io_lib:format("~p", [Spec]), "a secret"),
+    ok = erlmcp_pool:stop(Pool).
+
+member_is_started_again(_) ->
+    Pool = pool([server(~"a")], #{}),
+    ~"a" = who(Pool, #{}),
+    [{_, Member, worker, _}] = supervisor:which_children(Pool),
+    Monitor = monitor(process, Member),
+    exit(Member, kill),
+    receive {'DOWN', Monitor, process, Member, killed} -> ok end,
+    ok = until(fun() -> who(Pool, #{}) =:= ~"a" end),
+    ok = erlmcp_pool:stop(Pool).
+
+options_are_checked(_) ->
+    {error, {bad_option, targets, _}} = erlmcp_pool:start_link(#{}),
+    {error, {bad_option, targets, _}} = erlmcp_pool:start_link(#{targets => []}),
+    Targets = [{http, ~"http://127.0.0.1:1/mcp", #{}}],
+    {error, {bad_option, size, ~"a positive integer"}} =
+        erlmcp_pool:start_link(#{targets => Targets, size => 0}),
+    {error, {bad_option, sise, ~"no such option"}} =
+        erlmcp_pool:start_link(#{targets => Targets, sise => 1}),
+    {error, {bad_option, retries, _}} =
+        erlmcp_pool:start_link(#{targets => Targets, retries => -1}),
+    {error, {bad_option, timeout, _}} =
+        erlmcp_pool:start_link(#{targets => [{http, ~"http://127.0.0.1:1/mcp", #{timeout => 0}}]}).
+
+supervised_by_name(_) ->
+    #{url := Url} = server(~"a"),
+    Spec = erlmcp_pool:child_spec({{local, pool_of_mine}, #{targets => [{http, Url, #{}}]}}),
+    #{start := {Module, Function, Arguments}} = Spec,
+    {ok, _} = apply(Module, Function, Arguments),
+    ~"a" = who(pool_of_mine, #{}),
+    ok = erlmcp_pool:stop(pool_of_mine).
+
+deadline_holds_over_tries(_) ->
+    Silent = erlmcp_test_peer:http(
+        fun(#{message := #{~"method" := ~"server/discover"}} = Request) -> failing(Request);
+           (_) -> silence
+        end),
+    Pool = pool([Silent], #{retries => 5}),
+    {Time, {error, {timeout, _}}} =
+        timer:tc(fun() -> erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => 3000}) end,
+                 millisecond),
+    %% Once, not six times.
+    true = Time < 2 * 3000,
+    ok = erlmcp_pool:stop(Pool).
+
+pool(Servers, Options) ->
+    Targets = [{http, Url, #{timeout => ?WAIT}} || #{url := Url} <- Servers],
+    {ok, Pool} = erlmcp_pool:start_link(Options#{targets => Targets}),
+    Pool.
+
+server(Name) ->
+    Test = self(),
+    {ok, Pid} = erlmcp:start_server(#{
+        name => Name, version => ~"1.0.0",
+        tools => [#{name => ~"who", handler => fun(_, _) -> Name end},
+                  #{name => ~"wait", handler => fun(_, _) ->
+                      Test ! {running, self(), Name},
+                      receive finish -> Name end
+                  end}],
+        listen => [{http, #{}}]}),
+    [#{url := Url}] = erlmcp:listeners(Pid),
+    #{pid => Pid, url => Url}.
+
+nobody() ->
+    Port = integer_to_binary(erlmcp_test_port:unused()),
+    #{url => <<"http://127.0.0.1:", Port/binary, "/mcp">>}.
+
+%% Says what it is, and takes requests to close the connection in the middle of its answer.
+closing() ->
+    erlmcp_test_peer:http(fun failing/1).
+
+failing(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+    {200, [], result(Message, #{resultType => complete, supportedVersions => [~"2026-07-28"],
+                                capabilities => #{}, ttlMs => 0, cacheScope => public})};
+failing(_) ->
+    {events, [~":\n\n", close]}.
+
+slowly_good(#{message := #{~"method" := ~"tools/call"} = Message}, Test) ->
+    Test ! {trying, self()},
+    receive go -> ok end,
+    {200, [], result(Message, #{resultType => complete, content => []})}.
+
+who(Pool, Options) ->
+    {ok, #{~"content" := [#{~"text" := Name}]}} =
+        erlmcp_client:call_tool(Pool, ~"who", #{}, Options),
+    Name.
+
+running() ->
+    receive {running, Handler, _} -> Handler after ?WAIT -> error(not_called) end.
+
+who_waits(Pool) ->
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"wait", #{}}),
+    receive {running, Handler, Name} -> {Name, Handler, Reference} after ?WAIT -> error(late) end.
+
+finish({Name, Handler, Reference}) ->
+    Handler ! finish,
+    receive
+        {erlmcp, Reference, {ok, #{~"content" := [#{~"text" := Name}]}}} -> ok
+    after ?WAIT -> error(late)
+    end.
+
+%% The calls of tools that a script has got.
+calls() ->
+    receive
+        {peer, #{~"method" := ~"tools/call"}} -> 1 + calls();
+        {peer, _} -> calls()
+    after 0 -> 0
+    end.
+
+until(Is) ->
+    until(Is, 100).
+
+until(Is, Left) when Left > 0 ->
+    case try Is() catch error:{badmatch, {error, _}} -> false end of
+        true -> ok;
+        false -> receive after 20 -> until(Is, Left - 1) end
+    end.

@@ -1,0 +1,210 @@
+-module(gate_limits_SUITE).
+-moduledoc "The gate: each of its limits, at the limit and at one more.".
+
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
+         rates_count_all_or_none/1, a_rate_by_its_clock/1, a_refusal_takes_nothing/1,
+         definitions_have_limits/1, networks_are_addresses/1, nobody_enters_when_it_drains/1,
+         the_limit_can_be_lower/1]).
+
+-import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
+     a_rate_by_its_clock, a_refusal_takes_nothing, definitions_have_limits,
+     networks_are_addresses, nobody_enters_when_it_drains, the_limit_can_be_lower].
+
+init_per_testcase(_, Config) ->
+    process_flag(trap_exit, true),
+    Config.
+
+end_per_testcase(_, _) ->
+    ok.
+
+at_the_limit_and_one_more(_) ->
+    [ok = limited(Bounds, Enter, Expected) || {Bounds, Enter, Expected} <- bounds()].
+
+bounds() ->
+    Of = fun(Tenant) -> fun(Gate) -> erlmcp_gate:enter(Gate, request(Tenant)) end end,
+    From = fun(Address) -> fun(Gate) -> erlmcp_gate:connect(Gate, #{address => Address}) end end,
+    Queue = #{in_flight => 1, queue => 100},
+    [{#{in_flight => 3}, Of(ada), {concurrent_limit_exceeded, 429, 3}},
+     {#{in_flight => 5, in_flight_per_principal => 3}, Of(ada),
+      {concurrent_limit_exceeded, 429, 3}},
+     {#{connections => 3}, From(local), {concurrent_limit_exceeded, 429, 3}},
+     {#{connections_per_address => 3}, From({192, 0, 2, 1}), {concurrent_limit_exceeded, 429, 3}},
+     {#{connections_per_principal => 3}, fun(Gate) -> erlmcp_gate:connect_tenant(Gate, ada) end,
+      {concurrent_limit_exceeded, 429, 3}},
+     %% One is in flight, and two wait.
+     {Queue#{queue => 2}, Of(ada), {queue_cap_exceeded, 503, 2}},
+     {Queue#{queue_bytes => 200}, Of(ada), {queue_byte_cap_exceeded, 503, 200}},
+     {Queue#{queue_per_principal => 2}, Of(ada), {queue_tenant_cap_exceeded, 429, 2}},
+     {#{messages_per_day => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
+     {#{messages_per_minute => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
+     {#{principal_messages_per_minute => 3}, Of(ada), {rate_limit_per_minute, 429, 3}},
+     {#{principal_messages_per_day => 3}, Of(ada), {quota_exceeded, 429, 3}}].
+
+%% Three may enter, whatever the limit is.
+limited(Bounds, Enter, {Name, Status, Limit}) ->
+    Gate = erlmcp_gate:new(Bounds),
+    Permits = [entered(Enter(Gate)) || _ <- lists:seq(1, 3)],
+    [Name = refused(Enter(Gate)) || _ <- lists:seq(1, 3)],
+    {refuse, Refusal} = Enter(Gate),
+    Status = erlmcp_refusal:status(Refusal),
+    true = erlmcp_refusal:retry_after(Refusal) > 0,
+    #{~"data" := #{~"limit" := Limit, ~"observed" := Observed}} =
+        json:decode(iolist_to_binary(erlmcp_refusal:encode(Refusal))),
+    true = Observed > Limit,
+    %% To leave twice is to leave once.
+    _ = [ok = erlmcp_gate:leave(Permit) || Permit <- Permits ++ Permits],
+    _ = [0 = erlmcp_gate:held(Gate, Key) || Key <- [in_flight, connections, waiting, waiting_bytes,
+                                                    {principal, ada}, {waiting, ada},
+                                                    {connections, ada}]],
+    case maps:to_list(maps:filter(fun(Bound, _) -> is_rate(Bound) end, Bounds)) of
+        [] -> _ = entered(Enter(Gate)), ok;
+        _ -> Name = refused(Enter(Gate)), ok
+    end.
+
+is_rate(Bound) ->
+    string:find(atom_to_list(Bound), "_per_day") =/= nomatch
+        orelse string:find(atom_to_list(Bound), "_per_minute") =/= nomatch.
+
+rates_at_the_limit_and_one_more(_) ->
+    ok = erlmcp_test_property:holds(?FORALL({Most, Period, Now}, {most(), period(), moment()},
+        begin
+            Counters = erlmcp_gate_counters:new(1),
+            Rate = {Period, Most},
+            Count = fun(At) -> erlmcp_gate_counters:count_rates(server, [Rate], At, Counters) end,
+            CountAll = fun(At) -> [ok = Count(At) || _ <- lists:seq(1, Most)] end,
+            _ = CountAll(Now),
+            {wait, Rate, Milliseconds} = Count(Now),
+            %% Not before that time, and then.
+            {wait, Rate, _} = Count(Now + (Milliseconds - 1) * 1_000_000),
+            ok = Count(Now + Milliseconds * 1_000_000),
+            %% After the whole period, all of it.
+            Later = Now + Milliseconds * 1_000_000 + nanoseconds(Period),
+            _ = CountAll(Later),
+            {wait, Rate, _} = Count(Later),
+            true
+        end), 200).
+
+most() -> integer(1, 500).
+period() -> oneof([second, minute, day]).
+moment() -> integer(1, 1 bsl 58).
+
+nanoseconds(second) -> 1_000_000_000;
+nanoseconds(minute) -> 60_000_000_000;
+nanoseconds(day) -> 86_400_000_000_000.
+
+%% A message that one rate refuses is not counted in the others.
+rates_count_all_or_none(_) ->
+    Counters = erlmcp_gate_counters:new(10),
+    Now = erlmcp_gate_counters:now(Counters),
+    [begin
+         Count = fun(Rates) -> erlmcp_gate_counters:count_rates(Of, Rates, Now, Counters) end,
+         Both = [{minute, 5}, {day, 4}],
+         [ok, ok, ok, ok] = [Count(Both) || _ <- lists:seq(1, 4)],
+         [{wait, {day, 4}, _} = Count(Both) || _ <- lists:seq(1, 6)],
+         ok = Count([{minute, 5}]),
+         {wait, {minute, 5}, _} = Count([{minute, 5}])
+     end || Of <- [server, {principal, ada}, {principal, bob}]].
+
+a_rate_by_its_clock(_) ->
+    %% All messages come in one second, or in two.
+    Gate = erlmcp_gate:new(#{principal_messages_per_second => 1}),
+    Names = [refused(Result) || _ <- lists:seq(1, 1000),
+                                {refuse, _} = Result <- [erlmcp_gate:enter(Gate, request(ada))]],
+    [rate_limit_per_second] = lists:usort(Names),
+    %% Another tenant has a rate of its own. Messages of every kind are counted in it.
+    _ = entered(erlmcp_gate:enter(Gate, request(bob))),
+    rate_limit_per_second =
+        until_refused(fun() -> erlmcp_gate:enter(Gate, (request(bob))#{kind := notification}) end).
+
+until_refused(Enter) ->
+    case Enter() of
+        {ok, _} -> until_refused(Enter);
+        Refused -> refused(Refused)
+    end.
+
+a_refusal_takes_nothing(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 2,
+                             principal_messages_per_minute => 3, messages_per_day => 4}),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
+    1 = erlmcp_gate:held(Gate, {principal, ada}),
+    ok = erlmcp_gate:leave(Permit),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    %% A message that one rate refuses is not counted in another.
+    [rate_limit_per_minute = refused(erlmcp_gate:enter(Gate, request(ada)))
+     || _ <- lists:seq(1, 5)],
+    1 = erlmcp_gate:held(Gate, {principal, ada}),
+    {ok, _} = erlmcp_gate:enter(Gate, (request(bob))#{kind := response}),
+    rate_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(eve))),
+    0 = erlmcp_gate:held(Gate, {principal, eve}),
+    %% A request that may not wait holds nothing of its tenant.
+    Queued = queued(#{in_flight_per_principal => 5, queue => 1, queue_per_principal => 5}),
+    [_ = entered(erlmcp_gate:enter(Queued, request(ada))) || _ <- [1, 2]],
+    queue_cap_exceeded = refused(erlmcp_gate:enter(Queued, request(ada))),
+    {2, 1} = {erlmcp_gate:held(Queued, {principal, ada}), erlmcp_gate:held(Queued, {waiting, ada})}.
+
+definitions_have_limits(_) ->
+    Gate = erlmcp_gate:new(#{}),
+    Enter = fun(Limits) -> erlmcp_gate:enter_definition(Gate, Limits) end,
+    Limits = [{{tool, ~"dig"}, {minute, 4}}, {{tool, ~"dig"}, {at_once, 2}},
+              {{tool, ~"dig"}, {day, 100}}],
+    [First, _] = [entered(Enter(Limits)) || _ <- [1, 2]],
+    concurrent_limit_exceeded = refused(Enter(Limits)),
+    %% A refused call did not count in the rate, and a permit that was given back is another call's.
+    ok = erlmcp_gate:leave(First),
+    [ok = erlmcp_gate:leave(entered(Enter(Limits))) || _ <- [3, 4]],
+    rate_limit_per_minute = refused(Enter(Limits)),
+    1 = erlmcp_gate:held(Gate, {tool, ~"dig"}),
+    %% A call that one rate refuses is not counted in the others.
+    Rates = fun(Rates) -> [{{tool, ~"fill"}, Rate} || Rate <- Rates] end,
+    ok = erlmcp_gate:leave(entered(Enter(Rates([{day, 1}])))),
+    [quota_exceeded = refused(Enter(Rates([{minute, 1}, {day, 1}]))) || _ <- [1, 2]],
+    ok = erlmcp_gate:leave(entered(Enter(Rates([{minute, 1}])))),
+    rate_limit_per_minute = refused(Enter(Rates([{minute, 1}]))),
+    {ok, Free} = Enter([]),
+    ok = erlmcp_gate:leave(Free).
+
+networks_are_addresses(_) ->
+    Gate = erlmcp_gate:new(#{connections_per_address => 1}),
+    Connect = fun(Address) -> erlmcp_gate:connect(Gate, #{address => Address}) end,
+    _ = entered(Connect({16#2001, 16#db8, 0, 1, 0, 0, 0, 1})),
+    concurrent_limit_exceeded = refused(Connect({16#2001, 16#db8, 0, 1, 0, 0, 0, 2})),
+    _ = entered(Connect({16#2001, 16#db8, 0, 2, 0, 0, 0, 1})),
+    _ = entered(Connect({192, 0, 2, 1})),
+    concurrent_limit_exceeded = refused(Connect({0, 0, 0, 0, 0, 16#ffff, 16#c000, 16#201})),
+    _ = entered(Connect({0, 0, 0, 0, 0, 16#ffff, 16#c000, 16#202})),
+    [_ = entered(Connect(local)) || _ <- [1, 2]].
+
+nobody_enters_when_it_drains(_) ->
+    Gate = erlmcp_gate:new(#{}),
+    open = erlmcp_gate:state(Gate),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:drain(Gate),
+    [server_shutting_down = refused(Refused)
+     || Refused <- [erlmcp_gate:state(Gate), erlmcp_gate:enter(Gate, request(ada)),
+                    erlmcp_gate:connect(Gate, #{address => local})]],
+    %% Requests inside come to their end.
+    {ok, Response} = erlmcp_gate:enter(Gate, (request(ada))#{kind := response}),
+    ok = erlmcp_gate:leave(Response),
+    {ok, Permit} = erlmcp_gate:await(Permit, 1000),
+    ok = erlmcp_gate:leave(Permit),
+    0 = erlmcp_gate:held(Gate, in_flight).
+
+the_limit_can_be_lower(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 3}),
+    [First, Second] = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2]],
+    ok = erlmcp_gate:limit(Gate, 1),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:leave(First),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:leave(Second),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))).

@@ -1,0 +1,394 @@
+-module(rfc9112_SUITE).
+-moduledoc """
+RFC 9112, HTTP/1.1: what it says a server or a recipient MUST do, each quoted where it is tried, and
+what it says of malformed requests. `http1_beside_cowboy_SUITE` has many more of these.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([an_invalid_request_line_gets_400/1, an_invalid_chunk_gets_400/1,
+         a_valid_chunked_body_is_read/1]).
+-export([empty_lines_before_a_request_are_ignored/1, a_bare_cr_is_invalid/1,
+         space_before_the_first_field_is_rejected/1, a_long_target_gets_414/1,
+         a_host_is_required_once/1, the_absolute_form_is_accepted/1,
+         the_host_of_an_absolute_target_counts/1, the_asterisk_form_is_accepted/1,
+         space_before_a_colon_gets_400/1, a_folded_line_gets_400/1,
+         http_1_0_has_no_transfer_codings/1, chunked_is_the_last_coding/1,
+         two_lengths_are_refused/1, an_invalid_length_gets_400/1,
+         an_incomplete_message_is_none/1, chunk_extensions_are_ignored/1,
+         a_chunk_size_does_not_overflow/1, trailers_are_discarded/1,
+         a_response_says_its_framing/1, a_body_is_read_or_the_connection_closed/1,
+         close_ends_the_connection/1, http_1_0_persists_if_asked/1,
+         an_unknown_expectation_gets_417/1, an_error_has_a_date/1]).
+
+-import(erlmcp_test_http, [connect/1, write/2, response/1, closed/1, close/1, message/3]).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    Who = #{authenticate => {process, fun who/1}},
+    Servers = [erlmcp_test_http:start(#{listen => [{http, Options}]})
+               || Options <- [#{sse => #{}}, Who]],
+    [{servers, Servers} | Config].
+
+end_per_testcase(_, Config) ->
+    [erlmcp_test_http:stop(Server) || Server <- proplists:get_value(servers, Config)].
+
+%% It is asked in a process of its own, which the body does not wait for.
+who(_) ->
+    receive after 200 -> {ok, ada} end.
+
+%% 3: "Recipients of an invalid request-line SHOULD respond with either a 400 (Bad Request) error".
+an_invalid_request_line_gets_400(Config) ->
+    [Server | _] = proplists:get_value(servers, Config),
+    [begin
+         Socket = connect(Server),
+         ok = write(Socket, [Line, ~"\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"]),
+         {Line, 400} = {Line, status(Socket)},
+         ok = closed(Socket)
+     end || Line <- [~"POST /mcp now HTTP/1.1", ~"POST /mcp HTTP/1.1 now", ~"POST /mcp", ~"POST",
+                     ~"POST  /mcp HTTP/1.1", ~"POST mcp HTTP/1.1"]].
+
+%% 7.1: "A recipient MUST be able to parse and decode the chunked transfer coding"; 2.2: "the
+%% recipient SHOULD respond with a 400 (Bad Request) response and close the connection".
+an_invalid_chunk_gets_400(Config) ->
+    [Server, Waiting] = proplists:get_value(servers, Config),
+    #{endpoint := Messages} = Client = erlmcp_test_sse:open(Server),
+    [begin
+         Socket = connect(Of),
+         ok = write(Socket, [head(Path), Chunks]),
+         {Path, Chunks, 400} = {Path, Chunks, status(Socket)},
+         ok = closed(Socket)
+     end || {Of, Path} <- [{Server, ~"/mcp"}, {Server, Messages},
+                           {Waiting, ~"/mcp"}],
+            Chunks <- [~"zz\r\nabc\r\n0\r\n\r\n", ~"-3\r\nabc\r\n0\r\n\r\n", ~"\r\nabc",
+                       ~"3\r\nabcd\r\n0\r\n\r\n", ~"ffffffffffffffffffffff\r\nabc"]],
+    ok = erlmcp_test_sse:close(Client).
+
+a_valid_chunked_body_is_read(Config) ->
+    [begin
+         Socket = connect(Server),
+         {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
+         <<First:10/binary, Rest/binary>> = iolist_to_binary(Body),
+         ok = write(Socket, [
+             ~"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n",
+             [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers], ~"\r\n",
+             chunk(First), chunk(Rest), ~"0\r\n\r\n"]),
+         #{status := 200} = response(Socket),
+         ok = close(Socket)
+     end || Server <- proplists:get_value(servers, Config)].
+
+chunk(Bytes) ->
+    [integer_to_list(byte_size(Bytes), 16), ~";name=value\r\n", Bytes, ~"\r\n"].
+
+head(Path) ->
+    [~"POST ", Path, ~" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+     ~"Transfer-Encoding: chunked\r\n\r\n"].
+
+status(Socket) ->
+    {Status, _} = erlmcp_test_http:head(Socket),
+    Status.
+
+%% Most cases: what is answered to these bytes, and whether the connection lives on.
+
+server(Config) ->
+    hd(proplists:get_value(servers, Config)).
+
+answered(Bytes, Config) ->
+    Socket = connect(server(Config)),
+    ok = write(Socket, Bytes),
+    Status = status(Socket),
+    {Socket, Status}.
+
+%% The connection ends with this answer.
+refused(Status, Bytes, Config) ->
+    {Socket, Got} = answered(Bytes, Config),
+    {Bytes, Status} = {Bytes, Got},
+    ok = closed(Socket).
+
+served(Bytes, Config) ->
+    Socket = connect(server(Config)),
+    ok = write(Socket, Bytes),
+    {Bytes, #{status := 200}} = {Bytes, response(Socket)},
+    Socket.
+
+lives(Socket) ->
+    ok = write(Socket, listing()),
+    #{status := 200} = response(Socket),
+    close(Socket).
+
+listing() -> listing(~"POST /mcp HTTP/1.1", [~"Host: localhost"]).
+
+%% A request for a list, with this line and these fields in addition to its own.
+listing(Line, Lines) ->
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    head(Line, Lines ++ [[~"Content-Length: ", integer_to_binary(byte_size(Body))]
+                         | [[Name, ~": ", Value] || {Name, Value} <- Headers]], Body).
+
+head(Line, Lines, Body) ->
+    iolist_to_binary([[[Each, ~"\r\n"] || Each <- [Line | Lines]], ~"\r\n", Body]).
+
+%% 2.2: "a server that is expecting to receive and parse a request-line SHOULD ignore at least one
+%% empty line (CRLF) received prior to the request-line."
+empty_lines_before_a_request_are_ignored(Config) ->
+    [lives(served([Empty, listing()], Config)) || Empty <- [~"\r\n", ~"\r\n\r\n\r\n"]].
+
+%% 2.2: "A recipient of such a bare CR MUST consider that element to be invalid or replace each bare
+%% CR with SP before processing the element or forwarding the message."
+a_bare_cr_is_invalid(Config) ->
+    [refused(400, Bytes, Config)
+     || Bytes <- [listing(~"POST /mcp\rHTTP/1.1", [~"Host: localhost"]),
+                  listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"X-Mine: a\rb"])]].
+
+%% 2.2: "A recipient that receives whitespace between the start-line and the first header field MUST
+%% either reject the message as invalid or consume each whitespace-preceded line".
+space_before_the_first_field_is_rejected(Config) ->
+    [refused(400, listing(~"POST /mcp HTTP/1.1", [Line, ~"Host: localhost"]), Config)
+     || Line <- [~" Host: a", ~"\tHost: a", ~" "]].
+
+%% 3: "A server that receives a request-target longer than any URI it wishes to parse MUST respond
+%% with a 414 (URI Too Long) status code." "It is RECOMMENDED that all HTTP senders and recipients
+%% support, at a minimum, request-line lengths of 8000 octets."
+a_long_target_gets_414(Config) ->
+    Line = fun(Size) ->
+        Rest = Size - byte_size(~"POST /mcp? HTTP/1.1"),
+        [~"POST /mcp?", binary:copy(~"a", Rest), ~" HTTP/1.1"]
+    end,
+    lives(served(listing(Line(8_000), [~"Host: localhost"]), Config)),
+    refused(414, listing(Line(8_001), [~"Host: localhost"]), Config),
+    %% The end of the line is not waited for.
+    refused(414, [~"POST /", binary:copy(~"a", 8_000)], Config).
+
+%% 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message
+%% that lacks a Host header field and to any request message that contains more than one Host header
+%% field line or a Host header field with an invalid field value."
+a_host_is_required_once(Config) ->
+    [refused(400, listing(~"POST /mcp HTTP/1.1", Lines), Config)
+     || Lines <- [[], [~"Host: localhost", ~"Host: localhost"], [~"Host: a b"], [~"Host: a/b"],
+                  [~"Host: localhost:70000"]]].
+
+%% 3.2.2: "To allow for transition to the absolute-form for all requests in some future version of
+%% HTTP, a server MUST accept the absolute-form in requests".
+the_absolute_form_is_accepted(Config) ->
+    [lives(served(listing([~"POST ", Target, ~" HTTP/1.1"], [~"Host: localhost"]), Config))
+     || Target <- [~"http://localhost/mcp", ~"HTTP://localhost:80/mcp?a"]].
+
+%% 3.2.2: "When an origin server receives a request with an absolute-form of request-target, the
+%% origin server MUST ignore the received Host header field (if any) and instead use the host
+%% information of the request-target."
+the_host_of_an_absolute_target_counts(Config) ->
+    lives(served(listing(~"POST http://localhost/mcp HTTP/1.1", [~"Host: evil.example.com"]),
+                 Config)),
+    {Socket, 403} = answered(listing(~"POST http://evil.example.com/mcp HTTP/1.1",
+                                     [~"Host: localhost"]), Config),
+    close(Socket).
+
+%% 3.2.4: "The asterisk-form of request-target is only used for a server-wide OPTIONS request".
+the_asterisk_form_is_accepted(Config) ->
+    {Socket, 404} = answered(head(~"OPTIONS * HTTP/1.1", [~"Host: localhost"], ~""), Config),
+    close(Socket),
+    refused(400, listing(~"POST * HTTP/1.1", [~"Host: localhost"]), Config).
+
+%% 5.1: "A server MUST reject, with a response status code of 400 (Bad Request), any received
+%% request message that contains whitespace between a header field name and colon."
+space_before_a_colon_gets_400(Config) ->
+    [refused(400, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", Line]), Config)
+     || Line <- [~"X-Mine : a", ~"X-Mine\t: a"]].
+
+%% 5.2: "A server that receives an obs-fold in a request message that is not within a message/http
+%% container MUST either reject the message by sending a 400 (Bad Request) [...] or replace each
+%% received obs-fold with one or more SP octets".
+a_folded_line_gets_400(Config) ->
+    [refused(400, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"X-Mine: a", Line]), Config)
+     || Line <- [~" b", ~"\tb"]].
+
+%% 6.1: "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header
+%% field MUST treat the message as if the framing is faulty, even if a Content-Length is present,
+%% and close the connection after processing the message."
+http_1_0_has_no_transfer_codings(Config) ->
+    Coded = [~"Host: localhost", ~"Transfer-Encoding: chunked"],
+    refused(400, listing(~"POST /mcp HTTP/1.0", Coded), Config),
+    refused(400, head(~"POST /mcp HTTP/1.0", Coded, ~"0\r\n\r\n"), Config).
+
+%% 6.3: "If a Transfer-Encoding header field is present in a request and the chunked transfer coding
+%% is not the final encoding, the message body length cannot be determined reliably; the server MUST
+%% respond with the 400 (Bad Request) status code and then close the connection." 6.1: "A sender
+%% MUST NOT apply the chunked transfer coding more than once to a message body"; "A server that
+%% receives a request message with a transfer coding it does not understand SHOULD respond with
+%% 501".
+chunked_is_the_last_coding(Config) ->
+    [refused(Status, head(~"POST /mcp HTTP/1.1", [~"Host: localhost",
+                                                  [~"Transfer-Encoding: ", Coding]], ~""), Config)
+     || {Status, Coding} <- [{400, ~"gzip"}, {400, ~"chunked, gzip"}, {400, ~"chunked, chunked"},
+                             {400, ~""}, {501, ~"gzip, chunked"}]].
+
+%% 6.1: "A server MAY reject a request that contains both Content-Length and Transfer-Encoding or
+%% process such a request in accordance with the Transfer-Encoding alone. Regardless, the server
+%% MUST close the connection after responding to such a request".
+two_lengths_are_refused(Config) ->
+    refused(400, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost",
+                                                 ~"Transfer-Encoding: chunked"]), Config).
+
+%% 6.3: "If a message is received without Transfer-Encoding and with an invalid Content-Length
+%% header field, then the message framing is invalid and the recipient MUST treat it as an
+%% unrecoverable error [...] the server MUST respond with a 400 (Bad Request) status code and then
+%% close the connection."
+an_invalid_length_gets_400(Config) ->
+    [refused(400, head(~"POST /mcp HTTP/1.1", [~"Host: localhost" | Lines], ~"{}"), Config)
+     || Lines <- [[~"Content-Length: -2"], [~"Content-Length: +2"], [~"Content-Length: 2.0"],
+                  [~"Content-Length: 0x2"], [~"Content-Length: 2 2"], [~"Content-Length:"],
+                  [~"Content-Length: 2, 3"], [~"Content-Length: 2", ~"Content-Length: 3"]]].
+
+%% 6.3: "If the sender closes the connection or the recipient times out before the indicated number
+%% of octets are received, the recipient MUST consider the message to be incomplete and close the
+%% connection."
+an_incomplete_message_is_none(Config) ->
+    Server = server(Config),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    {Headers, Body} = message(~"resources/subscribe", #{uri => ~"test://none"},
+                              #{session => Session}),
+    Socket = connect(Server),
+    ok = write(Socket, head(~"POST /mcp HTTP/1.1",
+                            [~"Host: localhost",
+                             [~"Content-Length: ", integer_to_binary(byte_size(Body) + 1)]
+                             | [[Name, ~": ", Value] || {Name, Value} <- Headers]], Body)),
+    ok = gen_tcp:shutdown(Socket, write),
+    {error, closed} = gen_tcp:recv(Socket, 0, 30_000),
+    close(Socket).
+
+%% 7.1.1: "A recipient MUST ignore unrecognized chunk extensions."
+chunk_extensions_are_ignored(Config) ->
+    [lives(served(chunked([[Size, Extension, ~"\r\n", Body, ~"\r\n0", Extension, ~"\r\n\r\n"]
+                           || {Size, Body} <- [sized()]]), Config))
+     || Extension <- [~";a", ~";a=b", ~";a=\"b c\";d"]].
+
+sized() ->
+    {_, Body} = message(~"tools/list", #{}, #{}),
+    {integer_to_binary(byte_size(Body), 16), Body}.
+
+chunked(Body) ->
+    {Headers, _} = message(~"tools/list", #{}, #{}),
+    head(~"POST /mcp HTTP/1.1",
+         [~"Host: localhost", ~"Transfer-Encoding: chunked"
+          | [[Name, ~": ", Value] || {Name, Value} <- Headers]], Body).
+
+%% 7.1: "A recipient MUST anticipate potentially large hexadecimal numerals and prevent parsing
+%% errors due to integer conversion overflows or precision loss due to integer representation."
+a_chunk_size_does_not_overflow(Config) ->
+    {Size, Body} = sized(),
+    %% Their last digits are those of the size.
+    [refused(Status, chunked([Large, Size, ~"\r\n", Body, ~"\r\n0\r\n\r\n"]), Config)
+     || {Status, Large} <- [{400, [~"1", binary:copy(~"0", 16)]},
+                            {400, [~"1", binary:copy(~"0", 32)]}]].
+
+%% 7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or
+%% discard the received trailer fields." They are of the message: the next one begins behind them.
+trailers_are_discarded(Config) ->
+    {Size, Body} = sized(),
+    Trailers = ~"Host: evil.example.com\r\nX: y\r\n",
+    Socket = served([chunked([Size, ~"\r\n", Body, ~"\r\n0\r\n", Trailers, ~"\r\n"]), listing()],
+                    Config),
+    #{status := 200} = response(Socket),
+    lives(Socket),
+    %% Bounded: of 4,096 bytes.
+    Long = binary:copy(~"y", 4_096),
+    refused(400, chunked([Size, ~"\r\n", Body, ~"\r\n0\r\nX: ", Long]), Config).
+
+%% 6.1: "A server MUST NOT send a response containing Transfer-Encoding unless the corresponding
+%% request indicates HTTP/1.1 (or later minor revisions)"; "A server MUST NOT send a
+%% Transfer-Encoding header field in any response with a status code of 1xx (Informational) or 204
+%% (No Content)."
+a_response_says_its_framing(Config) ->
+    {Headers, Body} = message(~"subscriptions/listen", #{notifications => #{}}, #{}),
+    Listen = fun(Line) ->
+        Socket = connect(server(Config)),
+        Lines = [[Name, ~": ", Value] || {Name, Value} <- Headers],
+        Length = [~"Content-Length: ", integer_to_binary(byte_size(Body))],
+        ok = write(Socket, head(Line, [~"Host: localhost", Length | Lines], Body)),
+        {200, Received} = erlmcp_test_http:head(Socket),
+        close(Socket),
+        maps:with([~"transfer-encoding", ~"connection"], Received)
+    end,
+    #{~"transfer-encoding" := ~"chunked"} = Listen(~"POST /mcp HTTP/1.1"),
+    #{~"connection" := ~"close"} = Old = Listen(~"POST /mcp HTTP/1.0"),
+    false = is_map_key(~"transfer-encoding", Old),
+    {Id, _} = erlmcp_test_http:initialize(server(Config), ~"2025-11-25"),
+    Socket = connect(server(Config)),
+    ok = write(Socket, head(~"DELETE /mcp HTTP/1.1",
+                            [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~"")),
+    {204, Gone} = erlmcp_test_http:head(Socket),
+    [] = [Name || Name := _ <- Gone,
+                  lists:member(Name, [~"transfer-encoding", ~"content-length"])],
+    lives(Socket).
+
+%% 9.3: "In order to remain persistent, all messages need to have a self-defined message length";
+%% "A server MUST read the entire request message body or close the connection after sending its
+%% response; otherwise, the remaining data on a persistent connection would be misinterpreted".
+a_body_is_read_or_the_connection_closed(Config) ->
+    Wrong = fun(Length) -> head(~"POST /mcp HTTP/1.1",
+                                [~"Host: localhost", ~"Content-Type: text/plain",
+                                 [~"Content-Length: ", integer_to_binary(Length)]], ~"") end,
+    %% As a request it would be answered.
+    Socket = connect(server(Config)),
+    ok = write(Socket, [Wrong(byte_size(listing())), listing()]),
+    #{status := 415} = response(Socket),
+    lives(Socket),
+    refused(415, Wrong(1_000_001), Config).
+
+%% 9.6: "A server that receives a close connection option MUST initiate closure of the connection
+%% (see below) after it sends the final response to the request that contained the close connection
+%% option. The server SHOULD send a close connection option in its final response on that
+%% connection. The server MUST NOT process any further requests received on that connection."
+close_ends_the_connection(Config) ->
+    Server = server(Config),
+    {Id, _} = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    Delete = head(~"DELETE /mcp HTTP/1.1", [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~""),
+    [begin
+         Socket = served([listing(~"POST /mcp HTTP/1.1", [~"Host: localhost",
+                                                          [~"Connection: ", Option]]), Delete],
+                         Config),
+         ok = closed(Socket)
+     end || Option <- [~"close", ~"CLOSE", ~"keep-alive, close"]],
+    %% It was not processed.
+    {Socket, 204} = answered(Delete, Config),
+    close(Socket).
+
+%% 9.3: "If the received protocol is HTTP/1.0, the keep-alive connection option is present, [...]
+%% the connection will persist after the current response; otherwise, [it] will close".
+http_1_0_persists_if_asked(Config) ->
+    Old = ~"POST /mcp HTTP/1.0",
+    Socket = connect(server(Config)),
+    ok = write(Socket, listing(Old, [~"Connection: keep-alive"])),
+    #{status := 403} = response(Socket),
+    ok = write(Socket, listing(Old, [~"Host: localhost", ~"Connection: keep-alive"])),
+    #{status := 200, headers := #{~"connection" := ~"keep-alive"}} = response(Socket),
+    lives(Socket),
+    refused(200, listing(Old, [~"Host: localhost"]), Config).
+
+%% RFC 9110, 10.1.1: "A server that receives an Expect field value containing a member other than
+%% 100-continue MAY respond with a 417"; "A server that receives a 100-continue expectation in an
+%% HTTP/1.0 request MUST ignore that expectation."
+an_unknown_expectation_gets_417(Config) ->
+    refused(417, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"Expect: more"]), Config),
+    Ignored = served(listing(~"POST /mcp HTTP/1.0", [~"Host: localhost", ~"Expect: 100-continue"]),
+                     Config),
+    ok = closed(Ignored).
+
+%% RFC 9110, 6.6.1: "An origin server with a clock MUST generate a Date header field in all 2xx
+%% (Successful), 3xx (Redirection), and 4xx (Client Error) responses".
+an_error_has_a_date(Config) ->
+    Socket = connect(server(Config)),
+    ok = write(Socket, ~"POST\r\n\r\n"),
+    {400, #{~"date" := _, ~"content-length" := ~"0", ~"connection" := ~"close"}} =
+        erlmcp_test_http:head(Socket),
+    ok = closed(Socket).

@@ -1,0 +1,94 @@
+-module(peers_and_goals_SUITE).
+-moduledoc """
+Tests for the goals and the servers of other SDKs in the performance page. The goals are judged by
+the figures, the servers have the locked versions, and the workloads are those of `bench/peers.sh`.
+""".
+
+-export([suite/0, all/0]).
+-export([goals_are_judged/1, what_was_not_measured_is_said/1, servers_are_of_the_locked_versions/1,
+         workloads_are_those_of_the_bench/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [goals_are_judged, what_was_not_measured_is_said, servers_are_of_the_locked_versions,
+     workloads_are_those_of_the_bench].
+
+goals_are_judged(_) ->
+    Page = section([workload(~"peers_echo_64", #{}, 1_300, 19),
+                    workload(~"peers_echo_64", #{~"against" => ~"rmcp"}, 1_000, 25),
+                    workload(~"peers_echo_64", #{~"against" => ~"rmcp_mimalloc"}, 1_301, 18),
+                    workload(~"peers_tls_64", #{}, 780, 30),
+                    #{~"workload_id" => ~"memory_session",
+                      ~"figures" => #{~"memory_state_bytes_per_item" => #{~"median" => 3_073}}}]),
+    [_] = found(Page, "at least 1.3 × rmcp \\| 1,300 \\| 1,000 \\| 1.3 \\| reached"),
+    [_] = found(Page, "at most 0.75 × rmcp \\| 19 \\| 25 \\| 0.76 \\| \\*\\*not reached"),
+    [_] = found(Page, "at least 1 × rmcp_mimalloc \\| 1,300 \\| 1,301 \\| [0-9.]+ \\| \\*\\*not"),
+    [_] = found(Page, "at least 0.6 × `peers_echo_64` \\| 780 \\| 1,300 \\| 0.6 \\| reached"),
+    [_] = found(Page, "at most 3,072 \\| 3,073 \\|  \\|  \\| \\*\\*not reached"),
+    Refusing = workload(~"peers_tls_64", #{}, 780, 30),
+    #{~"figures" := Figures} = Refusing,
+    Refused = Refusing#{~"figures" := Figures#{~"refused_percent" => #{~"median" => 1.5}}},
+    [_] = found(section([workload(~"peers_echo_64", #{}, 1_300, 19), Refused]),
+                "at least 0.6 × `peers_echo_64` \\| 780 \\| 1,300 \\| 0.6 \\| \\*\\*not reached"),
+    %% And all that was measured stands there, ours first.
+    [_] = found(Page, "\\| \\*\\*erlmcp\\*\\* \\| 1,300 \\| 19 \\| .*\n.*\\| rmcp \\|"),
+    [_] = found(Page, "goals 2 are reached, 3 are not").
+
+what_was_not_measured_is_said(_) ->
+    Page = section([]),
+    Goals = length(erlmcp_bench_goals:all()),
+    Goals = length(found(Page, "\\| not measured \\|$")),
+    [_] = found(Page, "No server of another SDK was measured"),
+    %% A server alone cannot reach a goal that compares it with another one.
+    Alone = section([workload(~"peers_echo_64", #{}, 1_000, 25)]),
+    [_, _, _, _] = found(Alone, "^\\| echo, 64 connections \\|.*\\| not measured \\|$").
+
+servers_are_of_the_locked_versions(_) ->
+    lists:foreach(
+        fun({Name, File, Regex}) ->
+            {match, [Version]} = re:run(peers(File), Regex, [{capture, all_but_first, binary}]),
+            {Name, Is} = lists:keyfind(Name, 1, erlmcp_bench_peers:servers()),
+            {_, _} = binary:match(Is, <<"SDK ", Version/binary>>)
+        end,
+        [{~"rmcp", "rust/Cargo.lock", "name = \"rmcp\"\nversion = \"([0-9.]+)\""},
+         {~"go", "go/go.mod", "modelcontextprotocol/go-sdk v([0-9.]+)"},
+         {~"typescript", "typescript/package-lock.json",
+          "@modelcontextprotocol/server\": {\\s+\"version\": \"([0-9.]+)\""},
+         {~"python", "python/requirements.txt", "\nmcp==([0-9.]+)"}]).
+
+workloads_are_those_of_the_bench(_) ->
+    Measured = lists:usort(found(peers("bench_peers.erl"), "(?<=id => )peers_[a-z0-9_]+")),
+    [_ | _] = Measured,
+    Shown = [workload(Id, #{}, 1, 1) || Id <- Measured],
+    Rows = found(section(Shown), "\\*\\*erlmcp\\*\\*"),
+    {Count, Count} = {length(Measured), length(Rows)},
+    [] = [Id || #{match := #{~"workload_id" := <<"peers_", _/binary>> = Id}}
+                    <- erlmcp_bench_goals:all(), not lists:member(Id, Measured)].
+
+section(Workloads) -> unicode:characters_to_binary(erlmcp_bench_peers:section(Workloads)).
+
+workload(Id, More, Rate, Cpu) ->
+    More#{~"workload_id" => Id, ~"benchmark" => ~"peers",
+          ~"figures" => #{~"throughput_msg_per_s" => #{~"median" => Rate},
+                          ~"cpu_us_per_msg" => #{~"median" => Cpu}}}.
+
+found(Text, Regex) ->
+    case re:run(Text, Regex, [global, unicode, multiline, {capture, first, binary}]) of
+        {match, Found} -> [Match || [Match] <- Found];
+        nomatch -> []
+    end.
+
+peers(Name) ->
+    {ok, Text} = file:read_file(filename:join([root(), "bench/peers", Name])),
+    Text.
+
+root() ->
+    root(filename:dirname(proplists:get_value(source, module_info(compile)))).
+
+root(Folder) ->
+    case filelib:is_regular(filename:join([Folder, "bin", "erlmcp"])) of
+        true -> Folder;
+        false -> root(filename:dirname(Folder))
+    end.

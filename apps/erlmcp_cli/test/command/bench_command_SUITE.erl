@@ -1,0 +1,50 @@
+-module(bench_command_SUITE).
+-moduledoc "`erlmcp bench`, run in this node.".
+
+-import(erlmcp_test_program, [main/1]).
+
+-export([suite/0, all/0]).
+-export([workloads_are_listed/1, results_are_files/1, figures_stand_beside_their_marks/1,
+         wrong_use_exits_2/1, what_fails_exits_1/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [workloads_are_listed, results_are_files, figures_stand_beside_their_marks, wrong_use_exits_2,
+     what_fails_exits_1].
+
+workloads_are_listed(_) ->
+    {0, Out, ""} = main(["bench"]),
+    [{match, _} = re:run(Out, ["^", Id, " +", atom_to_list(Benchmark), ": "], [multiline])
+     || #{id := Id, benchmark := Benchmark} <- erlmcp_bench_workloads:all()].
+
+results_are_files(Config) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "bench_results"),
+    {0, Out, Stderr} = main(["bench", "core_ops_1k", "--json", Folder]),
+    {match, _} = re:run(Stderr, "1/1 core_ops_1k"),
+    {ok, Results} = erlmcp_bench_result:read_all([Folder]),
+    14 = length(Results),
+    [{match, _} = re:run(Out, ["^", Id, " "], [multiline])
+     || #{~"workload_id" := Id} <- Results].
+
+figures_stand_beside_their_marks(_) ->
+    {0, Out, _} = main(["bench", "core_ops_1k"]),
+    {match, _} = re:run(Out, "^core_ops_1k_registry .* [0-9,]+ \\(553,000\\) .* \\(4\\.80\\) ",
+                        [multiline]),
+    {match, _} = re:run(Out, "^\\(\\.\\.\\.\\)  published .* without being measured$", [multiline]).
+
+wrong_use_exits_2(_) ->
+    [{2, "", [_ | _]} = main(["bench" | Words])
+     || Words <- [["no_such_workload"], ["core_ops_1k", "--duration", "0"],
+                  ["core_ops_1k", "--duration", "x"], ["core_ops_1k", "--connections", "0"],
+                  ["core_ops_1k", "--against", "http://127.0.0.1:1/mcp"]]].
+
+what_fails_exits_1(Config) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), "file"),
+    ok = file:write_file(File, ~""),
+    {1, [_ | _], Unwritten} = main(["bench", "core_ops_1k", "--json", File]),
+    {match, _} = re:run(Unwritten, ": (file already exists|not a directory)", [multiline]),
+    {1, "", Stderr} = main(["bench", "http1_sustained_2k_512b", "--duration", "0.2",
+                          "--connections", "2", "--against", "http://127.0.0.1:1/mcp"]),
+    {match, _} = re:run(Stderr, "^http1_sustained_2k_512b: \\{open,", [multiline]).
