@@ -30,8 +30,11 @@ Internal.
 -type way() :: term().
 -type prepared() :: term().
 
--doc "Reaches the server within `connect_timeout`, in a process that ends afterwards.".
--callback connect(Target :: term(), erlmcp_channel:settings()) ->
+-doc """
+Reaches the server within `connect_timeout`, in a process that ends afterwards. A port that it has
+opened then belongs to `Channel`.
+""".
+-callback connect(Target :: term(), Channel :: pid(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
 -doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
 -callback activate(prepared(), erlmcp_channel:settings()) -> {ok, way()} | {error, Why :: term()}.
@@ -214,20 +217,9 @@ init({Owner, Given}) ->
 connect(#state{module = Module, target = Target, settings = Settings} = State) ->
     Channel = self(),
     Connector = spawn_link(fun() ->
-        Outcome = Module:connect(Target, Settings),
-        ok = hand_over(Outcome, Channel),
-        Channel ! {connected, self(), Outcome}
+        Channel ! {connected, self(), Module:connect(Target, Channel, Settings)}
     end),
     State#state{phase = connecting, connector = Connector}.
-
-%% A socket belongs to the process that opened it, which ends now.
-hand_over({ok, Socket}, Channel) when is_port(Socket) ->
-    case gen_tcp:controlling_process(Socket, Channel) of
-        ok -> ok;
-        {error, _} -> ok
-    end;
-hand_over(_, _) ->
-    ok.
 
 -doc false.
 handle_call(_, _, State) ->

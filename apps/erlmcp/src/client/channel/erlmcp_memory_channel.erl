@@ -11,7 +11,7 @@ Internal.
 -behaviour(erlmcp_line_channel).
 
 -export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
--export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
+-export([connect/3, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
 -doc "Starts the channel, which looks for the server in the background.".
 -spec open({server, erlmcp:server()}, erlmcp_channel:settings()) ->
@@ -47,7 +47,7 @@ close(Pid) ->
     erlmcp_line_channel:close(Pid).
 
 -doc false.
-connect({server, Server}, _) ->
+connect({server, Server}, _, _) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} -> {ok, {Pid, Instance}};
         error -> {error, no_server}
