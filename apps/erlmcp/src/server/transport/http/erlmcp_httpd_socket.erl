@@ -1,12 +1,12 @@
 -module(erlmcp_httpd_socket).
 -moduledoc """
 The sockets of HTTP connections, in the clear and over TLS, which active mode names differently:
-what was agreed on in the handshake, sending, and lingering at the end.
+what was agreed on in the handshake, sending, and the end.
 
 Internal.
 """.
 
--export([is_http2/1, shown/2, send/3, own/1, linger/3]).
+-export([is_http2/1, shown/2, send/3, own/1, finish/3]).
 
 -export_type([socket/0]).
 
@@ -49,12 +49,20 @@ own(Bytes) ->
     end.
 
 -doc """
-Reads, for so many milliseconds, what the other side still sends on a connection that is over, or a
-reset would take from it what it was told.
+Ends a connection, over TLS with a closure alert. Until the other side ends it too, and for at most
+so many milliseconds, what it still sends is read: a reset would take from it what it was told.
 """.
--spec linger(module(), socket(), Milliseconds :: non_neg_integer()) -> ok.
-linger(Transport, Socket, Milliseconds) ->
-    read_on(Transport, Socket, erlmcp_clock:now_ms() + Milliseconds).
+-spec finish(module(), socket(), Milliseconds :: pos_integer()) -> ok.
+finish(ranch_ssl, Socket, Milliseconds) ->
+    case ssl:close(Socket, {self(), Milliseconds}) of
+        {error, _} -> ok;
+        Downgraded -> gen_tcp:close(element(2, Downgraded))
+    end;
+finish(ranch_tcp, Socket, Milliseconds) ->
+    case gen_tcp:shutdown(Socket, write) of
+        ok -> read_on(ranch_tcp, Socket, erlmcp_clock:now_ms() + Milliseconds);
+        {error, _} -> ok
+    end.
 
 read_on(Transport, Socket, End) ->
     _ = Transport:setopts(Socket, [{active, ?ACTIVE}]),

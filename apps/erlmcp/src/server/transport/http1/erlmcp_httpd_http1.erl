@@ -636,10 +636,7 @@ ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) 
     ok = terminate_stream(Reason, Connection),
     ok = cowboy_children:terminate(Children),
     _ = uncounted(Connection),
-    case Transport:shutdown(Socket, write) of
-        ok -> erlmcp_httpd_socket:linger(Transport, Socket, ?LINGER);
-        {error, _} -> ok
-    end,
+    ok = erlmcp_httpd_socket:finish(Transport, Socket, ?LINGER),
     exit({shutdown, Reason}).
 
 slow_consumer({socket_error, timeout, _}, #connection{options = #{erlmcp := Config}}) ->
