@@ -32,7 +32,7 @@ node() {
     name=$1
     shift
     status=0
-    scripts/suites.sh "$logs/$name" "$@" || status=$?
+    scripts/suites.sh --coverage "$logs/$name" "$@" || status=$?
     echo "$status" >"$said/suites.$name"
 }
 
