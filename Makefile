@@ -9,7 +9,7 @@ env = . scripts/env.sh
 help:
 	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
 	@echo 'make test         all test suites, then the official peers'
-	@echo 'make check        warnings, xref, dialyzer, layers, line width'
+	@echo 'make check        warnings, xref, dialyzer, layers, line width, coverage of the last test'
 	@echo 'make build        compile'
 	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'
 	@echo 'make interop      the official clients and servers only'

@@ -2,7 +2,10 @@
 # Runs test suites in one node, as compiled by `scripts/build.sh test`. (`rebar3 ct --suite` also
 # compiles, but again for each new list of suites.) Needs scripts/env.sh.
 #
-#   scripts/suites.sh LOGS SUITE...     SUITE: apps/APP/test/.../NAME_SUITE
+#   scripts/suites.sh [--coverage] LOGS SUITE...     SUITE: apps/APP/test/.../NAME_SUITE
+#
+# With --coverage it leaves in LOGS which lines of apps/erlmcp the suites have run; see
+# erlmcp_test_coverage, whose report adds up what several runs have left.
 #
 # Exits with 1 if a case failed or was skipped, or if none ran.
 set -eu
@@ -11,6 +14,13 @@ CDPATH='' cd -- "$(dirname -- "$0")/.."
 built=${REBAR_BASE_DIR:-_build}
 case $built in /*) ;; *) built=$PWD/$built ;; esac
 built=$built/test/lib
+begin=true
+finish=true
+if [ "$1" = --coverage ]; then
+    shift
+    begin='erlmcp_test_coverage:start()'
+    finish='erlmcp_test_coverage:write(Logs)'
+fi
 logs=$1
 shift
 mkdir -p "$logs"
@@ -27,7 +37,10 @@ done
 erl -noinput -pa "$built"/*/ebin "$built"/*/test -eval '
     ok = logger:remove_handler(default),
     [Logs, Ended | Suites] = init:get_plain_arguments(),
-    case ct:run_test([{suite, Suites}, {logdir, Logs}, {auto_compile, false}]) of
+    '"$begin"',
+    Outcome = ct:run_test([{suite, Suites}, {logdir, Logs}, {auto_compile, false}]),
+    '"$finish"',
+    case Outcome of
         {Passed, 0, {0, 0}} when Passed > 0 -> ok = file:write_file(Ended, <<>>), halt(0);
         _ -> halt(1)
     end.' -extra "$logs" "$ended" "$@"

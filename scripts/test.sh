@@ -31,7 +31,7 @@ node() {
     name=$1
     shift
     status=0
-    scripts/suites.sh "$logs/$name" "$@" || status=$?
+    scripts/suites.sh --coverage "$logs/$name" "$@" || status=$?
     echo "$status" >"$work/suites.$name"
 }
 

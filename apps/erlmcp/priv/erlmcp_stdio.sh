@@ -4,8 +4,8 @@
 # to be closed first. So its output and its errors go through named pipes, in a folder of their own,
 # to ports of their own:
 #
-#   make DIR                    makes the folder and the pipes, and says so; without an answer it
-#                               takes them away again
+#   make DIR                    makes the folder and the pipes, and says so; without a word that
+#                               there is a guard it takes them away again
 #   run DIR COMMAND [ARGUMENT]  runs the server, with the port's input, and says with which status
 #                               it ended. It keeps that input open until the port is closed: a
 #                               write to a pipe without a reader would end the port
@@ -161,6 +161,8 @@ guard)
     if sleep 0.02 2>/dev/null; then tick=0.02 tick_ms=20; else tick=1 tick_ms=1000; fi
     # It may have been started in this moment.
     if [ ! -e "$dir/server" ]; then sleep 1; fi
+    # Later it is not: it does not find its folder any more.
+    if [ ! -e "$dir/server" ] && mv "$dir" "$dir.end" 2>/dev/null; then dir=$dir.end; fi
     if [ -e "$dir/server" ]; then
         read -r server <"$dir/server"
         { read -r own <"$dir/own"; } 2>/dev/null || own=none

@@ -42,8 +42,11 @@ Internal.
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Returns a description of the target for logs, without secrets.".
 -callback about(target()) -> map().
--doc "Reaches the server within `connect_timeout`, in a process that ends afterwards.".
--callback connect(target(), erlmcp_channel:settings()) ->
+-doc """
+Reaches the server within `connect_timeout`, in a process that ends afterwards. A port that it has
+opened then belongs to `Channel`.
+""".
+-callback connect(target(), Channel :: pid(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
 -doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
 -callback activate(prepared(), erlmcp_channel:settings()) ->
@@ -233,20 +236,9 @@ init({Owner, Given}) ->
 connect(#state{module = Module, target = Target, settings = Settings} = State) ->
     Channel = self(),
     Connector = spawn_link(fun() ->
-        Outcome = Module:connect(Target, Settings),
-        ok = hand_over(Outcome, Channel),
-        Channel ! {connected, self(), Outcome}
+        Channel ! {connected, self(), Module:connect(Target, Channel, Settings)}
     end),
     State#state{phase = connecting, connector = Connector}.
-
-%% A socket belongs to the process that opened it, which ends now.
-hand_over({ok, Socket}, Channel) when is_port(Socket) ->
-    case gen_tcp:controlling_process(Socket, Channel) of
-        ok -> ok;
-        {error, _} -> ok
-    end;
-hand_over(_, _) ->
-    ok.
 
 -doc false.
 handle_call(_, _, State) ->

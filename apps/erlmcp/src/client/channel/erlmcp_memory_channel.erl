@@ -10,7 +10,7 @@ Internal.
 -behaviour(erlmcp_line_channel).
 
 -export([target/1, option/2, about/1]).
--export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
+-export([connect/3, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
 
 -doc false.
 target(Target) ->
@@ -25,7 +25,7 @@ about({server, Server}) ->
     #{transport => memory, server => Server}.
 
 -doc false.
-connect({server, Server}, _) ->
+connect({server, Server}, _, _) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} -> {ok, {Pid, Instance}};
         error -> {error, no_server}

@@ -29,7 +29,7 @@ Internal.
 -behaviour(erlmcp_line_channel).
 
 -export([target/1, option/2, about/1]).
--export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
+-export([connect/3, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
 
 -define(STOP_MS, 2000).
 %% Records of at most 2048 bytes in a portion of the server's output or errors. Up to two portions
@@ -96,38 +96,43 @@ about({stdio, [Command | _]}) ->
     #{transport => stdio, command => Command}.
 
 -doc false.
-connect({stdio, Command}, #{connect_timeout := Timeout}) ->
+connect({stdio, Command}, Channel, #{connect_timeout := Timeout}) ->
     Name = "erlmcp-" ++ binary_to_list(binary:encode_hex(rand:bytes(16), lowercase)),
     Folder = filename:absname(Name, os:getenv("TMPDIR", "/tmp")),
     maybe
         {ok, Port} ?= open_script(["make", Folder], []),
         receive
             {Port, {data, _}} ->
-                %% The script removes the folder if this process ends before it takes the folder
-                %% over.
-                true = port_command(Port, ~"taken\n"),
-                {ok, {Folder, Command}};
-            {Port, {exit_status, Status}} -> {error, {no_folder, Folder, Status}}
+                true = port_connect(Port, Channel),
+                true = unlink(Port),
+                {ok, {Port, Folder, Command}};
+            {Port, {exit_status, Status}} ->
+                {error, {no_folder, Folder, Status}}
         after Timeout ->
             {error, timeout}
         end
     end.
 
+%% The script that made the folder removes it when its port ends, unless it was told that there is a
+%% guard, which does so from then on.
 -doc false.
-activate({Folder, Command}, #{options := Options}) ->
+activate({Maker, Folder, Command}, #{options := Options}) ->
     StopMs = maps:get(stop_ms, Options, ?STOP_MS),
-    maybe
+    Activated = maybe
         {ok, Teller} ?= open_script(["tell", Folder], []),
         {ok, Reader} ?= open_reader(Folder, "out"),
         {ok, ErrorReader} ?= open_reader(Folder, "err"),
         Pids = [Pid || Port <- [Reader, ErrorReader], Pid <- pid_of(Port)],
         {ok, Guard} ?= open_script(guard(Folder, StopMs, Pids), []),
+        ok = command(Maker, ~"taken\n"),
         {ok, Server} ?= open_server(Folder, Command, Options,
                                     [Guard, Reader, ErrorReader, Teller]),
         {ok, #child{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
                   reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
                   teller = Teller, errors = erlmcp_stdio_stderr:new(hd(Command), script())}}
-    end.
+    end,
+    ok = close_port(Maker),
+    Activated.
 
 %% Two permits: while the reader copies one portion it already may copy the next.
 open_reader(Folder, Stream) ->

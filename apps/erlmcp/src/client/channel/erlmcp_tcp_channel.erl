@@ -10,7 +10,7 @@ Internal.
 -behaviour(erlmcp_line_channel).
 
 -export([target/1, option/2, about/1]).
--export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
+-export([connect/3, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
 
 %% Packets that the socket delivers before it must be asked for more, and bytes of one.
 -define(ACTIVE, 16).
@@ -32,11 +32,15 @@ about({tcp, Host, Port}) ->
     #{transport => tcp, host => Host, port => Port}.
 
 -doc false.
-connect({tcp, Host, Port}, #{connect_timeout := Timeout}) ->
-    gen_tcp:connect(Host, Port,
-                    [binary, {active, false}, {packet, raw}, {nodelay, true}, {keepalive, true},
-                     {buffer, ?BUFFER}, {exit_on_close, false}, {show_econnreset, true},
-                     {send_timeout, ?SEND_TIMEOUT}, {send_timeout_close, true}], Timeout).
+connect({tcp, Host, Port}, Channel, #{connect_timeout := Timeout}) ->
+    Options = [binary, {active, false}, {packet, raw}, {nodelay, true}, {keepalive, true},
+               {buffer, ?BUFFER}, {exit_on_close, false}, {show_econnreset, true},
+               {send_timeout, ?SEND_TIMEOUT}, {send_timeout_close, true}],
+    maybe
+        {ok, Socket} ?= gen_tcp:connect(Host, Port, Options, Timeout),
+        ok ?= gen_tcp:controlling_process(Socket, Channel),
+        {ok, Socket}
+    end.
 
 -doc false.
 activate(Socket, _) ->

@@ -18,7 +18,8 @@
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
          many_short_messages_arrive/1,
-         a_child_that_does_not_read/1, one_folder_each_and_none_left/1]).
+         a_child_that_does_not_read/1, one_folder_each_and_none_left/1,
+         no_folder_is_left_between_two_owners/1, a_server_that_is_late_does_not_begin/1]).
 -export([killed_node/1, log/2, the_same_in_another_locale/2]).
 
 -import(erlmcp_test_channel, [open/3, up/1, down/1, send/3, request/4, outcome/2, ask/4, owned/1]).
@@ -49,7 +50,8 @@ all() ->
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
      floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
      many_short_messages_arrive,
-     a_child_that_does_not_read, one_folder_each_and_none_left].
+     a_child_that_does_not_read, one_folder_each_and_none_left,
+     no_folder_is_left_between_two_owners, a_server_that_is_late_does_not_begin].
 
 init_per_testcase(Case, Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), Case),
@@ -428,17 +430,72 @@ fill(Channel, Params, N) when N < 1000 ->
     end.
 
 one_folder_each_and_none_left(Config) ->
+    with_folder(Config, fun(Folder) ->
+        Channels = [child(?ANSWER) || _ <- [1, 2, 3]],
+        [1 = up(Channel) || Channel <- Channels],
+        {ok, [_, _, _]} = file:list_dir(Folder),
+        [close(Channel) || Channel <- Channels],
+        {ok, []} = file:list_dir(Folder)
+    end).
+
+%% The channel is closed when the process that connects has done all of its part.
+no_folder_is_left_between_two_owners(Config) ->
+    with_folder(Config, fun(Folder) ->
+        {_, Pid, _} = Channel = child(?ANSWER),
+        true = erlang:suspend_process(Pid),
+        {links, Links} = process_info(Pid, links),
+        Monitors = [monitor(process, Linked) || Linked <- Links, is_pid(Linked), Linked =/= self()],
+        {Closer, Closed} = spawn_monitor(fun() -> close(Channel) end),
+        [receive {'DOWN', Monitor, process, _, _} -> ok after ?PATIENCE -> error(connects) end
+         || Monitor <- Monitors],
+        true = erlang:resume_process(Pid),
+        receive {'DOWN', Closed, process, Closer, normal} -> ok after ?PATIENCE -> error(open) end,
+        [] = await_empty(Folder, 200)
+    end).
+
+%% It would run without a guard, which looks for it once and removes the folder then. Here the
+%% server makes itself known in that moment.
+a_server_that_is_late_does_not_begin(Config) ->
+    Folder = folder(Config),
+    [Programs, Pipes, Removing] = [filename:join(Folder, Name)
+                                   || Name <- ["programs", "pipes", "removing"]],
+    ok = file:make_dir(Programs),
+    Wait = ["left=100; while [ ! -e \"$file\" ] && [ $left -gt 0 ]; do sleep 0.02; "
+            "left=$((left - 1)); done\n"],
+    [begin
+         File = filename:join(Programs, Name),
+         ok = file:write_file(File, ["#!/bin/sh\n", Before, "exec /bin/", Name, " \"$@\"\n"]),
+         ok = file:change_mode(File, 8#755)
+     end || {Name, Before} <-
+                [{"mv", ["case $2 in */server) file=", Removing, "; ", Wait, ";; esac\n"]},
+                 {"rm", ["touch ", Removing, "; file=", Pipes, "/server; ", Wait]}]],
+    Script = fun(Arguments) ->
+        open_port({spawn_executable, "/bin/sh"},
+                  [{args, [filename:join(code:priv_dir(erlmcp), "erlmcp_stdio.sh") | Arguments]},
+                   {env, [{"PATH", Programs ++ ":" ++ os:getenv("PATH")}]}, exit_status])
+    end,
+    Maker = Script(["make", Pipes]),
+    receive {Maker, {data, _}} -> ok after ?PATIENCE -> error(no_folder) end,
+    true = port_command(Maker, "taken\n"),
+    Server = Script(["run", Pipes, "true"]),
+    Guard = Script(["guard", Pipes, "100"]),
+    true = port_command(Guard, "end\n"),
+    receive {Guard, {exit_status, 0}} -> ok after ?PATIENCE -> error(guarded) end,
+    receive {Server, {exit_status, 126}} -> ok after ?PATIENCE -> error(begun) end,
+    {ok, Left} = file:list_dir(Folder),
+    ["programs", "removing"] = lists:sort(Left).
+
+with_folder(Config, Fun) ->
     Folder = folder(Config),
     Before = os:getenv("TMPDIR"),
     true = os:putenv("TMPDIR", Folder),
-    Channels = [child(?ANSWER) || _ <- [1, 2, 3]],
-    [1 = up(Channel) || Channel <- Channels],
-    {ok, [_, _, _]} = file:list_dir(Folder),
-    [close(Channel) || Channel <- Channels],
-    {ok, []} = file:list_dir(Folder),
-    true = case Before of
-        false -> os:unsetenv("TMPDIR");
-        _ -> os:putenv("TMPDIR", Before)
+    try
+        Fun(Folder)
+    after
+        case Before of
+            false -> os:unsetenv("TMPDIR");
+            _ -> os:putenv("TMPDIR", Before)
+        end
     end.
 
 child(Program) ->

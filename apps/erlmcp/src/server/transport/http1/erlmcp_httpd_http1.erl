@@ -738,25 +738,33 @@ ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) 
     ok = terminate_stream(Reason, Connection),
     ok = cowboy_children:terminate(Children),
     _ = uncounted(Connection),
-    case Transport:shutdown(Socket, write) of
-        ok -> linger(Transport, Socket, erlmcp_clock:now_ms() + ?LINGER);
-        {error, _} -> ok
-    end,
+    ok = finish(Transport, Socket),
     exit({shutdown, Reason}).
 
-%% Reads what the client still sends, until then: a reset would take from it the response that it
-%% has not read.
-linger(Transport, Socket, End) ->
-    _ = Transport:setopts(Socket, [{active, ?LINGER_ACTIVE}]),
-    lingering(Transport, Socket, End).
+%% Ends the connection, over TLS with a closure alert. Until the client ends it too, and for at most
+%% LINGER, this reads what the client still sends. A reset would take from the client the response
+%% that it has not read.
+finish(ranch_ssl, Socket) ->
+    case ssl:close(Socket, {self(), ?LINGER}) of
+        {error, _} -> ok;
+        Downgraded -> gen_tcp:close(element(2, Downgraded))
+    end;
+finish(ranch_tcp, Socket) ->
+    case gen_tcp:shutdown(Socket, write) of
+        ok -> linger(Socket, erlmcp_clock:now_ms() + ?LINGER);
+        {error, _} -> ok
+    end.
 
-lingering(Transport, Socket, End) ->
+linger(Socket, End) ->
+    _ = inet:setopts(Socket, [{active, ?LINGER_ACTIVE}]),
+    lingering(Socket, End).
+
+lingering(Socket, End) ->
     receive
-        {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed -> ok;
-        {Tag, Socket, _} when Tag =:= tcp_error; Tag =:= ssl_error -> ok;
-        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive ->
-            linger(Transport, Socket, End);
-        _ -> lingering(Transport, Socket, End)
+        {tcp_closed, Socket} -> ok;
+        {tcp_error, Socket, _} -> ok;
+        {tcp_passive, Socket} -> linger(Socket, End);
+        _ -> lingering(Socket, End)
     after max(0, End - erlmcp_clock:now_ms()) ->
         ok
     end.

@@ -229,7 +229,7 @@ path(Authority, Target) ->
 is_token(<<C, Rest/binary>>) when ?IS_UPPER(C); ?IS_TOKEN(C) -> Rest =:= <<>> orelse is_token(Rest);
 is_token(_) -> false.
 
-%% 3: "no whitespace is allowed in the request-target".
+%% 3.2: "No whitespace is allowed in the request-target."
 is_visible(<<C, Rest/binary>>) when C > $\s, C =/= 127 -> is_visible(Rest);
 is_visible(Rest) -> Rest =:= <<>>.
 
@@ -323,8 +323,9 @@ authority(Authority) ->
 %% 9.3: which connections persist.
 closes(#{~"connection" := Options}, Version) ->
     try cow_http_hd:parse_connection(Options) of
-        Known when Version =:= 'HTTP/1.0' -> {ok, not lists:member(~"keep-alive", Known)};
-        Known -> {ok, lists:member(~"close", Known)}
+        Known ->
+            {ok, lists:member(~"close", Known)
+                 orelse (Version =:= 'HTTP/1.0' andalso not lists:member(~"keep-alive", Known))}
     catch
         error:_ -> {error, 400}
     end;

@@ -40,7 +40,7 @@ init_per_group(Group, Config) -> [{listener, #{}}, {protocol, Group} | Config].
 end_per_group(_, _) ->
     ok.
 
-%% RFC 9110, 8.6: "A server MUST NOT send Content-Length in such a response unless its field value
+%% RFC 9110, 8.6: "a server MUST NOT send Content-Length in such a response unless its field value
 %% equals the decimal number of octets that would have been sent in the content of a response if the
 %% same request had used the GET method": a refusal names the method, and GET may be none.
 refusals_have_no_content(Config) ->

@@ -243,6 +243,13 @@ choice(Here, 400, Bytes) when Here =:= none; is_map_key(host, Here) ->
         nomatch -> differs
     end;
 choice(#{version := 'HTTP/1.0'}, #{host := <<>>}, _) -> host_of_target_counts;
+%% 9.3: the option close counts, whatever stands beside it. Cowboy does not look for it in HTTP/1.0.
+choice(none, #{headers := _}, Bytes) ->
+    case [re:run(Bytes, Each, [caseless]) || Each <- ["HTTP/1\\.0", "connection:[^\r]*close",
+                                                      "connection:[^\r]*keep-alive"]] of
+        [{match, _}, {match, _}, {match, _}] -> close_counts_in_http_1_0;
+        _ -> differs
+    end;
 %% 6.1: a coding that is not known SHOULD be refused with 501.
 choice(501, 400, Bytes) ->
     case re:run(Bytes, "transfer-encoding:", [caseless]) of
@@ -361,4 +368,6 @@ each_choice_is_one(Config) ->
          {line_is_invalid, ~"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n"},
          {target_has_control_characters, ~"GET /a\tb HTTP/1.1\r\nHost: localhost\r\n\r\n"},
          {coding_in_http_1_0, [~"POST /mcp HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
-                               ~"0\r\n\r\n"]}]].
+                               ~"0\r\n\r\n"]},
+         {close_counts_in_http_1_0,
+          ~"GET /mcp HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n"}]].

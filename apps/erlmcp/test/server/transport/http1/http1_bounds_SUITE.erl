@@ -122,9 +122,9 @@ echo(Text) ->
 chunk(Bytes) ->
     [integer_to_binary(byte_size(Bytes), 16), ~"\r\n", Bytes, ~"\r\n"].
 
-%% RFC 9110, 15.5.9: "408 (Request Timeout): the server did not receive a complete request message
-%% within the time that it was prepared to wait." "The server SHOULD send the close connection
-%% option" (RFC 9112, 9.6), and does not wait for the rest.
+%% RFC 9110, 15.5.9: "The 408 (Request Timeout) status code indicates that the server did not
+%% receive a complete request message within the time that it was prepared to wait." It says that it
+%% closes the connection (RFC 9112, 9.6), and does not wait for the rest.
 body_that_stops_is_408(_) ->
     Server = start(#{limits => #{receive_timeout_ms => 500}}),
     {Headers, Body} = echo(~"text"),
@@ -158,9 +158,10 @@ refused_body_that_never_comes_is_not_waited_for(_) ->
     ok = closed(Socket),
     erlmcp_test_http:stop(Server).
 
-%% RFC 9110, 10.1.1: "Upon receiving an HTTP/1.1 request that [...] contains a 100-continue
-%% expectation, an origin server MUST send either an immediate response with a final status code
-%% [...] or an immediate 100 (Continue) response."
+%% RFC 9110, 10.1.1: "Upon receiving an HTTP/1.1 (or later) request that has a method, target URI,
+%% and complete header section that contains a 100-continue expectation and an indication that
+%% request content will follow, an origin server MUST send either: an immediate response with a
+%% final status code [...] or an immediate 100 (Continue) response".
 expectation_is_answered_with_continue(Config) ->
     Server = server(Config),
     {Headers, Body} = echo(~"waited for"),
@@ -261,7 +262,8 @@ until_closed(Socket) ->
         {error, closed} -> <<>>
     end.
 
-%% RFC 9112, 9.3.2: "A server [...] MUST send the corresponding responses in the same order that the
+%% RFC 9112, 9.3.2: "A server MAY process a sequence of pipelined requests in parallel if they all
+%% have safe methods [...], but it MUST send the corresponding responses in the same order that the
 %% requests were received."
 pipelined_requests_are_answered_in_order(Config) ->
     Socket = connect(server(Config)),

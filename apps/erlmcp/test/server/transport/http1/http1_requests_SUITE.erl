@@ -103,8 +103,9 @@ others() ->
         two_lengths_that_differ => {400, request([~"Content-Length: 1"])},
         no_number => {400, request(Post, [~"Content-Length: +5" | without("Content-Length")],
                                    body())},
-        %% "A server MUST respond with a 400 to any HTTP/1.1 request message that lacks a Host
-        %% header field and to any request message that contains more than one."
+        %% "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request
+        %% message that lacks a Host header field and to any request message that contains more
+        %% than one Host header field line".
         no_host => {400, request(Post, without("Host"), body())},
         two_hosts => {400, request([~"Host: 127.0.0.1, evil.example.com"])},
         space_before_the_colon => {400, request([~"X-Mine : x"])},

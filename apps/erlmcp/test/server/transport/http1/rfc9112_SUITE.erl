@@ -1,7 +1,8 @@
 -module(rfc9112_SUITE).
 -moduledoc """
 RFC 9112, HTTP/1.1: what it says a server or a recipient MUST do, each quoted where it is tried, and
-what it says of malformed requests. `http1_beside_cowboy_SUITE` has many more of these.
+what it says of malformed requests. `http1_beside_cowboy_SUITE` has many more of these, and
+`http1_bounds_SUITE` the order of responses (9.3.2).
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
@@ -19,7 +20,10 @@ what it says of malformed requests. `http1_beside_cowboy_SUITE` has many more of
          a_chunk_size_does_not_overflow/1, trailers_are_discarded/1,
          a_response_says_its_framing/1, a_body_is_read_or_the_connection_closed/1,
          close_ends_the_connection/1, http_1_0_persists_if_asked/1,
-         an_unknown_expectation_gets_417/1, an_error_has_a_date/1]).
+         an_unknown_expectation_gets_417/1, a_response_has_a_date/1]).
+-export([octets_need_not_be_text/1, a_status_line_has_both_spaces/1,
+         chunks_without_the_last_are_no_message/1, nothing_is_served_after_a_refusal/1,
+         the_last_response_can_be_read/1, tls_ends_with_an_alert/1]).
 
 -import(erlmcp_test_http, [connect/1, write/2, response/1, closed/1, close/1, message/3]).
 
@@ -30,7 +34,7 @@ all() ->
     erlmcp_test_suite:cases(?MODULE).
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, ssl], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
@@ -59,8 +63,8 @@ an_invalid_request_line_gets_400(Config) ->
      end || Line <- [~"POST /mcp now HTTP/1.1", ~"POST /mcp HTTP/1.1 now", ~"POST /mcp", ~"POST",
                      ~"POST  /mcp HTTP/1.1", ~"POST mcp HTTP/1.1"]].
 
-%% 7.1: "A recipient MUST be able to parse and decode the chunked transfer coding"; 2.2: "the
-%% recipient SHOULD respond with a 400 (Bad Request) response and close the connection".
+%% 7.1: "A recipient MUST be able to parse and decode the chunked transfer coding." 2.2: "the server
+%% SHOULD respond with a 400 (Bad Request) response and close the connection."
 an_invalid_chunk_gets_400(Config) ->
     [Server, Waiting] = proplists:get_value(servers, Config),
     #{endpoint := Messages} = Client = erlmcp_test_sse:open(Server),
@@ -146,9 +150,18 @@ empty_lines_before_a_request_are_ignored(Config) ->
 %% 2.2: "A recipient of such a bare CR MUST consider that element to be invalid or replace each bare
 %% CR with SP before processing the element or forwarding the message."
 a_bare_cr_is_invalid(Config) ->
+    {Size, Body} = sized(),
     [refused(400, Bytes, Config)
      || Bytes <- [listing(~"POST /mcp\rHTTP/1.1", [~"Host: localhost"]),
-                  listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"X-Mine: a\rb"])]].
+                  listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"X-Mine: a\rb"]),
+                  chunked([Size, ~";a\rb\r\n", Body, ~"\r\n0\r\n\r\n"]),
+                  chunked([Size, ~"\r\n", Body, ~"\r0\r\n\r\n"])]].
+
+%% 2.2: "A recipient MUST parse an HTTP message as a sequence of octets in an encoding that is a
+%% superset of US-ASCII".
+octets_need_not_be_text(Config) ->
+    [lives(served(listing(Line, [~"Host: localhost", <<"X-Mine: ", 16#C3, 16#28, 255>>]), Config))
+     || Line <- [~"POST /mcp HTTP/1.1", <<"POST /mcp?", 16#C3, 16#28, 255, " HTTP/1.1">>]].
 
 %% 2.2: "A recipient that receives whitespace between the start-line and the first header field MUST
 %% either reject the message as invalid or consume each whitespace-preceded line".
@@ -157,7 +170,7 @@ space_before_the_first_field_is_rejected(Config) ->
      || Line <- [~" Host: a", ~"\tHost: a", ~" "]].
 
 %% 3: "A server that receives a request-target longer than any URI it wishes to parse MUST respond
-%% with a 414 (URI Too Long) status code." "It is RECOMMENDED that all HTTP senders and recipients
+%% with a 414 (URI Too Long) status code". "It is RECOMMENDED that all HTTP senders and recipients
 %% support, at a minimum, request-line lengths of 8000 octets."
 a_long_target_gets_414(Config) ->
     Line = fun(Size) ->
@@ -173,12 +186,15 @@ a_long_target_gets_414(Config) ->
 %% that lacks a Host header field and to any request message that contains more than one Host header
 %% field line or a Host header field with an invalid field value."
 a_host_is_required_once(Config) ->
-    [refused(400, listing(~"POST /mcp HTTP/1.1", Lines), Config)
-     || Lines <- [[], [~"Host: localhost", ~"Host: localhost"], [~"Host: a b"], [~"Host: a/b"],
-                  [~"Host: localhost:70000"]]].
+    [refused(400, listing(Line, Lines), Config)
+     || {Line, Lines} <- [{~"POST /mcp HTTP/1.1", Lines}
+                          || Lines <- [[], [~"Host: localhost", ~"Host: localhost"],
+                                       [~"Host: a b"], [~"Host: a/b"], [~"Host: localhost:70000"]]]
+                         ++ [{~"POST http://localhost/mcp HTTP/1.1", []},
+                             {~"POST /mcp HTTP/1.0", [~"Host: localhost", ~"Host: localhost"]}]].
 
-%% 3.2.2: "To allow for transition to the absolute-form for all requests in some future version of
-%% HTTP, a server MUST accept the absolute-form in requests".
+%% 3.2.2: "A server MUST accept the absolute-form in requests even though most HTTP/1.1 clients will
+%% only send the absolute-form to a proxy."
 the_absolute_form_is_accepted(Config) ->
     [lives(served(listing([~"POST ", Target, ~" HTTP/1.1"], [~"Host: localhost"]), Config))
      || Target <- [~"http://localhost/mcp", ~"HTTP://localhost:80/mcp?a"]].
@@ -199,13 +215,34 @@ the_asterisk_form_is_accepted(Config) ->
     close(Socket),
     refused(400, listing(~"POST * HTTP/1.1", [~"Host: localhost"]), Config).
 
+%% 4: "A server MUST send the space that separates the status-code from the reason-phrase even when
+%% the reason-phrase is absent".
+a_status_line_has_both_spaces(Config) ->
+    {Id, _} = erlmcp_test_http:initialize(server(Config), ~"2025-11-25"),
+    [begin
+         Socket = connect(server(Config)),
+         ok = write(Socket, Bytes),
+         {ok, <<"HTTP/1.1 ", Status:3/binary, Behind/binary>>} = gen_tcp:recv(Socket, 0, 30_000),
+         {Status, <<" ", _/binary>>} = {Status, Behind},
+         close(Socket)
+     end || {Status, Bytes} <-
+                [{~"200", listing()},
+                 {~"204", head(~"DELETE /mcp HTTP/1.1",
+                               [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~"")},
+                 {~"404", head(~"OPTIONS * HTTP/1.1", [~"Host: localhost"], ~"")},
+                 {~"417", listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"Expect: more"])},
+                 {~"431", listing(~"POST /mcp HTTP/1.1", [~"Host: localhost",
+                                                          [~"X: ", binary:copy(~"y", 5_000)]])},
+                 {~"501", listing(~"TRACE /mcp HTTP/1.1", [~"Host: localhost"])},
+                 {~"505", listing(~"POST /mcp HTTP/1.2", [~"Host: localhost"])}]].
+
 %% 5.1: "A server MUST reject, with a response status code of 400 (Bad Request), any received
 %% request message that contains whitespace between a header field name and colon."
 space_before_a_colon_gets_400(Config) ->
     [refused(400, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", Line]), Config)
      || Line <- [~"X-Mine : a", ~"X-Mine\t: a"]].
 
-%% 5.2: "A server that receives an obs-fold in a request message that is not within a message/http
+%% 5.2: "A server that receives an obs-fold in a request message that is not within a "message/http"
 %% container MUST either reject the message by sending a 400 (Bad Request) [...] or replace each
 %% received obs-fold with one or more SP octets".
 a_folded_line_gets_400(Config) ->
@@ -266,6 +303,16 @@ an_incomplete_message_is_none(Config) ->
     {error, closed} = gen_tcp:recv(Socket, 0, 30_000),
     close(Socket).
 
+%% 8: "A message body that uses the chunked transfer coding is incomplete if the zero-sized chunk
+%% that terminates the encoding has not been received."
+chunks_without_the_last_are_no_message(Config) ->
+    {Size, Body} = sized(),
+    Socket = connect(server(Config)),
+    ok = write(Socket, chunked([Size, ~"\r\n", Body, ~"\r\n"])),
+    ok = gen_tcp:shutdown(Socket, write),
+    {error, closed} = gen_tcp:recv(Socket, 0, 30_000),
+    close(Socket).
+
 %% 7.1.1: "A recipient MUST ignore unrecognized chunk extensions."
 chunk_extensions_are_ignored(Config) ->
     [lives(served(chunked([[Size, Extension, ~"\r\n", Body, ~"\r\n0", Extension, ~"\r\n\r\n"]
@@ -282,7 +329,7 @@ chunked(Body) ->
          [~"Host: localhost", ~"Transfer-Encoding: chunked"
           | [[Name, ~": ", Value] || {Name, Value} <- Headers]], Body).
 
-%% 7.1: "A recipient MUST anticipate potentially large hexadecimal numerals and prevent parsing
+%% 7.1: "recipients MUST anticipate potentially large hexadecimal numerals and prevent parsing
 %% errors due to integer conversion overflows or precision loss due to integer representation."
 a_chunk_size_does_not_overflow(Config) ->
     {Size, Body} = sized(),
@@ -292,7 +339,9 @@ a_chunk_size_does_not_overflow(Config) ->
                             {400, [~"1", binary:copy(~"0", 32)]}]].
 
 %% 7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or
-%% discard the received trailer fields." They are of the message: the next one begins behind them.
+%% discard the received trailer fields. [...] A recipient MUST NOT merge a received trailer field
+%% into the header section unless its corresponding header field definition explicitly permits and
+%% instructs how the trailer field value can be safely merged." The next message begins behind them.
 trailers_are_discarded(Config) ->
     {Size, Body} = sized(),
     Trailers = ~"Host: evil.example.com\r\nX: y\r\n",
@@ -307,33 +356,41 @@ trailers_are_discarded(Config) ->
 %% 6.1: "A server MUST NOT send a response containing Transfer-Encoding unless the corresponding
 %% request indicates HTTP/1.1 (or later minor revisions)"; "A server MUST NOT send a
 %% Transfer-Encoding header field in any response with a status code of 1xx (Informational) or 204
-%% (No Content)."
+%% (No Content)." 6.2: "A sender MUST NOT send a Content-Length header field in any message that
+%% contains a Transfer-Encoding header field."
 a_response_says_its_framing(Config) ->
     {Headers, Body} = message(~"subscriptions/listen", #{notifications => #{}}, #{}),
+    Length = [~"Content-Length: ", integer_to_binary(byte_size(Body))],
     Listen = fun(Line) ->
-        Socket = connect(server(Config)),
+        Listening = connect(server(Config)),
         Lines = [[Name, ~": ", Value] || {Name, Value} <- Headers],
-        Length = [~"Content-Length: ", integer_to_binary(byte_size(Body))],
-        ok = write(Socket, head(Line, [~"Host: localhost", Length | Lines], Body)),
-        {200, Received} = erlmcp_test_http:head(Socket),
-        close(Socket),
-        maps:with([~"transfer-encoding", ~"connection"], Received)
+        ok = write(Listening, head(Line, [~"Host: localhost", Length | Lines], Body)),
+        {200, Received} = erlmcp_test_http:head(Listening),
+        close(Listening),
+        maps:with([~"transfer-encoding", ~"content-length", ~"connection"], Received)
     end,
-    #{~"transfer-encoding" := ~"chunked"} = Listen(~"POST /mcp HTTP/1.1"),
-    #{~"connection" := ~"close"} = Old = Listen(~"POST /mcp HTTP/1.0"),
-    false = is_map_key(~"transfer-encoding", Old),
+    [{~"transfer-encoding", ~"chunked"}] = maps:to_list(Listen(~"POST /mcp HTTP/1.1")),
+    [{~"connection", ~"close"}] = maps:to_list(Listen(~"POST /mcp HTTP/1.0")),
     {Id, _} = erlmcp_test_http:initialize(server(Config), ~"2025-11-25"),
     Socket = connect(server(Config)),
     ok = write(Socket, head(~"DELETE /mcp HTTP/1.1",
                             [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~"")),
     {204, Gone} = erlmcp_test_http:head(Socket),
-    [] = [Name || Name := _ <- Gone,
-                  lists:member(Name, [~"transfer-encoding", ~"content-length"])],
-    lives(Socket).
+    [] = framing(Gone),
+    ok = write(Socket, head(~"POST /mcp HTTP/1.1",
+                            [~"Host: localhost", ~"Expect: 100-continue", Length
+                             | [[Name, ~": ", Value] || {Name, Value} <- Headers]], ~"")),
+    {100, Continue} = erlmcp_test_http:head(Socket),
+    [] = framing(Continue),
+    close(Socket).
 
-%% 9.3: "In order to remain persistent, all messages need to have a self-defined message length";
-%% "A server MUST read the entire request message body or close the connection after sending its
-%% response; otherwise, the remaining data on a persistent connection would be misinterpreted".
+framing(Headers) ->
+    [Name || Name := _ <- Headers, lists:member(Name, [~"transfer-encoding", ~"content-length"])].
+
+%% 9.3: "In order to remain persistent, all messages on a connection need to have a self-defined
+%% message length". "A server MUST read the entire request message body or close the connection
+%% after sending its response; otherwise, the remaining data on a persistent connection would be
+%% misinterpreted".
 a_body_is_read_or_the_connection_closed(Config) ->
     Wrong = fun(Length) -> head(~"POST /mcp HTTP/1.1",
                                 [~"Host: localhost", ~"Content-Type: text/plain",
@@ -345,26 +402,49 @@ a_body_is_read_or_the_connection_closed(Config) ->
     lives(Socket),
     refused(415, Wrong(1_000_001), Config).
 
-%% 9.6: "A server that receives a close connection option MUST initiate closure of the connection
-%% (see below) after it sends the final response to the request that contained the close connection
-%% option. The server SHOULD send a close connection option in its final response on that
-%% connection. The server MUST NOT process any further requests received on that connection."
+%% 9.6: "A server that receives a "close" connection option MUST initiate closure of the connection
+%% (see below) after it sends the final response to the request that contained the "close"
+%% connection option. The server SHOULD send a "close" connection option in its final response on
+%% that connection. The server MUST NOT process any further requests received on that connection."
 close_ends_the_connection(Config) ->
     Server = server(Config),
     {Id, _} = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
     Delete = head(~"DELETE /mcp HTTP/1.1", [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~""),
     [begin
-         Socket = served([listing(~"POST /mcp HTTP/1.1", [~"Host: localhost",
-                                                          [~"Connection: ", Option]]), Delete],
-                         Config),
+         Socket = connect(Server),
+         ok = write(Socket, [listing(Line, [~"Host: localhost", [~"Connection: ", Option]]),
+                             Delete]),
+         #{status := 200, headers := #{~"connection" := ~"close"}} = response(Socket),
          ok = closed(Socket)
-     end || Option <- [~"close", ~"CLOSE", ~"keep-alive, close"]],
+     end || Line <- [~"POST /mcp HTTP/1.1", ~"POST /mcp HTTP/1.0"],
+            Option <- [~"close", ~"CLOSE", ~"keep-alive, close"]],
     %% It was not processed.
     {Socket, 204} = answered(Delete, Config),
     close(Socket).
 
-%% 9.3: "If the received protocol is HTTP/1.0, the keep-alive connection option is present, [...]
-%% the connection will persist after the current response; otherwise, [it] will close".
+%% 9.6: "A server that sends a "close" connection option MUST initiate closure of the connection
+%% (see below) after it sends the response containing the "close" connection option. The server MUST
+%% NOT process any further requests received on that connection."
+nothing_is_served_after_a_refusal(Config) ->
+    Server = server(Config),
+    {Id, _} = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    Delete = head(~"DELETE /mcp HTTP/1.1", [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~""),
+    [begin
+         Socket = connect(Server),
+         ok = write(Socket, [Bytes, Delete]),
+         {Bytes, #{status := Status, headers := #{~"connection" := ~"close"}}} =
+             {Bytes, response(Socket)},
+         ok = closed(Socket)
+     end || {Status, Bytes} <-
+                [{400, listing(~"POST /mcp HTTP/1.1", [])},
+                 {501, listing(~"TRACE /mcp HTTP/1.1", [~"Host: localhost"])},
+                 {400, chunked(~"x\r\n")}]],
+    {Socket, 204} = answered(Delete, Config),
+    close(Socket).
+
+%% 9.3: "If the received protocol is HTTP/1.0, the "keep-alive" connection option is present, [...]
+%% the connection will persist after the current response; otherwise, The connection will close
+%% after the current response."
 http_1_0_persists_if_asked(Config) ->
     Old = ~"POST /mcp HTTP/1.0",
     Socket = connect(server(Config)),
@@ -384,9 +464,80 @@ an_unknown_expectation_gets_417(Config) ->
                      Config),
     ok = closed(Ignored).
 
-%% RFC 9110, 6.6.1: "An origin server with a clock MUST generate a Date header field in all 2xx
-%% (Successful), 3xx (Redirection), and 4xx (Client Error) responses".
-an_error_has_a_date(Config) ->
+%% 9.6: "If a server performs an immediate close of a TCP connection, there is a significant risk
+%% that the client will not be able to read the last HTTP response."
+the_last_response_can_be_read(_) ->
+    [begin
+         Server = erlmcp_test_http:start(#{listen => [{http, Listener}]}),
+         Socket = connect(Server),
+         ok = write(Socket, head(~"POST /mcp HTTP/1.1",
+                                 [~"Host: localhost", ~"Content-Type: text/plain",
+                                  ~"Content-Length: 5000000"], ~"")),
+         ok = write(Socket, binary:copy(~"x", 5_000_000)),
+         #{status := 415} = response(Socket),
+         close(Socket),
+         erlmcp_test_http:stop(Server)
+     end || Listener <- [#{}, #{tls => erlmcp_test_http:shown()},
+                         #{tls => [{versions, ['tlsv1.2']} | erlmcp_test_http:shown()]}]].
+
+%% 9.8: "Servers MUST attempt to initiate an exchange of closure alerts with the client before
+%% closing the connection." In TLS 1.2 a record says outside that it is an alert: 21.
+tls_ends_with_an_alert(_) ->
+    Server = erlmcp_test_http:start(#{listen => [{http, #{tls => erlmcp_test_http:shown()}}]}),
+    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listener),
+    Test = self(),
+    Relay = spawn_link(fun() ->
+        {ok, Here} = gen_tcp:accept(Listener),
+        {ok, There} = gen_tcp:connect({127, 0, 0, 1}, maps:get(port, Server), [binary]),
+        Test ! {self(), relayed(Here, There, <<>>)}
+    end),
+    {ok, Socket} = ssl:connect({127, 0, 0, 1}, Port, [{versions, ['tlsv1.2']}, {active, false},
+                                                      {verify, verify_none}, binary]),
+    ok = write(Socket, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"Connection: close"])),
+    #{status := 200} = response(Socket),
+    ok = closed(Socket),
+    21 = lists:last(receive {Relay, Bytes} -> record_types(Bytes) after 30_000 -> error(open) end),
+    erlmcp_test_http:stop(Server).
+
+%% What the server has sent until it closed the connection.
+relayed(Here, There, Bytes) ->
+    receive
+        {tcp, Here, Sent} ->
+            ok = gen_tcp:send(There, Sent),
+            relayed(Here, There, Bytes);
+        {tcp, There, Sent} ->
+            ok = gen_tcp:send(Here, Sent),
+            relayed(Here, There, <<Bytes/binary, Sent/binary>>);
+        {tcp_closed, Here} ->
+            ok = gen_tcp:shutdown(There, write),
+            relayed(Here, There, Bytes);
+        {tcp_closed, There} ->
+            Bytes
+    end.
+
+record_types(<<Type, _:16, Size:16, _:Size/binary, Records/binary>>) ->
+    [Type | record_types(Records)];
+record_types(<<>>) ->
+    [].
+
+%% RFC 9110, 6.6.1: "An origin server with a clock [...] MUST generate a Date header field in all
+%% 2xx (Successful), 3xx (Redirection), and 4xx (Client Error) responses".
+a_response_has_a_date(Config) ->
+    {Id, _} = erlmcp_test_http:initialize(server(Config), ~"2025-11-25"),
+    [begin
+         Socket = connect(server(Config)),
+         ok = write(Socket, Bytes),
+         {Bytes, {Status, #{~"date" := _}}} = {Bytes, erlmcp_test_http:head(Socket)},
+         close(Socket)
+     end || {Status, Bytes} <-
+                [{200, listing()},
+                 {204, head(~"DELETE /mcp HTTP/1.1",
+                            [~"Host: localhost", [~"Mcp-Session-Id: ", Id]], ~"")},
+                 {403, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost",
+                                                       ~"Origin: http://evil.example.com"])},
+                 {404, head(~"OPTIONS * HTTP/1.1", [~"Host: localhost"], ~"")},
+                 {405, head(~"PUT /mcp HTTP/1.1", [~"Host: localhost"], ~"")}]],
     Socket = connect(server(Config)),
     ok = write(Socket, ~"POST\r\n\r\n"),
     {400, #{~"date" := _, ~"content-length" := ~"0", ~"connection" := ~"close"}} =

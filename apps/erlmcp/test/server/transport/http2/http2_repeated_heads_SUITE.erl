@@ -179,10 +179,10 @@ what_the_table_says_now_holds(_) ->
     ok = gen_tcp:close(Socket),
     erlmcp_test_http:stop(Server).
 
-%% RFC 9113, 8.1.1: "A request or response that is defined as having content when it contains a
-%% Content-Length header field is malformed if the value of the Content-Length header field does not
-%% equal the sum of the DATA frame payload lengths that form the content [...] Malformed requests or
-%% responses that are detected MUST be treated as a stream error of type PROTOCOL_ERROR."
+%% RFC 9113, 8.1.1: "A request or response is also malformed if the value of a content-length header
+%% field does not equal the sum of the DATA frame payload lengths that form the content [...]
+%% Malformed requests or responses that are detected MUST be treated as a stream error
+%% (Section 5.4.2) of type PROTOCOL_ERROR."
 other_lengths_are_errors_of_the_stream(_) ->
     Server = serve(#{}),
     Socket = connect(Server),

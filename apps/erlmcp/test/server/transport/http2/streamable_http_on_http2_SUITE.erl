@@ -213,7 +213,7 @@ session_lives_from_initialize_to_delete(Config) ->
     gun:close(Listening),
     gun:close(Connection).
 
-%% RFC 9113, 5: "A single HTTP/2 connection can contain multiple concurrently open streams."
+%% RFC 9113, 5: "A single HTTP/2 connection can contain multiple concurrently open streams".
 hundred_streams_are_served_at_once(Config) ->
     Connection = open(Config),
     Streams = [{Id, wait(Connection, Id)} || Id <- lists:seq(1, 100)],
@@ -343,8 +343,7 @@ body_that_stops_is_408(Config) ->
 
 %% Bounded refusal: as many requests run at once on a connection as the limit says. A client is told
 %% so in SETTINGS_MAX_CONCURRENT_STREAMS, and one that does not listen is refused the stream:
-%% "REFUSED_STREAM: the endpoint refused the stream prior to performing any application processing"
-%% (RFC 9113, 7).
+%% "The endpoint refused the stream prior to performing any application processing" (RFC 9113, 7).
 streams_of_a_connection_are_bounded(Config) ->
     Server = start(#{calls_per_connection => 2}, Config),
     Socket = erlmcp_test_http:connect(Server),

@@ -1,0 +1,136 @@
+-module(erlmcp_test_coverage).
+-moduledoc """
+The lines and clauses of `apps/erlmcp` that the suites run. Each test node counts from its start
+(`start/0`) to its end (`write/1`), with the coverage of the runtime system, which costs little.
+`make check` adds up what the nodes of the last `make test` have written (`report/1`).
+
+Lines are those that the compiler marks (`line_coverage`, in the profile `test`). A clause of a
+function, a fun, `case`, `if`, `receive`, `try` or `maybe` counts by the line on which its body
+begins; those that begin on one line count as one. Code that runs in other nodes is not counted,
+such as that of `bin/erlmcp`.
+""".
+
+-export([start/0, write/1]).
+-export([report/1]).
+
+%% Percents by which the coverage may be above its floor before that has to rise.
+-define(CLOSE, 0.5).
+-define(LEAST, 10).
+
+-doc "Has the modules counted that are loaded from now on.".
+-spec start() -> ok.
+start() ->
+    _ = code:coverage_support() andalso code:set_coverage_mode(line),
+    ok.
+
+-doc "Writes what was counted into a folder.".
+-spec write(file:filename()) -> ok.
+write(Folder) ->
+    %% Also those are loaded that no suite has called. A behaviour without code has no lines.
+    Loaded = [{Module, Module:module_info(md5)} || Module <- modules()],
+    Lines = [{Module, Md5, code:get_coverage(line, Module)}
+             || {Module, Md5} <- Loaded, code:coverage_support(),
+                code:get_coverage_mode(Module) =:= line],
+    file:write_file(filename:join(Folder, "coverage"), term_to_binary(Lines)).
+
+modules() ->
+    case application:load(erlmcp) of
+        ok -> ok;
+        {error, {already_loaded, erlmcp}} -> ok
+    end,
+    {ok, Modules} = application:get_key(erlmcp, modules),
+    Modules.
+
+-doc """
+Prints the coverage that the nodes with a folder below `Logs` have written, and ends this node. Its
+status is 1 if that is below the percents in the file `Floor`. Modules that have changed since are
+left out, and then nothing is compared.
+""".
+-spec report([Argument :: string()]) -> no_return().
+report([Logs, Floor]) ->
+    case [read(File) || File <- filelib:wildcard(filename:join(Logs, "*/coverage"))] of
+        [] ->
+            io:put_chars("coverage: none is known yet; `make test` finds it out\n"),
+            halt(0);
+        Nodes ->
+            Counted = lists:foldl(fun added/2, #{}, lists:append(Nodes)),
+            Modules = [{Module, lines(Lines), clauses(Module, Lines)}
+                       || Module := {Md5, Lines} <- Counted, is_current(Module, Md5)],
+            ok = print(Modules),
+            halt(compare(total(Modules), map_size(Counted) - length(Modules), Floor))
+    end.
+
+read(File) ->
+    {ok, Bytes} = file:read_file(File),
+    binary_to_term(Bytes).
+
+added({Module, Md5, Lines}, Counted) ->
+    case Counted of
+        #{Module := {Md5, Known}} ->
+            Added = maps:merge_with(fun(_, Here, There) -> Here or There end, Known,
+                                    maps:from_list(Lines)),
+            Counted#{Module := {Md5, Added}};
+        #{} ->
+            Counted#{Module => {Md5, maps:from_list(Lines)}}
+    end.
+
+is_current(Module, Md5) ->
+    case code:get_object_code(Module) of
+        {Module, Beam, _} -> code:module_md5(Beam) =:= Md5;
+        error -> false
+    end.
+
+lines(Lines) ->
+    {length([Line || Line := true <- Lines]), map_size(Lines)}.
+
+clauses(Module, Lines) ->
+    {ok, {Module, [{abstract_code, {_, Forms}}]}} =
+        beam_lib:chunks(code:which(Module), [abstract_code]),
+    lines(maps:with(bodies(Forms), Lines)).
+
+%% The lines on which the bodies of clauses begin.
+bodies({clause, _, Patterns, Guards, [First | _] = Body}) ->
+    [erl_anno:line(element(2, First)) | bodies([Patterns, Guards | Body])];
+bodies(Form) when is_tuple(Form) ->
+    bodies(tuple_to_list(Form));
+bodies(Forms) when is_list(Forms) ->
+    lists:flatmap(fun bodies/1, Forms);
+bodies(_) ->
+    [].
+
+total(Modules) ->
+    lists:foldl(fun({_, Lines, Clauses}, {AllLines, AllClauses}) ->
+                    {sum(Lines, AllLines), sum(Clauses, AllClauses)}
+                end, {{0, 0}, {0, 0}}, Modules).
+
+sum({Run, All}, {Before, AllBefore}) -> {Run + Before, All + AllBefore}.
+
+print(Modules) ->
+    {Lines, Clauses} = total(Modules),
+    io:format("coverage of apps/erlmcp: ~.1f % of ~b lines, ~.1f % of ~b clauses~n",
+              [percent(Lines), element(2, Lines), percent(Clauses), element(2, Clauses)]),
+    Least = lists:sort([{percent(Of), Module, Of} || {Module, Of, _} <- Modules]),
+    [io:format("~6.1f % of ~4b lines  ~ts~n", [Percent, All, Module])
+     || {Percent, Module, {_, All}} <- lists:sublist(Least, ?LEAST)],
+    ok.
+
+percent({_, 0}) -> 100.0;
+percent({Run, All}) -> 100 * Run / All.
+
+compare(_, Changed, _) when Changed > 0 ->
+    io:format("coverage: ~b modules have changed since the last `make test`~n", [Changed]),
+    0;
+compare({Lines, Clauses}, 0, File) ->
+    {ok, Floors} = file:consult(File),
+    lists:max([compared(Name, percent(Of), proplists:get_value(Name, Floors), File)
+               || {Name, Of} <- [{lines, Lines}, {clauses, Clauses}]]).
+
+compared(Name, Percent, Floor, File) when Percent < Floor ->
+    io:format("coverage: ~.2f % of ~ts, less than the ~.1f % of ~ts~n",
+              [Percent, Name, Floor, File]),
+    1;
+compared(Name, Percent, Floor, File) when Percent > Floor + ?CLOSE ->
+    io:format("coverage: the ~.1f % of ~ts in ~ts may rise~n", [Floor, Name, File]),
+    0;
+compared(_, _, _, _) ->
+    0.
