@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What the gate costs a request, `erlmcp_gate:enter/2` and `leave/1` together: nanoseconds where no
-# other process enters, and millions a second over so many schedulers, each with a process that does
-# nothing else.
+# Measures the cost of the gate for a request, `erlmcp_gate:enter/2` and `leave/1` together. Prints
+# nanoseconds for a single process, and millions a second over several schedulers with one process
+# each.
 #
-#   bench/gate.sh [SECONDS [SCHEDULERS [NAME]]]     default: 1 second a measurement, all of the
-#                                                   machine, and all of these
+#   bench/gate.sh [SECONDS [SCHEDULERS [NAME]]]     default: 1 second a measurement, all schedulers
+#                                                   of the machine, and all of these
 #
-#   server       the server's bound `in_flight` alone
+#   server       the server's limit `in_flight` alone
 #   principal    that, and `in_flight_per_principal`; each process is a principal of its own
-#   one          the same, and all are one principal
+#   one          the same, and all processes are one principal
 #   rates        as `principal`, with a rate of the principal and one of the server
-#   waits        as many permits as processes, each of which leaves its own when it waits for one
-#   rows         the table's part of this: a row is written, changed and removed
+#   waits        as many permits as processes; each gives its own back when it waits for the next
+#   rows         the part of the permits' tables: a row is written, changed and removed
 #
-# Alone, what is shown is the fastest of many short runs and their median: on a machine that has
-# other work only the first says much of the gate.
+# For a single process the figures are the fastest of many short runs and their median. On a busy
+# machine only the first says much about the gate.
 set -euo pipefail
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-1}

@@ -20,7 +20,8 @@ main(Seconds, Wanted) ->
                   [Name, Schedulers, Count / Seconds / 1.0e6])
     end, Cases).
 
-%% Whose tenants the processes are, and what makes a visit of one of so many processes.
+%% Each case has its name, whether each process is a tenant of its own or all are one, and a fun of
+%% the number of processes that returns a fun of the tenant that returns the visit.
 cases() ->
     Principal = #{in_flight => 100_000, in_flight_per_principal => 100_000},
     [{"server", own, enters(#{in_flight => 100_000})},
@@ -34,8 +35,8 @@ cases() ->
 enters(Bounds) ->
     fun(_) ->
         Gate = erlmcp_gate:new(Bounds),
-        fun(Flow) ->
-            Message = message(Flow),
+        fun(Tenant) ->
+            Message = message(Tenant),
             fun() ->
                 {ok, Permit} = erlmcp_gate:enter(Gate, Message),
                 ok = erlmcp_gate:leave(Permit)
@@ -43,34 +44,34 @@ enters(Bounds) ->
         end
     end.
 
-%% Each has a place, and leaves it when it waits for the next one.
+%% Each process has a permit, and gives it back when it waits for the next one.
 waits(Processes) ->
     Gate = erlmcp_gate:new(#{in_flight => Processes, queue => 2 * Processes,
                              queue_ms => ?LONG_MS}),
     {ok, _} = erlmcp_gate_permits:start_link(Gate),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
-    fun(Flow) ->
-        Message = message(Flow),
-        _ = put(place, placed(Gate, Message)),
+    fun(Tenant) ->
+        Message = message(Tenant),
+        _ = put(permit, admitted(Gate, Message)),
         fun() ->
             {ok, Entered} = erlmcp_gate:enter(Gate, Message),
-            ok = erlmcp_gate:leave(get(place)),
-            {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-            put(place, Place)
+            ok = erlmcp_gate:leave(get(permit)),
+            {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+            put(permit, Permit)
         end
     end.
 
-placed(Gate, Message) ->
+admitted(Gate, Message) ->
     {ok, Entered} = erlmcp_gate:enter(Gate, Message),
-    {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-    Place.
+    {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+    Permit.
 
 rows(_) ->
     Permits = erlmcp_gate_permits:new(erlmcp_gate_counters:new(1)),
     fun(_) ->
         fun() ->
-            Id = erlmcp_gate_permits:add_waiting([], [], Permits),
-            true = erlmcp_gate_permits:grant(Id, {in_flight, 1}, {[], []}, Permits),
+            Id = erlmcp_gate_permits:add(0, [], Permits),
+            ok = erlmcp_gate_permits:hand_over(Id, self()),
             ok = erlmcp_gate_permits:leave(Id, Permits)
         end
     end.
@@ -88,13 +89,13 @@ alone(Name, Visits) ->
 together(Visits, Whose, Processes, Milliseconds) ->
     Made = Visits(Processes),
     Until = erlang:monotonic_time(millisecond) + Milliseconds,
-    Pids = [spawn_opt(fun() -> exit({visits, count(0, Until, Made(flow(Whose, Number)))}) end,
+    Pids = [spawn_opt(fun() -> exit({visits, count(0, Until, Made(tenant(Whose, Number)))}) end,
                       [monitor]) || Number <- lists:seq(1, Processes)],
     lists:sum([receive {'DOWN', Monitor, _, _, {visits, Count}} -> Count end
                || {_, Monitor} <- Pids]).
 
-flow(own, Number) -> Number;
-flow(one, _) -> 0.
+tenant(own, Number) -> Number;
+tenant(one, _) -> 0.
 
 count(Count, Until, Visit) ->
     visit(?VISITS, Visit),
@@ -109,5 +110,5 @@ visit(Times, Visit) ->
     _ = Visit(),
     visit(Times - 1, Visit).
 
-message(Flow) ->
-    #{tenant => Flow, kind => request, bytes => 100}.
+message(Tenant) ->
+    #{tenant => Tenant, kind => request, bytes => 100}.

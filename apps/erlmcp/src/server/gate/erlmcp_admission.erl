@@ -1,15 +1,15 @@
 -module(erlmcp_admission).
 -moduledoc """
-What the transports ask of their server's gate (`m:erlmcp_gate`): a permit for each connection, and
-one for each message, after it was decoded and before the engine sees it.
+Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
+connection needs a permit. So does each message, after it was decoded and before the engine gets it.
 
-The permit of a message that becomes a call goes with the call, which leaves when it ends
-(`erlmcp_call`). A message that is answered at once leaves at once. The messages of a batch are
-messages like others: those that may not enter are refused in its answer.
+The permit of a message that becomes a call goes with the call, which gives it back when it ends
+(`m:erlmcp_call`). A message that is answered at once gives its permit back at once. Each message of
+a batch needs a permit of its own, and the answer of the batch has the refusals.
 
-HTTP knows more before a message is decoded. A request may be refused on its head, before a byte of
-its body is read, and its principal comes with it and not with the connection. A stateless request
-whose head announces its method enters before it is decoded.
+On HTTP more is known before a message is decoded. The head of a request may be reason to refuse it
+before a byte of its body is read. Its principal comes with the request, not with the connection. A
+stateless request whose head announces its method enters before it is decoded.
 
 Internal.
 """.
@@ -20,7 +20,7 @@ Internal.
 
 -export_type([tenant/0, admitted/0, announced/0]).
 
--doc "The client for whom limits are counted: a principal, or where the anonymous come from.".
+-doc "The client whose limits are counted: a principal, or the network of anonymous clients.".
 -type tenant() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
 -type permit() :: erlmcp_gate:permit().
 -opaque admitted() ::
@@ -28,14 +28,14 @@ Internal.
 -doc "A stateless request of this method, and the text of its body from there to `params`.".
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
-%% Principals of one connection that are counted. A connection with more is a proxy's.
+%% Principals that are counted on one connection. A connection with more of them is a proxy's.
 -define(PRINCIPALS, 100).
-%% Milliseconds that a refusal is held back at most, after the one before it.
+%% The longest that a refusal is held back after the one before it, in milliseconds.
 -define(HELD_BACK, 1000).
 
 -doc """
-Gives the calling process permits for a connection whose principal is known from the start, until it
-leaves or ends.
+Gives the calling process permits for a connection whose principal is known from the start. It holds
+them until it leaves or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
@@ -51,7 +51,7 @@ connect(Ip, Principal, #{gate := Gate}) ->
         end
     end.
 
-%% The anonymous are many, and told apart by their addresses.
+%% Anonymous clients are many, and their addresses distinguish them.
 connect_principal(anonymous, _) ->
     {ok, []};
 connect_principal(Principal, Gate) ->
@@ -70,13 +70,14 @@ leave(Permits) ->
 tenant(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
 tenant(Principal, _) -> Principal.
 
--doc "Returns `true` if the server takes requests, as long as its limits allow.".
+-doc "Returns `true` if the server takes requests now, within its limits.".
 -spec is_open(erlmcp_instance:instance()) -> boolean().
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
-Lets a decoded message of this many bytes enter. Returns the message for the engine, without what
-may not enter of a batch; or the refusal, or the answer to a batch of which nothing may.
+Lets a decoded message of `Bytes` bytes enter, and returns the message for the engine. The messages
+of a batch that may not enter are left out of it. Returns the refusal of a message that may not
+enter, or the answer to a batch of which no message may.
 """.
 -spec enter(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
@@ -107,7 +108,7 @@ enter_one(Kind, Bytes, Tenant, #{gate := Gate} = Instance) ->
 kind(#{~"method" := _, ~"id" := _}) -> request;
 kind(#{~"method" := _}) -> notification;
 kind(#{~"id" := _}) -> response;
-%% What is no message is answered with an error, as a request is.
+%% A term that is no message is answered with an error, as a request is.
 kind(_) -> request.
 
 enter_each([], _, _, _, {[], [], Refused}) ->
@@ -128,8 +129,8 @@ id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-Returns the engine's effects of what was admitted. A call has its permit with it, and its tenant; a
-message that is answered already leaves. A batch is answered with its refusals, too.
+Returns the engine's effects, in which each call has its permit and its tenant. A message that is
+answered already gives its permit back. The answer of a batch has its refusals, too.
 """.
 -spec effects([erlmcp_engine:effect(), ...], admitted(), tenant()) ->
     [erlmcp_engine:effect(), ...].
@@ -160,14 +161,14 @@ item({call, #{id := Id} = Call}, Tenant, Permits) ->
 item(Item, _, Permits) ->
     {Item, Permits}.
 
--doc "Leaves for a message that was admitted and comes to nothing.".
+-doc "Gives back the permit of a message that was admitted and is not handled after all.".
 -spec abandon(admitted()) -> ok.
 abandon({batch, Permits, _}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon(Permit) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns what the head of a POST request announces: a stateless request of a method, or a message
-that is to be decoded.
+Returns what the head of a POST request announces. It is a stateless request of a method, or a
+message that has to be decoded first.
 """.
 -spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_request:accept()) ->
     announced() | {post, erlmcp_httpd_request:accept()}.
@@ -181,10 +182,10 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok` if a request may come in as far as its head says: the server takes requests now, and
-the connection may be one of this principal's. A message in a session may be an answer that a call
-waits for, and is read. A request that is announced enters before it is decoded, and is refused
-then.
+Returns `ok` if the head of a request is no reason to refuse it. The server has to take requests
+now, and the connection has to be one that the principal may have. A message in a session may be an
+answer that a call waits for, and is always read. An announced request (`announced/2`) is refused
+later, when it enters.
 """.
 -spec check_head(erlmcp_httpd_request:asked() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -211,7 +212,7 @@ check_state({post, _}, Headers, Gate) ->
 check_state(_, _, _) ->
     ok.
 
-%% A connection is one of a principal from its first request of that one to its end.
+%% A connection counts as a principal's from the principal's first request on it until its end.
 check_principal(anonymous, _, _) ->
     ok;
 check_principal(Principal, Version, Gate) ->
@@ -235,8 +236,8 @@ check_principal(Principal, Version, Gate) ->
     end.
 
 -doc """
-Lets a request enter before it is decoded, if its head has announced it and its id stands where
-clients write it. Any other message is `undecoded`, and enters when it is decoded.
+Lets an announced request enter before it is decoded, if its id stands where clients write it. Any
+other message is `undecoded`, and enters when it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_request:accept()}, binary(), tenant(),
                       erlmcp_instance:instance()) ->
@@ -257,8 +258,9 @@ enter_announced(_, _, _, _) ->
     undecoded.
 
 -doc """
-Returns a refusal as the head of its request wants it: `server/discover` is not refused with 429 for
-load, since a client that tries which era a server is of takes that for an older server's answer.
+Returns the refusal of a request in the form that its head calls for. `server/discover` is not
+refused with 429 for load: a client that explores a server's era would take 429 for the answer of an
+older server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
     erlmcp_refusal:refusal().
@@ -272,8 +274,8 @@ unavailable(Refusal) ->
     end.
 
 -doc """
-Returns the answer of HTTP to a message that may not enter. A session's client is told under 200, as
-of any other error of a request: to some clients another status means that the session is gone.
+Returns the answer of HTTP to a message that may not enter. Within a session its status is 200, as
+for any other error of a request. Some clients take another status for the end of the session.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
               erlmcp_engine:envelope(), InSession :: boolean()) -> erlmcp_reply:reply().
@@ -288,13 +290,14 @@ refused(Id, Refusal, _, _, _) ->
     erlmcp_reply:refuse(Id, Refusal).
 
 -doc """
-Returns for how many milliseconds a refusal is held back. A refusal tells when to come back. If a
-client asks again on the same connection before that, its next refusal comes when the time is over,
-after a second at most, or up to half of it sooner: not all at once. So clients that ask again
-immediately leave the server time for the requests that it lets in, which never wait for this.
+Returns for how many milliseconds a refusal is held back. Each refusal has a time to come back. If a
+client asks again on the same connection before that time, its next refusal is held back until then.
+A second is the most. A refusal may come up to half of that time earlier, so that refusals do not
+come all at once. So clients that ask again immediately leave the server time for admitted requests.
+Admitted requests never wait for this.
 
-A proxy's connection is many clients', and nothing is held back there: that of a trusted proxy, or,
-on a listener that trusts none, of one whose headers say so.
+Nothing is held back on the connection of a proxy, which many clients share. A proxy is one that the
+listener trusts. On a listener that trusts none it is any client whose headers say so.
 """.
 -spec hold_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
                 erlmcp_httpd_config:config()) -> non_neg_integer().

@@ -1,172 +1,173 @@
 -module(erlmcp_fair_queue).
 -moduledoc """
-A queue with a flow for each tenant: a flow is served first come, first served, and the flows take
-turns. Pure.
+A queue in which tenants take turns. The requests of one tenant are served first come, first served.
+Pure.
 
-A clock of turns says which flow is next: the one that is due first. A flow in which nothing waited
-was due a few turns ago, and after its turn is due one turn later than it was. So flows in which
-something always waits get equal shares. A flow that asks for less than its share waits for hardly
-more than the turns of its like, since flows that ask for more are due later. This is start-time
-fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996), with turns that all
-count the same.
+This is start-time fair queueing, with turns that all count the same (Goyal, Vin and Cheng,
+"Start-time Fair Queueing", SIGCOMM 1996). A clock of turns says which tenant is next: the one that
+is due first. A tenant for whom nothing waited was due a few turns ago. After its turn a tenant is
+due one turn later than before. So tenants with requests that always wait get equal shares. A tenant
+that asks for less than its share hardly waits longer than the turns of others like it, since those
+that ask for more are due later.
 
-The few turns of credit are there because requests come in bursts: a flow that asks for less than
-its share, but for three calls at once, would wait with the third until others had two turns. If
-flows that come and go are always due first, the clock goes on too, slowly, and so the flows that
-stay have their turns.
+The few turns are a credit for bursts. Without it, the third of three calls at once would wait until
+other tenants had two turns. If tenants that come and go are always due first, the clock still goes
+on, slowly, and so the tenants that stay have their turns.
 
 Internal.
 """.
 
 -export([new/0, add/5, take/2, drop/2, next/1, served/2, length/1, ahead/2, round/1, since/2]).
 
--export_type([flows/0, key/0]).
+-export_type([queue/0, key/0]).
 
--type key() :: {Flow :: term(), Number :: integer()}.
+-type key() :: {Tenant :: term(), Id :: term()}.
 -type due() :: {Clock :: integer(), Order :: integer()}.
--opaque flows() :: #{
-    length := non_neg_integer(), due := gb_trees:tree(due(), Flow :: term()),
+-opaque queue() :: #{
+    length := non_neg_integer(), due := gb_trees:tree(due(), Tenant :: term()),
     clock := integer(), order := integer(),
-    %% how many wait, since when something always did, when it is their turn, and what waits
-    flows := #{Flow :: term() => {pos_integer(), Since :: integer(), due(), waiting()}},
-    %% flows that had a turn and have not all of their credit yet, in which nothing waits
-    ended := #{Flow :: term() => Clock :: integer()}
+    %% the tenants for whom requests wait: how many, since when there always was one, the tenant's
+    %% place among the others, and the requests
+    tenants := #{Tenant :: term() => {pos_integer(), Since :: integer(), due(), requests()}},
+    %% the other tenants that had a turn and have not all of their credit back
+    ended := #{Tenant :: term() => Clock :: integer()}
 }.
--type waiting() :: queue:queue({Number :: integer(), Value :: term()}).
+-type requests() :: queue:queue({Id :: term(), Value :: term()}).
 
-%% What the clock counts for a turn, and the turns of others in which it goes on by at least that.
+%% The clock's units of a turn, and the turns of other tenants in which it advances by one turn at
+%% least.
 -define(TURN, (1 bsl 20)).
 -define(OTHERS, 16).
-%% How long ago a flow with all of its credit was due: four turns.
+%% The time since a tenant with all of its credit was due: four turns.
 -define(CREDIT, (4 * ?TURN)).
 
--doc "Makes a queue in which nothing waits.".
--spec new() -> flows().
+-doc "Makes an empty queue.".
+-spec new() -> queue().
 new() ->
-    #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, flows => #{}, ended => #{}}.
+    #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, tenants => #{}, ended => #{}}.
 
--doc "Adds a value at the end of a flow, under a number of its own.".
--spec add(Flow :: term(), Number :: integer(), Value :: term(), Now :: integer(), flows()) ->
-    flows().
-add(Flow, Number, Value, Now, #{length := All, flows := Known} = Flows) ->
-    case Known of
-        #{Flow := {Length, Since, When, Waiting}} ->
-            More = {Length + 1, Since, When, queue:in({Number, Value}, Waiting)},
-            Flows#{length := All + 1, flows := Known#{Flow := More}};
+-doc "Adds a request behind the others of its tenant, under an id of its own.".
+-spec add(Tenant :: term(), Id :: term(), Value :: term(), Now :: integer(), queue()) ->
+    queue().
+add(Tenant, Id, Value, Now, #{length := All, tenants := Tenants} = Queue) ->
+    case Tenants of
+        #{Tenant := {Length, Since, When, Waiting}} ->
+            More = {Length + 1, Since, When, queue:in({Id, Value}, Waiting)},
+            Queue#{length := All + 1, tenants := Tenants#{Tenant := More}};
         #{} ->
-            #{clock := Clock, ended := Ended} = Flows,
+            #{clock := Clock, ended := Ended} = Queue,
             Credited = Clock - ?CREDIT,
-            due(Flow, max(Credited, maps:get(Flow, Ended, Credited)),
-                {1, Now, queue:from_list([{Number, Value}])},
-                Flows#{length := All + 1, ended := maps:remove(Flow, Ended)})
+            due(Tenant, max(Credited, maps:get(Tenant, Ended, Credited)),
+                {1, Now, queue:from_list([{Id, Value}])},
+                Queue#{length := All + 1, ended := maps:remove(Tenant, Ended)})
     end.
 
-due(Flow, Clock, {Length, Since, Waiting}, Flows) ->
-    #{due := Due, order := Order, flows := Known} = Flows,
+due(Tenant, Clock, {Length, Since, Waiting}, Queue) ->
+    #{due := Due, order := Order, tenants := Tenants} = Queue,
     When = {Clock, Order},
-    Flows#{due := gb_trees:insert(When, Flow, Due), order := Order + 1,
-           flows := Known#{Flow => {Length, Since, When, Waiting}}}.
+    Queue#{due := gb_trees:insert(When, Tenant, Due), order := Order + 1,
+           tenants := Tenants#{Tenant => {Length, Since, When, Waiting}}}.
 
--doc "Takes out what waits under a number in a flow.".
--spec take(key(), flows()) -> {ok, Value :: term(), flows()} | error.
-take({Flow, Number}, #{flows := Known} = Flows) ->
+-doc "Takes out the request of a key.".
+-spec take(key(), queue()) -> {ok, Value :: term(), queue()} | error.
+take({Tenant, Id}, #{tenants := Tenants} = Queue) ->
     maybe
-        #{Flow := {_, _, _, Waiting} = Of} ?= Known,
-        {ok, Value, Rest} ?= out(Number, Waiting),
-        {ok, Value, taken(Flow, setelement(4, Of, Rest), Flows)}
+        #{Tenant := {_, _, _, Waiting} = Of} ?= Tenants,
+        {ok, Value, Rest} ?= out(Id, Waiting),
+        {ok, Value, taken(Tenant, setelement(4, Of, Rest), Queue)}
     else
         _ -> error
     end.
 
-%% It is the first, except where its time is over before that of others.
-out(Number, Waiting) ->
+%% It is the first of its tenant, unless its time is over before that of the others.
+out(Id, Waiting) ->
     case queue:get(Waiting) of
-        {Number, Value} -> {ok, Value, queue:drop(Waiting)};
-        _ -> out_of(lists:keytake(Number, 1, queue:to_list(Waiting)))
+        {Id, Value} -> {ok, Value, queue:drop(Waiting)};
+        _ -> out_of(lists:keytake(Id, 1, queue:to_list(Waiting)))
     end.
 
 out_of({value, {_, Value}, Rest}) -> {ok, Value, queue:from_list(Rest)};
 out_of(false) -> error.
 
-taken(Flow, {1, _, {Clock, _} = When, _}, Flows) ->
-    #{length := All, due := Due, flows := Known} = Flows,
-    Flows#{length := All - 1, due := gb_trees:delete(When, Due), flows := maps:remove(Flow, Known),
-           ended := later(Flow, Clock, Flows)};
-taken(Flow, {Length, Since, When, Rest}, #{length := All, flows := Known} = Flows) ->
-    Flows#{length := All - 1, flows := Known#{Flow := {Length - 1, Since, When, Rest}}}.
+taken(Tenant, {1, _, {Clock, _} = When, _}, Queue) ->
+    #{length := All, due := Due, tenants := Tenants} = Queue,
+    Queue#{length := All - 1, due := gb_trees:delete(When, Due),
+           tenants := maps:remove(Tenant, Tenants), ended := later(Tenant, Clock, Queue)};
+taken(Tenant, {Length, Since, When, Rest}, #{length := All, tenants := Tenants} = Queue) ->
+    Queue#{length := All - 1, tenants := Tenants#{Tenant := {Length - 1, Since, When, Rest}}}.
 
-later(Flow, Due, #{clock := Clock, ended := Ended}) when Due > Clock - ?CREDIT ->
-    Ended#{Flow => Due};
+later(Tenant, Due, #{clock := Clock, ended := Ended}) when Due > Clock - ?CREDIT ->
+    Ended#{Tenant => Due};
 later(_, _, #{ended := Ended}) ->
     Ended.
 
--doc "Drops the first of each flow as long as the fun returns `true` for it.".
--spec drop(fun((key()) -> boolean()), flows()) -> flows().
-drop(Is, #{flows := Known} = Flows) ->
-    lists:foldl(fun(Flow, Left) -> drop(Flow, Is, Left) end, Flows, maps:keys(Known)).
+-doc "Drops the first request of each tenant for as long as the fun returns `true` for its key.".
+-spec drop(fun((key()) -> boolean()), queue()) -> queue().
+drop(Is, #{tenants := Tenants} = Queue) ->
+    lists:foldl(fun(Tenant, Rest) -> drop(Tenant, Is, Rest) end, Queue, maps:keys(Tenants)).
 
-drop(Flow, Is, #{flows := Known} = Flows) ->
+drop(Tenant, Is, #{tenants := Tenants} = Queue) ->
     maybe
-        #{Flow := {_, _, _, Waiting} = Of} ?= Known,
-        {Number, _} = queue:get(Waiting),
-        true ?= Is({Flow, Number}),
-        drop(Flow, Is, taken(Flow, setelement(4, Of, queue:drop(Waiting)), Flows))
+        #{Tenant := {_, _, _, Waiting} = Of} ?= Tenants,
+        {Id, _} = queue:get(Waiting),
+        true ?= Is({Tenant, Id}),
+        drop(Tenant, Is, taken(Tenant, setelement(4, Of, queue:drop(Waiting)), Queue))
     else
-        _ -> Flows
+        _ -> Queue
     end.
 
--doc "Returns the first of the flow whose turn it is.".
--spec next(flows()) -> {key(), Value :: term()} | none.
+-doc "Returns the first request of the tenant whose turn it is.".
+-spec next(queue()) -> {key(), Value :: term()} | none.
 next(#{length := 0}) ->
     none;
-next(#{due := Due, flows := Known}) ->
-    {_, Flow} = gb_trees:smallest(Due),
-    #{Flow := {_, _, _, Waiting}} = Known,
-    {Number, Value} = queue:get(Waiting),
-    {{Flow, Number}, Value}.
+next(#{due := Due, tenants := Tenants}) ->
+    {_, Tenant} = gb_trees:smallest(Due),
+    #{Tenant := {_, _, _, Waiting}} = Tenants,
+    {Id, Value} = queue:get(Waiting),
+    {{Tenant, Id}, Value}.
 
--doc "Notes that what was taken had a turn of its flow.".
--spec served(key(), flows()) -> flows().
-served({Flow, _}, #{due := Due, flows := Known, ended := Ended, clock := Clock} = Flows) ->
-    Turn = ?TURN div max(?OTHERS, map_size(Known)),
-    case Known of
-        #{Flow := {Length, Since, {Was, _} = When, Waiting}} ->
-            due(Flow, Was + ?TURN, {Length, Since, Waiting},
-                Flows#{due := gb_trees:delete(When, Due), clock := max(Was, Clock + Turn)});
+-doc "Notes that a request which was taken out had a turn of its tenant.".
+-spec served(key(), queue()) -> queue().
+served({Tenant, _}, #{due := Due, tenants := Tenants, ended := Ended, clock := Clock} = Queue) ->
+    Turn = ?TURN div max(?OTHERS, map_size(Tenants)),
+    case Tenants of
+        #{Tenant := {Length, Since, {Was, _} = When, Waiting}} ->
+            due(Tenant, Was + ?TURN, {Length, Since, Waiting},
+                Queue#{due := gb_trees:delete(When, Due), clock := max(Was, Clock + Turn)});
         #{} ->
-            Was = maps:get(Flow, Ended, Clock - ?CREDIT),
-            forget(Flows#{clock := max(Was, Clock + Turn), ended := Ended#{Flow => Was + ?TURN}})
+            Was = maps:get(Tenant, Ended, Clock - ?CREDIT),
+            forget(Queue#{clock := max(Was, Clock + Turn), ended := Ended#{Tenant => Was + ?TURN}})
     end.
 
-%% Not each time, since there may be many.
-forget(#{flows := Known, ended := Ended, clock := Clock} = Flows)
-        when map_size(Ended) > 2 * (?OTHERS + map_size(Known)) ->
-    Flows#{ended := maps:filter(fun(_, When) -> When > Clock - ?CREDIT end, Ended)};
-forget(Flows) ->
-    Flows.
+%% Now and then: there may be many, and to look at all of them takes long.
+forget(#{tenants := Tenants, ended := Ended, clock := Clock} = Queue)
+        when map_size(Ended) > 2 * (?OTHERS + map_size(Tenants)) ->
+    Queue#{ended := maps:filter(fun(_, When) -> When > Clock - ?CREDIT end, Ended)};
+forget(Queue) ->
+    Queue.
 
--doc "Returns how many wait.".
--spec length(flows()) -> non_neg_integer().
+-doc "Returns the number of requests.".
+-spec length(queue()) -> non_neg_integer().
 length(#{length := Length}) ->
     Length.
 
--doc "Returns the most turns until what comes to this flow now has its own.".
--spec ahead(Flow :: term(), flows()) -> non_neg_integer().
-ahead(Flow, #{flows := Known} = Flows) ->
-    case maps:get(Flow, Known, none) of
+-doc "Returns the most turns before that of a request which is added now.".
+-spec ahead(Tenant :: term(), queue()) -> non_neg_integer().
+ahead(Tenant, #{tenants := Tenants} = Queue) ->
+    case maps:get(Tenant, Tenants, none) of
         none ->
-            min(?MODULE:length(Flows), map_size(Known));
+            min(?MODULE:length(Queue), map_size(Tenants));
         {Own, _, _, _} when is_integer(Own) ->
-            min(?MODULE:length(Flows), (Own + 1) * map_size(Known))
+            min(?MODULE:length(Queue), (Own + 1) * map_size(Tenants))
     end.
 
--doc "Returns the number of turns until each flow had one.".
--spec round(flows()) -> non_neg_integer().
-round(#{flows := Known}) ->
-    map_size(Known).
+-doc "Returns the number of turns in which each tenant has one.".
+-spec round(queue()) -> non_neg_integer().
+round(#{tenants := Tenants}) ->
+    map_size(Tenants).
 
--doc "Returns since when something always waited in a flow in which something does.".
--spec since(Flow :: term(), flows()) -> integer().
-since(Flow, #{flows := Known}) ->
-    #{Flow := {_, Since, _, _}} = Known,
+-doc "Returns the time since which requests of a tenant have always waited.".
+-spec since(Tenant :: term(), queue()) -> integer().
+since(Tenant, #{tenants := Tenants}) ->
+    #{Tenant := {_, Since, _, _}} = Tenants,
     Since.

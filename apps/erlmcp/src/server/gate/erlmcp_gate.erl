@@ -3,19 +3,19 @@
 The gate of a server: every connection and every message of every transport enters here, or is
 refused immediately with a code. Its words:
 
-- A **permit** is what a connection or a request gets when it enters, and gives back when it leaves.
-  Its holder is a process; what a process holds when it dies is given back for it.
+- A connection or a request gets a **permit** when it enters, and gives it back when it leaves. The
+  permit's holder is a process. The permits of a dead process are given back for it.
 - A **tenant** is a client for whom limits are counted: a principal, or the address of an anonymous
   client.
-- A **limit** is the most of something that may be held at once. Every permit holds an amount of one
-  or more **counters**, and each counter has a limit.
-- A request that has its permit is **in flight**. One that finds the limit of these reached
-  **waits** for its permit in the **queue**, in which tenants take turns.
+- A **counter** counts what is held of one kind, and has a **limit**. Every permit holds a share of
+  one or more counters.
+- A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
+  the **queue**, in which tenants take turns.
 
 No process stands between a request and its permit. Counters are atomic words
 (`m:erlmcp_gate_counters`), and a permit is a row of a table (`m:erlmcp_gate_permits`). Only a
-request that waits meets a process (`m:erlmcp_gate_queue`). The limit of requests in flight follows
-what the machine carries (`m:erlmcp_concurrency_limiter`).
+request that waits needs another process (`m:erlmcp_gate_queue`). The limit of requests in flight
+follows the load of the machine (`m:erlmcp_concurrency_limiter`).
 
 A limit that is `infinity` costs nothing.
 
@@ -29,26 +29,26 @@ Internal.
 -export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1, network/1]).
 
 %% Every request passes here.
--compile({inline, [take_permit/3, permit/3]}).
+-compile({inline, [take_permit/3, permit/4]}).
 
 -export_type([gate/0, limits/0, limit/0, message/0, permit/0, tenant/0, definition_limit/0]).
 
 -doc """
-The limits of a gate. Each is `infinity` unless given, except those of the queue.
+The limits of a gate. The default is `infinity`, except where another one is given in brackets.
 
-- `in_flight`: requests of the server that run at once; `in_flight_per_principal` those of one
-  tenant, waiting ones among them.
-- `queue`: requests that wait for a permit (none unless given); `queue_bytes` their bytes together
-  (67,108,864 unless given); `queue_per_principal` those of one tenant; `queue_ms` the milliseconds
-  that one waits at most (1,000).
-- `connections`: open connections; `connections_per_address` those from one address (of IPv6: from
-  one network of 64 bits); `connections_per_principal` those of one tenant.
-- `messages_per_second`, `messages_per_minute`, `messages_per_day`: of the server;
-  `principal_messages_per_second` and so on of one tenant.
+- `in_flight`: requests of the server that run at once; `in_flight_per_principal`: requests of one
+  tenant that run or wait.
+- `queue`: requests that wait (0); `queue_bytes`: their bytes together (67,108,864);
+  `queue_per_principal`: waiting requests of one tenant; `queue_ms`: the longest wait in
+  milliseconds (1,000).
+- `connections`: open connections; `connections_per_address`: those from one address, or from one
+  network of 64 bits of IPv6; `connections_per_principal`: those of one tenant.
+- `messages_per_second`, `messages_per_minute`, `messages_per_day`: messages of the server;
+  `principal_messages_per_second` and so on: messages of one tenant.
 - `principals`: tenants, addresses and tools that are counted at once (10,000). If several come at
-  the same moment when one is left, each of them is let in.
+  the same moment while one more is allowed, each of them is let in.
 
-No limit of what is held is more than 268,435,455.
+A limit of what is held at once is 268,435,455 at most.
 """.
 -type limits() :: #{
     in_flight => limit(), in_flight_per_principal => limit(),
@@ -67,27 +67,28 @@ No limit of what is held is more than 268,435,455.
     tenant := tenant(), kind := request | notification | response, bytes := non_neg_integer(),
     atom() => term()
 }.
--doc "A limit of one definition of a server: its calls at once, or a rate of them.".
+-doc "A limit of one definition of a server: its calls that run at once, or a rate of its calls.".
 -type definition_limit() ::
-    {erlmcp_gate_counters:key(), {at_once, pos_integer()} | erlmcp_rate:rate()}.
+    {erlmcp_gate_counters:key(), {at_once, pos_integer()} | erlmcp_gate_counters:rate()}.
 
--doc "A value that all its users share. Its tables belong to the process that made it.".
+-doc "A gate: a value that all of its users share. Its tables belong to the process that made it.".
 -type gate() :: #{
     counters := erlmcp_gate_counters:counters(), permits := erlmcp_gate_permits:permits(),
-    limits := limits(), rates := [erlmcp_rate:rate()], principal_rates := [erlmcp_rate:rate()]
+    limits := limits(), rates := [erlmcp_gate_counters:rate()],
+    principal_rates := [erlmcp_gate_counters:rate()]
 }.
 -opaque permit() ::
     {erlmcp_gate_permits:permits(), erlmcp_gate_permits:id(),
-     %% since when the request is in flight
+     %% the time since which the request is in flight
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | not_a_request}
     | for_nothing.
 
-%% Milliseconds after which a client that was refused for want of memory, processor time,
-%% descriptors or permits may come again.
+%% Milliseconds after which a client may come back that was refused for want of memory, processor
+%% time, descriptors or permits.
 -define(RETRY_MS, 1000).
-%% Of one request in 16 its work is counted: to ask for the reductions costs more than to leave.
+%% The work of one request in 16 is counted: to read the reductions costs more than to leave.
 -define(SAMPLED, 16).
-%% Requests of a tenant that may wait in any case: what comes in one burst of a few callers.
+%% Requests of a tenant that may wait in any case: one burst of a few callers.
 -define(LEAST_OF_TENANT, 10).
 
 -doc "Makes a gate with these limits. Its tables belong to the calling process.".
@@ -133,8 +134,8 @@ descriptors() ->
     end.
 
 -doc """
-Returns the network that counts as one address: an address of IPv4, however it is written, and the
-64 bits of IPv6 that one customer has.
+Returns the network that counts as one address. It is a whole address of IPv4, also one that is
+written as IPv6. Of other IPv6 addresses it is the first 64 bits, which one customer has.
 """.
 -spec network(inet:ip_address() | local) -> tuple() | local.
 network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
@@ -146,7 +147,7 @@ network(Address) ->
 
 -doc """
 Gives the calling process a permit for a connection of this tenant, which has sent its first message
-on it.
+there.
 """.
 -spec connect_tenant(gate(), tenant()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect_tenant(#{limits := #{connections_per_principal := infinity}}, _) ->
@@ -156,21 +157,21 @@ connect_tenant(#{limits := #{connections_per_principal := Most}} = Gate, Tenant)
 
 connection(Limited, #{counters := Counters} = Gate) ->
     case erlmcp_gate_counters:take(Limited, Counters) of
-        {ok, Taken} -> {ok, permit(Taken, not_a_request, Gate)};
+        {ok, Taken} -> {ok, permit(0, Taken, not_a_request, Gate)};
         Full -> {refuse, refusal(Full)}
     end.
 
-permit(Taken, Since, #{permits := Permits}) ->
-    {Permits, erlmcp_gate_permits:add(Taken, Permits), Since}.
+permit(InFlight, Taken, Since, #{permits := Permits}) ->
+    {Permits, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
-Lets a message of a tenant enter. A request is in flight then, or waits for that (`await/2`). Other
+Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). Other
 messages are counted in the rates, and hold nothing.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
         limits := #{in_flight_per_principal := infinity}} = Gate, #{kind := request} = Message) ->
-    %% Whether the gate drains is seen where the permit is taken.
+    %% Whether the gate drains is read where the permit is taken.
     case ?NODE_IS_CLEAR orelse state(Gate) of
         {refuse, _} = Refused -> Refused;
         _ -> take_permit(Message, [], Gate)
@@ -181,7 +182,7 @@ enter(Gate, #{kind := request} = Message) ->
         Refused -> Refused
     end;
 enter(Gate, Message) ->
-    %% A request that is in flight may need it to come to its end.
+    %% A request in flight may need it in order to end.
     count(Message, Gate).
 
 now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
@@ -217,7 +218,7 @@ count_on_server(Now, Taken, #{counters := Counters, rates := Rates}) ->
 take_permit(#{kind := request} = Message, Taken, #{counters := Counters} = Gate) ->
     case erlmcp_gate_counters:enter(Counters) of
         {ok, InFlight, Now} ->
-            {ok, permit([InFlight | Taken], Now, Gate)};
+            {ok, permit(InFlight, Taken, Now, Gate)};
         draining ->
             ok = erlmcp_gate_counters:give(Taken, Counters),
             {refuse, refusal(draining)};
@@ -232,21 +233,20 @@ wait(_, Taken, Full, #{counters := Counters, limits := #{queue := 0}}) ->
     ok = erlmcp_gate_counters:give(Taken, Counters),
     {refuse, refusal(Full)};
 wait(#{tenant := Tenant, bytes := Bytes}, Taken, _, Gate) ->
-    #{counters := Counters, permits := Permits, limits := Limits} = Gate,
-    #{queue := Most, queue_bytes := MostBytes} = Limits,
+    #{counters := Counters, limits := #{queue := Most, queue_bytes := MostBytes}} = Gate,
     Limited = [{{waiting, Tenant}, 1, waiting_of_tenant(Gate)}, {waiting, 1, Most},
                {waiting_bytes, max(1, Bytes), MostBytes}],
     case erlmcp_gate_counters:take(Limited, Counters) of
         {ok, Waiting} ->
-            Id = erlmcp_gate_permits:add_waiting(Taken, Waiting, Permits),
-            {ok, {Permits, Id, {waits, {Tenant, now(Gate), {Taken, Waiting}}}}};
+            Waits = {waits, {Tenant, now(Gate), {Taken, Waiting}}},
+            {ok, permit(0, Waiting ++ Taken, Waits, Gate)};
         Full ->
             ok = erlmcp_gate_counters:give(Taken, Counters),
             {refuse, refusal(Full)}
     end.
 
-%% As many as the limit of all has left: one tenant gets half of it at most, two get a third each,
-%% and the rest is for others.
+%% As many as the limit of all leaves. One tenant gets half of that limit at most, two tenants get a
+%% third each, and the rest is for others.
 waiting_of_tenant(#{counters := Counters, limits := #{queue_per_principal := Most}}) ->
     Left = erlmcp_gate_counters:queue_limit(Counters)
         - erlmcp_gate_counters:held(waiting, Counters),
@@ -258,8 +258,8 @@ waits({_, _, {waits, _}}) -> true;
 waits(_) -> false.
 
 -doc """
-Waits until a request is in flight, for up to this many milliseconds. The process of its call does
-so before it runs any code of the user's. A request that is refused has left.
+Waits until a request is in flight, for up to `Milliseconds`. The process of a call does so before
+it runs any code of the user. A request that is refused has left.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -276,8 +276,8 @@ await({Permits, _, Since} = Permit, _) ->
     {ok, Permit}.
 
 -doc """
-Gives the calling process a permit for a call of one definition, under that definition's limits: all
-of them, or none.
+Gives the calling process a permit for a call of one definition, within all limits of that
+definition.
 """.
 -spec enter_definition(gate(), [definition_limit()]) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -290,7 +290,7 @@ enter_definition(#{counters := Counters} = Gate, Limits) ->
             Rates = [{Key, Rate} || {Key, {Period, _} = Rate} <- Limits, Period =/= at_once],
             case count_each(Rates, now(Gate), Counters) of
                 ok ->
-                    {ok, permit(Taken, not_a_request, Gate)};
+                    {ok, permit(0, Taken, not_a_request, Gate)};
                 Refused ->
                     ok = erlmcp_gate_counters:give(Taken, Counters),
                     {refuse, refusal(Refused)}
@@ -319,10 +319,10 @@ count_each([{Key, Rate} | Rates], Now, Counters) ->
 -spec hand_over(permit(), pid()) -> ok.
 hand_over(for_nothing, _) ->
     ok;
-hand_over({Permits, Id, _}, Pid) ->
-    erlmcp_gate_permits:hand_over(Id, Pid, Permits).
+hand_over({_, Id, _}, Pid) ->
+    erlmcp_gate_permits:hand_over(Id, Pid).
 
--doc "Gives back what a permit holds, unless that was done before. Any process may.".
+-doc "Gives a permit back, unless that was done before. Any process may do so.".
 -spec leave(permit()) -> ok.
 leave(for_nothing) ->
     ok;
@@ -330,8 +330,8 @@ leave({Permits, Id, _}) ->
     erlmcp_gate_permits:leave(Id, Permits).
 
 -doc """
-Counts the work of the calling process, which has run a request and nothing else. It does so for one
-request in sixteen.
+Counts the work of the calling process, which has run one request and nothing else. It does so for
+one process in sixteen.
 """.
 -spec add_work(permit()) -> ok.
 add_work({Permits, _, _}) ->
@@ -346,8 +346,9 @@ add_work(for_nothing) ->
     ok.
 
 -doc """
-Returns whether requests enter now, as far as the state of the server goes and not its limits: for a
-transport that refuses a request before it has read it. Other messages enter in any state.
+Returns `open` if the state of the server lets requests enter now, within its limits. A transport
+may refuse a request by this state before it has read the request. Other messages enter in any
+state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
 state(#{counters := Counters}) ->
@@ -363,7 +364,7 @@ machine() ->
         {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
 
--doc "Lets no request and no connection enter any more. Those that entered leave as always.".
+-doc "Refuses all further requests and connections. The ones inside leave as always.".
 -spec drain(gate()) -> ok.
 drain(#{counters := Counters}) ->
     erlmcp_gate_counters:drain(Counters).
@@ -380,8 +381,8 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
     erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Sets how many requests may wait, in addition to the limits of the queue; `none` leaves it at those.
-One tenant may have as many as are left, and ten in any case.
+Sets how many requests may wait, in addition to the limits of the queue; `none` takes that limit
+away. A tenant may have as many as the limit leaves, and ten in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
@@ -389,12 +390,12 @@ limit_queue(#{counters := Counters}, none) ->
 limit_queue(#{counters := Counters}, Limit) ->
     erlmcp_gate_counters:queue_limit(Limit, Counters).
 
--doc "Returns how much is held of a counter: of the server, or of a tenant, an address or a tool.".
+-doc "Returns how much is held of a counter of the server, a tenant, an address or a tool.".
 -spec held(gate(), erlmcp_gate_counters:name()) -> non_neg_integer().
 held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).
 
--doc "Returns the processes whose requests are in flight, or wait.".
+-doc "Returns the processes whose requests are in flight or wait.".
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).

@@ -1,27 +1,32 @@
 -module(erlmcp_gate_counters).
 -moduledoc """
-All counters of a gate, and the one owner of their layout: words of `atomics` arrays, which their
-users change themselves, with no process between them.
+All counters of a gate, in words of `atomics` arrays, of which this module alone knows the layout.
+Every process changes them itself, with no process between.
 
-The server has a counter of each kind. A tenant, an address or a tool that has a limit of its own
-has one under a key: an array of four words, found in a table, made when it is first needed and
-removed when it is idle. Taking is one compare-and-exchange, so that never more than the limit is
-held.
+The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has
+one under a key. Such a counter is an array of four words in a table. It is made when it is first
+needed, and removed when it is idle. A share is taken with a compare-and-exchange, so that never
+more than the limit is held.
 
-A process may be killed after it took, and before it wrote down what it took. So a counter has two
-counts, one for each of two generations that take turns. Nothing is added to the count of a
-generation that is over, and so it shows what nobody has written down: `m:erlmcp_gate_permits` looks
-for that every second, and gives it back.
+A process may be killed after it took a share and before it wrote down its permit. So each counter
+has two counts, for two generations that take turns. Nothing is added to the count of a generation
+that is over. So any part of it that no permit holds is lost, and is given back by
+`m:erlmcp_gate_permits`.
 
-What happened at the gate is added up here too: how long requests waited for a scheduler when they
-had their permits, what work they were, and how many came in vain.
+The rates of messages are counted here too. The algorithm is the generic cell rate algorithm of
+"Traffic Control and Congestion Control in B-ISDN" (ITU-T I.371). All messages of a rate may come at
+once, and then one in each part of the period. Its state is one word: the time until which all
+messages so far are paid for.
+
+The sums for `m:erlmcp_concurrency_limiter` are here, too. They tell how long requests with a permit
+waited for a scheduler, their work, and how many requests found the limit reached.
 
 Internal.
 """.
 
 -export([new/1, now/1]).
 -export([is_draining/1, drain/1, limit/1, limit/2, queue_limit/1, queue_limit/2]).
--export([enter/1, enter_waiting/1, enter_next/1, take/2, take_tenant/5, give/2, give_and_look/2]).
+-export([enter/1, enter_waiting/1, enter_next/1, leave/2, take/2, take_tenant/5, give/2]).
 -export([count_rates/4, uncount_rates/3]).
 -export([held/2, queued/1, queued/2]).
 -export([next_generation/1, add_up/3, unwritten/3, correct/3, remove_idle/1]).
@@ -29,18 +34,19 @@ Internal.
 -export([most/0]).
 
 %% Every request passes here.
--compile({inline, [now/1, take_in_flight/3, take_word/5, give_share/3, is_held/2]}).
+-compile({inline, [now/1, read/2, take_in_flight/3, take_word/5, is_held/2]}).
 
--export_type([counters/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0]).
+-export_type([counters/0, share/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0,
+              rate/0]).
 
 -record(counters, {
     words :: atomics:atomics_ref(),
     %% {Key, Array}
     keyed :: ets:table(),
-    %% how many keys there may be
+    %% the most keys
     keys :: pos_integer(),
     load :: counters:counters_ref(),
-    %% the clock's zero
+    %% the zero of the clock
     epoch :: integer()
 }).
 -opaque counters() :: #counters{}.
@@ -50,17 +56,21 @@ Internal.
 -doc "A counter of the server, or one under a key.".
 -type name() :: in_flight | connections | waiting | waiting_bytes | key().
 -type counter() :: in_flight | connections | waiting | waiting_bytes | atomics:atomics_ref().
--doc "A share that was taken of a counter, and is given back once.".
--type taken() :: {counter(), pos_integer()}.
--doc "An amount of a counter, of which no more than the limit may be held.".
+-doc "An amount that was taken in one generation.".
+-type share() :: pos_integer().
+-doc "A share of a counter, which is given back once.".
+-type taken() :: {counter(), share()}.
+-doc "An amount of a counter, and the counter's limit.".
 -type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.
+-doc "A number of messages in a period.".
+-type rate() :: {second | minute | day, pos_integer()}.
 -type generation() :: 0 | 1.
--doc "The starts of requests until a moment; they mean something next to those of another moment.".
+-doc "The starts of requests until a moment, for `starts_between/2`.".
 -type starts() :: integer().
 
-%% The server's words. STATE and IN_FLIGHT stand side by side, since every request reads the one and
-%% changes the other. The others that change often have a line of the processor's cache each: eight
-%% words. The words of the server's rates are the three after RATES.
+%% The server's words. Every request reads STATE and changes IN_FLIGHT, and so these stand side by
+%% side. Each other word that changes often has a line of the processor's cache, eight words, for
+%% itself. The words of the server's rates are the three after RATES.
 -define(QUEUE_LIMIT, 2).
 -define(STATE, 9).
 -define(IN_FLIGHT, 10).
@@ -70,20 +80,20 @@ Internal.
 -define(RATES, 33).
 -define(WORDS, 40).
 
-%% The words of a counter under a key: what is held, and the words of its rates after that.
+%% The words of a counter under a key: the shares that are held, and then the words of its rates.
 -define(HELD_AT, 1).
 -define(KEY_WORDS, 4).
 
-%% What is held: two counts of 29 bits. Above them a mark says that the key's counter was removed.
-%% All that is a small integer.
+%% A word of held shares has the counts of both generations, of 29 bits each. The bit above them
+%% says that the counter was removed from the table. The whole is a small integer.
 -define(BITS, 29).
 -define(COUNT(Word), ((Word) band (1 bsl ?BITS - 1))).
 -define(HELD(Word), (?COUNT(Word) + ?COUNT((Word) bsr ?BITS))).
 -define(REMOVED, (1 bsl (2 * ?BITS))).
 -define(MOST, (1 bsl 28 - 1)).
 
-%% STATE: whether the gate drains, the generation, the limit of requests in flight in 28 bits, and
-%% the requests in the queue above that.
+%% STATE has one bit for a gate that drains, one for the generation, and 28 for the limit of
+%% requests in flight. Above them is the number of requests in the queue.
 -define(DRAINING, 2#1).
 -define(GENERATION, 2#10).
 -define(GENERATION_OF(State), (((State) bsr 1) band 1)).
@@ -92,8 +102,8 @@ Internal.
 -define(QUEUED_AT, 30).
 -define(QUEUED_OF(State), ((State) bsr ?QUEUED_AT)).
 
-%% LOAD. Every request adds to both the starts and how long these waited, and so they are one word:
-%% the starts in the lower bits, units of 1,024 nanoseconds above them.
+%% The sums. Every request adds to the starts and to their waits, and so one word has both: the
+%% starts in the lower bits, and units of 1,024 nanoseconds above.
 -define(STARTS, 1).
 -define(STARTS_BITS, 24).
 -define(UNIT_BITS, 10).
@@ -103,8 +113,8 @@ Internal.
 -define(WORK, 4).
 
 -doc """
-Makes counters with up to this many keys, and no limit of requests in flight until `limit/2`. They
-belong to the calling process.
+Makes counters with up to `Keys` keys, and without a limit of requests in flight until `limit/2`.
+They belong to the calling process.
 """.
 -spec new(Keys :: pos_integer()) -> counters().
 new(Keys) ->
@@ -112,10 +122,10 @@ new(Keys) ->
     ok = atomics:put(Words, ?STATE, ?MOST bsl ?LIMIT_AT),
     ok = atomics:put(Words, ?QUEUE_LIMIT, ?MOST),
     #counters{words = Words, keys = Keys, load = counters:new(4, [write_concurrency]),
-              %% One count of its rows: the bound on the keys reads it.
+              %% The bound of the keys needs an exact size.
               keyed = ets:new(?MODULE, [public, {write_concurrency, true},
                                         {decentralized_counters, false}]),
-              %% Zero is before all that a rate counts.
+              %% Zero is before every message.
               epoch = erlang:monotonic_time(nanosecond) - 1}.
 
 -doc "Returns the time of the rates, in nanoseconds.".
@@ -127,18 +137,18 @@ now(#counters{epoch = Epoch}) when is_integer(Epoch) ->
 -spec most() -> pos_integer().
 most() -> ?MOST.
 
--doc "Returns `true` if nobody may enter any more.".
+-doc "Returns `true` if the gate drains.".
 -spec is_draining(counters()) -> boolean().
 is_draining(#counters{words = Words}) ->
     atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
 
--doc "Lets nobody enter any more.".
+-doc "Lets no request enter any more.".
 -spec drain(counters()) -> ok.
 drain(Counters) ->
     _ = change_state(fun(State) -> State bor ?DRAINING end, Counters),
     ok.
 
-%% Returns what it was.
+%% Returns the state before.
 change_state(Change, #counters{words = Words} = Counters) ->
     State = atomics:get(Words, ?STATE),
     case atomics:compare_exchange(Words, ?STATE, State, Change(State)) of
@@ -159,7 +169,7 @@ limit(Limit, Counters) ->
     end, Counters),
     ok.
 
--doc "Returns how many requests may wait, as `queue_limit/2` has set it.".
+-doc "Returns the limit of waiting requests that `queue_limit/2` has set.".
 -spec queue_limit(counters()) -> pos_integer().
 queue_limit(#counters{words = Words}) ->
     atomics:get(Words, ?QUEUE_LIMIT).
@@ -169,14 +179,15 @@ queue_limit(#counters{words = Words}) ->
 queue_limit(Limit, #counters{words = Words}) ->
     atomics:put(Words, ?QUEUE_LIMIT, min(Limit, ?MOST)).
 
--doc "Returns how many requests are in the queue, by its process.".
+-doc "Returns how many requests the queue's process has.".
 -spec queued(counters()) -> non_neg_integer().
 queued(#counters{words = Words}) ->
     ?QUEUED_OF(atomics:get(Words, ?STATE)).
 
 -doc """
-Sets how many requests are in the queue. Its process does so before it looks for a permit, and what
-leaves looks at it after it has given back: one of the two sees the other.
+Sets how many requests the queue's process has. The queue does so before it looks whether more may
+be in flight. A process that leaves gives back first, and then reads this number. So at least one of
+the two notices the other.
 """.
 -spec queued(non_neg_integer(), counters()) -> ok.
 queued(Count, Counters) ->
@@ -186,50 +197,63 @@ queued(Count, Counters) ->
     ok.
 
 -doc """
-Takes one of the requests in flight, where one is left after each request in the queue has its own:
-nobody overtakes those. Returns the time, too.
+Takes a share of the requests in flight, if one is left over for each request in the queue: no
+request overtakes those. Returns the time, too.
 """.
 -spec enter(counters()) ->
-    {ok, taken(), Now :: pos_integer()}
+    {ok, share(), Now :: pos_integer()}
     | {full, Limit :: pos_integer(), Observed :: pos_integer()}
     | draining.
 enter(#counters{words = Words} = Counters) ->
-    case atomics:get(Words, ?STATE) of
+    case read(Words, ?STATE) of
         State when State band ?DRAINING =/= 0 ->
             draining;
         State ->
             case take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words) of
-                {ok, InFlight} -> {ok, InFlight, now(Counters)};
+                {ok, Share} -> {ok, Share, now(Counters)};
                 Full -> Full
             end
     end.
 
--doc "Takes one for a request that entered before and waits, in the same way.".
+%% To add nothing is the quickest way to read: `atomics:get/2` waits for all writes before it, and a
+%% change of the word waits for the processor's cache a second time.
+read(Words, Index) ->
+    atomics:add_get(Words, Index, 0).
+
+-doc "Takes a share in the same way, for a request that waits and is not in the queue yet.".
 -spec enter_waiting(counters()) ->
-    {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
+    {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_waiting(#counters{words = Words}) ->
     State = atomics:get(Words, ?STATE),
     take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words).
 
--doc "Takes one for the request that is next in the queue.".
+-doc "Takes a share for the next request in the queue.".
 -spec enter_next(counters()) ->
-    {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
+    {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_next(#counters{words = Words}) ->
     State = atomics:get(Words, ?STATE),
     take_in_flight(State, ?LIMIT_OF(State), Words).
 
-%% STATE was read first. If the exchange succeeds at the first try nothing has changed since of what
-%% is in flight, and the requests that were in the queue then have their permits, or find them. At a
-%% later one it may overtake a request that came to the queue meanwhile.
+%% STATE was read first. An exchange that succeeds at once has seen no other change of the requests
+%% in flight. So it overtakes no request that was in the queue at that time. A later exchange may
+%% overtake a request that came to the queue meanwhile.
 take_in_flight(State, Limit, Words) ->
     case take_word(Words, ?IN_FLIGHT, 1, ?GENERATION_OF(State), Limit) of
-        {ok, Share} -> {ok, {in_flight, Share}};
+        {ok, _} = Taken -> Taken;
         {full, Observed} -> {full, ?LIMIT_OF(State), Observed}
     end.
 
-%% The share of one generation that was taken, if no more than the limit is held with it.
+-doc "Gives a share of the requests in flight back. Returns `true` if a request is in the queue.".
+-spec leave(share(), counters()) -> boolean().
+leave(Share, #counters{words = Words}) ->
+    Word = atomics:add_get(Words, ?IN_FLIGHT, -Share) + Share,
+    %% One that was taken for lost was given back before (`correct/3`).
+    _ = is_held(Share, Word) orelse atomics:add(Words, ?IN_FLIGHT, Share),
+    ?QUEUED_OF(read(Words, ?STATE)) > 0.
+
+%% Takes a share of one generation, if no more than the limit is held with it.
 take_word(Words, Index, Amount, Generation, Limit) ->
-    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), atomics:get(Words, Index)).
+    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), read(Words, Index)).
 
 take_word(_, _, _, _, _, ?REMOVED) ->
     removed;
@@ -243,8 +267,8 @@ take_word(Words, Index, Amount, Generation, Limit, Word) ->
     end.
 
 -doc """
-Takes all of these, or nothing: then it returns what is full, or `keys_full` where there are as many
-keys as there may be.
+Takes all of these amounts, or none. Returns the one whose limit is reached, or `keys_full` if there
+may be no more keys.
 """.
 -spec take([limited()], counters()) ->
     {ok, [taken()]} | {full, limited(), Observed :: pos_integer()} | keys_full.
@@ -288,7 +312,7 @@ index(connections) -> ?CONNECTIONS;
 index(waiting) -> ?WAITING;
 index(waiting_bytes) -> ?WAITING_BYTES.
 
-%% The array of a key, in which one that was removed is found no more.
+%% The array of a key; one that was removed is replaced.
 find(Key, #counters{keyed = Keyed} = Counters) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
         none ->
@@ -303,7 +327,7 @@ find(Key, #counters{keyed = Keyed} = Counters) ->
             end
     end.
 
-%% Processes that are here at the same moment may each add a key: so many more there may be.
+%% Processes that are here at the same moment may each add a key above the bound.
 add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
     case ets:info(Keyed, size) < Most of
         true ->
@@ -314,14 +338,14 @@ add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
     end.
 
 -doc """
-Counts a message in all rates of a tenant, and takes one of its requests in flight, where these have
-a limit.
+Counts a message in all rates of a tenant, and takes a share of the tenant's requests in flight if
+these have a limit.
 """.
--spec take_tenant(key(), [erlmcp_rate:rate()], Limit :: pos_integer() | infinity,
+-spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
     {ok, [taken()]}
     | {full, Observed :: pos_integer()}
-    | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()}
+    | {wait, rate(), Milliseconds :: pos_integer()}
     | keys_full.
 take_tenant(_, [], infinity, _, _) ->
     {ok, []};
@@ -339,8 +363,8 @@ take_tenant(Key, Rates, Limit, Now, Counters) ->
     end.
 
 -doc "Counts a message in all rates of the server or of a key, or in none.".
--spec count_rates(server | key(), [erlmcp_rate:rate()], Now :: pos_integer(), counters()) ->
-    ok | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()} | keys_full.
+-spec count_rates(server | key(), [rate()], Now :: pos_integer(), counters()) ->
+    ok | {wait, rate(), Milliseconds :: pos_integer()} | keys_full.
 count_rates(server, Rates, Now, #counters{words = Words}) ->
     count_all(Rates, Words, ?RATES, Now);
 count_rates(Key, Rates, Now, Counters) ->
@@ -365,55 +389,53 @@ count_all([{Period, _} = Rate | Rates], Words, At, Now) ->
             {wait, Rate, Milliseconds}
     end.
 
-count(Rate, Words, Index, Now) ->
+%% The word is the time until which all messages so far are paid for.
+count({_, Most} = Rate, Words, Index, Now) ->
     Paid = atomics:get(Words, Index),
-    case erlmcp_rate:count(Rate, Paid, Now) of
-        {ok, Next} ->
+    Interval = interval(Rate),
+    Latest = Now + Interval * Most,
+    case max(Paid, Now) + Interval of
+        Next when Next > Latest ->
+            {wait, (Next - Latest + 999_999) div 1_000_000};
+        Next ->
             case atomics:compare_exchange(Words, Index, Paid, Next) of
                 ok -> ok;
                 _ -> count(Rate, Words, Index, Now)
-            end;
-        Wait ->
-            Wait
+            end
     end.
 
 uncount({Period, _} = Rate, Words, At) ->
-    atomics:sub(Words, At + period(Period), erlmcp_rate:interval(Rate)).
+    atomics:sub(Words, At + period(Period), interval(Rate)).
+
+%% The nanoseconds that one message pays for.
+interval({Period, Most}) ->
+    max(1, nanoseconds(Period) div Most).
+
+nanoseconds(second) -> 1_000_000_000;
+nanoseconds(minute) -> 60_000_000_000;
+nanoseconds(day) -> 86_400_000_000_000.
 
 %% After the word of what is held.
 period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Takes a message out of rates of a key, as if it had not come.".
--spec uncount_rates(key(), [erlmcp_rate:rate()], counters()) -> ok.
+-doc "Takes a message out of rates of a key again.".
+-spec uncount_rates(key(), [rate()], counters()) -> ok.
 uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
         none -> ok;
         Array -> lists:foreach(fun(Rate) -> uncount(Rate, Array, ?HELD_AT) end, Rates)
     end.
 
--doc "Gives back what was taken.".
+-doc "Gives shares back.".
 -spec give([taken()], counters()) -> ok.
 give([], _) ->
     ok;
-give([{Counter, Share}], Counters) ->
-    give_share(Counter, Share, Counters);
 give([{Counter, Share} | Taken], Counters) ->
-    ok = give_share(Counter, Share, Counters),
-    give(Taken, Counters).
-
--doc "Does the same, and returns `true` if a request is in the queue.".
--spec give_and_look([taken()], counters()) -> boolean().
-give_and_look(Taken, #counters{words = Words} = Counters) ->
-    ok = give(Taken, Counters),
-    ?QUEUED_OF(atomics:get(Words, ?STATE)) > 0.
-
-give_share(in_flight, Share, #counters{words = Words}) ->
-    give_word(Words, ?IN_FLIGHT, Share, atomics:get(Words, ?IN_FLIGHT));
-give_share(Counter, Share, Counters) ->
     {Words, Index} = word(Counter, Counters),
-    give_word(Words, Index, Share, atomics:get(Words, Index)).
+    ok = give_word(Words, Index, Share, read(Words, Index)),
+    give(Taken, Counters).
 
 give_word(Words, Index, Share, Word) ->
     case is_held(Share, Word) of
@@ -423,7 +445,7 @@ give_word(Words, Index, Share, Word) ->
                 Changed -> give_word(Words, Index, Share, Changed)
             end;
         false ->
-            %% It was taken for lost, and given back (`correct/3`).
+            %% It was taken for lost, and given back before (`correct/3`).
             ok
     end.
 
@@ -447,12 +469,12 @@ held_word(Words, Index) ->
     Word = atomics:get(Words, Index),
     ?HELD(Word).
 
--doc "Begins the other generation; returns the one that is over.".
+-doc "Begins the other generation, and returns the one that is over.".
 -spec next_generation(counters()) -> generation().
 next_generation(Counters) ->
     ?GENERATION_OF(change_state(fun(State) -> State bxor ?GENERATION end, Counters)).
 
--doc "Adds what was taken in a generation to sums of it by counter.".
+-doc "Adds shares of a generation to its sums by counter.".
 -spec add_up([taken()], generation(), Sums) -> Sums when Sums :: #{counter() => pos_integer()}.
 add_up(Taken, Generation, Sums) ->
     lists:foldl(fun({Counter, Share}, Sum) ->
@@ -466,7 +488,8 @@ count_of(Generation, Word) ->
     ?COUNT(Word bsr (?BITS * Generation)).
 
 -doc """
-Returns the counters whose count of a generation differs from these sums: by how much there is more.
+Returns by how much the counts of a generation exceed the sums of permits, for each counter that
+differs.
 """.
 -spec unwritten(generation(), Sums :: #{counter() => pos_integer()}, counters()) ->
     #{counter() => integer()}.
@@ -489,15 +512,15 @@ correct(Generation, Differences, Counters) ->
                  Differences).
 
 correct(Counter, More, Generation, Counters) when More > 0 ->
-    give_share(Counter, More bsl (?BITS * Generation), Counters);
+    give([{Counter, More bsl (?BITS * Generation)}], Counters);
 correct(Counter, Less, Generation, Counters) ->
     {Words, Index} = word(Counter, Counters),
     atomics:add(Words, Index, -Less bsl (?BITS * Generation)).
 
 -doc """
-Removes the counters under keys of which nothing is held, and whose rates have no past. A process
-that had found one before takes nothing of it. If it counts a message in a rate at this very moment,
-that message is forgotten.
+Removes the idle counters: no share of them is held, and their rates are paid for. A process that
+found one just before takes no share of it. A message that is counted in its rates at this moment is
+forgotten.
 """.
 -spec remove_idle(counters()) -> ok.
 remove_idle(#counters{keyed = Keyed} = Counters) ->
@@ -517,7 +540,7 @@ has_no_past(Array, Now) ->
     lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
               [second, minute, day]).
 
--doc "Adds a request that begins to run now, and is in flight since then.".
+-doc "Adds a request that begins to run now, and is in flight since `Since`.".
 -spec add_start(Since :: pos_integer(), counters()) -> ok.
 add_start(Since, #counters{load = Load} = Counters) ->
     Nanoseconds = now(Counters) - Since,
@@ -529,17 +552,17 @@ starts(#counters{load = Load}) ->
     counters:get(Load, ?STARTS).
 
 -doc """
-Returns how many requests have started between two moments, and after how many nanoseconds together.
-Of more than 16,777,215 starts it says nothing.
+Returns how many requests have started between two moments, and their nanoseconds of waiting
+together. More than 16,777,215 starts cannot be told.
 """.
 -spec starts_between(Earlier :: starts(), Later :: starts()) ->
     {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
 starts_between(Earlier, Later) ->
-    %% What ran over meanwhile did so in both.
+    %% The difference is right also if a part has overflowed in between.
     Word = (Later - Earlier) band (?STARTS_WORD - 1),
     {Word band (1 bsl ?STARTS_BITS - 1), Word bsr ?STARTS_BITS bsl ?UNIT_BITS}.
 
--doc "Adds a request that is over, and the reductions that its process used.".
+-doc "Adds a request that is over, with the reductions of its process.".
 -spec add_work(Reductions :: non_neg_integer(), counters()) -> ok.
 add_work(Reductions, #counters{load = Load}) ->
     ok = counters:add(Load, ?DONE, 1),
@@ -550,12 +573,12 @@ add_work(Reductions, #counters{load = Load}) ->
 work(#counters{load = Load}) ->
     {counters:get(Load, ?DONE), counters:get(Load, ?WORK)}.
 
--doc "Adds a request that came when as many were in flight as may be.".
+-doc "Adds a request that found the limit of requests in flight reached.".
 -spec add_refused(counters()) -> ok.
 add_refused(#counters{load = Load}) ->
     counters:add(Load, ?REFUSED, 1).
 
--doc "Returns how many requests came then.".
+-doc "Returns how many requests have found that limit reached.".
 -spec refused(counters()) -> non_neg_integer().
 refused(#counters{load = Load}) ->
     counters:get(Load, ?REFUSED).

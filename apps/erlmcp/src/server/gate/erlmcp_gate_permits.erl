@@ -1,121 +1,123 @@
 -module(erlmcp_gate_permits).
 -moduledoc """
-Who holds what of a gate's counters (`m:erlmcp_gate_counters`): a row of a table for each permit,
-written by the process that took, and removed by whichever process gives back first.
+The permits of a gate. Each permit is a row of a table with its holder and its shares of the gate's
+counters (`m:erlmcp_gate_counters`). The process that took the shares writes the row. Whichever
+process leaves first removes it and gives the shares back.
 
-The process of this module gives back what the dead held. Each second it looks at all rows, and
-removes those whose holders are gone. A process that was killed after it took and before it wrote
-its row shows as a difference between a counter and the rows. If that is the same in three looks at
-a generation that is over, it is given back: after six seconds at most. Looks are further apart
-where one takes more than 50 ms. This process also removes counters of keys that are idle.
+Each scheduler has a table, and so its processes rarely wait for the lock of a table. One table for
+all with `write_concurrency` takes twice as long.
+
+The process of this module gives back the permits of the dead. Each second it looks at all rows, and
+removes those whose holders are dead. A process may be killed between taking its shares and writing
+its row. Such a loss is a difference between a counter and the rows. If the difference is the same
+in three looks at a generation that is over, the share is given back, after six seconds at most.
+Looks are further apart if one takes more than 50 ms. The process also removes idle counters of
+keys.
 
 Internal.
 """.
 
 -behaviour(gen_server).
 
--export([new/1, add/2, add_waiting/3, grant/4, hand_over/3, leave/2, is_held/2, calls/1]).
+-export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1]).
 -export([counters/1, queue/1, put_queue/3, tell_queue/1]).
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([permits/0, id/0]).
 
-%% Every request passes here twice.
--compile({inline, [insert/3, give_back/2]}).
-
 -record(permits, {
-    %% {Id, Holder, Held, Waiting}: what of it is held only as long as the request waits is Waiting;
-    %% and {queue, {Pid, LongestMs}}
-    table :: ets:table(),
+    %% {Id, Holder, InFlight, Held}, where InFlight is the share of a request in flight, or 0; and
+    %% in the first table {queue, {Pid, LongestMs}}
+    tables :: tuple(),
     counters :: erlmcp_gate_counters:counters()
 }).
 -opaque permits() :: #permits{}.
--type id() :: integer().
+-opaque id() :: {ets:table(), integer()}.
+-type in_flight() :: erlmcp_gate_counters:share() | 0.
 -type taken() :: [erlmcp_gate_counters:taken()].
 
-%% Milliseconds between two looks, and how many times longer than a look the pause after it is.
+%% Milliseconds between two looks. The pause after a look is at least this many times as long as the
+%% look.
 -define(LOOK, 1000).
 -define(PAUSE, 20).
-%% Looks at a generation that is over: a process that took has three seconds to write its row.
+%% Looks at a generation that is over: a process has three seconds to write its row.
 -define(LOOKS, 3).
-%% Processes of the node for each row up to which all are listed, and no holder is asked.
+%% All processes are listed if there are at most this many for each row.
 -define(LISTED, 8).
 
 -record(look, {
     permits :: permits(),
-    %% the generation that is over
     over :: erlmcp_gate_counters:generation(),
-    %% the looks at it, and the differences that were the same in all of them
+    %% the looks at the generation that is over, and the differences that were the same in all
     looks = 0 :: 0..?LOOKS - 1,
     differences = #{} :: #{term() => integer()}
 }).
 
--doc "Makes a table without permits, for these counters. It belongs to the calling process.".
+-doc "Makes empty tables of permits, which belong to the calling process.".
 -spec new(erlmcp_gate_counters:counters()) -> permits().
 new(Counters) ->
-    #permits{table = ets:new(?MODULE, [public, {write_concurrency, auto}]), counters = Counters}.
-
--doc "Writes down that the calling process holds this.".
--spec add(taken(), permits()) -> id().
-add(Held, #permits{table = Table}) ->
-    insert(Held, [], Table).
-
--doc "Writes down that the calling process holds this, and `Waiting` until `grant/4`.".
--spec add_waiting(Held :: taken(), Waiting :: taken(), permits()) -> id().
-add_waiting(Held, Waiting, #permits{table = Table}) ->
-    insert(Held, Waiting, Table).
-
-insert(Held, Waiting, Table) ->
-    Id = erlang:unique_integer(),
-    true = ets:insert(Table, {Id, self(), Held, Waiting}),
-    Id.
+    Tables = [ets:new(?MODULE, [public]) || _ <- lists:seq(1, erlang:system_info(schedulers))],
+    #permits{tables = list_to_tuple(Tables), counters = Counters}.
 
 -doc """
-Adds one of the requests in flight to a permit that waited with `Held` and `Waiting`, and gives the
-latter back. Returns `false` if the permit was left: then the caller still has what it took.
+Adds a permit that the calling process holds: a share of the requests in flight, or 0, and shares of
+other counters.
 """.
--spec grant(id(), InFlight :: erlmcp_gate_counters:taken(), {Held :: taken(), Waiting :: taken()},
-            permits()) -> boolean().
-grant(Id, InFlight, {Held, Waiting}, #permits{table = Table, counters = Counters}) ->
-    ets:update_element(Table, Id, [{3, [InFlight | Held]}, {4, []}])
+-spec add(InFlight :: in_flight(), Held :: taken(), permits()) -> id().
+add(InFlight, Held, #permits{tables = Tables}) ->
+    %% The numbers of dirty schedulers are larger than those of the others.
+    Table = element(1 + erlang:system_info(scheduler_id) rem tuple_size(Tables), Tables),
+    Id = erlang:unique_integer(),
+    true = ets:insert(Table, {Id, self(), InFlight, Held}),
+    {Table, Id}.
+
+-doc """
+Adds a share of the requests in flight to the permit of a request that waited. `Waiting` is given
+back, and `Held` is the rest of the permit. Returns `false` if the permit was left, and then the
+caller keeps the share.
+""".
+-spec grant(id(), erlmcp_gate_counters:share(), {Held :: taken(), Waiting :: taken()}, permits()) ->
+    boolean().
+grant({Table, Id}, InFlight, {Held, Waiting}, #permits{counters = Counters}) ->
+    ets:update_element(Table, Id, [{3, InFlight}, {4, Held}])
         andalso erlmcp_gate_counters:give(Waiting, Counters) =:= ok.
 
 -doc "Makes another process the holder of a permit, unless the permit was left.".
--spec hand_over(id(), pid(), permits()) -> ok.
-hand_over(Id, Pid, #permits{table = Table}) ->
+-spec hand_over(id(), pid()) -> ok.
+hand_over({Table, Id}, Pid) ->
     _ = ets:update_element(Table, Id, {2, Pid}),
     ok.
 
--doc "Gives back what a permit holds, unless that was done. Any process may.".
+-doc "Gives a permit back, unless that was done before. Any process may do so.".
 -spec leave(id(), permits()) -> ok.
-leave(Id, #permits{table = Table} = Permits) ->
+leave({Table, Id}, Permits) ->
     case ets:take(Table, Id) of
         [Row] -> give_back(Row, Permits);
         [] -> ok
     end.
 
-give_back({_, _, Held, Waiting}, #permits{counters = Counters} = Permits) ->
-    _ = Waiting =:= [] orelse erlmcp_gate_counters:give(Waiting, Counters),
-    case erlmcp_gate_counters:give_and_look(Held, Counters) of
+give_back({_, _, InFlight, Held}, #permits{counters = Counters} = Permits) ->
+    _ = Held =:= [] orelse erlmcp_gate_counters:give(Held, Counters),
+    case InFlight > 0 andalso erlmcp_gate_counters:leave(InFlight, Counters) of
         true -> send_look(Permits);
         false -> ok
     end.
 
 -doc "Returns `true` if a permit was not left yet.".
--spec is_held(id(), permits()) -> boolean().
-is_held(Id, #permits{table = Table}) ->
+-spec is_held(id()) -> boolean().
+is_held({Table, Id}) ->
     ets:member(Table, Id).
 
 -doc "Returns the holders of requests that are in flight or wait.".
 -spec calls(permits()) -> [pid()].
 calls(Permits) ->
-    [Holder || {_, Holder, Held, Waiting} <- rows(Permits),
-               Waiting =/= [] orelse lists:keymember(in_flight, 1, Held)].
+    [Holder || {_, {_, Holder, InFlight, Held}} <- rows(Permits),
+               InFlight > 0 orelse lists:keymember(waiting, 1, Held)].
 
-%% All rows that are there the whole time, and some of those that come or go meanwhile.
-rows(#permits{table = Table}) ->
-    [Row || {_, _, _, _} = Row <- ets:tab2list(Table)].
+%% All rows that stay for the whole time, and some of those that come or go meanwhile.
+rows(#permits{tables = Tables}) ->
+    [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
 
 -doc "Returns the counters of these permits.".
 -spec counters(permits()) -> erlmcp_gate_counters:counters().
@@ -123,20 +125,19 @@ counters(#permits{counters = Counters}) ->
     Counters.
 
 -doc """
-Returns the process of the gate's queue and the milliseconds that a request waits there at most;
-`none` while it is started.
+Returns the process of the gate's queue and the longest wait there; `none` while the queue starts.
 """.
 -spec queue(permits()) -> {pid(), LongestMs :: pos_integer()} | none.
-queue(#permits{table = Table}) ->
-    ets:lookup_element(Table, queue, 2, none).
+queue(#permits{tables = Tables}) ->
+    ets:lookup_element(element(1, Tables), queue, 2, none).
 
--doc "Makes a process the gate's queue, in which nothing waits yet.".
+-doc "Makes a process the gate's queue, which is empty yet.".
 -spec put_queue(pid(), LongestMs :: pos_integer(), permits()) -> ok.
-put_queue(Pid, LongestMs, #permits{table = Table, counters = Counters}) ->
-    true = ets:insert(Table, {queue, {Pid, LongestMs}}),
+put_queue(Pid, LongestMs, #permits{tables = Tables, counters = Counters}) ->
+    true = ets:insert(element(1, Tables), {queue, {Pid, LongestMs}}),
     erlmcp_gate_counters:queued(0, Counters).
 
--doc "Sends `look` to the queue, if a request waits there: one more may be in flight.".
+-doc "Sends `look` to the queue if it has requests: more may be in flight.".
 -spec tell_queue(permits()) -> ok.
 tell_queue(#permits{counters = Counters} = Permits) ->
     case erlmcp_gate_counters:queued(Counters) of
@@ -153,7 +154,7 @@ send_look(Permits) ->
             ok
     end.
 
--doc "Starts the process that gives back what the dead held.".
+-doc "Starts the process that gives back the permits of the dead.".
 -spec start_link(erlmcp_gate:gate()) -> gen_server:start_ret().
 start_link(#{permits := Permits}) ->
     gen_server:start_link(?MODULE, Permits, []).
@@ -161,10 +162,10 @@ start_link(#{permits := Permits}) ->
 -doc false.
 init(#permits{counters = Counters} = Permits) ->
     ok = erlmcp_label:set([?MODULE]),
-    %% While it looks, rows that are removed stay in their table, in the way of all requests. So it
-    %% does not wait for its turn behind every process that has something to do.
+    %% During a look, removed rows stay in their table and slow all requests down. So this process
+    %% must not wait behind all others in the middle of a look.
     _ = process_flag(priority, high),
-    %% Not the generation that a process before this one may have begun just now.
+    %% A process before this one may have begun the current generation just now.
     {ok, later(0, #look{permits = Permits, over = erlmcp_gate_counters:next_generation(Counters)})}.
 
 -doc false.
@@ -187,7 +188,7 @@ later(Took, Look) ->
     _ = erlang:send_after(max(?LOOK, ?PAUSE * Took), self(), look),
     Look.
 
-%% The rows first: those that are removed meanwhile make a counter look too low, and not too high.
+%% The rows are read first. Rows that are removed meanwhile make a counter too low, never too high.
 look(#look{permits = Permits, over = Over, looks = Looks, differences = Before} = Look) ->
     #permits{counters = Counters} = Permits,
     Sums = held_by_the_living(Over, Permits),
@@ -205,34 +206,31 @@ look(#look{permits = Permits, over = Over, looks = Looks, differences = Before} 
             Look#look{looks = More, differences = Same}
     end.
 
-%% What these hold of a generation, by counter; what the dead held is given back.
+%% The sums of a generation by counter, of the permits of living holders. The others are given back.
 held_by_the_living(Generation, Permits) ->
     Rows = rows(Permits),
     Living = living(length(Rows)),
-    lists:foldl(fun({_, Holder, Held, Waiting} = Row, Sums) ->
+    lists:foldl(fun({_, {_, Holder, InFlight, Held}} = Row, Sums) ->
         case is_map_key(Holder, Living) orelse is_process_alive(Holder) of
             true ->
-                erlmcp_gate_counters:add_up(Waiting, Generation,
-                                            erlmcp_gate_counters:add_up(Held, Generation, Sums));
+                erlmcp_gate_counters:add_up([{in_flight, InFlight} | Held], Generation, Sums);
             false ->
                 ok = leave_as_read(Row, Permits),
                 Sums
         end
     end, #{}, Rows).
 
-%% The processes of the node, unless they are many more than the holders. To ask a holder that has
-%% signals waiting is to wait for its turn among all busy ones.
+%% All processes of the node, unless they are many more than the rows. `is_process_alive/1` may have
+%% to wait for a holder with signals to handle, until that has its turn among all busy processes.
 living(Rows) ->
     case erlang:system_info(process_count) =< ?LISTED * Rows of
         true -> maps:from_keys(processes(), []);
         false -> #{}
     end.
 
-%% Not if the permit has another holder since, who lives, or holds something else: that is looked at
-%% the next time.
-leave_as_read({Id, Holder, Held, Waiting} = Row, #permits{table = Table} = Permits) ->
-    Same = [{{Id, Holder, '$1', '$2'},
-             [{'=:=', '$1', {const, Held}}, {'=:=', '$2', {const, Waiting}}], [true]}],
+%% A permit that has changed meanwhile may have another holder, and is left for the next look.
+leave_as_read({Table, {Id, Holder, InFlight, Held} = Row}, Permits) ->
+    Same = [{{Id, Holder, InFlight, '$1'}, [{'=:=', '$1', {const, Held}}], [true]}],
     case ets:select_delete(Table, Same) of
         1 -> give_back(Row, Permits);
         0 -> ok

@@ -1,16 +1,17 @@
 -module(erlmcp_queue_delay).
 -moduledoc """
-How long a request may wait in the gate's queue: controlled delay (CoDel), as in Nichols and
-Jacobson, "Controlling Queue Delay" (ACM Queue 10.5, 2012), in the form for servers of Maurer, "Fail
-at Scale" (ACM Queue 13.8, 2015). Pure; times are milliseconds of any clock.
+Controlled delay (CoDel): how long a request may wait in the gate's queue. Pure; times are
+milliseconds of any clock.
 
-As long as the queue was empty recently, a request may wait for the longest time. A queue that has
-not been empty for a quarter of that only makes every request late: then a request may wait for a
-tenth of it, or for as long as one turn takes.
+The algorithm is from Nichols and Jacobson, "Controlling Queue Delay" (ACM Queue 10.5, 2012). Its
+form for servers is from Maurer, "Fail at Scale" (ACM Queue 13.8, 2015). As long as the queue was
+empty recently, a request may wait for the longest time. A queue that has not been empty for a
+quarter of that time only makes every request late. Such a queue is a standing one. There a request
+may wait for a tenth of the longest time, or for as long as one turn takes.
 
-The queue has many flows that take turns. The flow whose requests always wait is the one that asks
-for too much. So a flow of which no request waited recently has more time in a queue that stays: a
-round of turns more, up to a fifth of the longest time.
+In the queue tenants take turns, and a tenant whose requests always wait asks for too much. So
+another tenant has more time in a standing queue. It has a round of turns more, up to a fifth of the
+longest time.
 
 Internal.
 """.
@@ -21,19 +22,19 @@ Internal.
 
 -opaque delay() :: #{
     longest := pos_integer(),
-    %% when the queue was empty the last time, when the last turn was
+    %% the last time at which the queue was empty, and the last turn
     empty := integer(), turn := integer(),
-    %% from one turn to the next, as it is usual; 0 where that is not known
+    %% the usual time from one turn to the next; 0 before it is known
     distance := number()
 }.
 
-%% The part of the longest time that makes a queue one that stays.
+%% A queue is a standing one after this part of the longest time.
 -define(LASTING, 4).
-%% The part of the longest time that is allowed in a queue that stays, and the most that is allowed
-%% there to a flow that does not stay.
+%% The part of the longest time that is allowed in a standing queue, and the largest part that is
+%% allowed there to a tenant whose requests do not always wait.
 -define(STANDING, 10).
 -define(ROUND, 5).
-%% The weight of the newest turn in their usual distance.
+%% The weight of the newest turn in the usual time between two.
 -define(WEIGHT, 0.125).
 
 -doc "Makes the delay of an empty queue; no request may wait longer than `Longest`.".
@@ -41,12 +42,12 @@ Internal.
 new(Longest) ->
     #{longest => Longest, empty => 0, turn => 0, distance => 0}.
 
--doc "Returns for how long a queue is not empty before it is one that stays.".
+-doc "Returns the milliseconds for which a queue is not empty before it is a standing one.".
 -spec lasting(Longest :: pos_integer()) -> pos_integer().
 lasting(Longest) ->
     max(1, Longest div ?LASTING).
 
--doc "Notes that a request begins to wait, where none did.".
+-doc "Notes that a request begins to wait in an empty queue.".
 -spec began(Now :: integer(), delay()) -> delay().
 began(Now, Delay) ->
     Delay#{empty := Now, turn := Now}.
@@ -59,8 +60,8 @@ turned(Now, #{turn := Turn, distance := Distance} = Delay) ->
     Delay#{turn := Now, distance := Distance + ?WEIGHT * (Now - Turn - Distance)}.
 
 -doc """
-Returns how long a request may have waited whose turn it is, if one of its flow always waited since
-`Since`, and `Round` turns are a round.
+Returns how long a request whose turn it is may have waited. Requests of its tenant have always
+waited since `Since`, and `Round` turns are a round.
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), delay()) ->
     pos_integer().

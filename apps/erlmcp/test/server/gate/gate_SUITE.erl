@@ -30,7 +30,7 @@ at_the_limit_and_one_more(_) ->
     [ok = limited(Bounds, Enter, Expected) || {Bounds, Enter, Expected} <- bounds()].
 
 bounds() ->
-    Of = fun(Flow) -> fun(Gate) -> erlmcp_gate:enter(Gate, request(Flow)) end end,
+    Of = fun(Tenant) -> fun(Gate) -> erlmcp_gate:enter(Gate, request(Tenant)) end end,
     From = fun(Address) -> fun(Gate) -> erlmcp_gate:connect(Gate, #{address => Address}) end end,
     Queue = #{in_flight => 1, queue => 100},
     [{#{in_flight => 3}, Of(ada), {concurrent_limit_exceeded, 429, 3}},
@@ -40,7 +40,7 @@ bounds() ->
      {#{connections_per_address => 3}, From({192, 0, 2, 1}), {concurrent_limit_exceeded, 429, 3}},
      {#{connections_per_principal => 3}, fun(Gate) -> erlmcp_gate:connect_tenant(Gate, ada) end,
       {concurrent_limit_exceeded, 429, 3}},
-     %% One has the place, and two wait.
+     %% One is in flight, and two wait.
      {Queue#{queue => 2}, Of(ada), {queue_cap_exceeded, 503, 2}},
      {Queue#{queue_bytes => 200}, Of(ada), {queue_byte_cap_exceeded, 503, 200}},
      {Queue#{queue_per_principal => 2}, Of(ada), {queue_tenant_cap_exceeded, 429, 2}},
@@ -49,7 +49,7 @@ bounds() ->
      {#{principal_messages_per_minute => 3}, Of(ada), {rate_limit_per_minute, 429, 3}},
      {#{principal_messages_per_day => 3}, Of(ada), {quota_exceeded, 429, 3}}].
 
-%% Three may, whatever the bound is.
+%% Three may enter, whatever the limit is.
 limited(Bounds, Enter, {Name, Status, Limit}) ->
     Gate = erlmcp_gate:new(Bounds),
     Permits = [entered(Enter(Gate)) || _ <- lists:seq(1, 3)],
@@ -60,7 +60,7 @@ limited(Bounds, Enter, {Name, Status, Limit}) ->
     #{~"data" := #{~"limit" := Limit, ~"observed" := Observed}} =
         json:decode(iolist_to_binary(erlmcp_refusal:encode(Refusal))),
     true = Observed > Limit,
-    %% Who leaves twice leaves once.
+    %% To leave twice is to leave once.
     _ = [ok = erlmcp_gate:leave(Permit) || Permit <- Permits ++ Permits],
     _ = [0 = erlmcp_gate:held(Gate, Key) || Key <- [in_flight, connections, waiting, waiting_bytes,
                                                     {principal, ada}, {waiting, ada},
@@ -75,28 +75,25 @@ is_rate(Bound) ->
         orelse string:find(atom_to_list(Bound), "_per_minute") =/= nomatch.
 
 rates_at_the_limit_and_one_more(_) ->
-    ok = erlmcp_test_property:holds(?FORALL({Most, Period, Now}, {rate(), period(), moment()},
+    ok = erlmcp_test_property:holds(?FORALL({Most, Period, Now}, {most(), period(), moment()},
         begin
-            Take = fun(At, Paid) -> erlmcp_rate:count({Period, Most}, Paid, At) end,
-            Full = all(Take, Most, Now, 0),
-            {wait, Milliseconds} = Take(Now, Full),
+            Counters = erlmcp_gate_counters:new(1),
+            Rate = {Period, Most},
+            Count = fun(At) -> erlmcp_gate_counters:count_rates(server, [Rate], At, Counters) end,
+            CountAll = fun(At) -> [ok = Count(At) || _ <- lists:seq(1, Most)] end,
+            _ = CountAll(Now),
+            {wait, Rate, Milliseconds} = Count(Now),
             %% Not before that time, and then.
-            {wait, _} = Take(Now + (Milliseconds - 1) * 1_000_000, Full),
-            {ok, Next} = Take(Now + Milliseconds * 1_000_000, Full),
+            {wait, Rate, _} = Count(Now + (Milliseconds - 1) * 1_000_000),
+            ok = Count(Now + Milliseconds * 1_000_000),
             %% After the whole period, all of it.
             Later = Now + Milliseconds * 1_000_000 + nanoseconds(Period),
-            {wait, _} = Take(Later, all(Take, Most, Later, Next)),
+            _ = CountAll(Later),
+            {wait, Rate, _} = Count(Later),
             true
         end), 200).
 
-%% The time until which so many are paid for, that come at once.
-all(_, 0, _, Paid) ->
-    Paid;
-all(Take, Left, At, Paid) ->
-    {ok, Next} = Take(At, Paid),
-    all(Take, Left - 1, At, Next).
-
-rate() -> integer(1, 500).
+most() -> integer(1, 500).
 period() -> oneof([second, minute, day]).
 moment() -> integer(1, 1 bsl 58).
 
@@ -104,7 +101,7 @@ nanoseconds(second) -> 1_000_000_000;
 nanoseconds(minute) -> 60_000_000_000;
 nanoseconds(day) -> 86_400_000_000_000.
 
-%% What one rate refuses is not counted in the others.
+%% A message that one rate refuses is not counted in the others.
 rates_count_all_or_none(_) ->
     Counters = erlmcp_gate_counters:new(10),
     Now = erlmcp_gate_counters:now(Counters),
@@ -118,12 +115,12 @@ rates_count_all_or_none(_) ->
      end || Of <- [server, {principal, ada}, {principal, bob}]].
 
 a_rate_by_its_clock(_) ->
-    %% All that comes in this second is in it, unless the second ends meanwhile: then it is again.
+    %% All messages come in one second, or in two.
     Gate = erlmcp_gate:new(#{principal_messages_per_second => 1}),
     Names = [refused(Result) || _ <- lists:seq(1, 1000),
                                 {refuse, _} = Result <- [erlmcp_gate:enter(Gate, request(ada))]],
     [rate_limit_per_second] = lists:usort(Names),
-    %% Another one has a rate of its own; so have other messages none.
+    %% Another tenant has a rate of its own. Messages of every kind are counted in it.
     _ = entered(erlmcp_gate:enter(Gate, request(bob))),
     rate_limit_per_second =
         until_refused(fun() -> erlmcp_gate:enter(Gate, (request(bob))#{kind := notification}) end).
@@ -142,14 +139,14 @@ a_refusal_takes_nothing(_) ->
     1 = erlmcp_gate:held(Gate, {principal, ada}),
     ok = erlmcp_gate:leave(Permit),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
-    %% What a rate refuses is not counted in another.
+    %% A message that one rate refuses is not counted in another.
     [rate_limit_per_minute = refused(erlmcp_gate:enter(Gate, request(ada)))
      || _ <- lists:seq(1, 5)],
     1 = erlmcp_gate:held(Gate, {principal, ada}),
     {ok, _} = erlmcp_gate:enter(Gate, (request(bob))#{kind := response}),
     rate_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(eve))),
     0 = erlmcp_gate:held(Gate, {principal, eve}),
-    %% Nor is one in flight that cannot wait.
+    %% A request that may not wait holds nothing of its tenant.
     Queued = queued(#{in_flight_per_principal => 5, queue => 1, queue_per_principal => 5}),
     [_ = entered(erlmcp_gate:enter(Queued, request(ada))) || _ <- [1, 2]],
     queue_cap_exceeded = refused(erlmcp_gate:enter(Queued, request(ada))),
@@ -162,12 +159,12 @@ definitions_have_limits(_) ->
               {{tool, ~"dig"}, {day, 100}}],
     [First, _] = [entered(Enter(Limits)) || _ <- [1, 2]],
     concurrent_limit_exceeded = refused(Enter(Limits)),
-    %% What was refused did not count in the rate, and a permit that left is another's.
+    %% A refused call did not count in the rate, and a permit that was given back is another call's.
     ok = erlmcp_gate:leave(First),
     [ok = erlmcp_gate:leave(entered(Enter(Limits))) || _ <- [3, 4]],
     rate_limit_per_minute = refused(Enter(Limits)),
     1 = erlmcp_gate:held(Gate, {tool, ~"dig"}),
-    %% What one rate refuses is not counted in the others.
+    %% A call that one rate refuses is not counted in the others.
     Rates = fun(Rates) -> [{{tool, ~"fill"}, Rate} || Rate <- Rates] end,
     ok = erlmcp_gate:leave(entered(Enter(Rates([{day, 1}])))),
     [quota_exceeded = refused(Enter(Rates([{minute, 1}, {day, 1}]))) || _ <- [1, 2]],
@@ -195,7 +192,7 @@ nobody_enters_when_it_drains(_) ->
     [server_shutting_down = refused(Refused)
      || Refused <- [erlmcp_gate:state(Gate), erlmcp_gate:enter(Gate, request(ada)),
                     erlmcp_gate:connect(Gate, #{address => local})]],
-    %% What is in comes to its end.
+    %% Requests inside come to their end.
     {ok, Response} = erlmcp_gate:enter(Gate, (request(ada))#{kind := response}),
     ok = erlmcp_gate:leave(Response),
     {ok, Permit} = erlmcp_gate:await(Permit, 1000),

@@ -1,7 +1,7 @@
 -module(gate_permits_SUITE).
 -moduledoc """
-Permits of a gate: they are given back once, by whichever process, and what the dead held comes
-back. Counters of clients that are idle are removed.
+Permits of a gate. Each is given back once, by any process, and those of dead processes come back.
+Counters of idle clients are removed.
 """.
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
@@ -62,7 +62,7 @@ permits_are_handed_over(_) ->
                     fun(_, Left) -> erlmcp_gate:leave(Left) end]],
     ok = stop([Permits, Queue]).
 
-%% A process that is started with a permit may leave before its parent has said that it has it.
+%% A process that is started with a permit may leave before its parent hands the permit over.
 a_permit_that_left_before_it_was_handed_over_has_left(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1}),
     Ended = fun(Monitor) -> receive {'DOWN', Monitor, process, _, normal} -> ok end end,
@@ -91,7 +91,7 @@ a_permit_that_left_says_nothing_of_the_next(_) ->
     ok = erlmcp_gate:leave(Permit),
     0 = erlmcp_gate:held(Gate, in_flight).
 
-%% Those of connections and of definitions are not.
+%% Holders of connections and of definitions are not.
 holders_of_requests_are_named(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1, queue => 1}),
     _ = entered(erlmcp_gate:connect(Gate, #{address => local})),
@@ -150,7 +150,7 @@ what_the_dead_held_comes_back_once(_) ->
          Permit = receive {permit, Entered} -> Entered end,
          ok = stop([Pid]),
          2 = erlmcp_gate:held(Gate, in_flight),
-         %% Its owner leaves for it, and the look, in any order, or at the same time.
+         %% Its owner leaves for it, and a look finds it, in any order or at the same time.
          Leave = fun() -> erlmcp_gate:leave(Permit) end,
          Look = fun() -> looks(Permits, 1) end,
          case Order of
@@ -189,7 +189,7 @@ what_was_never_written_comes_back(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 3, in_flight_per_principal => 3}),
     #{counters := Counters} = Gate,
     {Permits, Queue} = processes(Gate),
-    %% As if a process had been killed after it took, and before it wrote that down.
+    %% As if a process had been killed after it took its shares, and before it wrote its row.
     {ok, _, _} = erlmcp_gate_counters:enter(Counters),
     {ok, [_]} = erlmcp_gate_counters:take_tenant({principal, ada}, [], 3, 1, Counters),
     Stays = enter(Gate),
@@ -202,7 +202,7 @@ what_was_never_written_comes_back(_) ->
     {1, 1} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
     ok = erlmcp_gate:leave(Stays),
     {0, 0} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
-    %% What is held in both generations is left as it is.
+    %% Permits of both generations stay.
     Old = enter(Gate),
     ok = looks(Permits, 3),
     New = enter(Gate),
@@ -212,21 +212,21 @@ what_was_never_written_comes_back(_) ->
     0 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Permits, Queue]).
 
-%% A process that had no time for seconds, after it took and before it wrote, still lives.
+%% A process may live on after seconds without time between taking its share and writing its row.
 what_comes_back_and_is_given_back_is_counted_again(_) ->
     #{counters := Counters} = Gate = erlmcp_gate:new(#{in_flight => 3}),
     {Permits, Queue} = processes(Gate),
     {ok, Late, _} = erlmcp_gate_counters:enter(Counters),
     ok = looks(Permits, 6),
     0 = erlmcp_gate:held(Gate, in_flight),
-    %% Nothing is given back of nothing.
-    ok = erlmcp_gate_counters:give([Late], Counters),
+    %% A counter never goes below zero.
+    false = erlmcp_gate_counters:leave(Late, Counters),
     0 = erlmcp_gate:held(Gate, in_flight),
     {ok, Again, _} = erlmcp_gate_counters:enter(Counters),
     ok = looks(Permits, 6),
-    %% What it gives back is another's then, whose row says that it is held.
+    %% It gives back a share of another process then, whose row shows that the share is held.
     Stays = enter(Gate),
-    ok = erlmcp_gate_counters:give([Again], Counters),
+    false = erlmcp_gate_counters:leave(Again, Counters),
     0 = erlmcp_gate:held(Gate, in_flight),
     ok = looks(Permits, 6),
     1 = erlmcp_gate:held(Gate, in_flight),

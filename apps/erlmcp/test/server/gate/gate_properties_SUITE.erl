@@ -1,11 +1,11 @@
 -module(gate_properties_SUITE).
 -moduledoc """
-Properties of a gate, over its face: never more requests are in flight than the limit says, none
-overtakes an earlier one of its tenant, what the dead held comes back, nothing leaks whenever its
-holders are killed, and a drained gate is empty.
+Properties of a gate, over its face. Never more requests are in flight than the limit says, and none
+overtakes an earlier one of its tenant. The permits of the dead come back, and nothing leaks
+whenever holders are killed. A drained gate is empty.
 
-The state machine gives random commands to processes that enter, wait, leave and are killed, and
-compares what they were told, and the gate's counters, with a model after each.
+The state machine gives random commands to processes that enter, wait, leave and are killed. After
+each command it compares their answers and the gate's counters with a model.
 """.
 
 -behaviour(proper_statem).
@@ -51,8 +51,8 @@ the_gate_does_what_its_model_does(_) ->
             ?WHENFAIL(ct:log("~p, empty: ~p", [Result, Empty]), Result =:= ok andalso Empty)
         end), 100).
 
-%% The model is what was there after the last command: who is in flight, and who waits, in the order
-%% in which they came. A client is a number; its process is known by it.
+%% The model is the state after the last command: the clients in flight and the waiting ones, in the
+%% order in which they came. A client is a number.
 
 initial_state() ->
     #{in_flight => [], waiting => [], limit => ?IN_FLIGHT, draining => false}.
@@ -76,11 +76,11 @@ next_state(Before, _, _) -> Before.
 
 postcondition(Before, {call, _, Command, Arguments}, Result) ->
     #{answer := Answer, now := Now, held := Held} = Result,
-    {Expected, Asked} = asked(Command, Arguments, Before),
-    Expected =:= Answer andalso granted(Asked, Now) andalso Held =:= held(Now).
+    {Expected, After} = expected(Command, Arguments, Before),
+    Expected =:= Answer andalso granted(After, Now) andalso Held =:= held(Now).
 
-%% What a command is answered, and what is there when it is done and before others get their turns.
-asked(enter, [Client, Tenant], #{in_flight := InFlight, waiting := Waiting, limit := Limit,
+%% The answer of a command, and the state after it and before others get their turns.
+expected(enter, [Client, Tenant], #{in_flight := InFlight, waiting := Waiting, limit := Limit,
                                  draining := Draining} = Before) ->
     Own = length([T || {_, T} <- Waiting, T =:= Tenant]),
     case lists:keymember(Client, 1, InFlight ++ Waiting) of
@@ -97,19 +97,19 @@ asked(enter, [Client, Tenant], #{in_flight := InFlight, waiting := Waiting, limi
         false ->
             {waits, Before#{waiting := Waiting ++ [{Client, Tenant}]}}
     end;
-asked(Gone, [Client], #{in_flight := InFlight, waiting := Waiting} = Before) when
+expected(Gone, [Client], #{in_flight := InFlight, waiting := Waiting} = Before) when
     Gone =:= leave; Gone =:= kill
 ->
     {none, Before#{in_flight := lists:keydelete(Client, 1, InFlight),
                    waiting := lists:keydelete(Client, 1, Waiting)}};
-asked(limit, [Limit], Before) ->
+expected(limit, [Limit], Before) ->
     {none, Before#{limit := Limit}};
-asked(look, [], Before) ->
+expected(look, [], Before) ->
     {none, Before};
-asked(drain, [], Before) ->
+expected(drain, [], Before) ->
     {none, Before#{draining := true}}.
 
-%% As many got their turns as there was room for, and of each tenant those that came first.
+%% As many got their turns as the limit allows, and of each tenant the ones that came first.
 granted(#{in_flight := InFlight, waiting := Waiting, limit := Limit, draining := Draining},
         #{in_flight := Now, waiting := Still, limit := Limit, draining := Draining}) ->
     Granted = Now -- InFlight,
@@ -128,7 +128,7 @@ held(#{in_flight := InFlight, waiting := Waiting}) ->
     [length(InFlight), length(Waiting), 100 * length(Waiting), Of(ada), Of(bob), Of(eve),
      length(InFlight) + length(Waiting)].
 
-%% The gate and its clients, which are known to the process that runs the commands.
+%% The gate and its clients, in the process that runs the commands.
 
 begin_gate() ->
     Gate = erlmcp_gate:new(#{in_flight => ?IN_FLIGHT, queue => ?QUEUE,
@@ -137,7 +137,7 @@ begin_gate() ->
                                         clients => #{}}),
     Gate.
 
-%% What leaves at last finds nothing that is held still.
+%% All clients leave, and then nothing is held.
 is_empty(Gate) ->
     #{clients := Clients} = get(?MODULE),
     _ = drain(),
@@ -203,7 +203,7 @@ leave(Client) ->
                     receive {Client, left} -> ok end,
                     gone(Client);
                 false ->
-                    %% It waits, and is told nothing: to end is to leave.
+                    %% It waits, and reads no message: to end is to leave.
                     kill(Client)
             end;
         _ ->
@@ -215,7 +215,7 @@ kill(Client) ->
         #{clients := #{Client := Pid}, processes := {Permits, Queue}} ->
             ok = stop([Pid]),
             ok = looks(Permits, 1),
-            %% As each tenth of a second.
+            %% The queue sends itself this every tenth of a second.
             Queue ! timer,
             gone(Client);
         _ ->
@@ -246,7 +246,7 @@ look() ->
     ok = looks(Permits, 1),
     settled(none).
 
-%% When all that wait are in the queue, and those have said so that it let in.
+%% Waits until all waiting clients are in the queue, and the granted ones have told it.
 settled(Answer) ->
     #{gate := Gate, clients := Clients, processes := {_, Queue}} = get(?MODULE),
     ok = granted(),
@@ -260,7 +260,7 @@ settled(Answer) ->
             receive after 1 -> settled(Answer) end
     end.
 
-%% It has asked the queue, and has no answer yet.
+%% The client has asked the queue, and has no answer yet.
 waits(Pid) ->
     process_info(Pid, [status, current_function, message_queue_len])
         =:= [{status, waiting}, {current_function, {erlmcp_gate_queue, answered, 4}},
@@ -281,8 +281,8 @@ counts(Gate) ->
     [erlmcp_gate:held(Gate, Counter) || Counter <- Counters]
         ++ [length(erlmcp_gate:calls(Gate))].
 
-%% Of the server and of a tenant, while the permits are looked at. Once: three looks give back what
-%% was not written for so long, and here there would be no second between them.
+%% The limits of the server and of a tenant hold during a look at the permits. There is only one
+%% look: here no second would pass between three looks, which give back shares without a row.
 never_more_than_the_limit(_) ->
     ok = erlmcp_test_property:holds(?FORALL({Limit, OfOne, Processes},
                                             {integer(1, 6), oneof([integer(1, 3), infinity]),
@@ -297,7 +297,7 @@ never_more_than_the_limit(_) ->
                                                   || N <- lists:seq(1, Processes)]])),
             true = lists:max([0 | [All || {All, _} <- Most]]) =< Limit,
             true = lists:max([0 | [One || {_, One} <- Most]]) =< OfOne,
-            %% Some were let in, and all have left.
+            %% Some have entered, and all have left.
             true = length(Most) > 0,
             [0, 0, 0] = [erlmcp_gate:held(Gate, Counter)
                          || Counter <- [in_flight, {principal, 1}, {principal, 2}]],
@@ -305,8 +305,9 @@ never_more_than_the_limit(_) ->
             true
         end), 40).
 
-%% At any time of what they do, and of what is looked at: half of them where there is room for all,
-%% so that most are killed as they enter or leave, and half where most wait or are refused.
+%% The kills come at any time, also during a look. Half of them are in a gate with room for all, so
+%% that most holders are killed as they enter or leave. The other half are in a gate where most wait
+%% or are refused.
 nothing_leaks_after_100_000_kills(_) ->
     lists:foreach(fun(Room) -> ok = nothing_leaks(50_000, Room) end, [2_000, 60]).
 
@@ -325,7 +326,7 @@ nothing_leaks(Kills, Room) ->
     [{in_flight, 1}] = [{Counter, Held} || Counter <- Counters,
                                            Held <- [erlmcp_gate:held(Gate, Counter)], Held =/= 0],
     true = erlmcp_gate:calls(Gate) =:= [self()],
-    %% All of it is there for others, and no more.
+    %% The whole limit is free for others, and no more than that.
     Rest = [entered(erlmcp_gate:enter(Gate, request(N))) || N <- lists:seq(2, Room)],
     false = lists:any(fun erlmcp_gate:waits/1, Rest),
     true = erlmcp_gate:waits(entered(erlmcp_gate:enter(Gate, request(last)))),
@@ -355,7 +356,7 @@ live(Kind, Tenant, Gate) ->
     lives(Kind, Tenant, Gate).
 
 lives(Kind, Tenant, Gate) ->
-    %% So that its turn ends within what follows, anywhere: a process is killed between two turns.
+    %% The process's turn ends anywhere in the rest of this function: kills come between two turns.
     _ = erlang:bump_reductions(3_800 + rand:uniform(200)),
     maybe
         {ok, Permit} ?= erlmcp_gate:enter(Gate, request(Tenant)),

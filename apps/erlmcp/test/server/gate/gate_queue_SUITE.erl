@@ -1,5 +1,5 @@
 -module(gate_queue_SUITE).
--moduledoc "Who waits at the gate: for how long, who takes a place that is free, and who has left.".
+-moduledoc "Requests that wait at the gate: their turns, and the end of a wait.".
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([places_go_to_those_that_wait/1, places_that_nobody_waits_for_are_taken/1,
@@ -35,7 +35,7 @@ places_go_to_those_that_wait(_) ->
     Flood = [wait(Gate, ada) || _ <- lists:seq(1, 5)],
     Others = [wait(Gate, bob), wait(Gate, eve)],
     ok = waiting(Gate, Queue, 7),
-    %% Nobody overtakes them, though there is a place.
+    %% No request overtakes them, though fewer than the limit are in flight.
     ok = sys:suspend(Queue),
     ok = erlmcp_gate:leave(First),
     Late = entered(erlmcp_gate:enter(Gate, request(ada))),
@@ -43,11 +43,11 @@ places_go_to_those_that_wait(_) ->
     ok = erlmcp_gate:leave(Late),
     ok = sys:resume(Queue),
     Order = [begin
-                 {Pid, Flow, {ok, _}} = answer(),
+                 {Pid, Tenant, {ok, _}} = answer(),
                  [] = answers(),
                  1 = erlmcp_gate:held(Gate, in_flight),
                  Pid ! leave,
-                 Flow
+                 Tenant
              end || _ <- lists:seq(1, 7)],
     [ada, bob, eve] = lists:sort(lists:sublist(Order, 3)),
     [ada, ada, ada, ada] = lists:nthtail(3, Order),
@@ -60,8 +60,8 @@ places_go_to_those_that_wait(_) ->
     ok = stop([Permits, Queue]).
 
 places_that_nobody_waits_for_are_taken(_) ->
-    %% Who found none and has not come to the queue yet holds up nobody, and needs no queue where
-    %% there is one when he comes.
+    %% A request that has to wait and has not come to the queue yet does not stop others. It needs
+    %% no queue if the limit is not reached any more when it comes.
     Alone = queued(#{}),
     First = entered(erlmcp_gate:enter(Alone, request(ada))),
     Late = entered(erlmcp_gate:enter(Alone, request(ada))),
@@ -73,7 +73,7 @@ places_that_nobody_waits_for_are_taken(_) ->
     {1, 0} = {erlmcp_gate:held(Alone, in_flight), erlmcp_gate:held(Alone, waiting)},
     ok = erlmcp_gate:leave(Granted),
     [0 = erlmcp_gate:held(Alone, Key) || Key <- [in_flight, waiting_bytes, {waiting, ada}]],
-    %% Where one is in the queue, all places but one are to be had.
+    %% While one request is in the queue, one share of the limit is reserved for it.
     Gate = queued(#{in_flight => 3}),
     {Permits, Queue} = processes(Gate),
     Entered = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2, 3]],
@@ -81,11 +81,11 @@ places_that_nobody_waits_for_are_taken(_) ->
     ok = waiting(Gate, Queue, 1),
     ok = sys:suspend(Queue),
     _ = [ok = erlmcp_gate:leave(Permit) || Permit <- Entered],
-    Places = [begin
+    InFlight = [begin
                   _ = entered(erlmcp_gate:enter(Gate, request(ada))),
                   erlmcp_gate:held(Gate, in_flight)
               end || _ <- [1, 2, 3]],
-    [1, 2, 2] = Places,
+    [1, 2, 2] = InFlight,
     ok = sys:resume(Queue),
     {Waits, bob, {ok, _}} = answer(),
     ok = stop([Waits, Permits, Queue]).
@@ -100,7 +100,7 @@ a_dead_one_waits_no_longer(_) ->
     ok = waiting(Gate, Queue, 2),
     queue_cap_exceeded = refused(erlmcp_gate:enter(Gate, request(bob))),
     ok = stop([Killed]),
-    %% Its room in the queue is another one's when the keeper looks, and the queue forgets it.
+    %% A look gives its share of the queue to another request, and the queue drops it.
     ok = looks(Permits, 1),
     1 = erlmcp_gate:held(Gate, waiting),
     ok = waiting(Gate, Queue, 1),
@@ -108,7 +108,7 @@ a_dead_one_waits_no_longer(_) ->
     ok = waiting(Gate, Queue, 2),
     ok = erlmcp_gate:leave(First),
     {Next, ada, {ok, _}} = answer(),
-    %% A killed holder's place is found when the keeper looks.
+    %% A look finds the permit of a killed holder.
     ok = stop([Next]),
     ok = looks(Permits, 1),
     {Last, ada, {ok, _}} = answer(),
@@ -125,7 +125,7 @@ one_that_left_waits_no_longer(_) ->
     ok = waiting(Gate, Queue, 1),
     ok = erlmcp_gate:leave(Permit),
     ok = erlmcp_gate:leave(First),
-    %% It hears of it when it would be its turn, and no place is lost.
+    %% It is told so at its turn, and no share of the limit is lost.
     ok = until(fun() -> Queue ! look, answers() =/= [] orelse not is_process_alive(Waits) end),
     0 = erlmcp_gate:held(Gate, in_flight),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
@@ -139,11 +139,11 @@ a_wait_has_an_end(_) ->
     {Waits, ada, {refuse, Refusal}} = answer(),
     {backpressure_active, 503} = {erlmcp_refusal:name(Refusal), erlmcp_refusal:status(Refusal)},
     true = erlmcp_refusal:retry_after(Refusal) > 0,
-    %% And one without any time left is not even asked to wait.
+    %% A request without any time left is refused at once.
     Late = entered(erlmcp_gate:enter(Gate, request(ada))),
     backpressure_active = refused(erlmcp_gate:await(Late, 0)),
     0 = erlmcp_gate:held(Gate, waiting),
-    %% Nor is one that waits when the queue ends.
+    %% A request that waits when the queue ends is refused, too.
     unlink(Queue),
     Long = queued(#{queue_ms => 50_000}),
     {LongPermits, LongQueue} = processes(Long),
@@ -153,7 +153,7 @@ a_wait_has_an_end(_) ->
     ok = stop([LongQueue]),
     {Orphan, ada, {refuse, _}} = answer(),
     0 = erlmcp_gate:held(Long, waiting),
-    %% Nobody waits in the next one.
+    %% The next queue is empty.
     {ok, NextQueue} = erlmcp_gate_queue:start_link(Long),
     ok = erlmcp_gate:leave(Held),
     _ = entered(erlmcp_gate:enter(Long, request(ada))),
@@ -174,7 +174,7 @@ a_wait_in_vain_is_refused_now(_) ->
     {refuse, Refusal} = erlmcp_gate:await(entered(erlmcp_gate:enter(Gate, request(ada))), 60_000),
     backpressure_active = erlmcp_refusal:name(Refusal),
     true = erlmcp_refusal:retry_after(Refusal) >= 60,
-    %% The other flow would have the next turn but one.
+    %% The other tenant would have the turn after the next one.
     Other = wait(Gate, bob, 60_000),
     ok = waiting(Gate, Queue, 601),
     ok = stop([Other, Permits, Queue | Waiting]).
@@ -192,21 +192,21 @@ a_higher_limit_is_used(_) ->
     3 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Permits, Queue | Waiting]).
 
-%% Each has as many as the room for all has left, and ten in any case.
+%% Each tenant has as many as the limit of all leaves, and ten in any case.
 who_floods_leaves_room(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
     ok = erlmcp_gate:limit_queue(Gate, 60),
-    [30, 15, 10, 10, 10] = [enter_all(Gate, Flow) || Flow <- [ada, bob, eve, joe, sue]],
+    [30, 15, 10, 10, 10] = [enter_all(Gate, Tenant) || Tenant <- [ada, bob, eve, joe, sue]],
     0 = enter_all(Gate, ada),
     ok = erlmcp_gate:limit_queue(Gate, none),
     25 = enter_all(Gate, ada).
 
-%% How many may, until one is refused.
-enter_all(Gate, Flow) ->
-    case erlmcp_gate:enter(Gate, request(Flow)) of
+%% The number of requests that enter before one is refused.
+enter_all(Gate, Tenant) ->
+    case erlmcp_gate:enter(Gate, request(Tenant)) of
         {ok, _} ->
-            1 + enter_all(Gate, Flow);
+            1 + enter_all(Gate, Tenant);
         {refuse, Refusal} ->
             true = lists:member(erlmcp_refusal:name(Refusal),
                                 [queue_tenant_cap_exceeded, queue_cap_exceeded]),
@@ -217,7 +217,7 @@ without_a_queue_nobody_waits(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
-    %% The queue is about to be started.
+    %% The queue is not started yet.
     backpressure_active = refused(erlmcp_gate:await(Permit, 1000)),
     0 = erlmcp_gate:held(Gate, waiting).
 
@@ -226,7 +226,7 @@ patience_is_short_in_a_long_queue(_) ->
     1000 = erlmcp_queue_delay:allowed(250, 0, 1, New),
     Turned = lists:foldl(fun erlmcp_queue_delay:turned/2, New, lists:seq(10, 2000, 10)),
     100 = erlmcp_queue_delay:allowed(2001, 0, 1, Turned),
-    %% A flow in which nobody always waited may wait for a round of turns more, if that is short.
+    %% A tenant whose requests do not always wait has a round of turns more, if that is short.
     150 = erlmcp_queue_delay:allowed(2001, 1900, 5, Turned),
     200 = erlmcp_queue_delay:allowed(2001, 1900, 5_000, Turned),
     %% A turn may take longer than that.
@@ -234,5 +234,5 @@ patience_is_short_in_a_long_queue(_) ->
     100 = erlmcp_queue_delay:needed(10, Turned),
     0 = erlmcp_queue_delay:needed(0, Turned),
     0 = erlmcp_queue_delay:needed(10, New),
-    %% It is new again when it was empty.
+    %% A queue that was empty is new again.
     1000 = erlmcp_queue_delay:allowed(2750, 2500, 1, erlmcp_queue_delay:began(2500, Turned)).

@@ -1,5 +1,5 @@
 -module(gate_users).
--moduledoc "Requests that enter a gate in its suites, and the processes of one.".
+-moduledoc "Requests that enter a gate in its suites, and the processes of a gate.".
 
 -export([request/1, queued/1, entered/1, refused/1, visit/3]).
 -export([processes/1, looks/2, queued_in/2, stop/1, await_end/1]).
@@ -15,27 +15,27 @@ request(Tenant) ->
 queued(Limits) ->
     erlmcp_gate:new(maps:merge(#{in_flight => 1, queue => 100, queue_ms => 50_000}, Limits)).
 
--doc "Returns the permit of what has entered.".
+-doc "Returns the permit of a message that has entered.".
 -spec entered({ok, Permit} | {refuse, term()}) -> Permit.
 entered({ok, Permit}) -> Permit.
 
--doc "Returns the name of the refusal of what has not.".
+-doc "Returns the name of a refusal.".
 -spec refused({refuse, erlmcp_refusal:refusal()} | {ok, term()}) -> atom().
 refused({refuse, Refusal}) -> erlmcp_refusal:name(Refusal).
 
 -doc """
-Enters and leaves: returns how many were inside meanwhile, and how many of the tenant; none if it
-was refused.
+Enters and leaves. Returns how many requests were inside meanwhile, and how many of the tenant; zero
+of both if it was refused.
 """.
--spec visit(erlmcp_gate:gate(), Flow :: pos_integer(), atomics:atomics_ref()) ->
+-spec visit(erlmcp_gate:gate(), Tenant :: pos_integer(), atomics:atomics_ref()) ->
     {non_neg_integer(), non_neg_integer()}.
-visit(Gate, Flow, Inside) ->
-    case erlmcp_gate:enter(Gate, request(Flow)) of
+visit(Gate, Tenant, Inside) ->
+    case erlmcp_gate:enter(Gate, request(Tenant)) of
         {ok, Permit} ->
             All = atomics:add_get(Inside, 3, 1),
-            One = atomics:add_get(Inside, Flow, 1),
+            One = atomics:add_get(Inside, Tenant, 1),
             _ = erlang:yield(),
-            ok = atomics:sub(Inside, Flow, 1),
+            ok = atomics:sub(Inside, Tenant, 1),
             ok = atomics:sub(Inside, 3, 1),
             ok = erlmcp_gate:leave(Permit),
             {All, One};
@@ -58,7 +58,7 @@ looks(Permits, Count) ->
     _ = sys:get_state(Permits),
     ok.
 
--doc "Returns how many requests are in the queue's process, when it has read what it was sent.".
+-doc "Returns how many requests the queue's process has when it has read its messages.".
 -spec queued_in(pid(), erlmcp_gate:gate()) -> non_neg_integer().
 queued_in(Queue, #{counters := Counters}) ->
     _ = sys:get_state(Queue),
@@ -75,29 +75,29 @@ await_end(Pid) ->
     Reference = monitor(process, Pid),
     receive {'DOWN', Reference, _, _, _} -> ok end.
 
--doc "A process that waits for a place, says what came of it, and leaves when it is told to.".
--spec wait(erlmcp_gate:gate(), Flow :: term()) -> pid().
-wait(Gate, Flow) ->
-    wait(Gate, Flow, 50_000).
+-doc "Starts a process that waits for its turn, tells the outcome, and leaves when it is told to.".
+-spec wait(erlmcp_gate:gate(), Tenant :: term()) -> pid().
+wait(Gate, Tenant) ->
+    wait(Gate, Tenant, 50_000).
 
--doc "The same for so long.".
--spec wait(erlmcp_gate:gate(), Flow :: term(), Milliseconds :: non_neg_integer()) -> pid().
-wait(Gate, Flow, Milliseconds) ->
+-doc "Starts a process that waits like one of `wait/2`, for up to `Milliseconds`.".
+-spec wait(erlmcp_gate:gate(), Tenant :: term(), Milliseconds :: non_neg_integer()) -> pid().
+wait(Gate, Tenant, Milliseconds) ->
     Self = self(),
     spawn_link(fun() ->
-        Permit = entered(erlmcp_gate:enter(Gate, request(Flow))),
-        Self ! {self(), Flow, erlmcp_gate:await(Permit, Milliseconds)},
+        Permit = entered(erlmcp_gate:enter(Gate, request(Tenant))),
+        Self ! {self(), Tenant, erlmcp_gate:await(Permit, Milliseconds)},
         receive leave -> erlmcp_gate:leave(Permit) end
     end).
 
--doc "Until so many wait in the queue's process.".
+-doc "Waits until the queue's process has `Count` requests.".
 -spec waiting(erlmcp_gate:gate(), Queue :: pid(), non_neg_integer()) -> ok.
 waiting(Gate, Queue, Count) ->
     until(fun() ->
         erlmcp_gate:held(Gate, waiting) =:= Count andalso queued_in(Queue, Gate) =:= Count
     end).
 
--doc "Until this is so.".
+-doc "Waits until a condition holds.".
 -spec until(fun(() -> boolean())) -> ok.
 until(Condition) ->
     case Condition() of
@@ -107,17 +107,17 @@ until(Condition) ->
             receive after 5 -> until(Condition) end
     end.
 
--doc "What came of one that waited (`wait/2`).".
--spec answer() -> {pid(), Flow :: term(), term()}.
+-doc "Awaits the outcome of a process that waits (`wait/2`).".
+-spec answer() -> {pid(), Tenant :: term(), term()}.
 answer() ->
     receive {Pid, _, _} = Answer when is_pid(Pid) -> Answer end.
 
--doc "What has come of those that waited, until now.".
--spec answers() -> [{pid(), Flow :: term(), term()}].
+-doc "Returns the outcomes that have come until now.".
+-spec answers() -> [{pid(), Tenant :: term(), term()}].
 answers() ->
     receive {Pid, _, _} = Answer when is_pid(Pid) -> [Answer | answers()] after 0 -> [] end.
 
--doc "What each of these gives, all at the same time.".
+-doc "Runs all of these at the same time, and returns their results.".
 -spec together([fun(() -> Result)]) -> [Result].
 together(Funs) ->
     Self = self(),

@@ -1,7 +1,7 @@
 -module(hasty_clients_SUITE).
 -moduledoc """
-Clients on HTTP that were refused and told when to come back, and ask again on the same connection
-before: their next refusal comes when that time is over. Nothing else is held back.
+Clients on HTTP that were refused with a time to come back, and ask again on the same connection
+before. Their next refusal comes when that time is over. All other answers come at once.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
@@ -46,7 +46,7 @@ who_comes_back_too_soon_is_refused_later(_) ->
         end, Refused)
     end).
 
-%% Where the machine had no time for the client, it did not come too soon: then it tries again.
+%% A client for which the machine had no time did not come too soon, and tries again.
 later(Ask, Tries) when Tries > 0 ->
     Before = erlang:monotonic_time(millisecond),
     _ = Ask(),
@@ -65,7 +65,7 @@ what_finds_a_place_is_let_in(_) ->
         close(Connection)
     end).
 
-%% One connection, however many streams it has.
+%% All streams of a connection count as one client.
 also_on_http2(_) ->
     with_one_place(fun(#{pid := Pid}, Handler) ->
         Client = bounds_client:keep(Pid, http2),
@@ -106,7 +106,7 @@ a_drained_server_answers_them(_) ->
         close(Connection)
     end).
 
-%% What goes through a proxy that says so.
+%% Requests through a proxy that names itself.
 connections_of_many_are_not_held_back(_) ->
     Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many",
                                  #{retry_after_ms => 3_600_000}),

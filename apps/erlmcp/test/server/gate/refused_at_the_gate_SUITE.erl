@@ -1,7 +1,7 @@
 -module(refused_at_the_gate_SUITE).
 -moduledoc """
-Places at a server's gate: who is refused one and how, beside what `bounds_SUITE` shows of each
-limit, and what gives them back.
+Permits of a server's gate: their refusals, in addition to those that `bounds_SUITE` shows of each
+limit, and all ends that give a permit back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
@@ -36,7 +36,7 @@ init_per_suite(Config) ->
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
-%% What is counted of one is counted of so many.
+%% No more principals are counted than the limit says.
 principals_are_bounded(_) ->
     Server = serve(http, #{principals => 3, in_flight_per_principal => 2},
                    (definitions())#{http => #{authenticate => fun bounds_calls:authenticate/1}}),
@@ -52,7 +52,7 @@ principals_are_bounded(_) ->
     [ok = close(One) || One <- [Over | In]],
     stop(Server).
 
-%% Who is told that there is no place has none: one that leaves is enough for another to come in.
+%% A refused connection holds no permit: if one leaves, another may come in.
 a_connection_that_is_refused_holds_no_place(_) ->
     Server = serve(http, #{connections => 1}, definitions()),
     In = keep(Server, http),
@@ -168,8 +168,8 @@ places_come_back_whatever_ends_a_call(_) ->
          stop(Server)
      end || Transport <- [http, http2, tcp], Era <- [?STATELESS, ?SESSION]].
 
-%% A call that goes on as a task has answered; its place is the next one's. Who waits for its result
-%% holds none, either.
+%% A call that goes on as a task has answered, and gives its permit back. A request that waits for
+%% the result of a task holds none, either.
 a_running_task_holds_no_place(_) ->
     #{tools := Tools} = Definitions = definitions(),
     Server = serve(tcp, #{in_flight => 1, queue_ms => 10_000},
@@ -181,7 +181,7 @@ a_running_task_holds_no_place(_) ->
     Result = send(Client, ~"result", ~"tasks/result", #{taskId => Task}),
     #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"}),
     finish(Handler, ~"done"),
-    %% Its change of status comes beside it.
+    %% A notification of its status comes, too.
     [_] = [Message || #{~"id" := ~"result", ~"result" := _} = Message <-
                           [maps:get(message, reply(Result)) || _ <- [status, result]]],
     0 = held(Server, in_flight),

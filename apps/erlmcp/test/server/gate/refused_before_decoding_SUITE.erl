@@ -1,6 +1,6 @@
 -module(refused_before_decoding_SUITE).
 -moduledoc """
-Requests on HTTP that find no place: those whose ids come first are refused before they are decoded,
+Requests on HTTP that get no permit. Those whose ids come first are refused before they are decoded,
 and no client can tell by the answer.
 """.
 
@@ -33,7 +33,7 @@ a_refusal_has_the_id_of_its_request(_) ->
                               {~"seven", ~"\"seven\""}]]
     end).
 
-%% What is no request needs no place, and what is no id is none here either.
+%% Only requests need a permit, and a wrong id is wrong here, too.
 other_messages_are_read_first(_) ->
     with_one_place(#{queue => 0}, fun(Server) ->
         #{status := 400, messages := [#{~"error" := #{~"code" := -32700}}]} =
@@ -69,7 +69,7 @@ until_one_waits(#{pid := Pid} = Server) ->
         0 -> receive after 10 -> until_one_waits(Server) end
     end.
 
-%% While the only place of a server is taken. What is waited for then has its answer after that.
+%% While the only permit of a server is held. The request that holds it is answered afterwards.
 with_one_place(Limits, Test) ->
     Server = erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
         limits => Limits#{in_flight => 1, queue_ms => 60_000}, listen => [{http, #{}}]}),

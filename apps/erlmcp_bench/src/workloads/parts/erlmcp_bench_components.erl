@@ -7,11 +7,11 @@ own functions. What an operation is given back it checks, and crashes where that
   published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
   operation writes too: a connection goes, and another one comes, under an id that was made before.
   What it takes to make one is in `session`.
-- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its place and leaves.
-  It waits as long as it has to, and no process has more than one: so nobody does, as in a server
-  that is not overloaded. `queue_waiting`: a gate has as many places as there are processes, and
-  each of these has one; what enters waits until somebody leaves, which its own process does next.
-  It goes to the gate's queue where others took that place, or wait.
+- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), awaits its turn and leaves. No
+  process has more than one request, and so none waits, as in a server that is not overloaded.
+  `queue_waiting`: a gate lets as many requests in flight as there are processes, and each process
+  has one. It enters with another one, which has to wait, and leaves with the first. The other one
+  goes to the gate's queue if the limit is reached again by then, or if others wait there.
 - `pool`: a worker is lent and given back (`m:erlmcp_workers`), of which there are as many as
   processes. `pool_waiting`: there are ten processes for each, so that most wait.
 - `session`: a session is opened, found (which touches it), changed, and ended, after which it is
@@ -111,8 +111,8 @@ work(queue, _, #{gate := Gate}) ->
     #{prepare => fun(Number) -> request(Number) end,
       operation => fun(Request) ->
           {ok, Entered} = erlmcp_gate:enter(Gate, Request),
-          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          ok = erlmcp_gate:leave(Place),
+          {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+          ok = erlmcp_gate:leave(Permit),
           Request
       end};
 work(queue_waiting, Workers, _) ->
@@ -122,16 +122,16 @@ work(queue_waiting, Workers, _) ->
     #{prepare => fun(Number) ->
           Request = request(Number),
           {ok, Entered} = erlmcp_gate:enter(Gate, Request),
-          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          {Request, Place}
+          {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+          {Request, Permit}
       end,
       operation => fun({Request, Before}) ->
           {ok, Entered} = erlmcp_gate:enter(Gate, Request),
           ok = erlmcp_gate:leave(Before),
-          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          {Request, Place}
+          {ok, Permit} = erlmcp_gate:await(Entered, ?LONG_MS),
+          {Request, Permit}
       end,
-      finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
+      finish => fun({_, Permit}) -> erlmcp_gate:leave(Permit) end};
 work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_waiting ->
     %% A call has its deadline before it asks for a worker.
     #{prepare => fun(_) -> erlang:monotonic_time(millisecond) + ?LONG_MS end,
