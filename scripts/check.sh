@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the code without running it: line width, warnings, calls to missing functions, types, and
-# calls between rooms. Prints the coverage of the last `make test`, if there was one. All checks run,
-# even if one fails. Needs scripts/env.sh.
+# calls between rooms. Prints the coverage of the last `make test`, if there was one. All checks
+# run, even if one fails. Needs scripts/env.sh.
 set -u
 CDPATH='' cd -- "$(dirname -- "$0")/.." || exit 1
 failed=''

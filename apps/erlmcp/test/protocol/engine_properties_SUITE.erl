@@ -229,8 +229,8 @@ elsewhere(Catalog) ->
 stateless_requests_need_no_session(_) ->
     Catalog = erlmcp_test_json:catalog(),
     holds(?FORALL({Json, One, Two},
-                  {?SUCHTHAT(J, erlmcp_test_json:message(), is_modern(J)), erlmcp_test_json:session(),
-                   erlmcp_test_json:session()},
+                  {?SUCHTHAT(J, erlmcp_test_json:message(), is_modern(J)),
+                   erlmcp_test_json:session(), erlmcp_test_json:session()},
                   ?FORALL(RequestContext, erlmcp_test_json:request_context(Json),
                           begin
                               {Effects, One} = erlmcp_engine:handle(Json, RequestContext, Catalog,

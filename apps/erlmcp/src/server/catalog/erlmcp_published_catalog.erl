@@ -1,8 +1,8 @@
 -module(erlmcp_published_catalog).
 -moduledoc """
 The catalog of a server as requests read it: a persistent term, which readers neither copy nor wait
-for. A small catalog is one term. The layers of a large one (`m:erlmcp_catalog_entries`) are terms of
-their own, and stay as they are while the layers above them change. Only
+for. A small catalog is one term. The layers of a large one (`m:erlmcp_catalog_entries`) are terms
+of their own, and stay as they are while the layers above them change. Only
 `m:erlmcp_catalog_publisher` writes.
 
 Overwriting a persistent term makes the runtime search every process of the node for the old value.

@@ -239,8 +239,8 @@ enter_next(#counters{words = Words}) ->
 %% overtake a request that came to the queue meanwhile.
 take_in_flight(State, Limit, Words) ->
     case take_word(Words, ?IN_FLIGHT, 1, ?GENERATION_OF(State), Limit) of
-        {full, Observed} -> {full, ?LIMIT_OF(State), Observed};
-        Taken -> Taken
+        {ok, _} = Taken -> Taken;
+        {full, Observed} -> {full, ?LIMIT_OF(State), Observed}
     end.
 
 -doc "Gives a share of the requests in flight back. Returns `true` if a request is in the queue.".

@@ -27,8 +27,8 @@ Internal.
 -export_type([permits/0, id/0]).
 
 -record(permits, {
-    %% {Id, Holder, InFlight, Held}, where InFlight is the share of a request in flight, or 0; and in
-    %% the first table {queue, {Pid, LongestMs}}
+    %% {Id, Holder, InFlight, Held}, where InFlight is the share of a request in flight, or 0; and
+    %% in the first table {queue, {Pid, LongestMs}}
     tables :: tuple(),
     counters :: erlmcp_gate_counters:counters()
 }).
@@ -66,6 +66,7 @@ other counters.
 """.
 -spec add(InFlight :: in_flight(), Held :: taken(), permits()) -> id().
 add(InFlight, Held, #permits{tables = Tables}) ->
+    %% The numbers of dirty schedulers are larger than those of the others.
     Table = element(1 + erlang:system_info(scheduler_id) rem tuple_size(Tables), Tables),
     Id = erlang:unique_integer(),
     true = ets:insert(Table, {Id, self(), InFlight, Held}),

@@ -6,7 +6,7 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
          rates_count_all_or_none/1, a_rate_by_its_clock/1, a_refusal_takes_nothing/1,
-         definitions_have_limits/1, networks_are_addresses/1, nobody_enters_when_it_drains/1,
+         definitions_have_limits/1, networks_are_addresses/1, no_request_enters_when_it_drains/1,
          the_limit_can_be_lower/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
@@ -17,7 +17,7 @@ suite() ->
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refusal_takes_nothing, definitions_have_limits,
-     networks_are_addresses, nobody_enters_when_it_drains, the_limit_can_be_lower].
+     networks_are_addresses, no_request_enters_when_it_drains, the_limit_can_be_lower].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -184,7 +184,7 @@ networks_are_addresses(_) ->
     _ = entered(Connect({0, 0, 0, 0, 0, 16#ffff, 16#c000, 16#202})),
     [_ = entered(Connect(local)) || _ <- [1, 2]].
 
-nobody_enters_when_it_drains(_) ->
+no_request_enters_when_it_drains(_) ->
     Gate = erlmcp_gate:new(#{}),
     open = erlmcp_gate:state(Gate),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),

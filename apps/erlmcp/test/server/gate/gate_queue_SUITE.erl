@@ -2,10 +2,11 @@
 -moduledoc "Requests that wait at the gate: their turns, and the end of a wait.".
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
--export([places_go_to_those_that_wait/1, places_that_nobody_waits_for_are_taken/1,
-         a_dead_one_waits_no_longer/1, one_that_left_waits_no_longer/1, a_wait_has_an_end/1,
-         a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1, who_floods_leaves_room/1,
-         without_a_queue_nobody_waits/1, patience_is_short_in_a_long_queue/1]).
+-export([waiting_requests_take_turns/1, shares_that_no_request_waits_for_are_taken/1,
+         a_dead_request_waits_no_longer/1, a_request_that_left_waits_no_longer/1,
+         a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1,
+         a_flood_leaves_room/1, without_a_queue_no_request_waits/1,
+         waits_are_short_in_a_standing_queue/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1, processes/1, looks/2, stop/1,
                            await_end/1, wait/2, wait/3, waiting/3, until/1, answer/0, answers/0]).
@@ -14,10 +15,10 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [places_go_to_those_that_wait, places_that_nobody_waits_for_are_taken,
-     a_dead_one_waits_no_longer, one_that_left_waits_no_longer, a_wait_has_an_end,
-     a_wait_in_vain_is_refused_now, a_higher_limit_is_used, who_floods_leaves_room,
-     without_a_queue_nobody_waits, patience_is_short_in_a_long_queue].
+    [waiting_requests_take_turns, shares_that_no_request_waits_for_are_taken,
+     a_dead_request_waits_no_longer, a_request_that_left_waits_no_longer, a_wait_has_an_end,
+     a_wait_in_vain_is_refused_now, a_higher_limit_is_used, a_flood_leaves_room,
+     without_a_queue_no_request_waits, waits_are_short_in_a_standing_queue].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -26,7 +27,7 @@ init_per_testcase(_, Config) ->
 end_per_testcase(_, _) ->
     ok.
 
-places_go_to_those_that_wait(_) ->
+waiting_requests_take_turns(_) ->
     Gate = queued(#{}),
     #{counters := Counters} = Gate,
     Before = erlmcp_gate_counters:starts(Counters),
@@ -59,7 +60,7 @@ places_go_to_those_that_wait(_) ->
     true = Nanoseconds > 0,
     ok = stop([Permits, Queue]).
 
-places_that_nobody_waits_for_are_taken(_) ->
+shares_that_no_request_waits_for_are_taken(_) ->
     %% A request that has to wait and has not come to the queue yet does not stop others. It needs
     %% no queue if the limit is not reached any more when it comes.
     Alone = queued(#{}),
@@ -90,7 +91,7 @@ places_that_nobody_waits_for_are_taken(_) ->
     {Waits, bob, {ok, _}} = answer(),
     ok = stop([Waits, Permits, Queue]).
 
-a_dead_one_waits_no_longer(_) ->
+a_dead_request_waits_no_longer(_) ->
     Gate = queued(#{queue => 2}),
     {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
@@ -114,7 +115,7 @@ a_dead_one_waits_no_longer(_) ->
     {Last, ada, {ok, _}} = answer(),
     ok = stop([Last, Permits, Queue]).
 
-one_that_left_waits_no_longer(_) ->
+a_request_that_left_waits_no_longer(_) ->
     Gate = queued(#{}),
     {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
@@ -193,7 +194,7 @@ a_higher_limit_is_used(_) ->
     ok = stop([Permits, Queue | Waiting]).
 
 %% Each tenant has as many as the limit of all leaves, and ten in any case.
-who_floods_leaves_room(_) ->
+a_flood_leaves_room(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
     ok = erlmcp_gate:limit_queue(Gate, 60),
@@ -213,7 +214,7 @@ enter_all(Gate, Tenant) ->
             0
     end.
 
-without_a_queue_nobody_waits(_) ->
+without_a_queue_no_request_waits(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
@@ -221,7 +222,7 @@ without_a_queue_nobody_waits(_) ->
     backpressure_active = refused(erlmcp_gate:await(Permit, 1000)),
     0 = erlmcp_gate:held(Gate, waiting).
 
-patience_is_short_in_a_long_queue(_) ->
+waits_are_short_in_a_standing_queue(_) ->
     New = erlmcp_queue_delay:began(0, erlmcp_queue_delay:new(1000)),
     1000 = erlmcp_queue_delay:allowed(250, 0, 1, New),
     Turned = lists:foldl(fun erlmcp_queue_delay:turned/2, New, lists:seq(10, 2000, 10)),

@@ -30,7 +30,7 @@ end_per_suite(Config) ->
 
 %% Whether it is refused before it is decoded, or after; and where cowboy reads it.
 who_comes_back_too_soon_is_refused_later(_) ->
-    with_one_place(fun(Server, _) ->
+    with_one_permit(fun(Server, _) ->
         Unread = [~"{\"jsonrpc\":\"2.0\",\"id\":1,", call(), $}],
         Read = [${, call(), ~",\"jsonrpc\":\"2.0\",\"id\":1}"],
         Chunked = [{~"transfer-encoding", ~"chunked"} | headers()],
@@ -56,7 +56,7 @@ later(Ask, Tries) when Tries > 0 ->
     end.
 
 what_finds_a_place_is_let_in(_) ->
-    with_one_place(fun(Server, Handler) ->
+    with_one_permit(fun(Server, Handler) ->
         Connection = connect(Server),
         1060 = refused(asked(Connection, echo())),
         ok = finish(Handler, ~"done"),
@@ -67,7 +67,7 @@ what_finds_a_place_is_let_in(_) ->
 
 %% All streams of a connection count as one client.
 also_on_http2(_) ->
-    with_one_place(fun(#{pid := Pid}, Handler) ->
+    with_one_permit(fun(#{pid := Pid}, Handler) ->
         Client = erlmcp_test_bounds_client:keep(Pid, http2),
         Call = fun() -> erlmcp_test_bounds_client:call(Client, ~"tools/call", echo_params()) end,
         #{status := 429} = Call(),
@@ -83,7 +83,7 @@ also_on_http2(_) ->
     end).
 
 who_leaves_meanwhile_leaves_nothing(_) ->
-    with_one_place(fun(Server, _) ->
+    with_one_permit(fun(Server, _) ->
         Connection = connect(Server),
         1060 = refused(asked(Connection, echo())),
         ok = sent(Connection, echo()),
@@ -92,7 +92,7 @@ who_leaves_meanwhile_leaves_nothing(_) ->
     end).
 
 a_drained_server_answers_them(_) ->
-    with_one_place(fun(Server, Handler) ->
+    with_one_permit(fun(Server, Handler) ->
         Connection = connect(Server),
         1060 = refused(asked(Connection, echo())),
         ok = sent(Connection, echo()),
@@ -158,8 +158,8 @@ until(Holds) ->
     Holds() orelse receive after 1 -> until(Holds) end,
     ok.
 
-%% While a call has the only place of a server.
-with_one_place(Test) ->
+%% While a call has the only permit of a server.
+with_one_permit(Test) ->
     Server = erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
         limits => #{in_flight => 1, queue => 0}, listen => [{http, #{}}]}),
     Connection = connect(Server),

@@ -5,10 +5,10 @@ limit, and all ends that give a permit back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([principals_are_bounded/1, a_connection_that_is_refused_holds_no_place/1,
+-export([principals_are_bounded/1, a_refused_connection_holds_no_permit/1,
          tls_connections_are_refused_by_http/1, discovery_is_refused_as_unavailable/1,
-         batches_are_refused_one_by_one/1, places_come_back_whatever_ends_a_call/1,
-         a_running_task_holds_no_place/1, who_waits_for_its_client_holds_no_place/1,
+         batches_are_refused_one_by_one/1, permits_come_back_whatever_ends_a_call/1,
+         a_running_task_holds_no_permit/1, a_call_that_waits_for_its_client_holds_no_permit/1,
          drained_servers_refuse_on_the_head/1, connections_leave_nothing/1]).
 
 -import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1,
@@ -25,10 +25,10 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [principals_are_bounded, a_connection_that_is_refused_holds_no_place,
+    [principals_are_bounded, a_refused_connection_holds_no_permit,
      tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
-     batches_are_refused_one_by_one, places_come_back_whatever_ends_a_call,
-     a_running_task_holds_no_place, who_waits_for_its_client_holds_no_place,
+     batches_are_refused_one_by_one, permits_come_back_whatever_ends_a_call,
+     a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
      drained_servers_refuse_on_the_head, connections_leave_nothing].
 
 init_per_suite(Config) ->
@@ -55,7 +55,7 @@ principals_are_bounded(_) ->
     stop(Server).
 
 %% A refused connection holds no permit: if one leaves, another may come in.
-a_connection_that_is_refused_holds_no_place(_) ->
+a_refused_connection_holds_no_permit(_) ->
     Server = serve(http, #{connections => 1}, definitions()),
     In = keep(Server, http),
     ok = served_on(In),
@@ -144,9 +144,8 @@ batches_are_refused_one_by_one(_) ->
          stop(Server)
      end || Transport <- [http, tcp]].
 
-%% An answer, a crash, the deadline, the memory bound, a cancellation, a client that goes: the place
-%% is free for the next.
-places_come_back_whatever_ends_a_call(_) ->
+%% After an answer, a crash, the deadline, the memory bound, a cancellation, or the client's end.
+permits_come_back_whatever_ends_a_call(_) ->
     Tools = [#{name => ~"crash", handler => fun(_, _) -> error(on_purpose) end},
              #{name => ~"exit", handler => fun(_, _) -> exit(kill) end},
              #{name => ~"killed", handler => fun(_, _) -> exit(self(), kill) end},
@@ -173,7 +172,7 @@ places_come_back_whatever_ends_a_call(_) ->
 
 %% A call that goes on as a task has answered, and gives its permit back. A request that waits for
 %% the result of a task holds none, either.
-a_running_task_holds_no_place(_) ->
+a_running_task_holds_no_permit(_) ->
     #{tools := Tools} = Definitions = definitions(),
     Server = serve(tcp, #{in_flight => 1, queue_ms => 10_000},
                    Definitions#{tools := [Tool#{task => optional} || Tool <- Tools]}),
@@ -192,7 +191,7 @@ a_running_task_holds_no_place(_) ->
     stop(Server).
 
 %% People take their time.
-who_waits_for_its_client_holds_no_place(_) ->
+a_call_that_waits_for_its_client_holds_no_permit(_) ->
     #{tools := Tools} = Definitions = definitions(),
     Ask = #{name => ~"ask", handler => fun
         (_, #{input := #{~"roots" := _}}) -> ~"asked";

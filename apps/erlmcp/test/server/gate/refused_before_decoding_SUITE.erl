@@ -24,7 +24,7 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 a_refusal_has_the_id_of_its_request(_) ->
-    with_one_place(#{queue => 0}, fun(Server) ->
+    with_one_permit(#{queue => 0}, fun(Server) ->
         [#{status := 429, headers := #{~"retry-after" := _},
            messages := [#{~"id" := Id, ~"error" := #{~"data" := #{~"refusal" := 1060}}}]}
              = post(Server, headers(), request(Written))
@@ -35,7 +35,7 @@ a_refusal_has_the_id_of_its_request(_) ->
 
 %% Only requests need a permit, and a wrong id is wrong here, too.
 other_messages_are_read_first(_) ->
-    with_one_place(#{queue => 0}, fun(Server) ->
+    with_one_permit(#{queue => 0}, fun(Server) ->
         #{status := 400, messages := [#{~"error" := #{~"code" := -32700}}]} =
             post(Server, headers(), request(~"07")),
         {Headers, Body} = message(~"notifications/other", #{}, #{id => none}),
@@ -43,7 +43,7 @@ other_messages_are_read_first(_) ->
     end).
 
 what_found_a_place_is_read_then(_) ->
-    with_one_place(#{queue => 1}, fun(Server) ->
+    with_one_permit(#{queue => 1}, fun(Server) ->
         #{status := 400, messages := [#{~"error" := #{~"code" := -32700}}]} =
             post(Server, headers(), ~"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":"),
         %% It has left: there is room for one to wait, and here it is.
@@ -70,7 +70,7 @@ until_one_waits(#{pid := Pid} = Server) ->
     end.
 
 %% While the only permit of a server is held. The request that holds it is answered afterwards.
-with_one_place(Limits, Test) ->
+with_one_permit(Limits, Test) ->
     Server = erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
         limits => Limits#{in_flight => 1, queue_ms => 60_000}, listen => [{http, #{}}]}),
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
