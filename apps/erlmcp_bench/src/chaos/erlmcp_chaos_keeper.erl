@@ -16,7 +16,7 @@ still runs.
 -export_type([keeper/0, reason/0]).
 
 -opaque keeper() :: port().
--doc "How the shell ended, and its output until then.".
+-doc "The exit status of a shell, and its output.".
 -type reason() :: {keeper, Status :: integer() | timeout | gone, Output :: binary()}.
 
 -define(MAKE_MS, 30_000).

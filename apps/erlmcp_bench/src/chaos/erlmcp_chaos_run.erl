@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_run).
 -moduledoc """
-Runs one scenario. It checks what the scenario needs, sets it up, and starts the server under test
-in a process of its own and the load from outside. Then it injects the fault and judges the outcome.
-The teardown always runs, also when the caller ends.
+Runs one scenario. It checks the needs of the scenario and sets it up. It starts the server under
+test in a process of its own, and the load from outside. Then it injects the fault and judges the
+outcome. The teardown always runs, also when the caller ends.
 """.
 
 -export([run/2, missing/1]).

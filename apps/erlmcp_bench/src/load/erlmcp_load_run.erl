@@ -42,9 +42,9 @@ it.
 
 %% Microseconds until all groups have received the start.
 -define(LEAD_US, 20_000).
-%% How often a connection is used, on average, before its cost is steady: the
-%% runtime polls a socket separately until it had data more than ten times. Then the most halves
-%% that the first half may last until that is so, and the time between two checks.
+%% The average uses of a connection before its cost is steady. The runtime polls a socket separately
+%% until it had data more than ten times. Then the most halves that the first half may last until
+%% that is so, and the time between two checks.
 -define(USED, 12).
 -define(LONGEST_HALVES, 10).
 -define(LOOK_US, 50_000).

@@ -13,7 +13,8 @@ emulator's timers are: several requests may be due in one.
 -export_type([schedule/0, arrivals/0]).
 
 -doc """
-The distances between requests: exponentially distributed, as of many independent callers, or equal.
+The distances between requests: exponentially distributed, like those of many independent callers,
+or equal.
 """.
 -type arrivals() :: poisson | even.
 
@@ -45,8 +46,8 @@ distance(Rate) when Rate > 0 ->
     max(1, round(?SECOND_PS / Rate)).
 
 -doc """
-Changes the rate from now on. A past due time that nobody took stays due. A due time in the future
-that was taken is void, and its taker takes another one.
+Changes the rate from now on. A past due time stays due until a worker takes it. A due time in the
+future that was taken is void, and its taker takes another one.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->

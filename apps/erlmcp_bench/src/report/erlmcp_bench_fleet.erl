@@ -1,6 +1,6 @@
 -module(erlmcp_bench_fleet).
 -moduledoc """
-Runs several servers on this machine, each in a node of its own, and loads all of them at the same
+Runs several servers on this machine, each in a node of its own. All of them are loaded at the same
 time, as if they were one server.
 """.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_plan).
 -moduledoc """
-Plans a load scenario: its phases as steps in time, each with its clients and their rate, and the
-changes from one step to the next. Pure.
+Plans a load scenario. Its phases become steps in time, each with its clients and their rate, and
+with the changes since the last step. Pure.
 """.
 
 -export([steps/2, seconds/1, clients/2, change/3, split/2]).

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_fixture).
 -moduledoc """
-The server that is measured by default: tools that cost almost nothing, that compute, that wait and
-that have large answers, a prompt and a resource.
+The server that is measured by default. Its tools cost almost nothing, compute, wait, or have large
+answers. It also has a prompt and a resource.
 """.
 
 -behaviour(erlmcp_server).

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_stress).
 -moduledoc """
-Measures a server of this node under load for a long time: whether it stays as fast as at the
-beginning, and whether it leaks memory. An operation is a whole request without a socket: decoding,
-admission, engine, handler and encoding (`m:erlmcp_bench_requests`).
+Measures a server of this node under load for a long time. The result shows whether it stays as fast
+as at the beginning, and whether it leaks memory. An operation is a whole request without a socket:
+decoding, admission, engine, handler and encoding (`m:erlmcp_bench_requests`).
 
 The load is open: `target_ops_per_s` requests are due in each second, at equal distances, regardless
 of earlier requests. A latency begins when its request was due. `service_` times begin when it was

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-Two users of a disk in the node of the server under test: the tool `keep`, which writes to a token
-store, and a log in a file.
+Two users of a disk in the node of the server under test. The tool `keep` writes to a token store,
+and a log is in a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_holder).
 -moduledoc """
-A process that holds items of a server open, to measure their cost: connections after one request,
-sessions after one call, streams of subscriptions, or running calls. The answer to each is checked
-when it is opened. Then the process is silent.
+A process that holds items of a server open, to measure their cost. The items are connections after
+one request, sessions after one call, streams of subscriptions, or running calls. The answer to each
+is checked when it is opened. Then the process is silent.
 """.
 
 -export([start/4, opened/1, watch/1, notified/1, stop/1]).

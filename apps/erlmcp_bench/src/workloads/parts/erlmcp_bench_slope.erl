@@ -10,8 +10,9 @@ Fits a straight line through measured points, and tells how certain its slope is
 -doc "The slope, its standard error, and the mean of the second coordinates.".
 -type line() :: #{slope := float(), error := float(), mean := float()}.
 
-%% The standard errors by which a slope is wrong at most in one of a hundred cases, for six points
-%% (Student's t of four degrees of freedom). More points would need fewer, and get no fewer.
+%% The error of a slope exceeds this number of standard errors in at most one of a hundred cases,
+%% for six points (Student's t of four degrees of freedom). More points would need a lower number,
+%% but have the same.
 -define(ERRORS, 4.6).
 
 -doc """
