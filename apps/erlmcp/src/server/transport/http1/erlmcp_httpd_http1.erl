@@ -67,7 +67,7 @@ Internal.
 -record(connection, {
     parent :: pid(),
     ref :: ranch:ref(),
-    socket :: erlmcp_httpd_connection:socket(),
+    socket :: inet:socket() | ssl:sslsocket(),
     transport :: module(),
     options :: cowboy:opts(),
     %% the stream handler of its requests
