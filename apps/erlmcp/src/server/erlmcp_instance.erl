@@ -36,6 +36,8 @@ A server's key, its limits and gate, the servers that it mounts, and the tables 
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     error_budget := erlmcp_error_budget:budget(),
+    %% The options to spawn the process of a call with.
+    process := [{atom(), term()}],
     of_calls := of_calls()
 }.
 
@@ -44,7 +46,6 @@ A server's key, its limits and gate, the servers that it mounts, and the tables 
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
     used_states := erlmcp_used_states:used(), error_budget := erlmcp_error_budget:budget(),
-    %% The options to spawn the process of a call with.
     process := [{atom(), term()}],
     atom() => term()
 }.
@@ -54,8 +55,9 @@ Completes an instance with the part for calls, and with tables that have no modu
 They belong to the calling process, the server's supervisor.
 """.
 -spec new(#{atom() => term()}) -> instance().
-new(Parts) ->
+new(#{limits := Limits} = Parts) ->
     Instance = Parts#{
+        process => erlmcp_heap:of_call(Limits),
         supervisors => ets:new(erlmcp_supervisors, [public]),
         mounting => ets:new(erlmcp_mounting, [public]),
         changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
@@ -68,10 +70,9 @@ of_calls(#{of_calls := Known}) ->
     Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget],
-                  Instance),
-    Known#{process => erlmcp_heap:of_call(Limits),
-           limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
+        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget,
+                   process], Instance),
+    Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,
                                 rate_retry_ms, queue_retry_ms,

@@ -270,7 +270,10 @@ definitions(Kind, #{layers := Layers}) ->
 -doc "Returns the number of definitions, with those that are still marked as gone.".
 -spec size(entries()) -> non_neg_integer().
 size(#{layers := Layers}) ->
-    lists:sum([Size || #{size := Size} <- Layers]).
+    size(Layers, 0).
+
+size([], Sum) -> Sum;
+size([#{size := Size} | Layers], Sum) when is_integer(Size) -> size(Layers, Sum + Size).
 
 -doc "Returns the place of the next definition, which each change makes a different one.".
 -spec next(entries()) -> place().
