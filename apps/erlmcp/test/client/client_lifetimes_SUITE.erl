@@ -12,7 +12,8 @@ once, and the server is told where it still does something.
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
-         no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1]).
+         no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
+         every_reason_is_a_sentence/1]).
 -export([log/2]).
 
 -import(erlmcp_test_http, [running/0]).
@@ -30,7 +31,7 @@ all() ->
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
-     answer_from_before_a_change_is_not_kept, longest_retry].
+     answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -418,6 +419,30 @@ longest_retry(_) ->
     true = Delay >= 86_400_000,
     Timer = erlang:start_timer(Delay, self(), retry),
     true = is_integer(erlang:cancel_timer(Timer)).
+
+%% Whatever ended, somebody reads why.
+every_reason_is_a_sentence(_) ->
+    [{Reason, Text} = {Reason, erlmcp_client:format_error(Reason)}
+     || {Reason, Text} <- [
+            {timeout, ~"the server was not reached in time"},
+            {{connect, econnrefused}, ~"the server cannot be reached: connection refused"},
+            {{connect, no_server}, ~"the server cannot be reached: no_server"},
+            {{closed, {exit_status, 3}},
+             ~"the connection ended before the answer: {exit_status,3}"},
+            {session_lost, ~"the server has forgotten the session"},
+            {{too_large, heap}, ~"the server's messages take more memory than a call may use"},
+            {{too_large, 10}, ~"the server's message is larger than 10 bytes"},
+            {{overload, 8}, ~"the client's own limit of 8 is reached"},
+            {{cursor_loop, ~"two"}, ~"the server's list returns to an earlier page: two"},
+            {{too_many_pages, 100}, ~"the server's list has more than 100 pages"},
+            {{too_many_rounds, 10}, ~"the server asked for input more than 10 times"},
+            {{unavailable, 500},
+             ~"no server of the pool works; one is tried again in 500 ms"},
+            {{crashed, badarg}, ~"the call crashed; the log says more"},
+            {cancelled, ~"the call was cancelled"},
+            {stopped, ~"the client is not running"},
+            %% Bytes that are no text end it.
+            {{protocol, <<"a", 255, "b">>}, ~"the server's message is not MCP: a"}]].
 
 log(Event, #{config := Test}) ->
     Test ! {logged, io_lib:format("~0p", [Event])}.

@@ -64,15 +64,15 @@ read(File) ->
     {ok, Bytes} = file:read_file(File),
     binary_to_term(Bytes).
 
+%% A line may be there several times: of code that the compiler has copied, each copy has its own.
 added({Module, Md5, Lines}, Counted) ->
-    case Counted of
-        #{Module := {Md5, Known}} ->
-            Added = maps:merge_with(fun(_, Here, There) -> Here or There end, Known,
-                                    maps:from_list(Lines)),
-            Counted#{Module := {Md5, Added}};
-        #{} ->
-            Counted#{Module => {Md5, maps:from_list(Lines)}}
-    end.
+    Known = case Counted of
+        #{Module := {Md5, Before}} -> Before;
+        #{} -> #{}
+    end,
+    Counted#{Module => {Md5, lists:foldl(fun({Line, IsRun}, Acc) ->
+                                             Acc#{Line => IsRun or maps:get(Line, Acc, false)}
+                                         end, Known, Lines)}}.
 
 is_current(Module, Md5) ->
     case code:get_object_code(Module) of
