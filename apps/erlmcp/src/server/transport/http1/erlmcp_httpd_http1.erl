@@ -339,7 +339,8 @@ cache(Octets, Head, #{headers := Headers} = Request, #connection{cached = Cached
             Connection#connection{cached = Others#{Octets => {Head, Request}}};
         At ->
             <<Before:At/binary, _:?SESSION_ID/binary, Behind/binary>> = Octets,
-            Connection#connection{cached = Others#{{Before, Behind} => {Head, Request}},
+            Known = {Head, Request},
+            Connection#connection{cached = Others#{Octets => Known, {Before, Behind} => Known},
                                   session_at = At}
     end.
 
