@@ -48,7 +48,7 @@ first(Socket, Before, Answers) ->
 
 answered(Received, Whole, Socket, Answer) when byte_size(Received) >= Whole ->
     <<_:Whole/binary, Behind/binary>> = Received,
-    case gen_tcp:send(Socket, Answer) of
+    case erlmcp_tcp_send:send(Socket, Answer) of
         ok -> answered(Behind, Whole, Socket, Answer);
         {error, _} -> ok
     end;

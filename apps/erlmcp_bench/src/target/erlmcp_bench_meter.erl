@@ -141,7 +141,7 @@ send(Port, Bytes, Milliseconds) ->
     Count.
 
 send(Socket, Bytes, End, Count) ->
-    ok = gen_tcp:send(Socket, Bytes),
+    ok = erlmcp_tcp_send:send(Socket, Bytes),
     case erlang:monotonic_time(millisecond) < End of
         true -> send(Socket, Bytes, End, Count + 1);
         false -> Count + 1

@@ -51,7 +51,7 @@ stages() ->
      {count, ~"the error budget: answers and faults",
       [{erlmcp_error_budget, count_effects, 2}, {erlmcp_error_budget, count_answer, 2}]},
      {write, ~"the write to the socket, with the system call",
-      [{gen_tcp, send, 2}]},
+      [{erlmcp_tcp_send, send, 2}]},
      {collect, ~"garbage", []}].
 
 -doc "Returns the stages that are checks: schema validation, admission, metrics.".

@@ -13,7 +13,7 @@ Internal.
 
 -export_type([calls/0, receiver/0]).
 
--opaque calls() :: ets:tid().
+-opaque calls() :: ets:table().
 -type receiver() :: {pid(), reference()} | none.
 
 -doc "Creates an empty table, owned by the calling process.".

@@ -96,7 +96,7 @@ reason(_) -> tls.
 -doc "Writes `Bytes`. It waits no longer than the connect timeout.".
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
-    sent(gen_tcp:send(Socket, Bytes));
+    sent(erlmcp_tcp_send:send(Socket, Bytes));
 send({tls, Socket}, Bytes) ->
     sent(ssl:send(Socket, Bytes));
 send({stdio, Program}, Bytes) ->

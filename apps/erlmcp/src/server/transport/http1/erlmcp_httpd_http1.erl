@@ -689,7 +689,11 @@ cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_
 cut_up(Piece) -> [Piece].
 
 send(Bytes, #connection{socket = Socket, transport = Transport} = Connection) ->
-    case Transport:send(Socket, Bytes) of
+    Sent = case Transport of
+        ranch_tcp -> erlmcp_tcp_send:send(Socket, Bytes);
+        ranch_ssl -> Transport:send(Socket, Bytes)
+    end,
+    case Sent of
         ok -> ok;
         {error, Why} -> ended(socket_error(Why), Connection)
     end.

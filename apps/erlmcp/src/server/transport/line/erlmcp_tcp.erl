@@ -119,7 +119,7 @@ received(_, _) -> other.
 
 -doc false.
 write({Socket, _, _} = Transport, Bytes) ->
-    case gen_tcp:send(Socket, Bytes) of
+    case erlmcp_tcp_send:send(Socket, Bytes) of
         ok ->
             watch(Transport, iolist_size(Bytes));
         {error, timeout} = Error ->
