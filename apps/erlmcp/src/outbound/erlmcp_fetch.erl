@@ -60,7 +60,7 @@ get_json(Url, Headers, Settings, Redirects) ->
         get_json(Location, Headers, Settings, Redirects - 1)
     end.
 
--doc "Posts a form, with these headers.".
+-doc "Posts `Form` to `Url`, with `Headers`.".
 -spec post_form(Url :: binary(), [{binary(), iodata()}], [{binary(), binary()}], settings()) ->
     {ok, answer()} | {error, reason()}.
 post_form(Url, Headers, Form, Settings) ->

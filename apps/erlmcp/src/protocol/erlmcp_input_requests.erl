@@ -14,8 +14,8 @@ Internal.
 -type forms() :: #{binary() => {form, Schema :: map()} | other}.
 
 -doc """
-Returns `ok` if a client with these capabilities can answer all requests in this revision. The
-refusal names the capabilities that are missing.
+Returns `ok` if a client with `Capabilities` can answer all requests in `Revision`. The refusal
+names the capabilities that are missing.
 """.
 -spec check(erlmcp_input:requests(), Capabilities :: map(), erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.

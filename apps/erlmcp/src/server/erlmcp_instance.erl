@@ -103,7 +103,7 @@ share(Name, Term) ->
     ok = persistent_term:put({?MODULE, Name}, Term),
     persistent_term:get({?MODULE, Name}).
 
--doc "Returns the term that is shared under this name; `gone` when its server has ended.".
+-doc "Returns the term that is shared under `Name`, or `gone` when its server has ended.".
 -spec find(Name :: term()) -> {ok, Term :: dynamic()} | gone.
 find(Name) ->
     case persistent_term:get({?MODULE, Name}, ?MODULE) of

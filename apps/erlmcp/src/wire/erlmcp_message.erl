@@ -136,7 +136,7 @@ error(undefined, Refusal) ->
 error(Id, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", id(Id), ~",\"error\":", erlmcp_refusal:encode(Refusal), $}].
 
--doc "Encodes a notification with these parameters.".
+-doc "Encodes a notification with the parameters `Params`.".
 -spec notification(Method :: binary(), Params :: map()) -> iodata().
 notification(Method, Params) when map_size(Params) =:= 0 ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];

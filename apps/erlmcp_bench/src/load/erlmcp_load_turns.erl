@@ -84,7 +84,7 @@ Turns#turns{connections = Others, busy = case is_busy(Was) of
                                                false -> Busy
                                            end}.
 
--doc "Returns the connection with this key, or `none`.".
+-doc "Returns the connection with the key `Key`, or `none`.".
 -spec find(key(), turns()) -> connection() | none.
 find(Key, #turns{connections = Connections}) ->
     case Connections of

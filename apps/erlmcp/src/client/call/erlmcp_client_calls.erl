@@ -57,7 +57,7 @@ report({Pid, Reference}, Outcome) ->
     Pid ! {erlmcp, Reference, Outcome},
     ok.
 
--doc "Tells the process of the call with this reference that the call is cancelled.".
+-doc "Tells the process of the call with the reference `Reference` that the call is cancelled.".
 -spec cancel(reference(), calls()) -> ok.
 cancel(Reference, Calls) ->
     try ets:match(Calls, {'$1', {'_', Reference}}) of

@@ -14,7 +14,7 @@ Internal.
 -define(TOKEN_TYPE, "urn:ietf:params:oauth:token-type:").
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
--doc "Gets tokens of a place with these scopes, by the grant of the settings.".
+-doc "Gets tokens with `Scopes` for the resource of `Place`, by the grant of the settings.".
 -spec tokens(erlmcp_oauth_discovery:place(), Scopes :: [binary()], erlmcp_oauth_flow:context()) ->
     {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.
 tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) ->

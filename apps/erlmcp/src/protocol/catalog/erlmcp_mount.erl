@@ -21,7 +21,7 @@ Internal.
 -export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
 
 -type prefix() :: binary().
--doc "Tells whether the mounted server itself has a resource with this URI.".
+-doc "A fun that returns `true` if the mounted server itself has a resource at `Uri`.".
 -type offers() :: fun((Uri :: binary()) -> boolean()).
 -doc "A definition of a mounted server that is not offered, and the reason.".
 -type left_out() ::

@@ -61,7 +61,7 @@ ids(Call, #{running := Running}) ->
         #{} -> []
     end.
 
--doc "Returns the running call or batch that answers the request with this id.".
+-doc "Returns the running call or batch that answers the request with the id `Id`.".
 -spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
@@ -101,7 +101,7 @@ over_limit(Max) ->
                        #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
 
 -doc """
-Returns `ok` if one more call with this id may run next to `Count` others of its batch, or its
+Returns `ok` if one more call with the id `Id` may run next to `Count` others of its batch, or its
 refusal.
 """.
 -spec room_for({erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
@@ -213,8 +213,8 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call of this id, if it runs; nothing more is sent for it. A batch ends its call itself, and
-withdraws its requests.
+Ends the call with the id `Id`, if it runs; nothing more is sent for the call. A batch ends its call
+itself, and withdraws its requests.
 """.
 -spec cancel(erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running} = Calls) ->
@@ -233,7 +233,7 @@ cancel(Id, #{running := Running} = Calls) ->
             {[], Calls}
     end.
 
--doc "Encodes the notification that the answer to this request is not needed any more.".
+-doc "Encodes the notification that the answer to the request `Id` is not needed any more.".
 -spec withdrawal(erlmcp_call_messages:asked()) -> binary().
 withdrawal({Id, Task}) ->
     Params = of_task(Task, #{~"requestId" => Id,

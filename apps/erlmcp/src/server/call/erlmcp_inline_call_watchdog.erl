@@ -119,7 +119,10 @@ mark() ->
     ok = atomics:put(Mark, 1, erlmcp_clock:now_ms()),
     Mark.
 
--doc "Returns `true` if calls of the definition with this mark are quick at a monotonic time.".
+-doc """
+Returns `true` if calls of the definition with the mark `Mark` are quick at the monotonic time
+`Now`.
+""".
 -spec is_quick(mark(), NowMs :: integer()) -> boolean().
 is_quick(Mark, Now) ->
     atomics:get(Mark, 1) =< Now.
@@ -140,8 +143,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which is in a quick call with this deadline. `none` if there is no
-watchdog.
+Watches the calling process, which is in a quick call with the deadline `Deadline`. Returns `none`
+if there is no watchdog.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->

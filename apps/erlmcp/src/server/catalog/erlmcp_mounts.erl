@@ -24,8 +24,8 @@ A running server of this node, by its pid or `id`, the options of a server, or a
 }.
 
 -doc """
-Returns the settings and the catalog of a server with these options, with the definitions of all
-servers that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`.
+Returns the settings and the catalog of a server with `Options`, with the definitions of all servers
+that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.

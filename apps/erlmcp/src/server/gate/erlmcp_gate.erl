@@ -114,7 +114,7 @@ rates(Second, Minute, Day, Limits) ->
 bounded(infinity) -> erlmcp_gate_counters:most();
 bounded(Limit) -> Limit.
 
--doc "Gives the calling process a permit for a connection from this address.".
+-doc "Gives the calling process a permit for a connection from `Address`.".
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect(#{limits := Limits} = Gate, #{address := Address}) ->

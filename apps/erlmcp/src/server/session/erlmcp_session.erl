@@ -197,7 +197,7 @@ Passes the client's answer on to the call that asked. A session without a proces
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
--doc "Ends the call with this id, if it runs.".
+-doc "Ends the call with the id `Id`, if it runs.".
 -spec cancel(pid() | none, erlmcp_message:id()) -> ok.
 cancel(none, _) -> ok;
 cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).

@@ -46,7 +46,7 @@ Internal.
 %% Events that a connection may be sent before it has written them.
 -define(WINDOW, 16).
 
--doc "Returns the streams of a new session of the server with this key.".
+-doc "Returns the streams of a new session of the server with the key `Key`.".
 -spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_server_options:limits()) ->
     streams().
 new(Revision, Key, Limits) ->
@@ -89,7 +89,9 @@ message(Call, Bytes, #{calls := Calls} = State) ->
         #{} -> {refused, State}
     end.
 
--doc "Tells a call's client, on the call's stream, that these requests need no answer any more.".
+-doc """
+Tells a call's client, on the call's stream, that the requests `Withdrawn` need no answer any more.
+""".
 -spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
 withdraw(Call, Withdrawn, State) ->
     lists:foldl(fun(Request, Before) ->

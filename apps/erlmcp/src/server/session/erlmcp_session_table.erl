@@ -280,7 +280,7 @@ delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
         ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
     end, Unattended).
 
--doc "Returns `true` if there is a session with this id.".
+-doc "Returns `true` if there is a session with the id `Id`.".
 -spec is_member(session_id(), erlmcp_instance:instance()) -> boolean().
 is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).

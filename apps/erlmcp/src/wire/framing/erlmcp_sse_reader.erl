@@ -56,7 +56,7 @@ new(Max) ->
            return = binary:compile_pattern(~"\r")}.
 
 -doc """
-Returns the events that end in these bytes, in their order. If an event is over the bound,
+Returns the events that end in the received bytes, in their order. If an event is over the bound,
 `{too_large, Max}` is the last one ever returned.
 
 `event` is `message` if the stream gives no name. `id` and `retry` are the stream's latest; before

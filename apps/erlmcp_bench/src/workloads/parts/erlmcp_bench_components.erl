@@ -52,7 +52,7 @@ does. It checks its result, and crashes if the result is wrong.
 -define(TEXT, ~"The quick brown fox jumps over the lazy dog. \"Quoted\", and 1.5 \x{20ac}.").
 
 -doc """
-Runs a fun with the work of a component for `Workers` processes, while a server with this component
+Runs a fun with the work of a component for `Workers` processes, while a server with that component
 runs.
 """.
 -spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),

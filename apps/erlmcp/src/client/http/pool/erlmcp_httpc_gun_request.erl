@@ -92,7 +92,7 @@ broken({goaway, _, _}) -> {broken, unprocessed, broken};
 broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
--doc "Waits for the next message of this request in the mailbox.".
+-doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
     receive

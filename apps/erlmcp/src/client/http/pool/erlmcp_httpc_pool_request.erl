@@ -66,7 +66,7 @@ received(Message, {Module, Loan}) ->
         Other -> Other
     end.
 
--doc "Waits for the next message of this request in the mailbox.".
+-doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next({Module, Loan}, Deadline) ->
     Module:next(Loan, Deadline).

@@ -68,7 +68,7 @@ common. `extra` are headers that its answer has in addition.
 
 -type headers() :: #{binary() => iodata()}.
 
--doc "Returns the requirements of a listener with these options.".
+-doc "Returns the requirements of a listener with `Options`.".
 -spec listener(map()) -> listener().
 listener(Options) ->
     Path = maps:get(path, Options, ~"/mcp"),
@@ -86,7 +86,7 @@ listener(Options) ->
                                             Scopes,
                                             [Path | lists:sublist(SsePaths, 1)])}.
 
--doc "Resolves the head of a request to a listener with these options.".
+-doc "Resolves the head of a request to a listener with `Options`.".
 -spec resolve(cowboy_req:req(), cowboy:opts()) -> resolved().
 resolve(#{headers := Headers} = Came, #{erlmcp_route := Listener} = Options) ->
     #{erlmcp_trusted_proxies := Proxies} = Options,

@@ -63,7 +63,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
 -doc """
-Returns a new connection with this framing. With `events`, messages come decoded and are answered by
+Returns a new connection with `Framing`. With `events`, messages come decoded and are answered by
 events.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),

@@ -81,7 +81,7 @@ take(#queue{requests = Requests} = Queue) ->
     {_, Request, Left} = gb_trees:take_smallest(Requests),
     {ok, Request, without(Request, Left, Queue)}.
 
--doc "Removes the request of this id, if it waits.".
+-doc "Removes the request with the id `Id`, if it waits.".
 -spec cancel(erlmcp_message:id(), queue()) -> queue().
 cancel(_, none) ->
     none;
