@@ -70,7 +70,7 @@ validate(Params, Header) ->
 
 -doc """
 Validates a request as `validate/2` does, and reuses `Known`, the validated form of the same
-`_meta`. `none` validates anew.
+`_meta`. With `none` the `_meta` is validated as if it were new.
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.

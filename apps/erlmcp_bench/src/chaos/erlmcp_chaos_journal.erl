@@ -111,7 +111,7 @@ mark(Journal, Mark) ->
 mark(Journal, Mark, At) ->
     gen_server:call(Journal, {mark, Mark, At}).
 
--doc "Records a figure of the fault for its result.".
+-doc "Records `Value` as the figure `Name` of the fault, for its result.".
 -spec fact(pid(), atom(), number()) -> ok.
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_workloads).
 -moduledoc """
-The workloads as data: their names, their members, and the marks that an earlier erlmcp published
-for them. Most of these marks were never measured. They stand next to a figure for comparison, and
+The workloads as data: their names, their members, and the marks: figures that an earlier erlmcp
+published for them. Most marks were never measured. They stand next to a figure for comparison, and
 are not goals. Pure.
 """.
 

@@ -66,7 +66,7 @@ cancel(Reference, Calls) ->
         error:badarg -> ok
     end.
 
--doc "Reports the end of calls that were killed to their receivers.".
+-doc "Reports `{error, {too_large, heap}}` to the receiver of each call whose process was killed.".
 -spec sweep(calls()) -> ok.
 sweep(Calls) ->
     Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],

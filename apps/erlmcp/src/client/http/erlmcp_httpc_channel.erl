@@ -107,7 +107,7 @@ abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
 Opens a stream of HTTP+SSE at the URL, and returns its generation, with which messages go there.
-When the stream ends it is opened again, and the owner is told.
+When the stream ends it is opened again, and the channel's owner is told.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
@@ -121,7 +121,7 @@ leave(none, _, _, _) ->
 leave(Session, Headers, Deadline, Route) ->
     erlmcp_httpc_exchange:delete(Session, Headers, Deadline, Route).
 
--doc "Closes the connections.".
+-doc "Ends the channel and closes its connections.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:stop(Pid, normal, infinity).

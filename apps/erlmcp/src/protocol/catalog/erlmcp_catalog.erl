@@ -201,8 +201,8 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
     Catalog#{entries := erlmcp_catalog_entries:remove(Kind, Key, Entries)}.
 
 -doc """
-Adds all that another catalog offers now, under a prefix, and returns the definitions that are left
-out. Definitions that were mounted already (`Since`) are not compiled again: see
+Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those that are left out.
+Definitions that `Since` names were mounted already, and are not compiled again: see
 `erlmcp_mount:mount/6`.
 """.
 -spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),

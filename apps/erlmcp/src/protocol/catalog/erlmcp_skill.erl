@@ -316,7 +316,10 @@ listings(Folders, Settings, ServerMeta) ->
     #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
       || Uri := Children <- Folders}.
 
--doc "Returns an encoded page of the children of a folder: the first one, or a cursor's.".
+-doc """
+Returns an encoded page of the children of the folder `Uri`: the first page, or the one that
+`Cursor` points to.
+""".
 -spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
     {ok, binary()} | error | bad_cursor.
 page(Uri, Cursor, Revision, Listings) ->

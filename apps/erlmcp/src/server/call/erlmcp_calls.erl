@@ -157,7 +157,7 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[], [], Calls}
     end.
 
--doc "Hands the client's answer to the call that waits for it.".
+-doc "Gives the client's answer to the request `Id` to the call that waits for it.".
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of

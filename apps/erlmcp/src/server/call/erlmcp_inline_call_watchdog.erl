@@ -133,7 +133,7 @@ longest_ms() ->
     ?LONGEST.
 
 -doc """
-Notes how many reductions a quick call used. With more than 40,000 of them its definition is not
+Records how many reductions a quick call used. With more than 40,000 of them its definition is not
 quick for a minute.
 """.
 -spec used(Reductions :: non_neg_integer(), watched()) -> ok.

@@ -152,16 +152,14 @@ resource_updated(Uri, Instance) ->
                       end
                   end, mounting(Instance)).
 
--doc "Notes that the server of the calling publisher mounts this one.".
+-doc "Records that the server of the calling publisher mounts this one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    erlmcp_instance:instance()) -> ok.
 put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
     true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
     ok.
 
--doc """
-Deletes the note of `put_mounting/3`. Has no effect when the mounted server has ended.
-""".
+-doc "Deletes the record of `put_mounting/3`. Has no effect when the mounted server has ended.".
 -spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                       erlmcp_instance:instance()) -> ok.
 delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->

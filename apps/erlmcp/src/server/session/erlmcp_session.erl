@@ -46,8 +46,7 @@ Internal.
 }).
 
 -doc """
-Opens a session of a tenant and returns its id, or a refusal if as many sessions are in use as there
-may be.
+Opens a session of a tenant and returns its id, or a refusal if no more sessions may be in use.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.

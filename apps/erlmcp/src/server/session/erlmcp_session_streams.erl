@@ -184,7 +184,7 @@ resume(EventId, Owner, #{streams := Streams} = State) ->
         _ -> {error, gone}
     end.
 
--doc "Notes that the connection has written this event.".
+-doc "Records that the connection of a stream has written the event with the given key.".
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of

@@ -187,8 +187,8 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Notes that a list changed, for the sessions of its audience without a process. Their clients are
-told when they have one.
+Records that `List` changed, for the sessions of `Audience` that have no process. Their clients are
+told when the sessions have a process.
 """.
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.

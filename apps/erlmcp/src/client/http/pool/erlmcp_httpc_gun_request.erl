@@ -42,7 +42,7 @@ name(post) -> ~"POST";
 name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
--doc "Interprets a message of the mailbox, see `t:erlmcp_httpc_pool_request:news/1`.".
+-doc "Interprets `Message`, which was in the mailbox; see `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({gun_data, Connection, Stream, IsFin, Data},
          #loan{connection = Connection, stream = Stream} = Loan) ->

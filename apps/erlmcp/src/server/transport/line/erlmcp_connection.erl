@@ -513,7 +513,7 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
 
 -doc """
 Returns the bytes that arrived and are not handled: of an unfinished line, and of the requests that
-wait. Also returns the arrival of the first of these requests, in milliseconds.
+wait. Also returns when the first of these requests arrived, in milliseconds.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
                              WaitingSince :: integer() | infinity}.
@@ -530,7 +530,7 @@ give_up(#{framing := Framing, queue := Queue} = Connection) ->
       || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
      Connection#{framing := erlmcp_line:give_up(Framing), queue := none}}.
 
--doc "Returns `true` if calls run.".
+-doc "Returns `true` if calls of the connection run.".
 -spec busy(connection()) -> boolean().
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.

@@ -119,7 +119,7 @@ ids(#queue{requests = Requests}) -> [Id || #{id := Id} <- gb_trees:values(Reques
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.
 
--doc "Returns the arrival of the request that has waited longest, in milliseconds.".
+-doc "Returns the time at which the request that has waited longest arrived, in milliseconds.".
 -spec since(queue()) -> integer() | infinity.
 since(none) ->
     infinity;
