@@ -1,8 +1,8 @@
 -module(erlmcp_message).
 -moduledoc """
 JSON-RPC 2.0 messages as MCP uses them: ids are strings or integers, `params` is an object, and a
-response is a result or an error. Pure. It turns decoded JSON into tagged tuples, and messages into
-iodata for the wire.
+response is a result or an error. Pure. The functions turn decoded JSON into tagged tuples, and
+messages into iodata for the wire.
 
 Source: specification, "Base protocol / Messages", of each revision.
 

@@ -78,7 +78,9 @@ validate(_, Header, {Version, Revision, Fields}) when Header =:= Version; Header
     {ok, Revision, Fields};
 validate(Params, Header, _) -> validate(Params, Header).
 
--doc "Validates a `_meta` object for reuse; `none` if a request with it would be refused.".
+-doc """
+Validates a `_meta` object for reuse. Returns `none` if a request with that object would be refused.
+""".
 -spec reusable(Meta :: map()) -> validated() | none.
 reusable(#{} = Meta) ->
     case validate(#{~"_meta" => Meta}, none) of

@@ -100,7 +100,10 @@ received(Message, {sse, Exchange}) ->
 happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
 
--doc "Closes the stream of a request; `false` for HTTP+SSE, which has none for each.".
+-doc """
+Closes the stream of a request. Returns `false` for HTTP+SSE, where a request has no stream of its
+own.
+""".
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).

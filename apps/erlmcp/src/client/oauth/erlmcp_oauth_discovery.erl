@@ -1,8 +1,8 @@
 -module(erlmcp_oauth_discovery).
 -moduledoc """
 The discovery of an MCP server's authorization server: first the resource's metadata (RFC 9728),
-then the authorization server's (RFC 8414, OpenID Connect Discovery). It runs in the process that
-asks.
+then the authorization server's (RFC 8414, OpenID Connect Discovery). The discovery runs in the
+calling process.
 
 An MCP server without such metadata is one of 2025-03-26, and its own authorization server. Its
 metadata is at its origin, or its endpoints have the default names of that revision. A client that

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_grant).
 -moduledoc """
-The grants: a user's login, or one of the grants without a user. It runs in the process that asks.
-No grant is tried in place of another.
+The grants: a user's login, or one of the grants without a user. A grant runs in the calling
+process. No grant is tried in place of another.
 
 Sources: specification 2026-07-28, "Authorization"; the extensions OAuth Client Credentials,
 Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC 8693.

@@ -249,7 +249,7 @@ join(#{directories := apart} = Catalog, Parts) ->
 join(#{entries := Few} = Catalog, Many) ->
     Catalog#{entries := erlmcp_catalog_entries:join(Few, Many)}.
 
--doc "Returns a number that each change makes a different one.".
+-doc "Returns the version of a catalog: a number that is different after each change.".
 -spec version(catalog()) -> non_neg_integer().
 version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).

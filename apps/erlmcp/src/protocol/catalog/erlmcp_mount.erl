@@ -96,9 +96,9 @@ parts(Uri) ->
     end.
 
 -doc """
-Mounts all that a server offers now under a prefix. Mounted definitions that are no longer offered
-are removed, and the others keep their places. A definition is left out if its name is taken, or too
-long with the prefix. The middleware wraps all of them.
+Mounts the definitions `Mounted` of a server under `Prefix`. Mounted definitions that are no longer
+offered are removed, and the others keep their places. A definition is left out if its name is
+taken, or too long with the prefix. The middleware wraps all of them.
 
 Only two sorts are compiled: definitions that changed since the last mount, if this is known, and
 those left out whose name is free now.

@@ -121,7 +121,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "Returns a fun that tells whether the server with this key has a resource.".
+-doc "Returns a fun that tells whether the server with the key `Server` has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->

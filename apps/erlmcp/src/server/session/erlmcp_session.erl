@@ -153,7 +153,9 @@ close(Pid) ->
 open_stream(Pid, Owner) ->
     call(Pid, {open_stream, Owner}, {error, closed}).
 
--doc "Sends a connection the events after `EventId` in its stream; `gone` if they are not kept.".
+-doc """
+Sends a connection the events after `EventId` in its stream. Returns `gone` if they are not kept.
+""".
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed}.
 resume_stream(Pid, EventId, Owner) ->

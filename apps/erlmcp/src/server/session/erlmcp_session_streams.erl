@@ -9,8 +9,8 @@ after it.
 
 A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
 `t:erlmcp_call_messages:to_waiting/0`, and calls `written` for the key of each event that it has
-written. It is sent `?WINDOW` events ahead of those that it has written. Later events stay in the
-log; if the log must drop one of them, the connection is cut.
+written. At most `?WINDOW` events are sent to the connection before it has written them. Later
+events stay in the log; if the log must drop one of them, the connection is cut.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -79,7 +79,9 @@ has_connection(Number, #{streams := Streams}) ->
     #{Number := #{connection := Connection}} = Streams,
     Connection =/= undefined.
 
--doc "Sends a message of a call before its answer; `refused` if the client reads no streams.".
+-doc """
+Sends a message of a call before its answer. Returns `refused` if the client reads no streams.
+""".
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
     case Calls of

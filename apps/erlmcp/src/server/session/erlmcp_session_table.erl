@@ -154,7 +154,7 @@ is_there(Pid, Id, _, Instance) ->
     %% A session that was killed could not take its row with it.
     is_process_alive(Pid) orelse delete(Id, Instance) =/= ok.
 
--doc "Gives a session its process; `false` if it has ended.".
+-doc "Gives a session its process. Returns `false` if the session has ended.".
 -spec put_process(session_id(), pid(), erlmcp_instance:instance()) -> boolean().
 put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
     ets:update_element(Rows, Id, {2, Pid}).
@@ -291,7 +291,9 @@ update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
     _ = ets:update_element(Rows, Id, {3, Session}),
     ok.
 
--doc "Takes places for running calls of a session; `full` if there would be more than `Max`.".
+-doc """
+Takes places for running calls of a session. Returns `full` if there would be more than `Max`.
+""".
 -spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(),
                  erlmcp_instance:instance()) ->
     ok | full.

@@ -2,9 +2,9 @@
 -moduledoc """
 Messages framed by newlines, with a bound, for TCP and stdio. Pure.
 
-It turns bytes, in any portions, into whole lines. A line over the bound is reported as soon as it
-passes the bound, and the rest of it is dropped. So a peer cannot make the framing hold more than
-the bound and one chunk.
+The framing turns bytes, in any portions, into whole lines. A line over the bound is reported as
+soon as it passes the bound, and the rest of it is dropped. So a peer cannot make the framing hold
+more than the bound and one chunk.
 
 Internal.
 """.

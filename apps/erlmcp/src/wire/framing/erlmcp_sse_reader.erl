@@ -2,8 +2,8 @@
 -moduledoc """
 Server-sent events, read from their bytes, with a bound. Pure.
 
-It turns bytes, in any portions, into whole events, in time linear in the bytes. After an event over
-the bound, the stream gives no more events.
+A reader turns bytes, in any portions, into whole events, in time linear in the bytes. After an
+event over the bound, the stream gives no more events.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".

@@ -40,7 +40,10 @@ The meaning of a message.
 %% Milliseconds for the end of a stream whose response has come.
 -define(DRAIN, 20).
 
--doc "Sends a request on the connection; `ended` if the connection had ended, and was given back.".
+-doc """
+Sends a request on the connection. Returns `ended` if the connection had ended; then it was given
+back.
+""".
 -spec request(erlmcp_httpc_pool:lease(), request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, Content) ->
