@@ -117,7 +117,7 @@ posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
             Answer
     end.
 
-%% A client that the authorization server no longer knows is registered anew next time.
+%% A client that the authorization server no longer knows is registered again next time.
 accepted(Answer, Issuer, Client, #{learned := Learned}) ->
     case accepted(Answer) of
         {error, {token_refused, _, ~"invalid_client", _}} = Error

@@ -244,8 +244,8 @@ of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc """
-Ends the calls of a session whose client has begun anew. Nothing more is sent for them. The calls of
-stateless requests go on.
+Ends the calls of a session whose client has started over. Nothing more is sent for them. The calls
+of stateless requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running} = Calls) ->

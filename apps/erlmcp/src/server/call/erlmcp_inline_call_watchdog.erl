@@ -167,7 +167,7 @@ watched(Deadline, Watched, Known) ->
                     ok = ask_for_look(Due, Look, Deadline),
                     {Word, Deadline};
                 _ ->
-                    %% The application was started anew, and has another table.
+                    %% The application was started again, and has another table.
                     watched(Deadline, Watched, none)
             end
     end.

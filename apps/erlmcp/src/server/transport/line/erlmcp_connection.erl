@@ -284,7 +284,7 @@ handled(Json, Session, #{instance := Instance, request_context := RequestContext
     Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, RequestContext#{meta => Known}, Catalog, Session).
 
-%% Another `initialize` opens a session anew, as if there were none. Clients that share a connection
+%% Another `initialize` opens a new session, as if there were none. Clients that share a connection
 %% behind a bridge each send their own.
 session(#{~"method" := ~"initialize", ~"id" := _}, _) -> none;
 session(_, #{session := Session}) -> Session.
