@@ -100,8 +100,8 @@ options(Options) ->
     Options#{formats => assert}.
 
 -doc """
-Returns the answers to these requests, without whatever else came; a missing answer is not among
-them. A form that was accepted must fit its schema, and one that was not has no content.
+Returns the members of `Responses` that answer the requests in `Forms`, and no others. An answer may
+be missing. A form that was accepted must fit its schema, and one that was not has no content.
 """.
 -spec answers(forms(), Responses :: #{binary() => map()}) ->
     {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.

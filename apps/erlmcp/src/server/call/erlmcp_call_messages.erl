@@ -8,7 +8,7 @@ An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. The owner of a call is
 - of a stateless request its connection, with the tag `{erlmcp_call, Call}` on lines and cowboy's
   `{Pid, StreamId}` on HTTP. The call answers with its exit signal.
 - of an HTTP session the session's process, with `{erlmcp_call, Call, Marks}`. The call answers the
-  connection that waits for it, or, where it has reported something before, the session.
+  connection that waits for it, or, if it has reported something before, the session.
 - of a task the task's process, with `erlmcp_task`. The call answers with its exit signal.
 - inline, without a process of its own, the connection that it runs in, with `inline`. Its reports
   are kept until it returns its answer.

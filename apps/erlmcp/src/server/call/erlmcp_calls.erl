@@ -121,7 +121,7 @@ instance(#{instance := Instance}) ->
 
 -doc """
 Takes in a call or a batch that another process started and linked to this one. Its answer is a
-message, `{answer, Status, Bytes}`, where it does not go to another process.
+message, `{answer, Status, Bytes}`, if it does not go to another process.
 """.
 -spec adopt(pid(), entry(), calls()) -> calls().
 adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->

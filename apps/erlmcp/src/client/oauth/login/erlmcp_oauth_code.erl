@@ -86,7 +86,7 @@ url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url
         ++ [{~"dpop_jkt", Jkt} || Jkt =/= none]).
 
 -doc """
-Returns the code in the URL that the browser came back to. The answer, even an error, counts only if
+Returns the code in the URL that the browser returned to. The answer, even an error, counts only if
 its state is the login's and its issuer the one that the user was sent to.
 """.
 -spec code(Redirected :: binary(), pending()) -> {ok, binary()} | {error, reason()}.

@@ -4,8 +4,8 @@ The decision about a request from its head, before a byte of its body is read. I
 and the origin, the identity and its scopes, and the path, method, media types and announced length.
 Pure, except for a line in the log on headers of a proxy that is not trusted.
 
-The head of a request is a map with the keys of cowboy's requests, whichever HTTP it came with. The
-answer to a page of another origin has the headers that its browser looks for
+The head of a request is a map with the keys of cowboy's requests, whichever version of HTTP it came
+with. The answer to a page of another origin has the headers that its browser looks for
 (`m:erlmcp_httpd_cors`).
 
 Real clients are not all as strict as the specification, and harmless deviations are accepted. A
