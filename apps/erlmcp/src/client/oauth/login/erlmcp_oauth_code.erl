@@ -39,7 +39,7 @@ to; `refused` has the error of the authorization server.
 state() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
--doc "Begins a login at a place, by a client with the redirect URI `RedirectUri`.".
+-doc "Begins a login at the authorization server `Server`, by a client with `RedirectUri`.".
 -spec pending(erlmcp_oauth_discovery:place(), Client :: {binary(), RedirectUri :: binary()},
               Scopes :: [binary()], State :: binary(), erlmcp_oauth_flow:context()) ->
     {ok, pending()} | {error, reason()}.
