@@ -708,8 +708,8 @@ add(Server, Kind, Definition) when
 
 -doc """
 Removes a definition from a running server. `Key` is its name, URI or URI template. Calls of it that
-already run end in their own time. A definition that a mounted server has under this name, and that
-was hidden by the removed one, takes its place.
+already run end in their own time. A definition of a mounted server under the same key, which the
+removed one hid, takes its place.
 
 ## Errors
 

@@ -118,7 +118,7 @@ stream that is open at that second ends.
 -doc """
 The head of an HTTP request. Header names are in lower case; `path` is without a query.
 `certificate` is the client's in DER, if TLS asked for one and the client has one. `url` is that of
-the endpoint at the address which the connection came to, whatever `Host` says.
+the endpoint at the address that the connection arrived at, whatever `Host` says.
 """.
 -type request() :: #{
     method := binary(),

@@ -40,7 +40,7 @@ Options of a login.
   (`/callback`) and `host` (`127.0.0.1`). `say` is a fun that shows the user the URL where the
   browser could not be opened.
 - `redirect_uri`: where the browser is sent back to instead. `browser` is required then, and returns
-  `{ok, Url}` with the URL that the browser came back to.
+  `{ok, Url}` with the URL that the browser returned to.
 - `scope`: scopes to ask for. They are added to those of a challenge, and replace those of the
   server's metadata.
 - `assertion`: the JWT of `jwt_bearer`, or a fun that returns it for an issuer.

@@ -54,8 +54,8 @@ length of patterns, a validation in its steps, and no pattern can take long.
     max_errors => pos_integer()
 }.
 -doc """
-Why a schema cannot be compiled or a shorthand expanded. `Path` is a JSON pointer to the place in
-the schema; `Names` are the names that lead to the place in a shorthand.
+The reason why a schema cannot be compiled, or a shorthand expanded. `Path` is a JSON pointer to the
+place in the schema; `Names` are the names that lead to the place in a shorthand.
 
 - `unsupported_dialect`, `unsupported_vocabulary`: the schema is written in another language.
 - `invalid_schema`: the meta-schema of its dialect refuses the schema, see `t:detail/0`.
@@ -128,7 +128,7 @@ has that type.
     | {schema, map()}
     | JsonSchema :: map()
     | {shorthand(), Keywords :: #{atom() | binary() => term()} | Description :: binary()}.
--doc "The members of an object by their names.".
+-doc "The members of an object: the shorthand of each by its name.".
 -type fields() :: #{atom() | binary() => shorthand() | {optional, shorthand()}}.
 
 -define(DEFAULTS, #{

@@ -33,19 +33,19 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 -doc "Returns the skills.".
 -callback skills() -> [erlmcp:skill()].
 -doc """
-Runs the tool of this name. Returns text, a list of contents (`m:erlmcp_content`), a map or
+Runs the tool `Name`. Returns text, a list of contents (`m:erlmcp_content`), a map or
 `{structured, Value}` as structured content, or `{error, Text | Contents}`, which the model sees.
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 -doc """
-Reads the resource of this URI. `Variables` are those of its template, and empty for a resource
-without one. Returns text, `{blob, Bytes}`, a map as JSON, contents
-(`erlmcp_content:text_contents/3`) or a list of them, or `{error, not_found | Text}`.
+Reads the resource at `Uri`. `Variables` are those of its template, and empty for a resource without
+one. Returns text, `{blob, Bytes}`, a map as JSON, contents (`erlmcp_content:text_contents/3`) or a
+list of them, or `{error, not_found | Text}`.
 """.
 -callback read_resource(Uri :: binary(), Variables :: map(), erlmcp:context()) -> term().
 -doc """
-Returns the prompt of this name: text, a list of messages, a map with `messages` and `description`,
-or `{error, Text}`. A message is `#{role => user | assistant, content => Content}`.
+Returns the prompt `Name`: text, a list of messages, a map with `messages` and `description`, or
+`{error, Text}`. A message is `#{role => user | assistant, content => Content}`.
 """.
 -callback get_prompt(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 

@@ -39,7 +39,7 @@ Opens the store, for every process to use. Tables of the calling process end wit
 -doc "Returns the value of a key.".
 -callback get(key(), Store :: term()) ->
     {ok, #{binary() => json:encode_value()}} | none | {error, reason()}.
--doc "Stores a value, in place of the one that the key has.".
+-doc "Stores a value under a key, and replaces the value that the key had.".
 -callback put(key(), #{binary() => json:encode_value()}, Store :: term()) ->
     ok | {error, reason()}.
 -doc "Deletes the value of a key, if there is one.".

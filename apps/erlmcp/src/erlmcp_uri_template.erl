@@ -35,7 +35,7 @@ a control character. Matching takes time linear in the URI, for any URI.
 -type part() :: Literal :: binary() | {operator(), [variable(), ...]}.
 -type operator() :: none | $+ | $# | $. | $/ | $; | $? | $&.
 -type variable() :: {Name :: binary(), none | explode | {prefix, pos_integer()}}.
--doc "Why a text is no template: the part that is wrong.".
+-doc "The reason why a text is no template, with the part that is wrong.".
 -type reason() :: {invalid_literal | invalid_expression, Text :: binary()}.
 -doc "Values of variables by their names.".
 -type bindings() :: #{Name :: binary() => binary() | [binary()]}.

@@ -1,7 +1,8 @@
 -module(erlmcp_cli_exit).
 -moduledoc """
-Holds the exit codes of the `erlmcp` command, as data, and maps failures to them. The instruments
-have codes of their own: for them 3 and 4 have other meanings. Pure.
+Holds the exit codes of the `erlmcp` command, as data, and maps failures to them. The commands that
+measure or read measurements are the instruments. They have codes of their own: for them 3 and 4
+have other meanings. Pure.
 """.
 
 -export([codes/0, codes/1, instrument_codes/0, instruments/0, code/1, outcome/1]).
@@ -12,7 +13,8 @@ have codes of their own: for them 3 and 4 have other meanings. Pure.
                  | metrology | regression.
 
 -doc """
-Returns every outcome of a command that is no instrument, with its exit code and its meaning.
+Returns every outcome of a command that is no instrument (`instruments/0`), with its exit code and
+its meaning.
 """.
 -spec codes() -> [{0..255, outcome(), Meaning :: binary()}].
 codes() ->
@@ -24,7 +26,8 @@ codes() ->
      {5, unauthorized, ~"the server requires another authorization"}].
 
 -doc """
-Returns the same for an instrument. A server that it does not reach is a measurement that failed.
+Returns every outcome of an instrument, with its exit code and its meaning. If an instrument does
+not reach a server, its measurement has failed.
 """.
 -spec instrument_codes() -> [{0..255, outcome(), Meaning :: binary()}].
 instrument_codes() ->
@@ -34,7 +37,7 @@ instrument_codes() ->
      {3, metrology, ~"a result breaks a rule of metrology"},
      {4, regression, ~"a figure is worse than the baseline's"}].
 
--doc "Returns the commands that are instruments.".
+-doc "Returns the commands that are instruments: those that measure or read measurements.".
 -spec instruments() -> [string()].
 instruments() ->
     ["bench", "load", "chaos", "scenario", "metrology", "compare", "baseline", "report"].

@@ -126,7 +126,7 @@ ask(Peer, Question, Deadline) ->
         exit:_ -> {error, stopped}
     end.
 
--doc "Hands a notification of the server that belongs to no call to the client's process.".
+-doc "Gives the client's process a notification of the server that belongs to no call.".
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     Own = erlmcp_client_mailbox:own({Method, Params}),

@@ -33,7 +33,7 @@ server. With `line`, a connection is a session, and an older server may not answ
 
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
--doc "Checks the options of a target, and returns the settings of a client of this server.".
+-doc "Checks the options of a target, and returns the settings of a client of that target.".
 -spec settings(erlmcp_client:target()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 settings({http, Url, Options}) ->

@@ -124,8 +124,8 @@ index(Zone) ->
                            erlmcp_error_budget_window:zones())).
 
 -doc """
-Starts the process of the server with this key. A window with fewer than `Least` requests stays in
-its zone.
+Starts the process of the server with the key `Key`. A window with fewer than `Least` requests stays
+in its zone.
 """.
 -spec start_link(Key :: reference(), budget(), Least :: pos_integer()) -> gen_server:start_ret().
 start_link(Key, Budget, Least) ->

@@ -54,7 +54,9 @@ new(Least, Requests, Faults) ->
     #{least => Least, totals => [{Requests, Faults}],
       zones => #{Window => green || Window <- windows()}}.
 
--doc "Adds a second that has passed, with these totals since the beginning at its end.".
+-doc """
+Adds a second that has passed. `Requests` and `Faults` are the totals from the beginning to its end.
+""".
 -spec tick(Requests :: non_neg_integer(), Faults :: non_neg_integer(), windows()) ->
     {[change()], windows()}.
 tick(Requests, Faults, #{totals := Former, zones := Zones} = Windows) ->

@@ -58,12 +58,12 @@ open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
     ok.
 
--doc "Starts the process of the server with this key. `Server` is the `server` of its events.".
+-doc "Starts the process of the server with the key `Key`. `Server` is the `server` of its events.".
 -spec start_link(Key :: reference(), Server :: term(), handler()) -> gen_server:start_ret().
 start_link(Key, Server, Handler) ->
     gen_server:start_link(?MODULE, {Key, Server, Handler}, []).
 
--doc "Emits an event of the server with this key, and does not wait.".
+-doc "Emits an event of the server with the key `Key`, and does not wait.".
 -spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
     try ets:lookup(?MODULE, Key) of

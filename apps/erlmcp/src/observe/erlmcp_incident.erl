@@ -26,7 +26,7 @@ log(Report) ->
     ok = erlmcp_log:report(error, Report#{incident => Id}),
     Id.
 
--doc "Logs a report of an error of the server with this key.".
+-doc "Logs a report of an error of the server with the key `Key`.".
 -spec log(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log(Report, Key) ->
     Id = id(),

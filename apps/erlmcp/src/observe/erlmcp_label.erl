@@ -21,7 +21,7 @@ Internal.
 set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).
 
--doc "Sets the label of the calling process, which belongs to the server with this key.".
+-doc "Sets the label of the calling process, which belongs to the server with the key `Key`.".
 -spec set([term(), ...], Server :: reference()) -> ok.
 set(Parts, Key) ->
     set(Parts ++ [erlmcp_log:server(Key)]).

@@ -13,12 +13,12 @@ Internal.
 
 -define(METADATA, #{library => erlmcp}).
 
--doc "Names the server with this key.".
+-doc "Sets the name that the log has for the server with the key `Key`.".
 -spec name(Key :: reference(), Server :: term()) -> ok.
 name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).
 
--doc "Returns the name of the server with this key, or the key if it has no name.".
+-doc "Returns the name of the server with the key `Key`, or `Key` if the server has no name.".
 -spec server(Key :: reference()) -> term().
 server(Key) ->
     case persistent_term:get({?MODULE, Key}, none) of
@@ -37,7 +37,7 @@ forget(Key) ->
 report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
 
--doc "Logs a report of the server with this key.".
+-doc "Logs a report of the server with the key `Key`.".
 -spec report(logger:level(), #{what := atom(), atom() => term()}, Key :: reference()) -> ok.
 report(Level, Report, Key) ->
     case persistent_term:get({?MODULE, Key}, none) of

@@ -4,9 +4,9 @@ Facts about the machine, the control group and the node: memory, descriptors, po
 cores, and what the kernel allows sockets. They are read from `/proc` and `/sys/fs/cgroup` under a
 root, which is `/` except in tests; missing files are left out.
 
-The bounds and the usage of control groups are read from files of version 1 or 2, for the node's
-group and each one above it. Unused pages of files do not count as used: the kernel takes them back
-before it kills a process.
+Files of version 1 or 2 have the bounds and the usage of control groups: of the node's group, and of
+each one above it. Unused pages of files do not count as used: the kernel takes them back before it
+kills a process.
 
 Internal.
 """.

@@ -7,7 +7,9 @@ Internal.
 
 -export([cut/2]).
 
--doc "Reports a client of the server with this key. `Limit` is the bound that the client passed.".
+-doc """
+Reports a client of the server with the key `Key`. `Limit` is the bound that the client passed.
+""".
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->
     ok = erlmcp_log:report(warning, #{what => slow_consumer, refusal => 1055, limit => Limit}, Key),

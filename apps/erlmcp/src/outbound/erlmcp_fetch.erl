@@ -1,7 +1,7 @@
 -module(erlmcp_fetch).
 -moduledoc """
 An HTTP request of the authorization flow, and its answer: a small document, with a deadline and a
-bound on its size. It runs in the process that asks.
+bound on its size. The request runs in the calling process.
 
 A URL is called only if `m:erlmcp_oauth_url` allows it, and at an address that
 `m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
@@ -60,7 +60,7 @@ get_json(Url, Headers, Settings, Redirects) ->
         get_json(Location, Headers, Settings, Redirects - 1)
     end.
 
--doc "Posts a form, with these headers.".
+-doc "Posts `Form` to `Url`, with `Headers`.".
 -spec post_form(Url :: binary(), [{binary(), iodata()}], [{binary(), binary()}], settings()) ->
     {ok, answer()} | {error, reason()}.
 post_form(Url, Headers, Form, Settings) ->

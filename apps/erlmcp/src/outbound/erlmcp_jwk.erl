@@ -138,9 +138,9 @@ secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Returns what is wrong with a secret for these algorithms, without revealing a byte of it, or `none`.
-A secret must have at least the bytes of the algorithm's hash (RFC 7518, section 3.2). It must not
-be a public key, which is no secret.
+Returns what is wrong with a secret for `Algorithms`, without revealing a byte of it, or `none`. A
+secret must have at least the bytes of the algorithm's hash (RFC 7518, section 3.2). It must not be
+a public key, which is no secret.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->
@@ -245,8 +245,8 @@ text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
-Returns the keys that may have signed with this algorithm: those with the header's id, or a few that
-fit. A key that names an algorithm serves for no other.
+Returns the keys of `Keys` that may have signed with `Algorithm`: those with the header's id `Kid`,
+or a few that fit. A key that names an algorithm serves for no other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].
 candidates(Algorithm, Kid, Keys) ->
@@ -254,7 +254,7 @@ candidates(Algorithm, Kid, Keys) ->
                           Kid =:= none orelse maps:get(kid, Key, none) =:= Kid,
                           fits(Algorithm, Map)], ?TRIED).
 
--doc "Returns `true` if a compact JWS was signed with this algorithm and key.".
+-doc "Returns `true` if the compact `Jws` was signed with `Algorithm` and the key.".
 -spec verifies(Jws :: binary(), Algorithm :: binary(), key()) -> boolean().
 verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
     %% An invalid key, such as a point that is not on its curve, crashes inside jose.

@@ -38,7 +38,7 @@ secret has returned an error.
 %% Seconds that an assertion is valid.
 -define(SECONDS, 60).
 
--doc "Posts a form with this client's authentication, and returns the answer.".
+-doc "Posts `Form` with the authentication of `Client`, and returns the answer.".
 -spec post(Url :: binary(), [{binary(), binary()}], client(),
            #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->
     {ok, erlmcp_fetch:answer()} | {error, erlmcp_fetch:reason() | reason()}.

@@ -1,7 +1,7 @@
 -module(erlmcp_outbound_hosts).
 -moduledoc """
-The hosts that the servers of a login may lead to. It runs in the process of the login, where it
-looks up names.
+The hosts that the servers of a login may lead to. The functions run in the process of the login,
+which looks up the hosts' names.
 
 The user names the MCP server, and perhaps an issuer; these servers name others. The option
 `allow_hosts` decides in two cases, and all other hosts are followed. The first is an endpoint of

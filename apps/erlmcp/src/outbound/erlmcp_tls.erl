@@ -12,9 +12,9 @@ Internal.
 -type host() :: string() | inet:ip_address().
 
 -doc """
-Returns the options for a connection to this host. The user's options override those of the same
-name, and `cacerts` or `cacertfile` replace the system's roots. `no_cacerts` is the error of a
-system without any.
+Returns the options for a connection to `Host`. The user's options override those of the same name,
+and `cacerts` or `cacertfile` replace the system's roots. `no_cacerts` is the error of a system
+without any.
 
 ALPN is not included: the HTTP client chooses the versions.
 

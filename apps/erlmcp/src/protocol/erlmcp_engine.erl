@@ -186,7 +186,9 @@ era(_, Params, RequestContext) ->
         false -> header_era(RequestContext)
     end.
 
--doc "Returns the request context of these headers, which are read once for all such requests.".
+-doc """
+Returns the request context of `Headers`, which are read once for all requests with the same ones.
+""".
 -spec request_context(erlmcp_auth:identity(), erlmcp_header:headers()) -> request_context().
 request_context(Identity, Headers) ->
     RequestContext = Identity#{headers => Headers},

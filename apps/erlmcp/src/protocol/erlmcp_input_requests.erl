@@ -14,8 +14,8 @@ Internal.
 -type forms() :: #{binary() => {form, Schema :: map()} | other}.
 
 -doc """
-Returns `ok` if a client with these capabilities can answer all requests in this revision. The
-refusal names the capabilities that are missing.
+Returns `ok` if a client with `Capabilities` can answer all requests in `Revision`. The refusal
+names the capabilities that are missing.
 """.
 -spec check(erlmcp_input:requests(), Capabilities :: map(), erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -100,8 +100,8 @@ options(Options) ->
     Options#{formats => assert}.
 
 -doc """
-Returns the answers to these requests, without whatever else came; a missing answer is not among
-them. A form that was accepted must fit its schema, and one that was not has no content.
+Returns the members of `Responses` that answer the requests in `Forms`, and no others. An answer may
+be missing. A form that was accepted must fit its schema, and one that was not has no content.
 """.
 -spec answers(forms(), Responses :: #{binary() => map()}) ->
     {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.

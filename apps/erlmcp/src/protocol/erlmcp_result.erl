@@ -64,8 +64,8 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
-Encodes a result object with these members, whose names are the protocol's. For a stateless revision
-it also has `resultType` and the server's identity (`ServerMeta`) in `_meta`. A value may be encoded
+Encodes a result object with `Members`, whose names are the protocol's. For a stateless revision it
+also has `resultType` and the server's identity (`ServerMeta`) in `_meta`. A value may be encoded
 already, as `{encoded, Json}`. `{text, Text}` is the member `content` with
 `[erlmcp_content:text(Text)]`.
 """.

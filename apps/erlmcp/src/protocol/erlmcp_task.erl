@@ -14,7 +14,7 @@ Internal.
 
 -export_type([support/0, mode/0, operation/0]).
 
--doc "Whether calls of a tool are tasks: never, if the client supports tasks, or always.".
+-doc "The calls of a tool that are tasks: none, those of clients that support tasks, or all.".
 -type support() :: forbidden | optional | required.
 -doc """
 A call that becomes a task, at once or when its handler returns a continuation. `ttl` is how long

@@ -177,7 +177,7 @@ references(Schema, Uri, Dialect, Index) ->
         dynamic = maps:merge(Names, #{Name => true || Name <- Dynamic})
     }.
 
--doc "Returns the address of the schema itself.".
+-doc "Returns the address of the schema that the index was made of.".
 -spec root(index()) -> binary().
 root(#index{root = Root} = Index) ->
     {Uri, _} = find(Root, Index),

@@ -3,8 +3,8 @@
 The parts of compiled schemas, and their combinations. Pure.
 
 Each schema has two funs. A check tells only whether the value is valid, as fast as it can. It takes
-a budget and returns the balance of it, or `bnot` of the balance for an invalid value. A finder runs
-after a failed check: it collects errors, and the properties or items that were evaluated.
+a budget and returns what remains of that, or `bnot` of the remainder for an invalid value. A finder
+runs after a failed check: it collects errors, and the properties or items that were evaluated.
 
 Internal.
 """.

@@ -20,8 +20,8 @@ Internal.
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with these listeners, within `Milliseconds`, and in two seconds more for the last
-answers of ended calls and sessions. Crashes if the server is stopped meanwhile.
+Drains an instance with the listeners `Listeners`, within `Milliseconds`, and in two seconds more
+for the last answers of ended calls and sessions. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
             Milliseconds :: non_neg_integer()) -> drained().

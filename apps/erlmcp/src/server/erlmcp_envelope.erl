@@ -25,7 +25,7 @@ Internal.
 names() ->
     [measured, team, enterprise, gov].
 
--doc "Returns the limits of an envelope on a machine with these facts.".
+-doc "Returns the limits of an envelope on a machine with the facts `Facts`.".
 -spec limits(name(), erlmcp_machine:facts()) -> #{atom() => pos_integer()}.
 limits(measured, Facts) ->
     #{Name => max(1, Value) || {Name, Measure, _} <- measured(),

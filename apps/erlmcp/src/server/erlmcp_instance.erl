@@ -7,7 +7,7 @@ cannot collide.
 The persistent terms are the value itself, under the server's key, the settings of its listeners,
 its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process that starts gets a
 persistent term without a copy, so that a connection costs only its own state. Each term is written
-again when its writer begins anew. The process of this module removes them when the server ends. It
+again when its writer restarts. The process of this module removes them when the server ends. It
 writes nothing, answers no message, and ends after all that read them.
 
 Internal.
@@ -103,7 +103,7 @@ share(Name, Term) ->
     ok = persistent_term:put({?MODULE, Name}, Term),
     persistent_term:get({?MODULE, Name}).
 
--doc "Returns the term that is shared under this name; `gone` when its server has ended.".
+-doc "Returns the term that is shared under `Name`, or `gone` when its server has ended.".
 -spec find(Name :: term()) -> {ok, Term :: dynamic()} | gone.
 find(Name) ->
     case persistent_term:get({?MODULE, Name}, ?MODULE) of

@@ -23,8 +23,8 @@ start_link(Kind, Module, Instance) ->
     supervisor:start_link(?MODULE, {Kind, Module, Instance}).
 
 -doc """
-Starts a process of a kind with these arguments, after the instance. Exits if the server starts or
-stops.
+Starts a process of `Kind`, whose arguments are the instance and `Arguments`. Exits if the server
+starts or stops.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->

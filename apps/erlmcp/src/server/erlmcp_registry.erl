@@ -34,7 +34,7 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Registers the calling process, a server's supervisor, under this id. It is found as soon as its
+Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
 instance is shared under its key.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
@@ -80,7 +80,9 @@ watch(Server) ->
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
--doc "Tells those that watch it that the server of this instance has published its catalog.".
+-doc """
+Tells the processes that watch the server of an instance that the server has published its catalog.
+""".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
     Ready = lists:append(ets:select(?MODULE, [{{{pid, '$1'}, {'_', Key}, '$2'}, [],

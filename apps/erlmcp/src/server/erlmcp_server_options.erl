@@ -98,7 +98,7 @@ gate_limits() ->
      {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
 
 -doc """
-Returns the settings of these options, or the first option that is wrong.
+Returns the settings of `Given`, the options of a server, or the first option that is wrong.
 
 ## Examples
 

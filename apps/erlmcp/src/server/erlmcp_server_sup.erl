@@ -25,7 +25,7 @@ Internal.
 -define(MOST, 30_000).
 -define(PART, 4).
 
--doc "Starts a server with these settings and the catalog that is compiled from them.".
+-doc "Starts a server with `Settings` and the catalog that is compiled from them.".
 -spec start_link(erlmcp_server_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
 start_link(#{key := Key} = Settings, Catalog) ->

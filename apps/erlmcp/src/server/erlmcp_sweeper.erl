@@ -14,8 +14,8 @@ Internal.
 -type work() :: fun((erlmcp_instance:instance()) -> ok).
 
 -doc """
-Starts a sweeper with this name. `Sweep` is called every `Milliseconds`, and `Last` when
-the sweeper is stopped.
+Starts a sweeper called `Name`. `Sweep` is called every `Milliseconds`, and `Last` when the sweeper
+is stopped.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
                  erlmcp_instance:instance()) -> gen_server:start_ret().

@@ -360,7 +360,7 @@ spaces(<<" ", Rest/binary>>) -> spaces(Rest);
 spaces(Rest) -> Rest.
 
 -doc """
-Returns a frontmatter with these fields as text, with its lines `---`. Keys must be plain. `parse/1`
+Returns a frontmatter with `Fields` as text, with its lines `---`. Keys must be plain. `parse/1`
 returns the same fields.
 """.
 -spec compose([{binary(), binary() | [binary()] | #{binary() => binary()}}]) -> binary().

@@ -21,8 +21,8 @@ seal(Plain, Bound, Nonce, [Key | _]) ->
     erlmcp_base64url:encode(<<Nonce/binary, Tag/binary, Cipher/binary>>).
 
 -doc """
-Seals `Plain` with a nonce derived from the value, so that equal values have equal seals. Use it
-only where equality may be visible.
+Seals `Plain` as `seal/4` does, with a nonce derived from `Plain` and `Bound`. Equal values thus
+have equal seals. Use it only where equality may be visible.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), erlmcp:key_ring()) -> binary().
 seal(Plain, Bound, [Key | _] = Keys) ->

@@ -37,7 +37,7 @@ since(~"io.modelcontextprotocol/skills") -> '2025-11-25';
 since(~"io.modelcontextprotocol/tasks") -> '2026-07-28';
 since(_) -> '2025-06-18'.
 
--doc "Returns `true` if one of these extensions adds this method to a revision.".
+-doc "Returns `true` if one of `Extensions` adds `Method` to `Revision`.".
 -spec offers(Method :: binary(), erlmcp_revision:revision(), extensions()) -> boolean().
 offers(Method, Revision, Extensions) ->
     case adds(Method) of
@@ -56,7 +56,7 @@ in_revision(Revision, Extensions) ->
     #{Extension => Settings || Extension := Settings <- Extensions, since(Extension) =< Revision}.
 
 -doc """
-Returns `true` if a client with these capabilities has an extension. For MCP Apps it must show
+Returns `true` if the capabilities of a client have `Extension`. For MCP Apps it must show
 `text/html;profile=mcp-app`.
 """.
 -spec client_has(Extension :: binary(), Capabilities :: map()) -> boolean().

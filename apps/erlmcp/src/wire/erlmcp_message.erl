@@ -1,8 +1,8 @@
 -module(erlmcp_message).
 -moduledoc """
 JSON-RPC 2.0 messages as MCP uses them: ids are strings or integers, `params` is an object, and a
-response is a result or an error. Pure. It turns decoded JSON into tagged tuples, and messages into
-iodata for the wire.
+response is a result or an error. Pure. The functions turn decoded JSON into tagged tuples, and
+messages into iodata for the wire.
 
 Source: specification, "Base protocol / Messages", of each revision.
 
@@ -136,7 +136,7 @@ error(undefined, Refusal) ->
 error(Id, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", id(Id), ~",\"error\":", erlmcp_refusal:encode(Refusal), $}].
 
--doc "Encodes a notification with these parameters.".
+-doc "Encodes a notification with the parameters `Params`.".
 -spec notification(Method :: binary(), Params :: map()) -> iodata().
 notification(Method, Params) when map_size(Params) =:= 0 ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];

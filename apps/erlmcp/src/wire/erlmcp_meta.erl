@@ -70,7 +70,7 @@ validate(Params, Header) ->
 
 -doc """
 Validates a request as `validate/2` does, and reuses `Known`, the validated form of the same
-`_meta`. `none` validates anew.
+`_meta`. With `none` the `_meta` is validated as if it were new.
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -78,7 +78,9 @@ validate(_, Header, {Version, Revision, Fields}) when Header =:= Version; Header
     {ok, Revision, Fields};
 validate(Params, Header, _) -> validate(Params, Header).
 
--doc "Validates a `_meta` object for reuse; `none` if a request with it would be refused.".
+-doc """
+Validates a `_meta` object for reuse. Returns `none` if a request with that object would be refused.
+""".
 -spec reusable(Meta :: map()) -> validated() | none.
 reusable(#{} = Meta) ->
     case validate(#{~"_meta" => Meta}, none) of

@@ -65,7 +65,9 @@ cursor(_) -> {ok, none}.
 missing(Field) ->
     erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
 
--doc "Returns the refusal for a member of the wrong type; `undefined` is an absent one.".
+-doc """
+Returns the refusal for a member of the wrong type. `Came` is `undefined` if the member is absent.
+""".
 -spec mistyped(iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
 mistyped(Field, Expected, Came) ->
     erlmcp_refusal:new(field_type_mismatch,

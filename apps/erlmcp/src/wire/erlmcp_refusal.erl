@@ -86,8 +86,7 @@ Internal.
 }).
 
 -doc """
-Returns the refusal of this name in the table. `Message` is a sentence for the person who can fix
-it.
+Returns the refusal `Name` of the table. `Message` is a sentence for the person who can fix it.
 """.
 -spec new(erlmcp:refusal_name(), iodata()) -> refusal().
 new(Name, Message) ->

@@ -53,7 +53,7 @@ outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
 noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
 
--doc "Records a figure of this fault. Its name ends with its unit.".
+-doc "Records `Value` as the figure `Name` of the fault. The name ends with the unit.".
 -spec fact(context(), atom(), number()) -> ok.
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
@@ -81,7 +81,7 @@ patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Polls until `Is` returns `true`, for as long as the longest wait.".
+-doc "Polls until `Is` returns `true`, for 20 seconds at most.".
 -spec until(fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
@@ -97,7 +97,7 @@ until(Is, End) ->
             end
     end.
 
--doc "Returns what `setup/1` left for the scenario.".
+-doc "Returns the term `private` that `setup/1` of the scenario returned.".
 -spec private(context()) -> term().
 private(#{private := Private}) -> Private.
 

@@ -59,7 +59,7 @@ awaited.
     waiting = [] :: [{reference(), gen_server:from(), awaited()}]
 }).
 
--doc "Starts a journal of a fault with this code, linked to the caller.".
+-doc "Starts a journal of the fault with the error code `Code`, linked to the caller.".
 -spec start_link(Code :: integer() | none) -> {ok, pid()}.
 start_link(Code) ->
     {ok, _} = gen_server:start_link(?MODULE, Code, []).
@@ -111,7 +111,7 @@ mark(Journal, Mark) ->
 mark(Journal, Mark, At) ->
     gen_server:call(Journal, {mark, Mark, At}).
 
--doc "Records a figure of the fault for its result.".
+-doc "Records `Value` as the figure `Name` of the fault, for its result.".
 -spec fact(pid(), atom(), number()) -> ok.
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).

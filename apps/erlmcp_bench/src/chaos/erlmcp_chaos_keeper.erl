@@ -87,8 +87,8 @@ name(Prefix) ->
                    integer_to_list(erlang:unique_integer([positive]))]).
 
 -doc """
-Returns `true` if the process whose node made this name still runs. Returns `foreign` if `name/1`
-did not make the name with this prefix.
+Returns `true` if the process whose node made `Name` still runs. Returns `foreign` if `name/1` did
+not make the name with `Prefix`.
 """.
 -spec owner_lives(Prefix :: string(), Name :: string()) -> boolean() | foreign.
 owner_lives(Prefix, Name) ->

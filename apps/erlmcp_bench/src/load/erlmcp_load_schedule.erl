@@ -5,7 +5,7 @@ free connection takes the next one. No process hands the times out, so none is a
 request keeps its due time, however late a connection is free to send it.
 
 Times are microseconds of `erlang:monotonic_time/1`. They are whole milliseconds, because the
-emulator's timers are: several requests may be due in one.
+emulator's timers have that resolution. Several requests may be due in one millisecond.
 """.
 
 -export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2, start_timer/2]).

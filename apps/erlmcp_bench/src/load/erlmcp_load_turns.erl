@@ -1,8 +1,8 @@
 -module(erlmcp_load_turns).
 -moduledoc """
 The connections of a group, in the order of their turns. The next turn goes to the connection with
-room for a request that has waited longest. It must wait while the maximum of connections is busy.
-Pure.
+room for a request that has waited longest. That connection must wait while the maximum of
+connections is busy. Pure.
 """.
 
 -export([new/2, limited/3, added/2, kept/3, removed/2]).
@@ -84,7 +84,7 @@ Turns#turns{connections = Others, busy = case is_busy(Was) of
                                                false -> Busy
                                            end}.
 
--doc "Returns the connection with this key, or `none`.".
+-doc "Returns the connection with the key `Key`, or `none`.".
 -spec find(key(), turns()) -> connection() | none.
 find(Key, #turns{connections = Connections}) ->
     case Connections of
@@ -92,7 +92,7 @@ find(Key, #turns{connections = Connections}) ->
         #{} -> none
     end.
 
--doc "Returns all connections.".
+-doc "Returns all connections, by their keys.".
 -spec all(turns()) -> connections().
 all(#turns{connections = Connections}) ->
     Connections.

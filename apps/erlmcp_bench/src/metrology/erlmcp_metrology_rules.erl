@@ -105,7 +105,7 @@ rejection(Name) ->
 -define(IDENTIFIERS, [~"code", ~"timestamp"]).
 
 -doc """
-Returns what kind of number has this name: a time, another measured quantity, a count, or an
+Returns the kind of the number called `Name`: a time, another measured quantity, a count, or an
 identifier. `none` means that the name does not say. A name with `per` has a unit.
 """.
 -spec unit(Name :: binary()) -> unit().

@@ -58,7 +58,7 @@ swept(Sweep, N, Measure, Results) ->
 cores(#{~"environment" := #{~"cores" := Cores}}) when is_integer(Cores) -> Cores;
 cores(#{}) -> 0.
 
--doc "Returns the origin of the points.".
+-doc "Returns how the points of a model were found, as text: from CPU time, or measured.".
 -spec origin(model()) -> binary().
 origin(#{cores := _}) -> ~"from CPU time";
 origin(#{}) -> ~"measured".

@@ -16,7 +16,10 @@ behind it. Pure.
 
 -type series() :: #{label := binary(), dashed := boolean(), points := boolean()}.
 
--doc "A figure. `columns` has one list for each series, with its values at each of `xs`.".
+-doc """
+A figure of a report: a diagram, and the table of its values. `columns` has one list for each
+series, with its values at each of `xs`.
+""".
 -type figure() :: #{
     id := binary(), title := binary(), caption := iodata(), model := boolean(),
     x := axis(), y := axis(), xs := [number()], series := [series()],

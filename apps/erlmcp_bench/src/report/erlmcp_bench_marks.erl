@@ -1,7 +1,8 @@
 -module(erlmcp_bench_marks).
 -moduledoc """
-The origin of the marks: what the programs of an earlier public erlmcp do, from which the marks are
-said to come. The marks themselves are in `m:erlmcp_bench_workloads`. Pure.
+The origin of the marks, which are figures that an earlier public erlmcp published. It says what the
+programs measured from which the marks are said to come. The marks themselves are in
+`m:erlmcp_bench_workloads`. Pure.
 """.
 
 -export([all/0, is_for/2, compared/3, better/1]).

@@ -35,7 +35,7 @@ the server's capacity, next to a generator that shares the machine's cores.
 %% cannot be protected (docs/overload.md).
 -define(BURN_US, 1_000).
 
--doc "Describes what results of these sweeps predict for more schedulers, nodes and machines.".
+-doc "Describes what the sweeps among `Results` predict for more schedulers, nodes and machines.".
 -spec model([erlmcp_bench_result:result()]) -> unicode:chardata().
 model(Results) ->
     [[Title, ": ", erlmcp_bench_capacity:describe(Model), $\n]

@@ -16,10 +16,10 @@ starts from Gunther's quadratic regression of `N / X(N)`.
 
 -export_type([point/0, law/0, model/0]).
 
--doc "A number of parts, and how much they answered in a second.".
+-doc "A number of parts, and the number of messages that they answered in a second.".
 -type point() :: {N :: number(), MsgPerS :: number()}.
 
--doc "The coefficients.".
+-doc "The coefficients of the law, see the module's documentation.".
 -type law() :: #{lambda := float(), sigma := float(), kappa := float(), atom() => term()}.
 
 -doc """

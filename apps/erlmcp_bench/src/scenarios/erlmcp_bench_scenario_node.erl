@@ -17,8 +17,9 @@ service.
 -type options() :: #{transport := tcp | http1 | http2, metrics => inet:port_number()}.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The addresses of a node for its clients and its crowd, and the URL of its metrics. The crowd has a
-listener of its own, so that its connections can be distinguished.
+The addresses of a node for its clients and for its crowd, and the URL of its metrics. The crowd is
+the scenario's additional clients, see `t:erlmcp_bench_scenarios:scenario/0`. It has a listener of
+its own, so that its connections can be distinguished.
 """.
 -type facts() :: #{
     os_pid := pos_integer(), clients := address(), crowd := address(), metrics => binary()
@@ -48,7 +49,7 @@ stop(Node) ->
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
--doc "Kills the node, which is then started again. Returns the time in monotonic microseconds.".
+-doc "Kills the node, which is then started again. Returns the time of the kill.".
 -spec kill(pid()) -> {ok, AtUs :: integer()}.
 kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).

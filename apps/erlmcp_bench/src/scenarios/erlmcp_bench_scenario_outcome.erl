@@ -50,8 +50,9 @@ any (see `t:erlmcp_bench_scenario_outages:outage/0`), and whether the service re
         detection_ms => number(), recovery_ms => number(),
         latency_p95_us => pos_integer(), mark_s => pos_integer()}.
 -doc """
-The reason of a failure. `unopened`: this many clients could not connect. `unaccounted`: this many
-requests have no outcome. `uncounted`: the seconds do not add up to the counts of the loads.
+The reason of a failure. `unopened`: the number of clients that could not connect. `unaccounted`:
+the number of requests without an outcome. `uncounted`: the seconds do not add up to the counts of
+the loads.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}

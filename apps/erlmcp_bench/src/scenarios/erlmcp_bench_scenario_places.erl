@@ -18,7 +18,9 @@ process calls these functions, and the nodes and the proxy end with it.
              | {erlmcp_chaos_toxiproxy:toxiproxy(), [erlmcp_chaos_toxiproxy:proxy()]}
 }.
 
--doc "Opens the places of a scenario with these options, see `t:erlmcp_bench_scenario:options/0`.".
+-doc """
+Opens the places of a scenario with the given options, see `t:erlmcp_bench_scenario:options/0`.
+""".
 -spec open(erlmcp_bench_scenarios:scenario(), map()) -> {ok, places()} | {error, term()}.
 open(_, #{urls := Urls, transport := Transport}) ->
     {ok, #{nodes => [], crowd => [], proxy => none,

@@ -27,7 +27,7 @@ seconds(#{phases := Phases}) ->
                     Seconds + Sum
                 end, 0, Phases).
 
--doc "Returns the number of clients of a scenario at this scale, at least one.".
+-doc "Returns the number of clients of a scenario at `Scale`, at least one.".
 -spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
 clients(#{clients := #{clients := Clients}}, Scale) ->
     max(1, round(Clients * Scale)).
@@ -66,9 +66,8 @@ levels({From, To}, Ms, All) ->
     [From + (To - From) * At / Parts || At <- lists:seq(1, Steps)].
 
 -doc """
-Returns the change from these groups, newest first, to `Clients` clients at this rate. It has the
-groups that stop, the groups that stay with their new rate, and how many clients start as a new
-group.
+Returns the change from `Groups`, newest first, to `Clients` clients at `Rate`. It has the groups
+that stop, the groups that stay with their new rate, and how many clients start as a new group.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.

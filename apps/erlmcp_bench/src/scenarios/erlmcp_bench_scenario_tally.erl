@@ -33,7 +33,7 @@ look for display. Counts since the last reading of the loads belong to the curre
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "Begins the step with this number.".
+-doc "Begins the step `Number`.".
 -spec step(pid(), pos_integer()) -> ok.
 step(Tally, Number) ->
     call(Tally, {step, Number}).

@@ -12,7 +12,7 @@ that is called for each request.
 %% Few clients scrape.
 -define(CONNECTIONS, 16).
 
--doc "Listens on this port, or on a free one for 0, until `stop/1`.".
+-doc "Listens on `Port`, or on a free port if that is 0, until `stop/1`.".
 -spec start(Name :: term(), inet:port_number(),
             fun(() -> [erlmcp_bench_prometheus:family()])) ->
     {ok, inet:port_number()} | {error, term()}.
@@ -27,7 +27,7 @@ start(Name, Port, Families) ->
         {ok, ranch:get_port({?MODULE, Name})}
     end.
 
--doc "Returns the URL of the metrics on this port.".
+-doc "Returns the URL of the metrics on `Port`.".
 -spec url(inet:port_number()) -> binary().
 url(Port) ->
     <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/metrics">>.

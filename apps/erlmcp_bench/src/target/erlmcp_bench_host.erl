@@ -6,7 +6,7 @@
 -export([start/1, server/0]).
 -export([init/1]).
 
--doc "Starts the libraries and a server with these options. Returns its listeners.".
+-doc "Starts the libraries and a server with `Options`. Returns its listeners.".
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
     %% The server outlives the call that starts it.

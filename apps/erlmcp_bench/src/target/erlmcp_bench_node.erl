@@ -10,7 +10,7 @@ any.
 %% POSIX: the first argument behind the script is its $0.
 -define(SCRIPT, "cd \"$0\" && exec \"$@\"").
 
--doc "Returns the program and its arguments that start a node with these flags.".
+-doc "Returns the program and its arguments that start a node with `Flags`.".
 -spec words(Flags :: [string()]) -> [string(), ...].
 words(Flags) ->
     Root = code:root_dir(),

@@ -101,7 +101,7 @@ url(Target) ->
     {Ip, Port} = address(http, Target),
     iolist_to_binary(["http://", inet:ntoa(Ip), $:, integer_to_list(Port), "/mcp"]).
 
--doc "Returns the address of a listener of this transport.".
+-doc "Returns the address of a listener of `Transport`.".
 -spec address(http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.
 address(Transport, #{listeners := Listeners, host := Host}) ->
     [Port | _] = [Port || #{transport := Of, port := Port} <- Listeners, Of =:= Transport],

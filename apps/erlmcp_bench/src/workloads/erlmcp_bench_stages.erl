@@ -6,11 +6,12 @@ its processes waits for another and no other thread is woken.
 
 Three servers are measured, one after the other:
 
-1. the unchanged server. The operating system gives the processor time of a request, and the runtime
-gives the parts in which processes ran or garbage was collected, and the reductions. Then the cost
-of sending as many bytes as an answer has is measured on a separate connection; 2. a server whose
-stage functions are timed (`m:erlmcp_bench_meter`): the median of each function, multiplied by its
-calls for each request; 3. the same with the mean reductions of each function.
+1. The unchanged server. The operating system gives the processor time of a request. The runtime
+   gives the reductions, and the parts in which processes ran or garbage was collected. Then a
+   separate connection measures the cost of sending as many bytes as an answer has.
+2. A server whose stage functions are timed (`m:erlmcp_bench_meter`). The median of each function is
+   multiplied by its calls for each request.
+3. The same server again, with the mean reductions of each function.
 
 Two rows are remainders: `read` of the time in which no process ran, and `frame` of the time in
 which a process ran.

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_workloads).
 -moduledoc """
-The workloads as data: their names, their members, and the marks that an earlier erlmcp published
-for them. Most of these marks were never measured. They stand next to a figure for comparison, and
+The workloads as data: their names, their members, and the marks: figures that an earlier erlmcp
+published for them. Most marks were never measured. They stand next to a figure for comparison, and
 are not goals. Pure.
 """.
 
@@ -239,7 +239,7 @@ prompt() -> {get_prompt, ~"test_prompt"}.
 
 resource() -> {read_resource, ~"file://test.txt"}.
 
--doc "Returns the workload with this name.".
+-doc "Returns the workload `Id`.".
 -spec find(Id :: binary() | atom()) -> {ok, workload()} | error.
 find(Id) when is_atom(Id) ->
     find(atom_to_binary(Id));

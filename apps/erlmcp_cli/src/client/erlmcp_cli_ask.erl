@@ -8,7 +8,7 @@ against the rules is a question of the same kind.
 
 -export([inputs/1, allows/1]).
 
--doc "Returns the option `inputs` of the client.".
+-doc "Returns the client's option `inputs`: the funs that put a server's questions to the user.".
 -spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client:inputs().
 inputs(Parsed) ->
     Funs = #{elicit => fun form/1, elicit_url => fun url/1},

@@ -13,8 +13,8 @@ target and options for `m:erlmcp_client`.
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Returns the arguments for `argparse`, for a command with these words. A URL comes first, unless the
-words name another transport.
+Returns the arguments for `argparse`, for a command with the words `Words`. A URL comes first,
+unless the words name another transport.
 """.
 -spec arguments(Words :: [string()]) -> [argparse:argument()].
 arguments(Words) ->

@@ -3,7 +3,7 @@
 
 -export([report/2, second/1, failure/1, name/1]).
 
--doc "Returns the table at the end.".
+-doc "Returns the table that `erlmcp load` prints at its end.".
 -spec report(erlmcp_load:plan(), erlmcp_load:report()) -> unicode:chardata().
 report(Plan, Report) ->
     #{sent := Sent, answered := Answered, answered_per_s := PerSecond, refused := Refused,

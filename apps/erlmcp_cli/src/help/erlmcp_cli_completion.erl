@@ -7,7 +7,7 @@ when they run. Pure.
 
 -export([script/2]).
 
--doc "Returns the script of a shell for these commands.".
+-doc "Returns the script with which `Shell` completes the commands.".
 -spec script(bash | zsh | fish, argparse:command()) -> unicode:chardata().
 script(Shell, #{commands := All}) ->
     Commands = [{Name, maps:get(help, Command), maps:get(arguments, Command, [])}

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_values).
 -moduledoc """
 Reads the values of options that `argparse` has no type for, and makes the error for a wrong one.
-The error has the option, what came, and what was expected. An invalid value is `badarg`, as
+The error has the option, its value, and what was expected. An invalid value is `badarg`, as
 `argparse` requires. Pure.
 """.
 

@@ -75,7 +75,7 @@ takes_value(Name, Specs) ->
                  (_) -> false
               end, Specs).
 
--doc "Returns the long options of these arguments, as they are typed.".
+-doc "Returns the long options of `Specs`, as they are typed.".
 -spec options([argparse:argument()]) -> [string()].
 options(Specs) -> [[$- | Long] || #{long := Long} <- Specs] ++ ["--help"].
 

@@ -9,7 +9,7 @@ stops it at once.
 -export([drain/2]).
 -export([init/1, handle_event/2, handle_call/2]).
 
--doc "Makes SIGTERM drain this server first, within `Milliseconds`.".
+-doc "Makes SIGTERM drain `Server` first, within `Milliseconds`.".
 -spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
 drain(Server, Milliseconds) ->
     ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},

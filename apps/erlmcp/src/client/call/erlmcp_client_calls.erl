@@ -57,7 +57,7 @@ report({Pid, Reference}, Outcome) ->
     Pid ! {erlmcp, Reference, Outcome},
     ok.
 
--doc "Tells the process of the call with this reference that the call is cancelled.".
+-doc "Tells the process of the call with the reference `Reference` that the call is cancelled.".
 -spec cancel(reference(), calls()) -> ok.
 cancel(Reference, Calls) ->
     try ets:match(Calls, {'$1', {'_', Reference}}) of
@@ -66,7 +66,7 @@ cancel(Reference, Calls) ->
         error:badarg -> ok
     end.
 
--doc "Reports the end of calls that were killed to their receivers.".
+-doc "Reports `{error, {too_large, heap}}` to the receiver of each call whose process was killed.".
 -spec sweep(calls()) -> ok.
 sweep(Calls) ->
     Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],

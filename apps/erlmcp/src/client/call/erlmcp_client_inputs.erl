@@ -30,7 +30,9 @@ capabilities(Inputs) ->
 timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
--doc "Returns `true` if a fun of the user's answers the method, which may take long.".
+-doc """
+Returns `true` if a fun of the user's options answers `Method`, and so the answer may take long.
+""".
 -spec is_for_user(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
 is_for_user(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
     is_map_key(elicit, Inputs) orelse is_map_key(elicit_url, Inputs);

@@ -74,8 +74,8 @@ is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
-Checks that a result has the members that its method promises, so that callers may rely on them.
-Otherwise it says which member is wrong.
+Checks that `Result` has the members that `Method` promises, so that callers may rely on them.
+Otherwise the error says which member is wrong.
 """.
 -spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
 check(Method, Result) when not is_map(Result) ->

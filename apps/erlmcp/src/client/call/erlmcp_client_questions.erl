@@ -80,7 +80,7 @@ go(Pid) ->
     Pid ! go,
     ok.
 
--doc "Ends the process of the request with this key, if it is not answered yet.".
+-doc "Ends the process of the request with the key `Key`, if it has not answered yet.".
 -spec withdraw({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) -> ok.
 withdraw(Key, #{questions := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! withdrawn end, ets:lookup(Table, Key)).
@@ -133,7 +133,10 @@ ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
             answer_at_once(fun start/2, Request, Server, Questions)
     end.
 
--doc "Removes the process with this monitor, if it is one of these, and begins the next question.".
+-doc """
+Removes the process with the monitor `Monitor`, if it answers a question, and begins the next
+question.
+""".
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
 ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->
     case {lists:member(Monitor, Open), lists:keytake(Monitor, 1, Waiting),

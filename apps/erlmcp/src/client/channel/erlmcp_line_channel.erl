@@ -51,7 +51,9 @@ opened then belongs to `Channel`.
 -doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
 -callback activate(prepared(), erlmcp_channel:settings()) ->
     {ok, connection()} | {error, Why :: term()}.
--doc "Interprets a message to the channel's process; `other` for one of something else.".
+-doc """
+Interprets a message to the channel's process. Returns `other` if the message is of something else.
+""".
 -callback arrived(Message :: term(), connection()) ->
     {data, binary(), connection()} | {ended, Why :: term(), connection()} | {ignore, connection()}
     | other.

@@ -43,7 +43,7 @@ new() ->
 count(#exchanges{open = Open}) ->
     map_size(Open).
 
--doc "Adds an exchange; `taken` if another open exchange has its id or token.".
+-doc "Adds an exchange. Returns `taken` if another open exchange has its id or token.".
 -spec add(ref(), exchange(), exchanges()) -> {ok, exchanges()} | taken.
 add(_, #{kind := Kind, id := Id}, #exchanges{ids = Ids}) when
     (Kind =:= request orelse Kind =:= stream), is_map_key(Id, Ids)
@@ -75,7 +75,7 @@ find(Ref, #exchanges{open = Open}) ->
         #{} -> none
     end.
 
--doc "Removes an exchange and returns it; `none` if it is not open (any more).".
+-doc "Removes an exchange and returns it, or `none` if the exchange is not open (any more).".
 -spec remove(ref(), exchanges()) -> {exchange(), exchanges()} | none.
 remove(Ref, #exchanges{open = Open, ids = Ids, tokens = Tokens, monitors = Monitors} = Exchanges) ->
     case maps:take(Ref, Open) of

@@ -50,7 +50,9 @@ Internal.
 
 -opaque inbox() :: #inbox{}.
 
--doc "Returns an inbox for a new connection. Messages to the owner are sent to it at once.".
+-doc """
+Returns an inbox for a new connection. Messages for `Owner` are sent to that process at once.
+""".
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
     #inbox{owner = Owner, channel = Channel, limits = Limits, about = About,
@@ -68,9 +70,7 @@ push(Bytes, Exchanges, #inbox{framing = Framing} = Inbox) ->
     %% A look at the mailboxes is good for one chunk.
     lines(Lines, [], Exchanges, Inbox#inbox{framing = Rest, sent = #{}}).
 
--doc """
-Takes one message that is known to be whole, such as an event's data, as `push/3` does a line.
-""".
+-doc "Handles `Bytes`, a whole message such as the data of an event, as `push/3` handles a line.".
 -spec take(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()}.
 take(Bytes, Exchanges, Inbox) ->

@@ -135,9 +135,9 @@ reason(Status, Fields, Body) ->
     {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
-Returns the meaning of an unsuccessful response to the message with this session and id. The session
-is lost, authorization is due, a JSON-RPC error answers the message, or `none`: the status says it
-all.
+Returns the meaning of an unsuccessful response to the message with the id `Id` in `Session`. The
+session is lost, authorization is due, a JSON-RPC error answers the message, or `none`: the status
+says it all.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->

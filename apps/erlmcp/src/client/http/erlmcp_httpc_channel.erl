@@ -100,14 +100,17 @@ received(Message, {sse, Exchange}) ->
 happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
 
--doc "Closes the stream of a request; `false` for HTTP+SSE, which has none for each.".
+-doc """
+Closes the stream of a request. Returns `false` for HTTP+SSE, where a request has no stream of its
+own.
+""".
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
 Opens a stream of HTTP+SSE at the URL, and returns its generation, with which messages go there.
-When the stream ends it is opened again, and the owner is told.
+When the stream ends it is opened again, and the channel's owner is told.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
@@ -121,7 +124,7 @@ leave(none, _, _, _) ->
 leave(Session, Headers, Deadline, Route) ->
     erlmcp_httpc_exchange:delete(Session, Headers, Deadline, Route).
 
--doc "Closes the connections.".
+-doc "Ends the channel and closes its connections.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:stop(Pid, normal, infinity).

@@ -72,7 +72,7 @@ is_placed(#resumption{last_id = Id}) ->
 has_failed(#resumption{failures = Failures}) ->
     Failures > 0.
 
--doc "Returns `true` if another attempt may be made. A GET stream without an event id begins anew.".
+-doc "Returns `true` if another attempt may be made. A GET stream without an event id starts over.".
 -spec may_resume(post | get | delete, resumption()) -> boolean().
 may_resume(Method, #resumption{failures = Failures} = Resumption) ->
     Failures < ?FAILURES andalso (is_placed(Resumption) orelse Method =:= get).

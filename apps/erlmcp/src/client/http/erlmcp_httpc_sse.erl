@@ -70,7 +70,7 @@ Internal.
 start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
--doc "Opens the stream, anew if there is one, and returns its generation.".
+-doc "Opens the stream, in place of an open one, and returns its generation.".
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 open(Pid, Deadline) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_dpop).
 -moduledoc """
 Proofs of possession (DPoP): a JWT for each request, signed with the key that the token is bound to.
-The key is on P-256, the algorithm ES256.
+The key is on the curve P-256, and the algorithm is ES256.
 
 Source: RFC 9449; RFC 7638 for the thumbprint.
 

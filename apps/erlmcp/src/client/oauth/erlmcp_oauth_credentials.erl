@@ -14,8 +14,8 @@ Internal.
 -opaque kept() :: #kept{}.
 
 -doc """
-Opens the store for the calling process, to read and write the credentials of this server and
-client.
+Opens the store for the calling process, to read and write the credentials of the client at
+`ServerUrl`.
 """.
 -spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.

@@ -1,8 +1,8 @@
 -module(erlmcp_oauth_discovery).
 -moduledoc """
 The discovery of an MCP server's authorization server: first the resource's metadata (RFC 9728),
-then the authorization server's (RFC 8414, OpenID Connect Discovery). It runs in the process that
-asks.
+then the authorization server's (RFC 8414, OpenID Connect Discovery). The discovery runs in the
+calling process.
 
 An MCP server without such metadata is one of 2025-03-26, and its own authorization server. Its
 metadata is at its origin, or its endpoints have the default names of that revision. A client that
@@ -18,8 +18,9 @@ Internal.
 -export_type([place/0, server/0, reason/0]).
 
 -doc """
-The origin of an MCP server's tokens. `resource` is byte for byte the value in the resource's
-metadata, and `scopes` are the scopes that it names, if any.
+The resource that an MCP server is, and the authorization server that issues its tokens. `resource`
+is byte for byte the value in the resource's metadata, and `scopes` are the scopes that it names, if
+any.
 """.
 -type place() :: #{
     resource := binary(),
@@ -49,8 +50,8 @@ metadata, and `scopes` are the scopes that it names, if any.
 -define(LIST, 200).
 
 -doc """
-Finds the place of an MCP server's tokens. `metadata` is the metadata's URL in the challenge, or
-`none`; `issuer` is the one to choose among several, or `none` for the first.
+Finds the authorization server that issues an MCP server's tokens. `metadata` is the metadata's URL
+in the challenge, or `none`; `issuer` is the one to choose among several, or `none` for the first.
 """.
 -spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
              erlmcp_fetch:settings()) ->

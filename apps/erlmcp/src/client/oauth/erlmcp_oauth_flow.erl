@@ -189,7 +189,7 @@ bound(Expected, #{server := #{issuer := Expected}}, _) ->
 bound(Expected, #{server := #{issuer := Found}}, _) ->
     {error, {issuer_changed, Expected, Found}}.
 
-%% A refresh token goes to its issuer only. A refused one is worthless, and the login begins anew.
+%% A refresh token goes to its issuer only. A refused one is worthless, and the login begins again.
 try_refresh(#{server := #{issuer := Issuer} = Server, resource := Resource},
             #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
                           resource := Resource} = Tokens} = Context) ->

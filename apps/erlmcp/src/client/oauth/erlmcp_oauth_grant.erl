@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_grant).
 -moduledoc """
-The grants: a user's login, or one of the grants without a user. It runs in the process that asks.
-No grant is tried in place of another.
+The grants: a user's login, or one of the grants without a user. A grant runs in the calling
+process. No grant is tried in place of another.
 
 Sources: specification 2026-07-28, "Authorization"; the extensions OAuth Client Credentials,
 Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC 8693.
@@ -14,7 +14,7 @@ Internal.
 -define(TOKEN_TYPE, "urn:ietf:params:oauth:token-type:").
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
--doc "Gets tokens of a place with these scopes, by the grant of the settings.".
+-doc "Gets tokens with `Scopes` for the resource of `Place`, by the grant of the settings.".
 -spec tokens(erlmcp_oauth_discovery:place(), Scopes :: [binary()], erlmcp_oauth_flow:context()) ->
     {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.
 tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_registration).
 -moduledoc """
 The client's identity at an authorization server: registered before, by its own metadata document,
-or by dynamic registration, in this order. It runs in the process that asks.
+or by dynamic registration, in this order. The registration runs in the calling process.
 
 Credentials of one authorization server are used with that issuer alone.
 

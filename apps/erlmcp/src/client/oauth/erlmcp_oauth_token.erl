@@ -44,7 +44,7 @@ authorization server, as far as they are text; `token` names the wrong member of
 -define(ERROR_BYTES, 256).
 -define(MOST_SECONDS, 31_536_000).
 
--doc "Asks for a token of a place, with a grant's own parameters.".
+-doc "Asks the authorization server of a resource for a token, with the parameters `Grant`.".
 -spec request([{binary(), binary()}], Scopes :: [binary()], erlmcp_oauth_registration:client(),
               erlmcp_oauth_discovery:place(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.
@@ -117,7 +117,7 @@ posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
             Answer
     end.
 
-%% A client that the authorization server no longer knows is registered anew next time.
+%% A client that the authorization server no longer knows is registered again next time.
 accepted(Answer, Issuer, Client, #{learned := Learned}) ->
     case accepted(Answer) of
         {error, {token_refused, _, ~"invalid_client", _}} = Error

@@ -1,6 +1,6 @@
 -module(erlmcp_token_store_ets).
 -moduledoc """
-Tokens in memory, at most 1000. They end with the process that opened the store. It takes no
+Tokens in memory, at most 1000. They end with the process that opened the store. The store takes no
 options.
 
 Internal.

@@ -1,7 +1,7 @@
 -module(erlmcp_pool_members).
 -moduledoc """
 The members of a pool, and the calls that go to them. A call runs at one member and, where repeating
-is safe, at others, within one deadline. It runs in the process that calls.
+is safe, at others, within one deadline. The calling process runs it.
 
 No process chooses the member. The clients' own tables count running calls, and a breaker
 (`erlmcp_breaker`) is atomics that calls change.

@@ -47,7 +47,7 @@ init({Settings, #{size := Size} = Options}) ->
     gen_statem:start_ret() | {error, term()}.
 start_member(Pool, Index) ->
     maybe
-        %% Each start joins anew, since the table may have been restarted.
+        %% Each start joins again, since the table may have been restarted.
         ok ?= erlmcp_client_table:join_pool(Pool),
         Settings = erlmcp_pool_members:settings(Index, Pool),
         {ok, Pid} ?= erlmcp_client_connection:start_link({none, Settings}),

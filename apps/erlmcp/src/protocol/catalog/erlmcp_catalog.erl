@@ -167,8 +167,8 @@ greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) 
 greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
-Removes the definition of this name, URI or URI template. `in_use` names the definition that needs
-it: the tool whose view it is, or the skill.
+Removes the definition whose name, URI or URI template is `Key`. `in_use` names the definition that
+needs it: the tool whose view it is, or the skill.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -201,8 +201,8 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
     Catalog#{entries := erlmcp_catalog_entries:remove(Kind, Key, Entries)}.
 
 -doc """
-Adds all that another catalog offers now, under a prefix, and returns the definitions that are left
-out. Definitions that were mounted already (`Since`) are not compiled again: see
+Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those that are left out.
+Definitions that `Since` names were mounted already, and are not compiled again: see
 `erlmcp_mount:mount/6`.
 """.
 -spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
@@ -249,7 +249,7 @@ join(#{directories := apart} = Catalog, Parts) ->
 join(#{entries := Few} = Catalog, Many) ->
     Catalog#{entries := erlmcp_catalog_entries:join(Few, Many)}.
 
--doc "Returns a number that each change makes a different one.".
+-doc "Returns the version of a catalog: a number that is different after each change.".
 -spec version(catalog()) -> non_neg_integer().
 version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).
@@ -282,20 +282,20 @@ page(Method, Cursor, Revision, Principal, #{entries := Entries} = Catalog) ->
 list(Method, #{lists := Lists}) ->
     maps:get(erlmcp_listing:kind(Method), Lists).
 
--doc "Returns the tool of this name, if the principal sees it.".
+-doc "Returns the tool `Name`, if the principal sees it.".
 -spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 tool(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(tool, Name, Principal, Entries).
 
--doc "Returns the prompt of this name, if the principal sees it.".
+-doc "Returns the prompt `Name`, if the principal sees it.".
 -spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 prompt(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(prompt, Name, Principal, Entries).
 
 -doc """
-Returns the resource of this URI, or else the first template that matches it, with the template's
+Returns the resource at `Uri`, or else the first template that matches it, with the template's
 variables.
 """.
 -spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
@@ -306,13 +306,13 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
         error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
--doc "Returns `true` if some principal finds a resource under this URI.".
+-doc "Returns `true` if some principal finds a resource at `Uri`.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
         orelse is_matched(Uri, Entries).
 
--doc "Returns the resource template with this text, if the principal sees it.".
+-doc "Returns the resource template whose text is `Template`, if the principal sees it.".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
@@ -324,7 +324,7 @@ resource_template(Template, Principal, #{entries := Entries}) ->
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     erlmcp_skill:page(Uri, Cursor, Revision, Directories).
 
--doc "Returns `true` if an extension that the definitions need adds this method to a revision.".
+-doc "Returns `true` if an extension that the definitions need adds `Method` to `Revision`.".
 -spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
@@ -338,7 +338,7 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
                | erlmcp_result:caching(Milliseconds, public, Revision)],
     erlmcp_result:object(Members, Revision, ServerMeta).
 
--doc "Returns the definition with this key, whether or not a principal sees it.".
+-doc "Returns the definition with the key `Key`, whether or not a principal sees it.".
 -spec definition(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 definition(Kind, Key, #{entries := Entries}) ->

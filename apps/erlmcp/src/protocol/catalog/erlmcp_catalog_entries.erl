@@ -180,7 +180,7 @@ one_layer(_, Layers) when length(Layers) < 2 ->
 one_layer(Id, [Upper, Lower | Layers]) ->
     one_layer(Id, [(merge(Upper, Lower, Layers =:= []))#{id := Id} | Layers]).
 
--doc "Returns the definition with this key, and its place.".
+-doc "Returns the definition with the key `Key`, and its place.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), entries()) ->
     {place(), erlmcp_definition:definition()} | error.
 find(Kind, Key, #{layers := Layers}) ->
@@ -189,7 +189,7 @@ find(Kind, Key, #{layers := Layers}) ->
         error -> error
     end.
 
--doc "Returns the definition with this key, if a principal sees it.".
+-doc "Returns the definition with the key `Key`, if `Principal` sees it.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), erlmcp_auth:principal(), entries()) ->
     {ok, erlmcp_definition:definition()} | error.
 find(Kind, Key, Principal, #{layers := Layers}) ->

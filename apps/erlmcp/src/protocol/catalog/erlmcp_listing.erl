@@ -51,7 +51,7 @@ all(Entries, Settings, ServerMeta) ->
                                   server_meta => ServerMeta, last => none, first_pages => #{}})
       || Kind <- erlmcp_catalog_entries:kinds()}.
 
--doc "Updates the list after a definition came or went at a place.".
+-doc "Updates the list after a definition was added or removed at a place.".
 -spec changed(place(), erlmcp_catalog_entries:entries(), listing()) -> listing().
 changed(Place, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
   when is_integer(Last), Place > Last ->

@@ -21,7 +21,7 @@ Internal.
 -export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
 
 -type prefix() :: binary().
--doc "Tells whether the mounted server itself has a resource with this URI.".
+-doc "A fun that returns `true` if the mounted server itself has a resource at `Uri`.".
 -type offers() :: fun((Uri :: binary()) -> boolean()).
 -doc "A definition of a mounted server that is not offered, and the reason.".
 -type left_out() ::
@@ -96,9 +96,9 @@ parts(Uri) ->
     end.
 
 -doc """
-Mounts all that a server offers now under a prefix. Mounted definitions that are no longer offered
-are removed, and the others keep their places. A definition is left out if its name is taken, or too
-long with the prefix. The middleware wraps all of them.
+Mounts the definitions `Mounted` of a server under `Prefix`. Mounted definitions that are no longer
+offered are removed, and the others keep their places. A definition is left out if its name is
+taken, or too long with the prefix. The middleware wraps all of them.
 
 Only two sorts are compiled: definitions that changed since the last mount, if this is known, and
 those left out whose name is free now.

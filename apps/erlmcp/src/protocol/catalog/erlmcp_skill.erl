@@ -274,7 +274,7 @@ digest(Bytes) ->
     Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),
     <<"sha256:", Digest/binary>>.
 
--doc "Returns the folders of these files, or a URI that is both a file and a folder.".
+-doc "Returns the folders of `Files`, or a URI that is both a file and a folder.".
 -spec folders([file()]) -> {ok, folders()} | {error, {duplicate, resource, binary()}}.
 folders(Files) ->
     Resources = #{Uri => Wire || #{key := Uri, wire := Wire} <- Files},
@@ -310,13 +310,16 @@ children(Children) ->
     Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
     [{Place, iolist_to_binary(json:encode(Wire))} || {Place, Wire} <- lists:enumerate(0, Wires)].
 
--doc "Returns the listings of these folders.".
+-doc "Returns the listings of `Folders`.".
 -spec listings(folders(), erlmcp_listing:settings(), ServerMeta :: binary()) -> listings().
 listings(Folders, Settings, ServerMeta) ->
     #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
       || Uri := Children <- Folders}.
 
--doc "Returns an encoded page of the children of a folder: the first one, or a cursor's.".
+-doc """
+Returns an encoded page of the children of the folder `Uri`: the first page, or the one that
+`Cursor` points to.
+""".
 -spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
     {ok, binary()} | error | bad_cursor.
 page(Uri, Cursor, Revision, Listings) ->

@@ -12,7 +12,7 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
--doc "Returns the parts of a schema for these keywords.".
+-doc "Returns the parts of `Schema` for the keywords of this module.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [part(Keyword, Value, Schema, Context)

@@ -30,7 +30,7 @@ has_check(Schema) ->
               [~"properties", ~"patternProperties", ~"required", ~"additionalProperties",
                ~"unevaluatedProperties"]).
 
--doc "Returns the parts of a schema for these keywords.".
+-doc "Returns the parts of `Schema` for the keywords of objects.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [members(Schema, Context)

@@ -13,7 +13,7 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2]).
 
--doc "Returns the parts of a schema for these keywords.".
+-doc "Returns the parts of `Schema` for the keywords of this module.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Parts = [{Keyword, part(Keyword, Value, Context)}

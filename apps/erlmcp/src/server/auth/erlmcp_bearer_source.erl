@@ -1,7 +1,8 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
 The sources of a listener, which find the identity of a token. They are tried in their order until
-one has the token. It runs in the calling process; answers of another machine come as outcomes.
+one has the token. The functions run in the calling process, and get the answers of other machines
+as outcomes.
 
 Internal.
 """.

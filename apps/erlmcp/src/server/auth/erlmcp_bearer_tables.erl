@@ -75,7 +75,8 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
 
 -doc """
 Remembers the identity of a token until the second `Until`, as long as the keys of its source are of
-this generation. A full table remembers no more, and the token is checked anew next time.
+the generation in `Source`. A full table remembers no more, and the token is checked again next
+time.
 """.
 -spec remember(digest(), Until :: integer(), lasting | {Index :: pos_integer(), reference()},
                {erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}, tables()) -> ok.

@@ -39,7 +39,7 @@ each([{scopes, Scopes} | Options]) ->
 each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
--doc "Returns the identity of a request of the server with this key, or its refusal.".
+-doc "Returns the identity of a request of the server with the key `Key`, or its refusal.".
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
 identity(Options, #{certificate := Der} = Request, Key) ->

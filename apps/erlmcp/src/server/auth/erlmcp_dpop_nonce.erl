@@ -21,7 +21,7 @@ Internal.
 new() ->
     crypto:strong_rand_bytes(32).
 
--doc "Returns the nonce of this second of system time.".
+-doc "Returns the nonce of `Now`, a second of system time.".
 -spec current(secret(), Now :: integer()) -> binary().
 current(Secret, Now) ->
     nonce(Secret, Now div ?SECONDS).

@@ -76,7 +76,7 @@ media_type(Type) ->
     end.
 
 -doc """
-Checks that one of these keys signed the JWT, with an algorithm of `Algorithms`. `unknown_key` means
+Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `unknown_key` means
 that none of the keys can have signed it.
 """.
 -spec check_signature(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->

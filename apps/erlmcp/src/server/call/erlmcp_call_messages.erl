@@ -8,7 +8,7 @@ An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. The owner of a call is
 - of a stateless request its connection, with the tag `{erlmcp_call, Call}` on lines and cowboy's
   `{Pid, StreamId}` on HTTP. The call answers with its exit signal.
 - of an HTTP session the session's process, with `{erlmcp_call, Call, Marks}`. The call answers the
-  connection that waits for it, or, where it has reported something before, the session.
+  connection that waits for it, or, if it has reported something before, the session.
 - of a task the task's process, with `erlmcp_task`. The call answers with its exit signal.
 - inline, without a process of its own, the connection that it runs in, with `inline`. Its reports
   are kept until it returns its answer.
@@ -105,7 +105,9 @@ whether its places among the session's calls are given back.
 linked_owner(Pid) ->
     {Pid, {erlmcp_call, self()}}.
 
--doc "Returns the owner of the calling process, a call of the HTTP session with this process.".
+-doc """
+Returns the owner of the calling process, a call of the HTTP session whose process is `Session`.
+""".
 -spec session_owner(pid(), marks()) -> erlmcp_call:owner().
 session_owner(Session, Marks) ->
     {Session, {erlmcp_call, self(), Marks}}.
@@ -228,7 +230,7 @@ input(Call, Outcome) ->
     Call ! {erlmcp_input, Outcome},
     ok.
 
--doc "Ends the call of this id in a batch; the others go on.".
+-doc "Ends the call with the id `Id` in a batch; the batch's other calls go on.".
 -spec cancel(Batch :: pid(), erlmcp_message:id()) -> ok.
 cancel(Batch, Id) ->
     Batch ! {cancel, Id},
@@ -259,7 +261,7 @@ task_requests(Waiter, Requests) ->
     Waiter ! {erlmcp_task, {ask, Requests}},
     ok.
 
--doc "Tells a waiter that these requests of a task are answered.".
+-doc "Tells a waiter that the requests `Keys` of a task are answered.".
 -spec task_answered(Waiter :: pid(), [Key :: binary()]) -> ok.
 task_answered(Waiter, Keys) ->
     Waiter ! {erlmcp_task, {answered, Keys}},

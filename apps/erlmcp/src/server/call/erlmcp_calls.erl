@@ -61,7 +61,7 @@ ids(Call, #{running := Running}) ->
         #{} -> []
     end.
 
--doc "Returns the running call or batch that answers the request with this id.".
+-doc "Returns the running call or batch that answers the request with the id `Id`.".
 -spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
@@ -101,7 +101,7 @@ over_limit(Max) ->
                        #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
 
 -doc """
-Returns `ok` if one more call with this id may run next to `Count` others of its batch, or its
+Returns `ok` if one more call with the id `Id` may run next to `Count` others of its batch, or its
 refusal.
 """.
 -spec room_for({erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
@@ -121,7 +121,7 @@ instance(#{instance := Instance}) ->
 
 -doc """
 Takes in a call or a batch that another process started and linked to this one. Its answer is a
-message, `{answer, Status, Bytes}`, where it does not go to another process.
+message, `{answer, Status, Bytes}`, if it does not go to another process.
 """.
 -spec adopt(pid(), entry(), calls()) -> calls().
 adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->
@@ -157,7 +157,7 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[], [], Calls}
     end.
 
--doc "Hands the client's answer to the call that waits for it.".
+-doc "Gives the client's answer to the request `Id` to the call that waits for it.".
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
@@ -213,8 +213,8 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call of this id, if it runs; nothing more is sent for it. A batch ends its call itself, and
-withdraws its requests.
+Ends the call with the id `Id`, if it runs; nothing more is sent for the call. A batch ends its call
+itself, and withdraws its requests.
 """.
 -spec cancel(erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running} = Calls) ->
@@ -233,7 +233,7 @@ cancel(Id, #{running := Running} = Calls) ->
             {[], Calls}
     end.
 
--doc "Encodes the notification that the answer to this request is not needed any more.".
+-doc "Encodes the notification that the answer to the request `Id` is not needed any more.".
 -spec withdrawal(erlmcp_call_messages:asked()) -> binary().
 withdrawal({Id, Task}) ->
     Params = of_task(Task, #{~"requestId" => Id,
@@ -244,8 +244,8 @@ of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc """
-Ends the calls of a session whose client has begun anew. Nothing more is sent for them. The calls of
-stateless requests go on.
+Ends the calls of a session whose client has started over. Nothing more is sent for them. The calls
+of stateless requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running} = Calls) ->

@@ -119,7 +119,10 @@ mark() ->
     ok = atomics:put(Mark, 1, erlmcp_clock:now_ms()),
     Mark.
 
--doc "Returns `true` if calls of the definition with this mark are quick at a monotonic time.".
+-doc """
+Returns `true` if calls of the definition with the mark `Mark` are quick at the monotonic time
+`Now`.
+""".
 -spec is_quick(mark(), NowMs :: integer()) -> boolean().
 is_quick(Mark, Now) ->
     atomics:get(Mark, 1) =< Now.
@@ -130,7 +133,7 @@ longest_ms() ->
     ?LONGEST.
 
 -doc """
-Notes how many reductions a quick call used. With more than 40,000 of them its definition is not
+Records how many reductions a quick call used. With more than 40,000 of them its definition is not
 quick for a minute.
 """.
 -spec used(Reductions :: non_neg_integer(), watched()) -> ok.
@@ -140,8 +143,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which is in a quick call with this deadline. `none` if there is no
-watchdog.
+Watches the calling process, which is in a quick call with the deadline `Deadline`. Returns `none`
+if there is no watchdog.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -164,7 +167,7 @@ watched(Deadline, Watched, Known) ->
                     ok = ask_for_look(Due, Look, Deadline),
                     {Word, Deadline};
                 _ ->
-                    %% The application was started anew, and has another table.
+                    %% The application was started again, and has another table.
                     watched(Deadline, Watched, none)
             end
     end.

@@ -33,7 +33,7 @@ Internal.
 %% Calls of one connection whose messages have, together, the bytes that may wait for it.
 -define(CALLS, 16).
 
--doc "Returns an empty window with these limits.".
+-doc "Returns an empty window with the bounds of the limits `unread_messages` and `unread_bytes`.".
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.

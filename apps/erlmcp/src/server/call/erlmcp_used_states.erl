@@ -21,8 +21,8 @@ new() ->
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Notes that a state was used, which expires at a system time in milliseconds; `again` if it was used
-before. `Max` are the bounds of all and of one tenant.
+Records that a state was used. It expires at `Expires`, a system time in milliseconds. Returns
+`again` if the state was used before. `Max` has the bounds of all states and of one tenant's.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->

@@ -24,8 +24,8 @@ A running server of this node, by its pid or `id`, the options of a server, or a
 }.
 
 -doc """
-Returns the settings and the catalog of a server with these options, with the definitions of all
-servers that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`.
+Returns the settings and the catalog of a server with `Options`, with the definitions of all servers
+that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
@@ -121,7 +121,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "Returns a fun that tells whether the server with this key has a resource.".
+-doc "Returns a fun that tells whether the server with the key `Server` has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -152,16 +152,14 @@ resource_updated(Uri, Instance) ->
                       end
                   end, mounting(Instance)).
 
--doc "Notes that the server of the calling publisher mounts this one.".
+-doc "Records that the server of the calling publisher mounts this one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    erlmcp_instance:instance()) -> ok.
 put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
     true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
     ok.
 
--doc """
-Deletes the note of `put_mounting/3`. Has no effect when the mounted server has ended.
-""".
+-doc "Deletes the record of `put_mounting/3`. Has no effect when the mounted server has ended.".
 -spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                       erlmcp_instance:instance()) -> ok.
 delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->

@@ -38,7 +38,7 @@ catalog(#{key := Key}) ->
             Small
     end.
 
--doc "Returns the catalog of the server with this key, if it runs.".
+-doc "Returns the catalog of the server with the key `Key`, if it runs.".
 -spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
 find(Key) ->
     case form(Key) of

@@ -12,7 +12,7 @@ Internal.
 %% Seconds between two log entries of one definition.
 -define(QUIET, 60).
 
--doc "Returns a definition of the server with this key, with a `visible` that always answers.".
+-doc "Returns a definition of the server with the key `Key`, with a `visible` that always answers.".
 -spec guarded(erlmcp_definition:kind(), erlmcp_definition:source(), Key :: reference()) ->
     erlmcp_definition:source().
 guarded(Kind, #{visible := Visible} = Source, Key) when is_function(Visible, 1) ->

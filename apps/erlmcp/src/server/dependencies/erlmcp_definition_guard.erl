@@ -18,12 +18,12 @@ Internal.
 -doc "The breakers that definitions may share, by name.".
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
--doc "Creates breakers with these options.".
+-doc "Creates breakers with `Options`.".
 -spec breakers(#{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
--doc "Starts the process of an instance.".
+-doc "Starts the process that guards the definitions of an instance.".
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).

@@ -148,7 +148,7 @@ is_result(Kind, Return, Definition, Context) ->
     end.
 
 -doc """
-Deletes the kept contents of the resource with this URI. No call that begins after this gets them.
+Deletes the kept contents of the resource at `Uri`. No call that begins after this gets them.
 """.
 -spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Uri, Instance) ->

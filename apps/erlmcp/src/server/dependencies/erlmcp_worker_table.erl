@@ -143,7 +143,7 @@ used(Since, {_, Words, _}) ->
     %% Of two concurrent writes one is lost, which hardly changes a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
--doc "Removes a worker from its call; `false` if the call does not have it any more.".
+-doc "Removes a worker from its call. Returns `false` if the call no longer has the worker.".
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
     case is_taken(Claim, Seats) of

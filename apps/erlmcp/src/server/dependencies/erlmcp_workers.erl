@@ -48,7 +48,7 @@ is_options(#{size := Size, start := Start} = Options) ->
 is_options(_) ->
     false.
 
--doc "Starts the pool of this name of an instance.".
+-doc "Starts the pool `Name` of an instance.".
 -spec start_link(atom(), erlmcp:workers(), erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
@@ -97,12 +97,12 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
--doc "Returns the pool of this name.".
+-doc "Returns the pool `Name`.".
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
 
--doc "Returns the name under which a pool of the server with this key is shared.".
+-doc "Returns the name under which the pool `Name` of the server with the key `Key` is shared.".
 -spec shared_name(Name :: atom(), Key :: reference()) -> term().
 shared_name(Name, Key) ->
     {Key, workers, Name}.

@@ -34,8 +34,8 @@ Internal.
 -define(HELD_BACK, 1000).
 
 -doc """
-Gives the calling process permits for a connection whose principal is known from the start. It holds
-them until it leaves or ends.
+Gives the calling process permits for a connection whose principal is known from the start. The
+process holds the permits until it leaves or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.

@@ -7,12 +7,12 @@ This is start-time fair queueing, with turns that all count the same (Goyal, Vin
 "Start-time Fair Queueing", SIGCOMM 1996). A clock of turns says which tenant is next: the one that
 is due first. A tenant for whom nothing waited was due a few turns ago. After its turn a tenant is
 due one turn later than before. So tenants with requests that always wait get equal shares. A tenant
-that asks for less than its share hardly waits longer than the turns of others like it, since those
-that ask for more are due later.
+that asks for less than its share waits hardly longer than the turns of others like it. Those that
+ask for more are due later.
 
 The few turns are a credit for bursts. Without it, the third of three calls at once would wait until
-other tenants had two turns. If tenants that come and go are always due first, the clock still goes
-on, slowly, and so the tenants that stay have their turns.
+other tenants had two turns. If tenants that come and go are always due first, the clock still moves
+on slowly. So the tenants that stay have their turns.
 
 Internal.
 """.
@@ -126,7 +126,7 @@ next(#{due := Due, tenants := Tenants}) ->
     {Id, Value} = queue:get(Waiting),
     {{Tenant, Id}, Value}.
 
--doc "Notes that a request which was taken out had a turn of its tenant.".
+-doc "Records that a request which was taken out used a turn of its tenant.".
 -spec served(key(), queue()) -> queue().
 served({Tenant, _}, #{due := Due, tenants := Tenants, ended := Ended, clock := Clock} = Queue) ->
     Turn = ?TURN div max(?OTHERS, map_size(Tenants)),

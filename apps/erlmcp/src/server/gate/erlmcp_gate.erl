@@ -114,7 +114,7 @@ rates(Second, Minute, Day, Limits) ->
 bounded(infinity) -> erlmcp_gate_counters:most();
 bounded(Limit) -> Limit.
 
--doc "Gives the calling process a permit for a connection from this address.".
+-doc "Gives the calling process a permit for a connection from `Address`.".
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect(#{limits := Limits} = Gate, #{address := Address}) ->
@@ -134,8 +134,9 @@ descriptors() ->
     end.
 
 -doc """
-Returns the network that counts as one address. It is a whole address of IPv4, also one that is
-written as IPv6. Of other IPv6 addresses it is the first 64 bits, which one customer has.
+Returns the network of an address: connections from one network count as those of one address. An
+IPv4 address, also one written as IPv6, is a network by itself. Any other IPv6 address belongs to
+the network of its first 64 bits, which one customer has.
 """.
 -spec network(inet:ip_address() | local) -> tuple() | local.
 network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->

@@ -267,8 +267,8 @@ take_word(Words, Index, Amount, Generation, Limit, Word) ->
     end.
 
 -doc """
-Takes all of these amounts, or none. Returns the one whose limit is reached, or `keys_full` if there
-may be no more keys.
+Takes all amounts of `Limited`, or none. Returns the one whose limit is reached, or `keys_full` if
+there is no room for another key.
 """.
 -spec take([limited()], counters()) ->
     {ok, [taken()]} | {full, limited(), Observed :: pos_integer()} | keys_full.
@@ -362,7 +362,10 @@ take_tenant(Key, Rates, Limit, Now, Counters) ->
         Refused -> Refused
     end.
 
--doc "Counts a message in all rates of the server or of a key, or in none.".
+-doc """
+Counts a message of the server, or of a key, in all of `Rates`. If one of them is used up, counts it
+in none, and returns that rate and the milliseconds to wait.
+""".
 -spec count_rates(server | key(), [rate()], Now :: pos_integer(), counters()) ->
     ok | {wait, rate(), Milliseconds :: pos_integer()} | keys_full.
 count_rates(server, Rates, Now, #counters{words = Words}) ->
@@ -420,7 +423,7 @@ period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Takes a message out of rates of a key again.".
+-doc "Takes a message that was counted for `Key` out of `Rates` again.".
 -spec uncount_rates(key(), [rate()], counters()) -> ok.
 uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
@@ -428,7 +431,7 @@ uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
         Array -> lists:foreach(fun(Rate) -> uncount(Rate, Array, ?HELD_AT) end, Rates)
     end.
 
--doc "Gives shares back.".
+-doc "Gives the shares `Taken` back.".
 -spec give([taken()], counters()) -> ok.
 give([], _) ->
     ok;

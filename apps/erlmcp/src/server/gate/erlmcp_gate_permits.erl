@@ -119,7 +119,7 @@ calls(Permits) ->
 rows(#permits{tables = Tables}) ->
     [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
 
--doc "Returns the counters of these permits.".
+-doc "Returns the gate's counters.".
 -spec counters(permits()) -> erlmcp_gate_counters:counters().
 counters(#permits{counters = Counters}) ->
     Counters.

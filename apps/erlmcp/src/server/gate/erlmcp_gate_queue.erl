@@ -46,7 +46,7 @@ start_link(Gate) ->
 
 -doc """
 Waits in the calling process until a request may run, for up to `Milliseconds`. Returns the time
-since which it may, or the milliseconds after which another try is worth while.
+from which the request may run, or the milliseconds after which another try is worthwhile.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate_permits:permits()) ->

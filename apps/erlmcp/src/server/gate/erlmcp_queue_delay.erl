@@ -47,12 +47,12 @@ new(Longest) ->
 lasting(Longest) ->
     max(1, Longest div ?LASTING).
 
--doc "Notes that a request begins to wait in an empty queue.".
+-doc "Records that a request begins to wait in an empty queue.".
 -spec began(Now :: integer(), delay()) -> delay().
 began(Now, Delay) ->
     Delay#{empty := Now, turn := Now}.
 
--doc "Notes a turn.".
+-doc "Records that a request had its turn at `Now`.".
 -spec turned(Now :: integer(), delay()) -> delay().
 turned(Now, #{turn := Turn, distance := 0} = Delay) ->
     Delay#{turn := Now, distance := Now - Turn};

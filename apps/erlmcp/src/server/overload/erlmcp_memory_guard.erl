@@ -5,7 +5,7 @@ Keeps the node from filling its memory (`m:erlmcp_overload_guard`), with five lo
 A look reads the figures for which the kernel would end processes, or swap. They are the machine's
 memory that is not available and, where the node is in control groups with a bound, the memory of
 each group. Both include other programs, which fill the same memory. The node's own allocated memory
-is read only where it has a bound of its own.
+is read only if it has a bound of its own.
 
 Internal.
 """.

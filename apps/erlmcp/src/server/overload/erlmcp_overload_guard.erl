@@ -62,7 +62,7 @@ amount without a bound is never over it.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Returns `true` if the node is over a bound of this guard.".
+-doc "Returns `true` if the node is over a bound of the guard `Module`.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
     %% No process may see it here before all may.

@@ -155,9 +155,7 @@ ask(Words) ->
         1 -> ok
     end.
 
--doc """
-Returns `true` if the message of this owner is to be refused: another one may have begun since.
-""".
+-doc "Returns `true` if the message of `Owner` is to be refused: another one may have begun since.".
 -spec is_refused(owner()) -> boolean().
 is_refused(Owner) ->
     try ets:lookup_element(?MODULE, Owner, ?STATE) of

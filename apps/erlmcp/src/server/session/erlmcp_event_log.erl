@@ -20,7 +20,9 @@ Internal.
     bytes := non_neg_integer()
 }.
 
--doc "Returns an empty log with the bounds of these limits.".
+-doc """
+Returns an empty log with the bounds of the limits `stored_events`, `stored_bytes` and `stored_ms`.
+""".
 -spec new(erlmcp_server_options:limits()) -> log().
 new(#{stored_events := Events, stored_bytes := Bytes, stored_ms := Milliseconds}) ->
     #{bounds => {Events, Bytes, Milliseconds}, order => queue:new(), events => #{}, bytes => 0}.
@@ -48,7 +50,7 @@ drop(#{order := Order, events := Events, bytes := Total} = Log) ->
     {Bytes, Others} = maps:take(Key, Events),
     {Key, Log#{order := Rest, events := Others, bytes := Total - byte_size(Bytes)}}.
 
--doc "Returns the event with this key, if it is still kept.".
+-doc "Returns the event with the key `Key`, if it is still kept.".
 -spec find(key(), log()) -> {ok, binary()} | error.
 find(Key, #{events := Events}) ->
     maps:find(Key, Events).

@@ -46,8 +46,7 @@ Internal.
 }).
 
 -doc """
-Opens a session of a tenant and returns its id, or a refusal if as many sessions are in use as there
-may be.
+Opens a session of a tenant and returns its id, or a refusal if no more sessions may be in use.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -154,7 +153,9 @@ close(Pid) ->
 open_stream(Pid, Owner) ->
     call(Pid, {open_stream, Owner}, {error, closed}).
 
--doc "Sends a connection the events after `EventId` in its stream; `gone` if they are not kept.".
+-doc """
+Sends a connection the events after `EventId` in its stream. Returns `gone` if they are not kept.
+""".
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed}.
 resume_stream(Pid, EventId, Owner) ->
@@ -197,7 +198,7 @@ Passes the client's answer on to the call that asked. A session without a proces
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
--doc "Ends the call with this id, if it runs.".
+-doc "Ends the call with the id `Id`, if it runs.".
 -spec cancel(pid() | none, erlmcp_message:id()) -> ok.
 cancel(none, _) -> ok;
 cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).

@@ -9,8 +9,8 @@ after it.
 
 A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
 `t:erlmcp_call_messages:to_waiting/0`, and calls `written` for the key of each event that it has
-written. It is sent `?WINDOW` events ahead of those that it has written. Later events stay in the
-log; if the log must drop one of them, the connection is cut.
+written. At most `?WINDOW` events are sent to the connection before it has written them. Later
+events stay in the log; if the log must drop one of them, the connection is cut.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -46,7 +46,7 @@ Internal.
 %% Events that a connection may be sent before it has written them.
 -define(WINDOW, 16).
 
--doc "Returns the streams of a new session of the server with this key.".
+-doc "Returns the streams of a new session of the server with the key `Key`.".
 -spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_server_options:limits()) ->
     streams().
 new(Revision, Key, Limits) ->
@@ -79,7 +79,9 @@ has_connection(Number, #{streams := Streams}) ->
     #{Number := #{connection := Connection}} = Streams,
     Connection =/= undefined.
 
--doc "Sends a message of a call before its answer; `refused` if the client reads no streams.".
+-doc """
+Sends a message of a call before its answer. Returns `refused` if the client reads no streams.
+""".
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
     case Calls of
@@ -89,7 +91,9 @@ message(Call, Bytes, #{calls := Calls} = State) ->
         #{} -> {refused, State}
     end.
 
--doc "Tells a call's client, on the call's stream, that these requests need no answer any more.".
+-doc """
+Tells a call's client, on the call's stream, that the requests `Withdrawn` need no answer any more.
+""".
 -spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
 withdraw(Call, Withdrawn, State) ->
     lists:foldl(fun(Request, Before) ->
@@ -182,7 +186,7 @@ resume(EventId, Owner, #{streams := Streams} = State) ->
         _ -> {error, gone}
     end.
 
--doc "Notes that the connection has written this event.".
+-doc "Records that the connection of a stream has written the event with the given key.".
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of

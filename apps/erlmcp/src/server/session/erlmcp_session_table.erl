@@ -154,7 +154,7 @@ is_there(Pid, Id, _, Instance) ->
     %% A session that was killed could not take its row with it.
     is_process_alive(Pid) orelse delete(Id, Instance) =/= ok.
 
--doc "Gives a session its process; `false` if it has ended.".
+-doc "Gives a session its process. Returns `false` if the session has ended.".
 -spec put_process(session_id(), pid(), erlmcp_instance:instance()) -> boolean().
 put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
     ets:update_element(Rows, Id, {2, Pid}).
@@ -187,8 +187,8 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Notes that a list changed, for the sessions of its audience without a process. Their clients are
-told when they have one.
+Records that `List` changed, for the sessions of `Audience` that have no process. Their clients are
+told when the sessions have a process.
 """.
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.
@@ -280,7 +280,7 @@ delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
         ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
     end, Unattended).
 
--doc "Returns `true` if there is a session with this id.".
+-doc "Returns `true` if there is a session with the id `Id`.".
 -spec is_member(session_id(), erlmcp_instance:instance()) -> boolean().
 is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).
@@ -291,7 +291,9 @@ update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
     _ = ets:update_element(Rows, Id, {3, Session}),
     ok.
 
--doc "Takes places for running calls of a session; `full` if there would be more than `Max`.".
+-doc """
+Takes places for running calls of a session. Returns `full` if there would be more than `Max`.
+""".
 -spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(),
                  erlmcp_instance:instance()) ->
     ok | full.

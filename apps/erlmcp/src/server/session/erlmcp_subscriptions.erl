@@ -27,7 +27,7 @@ Internal.
 
 -export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
--doc "A list of the server. Every session is told of its changes.".
+-doc "The kind of a list that the server has. Every session is told when such a list changes.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
@@ -214,7 +214,7 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "Notes that an event is about to be written. Later changes are then sent again.".
+-doc "Records that an event is about to be written. Later changes are then sent again.".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).

@@ -56,7 +56,7 @@ ended.
 update(Process, Responses) ->
     call(Process, {update, Responses}).
 
--doc "Cancels the task; `over` if it has ended before.".
+-doc "Cancels the task. Returns `over` if the task has ended already.".
 -spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
 cancel(Process) ->
     call(Process, cancel).

@@ -1,8 +1,8 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
 The memory of a connection's process from one request to the next: one record in its process
-dictionary. (The gate and the shells of HTTP have keys of their own.) A process that hibernates
-drops the record, and makes it again when a request needs it. The benchmarks
+dictionary. The gate, and the processes of HTTP connections, have keys of their own there. A process
+that hibernates drops the record, and makes it again when a request needs it. The benchmarks
 `memory_connection_http` and `memory_connection_tcp` show that.
 
 - `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,

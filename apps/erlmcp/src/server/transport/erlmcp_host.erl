@@ -18,7 +18,7 @@ Internal.
 
 -type policy() :: #{hosts := any | [binary()], origins := any | [binary()]}.
 
--doc "Returns the policy of a listener with these options.".
+-doc "Returns the policy of a listener with `Options`.".
 -spec policy(map()) -> policy().
 policy(Options) ->
     {ok, Own} = inet:gethostname(),

@@ -108,7 +108,7 @@ plain_hosts(ServerUrl) ->
             []
     end.
 
--doc "Returns `true` if a URL may be called: https, or plain http to one of these hosts.".
+-doc "Returns `true` if a URL may be called: https, or plain http to one of the hosts `Plain`.".
 -spec allowed(binary(), plain()) -> boolean().
 allowed(Url, Plain) ->
     case origin(Url) of
@@ -153,13 +153,13 @@ server_metadata(Issuer) ->
             end,
     [under_origin(Issuer, Path) || Path <- Paths].
 
--doc "Returns the URL with this path on the origin of `Url`.".
+-doc "Returns the URL with the path `Path` on the origin of `Url`.".
 -spec under_origin(binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
     {ok, Parts} = parse(Url),
     recompose(maps:without([query], Parts#{path := Path})).
 
--doc "Returns the same URL on another host.".
+-doc "Returns `Url` with `Host` in place of its host.".
 -spec with_host(binary(), Host :: binary()) -> binary().
 with_host(Url, Host) ->
     {ok, Parts} = parse(Url),
@@ -170,7 +170,7 @@ path(Url) ->
     {ok, #{path := Path}} = parse(Url),
     string:trim(Path, trailing, "/").
 
--doc "Adds these parameters to a URL's query.".
+-doc "Adds `Parameters` to the query of `Url`.".
 -spec with_query(binary(), [{binary(), binary()}]) -> binary().
 with_query(Url, Parameters) ->
     Added = uri_string:compose_query(Parameters),

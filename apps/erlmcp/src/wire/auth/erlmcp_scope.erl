@@ -52,7 +52,7 @@ check(Needed, Scopes) ->
         _ -> {error, insufficient(Needed)}
     end.
 
--doc "Returns the refusal for a request that lacks one of these scopes.".
+-doc "Returns the refusal for a request that lacks one of the scopes `Needed`.".
 -spec insufficient([erlmcp:scope(), ...]) -> erlmcp_refusal:refusal().
 insufficient(Needed) ->
     erlmcp_refusal:new(authz_forbidden, [~"this needs the scopes ", lists:join($\s, Needed)],

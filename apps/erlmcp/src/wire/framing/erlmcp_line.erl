@@ -2,9 +2,9 @@
 -moduledoc """
 Messages framed by newlines, with a bound, for TCP and stdio. Pure.
 
-It turns bytes, in any portions, into whole lines. A line over the bound is reported as soon as it
-passes the bound, and the rest of it is dropped. So a peer cannot make the framing hold more than
-the bound and one chunk.
+The framing turns bytes, in any portions, into whole lines. A line over the bound is reported as
+soon as it passes the bound, and the rest of it is dropped. So a peer cannot make the framing hold
+more than the bound and one chunk.
 
 Internal.
 """.
@@ -31,9 +31,9 @@ new(Max) ->
     #state{max = Max, newline = binary:compile_pattern(~"\n")}.
 
 -doc """
-Returns the lines that end in this chunk, without their end (`\n` or `\r\n`), in their order. Lines
-with nothing but whitespace are left out. A line over the bound is replaced by one `{too_large,
-Observed}`, with the bytes seen so far, which may come before the line ends.
+Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in their order. Lines
+with nothing but whitespace are left out. A line over the bound is replaced by one
+`{too_large, Observed}`, with the bytes seen so far, which may come before the line ends.
 
 The lines are parts of the chunk, and keep it alive.
 

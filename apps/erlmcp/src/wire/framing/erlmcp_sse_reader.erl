@@ -2,8 +2,8 @@
 -moduledoc """
 Server-sent events, read from their bytes, with a bound. Pure.
 
-It turns bytes, in any portions, into whole events, in time linear in the bytes. After an event over
-the bound, the stream gives no more events.
+A reader turns bytes, in any portions, into whole events, in time linear in the bytes. After an
+event over the bound, the stream gives no more events.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".
@@ -56,7 +56,7 @@ new(Max) ->
            return = binary:compile_pattern(~"\r")}.
 
 -doc """
-Returns the events that end in these bytes, in their order. If an event is over the bound,
+Returns the events that end in the received bytes, in their order. If an event is over the bound,
 `{too_large, Max}` is the last one ever returned.
 
 `event` is `message` if the stream gives no name. `id` and `retry` are the stream's latest; before

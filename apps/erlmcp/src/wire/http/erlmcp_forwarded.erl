@@ -32,8 +32,8 @@ is_there(#{~"forwarded" := _}) -> true;
 is_there(_) -> false.
 
 -doc """
-Returns the address of the client of a request with these headers, which came from the trusted proxy
-`Proxy`.
+Returns the address of the client of a request with the given headers, which came from the trusted
+proxy `Proxy`.
 
 ## Examples
 

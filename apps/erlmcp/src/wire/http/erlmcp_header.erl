@@ -127,7 +127,7 @@ check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
 argument(Path) ->
     [~"the argument ", lists:join($., Path)].
 
--doc "Returns the argument that these keys lead to; `absent` also for `null`.".
+-doc "Returns the argument that `Keys` lead to, or `absent` if there is none or it is `null`.".
 -spec argument(Path :: [binary(), ...], Arguments :: term()) -> absent | term().
 argument([Key | Keys], #{} = Object) ->
     case Object of

@@ -137,7 +137,7 @@ as_known({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
 as_known(Ip) ->
     Ip.
 
--doc "Returns `true` if one of these networks contains the address.".
+-doc "Returns `true` if one of the networks contains the address.".
 -spec has(inet:ip_address(), [network()]) -> boolean().
 has(_, []) ->
     false;

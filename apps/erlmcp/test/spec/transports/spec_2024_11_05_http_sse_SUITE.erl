@@ -81,7 +81,7 @@ messages_come_as_message_events(Config) ->
     -32601 = code(ask(Client, 10, ~"no/such", #{})),
     true = is_quiet(Client).
 
-%% As on lines: the stream is the session's, and another `initialize` opens it anew.
+%% As on lines: the stream is the session's, and another `initialize` opens a new one.
 another_initialize_opens_the_session_anew(Config) ->
     Client = session(Config),
     ok = send(Client, call(1, ~"wait")),

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_connection_leak).
 -moduledoc """
-A fault: connections on TCP and HTTP are opened and never closed, half as many again as the server
-allows. The server serves as many as its limit allows. It refuses each of the others with 1060 and
-ends it. When all are closed, the next connection is served at once.
+A fault: connections on TCP and HTTP are opened and not closed, one and a half times as many as the
+server allows. The server serves as many as its limit allows. It refuses each of the others with
+1060 and ends it. When all are closed, the next connection is served at once.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

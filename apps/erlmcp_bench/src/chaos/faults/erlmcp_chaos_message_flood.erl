@@ -1,8 +1,9 @@
 -module(erlmcp_chaos_message_flood).
 -moduledoc """
-A fault: for ten seconds, ten times as many messages a second as the server takes (500). They are
-sent together at the beginning of each second. Each message over the rate is refused with 1056.
-Messages within the rate are answered, and after the flood all messages are.
+A fault: for ten seconds a client sends ten times as many messages as the server takes, which is 500
+a second. The messages of a second are sent together at the beginning of each second. Each message
+over the rate is refused with 1056. Messages within the rate are answered, and after the flood all
+messages are.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

@@ -62,7 +62,7 @@ request(Id, Method, Params) ->
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
 
--doc "Encodes a message for a connection of this kind.".
+-doc "Encodes `Message` for a connection of the transport.".
 -spec bytes(transport(), Message :: map()) -> iodata().
 bytes(tcp, Message) ->
     [json:encode(Message), $\n];

@@ -27,7 +27,7 @@ start(Folder) ->
         written(~"before", File)
     end.
 
--doc "The handler of the tool.".
+-doc "Handles a call of the tool.".
 -spec keep(map(), map()) -> binary().
 keep(_, _) ->
     {Store, _, Counters} = persistent_term:get(?MODULE),

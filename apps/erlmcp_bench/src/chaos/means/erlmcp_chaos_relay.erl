@@ -26,7 +26,7 @@ event(Event) ->
                                                                is_pid(Pid)],
     ok.
 
--doc "A handler of the logger that turns supervisor reports about children into events.".
+-doc "Handles a log event: turns a supervisor's report about a child into an event.".
 -spec log(logger:log_event(), logger:handler_config()) -> ok.
 log(#{msg := {report, #{label := {supervisor, What}}}}, _) ->
     event(#{event => supervisor_report, what => What});

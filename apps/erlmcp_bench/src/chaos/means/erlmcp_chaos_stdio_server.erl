@@ -14,7 +14,9 @@ them.
 %% An incoming line is a refusal, or a small answer.
 -define(LINE_BYTES, 65_536).
 
--doc "Starts the server with this bound on its messages. The caller is its parent.".
+-doc """
+Starts the server, whose messages have at most `MessageBytes` bytes. The caller is its parent.
+""".
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->
     [Program | Arguments] = erlmcp_bench_node:words(

@@ -71,7 +71,9 @@ stop(#{keeper := Keeper, gun := Gun}) ->
     ok = gun:close(Gun),
     erlmcp_chaos_keeper:release(Keeper).
 
--doc "Adds a proxy in front of an address. Returns its name and where it listens.".
+-doc """
+Adds a proxy in front of an address. Returns the proxy's name, and the address at which it listens.
+""".
 -spec proxy(toxiproxy(), {inet:ip_address(), inet:port_number()}) ->
     {ok, proxy(), {inet:ip_address(), inet:port_number()}} | {error, term()}.
 proxy(Toxiproxy, {Ip, Port}) ->

@@ -61,7 +61,7 @@ sleeping(Callers, #{target := Target} = Context) ->
 
 -doc """
 Runs in the server's node: kills `Count` of its calls, connections and supervisor's children at
-once. Returns how many there were to kill.
+once. Returns how many it killed.
 """.
 -spec kill(Count :: pos_integer()) -> non_neg_integer().
 kill(Count) ->

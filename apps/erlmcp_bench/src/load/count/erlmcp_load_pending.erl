@@ -28,7 +28,7 @@ connection with a stray reply counts as answered wrongly.
 -spec new() -> pending().
 new() -> #pending{}.
 
--doc "Adds a request of this kind that was sent, with its due time and its deadline.".
+-doc "Adds a request of `Kind` that was sent, with the time `Due` and its deadline.".
 -spec add(erlmcp_load_wire:tag(), Kind :: pos_integer(), Due :: integer(), Deadline :: integer(),
           pending()) -> pending().
 add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->

@@ -65,7 +65,7 @@ unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
 unsent(_, _) ->
     ok.
 
--doc "Judges a reply to a request of this kind.".
+-doc "Judges a reply to a request of `Kind`.".
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(), erlmcp_load_wire:event_status(),
              Body :: binary(), tally()) -> {erlmcp_load_reply:verdict(), tally()}.
 judged(Kind, Tag, Status, Body, #tally{patterns = Patterns, expected = Expectations} = Tally) ->

@@ -105,7 +105,9 @@ Returns the traits of the wire.
 -spec id(tag()) -> <<_:80>>.
 id(Tag) -> integer_to_binary(?FIRST + Tag).
 
--doc "Returns the number of the request with this id, or `error` if no request can have it.".
+-doc """
+Returns the number of the request with the id `Id`, or `error` if no request can have that id.
+""".
 -spec tag(Id :: integer()) -> tag() | error.
 tag(Id) when is_integer(Id), Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
 tag(_) -> error.

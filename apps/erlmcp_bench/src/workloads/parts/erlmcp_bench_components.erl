@@ -3,10 +3,10 @@
 The operations of the core workloads. Each operation uses the component's own functions, as a server
 does. It checks its result, and crashes if the result is wrong.
 
-- `registry`: looks up the server by its id (`m:erlmcp_registry`), a tool by its name in the
-  published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
-  operation also writes: one connection is removed, and another is added under an id that was made
-  before. The cost of making an id is in `session`.
+- `registry`: looks up the server by its id (`m:erlmcp_registry`), and a tool by its name in the
+  published catalog. It also looks up an HTTP session by its id. Every twentieth operation also
+  writes: one session is removed, and another is added under an id that was made before. The cost of
+  making an id is in `session`.
 - `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its permit and
   leaves. No process has more than one request, so no request waits, as in a server without
   overload.
@@ -22,8 +22,8 @@ does. It checks its result, and crashes if the result is wrong.
 - `decode`: the same, from bytes to messages.
 - `encode_reply`: the value of a handler, a text of 44 bytes, to the bytes of the reply, including
   the bound on its size. The process of a call does the same (`m:erlmcp_call`).
-- `nothing`: the cost of the instrument without an operation. It shows how to read the others, and
-  what a second core is worth on the machine.
+- `nothing`: the cost of the measurement itself, without an operation. It shows how to read the
+  others, and what a second core is worth on the machine.
 """.
 
 %% The cost of an operation is that of the component alone.
@@ -52,7 +52,7 @@ does. It checks its result, and crashes if the result is wrong.
 -define(TEXT, ~"The quick brown fox jumps over the lazy dog. \"Quoted\", and 1.5 \x{20ac}.").
 
 -doc """
-Runs a fun with the work of a component for `Workers` processes, while a server with this component
+Runs a fun with the work of a component for `Workers` processes, while a server with that component
 runs.
 """.
 -spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),

@@ -19,7 +19,9 @@ slightly early, and yields until its time.
 
 -export_type([schedule/0, pacer/0]).
 
--doc "When the first request is due and when the schedule ends, in monotonic nanoseconds.".
+-doc """
+The time when the first request is due and the end of the schedule, in monotonic nanoseconds.
+""".
 -type schedule() :: #{begins := integer(), ends := integer(), per_second := pos_integer(),
                       workers := pos_integer(), atom() => term()}.
 -opaque pacer() :: atomics:atomics_ref().

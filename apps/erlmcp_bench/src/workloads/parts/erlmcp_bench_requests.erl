@@ -51,7 +51,7 @@ around_id(Id, Bytes) ->
     [Before, After] = binary:split(Bytes, Member),
     {<<Before/binary, "\"id\":">>, After}.
 
--doc "Sends a request with this id, and waits for its answer.".
+-doc "Sends a request with the id `Id`, and waits for its answer.".
 -spec call(Id :: pos_integer(), connection()) -> {outcome(), connection()}.
 call(Id, #{connection := Connection, request := {Before, After}} = Client) ->
     Digits = integer_to_binary(Id),

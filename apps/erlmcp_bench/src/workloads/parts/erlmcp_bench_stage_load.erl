@@ -53,8 +53,8 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
     end).
 
 -doc """
-Measures a request of a running server under this load (`t:erlmcp_load:plan/0`), after its `warm_ms`
-milliseconds, if it has them.
+Measures a request of a running server under the load `Plan` (`t:erlmcp_load:plan/0`), after its
+`warm_ms` milliseconds, if it has them.
 """.
 -spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.

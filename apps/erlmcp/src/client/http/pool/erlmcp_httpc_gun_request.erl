@@ -42,7 +42,7 @@ name(post) -> ~"POST";
 name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
--doc "Interprets a message of the mailbox, see `t:erlmcp_httpc_pool_request:news/1`.".
+-doc "Interprets `Message`, which was in the mailbox; see `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({gun_data, Connection, Stream, IsFin, Data},
          #loan{connection = Connection, stream = Stream} = Loan) ->
@@ -92,7 +92,7 @@ broken({goaway, _, _}) -> {broken, unprocessed, broken};
 broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
--doc "Waits for the next message of this request in the mailbox.".
+-doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
     receive

@@ -40,7 +40,10 @@ The meaning of a message.
 %% Milliseconds for the end of a stream whose response has come.
 -define(DRAIN, 20).
 
--doc "Sends a request on the connection; `ended` if the connection had ended, and was given back.".
+-doc """
+Sends a request on the connection. Returns `ended` if the connection had ended; then it was given
+back.
+""".
 -spec request(erlmcp_httpc_pool:lease(), request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, Content) ->
@@ -66,7 +69,7 @@ received(Message, {Module, Loan}) ->
         Other -> Other
     end.
 
--doc "Waits for the next message of this request in the mailbox.".
+-doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next({Module, Loan}, Deadline) ->
     Module:next(Loan, Deadline).

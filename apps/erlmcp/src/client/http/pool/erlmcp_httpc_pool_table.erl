@@ -166,7 +166,7 @@ release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
         false -> ok
     end.
 
--doc "Puts a connection in a place, from where it can be taken.".
+-doc "Puts a connection in a place, from which calls can take it.".
 -spec publish(place(), integer(), connection(), Seats :: non_neg_integer(), protocol(), slots()) ->
     ok.
 publish(Place, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->

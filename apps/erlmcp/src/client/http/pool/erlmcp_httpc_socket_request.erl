@@ -27,7 +27,9 @@ Internal.
 %% Bytes of a body that may be unsent when the next request is sent without waiting.
 -define(LARGE, 8192).
 
--doc "Sends a request; `ended` if the connection was closed before, and was given back.".
+-doc """
+Sends a request. Returns `ended` if the connection was closed already; then it was given back.
+""".
 -spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
 request(Lease, Asked, {_, Body} = Content) ->
@@ -112,7 +114,7 @@ response_head({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
 with_body(surplus, Loan) -> Loan#plain{at = whole, closes = true};
 with_body(Body, Loan) -> Loan#plain{at = Body}.
 
--doc "Waits for the next message of this request in the mailbox.".
+-doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
     receive

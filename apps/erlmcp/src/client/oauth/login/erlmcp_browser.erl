@@ -70,8 +70,8 @@ flush(Port) ->
     end.
 
 -doc """
-Returns `true` if a browser may be given this text: an `http` or `https` URL of at most 16384 bytes,
-in characters of URLs. A URL of another scheme would start any program that the system has for it.
+Returns `true` if a browser may be given `Url`: an `http` or `https` URL of at most 16384 bytes, in
+characters of URLs. A URL of another scheme would start any program that the system has for it.
 """.
 -spec is_url(binary()) -> boolean().
 is_url(Url) when byte_size(Url) > ?MAX_URL_BYTES -> false;

@@ -39,7 +39,7 @@ to; `refused` has the error of the authorization server.
 state() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
--doc "Begins a login at a place, by a client with this redirect URI.".
+-doc "Begins a login at the authorization server `Server`, by a client with `RedirectUri`.".
 -spec pending(erlmcp_oauth_discovery:place(), Client :: {binary(), RedirectUri :: binary()},
               Scopes :: [binary()], State :: binary(), erlmcp_oauth_flow:context()) ->
     {ok, pending()} | {error, reason()}.
@@ -86,7 +86,7 @@ url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url
         ++ [{~"dpop_jkt", Jkt} || Jkt =/= none]).
 
 -doc """
-Returns the code in the URL that the browser came back to. The answer, even an error, counts only if
+Returns the code in the URL that the browser returned to. The answer, even an error, counts only if
 its state is the login's and its issuer the one that the user was sent to.
 """.
 -spec code(Redirected :: binary(), pending()) -> {ok, binary()} | {error, reason()}.

@@ -135,7 +135,7 @@ config(Options, #{limits := Limits} = Instance) ->
       path => maps:get(path, Options, ~"/mcp"), http1 => erlmcp_httpd_http1_message:patterns(),
       message_bytes => Max, receive_timeout_ms => Timeout}.
 
--doc "Returns the addresses and URLs of a listener at this address.".
+-doc "Returns the addresses and URLs of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary(), sse_url => binary()}.
 address({Ip, Port}, Options) ->

@@ -111,7 +111,7 @@ headers({certificate, _}, _, _) ->
 headers(_, Failure, Known) ->
     erlmcp_bearer_failure:headers(Failure, Known, #{dpop => off}).
 
--doc "Returns the headers of a refusal for lack of these scopes.".
+-doc "Returns the headers of a refusal for lack of the scopes `Needed`.".
 -spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp:scope(), ...],
                    #{resource_metadata => binary()}) -> #{binary() => iodata()}.
 insufficient(Auth, Identity, Needed, Known) ->

@@ -23,7 +23,7 @@ Internal.
 %% Milliseconds in which a proxy must name the client of a connection.
 -define(HEADER, 5000).
 
--doc "The listener that a connection came to, and its other end.".
+-doc "The listener that accepted a connection, and the connection's other end.".
 -type from() :: {ranch:ref(), erlmcp_trusted_proxies:peer()}.
 -type socket() :: inet:socket() | ssl:sslsocket().
 

@@ -25,7 +25,7 @@ Internal.
 %% Seconds that a browser may keep the answer to a preflight request: the most that one takes.
 -define(REMEMBERED, ~"7200").
 
--doc "Returns the pages of a listener's options.".
+-doc "Returns the origins that a listener's options allow by name, with their headers.".
 -spec pages(map()) -> pages().
 pages(#{allowed_origins := [_ | _] = Origins}) ->
     #{Origin => headers(Origin) || Origin <- Origins};

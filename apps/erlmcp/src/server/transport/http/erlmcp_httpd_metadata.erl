@@ -55,12 +55,12 @@ path_of(Uri) ->
         #{} -> ~"/"
     end.
 
--doc "Returns `true` if the metadata are at this path.".
+-doc "Returns `true` if the metadata are at `Path`.".
 -spec is_at(Path :: binary(), metadata() | none) -> boolean().
 is_at(<<?WELL_KNOWN, _/binary>> = Path, #{paths := Paths}) -> lists:member(Path, Paths);
 is_at(_, _) -> false.
 
--doc "Returns the URL of the metadata for a client of this endpoint.".
+-doc "Returns the URL of the metadata for a client of `Endpoint`.".
 -spec url(Endpoint :: binary(), metadata()) -> binary().
 url(Endpoint, Metadata) ->
     #{~"resource" := Resource} = document(Endpoint, Metadata),

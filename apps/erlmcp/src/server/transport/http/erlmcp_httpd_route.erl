@@ -4,8 +4,8 @@ The decision about a request from its head, before a byte of its body is read. I
 and the origin, the identity and its scopes, and the path, method, media types and announced length.
 Pure, except for a line in the log on headers of a proxy that is not trusted.
 
-The head of a request is a map with the keys of cowboy's requests, whichever HTTP it came with. The
-answer to a page of another origin has the headers that its browser looks for
+The head of a request is a map with the keys of cowboy's requests, whichever version of HTTP it came
+with. The answer to a page of another origin has the headers that its browser looks for
 (`m:erlmcp_httpd_cors`).
 
 Real clients are not all as strict as the specification, and harmless deviations are accepted. A
@@ -68,7 +68,7 @@ common. `extra` are headers that its answer has in addition.
 
 -type headers() :: #{binary() => iodata()}.
 
--doc "Returns the requirements of a listener with these options.".
+-doc "Returns the requirements of a listener with `Options`.".
 -spec listener(map()) -> listener().
 listener(Options) ->
     Path = maps:get(path, Options, ~"/mcp"),
@@ -86,7 +86,7 @@ listener(Options) ->
                                             Scopes,
                                             [Path | lists:sublist(SsePaths, 1)])}.
 
--doc "Resolves the head of a request to a listener with these options.".
+-doc "Resolves the head of a request to a listener with `Options`.".
 -spec resolve(cowboy_req:req(), cowboy:opts()) -> resolved().
 resolve(#{headers := Headers} = Came, #{erlmcp_route := Listener} = Options) ->
     #{erlmcp_trusted_proxies := Proxies} = Options,

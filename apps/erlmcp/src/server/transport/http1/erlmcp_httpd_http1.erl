@@ -35,7 +35,7 @@ Internal.
 %% The octets before the id of a session in a head, and the bytes of an id.
 -define(SESSION_FIELD, "\r\nmcp-session-id: ").
 -define(SESSION_ID, 32).
-%% Activations of the socket after which the delay before hibernation begins anew.
+%% Activations of the socket after which the delay before hibernation begins again.
 -define(OFTEN, 8).
 %% Bytes that may wait behind a request that is served, in addition to the next one's message.
 -define(BEHIND, 65_536).
@@ -205,7 +205,7 @@ rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
-%% Keeps only the state that it needs to go on. The next head is read anew.
+%% Keeps only the state that it needs to go on. The next head is read as a new one.
 resting(Connection) ->
     ok = erlmcp_connection_cache:forget(),
     Connection#connection{cached = #{}, session_at = none}.

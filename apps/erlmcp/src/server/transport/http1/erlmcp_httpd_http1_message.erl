@@ -31,7 +31,7 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
 -doc "The part of a body that is still to be read.".
 -opaque body() :: {length, Left :: pos_integer()} | {chunks, cow_http_te:state()} | trailers.
 
--doc "Why a request is refused.".
+-doc "The HTTP status with which a request is refused.".
 -type status() :: 400 | 414 | 417 | 431 | 501 | 505.
 
 %% Bytes of a request line, of a head in all, of a name and of a value. Tokens are longer: their

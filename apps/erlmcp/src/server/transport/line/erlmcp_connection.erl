@@ -63,7 +63,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
 -doc """
-Returns a new connection with this framing. With `events`, messages come decoded and are answered by
+Returns a new connection with `Framing`. With `events`, messages come decoded and are answered by
 events.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
@@ -284,7 +284,7 @@ handled(Json, Session, #{instance := Instance, request_context := RequestContext
     Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, RequestContext#{meta => Known}, Catalog, Session).
 
-%% Another `initialize` opens a session anew, as if there were none. Clients that share a connection
+%% Another `initialize` opens a new session, as if there were none. Clients that share a connection
 %% behind a bridge each send their own.
 session(#{~"method" := ~"initialize", ~"id" := _}, _) -> none;
 session(_, #{session := Session}) -> Session.
@@ -513,7 +513,7 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
 
 -doc """
 Returns the bytes that arrived and are not handled: of an unfinished line, and of the requests that
-wait. Also returns the arrival of the first of these requests, in milliseconds.
+wait. Also returns when the first of these requests arrived, in milliseconds.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
                              WaitingSince :: integer() | infinity}.
@@ -530,7 +530,7 @@ give_up(#{framing := Framing, queue := Queue} = Connection) ->
       || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
      Connection#{framing := erlmcp_line:give_up(Framing), queue := none}}.
 
--doc "Returns `true` if calls run.".
+-doc "Returns `true` if calls of the connection run.".
 -spec busy(connection()) -> boolean().
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.

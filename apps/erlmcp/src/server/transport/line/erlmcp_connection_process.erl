@@ -23,8 +23,8 @@ Internal.
 -type transport() :: term().
 
 -doc """
-Interprets a message to the connection's process; `other` for one of something else. After `passive`
-nothing more is read until `read_on/1`.
+Interprets a message to the connection's process. Returns `other` for a message that the transport
+does not know. After `passive` nothing more is read until `read_on/1`.
 """.
 -callback received(Message :: term(), transport()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
@@ -32,7 +32,7 @@ nothing more is read until `read_on/1`.
 -callback write(transport(), iodata()) -> ok | {error, term()}.
 -doc "Stops reading until `read_on/1`.".
 -callback pause(transport()) -> ok.
--doc "Reads again.".
+-doc "Resumes reading after `pause/1`, or after `passive`.".
 -callback read_on(transport()) -> ok.
 -doc "Waits a moment before the end for the client to read the last answer.".
 -callback linger(transport()) -> ok.

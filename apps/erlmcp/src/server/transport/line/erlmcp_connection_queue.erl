@@ -81,7 +81,7 @@ take(#queue{requests = Requests} = Queue) ->
     {_, Request, Left} = gb_trees:take_smallest(Requests),
     {ok, Request, without(Request, Left, Queue)}.
 
--doc "Removes the request of this id, if it waits.".
+-doc "Removes the request with the id `Id`, if it waits.".
 -spec cancel(erlmcp_message:id(), queue()) -> queue().
 cancel(_, none) ->
     none;
@@ -119,7 +119,7 @@ ids(#queue{requests = Requests}) -> [Id || #{id := Id} <- gb_trees:values(Reques
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.
 
--doc "Returns the arrival of the request that has waited longest, in milliseconds.".
+-doc "Returns the time at which the request that has waited longest arrived, in milliseconds.".
 -spec since(queue()) -> integer() | infinity.
 since(none) ->
     infinity;

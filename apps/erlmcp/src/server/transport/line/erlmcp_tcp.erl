@@ -45,7 +45,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                                       erlmcp_trusted_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
--doc "Returns the public description of a listener at this address.".
+-doc "Returns the public description of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary()}.
 address({Ip, Port}) ->

@@ -81,7 +81,7 @@ accept(Accept, Close) ->
     end.
 
 -doc """
-Returns the socket options of a listener with these options. A client that reads nothing for
+Returns the socket options of a listener with `Options`. A client that reads nothing for
 `Milliseconds` loses its connection. The bytes that a process has sent stay in its port after its
 end, and are counted nowhere. So the operating system has to give up too (TCP_USER_TIMEOUT, RFC
 5482). Only Linux has that option.

@@ -1,7 +1,7 @@
 -module(erlmcp_tcp_accept).
 -moduledoc """
-Accepts connections in the clear: ranch's transport of the listening socket. A connection itself has
-`ranch_tcp`.
+Accepts connections in the clear: ranch's transport of the listening socket. An accepted connection
+is served with `ranch_tcp`.
 
 On Linux a socket inherits its options from the listening one, in the kernel and in the runtime's
 driver. `gen_tcp:accept/1` reads all of them from the listening socket and sets them again. These

@@ -122,9 +122,7 @@ has_files(Options) ->
 new() ->
     ets:new(?MODULE, [public, {read_concurrency, true}]).
 
--doc """
-Returns the child specification of the process that reads the files which these options name.
-""".
+-doc "Returns the child specification of the process that reads the files which `Options` name.".
 -spec child_spec(ets:table(), [ssl:tls_server_option()], Key :: reference()) ->
     supervisor:child_spec().
 child_spec(Table, Options, Key) ->

@@ -28,7 +28,7 @@ Internal.
     logged := atomics:atomics_ref(), peer => peer(), proxied => boolean()
 }.
 
--doc "Returns what a listener with these options, of the server with this key, trusts.".
+-doc "Returns the proxies that a listener with `Options` trusts. `Key` is the key of its server.".
 -spec new(Options :: map(), Key :: reference()) -> proxies().
 new(Options, Key) ->
     Networks = [Network || Text <- maps:get(trusted_proxies, Options, []),
@@ -73,7 +73,7 @@ client({error, protocol_error, _}, {Ip, _}, Proxies) ->
 client({error, _}, _, _) ->
     closed.
 
--doc "Returns the proxies as a connection with this other end knows them.".
+-doc "Returns the proxies of one connection of the listener, whose other end is `Peer`.".
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->
     Proxies;
@@ -81,8 +81,8 @@ of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
     Proxies#{peer => Peer, proxied => erlmcp_ip_network:has(Ip, Networks)}.
 
 -doc """
-Returns the address by which connections with this other end are counted. It is `local` for those of
-a proxy, which belong to many clients.
+Returns the address by which connections from the other end `Ip` are counted. It is `local` for
+those of a proxy, which belong to many clients.
 """.
 -spec counted(peer(), proxies()) -> inet:ip_address() | local.
 counted({Ip, _}, #{networks := Networks}) ->
@@ -91,7 +91,7 @@ counted({Ip, _}, #{networks := Networks}) ->
         false -> Ip
     end.
 
--doc "Returns `true` if the requests of a connection are of the clients of a proxy.".
+-doc "Returns `true` if a trusted proxy opened the connection, with the requests of its clients.".
 -spec is_proxied(proxies()) -> boolean().
 is_proxied(#{proxied := Proxied}) ->
     Proxied.

@@ -71,7 +71,7 @@ gone() ->
 refuse(Refusal, Request, #sse_message{owner = Owner, config = Config} = Message) ->
     received(erlmcp_httpd_body:refuse(Refusal, #{}, Request, Owner, Config), Message).
 
--doc "Takes what came of the request's body.".
+-doc "Handles the part of the request's body that has arrived.".
 -spec data(cowboy_stream:fin(), binary(), state()) -> {cowboy_stream:commands(), state()}.
 data(_, _, #sse_message{body = none} = Message) ->
     {[], Message};

@@ -69,8 +69,8 @@ start(Id, Stream, Who, Instance) ->
     end.
 
 -doc """
-Hands a message of `Bytes` bytes to its session; `gone` if there is none. `Owner` is sent
-`{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes the message. At most
+Gives a message of `Bytes` bytes to its session. Returns `gone` if there is no session. `Owner` is
+sent `{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes the message. At most
 `calls_per_connection` messages wait for that.
 """.
 -spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
