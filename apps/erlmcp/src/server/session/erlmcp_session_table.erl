@@ -52,8 +52,7 @@ new() ->
                                                %% Opening a session reads the table's size.
                                                {decentralized_counters, false}]),
               counts = erlmcp_tenant_counts:new(),
-              unused = ets:new(erlmcp_unused_sessions, [public, ordered_set,
-                                                        {write_concurrency, true}])}.
+              unused = ets:new(erlmcp_unused_sessions, [public, ordered_set])}.
 
 -doc """
 Returns an id that cannot be guessed and is never used again: 192 bits of OpenSSL's generator.
@@ -370,9 +369,7 @@ ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle
 %% `{{Opened, Id}, Flow}` and `{{Flow, Opened, Id}}`; pairs come before triples.
 
 add_unused({Opened, Id, Flow}, Table) ->
-    %% In two steps, since both rows at once would lock the whole table.
-    true = ets:insert(Table, {{Flow, Opened, Id}}),
-    true = ets:insert(Table, {{Opened, Id}, Flow}),
+    true = ets:insert(Table, [{{Flow, Opened, Id}}, {{Opened, Id}, Flow}]),
     ok.
 
 %% Takes a session out of the index because it is used, or to end it. Of several callers, one gets
