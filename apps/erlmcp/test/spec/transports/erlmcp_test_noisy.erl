@@ -36,9 +36,9 @@ call_tool(~"logger", _, _) ->
     error_logger:error_msg("noise in the old log~n"),
     ~"quiet";
 call_tool(~"crash", _, _) ->
-    %% A crash report, and the call's own.
-    proc_lib:spawn(fun() -> error(noise_in_a_crash) end),
-    error(noise);
+    %% A crash report, and the call's own. A process has sent its report when it ends.
+    {_, Monitor} = proc_lib:spawn_opt(fun() -> error(noise_in_a_crash) end, [monitor]),
+    receive {'DOWN', Monitor, process, _, _} -> error(noise) end;
 call_tool(~"application", _, _) ->
     %% Applications have a group leader of their own.
     {ok, _} = application:ensure_all_started(tools),
