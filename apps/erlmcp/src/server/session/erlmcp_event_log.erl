@@ -14,7 +14,7 @@ Internal.
 -doc "An event's stream and its position there.".
 -type key() :: {Stream :: non_neg_integer(), Position :: pos_integer()}.
 -opaque log() :: #{
-    bounds := {Events :: pos_integer(), Bytes :: pos_integer(), Milliseconds :: pos_integer()},
+    limits := erlmcp_server_options:limits(),
     order := queue:queue({key(), At :: integer()}),
     events := #{key() => binary()},
     bytes := non_neg_integer()
@@ -24,8 +24,9 @@ Internal.
 Returns an empty log with the bounds of the limits `stored_events`, `stored_bytes` and `stored_ms`.
 """.
 -spec new(erlmcp_server_options:limits()) -> log().
-new(#{stored_events := Events, stored_bytes := Bytes, stored_ms := Milliseconds}) ->
-    #{bounds => {Events, Bytes, Milliseconds}, order => queue:new(), events => #{}, bytes => 0}.
+new(Limits) ->
+    %% All sessions of a server share the limits: a log without events takes little memory.
+    #{limits => Limits, order => queue:new(), events => #{}, bytes => 0}.
 
 -doc """
 Adds an event, and returns the keys of those that were dropped. `Now` is in milliseconds and never
@@ -37,13 +38,15 @@ append(Key, Bytes, Now, #{order := Order, events := Events, bytes := Total} = Lo
               events := Events#{Key => Bytes},
               bytes := Total + byte_size(Bytes)}, []).
 
-trim(#{bounds := {MaxEvents, MaxBytes, _}, events := Events, bytes := Total} = Log, Dropped) when
-    map_size(Events) > 1, map_size(Events) > MaxEvents orelse Total > MaxBytes
-->
-    {Key, Rest} = drop(Log),
-    trim(Rest, [Key | Dropped]);
-trim(Log, Dropped) ->
-    {Dropped, Log}.
+trim(#{limits := Limits, events := Events, bytes := Total} = Log, Dropped) ->
+    #{stored_events := MaxEvents, stored_bytes := MaxBytes} = Limits,
+    case map_size(Events) > 1 andalso (map_size(Events) > MaxEvents orelse Total > MaxBytes) of
+        true ->
+            {Key, Rest} = drop(Log),
+            trim(Rest, [Key | Dropped]);
+        false ->
+            {Dropped, Log}
+    end.
 
 drop(#{order := Order, events := Events, bytes := Total} = Log) ->
     {{value, {Key, _}}, Rest} = queue:out(Order),
@@ -60,7 +63,7 @@ find(Key, #{events := Events}) ->
 expire(Now, Log) ->
     expire(Now, Log, []).
 
-expire(Now, #{bounds := {_, _, Milliseconds}} = Log, Dropped) ->
+expire(Now, #{limits := #{stored_ms := Milliseconds}} = Log, Dropped) ->
     case oldest(Log) of
         At when is_integer(At), Now - At >= Milliseconds ->
             {Key, Rest} = drop(Log),

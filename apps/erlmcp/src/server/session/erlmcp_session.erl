@@ -23,7 +23,7 @@ Internal.
 -export([subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([cancel/2, response/3]).
--export([start_link/4]).
+-export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% `reserve/5` opens every session.
@@ -33,7 +33,6 @@ Internal.
     id :: binary(),
     instance :: erlmcp_instance:instance(),
     principal :: erlmcp_auth:principal(),
-    flow :: erlmcp_gate:tenant(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
     %% for each running call, whether its places are given back
@@ -114,13 +113,13 @@ session has ended.
 -spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
 process(Id, Instance) ->
     case erlmcp_session_table:lookup(Id, Instance) of
-        {ok, none, Session, Flow} -> start(Id, Session, Flow, Instance);
+        {ok, none, Session, _} -> start(Id, Session, Instance);
         {ok, Pid, _, _} -> {ok, Pid};
         error -> ended
     end.
 
-start(Id, Session, Flow, Instance) ->
-    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session, Flow], Instance) of
+start(Id, Session, Instance) ->
+    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session], Instance) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
         %% Another request started the process first, or has just ended the session.
         {ok, undefined} -> process(Id, Instance)
@@ -204,23 +203,23 @@ cancel(none, _) -> ok;
 cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 
 -doc false.
--spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session(),
-                 erlmcp_gate:tenant()) -> gen_server:start_ret().
-start_link(Instance, Id, Session, Flow) ->
+-spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session()) ->
+    gen_server:start_ret().
+start_link(Instance, Id, Session) ->
     %% Most data of a session is garbage when its call ends. Without an old heap it is swept soon.
-    gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},
+    gen_server:start_link(?MODULE, {Instance, Id, Session},
                           [{hibernate_after, 100}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
 -doc false.
-init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
+init({Instance, Id, #{revision := Revision, principal := Principal}}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
     ok = erlmcp_label:set([?MODULE, Revision], Key),
-    State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
+    State = #state{id = Id, instance = Instance, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, Key, Limits)},
     %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
-    ok = watch(State#state.topics, State),
+    ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, Principal, table(State)),
     case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->
             after_ms(session_idle_ms, idle, State),
@@ -251,7 +250,7 @@ handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = 
                                                ~"too many subscriptions in this session",
                                                #{limit => Max, observed => Max + 1})}, State};
         false ->
-            case watch([{uri, Uri}], State) of
+            case watch({uri, Uri}, State) of
                 ok -> {reply, ok, State#state{topics = [{uri, Uri} | Topics]}};
                 {error, _} = Refused -> {reply, Refused, State}
             end
@@ -437,12 +436,17 @@ last_adopted(State) ->
         State
     end.
 
-watch(Topics, #state{principal = Principal, flow = Flow, instance = Instance} = State) ->
+watch(Topic, #state{id = Id, principal = Principal, instance = Instance} = State) ->
     #{limits := #{subscriptions_per_principal := Max}} = Instance,
-    case erlmcp_subscriptions:add_counted(Topics, owner(), session, {Principal, Flow}, Max,
-                                          table(State)) of
+    maybe
+        {ok, _, _, Flow} ?= erlmcp_session_table:lookup(Id, Instance),
+        {full, Observed} ?= erlmcp_subscriptions:add_counted([Topic], owner(), session,
+                                                             {Principal, Flow}, Max, table(State)),
+        {error, erlmcp_subscriptions:refusal(Max, Observed)}
+    else
         ok -> ok;
-        {full, Observed} -> {error, erlmcp_subscriptions:refusal(Max, Observed)}
+        %% The session has just ended, and is about to remove its topics.
+        error -> ok
     end.
 
 unwatch(#state{topics = Topics} = State) ->
