@@ -3,7 +3,9 @@
 # the same requests: over HTTP/1.1 and TLS (wrk), HTTP/2 (h2load), stdio and TCP (`lines` of
 # bench/peers/rust). The servers take turns in several rounds, and start again for each round.
 #
-#   bench/peers.sh [SECONDS [ROUNDS]]     default: 4 seconds a measurement, 3 rounds
+#   bench/peers.sh [SECONDS [ROUNDS]]     default: 8 seconds a measurement, 3 rounds
+#
+# This takes 50 minutes. A measurement of less than 8 seconds is marked as shortened.
 #
 # The servers of bench/peers are built into the user's cache the first time, at the versions locked
 # there, with their fastest settings. They share no file with the similar servers of test/interop,
@@ -32,7 +34,7 @@
 #   ERLMCP_SERVERS   the servers to measure (default: erlmcp rmcp go typescript python nginx bare)
 set -euo pipefail
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
-seconds=${1:-4}
+seconds=${1:-8}
 rounds=${2:-3}
 export PEERS_COMMAND="bench/peers.sh $seconds $rounds"
 [[ $seconds == *.* ]] || seconds=$seconds.0
@@ -186,6 +188,7 @@ echo "load after: $(cut -d ' ' -f 1 /proc/loadavg)"
 call bench_peers table "$results"
 if [ "$rounds" -ge 3 ]; then
     bin/erlmcp baseline "$results"
+    bench/as_of.sh
     bin/erlmcp report bench/baselines --page performance --output docs/performance.md
 fi
 exit "$status"

@@ -6,8 +6,10 @@ Measures erlmcp and the servers of other SDKs: the same requests, from the same 
 
 -export([measure/1, drop_incomplete/1, table/1]).
 
-%% Seconds of use of the connections before counting begins.
+%% Seconds of use of the connections before counting begins, and seconds of a whole measurement. A
+%% shorter one is marked, and reaches no goal.
 -define(WARMUP_S, 1.0).
+-define(WHOLE_S, 8.0).
 
 -define(SDKS, [erlmcp, rmcp, rmcp_mimalloc, go_gogc_off, typescript, python]).
 %% Servers with several processes serve no sessions, and have another server for these.
@@ -94,7 +96,8 @@ measured(#{id := Id} = Workload, Name, Server, Folder, Seconds, Tries) ->
     case tried(fun() -> figures(Workload, Server, Seconds) end,
                [atom_to_list(Id), ~" of ", atom_to_list(Name)]) of
         {ok, Figures} ->
-            Result = erlmcp_bench_result:new(maps:merge(fields(Workload, Name), Figures)),
+            Fields = (fields(Workload, Name))#{shortened => Seconds < ?WHOLE_S},
+            Result = erlmcp_bench_result:new(maps:merge(Fields, Figures)),
             {ok, _} = erlmcp_bench_result:write(Result, Folder),
             print(Result);
         error when Tries > 1 ->

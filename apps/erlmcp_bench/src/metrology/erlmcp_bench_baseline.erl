@@ -9,9 +9,9 @@ workload, with all their values. Each kind has a file, such as `bench/baselines/
 -export_type([baseline/0, reason/0]).
 
 -doc """
-The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the
-`environment` of its first run, and `figures`. Each figure has `median`, `min`, `max` and `values`,
-in the order of the runs.
+The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the day of the
+last run (`measured_on`), the `environment` of the first run, and `figures`. Each figure has
+`median`, `min`, `max` and `values`, in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -65,9 +65,15 @@ label(Identity) -> unicode:characters_to_binary(erlmcp_bench_result:label(Identi
 workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
     Figures = [erlmcp_bench_compare:figures(Run) || Run <- Runs],
     Identity#{~"runs_count" => length(Runs),
+              ~"measured_on" => day(lists:max([erlmcp_bench_result:measured_at(Run)
+                                               || Run <- Runs])),
               ~"environment" => Environment,
               ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
                               || Name <- common(Figures)}}.
+
+day(Seconds) ->
+    {{Year, Month, Day}, _} = calendar:system_time_to_universal_time(Seconds, second),
+    iolist_to_binary(io_lib:format("~4..0b-~2..0b-~2..0b", [Year, Month, Day])).
 
 %% A figure of zero or less is left out: changes are shares of it.
 common(Figures) ->

@@ -4,7 +4,7 @@ The goals of the hot path as data, and whether the workloads of a baseline reach
 relative to another server in the same run, relative to another figure of ours, or a number. Pure.
 """.
 
--export([all/0, judged/2]).
+-export([all/0, judged/2, has_median/1]).
 
 -export_type([goal/0, verdict/0]).
 
@@ -18,9 +18,13 @@ A goal. `match` selects workloads of ours, and the best of them counts. `beside`
     beside := {server, binary()} | {ours, match()} | none}.
 -type match() :: #{binary() => binary() | boolean()}.
 
--doc "The verdict on a goal. Figures that were not measured are `none`.".
+-doc """
+The verdict on a goal. Figures that were not measured are `none`. `of` is the workload of our
+figure.
+""".
 -type verdict() :: #{ours := number() | none, theirs := number() | none,
-                     ratio := float() | none, reached := boolean() | none}.
+                     ratio := float() | none, reached := boolean() | none,
+                     'of' := #{binary() => term()} | none}.
 
 -define(RATE, ~"throughput_msg_per_s").
 -define(CPU, ~"cpu_us_per_msg").
@@ -124,39 +128,61 @@ number(What, Match, Field, Is) ->
     #{what => What, match => Match, field => Field, is => Is, beside => none}.
 
 -doc """
-Judges a goal by the workloads. It is not reached if more than one percent of our answers were
-refusals.
+Judges a goal by the workloads in their full length. It is not reached if more than one percent of
+our answers were refusals. Another server whose runs differ by more than two times has no median:
+its run that is hardest to beat counts.
 """.
 -spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().
-judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Workloads) ->
-    Best = case How of
-        at_least -> fun lists:max/1;
-        at_most -> fun lists:min/1
+judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Given) ->
+    Workloads = [Workload || Workload <- Given, not erlmcp_bench_sources:is_shortened(Workload)],
+    {Ours, Of} = best(How, [{median(Field, Workload), Workload}
+                            || Workload <- measured(Match, none, Field, Workloads)]),
+    {Theirs, _} = case Beside of
+        {server, Name} ->
+            best(How, [{hardest(How, Field, Workload), Workload}
+                       || Workload <- measured(Match, Name, Field, Workloads)]);
+        {ours, Other} ->
+            best(How, [{median(Field, Workload), Workload}
+                       || Workload <- measured(Other, none, Field, Workloads)]);
+        none ->
+            {none, none}
     end,
-    Figure = fun(Of, Server) ->
-        case medians(Of, Server, Field, Workloads) of
-            [] -> none;
-            Medians -> Best(Medians)
-        end
-    end,
-    Ours = Figure(Match, none),
-    Theirs = case Beside of
-        {server, Name} -> Figure(Match, Name);
-        {ours, Other} -> Figure(Other, none);
-        none -> none
-    end,
-    Refused = lists:max([0 | medians(Match, none, ~"refused_percent", Workloads)]),
+    Refused = lists:max([0 | [median(~"refused_percent", Workload)
+                              || Workload <- measured(Match, none, ~"refused_percent",
+                                                      Workloads)]]),
     Ratio = case Beside of
         none -> ratio(Ours, 1);
         _ -> ratio(Ours, Theirs)
     end,
-    #{ours => Ours, theirs => Theirs, ratio => Ratio,
+    #{ours => Ours, theirs => Theirs, ratio => Ratio, 'of' => Of,
       reached => reached(How, Factor, Ratio, Refused)}.
 
-medians(Match, Server, Field, Workloads) ->
-    [Median || #{~"figures" := #{Field := #{~"median" := Median}}} = Workload <- Workloads,
-               maps:with(maps:keys(Match), Workload) =:= Match,
-               maps:get(~"against", Workload, none) =:= Server].
+measured(Match, Server, Field, Workloads) ->
+    [Workload || #{~"figures" := #{Field := #{~"median" := _}}} = Workload <- Workloads,
+                 maps:with(maps:keys(Match), Workload) =:= Match,
+                 maps:get(~"against", Workload, none) =:= Server].
+
+best(_, []) -> {none, none};
+best(at_least, Measured) -> lists:last(lists:sort(fun lower/2, Measured));
+best(at_most, Measured) -> hd(lists:sort(fun lower/2, Measured)).
+
+lower({A, _}, {B, _}) -> A =< B.
+
+median(Field, #{~"figures" := Figures}) ->
+    #{Field := #{~"median" := Median}} = Figures,
+    Median.
+
+hardest(How, Field, #{~"figures" := Figures} = Workload) ->
+    #{Field := Figure} = Figures,
+    case {has_median(Figure), How, Figure} of
+        {true, _, _} -> median(Field, Workload);
+        {false, at_least, #{~"max" := Most}} -> Most;
+        {false, at_most, #{~"min" := Least}} -> Least
+    end.
+
+-doc "Returns `true` if the runs of a figure differ by two times at most.".
+-spec has_median(#{binary() => term()}) -> boolean().
+has_median(#{~"min" := Least, ~"max" := Most}) -> Most =< 2 * Least.
 
 ratio(Ours, Theirs) when Ours =:= none; Theirs =:= none -> none;
 ratio(Ours, Theirs) -> Ours / Theirs.

@@ -4,7 +4,7 @@ The section of `docs/performance.md` that compares erlmcp with the servers of ot
 (`m:erlmcp_bench_goals`), and all figures of `bench/peers.sh`. Pure.
 """.
 
--export([section/1, servers/0, is_of_peers/1]).
+-export([section/2, servers/0, is_of_peers/1]).
 
 %% The figures of a server in a workload.
 -define(SHOWN, [{~"throughput_msg_per_s", ~"requests/s"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
@@ -56,14 +56,15 @@ Returns `true` if a workload belongs to the section about peers, and need not be
 is_of_peers(Workload) -> maps:get(~"benchmark", Workload, none) =:= ~"peers".
 
 -doc "Returns the section for the workloads of a baseline, as Markdown.".
--spec section(Workloads :: [#{binary() => term()}]) -> iodata().
-section(Workloads) ->
+-spec section(Workloads :: [#{binary() => term()}], erlmcp_bench_sources:sources()) -> iodata().
+section(Workloads, Sources) ->
     Judged = [{Goal, erlmcp_bench_goals:judged(Goal, Workloads)}
               || Goal <- erlmcp_bench_goals:all()],
-    [~"### Compared with the SDKs\n\n", summary([Verdict || {_, Verdict} <- Judged]), goals(Judged),
+    [~"### Compared with the SDKs\n\n", summary([Verdict || {_, Verdict} <- Judged]),
+     goals(Judged, Sources),
      case lists:filter(fun is_of_peers/1, Workloads) of
          [] -> ~"\nNo server of another SDK was measured in these runs.\n";
-         Measured -> [~"\n", method(), ~"\n", measured(Measured)]
+         Measured -> [~"\n", method(), ~"\n", measured(Measured, Sources)]
      end].
 
 summary(Verdicts) ->
@@ -73,13 +74,20 @@ summary(Verdicts) ->
                   "~b have\nno figure here. `make bench-peers` measures the goals that involve "
                   "other servers.\n\n", [length(Verdicts), Reached, Missed, Unknown]).
 
-goals(Judged) ->
-    [~"| workload | figure | goal | erlmcp | other | ratio | |\n",
-     ~"| --- | --- | --- | ---: | ---: | ---: | --- |\n",
-     [[~"| ", lists:join(~" | ", [What, [$`, Field, $`], goal(Goal), number(Ours), number(Theirs),
-                                  ratio(Goal, Verdict), word(Reached)]), ~" |\n"]
+goals(Judged, Sources) ->
+    [~"| workload | figure | goal | erlmcp | other | ratio | length | source | |\n",
+     ~"| --- | --- | --- | ---: | ---: | ---: | --- | ---: | --- |\n",
+     [[~"| ", lists:join(~" | ", [What, [$`, Field, $`], goal(Goal), ours(Field, Verdict),
+                                  number(Theirs), ratio(Goal, Verdict), source(Of, Sources),
+                                  word(Reached)]), ~" |\n"]
       || {#{what := What, field := Field} = Goal,
-          #{ours := Ours, theirs := Theirs, reached := Reached} = Verdict} <- Judged]].
+          #{theirs := Theirs, reached := Reached, 'of' := Of} = Verdict} <- Judged]].
+
+ours(_, #{'of' := none}) -> [];
+ours(Field, #{'of' := #{~"figures" := Figures}}) -> with_range(map_get(Field, Figures)).
+
+source(none, _) -> ~" | ";
+source(Of, Sources) -> erlmcp_bench_sources:cells(Of, Sources).
 
 goal(#{is := {How, Factor}, beside := Beside}) ->
     Words = case How of
@@ -114,17 +122,19 @@ method() ->
      ~"every answer. Counting begins when the connections have been in use for a second. The\n",
      ~"percentiles of wrk cover its whole run, including the start of all connections. Those of\n",
      ~"h2load do not. So h2load also sends on HTTP/1.1 where the goal is a percentile of many\n",
-     ~"connections. Requests that a server refused are not counted.\n\n",
+     ~"connections. Requests that a server refused are not counted. A figure whose rounds differ\n",
+     ~"by more than two times has no median, but its range.\n\n",
      ~"- erlmcp: `erlmcp serve` unchanged, and over TLS `erlmcp:start_server/1` with a\n",
      ~"  certificate. Its `echo` is marked [quick](tools.md#quick-handlers).\n",
      [[~"- `", Name, ~"`: ", Is, ~"\n"] || {Name, Is} <- servers()]].
 
-measured(Measured) ->
+measured(Measured, Sources) ->
     Order = [undefined | [Name || {Name, _} <- servers()]],
-    [~"| request | server", [[~" | ", Title] || {_, Title} <- ?SHOWN], ~" |\n| --- | ---",
-     [~" | ---:" || _ <- ?SHOWN], ~" |\n",
+    [~"| request | server", [[~" | ", Title] || {_, Title} <- ?SHOWN],
+     ~" | length | source |\n| --- | ---", [~" | ---:" || _ <- ?SHOWN], ~" | --- | ---: |\n",
      [[~"| ", Label, ~" | ", server(Name),
-       [[~" | ", figure(Field, Figures)] || {Field, _} <- ?SHOWN], ~" |\n"]
+       [[~" | ", figure(Field, Figures)] || {Field, _} <- ?SHOWN], ~" | ",
+       erlmcp_bench_sources:cells(Workload, Sources), ~" |\n"]
       || {Id, Label} <- ?WORKLOADS, Name <- Order,
          #{~"workload_id" := Of, ~"figures" := Figures} = Workload <- Measured, Of =:= Id,
          maps:get(~"against", Workload, undefined) =:= Name]].
@@ -134,6 +144,17 @@ server(Name) -> Name.
 
 figure(Field, Figures) ->
     case Figures of
-        #{Field := #{~"median" := Median}} -> number(Median);
-        #{} -> []
+        #{Field := Figure} ->
+            case erlmcp_bench_goals:has_median(Figure) of
+                true -> with_range(Figure);
+                false -> range(Figure)
+            end;
+        #{} ->
+            []
     end.
+
+with_range(#{~"median" := Same, ~"min" := Same, ~"max" := Same}) -> number(Same);
+with_range(#{~"median" := Median} = Figure) -> [number(Median), $\s, range(Figure)].
+
+range(#{~"min" := Least, ~"max" := Most}) ->
+    [$(, number(Least), ~" - ", number(Most), $)].

@@ -4,7 +4,7 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
 `bench/baselines`. Pure; the same baselines make the same bytes.
 """.
 
--export([page/1, model/1]).
+-export([page/2, model/1]).
 
 -export_type([baseline/0]).
 
@@ -27,61 +27,45 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
                 {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
--doc "Returns the page, as Markdown.".
--spec page([baseline()]) -> iodata().
-page(Baselines) ->
+-doc "Returns the page, as Markdown. `AsOf` gives the figures their ages.".
+-spec page([baseline()], erlmcp_bench_sources:as_of()) -> iodata().
+page(Baselines, AsOf) ->
     [~"# Performance\n\n",
      ~"Compare the figures of erlmcp on each measured machine with its goals, and with the marks\n",
      ~"of an earlier erlmcp. The page is made from the files in `bench/baselines` by\n\n",
-     ~"```sh\n", ?COMMAND, ~"\n```\n\n",
+     ~"```sh\nbench/as_of.sh\n", ?COMMAND, ~"\n```\n\n",
      ~"and a test checks that it is. A figure is the median of several runs, with the least and\n",
-     ~"the most in parentheses. `erlmcp bench WORKLOAD` measures a workload again, and\n",
-     ~"`erlmcp compare` shows what has changed. Except for workloads in one process, the load\n",
-     ~"comes from another process of the same machine, which shares the cores. Every answer is\n",
-     ~"read and checked. Latencies of open loops begin when a request was due.\n",
+     ~"the most in parentheses. Its length is the time of a run, and the number of runs. Its\n",
+     ~"source is a row of the first table, with the commit, the day and the machine. A shortened\n",
+     ~"run reaches no goal and no mark.\n\n",
+     ~"`erlmcp bench WORKLOAD` measures a workload again, and `erlmcp compare` shows what has\n",
+     ~"changed. Except for workloads in one process, the load comes from another process of the\n",
+     ~"same machine, which shares the cores. Every answer is read and checked. Latencies of open\n",
+     ~"loops begin when a request was due.\n",
      case Baselines of
          [] -> ~"\nNo baseline was taken yet.\n";
-         _ -> [machine(Baseline) || Baseline <- lists:sort(Baselines)]
+         _ -> [machine(Baseline, AsOf) || Baseline <- lists:sort(Baselines)]
      end].
 
-machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
+machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}, AsOf) ->
+    Sources = erlmcp_bench_sources:new(Workloads, AsOf),
     Marked = [Mark#{here => here(Mark, Workloads)} || Mark <- erlmcp_bench_marks:all()],
-    [~"\n## ", cell(Kind), ~"\n\n", environment(File, Workloads),
-     $\n, erlmcp_bench_peers:section(Workloads),
-     request(Workloads), memory(Workloads),
-     ~"\n### Compared with the marks\n\n", summary(Marked), marks(Marked),
+    [~"\n## ", cell(Kind), ~"\n\nThe figures are those of `bench/baselines/", File, ~"`.\n\n",
+     erlmcp_bench_sources:table(Sources),
+     $\n, erlmcp_bench_peers:section(Workloads, Sources),
+     request(Workloads, Sources), memory(Workloads, Sources),
+     ~"\n### Compared with the marks\n\n", summary(Marked), marks(Marked, Sources),
      ~"\n### All workloads\n\n",
-     everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
+     everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)], Sources),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
-
-%% Each machine is listed once, with the commits that were measured on it.
-environment(File, Workloads) ->
-    Commits = maps:groups_from_list(fun machine_of/1, fun commit_of/1,
-                                    [Environment || #{~"environment" := Environment} <- Workloads]),
-    [~"Source: `bench/baselines/", File, ~"`, which has the commit of each figure.\n\n",
-     [[~"- ", cell(Machine), ~"; ", commits(lists:usort(Of)), ~"\n"]
-      || {Machine, Of} <- lists:sort(maps:to_list(Commits))]].
-
-machine_of(Environment) ->
-    unicode:characters_to_binary(
-        erlmcp_bench_machine:describe(maps:remove(~"erlmcp_commit", Environment))).
-
-commit_of(Environment) ->
-    maps:get(~"erlmcp_commit", Environment, ~"unknown").
-
-commits([Commit]) -> [~"commit ", cell(short(Commit))];
-commits(Commits) -> [~"commits ", lists:join(~", ", [cell(short(Commit)) || Commit <- Commits])].
-
-%% Twelve digits identify a commit.
-short(<<Commit:12/binary, _/binary>>) -> Commit;
-short(Commit) -> Commit.
 
 %% The stages of a request, and its growth with the size of the server.
 
-request(Workloads) ->
-    [[[~"\n### Stages of a request\n\n", stages_method(), [stages(Workload) || Workload <- Stages]]
+request(Workloads, Sources) ->
+    [[[~"\n### Stages of a request\n\n", stages_method(),
+       [stages(Workload, Sources) || Workload <- Stages]]
       || [_ | _] = Stages <- [of_benchmark(~"stages", Workloads)]],
-     [[~"\n### Ten times the items\n\n", growth_method(), growth(Grown)]
+     [[~"\n### Ten times the items\n\n", growth_method(), growth(Grown, Sources)]
       || [_ | _] = Grown <- [of_benchmark(~"growth", Workloads)]]].
 
 of_benchmark(Benchmark, Workloads) ->
@@ -93,12 +77,13 @@ stages_method() ->
      ~"the operating system's figure, and `read` and `frame` are its remainder.\n"].
 
 stages(#{~"workload_id" := Id, ~"transport" := Transport,
-         ~"connections" := Connections} = Workload) ->
+         ~"connections" := Connections} = Workload, Sources) ->
     Quick = [~"quick " || {ok, #{quick := true}} <- [erlmcp_bench_workloads:find(Id)]],
     #{~"cpu_us_per_msg" := Cpu, ~"reductions_per_msg" := Reductions,
       ~"checks_percent" := Checks} = Medians = medians(Workload),
     [~"\nA call of the ", Quick, ~"tool `echo` on `", Transport, ~"`, stateless, ",
-     number(Connections), ~" connections:\n\n",
+     number(Connections), ~" connections (", erlmcp_bench_sources:words(Workload, Sources),
+     ~"):\n\n",
      ~"| stage | | µs | % | reductions |\n| --- | --- | ---: | ---: | ---: |\n",
      [stage_row(atom_to_binary(Stage), What, Us, 100 * Us / Cpu, Own)
       || {Stage, What, Us, Own} <- erlmcp_bench_stages:rows(Medians)],
@@ -106,7 +91,7 @@ stages(#{~"workload_id" := Id, ~"transport" := Transport,
      ~"\nThe checks (", lists:join(~", ", [atom_to_binary(Stage)
                                            || Stage <- erlmcp_bench_stages:checks()]),
      ~") take ", number(Checks), ~" % of it. The goal is less than ", number(?CHECKS), ~" %: ",
-     reached(Checks < ?CHECKS), ~".\n"].
+     reached(not erlmcp_bench_sources:is_shortened(Workload) andalso Checks < ?CHECKS), ~".\n"].
 
 stage_row(Stage, What, Us, Percent, Reductions) ->
     [~"| ", lists:join(~" | ", [[$`, Stage, $`], What, number(Us), number(Percent),
@@ -116,25 +101,28 @@ growth_method() ->
     [~"`erlmcp bench growth` compares the cost of a request on two servers, of which one has ten\n",
      ~"times the items. The goal is at most ", number(?GROWTH), ~" % more processor time.\n\n"].
 
-growth(Workloads) ->
+growth(Workloads, Sources) ->
     [~"| workload | items | ten times | CPU µs | at ten times | ratio | reductions | at ten times ",
-     ~"| ratio | |\n",
-     ~"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
-     [grown(Id, medians(Workload)) || #{~"workload_id" := Id} = Workload <- Workloads]].
+     ~"| ratio | length | source | |\n",
+     ~"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | --- |\n",
+     [grown(Workload, Sources) || Workload <- Workloads]].
 
-grown(Id, #{~"growth_cpu_ratio" := Ratio} = Medians) ->
+grown(#{~"workload_id" := Id} = Workload, Sources) ->
+    #{~"growth_cpu_ratio" := Ratio} = Medians = medians(Workload),
+    IsWhole = not erlmcp_bench_sources:is_shortened(Workload),
     Numbers = [~"base_count", ~"grown_count", ~"base_cpu_us_per_msg", ~"cpu_us_per_msg",
                ~"growth_cpu_ratio", ~"base_reductions_per_msg", ~"reductions_per_msg",
                ~"growth_reductions_ratio"],
     [~"| `", Id, ~"` | ", [[number(map_get(Name, Medians)), ~" | "] || Name <- Numbers],
-     reached(Ratio =< 1 + ?GROWTH / 100), ~" |\n"].
+     erlmcp_bench_sources:cells(Workload, Sources), ~" | ",
+     reached(IsWhole andalso Ratio =< 1 + ?GROWTH / 100), ~" |\n"].
 
 reached(true) -> ~"reached";
 reached(false) -> ~"**not reached**".
 
 %% The memory of idle items, and its goals.
 
-memory(Workloads) ->
+memory(Workloads, Sources) ->
     case of_benchmark(~"memory", Workloads) of
         [] ->
             [];
@@ -145,19 +133,23 @@ memory(Workloads) ->
              ~"`left` is the rest after all items have ended. Growth is the cost of an item\n",
              ~"of the second half, divided by the cost of one of the first half.\n\n",
              ~"| workload | items | heap and state | goal | RSS | goal | left | growth ",
-             ~"| opened/s |\n",
-             ~"| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: |\n",
-             [memory_row(Workload) || Workload <- Held],
+             ~"| opened/s | length | source |\n",
+             ~"| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | --- | ---: |\n",
+             [memory_row(Workload, Sources) || Workload <- Held],
              notified(Held)]
     end.
 
-memory_row(#{~"workload_id" := Id} = Workload) ->
+memory_row(#{~"workload_id" := Id} = Workload, Sources) ->
     #{?STATE := State, ?RSS := Rss, ~"memory_left_bytes_per_item" := Left,
       ~"growth_ratio" := Growth, ~"opened_items_per_s" := PerSecond} = Medians = medians(Workload),
-    Goals = goals(Id),
+    Goals = case erlmcp_bench_sources:is_shortened(Workload) of
+        true -> [];
+        false -> goals(Id)
+    end,
     [~"| ", lists:join(~" | ", [[$`, Id, $`], item_count(Workload, Medians), number(State),
                                 goal(?STATE, State, Goals), number(Rss), goal(?RSS, Rss, Goals),
-                                number(Left), number(Growth), number(PerSecond)]), ~" |\n"].
+                                number(Left), number(Growth), number(PerSecond),
+                                erlmcp_bench_sources:cells(Workload, Sources)]), ~" |\n"].
 
 item_count(#{~"connections" := Count}, _) -> number(Count);
 item_count(_, #{~"sample_count" := Count}) -> number(Count).
@@ -202,10 +194,11 @@ count(Value, Marked) -> length([Mark || Mark <- Marked, verdict(Mark) =:= Value]
 is_never({never, _}) -> true;
 is_never(_) -> false.
 
-%% The workloads of a mark, the best one first.
+%% The workloads of a mark in their full length, the best one first.
 here(#{field := Field} = Mark, Workloads) ->
     Figures = [{Workload, figure(Field, Workload)}
-               || Workload <- Workloads, erlmcp_bench_marks:is_for(Mark, Workload)],
+               || Workload <- Workloads, not erlmcp_bench_sources:is_shortened(Workload),
+                  erlmcp_bench_marks:is_for(Mark, Workload)],
     Sorted = lists:sort(fun({_, {_, A, _}}, {_, {_, B, _}}) -> A =< B end,
                         [Measured || {_, Figure} = Measured <- Figures, Figure =/= none]),
     case erlmcp_bench_marks:better(Field) of
@@ -224,16 +217,18 @@ verdict(Mark) ->
 verdicts(#{field := Field, mark := Value, here := Here}) ->
     [erlmcp_bench_marks:compared(Field, Value, Figure) || {_, Figure} <- Here].
 
-marks(Marked) ->
-    [~"| workload | figure | mark | best figure here | | origin of the mark |\n",
-     ~"| --- | --- | ---: | ---: | --- | --- |\n",
+marks(Marked, Sources) ->
+    [~"| workload | figure | mark | best figure here | length | source | | origin of the mark |\n",
+     ~"| --- | --- | ---: | ---: | --- | ---: | --- | --- |\n",
      [[~"| ", lists:join(~" | ", [cell(Name), [$`, Field, $`], number(Value),
-                                  best(Here), words(Mark), origin(Origin)]), ~" |\n"]
+                                  best(Here, Sources), words(Mark), origin(Origin)]), ~" |\n"]
       || #{name := Name, field := Field, mark := Value, origin := Origin, here := Here} = Mark
              <- Marked]].
 
-best([]) -> [];
-best([{Workload, Figure} | _]) -> [shown(Figure), ~", `", name(Workload), $`].
+best([], _) ->
+    ~" |  | ";
+best([{Workload, Figure} | _], Sources) ->
+    [shown(Figure), ~", `", name(Workload), ~"` | ", erlmcp_bench_sources:cells(Workload, Sources)].
 
 words(Mark) ->
     case {verdict(Mark), verdicts(Mark)} of
@@ -252,14 +247,15 @@ origin(unknown) -> ~"unknown".
 
 %% All workloads.
 
-everything(Workloads) ->
+everything(Workloads, Sources) ->
     Columns = [Column || {Field, _} = Column <- ?SHOWN,
                          lists:any(fun(Workload) -> figure(Field, Workload) =/= none end,
                                    Workloads)],
-    [~"| workload | runs ", [[~"| ", Title, $\s] || {_, Title} <- Columns], ~"|\n",
-     ~"| --- | ---: ", [~"| ---: " || _ <- Columns], ~"|\n",
-     [[~"| `", name(Workload), ~"` | ", number(maps:get(~"runs_count", Workload)),
-       [[~" | ", shown(figure(Field, Workload))] || {Field, _} <- Columns], ~" |\n"]
+    [~"| workload ", [[~"| ", Title, $\s] || {_, Title} <- Columns], ~"| length | source |\n",
+     ~"| --- ", [~"| ---: " || _ <- Columns], ~"| --- | ---: |\n",
+     [[~"| `", name(Workload), ~"` | ",
+       [[shown(figure(Field, Workload)), ~" | "] || {Field, _} <- Columns],
+       erlmcp_bench_sources:cells(Workload, Sources), ~" |\n"]
       || Workload <- Workloads]].
 
 %% A name that distinguishes a workload from others with its id.
@@ -326,13 +322,4 @@ model_table(#{parts := Parts, points := Points, fit := Fit} = Model) ->
        ~" | ", [number(X) || #{N := X} <- [Predicted]], ~" |\n"]
       || N <- lists:usort([N || {N, _} <- Points ++ Beyond])]].
 
-%% Escapes text from a file for a table of Markdown.
-cell(Text) ->
-    << <<(case Character of
-              $| -> ~"\\|";
-              $` -> ~"'";
-              $< -> ~"&lt;";
-              $& -> ~"&amp;";
-              $\n -> ~" ";
-              _ -> <<Character/utf8>>
-          end)/binary>> || <<Character/utf8>> <= Text >>.
+cell(Text) -> erlmcp_bench_text:cell(Text).

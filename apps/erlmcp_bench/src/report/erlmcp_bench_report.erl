@@ -15,6 +15,7 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
     {no_folder, file:filename()}
     | {too_many_files, file:filename(), Most :: pos_integer()}
     | {no_model_block, file:filename()}
+    | {no_ages, file:filename()}
     | {file, file:filename(), file:posix() | badarg | terminated | system_limit}
     | {baseline, erlmcp_bench_baseline:reason()}
     | erlmcp_bench_uplot:reason().
@@ -22,6 +23,9 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 -define(FILES, 2_000).
 %% The most errors that are shown for one file.
 -define(VIOLATIONS, 10).
+
+%% The ages of commits, in the folder of the baselines, as `bench/as_of.sh` writes them.
+-define(AS_OF, "as_of.json").
 
 %% The generated part of a page that people write stands between these lines.
 -define(BEGIN, ~"<!-- model: generated -->\n").
@@ -62,7 +66,8 @@ assets(Library) ->
 performance(Folder, Out) ->
     maybe
         {ok, Baselines} ?= baselines(Folder),
-        written(Out, erlmcp_bench_performance:page(Baselines))
+        {ok, AsOf} ?= as_of(filename:join(Folder, ?AS_OF)),
+        written(Out, erlmcp_bench_performance:page(Baselines, AsOf))
     end.
 
 -doc """
@@ -85,12 +90,31 @@ capacity(Folder, Page) ->
 baselines(Folder) ->
     maybe
         {ok, Files} ?= files(Folder),
-        Read = [{File, erlmcp_bench_baseline:read(File)} || File <- Files],
+        Read = [{File, erlmcp_bench_baseline:read(File)}
+                || File <- Files, filename:basename(File) =/= ?AS_OF],
         [] ?= [Reason || {_, {error, Reason}} <- Read],
         {ok, [{name(filename:basename(File)), Baseline} || {File, {ok, Baseline}} <- Read]}
     else
         [Reason | _] -> {error, {baseline, Reason}};
         {error, _} = Error -> Error
+    end.
+
+as_of(File) ->
+    case file:read_file(File) of
+        {ok, Bytes} ->
+            try json:decode(Bytes) of
+                #{~"commit" := Commit, ~"day" := Day, ~"commits_since" := #{}} = AsOf
+                        when is_binary(Commit), is_binary(Day) ->
+                    {ok, AsOf};
+                _ ->
+                    {error, {no_ages, File}}
+            catch
+                error:_ -> {error, {no_ages, File}}
+            end;
+        {error, enoent} ->
+            {ok, #{}};
+        {error, Posix} ->
+            {error, {file, File, Posix}}
     end.
 
 %% An empty folder is also a folder.
@@ -132,6 +156,8 @@ format_error({too_many_files, Folder, Most}) ->
 format_error({no_model_block, Page}) ->
     [Page, ": it has no lines for a model, ", string:trim(?BEGIN), " and ",
      string:trim(?END)];
+format_error({no_ages, File}) ->
+    [File, ": it does not have the ages of commits; make it again with bench/as_of.sh"];
 format_error({file, File, Posix}) ->
     [File, ": ", file:format_error(Posix)];
 format_error({baseline, Reason}) ->

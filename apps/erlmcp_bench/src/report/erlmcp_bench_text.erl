@@ -1,7 +1,7 @@
 -module(erlmcp_bench_text).
 -moduledoc "Formats numbers and hostile strings as text for a page. Pure.".
 
--export([number/1, html/1, json/1]).
+-export([number/1, cell/1, html/1, json/1]).
 
 -doc """
 Formats a number for people: with three significant digits, or with all digits before the point, in
@@ -34,6 +34,25 @@ thousands(Digits) ->
     Size = byte_size(Digits) - 3,
     <<Front:Size/binary, Back/binary>> = Digits,
     <<(thousands(Front))/binary, ",", Back/binary>>.
+
+-doc """
+Escapes a text for a cell of a table of Markdown.
+
+```erlang
+> erlmcp_bench_text:cell(~"a|b`<c>").
+~"a\\|b'&lt;c>"
+```
+""".
+-spec cell(binary()) -> binary().
+cell(Text) ->
+    << <<(case Character of
+              $| -> ~"\\|";
+              $` -> ~"'";
+              $< -> ~"&lt;";
+              $& -> ~"&amp;";
+              $\n -> ~" ";
+              _ -> <<Character/utf8>>
+          end)/binary>> || <<Character/utf8>> <= Text >>.
 
 -doc """
 Escapes a text for HTML, between tags or in quotes. Characters that control a terminal or the

@@ -6,7 +6,8 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0]).
--export([a_baseline_keeps_its_runs/1, three_runs_at_least/1, what_does_not_belong_together/1,
+-export([a_baseline_keeps_its_runs/1, a_baseline_has_the_day_of_its_last_run/1,
+         three_runs_at_least/1, what_does_not_belong_together/1,
          a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
          several_results_are_their_median/1, only_what_is_newest_counts/1,
@@ -19,7 +20,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [a_baseline_keeps_its_runs, three_runs_at_least, what_does_not_belong_together,
+    [a_baseline_keeps_its_runs, a_baseline_has_the_day_of_its_last_run,
+     three_runs_at_least, what_does_not_belong_together,
      a_new_baseline_keeps_other_workloads, no_baselines,
      bounds_of_what_is_worse, within_the_spread_nothing_changed,
      several_results_are_their_median, only_what_is_newest_counts,
@@ -42,6 +44,11 @@ a_baseline_keeps_its_runs(Config) ->
                              ~"values" := [3100, 3000, 3050]},
       ~"sample_count" := #{~"median" := 120_000}} = Figures,
     false = is_map_key(~"lost_count", Figures).
+
+a_baseline_has_the_day_of_its_last_run(Config) ->
+    Runs = [valid(#{~"timestamp" => At})
+            || At <- [~"2026-11-18T23:59:59Z", ~"2026-11-20T00:00:00Z", ~"2026-11-19T12:00:00Z"]],
+    {ok, #{~"workloads" := [#{~"measured_on" := ~"2026-11-20"}]}} = made(Config, Runs).
 
 three_runs_at_least(Config) ->
     Folder = folder(Config),

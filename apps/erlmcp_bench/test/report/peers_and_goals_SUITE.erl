@@ -5,14 +5,17 @@ the figures, the servers have the locked versions, and the workloads are those o
 """.
 
 -export([suite/0, all/0]).
--export([goals_are_judged/1, what_was_not_measured_is_said/1, servers_are_of_the_locked_versions/1,
+-export([goals_are_judged/1, shortened_runs_reach_no_goal/1,
+         peers_with_far_rounds_have_a_range/1, what_was_not_measured_is_said/1,
+         servers_are_of_the_locked_versions/1,
          workloads_are_those_of_the_bench/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [goals_are_judged, what_was_not_measured_is_said, servers_are_of_the_locked_versions,
+    [goals_are_judged, shortened_runs_reach_no_goal, peers_with_far_rounds_have_a_range,
+     what_was_not_measured_is_said, servers_are_of_the_locked_versions,
      workloads_are_those_of_the_bench].
 
 goals_are_judged(_) ->
@@ -21,20 +24,55 @@ goals_are_judged(_) ->
                     workload(~"peers_echo_64", #{~"against" => ~"rmcp_mimalloc"}, 1_301, 18),
                     workload(~"peers_tls_64", #{}, 780, 30),
                     #{~"workload_id" => ~"memory_session",
-                      ~"figures" => #{~"memory_state_bytes_per_item" => #{~"median" => 3_073}}}]),
-    [_] = found(Page, "at least 1.3 × rmcp \\| 1,300 \\| 1,000 \\| 1.3 \\| reached"),
-    [_] = found(Page, "at most 0.75 × rmcp \\| 19 \\| 25 \\| 0.76 \\| \\*\\*not reached"),
-    [_] = found(Page, "at least 1 × rmcp_mimalloc \\| 1,300 \\| 1,301 \\| [0-9.]+ \\| \\*\\*not"),
-    [_] = found(Page, "at least 0.6 × `peers_echo_64` \\| 780 \\| 1,300 \\| 0.6 \\| reached"),
-    [_] = found(Page, "at most 3,072 \\| 3,073 \\|  \\|  \\| \\*\\*not reached"),
+                      ~"runs_count" => 3, ~"environment" => #{},
+                      ~"figures" => #{~"memory_state_bytes_per_item" => figure([3_073])}}]),
+    [_] = found(Page, "at least 1.3 × rmcp \\| 1,300 \\| 1,000"
+                      " \\| 1.3 \\| 3 \\| 1 \\| reached"),
+    [_] = found(Page, "at most 0.75 × rmcp \\| 19 \\| 25"
+                      " \\| 0.76 \\| 3 \\| 1 \\| \\*\\*not reached"),
+    [_] = found(Page,
+                "at least 1 × rmcp_mimalloc \\| 1,300 \\| 1,301 \\| [0-9.]+ \\| 3 \\| 1 "
+                "\\| \\*\\*not"),
+    [_] = found(Page, "at least 0.6 × `peers_echo_64` \\| 780 \\| 1,300"
+                      " \\| 0.6 \\| 3 \\| 1 \\| reached"),
+    [_] = found(Page, "at most 3,072 \\| 3,073 \\|  \\|  \\| 3 \\| 1 \\| \\*\\*not"),
     Refusing = workload(~"peers_tls_64", #{}, 780, 30),
     #{~"figures" := Figures} = Refusing,
-    Refused = Refusing#{~"figures" := Figures#{~"refused_percent" => #{~"median" => 1.5}}},
+    Refused = Refusing#{~"figures" := Figures#{~"refused_percent" => figure([1.5])}},
     [_] = found(section([workload(~"peers_echo_64", #{}, 1_300, 19), Refused]),
-                "at least 0.6 × `peers_echo_64` \\| 780 \\| 1,300 \\| 0.6 \\| \\*\\*not reached"),
+                "at least 0.6 × `peers_echo_64` \\| 780 \\| 1,300 \\| 0.6 \\| 3 \\| 1 "
+                "\\| \\*\\*not reached"),
     %% And all that was measured stands there, ours first.
     [_] = found(Page, "\\| \\*\\*erlmcp\\*\\* \\| 1,300 \\| 19 \\| .*\n.*\\| rmcp \\|"),
     [_] = found(Page, "goals 2 are reached, 3 are not").
+
+shortened_runs_reach_no_goal(_) ->
+    Short = #{~"shortened" => true},
+    Rmcp = #{~"against" => ~"rmcp"},
+    Ours = workload(~"peers_echo_64", #{}, 1_300, 19),
+    Theirs = workload(~"peers_echo_64", Rmcp, 1_000, 26),
+    Reached = "at least 1.3 × rmcp .*\\| reached \\|$",
+    [_] = found(section([Ours, Theirs]), Reached),
+    [] = found(section([maps:merge(Ours, Short), Theirs]), Reached),
+    [] = found(section([Ours, maps:merge(Theirs, Short)]), Reached),
+    %% The figures are there, and marked.
+    [_] = found(section([maps:merge(Ours, Short), Theirs]),
+                "\\| \\*\\*erlmcp\\*\\* \\| 1,300 \\| .*\\| \\*\\*shortened\\*\\*, 3 \\|").
+
+peers_with_far_rounds_have_a_range(_) ->
+    Ours = workload(~"peers_echo_64", #{}, 1_300, 19),
+    #{~"figures" := Figures} = Theirs =
+        workload(~"peers_echo_64", #{~"against" => ~"rmcp"}, 1_000, 26),
+    With = fun(Values) ->
+        section([Ours, Theirs#{~"figures" := Figures#{~"throughput_msg_per_s" := figure(Values)}}])
+    end,
+    Near = With([500, 900, 1_000]),
+    [_] = found(Near, "\\| rmcp \\| 900 \\(500 - 1,000\\) \\|"),
+    [_] = found(Near, "at least 1.3 × rmcp \\| 1,300 \\| 900 \\| 1.44 .*\\| reached \\|$"),
+    %% Their best round counts.
+    Far = With([499, 900, 1_001]),
+    [_] = found(Far, "\\| rmcp \\| \\(499 - 1,001\\) \\|"),
+    [_] = found(Far, "at least 1.3 × rmcp \\| 1,300 \\| 1,001 \\| 1.3 .*not reached").
 
 what_was_not_measured_is_said(_) ->
     Page = section([]),
@@ -67,12 +105,19 @@ workloads_are_those_of_the_bench(_) ->
     [] = [Id || #{match := #{~"workload_id" := <<"peers_", _/binary>> = Id}}
                     <- erlmcp_bench_goals:all(), not lists:member(Id, Measured)].
 
-section(Workloads) -> unicode:characters_to_binary(erlmcp_bench_peers:section(Workloads)).
+section(Workloads) ->
+    Sources = erlmcp_bench_sources:new(Workloads, #{}),
+    unicode:characters_to_binary(erlmcp_bench_peers:section(Workloads, Sources)).
 
 workload(Id, More, Rate, Cpu) ->
-    More#{~"workload_id" => Id, ~"benchmark" => ~"peers",
-          ~"figures" => #{~"throughput_msg_per_s" => #{~"median" => Rate},
-                          ~"cpu_us_per_msg" => #{~"median" => Cpu}}}.
+    More#{~"workload_id" => Id, ~"benchmark" => ~"peers", ~"runs_count" => 3,
+          ~"environment" => #{},
+          ~"figures" => #{~"throughput_msg_per_s" => figure([Rate]),
+                          ~"cpu_us_per_msg" => figure([Cpu])}}.
+
+figure(Values) ->
+    #{~"median" => lists:nth((length(Values) + 1) div 2, lists:sort(Values)),
+      ~"min" => lists:min(Values), ~"max" => lists:max(Values)}.
 
 found(Text, Regex) ->
     case re:run(Text, Regex, [global, unicode, multiline, {capture, first, binary}]) of

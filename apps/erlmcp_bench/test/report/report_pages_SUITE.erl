@@ -11,7 +11,9 @@ loads nothing. The pages of the documentation are what the baselines make.
          what_is_offered_stands_beside_what_is_answered/1, every_plot_has_a_table/1,
          nothing_is_a_page_too/1, there_is_no_such_folder/1, models_are_marked/1,
          numbers_are_readable/1, the_performance_page_is_the_baselines/1,
-         the_capacity_page_has_the_model/1, marks_are_judged/1, hostile_baselines_stay_text/1]).
+         the_capacity_page_has_the_model/1, marks_are_judged/1, shortened_runs_have_no_mark/1,
+         figures_have_a_length_a_source_and_an_age/1, ages_are_checked/1,
+         hostile_baselines_stay_text/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -22,6 +24,7 @@ all() ->
      what_is_offered_stands_beside_what_is_answered, every_plot_has_a_table,
      nothing_is_a_page_too, there_is_no_such_folder, models_are_marked, numbers_are_readable,
      the_performance_page_is_the_baselines, the_capacity_page_has_the_model, marks_are_judged,
+     shortened_runs_have_no_mark, figures_have_a_length_a_source_and_an_age, ages_are_checked,
      hostile_baselines_stay_text].
 
 init_per_suite(Config) ->
@@ -211,21 +214,62 @@ marks_are_judged(_) ->
                         workload(~"tcp_sustained_10k_1kib", ~"network_real",
                                  #{~"throughput_msg_per_s" => [42_000, 43_500, 44_000]}, #{})]),
     [_] = found(Page, "^\\| registry \\| `throughput_msg_per_s` \\| 553,000 \\| 610,000 "
-                      "\\(600,000 - 620,000\\), `core_ops_100k_registry` \\| beaten \\| "
-                      "never real: random"),
+                      "\\(600,000 - 620,000\\), `core_ops_100k_registry` \\| 3 \\| 1 \\| beaten "
+                      "\\| never real: random"),
     %% The least is the best of a time, and one of two beats the mark.
     [_] = found(Page, "^\\| registry \\| `latency_p99_us` \\| 4.8 \\| 4 \\(3 - 4.5\\), "
-                      "`core_ops_1k_registry` \\| beaten by 1 of 2 "),
-    [_] = found(Page, "43,500 \\(42,000 - 44,000\\), `tcp_sustained_10k_1kib` \\| level \\| "
-                      "something else"),
+                      "`core_ops_1k_registry` \\| 3 \\| 1 \\| beaten by 1 of 2 "),
+    [_] = found(Page, "43,500 \\(42,000 - 44,000\\), `tcp_sustained_10k_1kib` \\| 3 \\| 1 "
+                      "\\| level \\| something else"),
     %% Marks without a figure here are shown, too.
-    [_] = found(Page, "^\\| mcp_tool_sequence \\| `latency_p50_us` \\| 3,850 \\|  \\| not "
-                      "measured"),
-    [_] = found(Page, "^\\| stress \\| `throughput_msg_per_s` \\| 372,000 \\|  \\| not measured"),
+    [_] = found(Page, "^\\| mcp_tool_sequence \\| `latency_p50_us` \\| 3,850 \\|  \\|  \\|  "
+                      "\\| not measured"),
+    [_] = found(Page, "^\\| stress \\| `throughput_msg_per_s` \\| 372,000 \\|  \\|  \\|  "
+                      "\\| not measured"),
     [] = erlmcp_bench_marks:all() -- lists:uniq(erlmcp_bench_marks:all()),
     more = erlmcp_bench_marks:better(~"held_connections"),
     less = erlmcp_bench_marks:better(~"memory_heap_mib_per_conn"),
     less = erlmcp_bench_marks:better(~"throughput_deviation_percent").
+
+shortened_runs_have_no_mark(_) ->
+    Figures = #{~"throughput_msg_per_s" => [600_000, 610_000, 620_000]},
+    Page = performance([workload(~"core_ops_100k_registry", ~"core_ops", Figures,
+                                 #{~"component" => ~"registry", ~"transport" => ~"in_process",
+                                   ~"shortened" => true})]),
+    [_] = found(Page, "^\\| registry \\| `throughput_msg_per_s` \\| 553,000 \\|  \\|  \\|  "
+                      "\\| not measured"),
+    [_] = found(Page, "^\\| core operations: registry \\| `throughput_msg_per_s` .*not measured"),
+    %% It stands among all workloads, and says what it is.
+    [_] = found(Page, "^\\| `core_ops_100k_registry` \\| 610,000 .*"
+                      "\\| \\*\\*shortened\\*\\*, 3 \\| 1 \\|$").
+
+figures_have_a_length_a_source_and_an_age(_) ->
+    Old = workload(~"growth_old", ~"network_real",
+                   #{~"throughput_msg_per_s" => [1.0, 2.0, 3.0], ~"duration_s" => [8.0, 8.1, 8.2]},
+                   #{~"measured_on" => ~"2026-11-20"}),
+    #{~"environment" := Environment} = Old,
+    New = Old#{~"workload_id" := ~"growth_new", ~"measured_on" := ~"2026-11-22",
+               ~"environment" := Environment#{~"erlmcp_commit" := ~"f00d"}},
+    Page = performance([Old, New], #{~"commit" => ~"0123456789abcdef", ~"day" => ~"2026-12-02",
+                                     ~"commits_since" => #{~"0123abc" => 17}}),
+    [_] = found(Page, "^Ages are those on 2026-12-02, at commit `0123456789ab`\\.$"),
+    %% The newest first.
+    [_] = found(Page, "^\\| 1 \\| `f00d` \\| 2026-11-22 \\| unknown \\| 10 \\| A processor, "),
+    [_] = found(Page, "^\\| 2 \\| `0123abc` \\| 2026-11-20 \\| 17 \\| 12 \\| A processor, "),
+    [_] = found(Page, "^\\| `growth_old` \\| 2 \\(1 - 3\\) \\| 8.1 s × 3 \\| 2 \\|$"),
+    [_] = found(Page, "^\\| `growth_new` \\| 2 \\(1 - 3\\) \\| 8.1 s × 3 \\| 1 \\|$"),
+    %% Without ages the rest stands.
+    [_] = found(performance([Old]), "^\\| 1 \\| `0123abc` \\| 2026-11-20 \\| unknown \\| unknown ").
+
+ages_are_checked(Config) ->
+    Folder = proplists:get_value(folder, Config),
+    Out = filename:join(Folder, "page.md"),
+    ok = erlmcp_bench_report:performance(Folder, Out),
+    AsOf = filename:join(Folder, "as_of.json"),
+    ok = file:write_file(AsOf, ~"{\"commit\": 1}"),
+    {error, {no_ages, AsOf} = Reason} = erlmcp_bench_report:performance(Folder, Out),
+    Text = iolist_to_binary(erlmcp_bench_report:format_error(Reason)),
+    {_, _} = binary:match(Text, ~"bench/as_of.sh").
 
 hostile_baselines_stay_text(_) ->
     Evil = ~"a|b`<script>\n# x",
@@ -237,8 +281,11 @@ hostile_baselines_stay_text(_) ->
     [_ | _] = found(Page, "core_ops_1k_pool a\\\\\\|b'&lt;script> # x").
 
 performance(Workloads) ->
-    iolist_to_binary(erlmcp_bench_performance:page([{~"kind.json", #{~"kind" => ~"kind",
-                                                                     ~"workloads" => Workloads}}])).
+    performance(Workloads, #{}).
+
+performance(Workloads, AsOf) ->
+    Baseline = #{~"kind" => ~"kind", ~"workloads" => Workloads},
+    iolist_to_binary(erlmcp_bench_performance:page([{~"kind.json", Baseline}], AsOf)).
 
 workload(Id, Benchmark, Figures, More) ->
     maps:merge(#{~"workload_id" => Id, ~"benchmark" => Benchmark, ~"runs_count" => 3,

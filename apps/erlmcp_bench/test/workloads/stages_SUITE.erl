@@ -45,9 +45,11 @@ stages_are_a_page(_) ->
     [_] = found(Page, "^\\| `decode` \\| JSON to terms \\| 5 \\| 10 \\| 370 \\|$"),
     [_] = found(Page, "^\\| `all` \\|  \\| 50 \\| 100 \\| 1,200 \\|$"),
     [_] = found(Page, "take 6.5 % of it. The goal is less than 25 %: reached\\.$"),
-    [_] = found(Page, "^A call of the tool `echo` on `http1`, stateless, 64 connections:$"),
+    [_] = found(Page, "^A call of the tool `echo` on `http1`, stateless, 64 connections "
+                      "\\(3, source 1\\):$"),
     Quick = page([workload(~"stages_http1_quick", ~"stages", Figures)]),
-    [_] = found(Quick, "^A call of the quick tool `echo` on `http1`, stateless, 64 connections:$"),
+    [_] = found(Quick, "^A call of the quick tool `echo` on `http1`, stateless, 64 connections "
+                      "\\(3, source 1\\):$"),
     [] = found(Page, "Ten times the items"),
     [_] = found(page([workload(~"stages_http1_echo", ~"stages",
                                Figures#{~"checks_percent" := 25})]), "\\*\\*not reached\\*\\*"),
@@ -57,18 +59,19 @@ stages_are_a_page(_) ->
               ~"growth_reductions_ratio" => 1.01},
     [_] = found(page([workload(~"growth_tools", ~"growth", Grown)]),
                 "^\\| `growth_tools` \\| 20 \\| 200 \\| 50 \\| 54 \\| 1.08 \\| 1,200 \\| 1,212 "
-                "\\| 1.01 \\| reached \\|$"),
+                "\\| 1.01 \\| 3 \\| 1 \\| reached \\|$"),
     [_] = found(page([workload(~"growth_tools", ~"growth", Grown#{~"growth_cpu_ratio" := 1.11})]),
                 "^\\| `growth_tools` .*not reached").
 
 page(Workloads) ->
-    iolist_to_binary(erlmcp_bench_performance:page([{~"kind.json", #{~"kind" => ~"kind",
-                                                                     ~"workloads" => Workloads}}])).
+    Baseline = #{~"kind" => ~"kind", ~"workloads" => Workloads},
+    iolist_to_binary(erlmcp_bench_performance:page([{~"kind.json", Baseline}], #{})).
 
 workload(Id, Benchmark, Figures) ->
     #{~"workload_id" => Id, ~"benchmark" => Benchmark, ~"transport" => ~"http1",
       ~"connections" => 64, ~"runs_count" => 3, ~"environment" => #{},
-      ~"figures" => #{Name => #{~"median" => Value} || Name := Value <- Figures}}.
+      ~"figures" => #{Name => #{~"median" => Value, ~"min" => Value, ~"max" => Value}
+                      || Name := Value <- Figures}}.
 
 found(Text, Regex) ->
     case re:run(Text, Regex, [global, multiline]) of
