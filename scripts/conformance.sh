@@ -15,7 +15,8 @@
 #
 # A check that failed or warned prints a line `not ok - ...`. A scenario does too if it was skipped,
 # or made another number of checks than test/conformance/SET.txt says. The last line is `N passed, N
-# failed` and counts checks. The exit code is 1 if a check failed.
+# failed`. It counts each check once, whatever sets and wires it passed in. The exit code is 1 if a
+# check failed.
 #
 # The suite itself speaks HTTP/1.1. For HTTP/2 a proxy stands between it and the server (see
 # scripts/with_proxy.sh); --direct leaves HTTP/2 out. The suite's own servers listen only on

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
 # our client against the official servers and that suite. A skipped case counts as failed. Needs
-# scripts/env.sh. The last line is `N passed, N failed`, after a list of the failures.
+# scripts/env.sh. The last line is `N passed, N failed`, after a list of what was counted and one of
+# the failures.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, since bin/erlmcp runs in its caller's folder.
@@ -11,6 +12,8 @@ logs=$build/test/logs
 work=$(mktemp -d)
 recap=$work/recap
 : >"$recap"
+counted=$work/counted
+: >"$counted"
 trap 'rm -rf "$work"' EXIT
 passed=0
 failed=0
@@ -85,10 +88,23 @@ count_peer() {
     add "$1" "${counts% *}" "${counts#* }" "$(cat "$work/$1.status")"
 }
 
+# counts_what PART: what a part counts.
+counts_what() {
+    case $1 in
+        suites) echo 'cases of the test suites' ;;
+        clients) echo 'checks by official clients at our server' ;;
+        servers) echo 'checks by our client at official servers' ;;
+        login) echo 'checks of logins at an authorization server' ;;
+        conformance) echo 'checks of the official conformance suite for servers, each once' ;;
+        conformance_of_clients) echo 'checks of that suite for clients, each once' ;;
+    esac
+}
+
 # add PART PASSED FAILED STATUS: a bad end without a counted failure counts as one.
 add() {
     passed=$((passed + $2))
     failed=$((failed + $3))
+    printf '%7d %s\n' "$2" "$(counts_what "$1")" >>"$counted"
     [ "$3" -eq 0 ] || echo "$1: $3 failed" >>"$recap"
     if [ "$4" -ne 0 ] && [ "$3" -eq 0 ] || [ "$2" -eq 0 ] && [ "$3" -eq 0 ]; then
         failed=$((failed + 1))
@@ -117,6 +133,8 @@ else
     failed=1
     echo 'it does not compile' >>"$recap"
 fi
+echo 'What passed:'
+cat "$counted"
 [ "$failed" -eq 0 ] || { echo 'What failed:' && head -n 150 "$recap"; }
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
