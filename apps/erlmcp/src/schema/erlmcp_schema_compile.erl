@@ -15,17 +15,7 @@ Internal.
 -include("erlmcp_schema.hrl").
 
 -export([table/2]).
--export([child/4, children/4, invalid/2, location/2, asserts_formats/1]).
 
--export_type([context/0]).
-
--type context() :: #{
-    index := erlmcp_schema_index:index(),
-    numbers := #{erlmcp_schema_place:key() => pos_integer()},
-    formats := assert | annotate,
-    max_pattern := pos_integer(),
-    place := erlmcp_schema_place:place()
-}.
 -type options() :: #{
     max_subschemas := pos_integer(), formats := assert | annotate, max_pattern := pos_integer(),
     _ => _
@@ -46,50 +36,17 @@ a reason of `t:erlmcp_schema:reason/0`.
 -spec table(erlmcp_schema_index:index(), options()) -> tuple().
 table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPattern}) ->
     {Places, Numbers} = numbered_places(Index, Limit),
-    Context = #{index => Index, numbers => Numbers, formats => Formats, max_pattern => MaxPattern},
+    Context = #{index => Index, numbers => Numbers, compile => fun inside/2,
+                formats => Formats, max_pattern => MaxPattern},
     {Checks, Finders} = lists:unzip([pair(Place, Context) || Place <- Places]),
     list_to_tuple(Checks ++ Finders).
 
--doc "Returns the funs of the subschema at `Tokens` in a place.".
--spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
-    erlmcp_schema_run:node_pair().
-child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
-        when is_map(Schema); is_boolean(Schema) ->
-    Below = erlmcp_schema_place:child(Tokens, Schema, Place, Index),
-    case stands_apart(Below) of
-        true -> numbered(number(Below, Context), Context);
-        false -> pair(Below, Context)
-    end;
-child(_, _, Context, Keyword) ->
-    invalid(Keyword, Context).
-
--doc "Returns the funs of the schemas in a keyword's list or map, each with its token.".
--spec children(binary(), term(), list | map, context()) ->
-    [{binary(), erlmcp_schema_run:node_pair()}].
-children(Keyword, Schemas, list, Context) when is_list(Schemas) ->
-    [{Token, child([Keyword, Token], Schema, Context, Keyword)}
-     || {N, Schema} <- lists:enumerate(0, Schemas), Token <- [integer_to_binary(N)]];
-children(Keyword, Schemas, map, Context) when is_map(Schemas) ->
-    [{Name, child([Keyword, Name], Schema, Context, Keyword)}
-     || {Name, Schema} <- lists:sort(maps:to_list(Schemas))];
-children(Keyword, _, _, Context) ->
-    invalid(Keyword, Context).
-
--doc "Throws that the value of a keyword is not what the keyword requires.".
--spec invalid(binary(), context()) -> no_return().
-invalid(Keyword, #{place := Place}) ->
-    throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
-
--doc "Returns the location of `Tokens` in a place, for an error.".
--spec location([binary()], context()) -> binary().
-location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
-    erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
-
--doc "Returns `true` if `format` is more than an annotation.".
--spec asserts_formats(context()) -> boolean().
-asserts_formats(#{formats := assert}) -> true;
-asserts_formats(#{place := #place{dialect = Dialect}}) ->
-    erlmcp_schema_dialect:formats(Dialect) =:= asserted.
+%% The funs of a place inside of another one.
+inside(Place, Context) ->
+    case stands_apart(Place) of
+        true -> numbered(number(Place, Context), Context);
+        false -> pair(Place, Context)
+    end.
 
 pair(#place{schema = true}, _) ->
     erlmcp_schema_run:pass();

@@ -13,14 +13,14 @@ Internal.
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
 -doc "Returns the parts of `Schema` for the keywords of this module.".
--spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+-spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
      || Keyword <- [~"allOf", ~"anyOf", ~"oneOf", ~"not", ~"if"],
         #{Keyword := Value} <- [Schema]].
 
 part(~"allOf", Of, _, Context) ->
-    Pairs = erlmcp_schema_compile:children(~"allOf", Of, list, Context),
+    Pairs = erlmcp_schema_context:children(~"allOf", Of, list, Context),
     Check = erlmcp_schema_run:all([Check || {_, {Check, _}} <- Pairs]),
     Finds = finds(Pairs),
     {[charged(length(Pairs), Check)],
@@ -34,10 +34,10 @@ part(~"anyOf", Of, _, Context) ->
 part(~"oneOf", Of, _, Context) ->
     choice(~"oneOf", Of, Context);
 part(~"not", Sub, _, Context) ->
-    {Refused, _} = erlmcp_schema_compile:child([~"not"], Sub, Context, ~"not"),
+    {Refused, _} = erlmcp_schema_context:child([~"not"], Sub, Context, ~"not"),
     leaf(~"not", fun(V, Table, Budget) -> bnot Refused(V, Table, spend(1, Budget)) end, true);
 part(~"if", Sub, Schema, Context) ->
-    {If, FindIf} = erlmcp_schema_compile:child([~"if"], Sub, Context, ~"if"),
+    {If, FindIf} = erlmcp_schema_context:child([~"if"], Sub, Context, ~"if"),
     {Then, FindThen} = branch_of(~"then", Schema, Context),
     {Else, FindElse} = branch_of(~"else", Schema, Context),
     {[conditional(If, Then, Else)],
@@ -52,7 +52,7 @@ part(~"if", Sub, Schema, Context) ->
 
 branch_of(Keyword, Schema, Context) ->
     case Schema of
-        #{Keyword := Sub} -> erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword);
+        #{Keyword := Sub} -> erlmcp_schema_context:child([Keyword], Sub, Context, Keyword);
         #{} -> erlmcp_schema_run:pass()
     end.
 
@@ -68,7 +68,7 @@ charged(Cost, Check) ->
 
 %% anyOf and oneOf.
 choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
-    Pairs = erlmcp_schema_compile:children(Keyword, Of, list, Context),
+    Pairs = erlmcp_schema_context:children(Keyword, Of, list, Context),
     Checks = [Check || {_, {Check, _}} <- Pairs],
     Finds = finds(Pairs),
     Places = [erlmcp_schema_place:child([Keyword, Token], Sub, Place, Index)

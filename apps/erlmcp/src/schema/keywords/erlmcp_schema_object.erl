@@ -31,7 +31,7 @@ has_check(Schema) ->
                ~"unevaluatedProperties"]).
 
 -doc "Returns the parts of `Schema` for the keywords of objects.".
--spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+-spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [members(Schema, Context)
      | [part(Keyword, Value, Context)
@@ -44,7 +44,7 @@ members(Schema, Context) ->
     Patterns = [{erlmcp_schema_pattern:compile(Text, [~"patternProperties", Text], Context), Text,
                  Pair}
                 || {Text, Pair} <- children(~"patternProperties", Schema, Context)],
-    Required = erlmcp_schema_value:names(
+    Required = erlmcp_schema_context:names(
         {~"required", maps:get(~"required", Schema, [])}, Context),
     Rest = rest(Schema, Context),
     {[check(Properties, Required, Patterns, Rest, Schema) || has_check(Schema)],
@@ -57,16 +57,16 @@ names(Properties) ->
 
 children(Keyword, Schema, Context) ->
     case Schema of
-        #{Keyword := Of} -> erlmcp_schema_compile:children(Keyword, Of, map, Context);
+        #{Keyword := Of} -> erlmcp_schema_context:children(Keyword, Of, map, Context);
         #{} -> []
     end.
 
 %% Next to `additionalProperties`, `unevaluatedProperties` finds nothing.
--spec rest(map(), erlmcp_schema_compile:context()) -> rest().
+-spec rest(map(), erlmcp_schema_context:context()) -> rest().
 rest(Schema, Context) ->
     Keywords = [Keyword || Keyword <- [~"additionalProperties", ~"unevaluatedProperties"],
                            is_map_key(Keyword, Schema)],
-    [{Keyword, Sub, erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)}
+    [{Keyword, Sub, erlmcp_schema_context:child([Keyword], Sub, Context, Keyword)}
      || Keyword <- lists:sublist(Keywords, 1), #{Keyword := Sub} <- [Schema]].
 
 %% The common check. `any` stands for members without a check, `none` for forbidden members.
@@ -347,14 +347,14 @@ sorted(V) -> lists:sort(maps:to_list(V)).
 %% The keywords for the object as a whole.
 
 part(~"minProperties", Value, Context) ->
-    Limit = erlmcp_schema_value:integral({~"minProperties", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"minProperties", Value}, Context),
     Check = fun
         (V, _, Budget) when is_map(V), map_size(V) < Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
     leaf(~"minProperties", Check, Limit);
 part(~"maxProperties", Value, Context) ->
-    Limit = erlmcp_schema_value:integral({~"maxProperties", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"maxProperties", Value}, Context),
     Check = fun
         (V, _, Budget) when is_map(V), map_size(V) > Limit -> bnot Budget;
         (_, _, Budget) -> Budget
@@ -362,7 +362,7 @@ part(~"maxProperties", Value, Context) ->
     leaf(~"maxProperties", Check, Limit);
 part(~"propertyNames", Sub, Context) ->
     {Check, Find} =
-        erlmcp_schema_compile:child([~"propertyNames"], Sub, Context, ~"propertyNames"),
+        erlmcp_schema_context:child([~"propertyNames"], Sub, Context, ~"propertyNames"),
     Names = fun
         (V, Table, Budget) when is_map(V) ->
             each_name(maps:keys(V), Check, Table, spend(map_size(V), Budget));
@@ -385,19 +385,19 @@ part(~"dependentRequired", Of, Context) when is_map(Of) ->
     both([dependent_names(~"dependentRequired", Name, Names, Context)
           || {Name, Names} <- lists:sort(maps:to_list(Of))]);
 part(~"dependentSchemas", Of, Context) ->
-    Pairs = erlmcp_schema_compile:children(~"dependentSchemas", Of, map, Context),
+    Pairs = erlmcp_schema_context:children(~"dependentSchemas", Of, map, Context),
     both([dependent_schema(~"dependentSchemas", Name, Pair) || {Name, Pair} <- Pairs]);
 part(~"dependencies", Of, Context) when is_map(Of) ->
     both([case Needed of
               _ when is_list(Needed) ->
                   dependent_names(~"dependencies", Name, Needed, Context);
               _ ->
-                  Pair = erlmcp_schema_compile:child([~"dependencies", Name], Needed, Context,
+                  Pair = erlmcp_schema_context:child([~"dependencies", Name], Needed, Context,
                                                      ~"dependencies"),
                   dependent_schema(~"dependencies", Name, Pair)
           end || {Name, Needed} <- lists:sort(maps:to_list(Of))]);
 part(Keyword, _, Context) ->
-    erlmcp_schema_compile:invalid(Keyword, Context).
+    erlmcp_schema_context:invalid(Keyword, Context).
 
 both(Parts) ->
     lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, Parts).
@@ -411,7 +411,7 @@ each_name([], _, _, Budget) ->
     Budget.
 
 dependent_names(Keyword, Name, Names, Context) ->
-    Needed = erlmcp_schema_value:names({Keyword, Names}, Context),
+    Needed = erlmcp_schema_context:names({Keyword, Names}, Context),
     Cost = length(Needed),
     Check = fun
         (V, _, Budget) when is_map_key(Name, V) ->

@@ -38,10 +38,10 @@ Internal.
 Compiles a pattern, which stands at `Tokens` in the schema. Throws `invalid_pattern` or
 `pattern_too_long`.
 """.
--spec compile(binary(), [binary()], erlmcp_schema_compile:context()) -> pattern().
+-spec compile(binary(), [binary()], erlmcp_schema_context:context()) -> pattern().
 compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
     byte_size(Text) =< Limit
-        orelse throw({pattern_too_long, erlmcp_schema_compile:location(Tokens, Context), Limit}),
+        orelse throw({pattern_too_long, erlmcp_schema_context:location(Tokens, Context), Limit}),
     case erlmcp_schema_shape:compile(Text) of
         {ok, Shape} ->
             {shape, Shape};
@@ -50,7 +50,7 @@ compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
                 {ok, Compiled} ->
                     {re, Compiled, nature(Text)};
                 {error, invalid} ->
-                    Location = erlmcp_schema_compile:location(Tokens, Context),
+                    Location = erlmcp_schema_context:location(Tokens, Context),
                     throw({invalid_pattern, Location, Text})
             end
     end.

@@ -32,12 +32,12 @@ resolved(Schema, _) ->
     {Schema, #{}}.
 
 -doc "Returns the finders of these keywords, which run last.".
--spec finders(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:finder()].
+-spec finders(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:finder()].
 finders(Schema, Context) ->
     [finder(Keyword, Child)
      || Keyword <- [~"unevaluatedProperties", ~"unevaluatedItems"],
         #{Keyword := Sub} <- [Schema],
-        {_, Child} <- [erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)]].
+        {_, Child} <- [erlmcp_schema_context:child([Keyword], Sub, Context, Keyword)]].
 
 finder(Keyword, Find) ->
     fun
