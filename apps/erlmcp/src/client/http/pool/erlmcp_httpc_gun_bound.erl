@@ -19,8 +19,9 @@ Internal.
          cancel/2, disconnect/2, terminate/2]).
 
 -doc "Bounds the calling process to `Bytes` of memory. With more it is killed, without a report.".
--spec init(gun_event:init_event(), {Bytes :: pos_integer(), erlmcp_httpc_opening:reached()}) ->
-    erlmcp_httpc_opening:reached().
+-spec init(gun_event:init_event(),
+           {Bytes :: pos_integer(), erlmcp_httpc_pool_connections:reached()}) ->
+    erlmcp_httpc_pool_connections:reached().
 init(_, {Bytes, Reached}) ->
     _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
     Reached.

@@ -28,8 +28,10 @@ Internal.
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
          format_status/1]).
 
--export_type([options/0, handle/0, lease/0]).
+-export_type([origin/0, options/0, handle/0, lease/0]).
 
+-type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
+                   inet:port_number()}.
 -doc """
 Options of a pool, with their defaults.
 
@@ -43,7 +45,7 @@ Options of a pool, with their defaults.
   value HTTP/1.1
 """.
 -type options() :: #{
-    origin := erlmcp_httpc_opening:origin(),
+    origin := origin(),
     connections => pos_integer(),
     streams => pos_integer(),
     waiting => pos_integer(),

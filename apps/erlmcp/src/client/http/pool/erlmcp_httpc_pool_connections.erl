@@ -7,13 +7,26 @@ A connection is `opening` until it may be used; with HTTP/2 that is when the ser
 named its number of streams. Then it is `open`, `draining` when it may not be taken any more but is
 still held, and `closing` while HTTP/2 says goodbye.
 
+Gun opens a connection, except for HTTP/1.1 in the clear, which needs only a socket
+(`m:erlmcp_httpc_socket`). A host name may have addresses of both families, and one family is tried
+at a time. `localhost` means both loopback addresses, whatever the system's resolver says (RFC 6761,
+6.3).
+
 Internal.
 """.
 
 -export([new/2, range/2, size/1, opening/1]).
 -export([grow/3, received/2, drain/2, sweep/2, stop/1]).
 
--export_type([fleet/0]).
+-export_type([fleet/0, reached/0]).
+
+-doc "A fun that gets the address of each connection, in the process that opens it.".
+-type reached() :: fun((inet:ip_address()) -> ok).
+-type family() :: inet | inet6.
+%% What a connection is opened with, computed once for a pool.
+-type target() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
+                    secure := boolean(), tls := [ssl:tls_client_option()],
+                    protocols := [http | http2], reached := reached()}.
 
 -record(connection, {
     id :: integer(),
@@ -21,16 +34,16 @@ Internal.
     stage = opening :: opening | open | draining | closing,
     protocol = http :: erlmcp_httpc_pool_table:protocol(),
     seats = 0 :: non_neg_integer(),
-    %% The address families left to try, the reason of the first failure, and the timer of the
+    %% The address families to try next, the reason of the first failure, and the timer of the
     %% attempt.
-    ways :: [erlmcp_httpc_opening:way()],
+    families :: [family()],
     why = none :: term(),
     timer = none :: none | reference(),
     since :: integer()
 }).
 -record(fleet, {
     slots :: erlmcp_httpc_pool_table:slots(),
-    opening :: erlmcp_httpc_opening:opening(),
+    target :: target(),
     calls :: pos_integer(),
     streams :: pos_integer(),
     idle_ms :: pos_integer(),
@@ -52,6 +65,15 @@ Internal.
 -define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
                     eafnosupport, einval, etimedout]).
 
+%% Bytes of memory that the process of a connection may have.
+-define(HEAP_BYTES, 268_435_456).
+%% Bytes that are read at once, each time a message of gun.
+-define(BUFFER, 16_384).
+%% Milliseconds between the pings of HTTP/2, and the pings that may go unanswered. Without them the
+%% connection to a peer that vanished would take calls forever.
+-define(PING, 20_000).
+-define(PINGS_UNANSWERED, 2).
+
 -doc "Returns a fleet without connections.".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
@@ -59,13 +81,53 @@ new(#{connections := Calls, streams := Streams, idle_ms := Idle,
     Reached = fun(Address) ->
         erlmcp_httpc_pool_table:reached(erlmcp_outbound_hosts:inwards(Address), Slots)
     end,
-    Opening = erlmcp_httpc_opening:new(Settings, Reached),
-    Protocol = case erlmcp_httpc_opening:protocols(Opening) of
+    #{protocols := Protocols} = Target = target(Settings, Reached),
+    Protocol = case Protocols of
         [One] -> One;
         _ -> unknown
     end,
-    #fleet{slots = Slots, opening = Opening, calls = Calls, streams = Streams, idle_ms = Idle,
+    #fleet{slots = Slots, target = Target, calls = Calls, streams = Streams, idle_ms = Idle,
            connect_timeout = Timeout, protocol = Protocol}.
+
+target(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
+         protocols := Wanted}, Reached) ->
+    Secure = Scheme =:= https,
+    Protocols = offered(Secure, Wanted),
+    #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
+      reached => Reached,
+      gun => #{protocols => Protocols,
+               %% The process that opens it owns, watches and ends it.
+               supervise => false,
+               %% The pool decides when to try again.
+               retry => 0,
+               connect_timeout => Timeout,
+               domain_lookup_timeout => Timeout,
+               tls_handshake_timeout => Timeout,
+               event_handler => {erlmcp_httpc_gun_bound, {?HEAP_BYTES, Reached}},
+               http2_opts => #{notify_settings_changed => true,
+                               %% No server push.
+                               max_concurrent_streams => 0,
+                               %% A server that takes no more requests may finish those it has.
+                               closing_timeout => infinity,
+                               initial_connection_window_size => 8_000_000,
+                               initial_stream_window_size => 1_000_000,
+                               max_fragmented_header_block_size => 65_536,
+                               keepalive => ?PING,
+                               keepalive_tolerance => ?PINGS_UNANSWERED}}}.
+
+%% Without TLS the protocol is not negotiated, so HTTP/2 is used by prior knowledge only.
+offered(true, Wanted) -> Wanted;
+offered(false, [http2]) -> [http2];
+offered(false, _) -> [http].
+
+host(Host) when is_tuple(Host) ->
+    Host;
+host(Host) ->
+    Text = unicode:characters_to_list(Host),
+    case inet:parse_strict_address(string:trim(Text, both, "[]")) of
+        {ok, Address} -> Address;
+        {error, einval} -> Text
+    end.
 
 -doc "Returns the range of places where a call or a stream finds its connection.".
 -spec range(call | stream, fleet()) -> call | stream | shared.
@@ -116,9 +178,9 @@ places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
 
 begin_all([], Fleet) ->
     {ok, Fleet};
-begin_all([Place | Rest], #fleet{opening = Opening, connect_timeout = Timeout} = Fleet) ->
+begin_all([Place | Rest], #fleet{target = Target, connect_timeout = Timeout} = Fleet) ->
     Id = erlang:unique_integer(),
-    Connection = #connection{id = Id, place = Place, ways = erlmcp_httpc_opening:ways(Opening),
+    Connection = #connection{id = Id, place = Place, families = families(Target),
                              timer = erlang:send_after(Timeout, self(), {slow, Id}),
                              since = erlmcp_clock:now_ms()},
     case begin_next(Connection, Fleet) of
@@ -126,10 +188,53 @@ begin_all([Place | Rest], #fleet{opening = Opening, connect_timeout = Timeout} =
         {failed, _, _} = Failed -> Failed
     end.
 
-begin_next(#connection{ways = [Way | Ways]} = Connection, #fleet{opening = Opening} = Fleet) ->
-    case erlmcp_httpc_opening:open(Opening, Way) of
-        {ok, Gun} -> {changed, put(Gun, Connection#connection{ways = Ways}, Fleet)};
+begin_next(#connection{families = [Family | Families]} = Connection,
+           #fleet{target = Target} = Fleet) ->
+    case open(Target, Family) of
+        {ok, Gun} -> {changed, put(Gun, Connection#connection{families = Families}, Fleet)};
         {error, Why} -> cancel(Connection), {failed, Why, Fleet}
+    end.
+
+families(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
+families(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
+families(_) -> [inet, inet6].
+
+%% The process that opens a connection is linked to this one. It reports success by `socket_up` or
+%% `gun_up`, and for HTTP/2 then also the server's settings (`gun_notify`). It exits on failure.
+open(#{host := Host} = Target, Family) ->
+    maybe
+        {ok, Transport} ?= transport(Target),
+        Tcp = [Family, {buffer, ?BUFFER}, {send_timeout, 15_000}, {send_timeout_close, true},
+               {nodelay, true}, {keepalive, true}],
+        connect(address(Host, Family), Target, Tcp, Transport)
+    end.
+
+connect(Address, #{secure := false, protocols := [http]} = Target, Tcp, _) ->
+    #{port := Port, gun := #{connect_timeout := Timeout}, reached := Reached} = Target,
+    erlmcp_httpc_socket:open({Address, Port}, Tcp, Timeout, Reached);
+connect(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
+    %% A node that only serves on stdio starts gun with its first client.
+    {ok, _} = application:ensure_all_started(gun),
+    gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
+
+address("localhost", inet) -> {127, 0, 0, 1};
+address("localhost", inet6) -> {0, 0, 0, 0, 0, 0, 0, 1};
+address(Host, _) -> Host.
+
+transport(#{secure := false}) ->
+    {ok, #{transport => tcp}};
+transport(#{secure := true, host := Host, tls := Own}) ->
+    maybe
+        {ok, Options} ?= erlmcp_tls:client_options(Host, Own),
+        {ok, #{transport => tls, tls_opts => without_system_roots(Own, Options)}}
+    end.
+
+%% Without roots gun takes the system's. Given ones are copied into each connection's process for
+%% its whole life, which is most of a megabyte.
+without_system_roots(Own, Options) ->
+    case lists:keymember(cacerts, 1, Own) of
+        true -> Options;
+        false -> lists:keydelete(cacerts, 1, Options)
     end.
 
 put(Gun, Connection, #fleet{connections = Connections} = Fleet) ->
@@ -228,9 +333,9 @@ rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
     {changed, put(Gun, Connection#connection{seats = Seats}, Fleet)}.
 
 ended(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
-    #connection{ways = Ways, why = Before} = Connection,
+    #connection{families = Families, why = Before} = Connection,
     Reason = worse(Before, Why),
-    case Ways =/= [] andalso lists:member(Why, ?OTHERWISE) of
+    case Families =/= [] andalso lists:member(Why, ?OTHERWISE) of
         true ->
             #fleet{connections = Connections} = Fleet,
             begin_next(Connection#connection{why = Reason},

@@ -17,7 +17,7 @@ Begins to open a connection, in a process linked to the calling one. On success 
 `{socket_up, Pid, Socket}` and owns the socket. On failure the process exits with `{shutdown, Why}`.
 """.
 -spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
-           timeout(), erlmcp_httpc_opening:reached()) -> {ok, pid()}.
+           timeout(), erlmcp_httpc_pool_connections:reached()) -> {ok, pid()}.
 open(At, Options, Timeout, Reached) ->
     Owner = self(),
     {ok, spawn_link(fun() -> opened(Owner, At, Options, Timeout, Reached) end)}.
