@@ -496,7 +496,7 @@ server has taken it. In a pool one member sends it.
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
-    with_client(Client, fun(Found) -> erlmcp_client_exchange:notify(Method, Params, Found) end).
+    with_client(Client, fun(Found) -> erlmcp_client_call:notify(Method, Params, Found) end).
 
 run(Operation, Client, Options) ->
     maybe

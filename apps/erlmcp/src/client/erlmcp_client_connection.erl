@@ -11,7 +11,7 @@ Internal.
 
 -behaviour(gen_statem).
 
--export([start_link/1, stop/1, live/2, renegotiate/3, notify/3, subscribe/3, unsubscribe/2]).
+-export([start_link/1, stop/1, live/2, renegotiate/3, subscribe/3, unsubscribe/2]).
 -export([info/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
@@ -43,10 +43,6 @@ the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that may wait here; a larger one than SMALL bytes counts for several.
-%% Further ones are dropped and counted.
--define(UNREAD, 1000).
--define(SMALL, 8192).
 %% Milliseconds between two looks for calls that died silently.
 -define(SWEEP, 1000).
 %% Milliseconds that a session's stream may take to open before calls go without it.
@@ -126,20 +122,6 @@ ask(Peer, Question, Deadline) ->
         exit:_ -> {error, stopped}
     end.
 
--doc "Gives the client's process a notification of the server that belongs to no call.".
--spec notify(client(), Method :: binary(), Params :: map()) -> ok.
-notify(#{peer := Peer, ids := Counters}, Method, Params) ->
-    Own = erlmcp_client_mailbox:own({Method, Params}),
-    Weight = 1 + erlang:external_size(Own) div ?SMALL,
-    case atomics:add_get(Counters, 2, Weight) of
-        Unread when Unread > ?UNREAD, Unread > Weight ->
-            atomics:sub(Counters, 2, Weight),
-            atomics:add(Counters, 3, 1);
-        _ ->
-            Peer ! {notification, Own, Weight},
-            ok
-    end.
-
 -doc "Subscribes a process, as described at `erlmcp_client:subscribe/2`.".
 -spec subscribe(client(), pid(), erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
@@ -154,7 +136,7 @@ unsubscribe(#{peer := Peer}, Reference) ->
 
 -doc "Returns what `erlmcp_client:info/1` returns for a client.".
 -spec info(client()) -> map().
-info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
+info(#{peer := Peer, calls := Calls, cache := Cache} = Client) ->
     Server = case erlmcp_client_table:live(Peer) of
         #{revision := Revision, session := Session} ->
             #{revision => Revision, session => Session =/= none};
@@ -162,7 +144,7 @@ info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
             #{}
     end,
     Server#{calls => erlmcp_client_calls:count(Calls),
-            dropped_notifications => atomics:get(Counters, 3),
+            dropped_notifications => erlmcp_client_mailbox:dropped(Client),
             cache => erlmcp_client_cache:info(Cache)}.
 
 -doc false.
@@ -247,9 +229,8 @@ handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer
         false when Negotiator =:= undefined, Pending =:= undefined -> {keep_state, negotiate(Peer)};
         _ -> keep_state_and_data
     end;
-handle_event(info, {notification, {Method, Params}, Weight}, _,
-             #peer{client = #{ids := Counters}} = Peer) ->
-    atomics:sub(Counters, 2, Weight),
+handle_event(info, {notification, {Method, Params}, Weight}, _, #peer{client = Client} = Peer) ->
+    ok = erlmcp_client_mailbox:has_read(Weight, Client),
     {keep_state, notification(Method, Params, Peer)};
 handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
     way(Event, Peer);

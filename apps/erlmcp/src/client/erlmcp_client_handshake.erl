@@ -185,7 +185,7 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         Session = maps:get(~"mcp-session-id", Headers, none),
         true ?= Session =:= none orelse is_visible(Session),
         Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
-        ok ?= erlmcp_client_exchange:tell(~"notifications/initialized", #{}, Client, Live),
+        ok ?= erlmcp_client_one_way:notify(~"notifications/initialized", #{}, Client, Live),
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else

@@ -374,7 +374,7 @@ leave(Exchange, #stream{client = #{channel := {Transport, _}} = Client, live = L
         false when Id =/= none ->
             Params = #{~"requestId" => Id},
             _ = spawn(fun() ->
-                erlmcp_client_exchange:tell(~"notifications/cancelled", Params, Client, Live)
+                erlmcp_client_one_way:notify(~"notifications/cancelled", Params, Client, Live)
             end),
             ok;
         _ ->
@@ -408,7 +408,7 @@ session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
     Stream#stream{pause = erlmcp_client_backoff:first_ms()};
 session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
-    ok = erlmcp_client_connection:notify(Client, Method, Params),
+    ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     Stream;
 session_event({message, {request, _, _, _} = Request}, Stream) ->
     #stream{client = Client, live = Live, questions = Questions} = Stream,

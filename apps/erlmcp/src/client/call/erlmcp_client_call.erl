@@ -7,7 +7,7 @@ When its caller dies, the process ends too and tells the server.
 Internal.
 """.
 
--export([check/1, run/3, start/4, cancel/2]).
+-export([check/1, run/3, start/4, cancel/2, notify/3]).
 
 %% Initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
@@ -125,6 +125,22 @@ died(Reason) -> {crashed, Reason}.
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
     erlmcp_client_calls:cancel(Reference, Calls).
+
+-doc "Sends a notification in a process of its own, once the server is known.".
+-spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
+    ok | {error, term()}.
+notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
+    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
+        case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
+            {ok, Live} -> erlmcp_client_one_way:notify(Method, Params, Client, Live);
+            {error, _} = Error -> Error
+        end
+    end, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
+    end.
 
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
     case erlmcp_client_calls:add(self(), To, Calls) of

@@ -9,7 +9,7 @@ Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Cli
 Internal.
 """.
 
--export([watch/2, run/4, request/3, notify/3, tell/4, answer/4]).
+-export([watch/2, run/4, request/3]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -34,8 +34,6 @@ with the reference `cancel`.
 %% Milliseconds after the deadline in which the mailbox is still read. The bound ends the call of a
 %% server that never stops sending.
 -define(LATE, 50).
-%% Milliseconds to send a message that no call waits for.
--define(TELL, 5000).
 
 -record(attempt, {
     client :: erlmcp_client_connection:client(),
@@ -177,7 +175,7 @@ message({notification, ~"notifications/message", Params}, #attempt{watch = #{log
     ok = call_user_fun(log, Params, Watch),
     {ok, Attempt};
 message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
-    ok = erlmcp_client_connection:notify(Client, Method, Params),
+    ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     {ok, Attempt};
 message({request, _, _, _}, #attempt{question_count = ?QUESTIONS}) ->
     {error, {protocol, ~"the server asks more in one call than 100 requests"}};
@@ -248,63 +246,8 @@ give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Wh
             ok;
         _ ->
             Params = #{~"requestId" => Id, ~"reason" => Why},
-            _ = spawn(fun() -> tell(~"notifications/cancelled", Params, Client, Live) end),
+            _ = spawn(fun() ->
+                erlmcp_client_one_way:notify(~"notifications/cancelled", Params, Client, Live)
+            end),
             ok
     end.
-
--doc "Sends a notification from any process, once the server is known.".
--spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
-    ok | {error, term()}.
-notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
-    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
-        case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
-            {ok, Live} -> tell(Method, Params, Client, Live);
-            {error, _} = Error -> Error
-        end
-    end, []),
-    receive
-        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
-        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
-        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
-    end.
-
--doc "Sends a notification, and waits until the server has taken it.".
--spec tell(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
-           erlmcp_client_connection:live()) ->
-    ok | {error, erlmcp_channel:reason()}.
-tell(Method, Params, Client, #{revision := Revision} = Live) ->
-    post(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
-
--doc "Answers a request of the server, and waits until the server has taken the answer.".
--spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
-             erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
-    ok | {error, erlmcp_channel:reason()}.
-answer(Id, Answer, Client, #{revision := Revision} = Live) ->
-    post(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
-
-post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
-    #{session := Session, generation := Generation} = Live,
-    Deadline = erlmcp_clock:now_ms() + ?TELL,
-    Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
-                 session => Session, generation => Generation, deadline => Deadline},
-    case Transport:send(Outgoing, Handle) of
-        {ok, Exchange} -> taken(Transport, Exchange, Deadline);
-        {error, _} = Error -> Error
-    end.
-
-taken(Transport, Exchange, Deadline) ->
-    receive
-        Message ->
-            case Transport:received(Message, Exchange) of
-                other -> taken(Transport, Exchange, Deadline);
-                {Events, Next} -> taken(Events, Transport, Next, Deadline)
-            end
-    after max(0, Deadline - erlmcp_clock:now_ms()) ->
-        _ = Transport:abort(Exchange),
-        {error, timeout}
-    end.
-
-taken([sent | _], _, _, _) -> ok;
-taken([{failed, Reason} | _], _, _, _) -> {error, Reason};
-taken([_ | Events], Transport, Exchange, Deadline) -> taken(Events, Transport, Exchange, Deadline);
-taken([], Transport, Exchange, Deadline) -> taken(Transport, Exchange, Deadline).

@@ -105,7 +105,7 @@ serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Clien
     end.
 
 answer(Id, Answer, Client, Live) ->
-    _ = erlmcp_client_exchange:answer(Id, Answer, Client, Live),
+    _ = erlmcp_client_one_way:answer(Id, Answer, Client, Live),
     true.
 
 -doc "Returns an empty set of questions.".
@@ -172,6 +172,6 @@ answer_at_once(_, _, _, Questions) ->
 refuse({request, Id, _, _}, {Client, Live}) ->
     Refusal = {error, -32603, ~"the client has as many of the server's requests as it can answer"},
     {_, Monitor} = spawn_monitor(fun() ->
-        erlmcp_client_exchange:answer(Id, Refusal, Client, Live)
+        erlmcp_client_one_way:answer(Id, Refusal, Client, Live)
     end),
     Monitor.
