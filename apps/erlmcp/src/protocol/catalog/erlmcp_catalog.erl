@@ -99,10 +99,13 @@ insert_all([{Kind, Source} | Sources], Metaschemas, Catalog) ->
 
 insert(Kind, Source, Metaschemas, Catalog) ->
     maybe
-        {ok, Definition} ?= erlmcp_definition:compile(Kind, Source, Metaschemas),
+        {ok, Definition} ?= compiled(Kind, Source, Metaschemas),
         {ok, Next} ?= keep(Kind, maps:remove(files, Definition), Catalog),
         keep_files(maps:get(files, Definition, []), Next)
     end.
+
+compiled(skill, Source, _) -> erlmcp_skill:compile(Source);
+compiled(Kind, Source, Metaschemas) -> erlmcp_definition:compile(Kind, Source, Metaschemas).
 
 keep(Kind, Definition, Catalog) ->
     #{entries := Entries, extensions := Extensions, settings := Settings} = Catalog,

@@ -81,10 +81,8 @@ common() ->
 Compiles a definition for the catalog, or returns the first wrong field and what was expected. The
 meta-schemas are those of `erlmcp_schema:metaschemas/0`.
 """.
--spec compile(kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
+-spec compile(erlmcp:kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
     {ok, definition()} | {error, error()}.
-compile(skill, Source, _) ->
-    erlmcp_skill:compile(Source);
 compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
