@@ -60,11 +60,7 @@ Internal.
 -spec check(erlmcp_client:filter() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->
-    case [{Key, Expected} || Key := Value <- Filter,
-                             Expected <- [filter(Key, Value)], Expected =/= true] of
-        [] -> ok;
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
-    end;
+    erlmcp_client_options:first_wrong(Filter, fun filter/2);
 check(_) ->
     {error, {bad_option, filter, ~"a map"}}.
 

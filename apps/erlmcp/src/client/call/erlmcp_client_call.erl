@@ -16,11 +16,7 @@ Internal.
 -spec check(erlmcp_client:call_options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
-    case [{Key, Expected} || Key := Value <- Options,
-                             Expected <- [option(Key, Value)], Expected =/= true] of
-        [] -> ok;
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
-    end;
+    erlmcp_client_options:first_wrong(Options, fun option/2);
 check(_) ->
     {error, {bad_option, options, ~"a map"}}.
 

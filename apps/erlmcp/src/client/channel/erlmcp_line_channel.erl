@@ -116,12 +116,8 @@ open(Target, #{options := Options} = Settings) ->
     Module = transport(Target),
     maybe
         {ok, Checked} ?= Module:target(Target),
-        [] ?= [{Key, Expected} || Key := Value <- Options,
-                                  Expected <- [Module:option(Key, Value)], Expected =/= true],
+        ok ?= erlmcp_client_options:first_wrong(Options, fun Module:option/2),
         started(Module, Checked, Settings)
-    else
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}};
-        {error, _} = Error -> Error
     end.
 
 transport({stdio, _}) -> erlmcp_stdio_channel;

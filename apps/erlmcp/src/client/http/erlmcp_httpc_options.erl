@@ -44,7 +44,7 @@ Checks a URL and options, and returns the settings or the first value that is wr
 check(Target, Options) ->
     maybe
         {ok, Url} ?= erlmcp_httpc_target:parse(Target),
-        ok ?= first_wrong(maps:to_list(Options)),
+        ok ?= erlmcp_client_options:first_wrong(Options, fun option/2),
         ok ?= one_authorization(Options),
         ok ?= oauth(Options),
         {ok, Token} ?= token(Options),
@@ -55,14 +55,6 @@ check(Target, Options) ->
     else
         error -> {error, {bad_option, url, ~"a binary, an http or https URL without a user"}};
         {error, _} = Error -> Error
-    end.
-
-first_wrong([]) ->
-    ok;
-first_wrong([{Key, Value} | Options]) ->
-    case option(Key, Value) of
-        true -> first_wrong(Options);
-        Expected -> {error, {bad_option, Key, Expected}}
     end.
 
 option(headers, Headers) ->

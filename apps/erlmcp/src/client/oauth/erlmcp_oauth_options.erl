@@ -27,20 +27,13 @@ Internal.
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
     maybe
-        ok ?= each(maps:to_list(Options)),
+        ok ?= erlmcp_client_options:first_wrong(Options, fun option/2),
         #{scope := Scope} = Settings = maps:merge(?DEFAULTS, Options),
         ok ?= together(Settings),
         {ok, Settings#{scope := erlmcp_oauth_scope:parse(Scope)}}
     end;
 check(_) ->
     {error, {bad_option, auth, ~"a map"}}.
-
-each([]) -> ok;
-each([{Key, Value} | Options]) ->
-    case option(Key, Value) of
-        true -> each(Options);
-        Expected -> {error, {bad_option, Key, Expected}}
-    end.
 
 option(grant, Value) ->
     lists:member(Value, [authorization_code, client_credentials, enterprise, jwt_bearer])
