@@ -11,6 +11,7 @@ refuses on its sockets. What came is cut, and shown so that it does nothing to w
          bytes_are_told/1, hostile_headers_are_shown/1, hostile_members_are_shown/1,
          hostile_names_are_shown/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, call/4, post/3, message/3,
                            initialize/2]).
 
@@ -39,9 +40,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 headers_are_told(Config) ->
     [{Name, Told} = {Name, refused(call(server(Config), ~"tools/list", #{},
