@@ -23,7 +23,7 @@ Internal.
 -doc "A fun that gets the address of each connection, in the process that opens it.".
 -type reached() :: fun((inet:ip_address()) -> ok).
 -type family() :: inet | inet6.
-%% What a connection is opened with, computed once for a pool.
+%% The data for opening connections, computed once for a pool.
 -type target() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
                     secure := boolean(), tls := [ssl:tls_client_option()],
                     protocols := [http | http2], reached := reached()}.
