@@ -90,7 +90,7 @@ text(Dependent, {Name, Needed}, V) when
     Dependent =:= ~"dependentRequired"; Dependent =:= ~"dependencies"
 ->
     [Missing | _] = [Other || Other <- Needed, not is_map_key(Other, V)],
-    [missing(Missing, V), ~"; it is needed beside ", literal(Name)];
+    [missing(Missing, V), ~"; it is required with ", literal(Name)];
 text(~"uniqueItems", _, V) ->
     {First, Second} = same(lists:sort([{Item, N} || {N, Item} <- lists:enumerate(0, V)])),
     [~"must not have an item twice, as its items ", integer_to_binary(First), ~" and ",
