@@ -30,7 +30,7 @@ Internal.
 %% The most bytes of a result that are copied into one binary.
 -define(SHORT, 1_024).
 
-%% Encodes an id, once for every answer.
+%% Inlined, since every answer has an id.
 -compile({inline, [id/1]}).
 
 -doc """

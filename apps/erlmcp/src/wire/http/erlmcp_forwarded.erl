@@ -8,9 +8,9 @@ as a hop was written by a trusted proxy. The client is the first hop from the en
 not a trusted proxy's. The text before it is ignored, even an opening quote, since the client can
 have written that text itself.
 
-If a hop has no address (`unknown`, a made-up name, or other text), the proxy that wrote it counts
-as the client. If both headers are there and lead to different addresses, the nearest proxy counts
-as the client. That proxy may write only one of them, and pass on the other as its client wrote it.
+If a hop has no address (`unknown`, an obfuscated name, or other text), the proxy that wrote it
+counts as the client. If both headers are there and lead to different addresses, `Proxy` counts as
+the client. That proxy may write only one of them, and pass on the other as its client wrote it.
 
 Source: RFC 7239, sections 4 to 6.
 
