@@ -1,7 +1,7 @@
 -module(erlmcp_elixir_terms).
 -moduledoc """
-Elixir terms that JSON has a form for: dates and times are ISO 8601 strings. Pure. Elixir itself is
-not needed, since its structs are maps with the key `'__struct__'`.
+Converts Elixir's dates and times to ISO 8601 strings, for JSON. Pure. Elixir itself is not needed,
+since its structs are maps with the key `'__struct__'`.
 
 Internal.
 """.

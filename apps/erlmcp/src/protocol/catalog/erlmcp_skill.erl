@@ -319,7 +319,8 @@ name(Uri) ->
 
 children(Children) ->
     Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
-    [{Position, iolist_to_binary(json:encode(Wire))} || {Position, Wire} <- lists:enumerate(0, Wires)].
+    [{Position, iolist_to_binary(json:encode(Wire))}
+     || {Position, Wire} <- lists:enumerate(0, Wires)].
 
 -doc "Returns the listings of the children of all folders.".
 -spec listings(folders(), erlmcp_listing:settings(), ServerMeta :: binary()) -> listings().
