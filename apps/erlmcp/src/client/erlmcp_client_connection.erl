@@ -1,8 +1,8 @@
 -module(erlmcp_client_connection).
 -moduledoc """
-The process of one client. It owns the channel to the server and negotiates the revision. It opens
-a session where the revision has sessions, and publishes the outcome for all calls to read. A call
-asks this process only before the server is known, or when the published state proved wrong.
+The process of one client. It owns the channel to the server and negotiates the revision. If the
+revision has sessions, it opens one. It publishes the outcome, which all calls read. A call asks
+this process only before the first negotiation, or when the published outcome has proved wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
 
@@ -43,16 +43,16 @@ the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that may wait here; a larger one than SMALL bytes counts for several.
-%% Further ones are dropped and counted.
+%% The most notifications of the server that may wait in this process; one of more than SMALL bytes
+%% counts as several. Further ones are dropped and counted.
 -define(UNREAD, 1000).
 -define(SMALL, 8192).
-%% Milliseconds between two looks for calls that died silently.
+%% Milliseconds between two searches for calls that were killed.
 -define(SWEEP, 1000).
-%% Milliseconds that a session's stream may take to open before calls go without it.
+%% Milliseconds that a session's GET stream may take to open before calls begin without it.
 -define(STREAM, 2000).
 
-%% Requests of the server that may wait until the session is open.
+%% The most requests of the server that may wait until the session is open.
 -define(EARLY, 16).
 
 -record(peer, {
@@ -65,10 +65,10 @@ the id of an HTTP session.
     %% The process that negotiates, and the callers that wait for its outcome.
     negotiator :: undefined | pid(),
     waiting = [] :: [gen_statem:from()],
-    %% The outcome of the negotiation while the session's stream opens. It is not published before,
-    %% since questions of the server during the first calls might be lost.
+    %% The outcome of the negotiation while the session's stream opens. It is published after that,
+    %% since requests of the server during the first calls could be lost otherwise.
     pending :: undefined | live(),
-    %% Whether the channel's connection is up. On HTTP there is none to wait for.
+    %% Whether the channel's connection is up; always `up` on HTTP, which connects for each request.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
@@ -94,7 +94,7 @@ stop(Client) ->
             try
                 gen_statem:stop(Peer, shutdown, infinity)
             catch
-                %% The client ended by itself meanwhile.
+                %% The client has ended by itself meanwhile.
                 exit:_ -> ok
             end;
         {error, stopped} ->
@@ -126,7 +126,7 @@ ask(Peer, Question, Deadline) ->
         exit:_ -> {error, stopped}
     end.
 
--doc "Gives the client's process a notification of the server that belongs to no call.".
+-doc "Passes a notification of the server that belongs to no call to the client's process.".
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     Own = erlmcp_client_mailbox:own({Method, Params}),
@@ -177,7 +177,7 @@ init(#{transport := Transport, target := Target} = Settings) ->
     end.
 
 opened(Transport, Target, Settings, Table) ->
-    %% Counters: the last request id, unread notifications, dropped notifications.
+    %% The atomics: the last request id, the unread notifications, the dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
@@ -200,7 +200,7 @@ opened(Transport, Target, Settings, Table) ->
             {stop, {shutdown, Reason}}
     end.
 
-%% A channel that connects on its own, such as to a program that it starts, reports when it is up.
+%% A line channel connects by itself, and reports when its connection is up.
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
 
@@ -297,7 +297,7 @@ terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, c
         false -> ok
     end.
 
-%% Headers and tokens are secrets.
+%% Headers and tokens are secrets, which the printed state must not have.
 -doc false.
 format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
@@ -329,7 +329,7 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
-    %% Subscribers send no calls that would start the next negotiation, so a timer does.
+    %% Calls start the next negotiation. For subscribers, which make none, a timer starts it.
     Failures = Before + 1,
     {keep_state, Peer#peer{waiting = [], early = [], failures = Failures},
      {{timeout, again}, erlmcp_client_backoff:after_failures(Failures), look}}.

@@ -1,8 +1,8 @@
 -module(erlmcp_line_exchanges).
 -moduledoc """
-The open exchanges of a line channel, by id, by progress token and by subscription. The channel's
-process owns this value, which monitors the process of each exchange: `ended/2` finds the exchange
-of a dead one.
+The open exchanges of a line channel, by id, by progress token and by subscription. A value of the
+channel's process, which monitors the process of each exchange; `by_monitor/2` finds the exchange of
+a dead one.
 
 Internal.
 """.
@@ -14,7 +14,7 @@ Internal.
 
 -define(SUBSCRIPTION, ~"io.modelcontextprotocol/subscriptionId").
 
--doc "The name of an exchange, which is an alias of the process that waits.".
+-doc "The name of an exchange: an alias of the process that waits for its events.".
 -type ref() :: reference().
 -type exchange() :: #{
     pid := pid(),
@@ -57,7 +57,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
     {ok, Exchanges#exchanges{
         open = Open#{Ref => {Monitor, Exchange}},
         ids = case Kind of
-            %% The id of a response is one of the server's.
+            %% The id of a response was chosen by the server.
             response -> Ids;
             _ -> put_key(Id, Ref, Ids)
         end,
@@ -109,15 +109,15 @@ all(#exchanges{open = Open}) ->
     maps:keys(Open).
 
 -doc """
-Finds the request or stream of an id. The type of the id counts: `1` is not `~"1"`.
+Finds the request or the stream with an id. The id's type counts: `1` is not `~"1"`.
 """.
 -spec by_id(erlmcp_message:id(), exchanges()) -> {ok, ref()} | none.
 by_id(Id, #exchanges{ids = Ids}) ->
     found(Id, Ids).
 
 -doc """
-Finds the exchange that a notification's parameters name, by their `progressToken` or by the id of
-the request that opened the subscription.
+Finds the exchange that the parameters of a notification name: by their `progressToken`, or by the
+id of the request that opened a subscription.
 """.
 -spec by_params(map(), exchanges()) -> {ok, ref(), pid()} | none.
 by_params(#{~"progressToken" := Token}, #exchanges{tokens = Tokens} = Exchanges) ->
