@@ -280,7 +280,7 @@ notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
-%% Returns the event for a notification, or nothing if subscribers are not told of its method.
+%% Returns the event for a notification, or `none` if subscribers are not told of its method.
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;

@@ -1,7 +1,6 @@
 -module(erlmcp_httpc_gun_request).
 -moduledoc """
-A request on a connection of gun's: HTTP/2, and HTTP/1.1 over TLS. See
-`m:erlmcp_httpc_pool_request`.
+A request on a connection of gun: HTTP/2, or HTTP/1.1 over TLS. See `m:erlmcp_httpc_pool_request`.
 
 Internal.
 """.
@@ -15,18 +14,18 @@ Internal.
     connection :: pid(),
     monitor :: reference(),
     stream :: gun:stream_ref(),
-    %% Messages of gun that were read, and for which no further ones were allowed yet.
+    %% The messages of gun that were read since gun was last allowed to send more.
     unread = 0 :: non_neg_integer(),
-    %% Whether the server ends the connection with the response.
+    %% Whether the server closes the connection after the response.
     closes = false :: boolean()
 }).
 
 -opaque loan() :: #loan{}.
 
-%% Messages that gun sends ahead of those that were read.
+%% The messages that gun may send ahead of those that were read.
 -define(FLOW, 16).
-%% The check would search each header with a pattern that is compiled every time; the exchange has
-%% checked them.
+%% The exchange has checked the headers already. Gun's check would compile a pattern for each
+%% header.
 -define(OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
 
 -doc "Sends a request on the connection.".
@@ -42,7 +41,7 @@ name(post) -> ~"POST";
 name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
--doc "Interprets `Message`, which was in the mailbox; see `t:erlmcp_httpc_pool_request:news/1`.".
+-doc "Interprets a message of the mailbox, as described at `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({gun_data, Connection, Stream, IsFin, Data},
          #loan{connection = Connection, stream = Stream} = Loan) ->
@@ -64,8 +63,7 @@ received({gun_push, Connection, Stream, Pushed, _, _, _},
 received({gun_error, Connection, Stream, Reason},
          #loan{connection = Connection, stream = Stream}) ->
     broken(Reason);
-%% The connection reports the end of its streams separately; this error concerns the whole
-%% connection.
+%% An error of the whole connection, which gun reports in addition to those of its streams.
 received({gun_error, Connection, _}, #loan{connection = Connection} = Loan) ->
     {more, Loan};
 received({'DOWN', Monitor, process, _, Reason}, #loan{monitor = Monitor}) ->
@@ -80,12 +78,13 @@ allowed(nofin, #loan{unread = Unread, connection = Connection, stream = Stream} 
 allowed(_, #loan{unread = Unread} = Loan) ->
     Loan#loan{unread = Unread + 1}.
 
-%% Gun ends its streams before it ends itself: a stream without such a message was never begun.
+%% Gun ends its streams before the connection ends, so a stream without such a message was never
+%% opened.
 down(noproc) -> unprocessed;
 down({shutdown, _}) -> unprocessed;
 down(Reason) -> Reason.
 
-%% With HTTP/2 one stream may fail alone.
+%% On HTTP/2 a single stream may fail, while the connection stays usable.
 broken({stream_error, refused_stream, _}) -> {broken, unprocessed, reset};
 broken({stream_error, _, _} = Reason) -> {broken, Reason, reset};
 broken({goaway, _, _}) -> {broken, unprocessed, broken};
@@ -116,7 +115,7 @@ give_back(Left, #loan{lease = Lease, monitor = Monitor} = Loan) ->
 usable(_, #loan{closes = true}) ->
     broken;
 usable(reset, #loan{lease = Lease}) ->
-    %% HTTP/2 has other streams on the connection.
+    %% On HTTP/2 the connection may have other streams.
     case erlmcp_httpc_pool:protocol(Lease) of
         http -> broken;
         http2 -> reusable

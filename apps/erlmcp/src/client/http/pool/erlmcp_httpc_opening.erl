@@ -1,9 +1,9 @@
 -module(erlmcp_httpc_opening).
 -moduledoc """
-The opening of a connection to an origin. Gun opens it, except for HTTP/1.1 in the clear, which
-needs only a socket (`m:erlmcp_httpc_socket`). A host name may have addresses of both families, and
-one family is tried at a time. `localhost` means both loopback addresses, whatever the system's
-resolver says (RFC 6761, 6.3).
+Opens connections to an origin: with gun, or for HTTP/1.1 in the clear as a mere socket
+(`m:erlmcp_httpc_socket`). If a host name has addresses of both families, one family is tried after
+the other. `localhost` means both loopback addresses, whatever the system's resolver says (RFC 6761,
+6.3).
 
 Internal.
 """.
@@ -14,22 +14,22 @@ Internal.
 -type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
                    inet:port_number()}.
 -type way() :: inet | inet6.
--doc "A fun that gets the address of each connection, in the process that opens it.".
+-doc "A fun that is called with the address of each new connection, in the process that opens it.".
 -type reached() :: fun((inet:ip_address()) -> ok).
 -opaque opening() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
                        secure := boolean(), tls := [ssl:tls_client_option()],
                        protocols := [http | http2], reached := reached()}.
 
-%% Bytes of memory that the process of a connection may have.
+%% The most bytes of memory that the process of a connection may take.
 -define(HEAP_BYTES, 268_435_456).
-%% Bytes that are read at once, each time a message of gun.
+%% The most bytes that gun reads at once and sends as one message.
 -define(BUFFER, 16_384).
-%% Milliseconds between the pings of HTTP/2, and the pings that may go unanswered. Without them the
-%% connection to a peer that vanished would take calls forever.
+%% Milliseconds between the pings of HTTP/2, and the number of pings that may remain unanswered.
+%% Without pings, a connection to a vanished peer would be used for calls forever.
 -define(PING, 20_000).
 -define(PINGS_UNANSWERED, 2).
 
--doc "Computes the data for opening connections, once for a pool.".
+-doc "Prepares everything that opening a connection needs, once for a pool.".
 -spec new(#{origin := origin(), connect_timeout := pos_integer(),
             tls := [ssl:tls_client_option()], protocols := [http | http2], atom() => term()},
           reached()) -> opening().
@@ -40,7 +40,7 @@ new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
     #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
       reached => Reached,
       gun => #{protocols => Protocols,
-               %% The process that opens it owns, watches and ends it.
+               %% No supervisor of gun: the process that opens the connection owns it and closes it.
                supervise => false,
                %% The pool decides when to try again.
                retry => 0,
@@ -49,9 +49,10 @@ new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
                tls_handshake_timeout => Timeout,
                event_handler => {erlmcp_httpc_gun_bound, {?HEAP_BYTES, Reached}},
                http2_opts => #{notify_settings_changed => true,
-                               %% No server push.
+                               %% The client refuses server push.
                                max_concurrent_streams => 0,
-                               %% A server that takes no more requests may finish those it has.
+                               %% A server that accepts no more requests may finish the ones that it
+                               %% has.
                                closing_timeout => infinity,
                                initial_connection_window_size => 8_000_000,
                                initial_stream_window_size => 1_000_000,
@@ -59,7 +60,8 @@ new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
                                keepalive => ?PING,
                                keepalive_tolerance => ?PINGS_UNANSWERED}}}.
 
-%% Without TLS the protocol is not negotiated, so HTTP/2 is used by prior knowledge only.
+%% Without TLS the protocol is not negotiated, so HTTP/2 is used only if the user knows that the
+%% server has it (prior knowledge).
 offered(true, Wanted) -> Wanted;
 offered(false, [http2]) -> [http2];
 offered(false, _) -> [http].
@@ -73,21 +75,21 @@ host(Host) ->
         {error, einval} -> Text
     end.
 
--doc "Returns the versions of HTTP that a connection may get.".
+-doc "Returns the versions of HTTP that a connection may have.".
 -spec protocols(opening()) -> [http | http2].
 protocols(#{protocols := Protocols}) ->
     Protocols.
 
--doc "Returns the address families to try, in their order.".
+-doc "Returns the address families, in the order to try them.".
 -spec ways(opening()) -> [way(), ...].
 ways(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
 ways(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
 ways(_) -> [inet, inet6].
 
 -doc """
-Begins to open a connection, linked to the calling process. The caller gets `gun_up`, followed for
-HTTP/2 by the server's settings (`gun_notify`), or `socket_up`. A failure is the exit signal of the
-opening process.
+Begins to open a connection, linked to the calling process. The calling process gets `gun_up`, and
+for HTTP/2 then the server's settings (`gun_notify`); or `socket_up`. If opening fails, the returned
+process exits with the reason.
 """.
 -spec open(opening(), way()) -> {ok, pid()} | {error, term()}.
 open(#{host := Host} = Opening, Way) ->
@@ -102,7 +104,7 @@ opened(Address, #{secure := false, protocols := [http]} = Opening, Tcp, _) ->
     #{port := Port, gun := #{connect_timeout := Timeout}, reached := Reached} = Opening,
     erlmcp_httpc_socket:open({Address, Port}, Tcp, Timeout, Reached);
 opened(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
-    %% A node that only serves on stdio starts gun with its first client.
+    %% Gun starts with the node's first client, since a node that only serves does not need it.
     {ok, _} = application:ensure_all_started(gun),
     gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
 
@@ -118,8 +120,8 @@ transport(#{secure := true, host := Host, tls := Own}) ->
         {ok, #{transport => tls, tls_opts => without_system_roots(Own, Options)}}
     end.
 
-%% Without roots gun takes the system's. Given ones are copied into each connection's process for
-%% its whole life, which is most of a megabyte.
+%% Leaves the system's roots out, since gun uses them by default. Explicit ones would be copied into
+%% the process of each connection, most of a megabyte, for its whole life.
 without_system_roots(Own, Options) ->
     case lists:keymember(cacerts, 1, Own) of
         true -> Options;

@@ -1,11 +1,11 @@
 -module(erlmcp_httpc_pool_connections).
 -moduledoc """
 The connections of a pool, from their opening to their end. A value of the pool's process, which
-owns gun's processes and the sockets, and passes their messages to this module.
+owns the processes of gun and the sockets, and passes their messages to this module.
 
-A connection is `opening` until it may be used; with HTTP/2 that is when the server's settings have
-named its number of streams. Then it is `open`, `draining` when it may not be taken any more but is
-still held, and `closing` while HTTP/2 says goodbye.
+A connection is `opening` until it can be used; on HTTP/2 that is when the server's settings, with
+the number of streams, have come. Then it is `open`. It is `draining` when it has leases, but can no
+longer be leased, and `closing` while HTTP/2 closes in order.
 
 Internal.
 """.
@@ -17,12 +17,12 @@ Internal.
 
 -record(connection, {
     id :: integer(),
-    place :: erlmcp_httpc_pool_table:place(),
+    place :: erlmcp_httpc_pool_table:slot(),
     stage = opening :: opening | open | draining | closing,
     protocol = http :: erlmcp_httpc_pool_table:protocol(),
     seats = 0 :: non_neg_integer(),
-    %% The address families left to try, the reason of the first failure, and the timer of the
-    %% attempt.
+    %% The address families that are left to try, the reason of the first failure, and the timer of
+    %% the attempt.
     ways :: [erlmcp_httpc_opening:way()],
     why = none :: term(),
     timer = none :: none | reference(),
@@ -35,24 +35,25 @@ Internal.
     streams :: pos_integer(),
     idle_ms :: pos_integer(),
     connect_timeout :: pos_integer(),
-    %% The protocol of the newest connection.
+    %% The protocol of the newest connection, which decides how connections are shared.
     protocol :: http | http2 | unknown,
     connections = #{} :: #{erlmcp_httpc_pool_table:connection() => #connection{}}
 }).
 
 -opaque fleet() :: #fleet{}.
 
-%% Streams on a connection of HTTP/2: the number where the server names none, and the most.
+%% Streams on a connection of HTTP/2: the number if the server names none, and the most that are
+%% used.
 -define(STREAMS, 100).
 -define(MOST_STREAMS, 1000).
-%% Milliseconds that a server has to close its end of a connection.
+%% Milliseconds within which a server must close its end of a connection.
 -define(GOODBYE, 1000).
 %% Errors after which the other address family is tried: a host may have an address, or a server at
 %% it, in one family only.
 -define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
                     eafnosupport, einval, etimedout]).
 
--doc "Returns a fleet without connections.".
+-doc "Returns a value without connections.".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
@@ -67,13 +68,13 @@ new(#{connections := Calls, streams := Streams, idle_ms := Idle,
     #fleet{slots = Slots, opening = Opening, calls = Calls, streams = Streams, idle_ms = Idle,
            connect_timeout = Timeout, protocol = Protocol}.
 
--doc "Returns the range of places where a call or a stream finds its connection.".
+-doc "Returns the range of slots in which a call or a stream finds a connection.".
 -spec range(call | stream, fleet()) -> call | stream | shared.
 range(stream, #fleet{protocol = http}) -> stream;
 range(stream, _) -> shared;
 range(call, _) -> call.
 
--doc "Returns the number of connections in any stage.".
+-doc "Returns the number of all connections, in whatever stage.".
 -spec size(fleet()) -> non_neg_integer().
 size(#fleet{connections = Connections}) ->
     map_size(Connections).
@@ -88,8 +89,8 @@ opening_places(#fleet{connections = Connections}) ->
 
 -doc """
 Opens connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one for each;
-with HTTP/2 one is opened at a time, since it may serve them all. At most `Most` are being opened
-then.
+on HTTP/2 one is opened at a time, since it may serve all of them. At most the given number of
+connections is being opened at the same time.
 """.
 -spec grow(#{call := non_neg_integer(), stream := non_neg_integer()}, pos_integer() | infinity,
            fleet()) -> {ok, fleet()} | {failed, Why :: term(), fleet()}.
@@ -108,7 +109,7 @@ grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
 
 places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
     Opening = [Place || Place <- opening_places(Fleet), Place >= First, Place =< Last],
-    %% A closing connection has no holders any more.
+    %% A closing connection no longer has leases.
     Taken = [Place || _ := #connection{place = Place, stage = Stage} <- Connections,
                       Stage =/= closing],
     Free = lists:seq(First, Last) -- Taken,
@@ -147,8 +148,9 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-Interprets a message of a connection. A connection can be taken now (`opened`), has `changed`, or
-the server could not be reached (`failed`). `other` is a message of something else.
+Interprets a message of a connection: a connection can be leased now (`opened`), some other state
+has `changed`, or the server could not be reached (`failed`). `other` is a message that belongs to
+no connection.
 """.
 -spec received(term(), fleet()) ->
     {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
@@ -164,7 +166,7 @@ received({tcp_passive, Socket}, Fleet) ->
         _ = erlmcp_httpc_socket:read_on(Socket),
         {changed, Fleet}
     end);
-%% Bytes that no request asked for.
+%% Bytes that came without a request: the connection is closed.
 received({tcp, Socket, _}, Fleet) ->
     find(Socket, Fleet, fun(_) ->
         ok = erlmcp_httpc_socket:close(Socket),
@@ -179,7 +181,7 @@ received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
     end);
 received({gun_down, Gun, _, Why, _}, Fleet) ->
     find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, Why, Fleet) end);
-%% The end of a socket is a message to its owner; the end of a linked process is an exit message.
+%% The end of a socket is reported by a message, and the end of gun's process by an exit message.
 received({tcp_closed, Socket}, Fleet) ->
     find(Socket, Fleet, fun(Connection) -> ended(Socket, Connection, closed, Fleet) end);
 received({'EXIT', Gun, Reason}, Fleet) ->
@@ -242,7 +244,7 @@ ended(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
     ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
     {changed, remove(Gun, Fleet)}.
 
-%% Of two reasons, the one that says more.
+%% Returns the reason that says more, of two.
 worse(none, Why) -> Why;
 worse(nxdomain, Why) -> Why;
 worse(Before, _) -> Before.
@@ -252,7 +254,7 @@ why(normal) -> closed;
 why(killed) -> killed;
 why(_) -> crashed.
 
--doc "Closes a connection to new requests; it ends when no process holds it any more.".
+-doc "Withdraws a connection, so that it gets no new requests. It is closed when it has no leases.".
 -spec drain(erlmcp_httpc_pool_table:connection(), fleet()) -> fleet().
 drain(Gun, #fleet{connections = Connections} = Fleet) ->
     case Connections of
@@ -278,8 +280,8 @@ close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
     put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Fleet).
 
 -doc """
-Finds changes of which no message comes: leases whose holders died, and connections that are idle or
-have to end.
+Finds changes that no message reports: leases of dead holders, and connections that are idle or must
+be closed.
 """.
 -spec sweep(Now :: integer(), fleet()) -> fleet().
 sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
@@ -291,8 +293,8 @@ sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
                   tend(Gun, Connection, maps:get(Id, Held, {0, 0}), Now, Acc)
               end, Fleet, Connections).
 
-%% Counts the living and the dead holders of each connection. On HTTP/2 a dead holder's stream
-%% cannot be ended alone, so it keeps its seat. On HTTP/1.1 the connection ends.
+%% Counts the leases of living and of dead holders for each connection. On HTTP/2 the stream of a
+%% dead holder cannot be ended alone, so it keeps its seat. On HTTP/1.1 the connection is closed.
 visit({{Id, _}, Holder, _, _} = Row, ById, Slots, Counts) ->
     {Living, Dead} = maps:get(Id, Counts, {0, 0}),
     case Holder =/= orphan andalso is_process_alive(Holder) of
@@ -339,7 +341,7 @@ tend(_, #connection{place = Place}, {Living, Dead}, _, Fleet) ->
     ok = erlmcp_httpc_pool_table:settle(Place, Living + Dead, Fleet#fleet.slots),
     Fleet.
 
--doc "Ends all connections at once.".
+-doc "Closes all connections at once.".
 -spec stop(fleet()) -> ok.
 stop(#fleet{connections = Connections}) ->
     lists:foreach(fun cut/1, maps:keys(Connections)).

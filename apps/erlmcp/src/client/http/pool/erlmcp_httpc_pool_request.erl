@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_pool_request).
 -moduledoc """
-A request on a connection that the pool lent, until the connection is given back. A value of the
-process that sent it, which gets the connection's messages and passes them to this module.
+A request on a leased connection, until the connection is given back. A value of the process that
+sent it, which gets the connection's messages and passes them to this module.
 
 The connection is gun's (`m:erlmcp_httpc_gun_request`), or a socket of HTTP/1.1 in the clear
 (`m:erlmcp_httpc_socket_request`).
@@ -16,19 +16,20 @@ Internal.
 -opaque loan() :: {module(), term()}.
 -type request_line() :: {post | get | delete, Path :: binary()}.
 -doc """
-The state of a connection after a request. The response has ended (`reusable`) or goes on (`cut`),
-the server broke it off (`reset`), or the connection is useless (`broken`).
+The state of a connection after a request. The response is complete (`reusable`) or not (`cut`), the
+server has reset the stream (`reset`), or the connection is useless (`broken`).
 """.
 -type connection_state() :: reusable | cut | reset | broken.
 -doc """
-The meaning of a message.
+The meaning of a message of the connection.
 
-- `head`: the response has begun; `Data` is the part of its body that came with it.
+- `head`: the status and the headers of the response; `Data` is the part of the body that came with
+  them.
 - `data`: a part of the body.
-- `broken`: the response was broken off, and the loan has to be given back in the named state. The
-  reason is `unprocessed` if the server never took the request.
+- `broken`: no more of the response comes, and the connection must be given back in the given state.
+  The reason is `unprocessed` if the server never took the request.
 - `more`: nothing to act on.
-- `other`: the message is not one of this request's.
+- `other`: the message does not belong to this request.
 """.
 -type news(Loan) ::
     {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), Loan}
@@ -37,12 +38,12 @@ The meaning of a message.
     | {more, Loan}
     | other.
 
-%% Milliseconds for the end of a stream whose response has come.
+%% Milliseconds to wait for the end of a stream after the awaited JSON-RPC response.
 -define(DRAIN, 20).
 
 -doc """
-Sends a request on the connection. Returns `ended` if the connection had ended; then it was given
-back.
+Sends a request on a leased connection. Returns `ended` if the connection had ended already; the
+lease was given back then.
 """.
 -spec request(erlmcp_httpc_pool:lease(), request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
@@ -75,8 +76,9 @@ next({Module, Loan}, Deadline) ->
     Module:next(Loan, Deadline).
 
 -doc """
-Returns the state of a connection on whose stream the response has come. A connection of HTTP/1.1 is
-free only at the stream's end, which servers send right after the response.
+Returns the state of a connection on which the awaited response has come in a stream of events. A
+connection of HTTP/1.1 is `reusable` only at the end of the stream, which servers send right after
+the response.
 """.
 -spec drained(loan()) -> connection_state().
 drained(Loan) ->

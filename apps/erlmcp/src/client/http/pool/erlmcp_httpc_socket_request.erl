@@ -1,7 +1,8 @@
 -module(erlmcp_httpc_socket_request).
 -moduledoc """
-A request on a socket, HTTP/1.1 in the clear. The process that sent it gets the socket's messages
-and reads the response (`m:erlmcp_httpc_socket_response`). See `m:erlmcp_httpc_pool_request`.
+A request on a socket, for HTTP/1.1 in the clear. The process that sent it gets the socket's
+messages, and parses the response (`m:erlmcp_httpc_socket_response`). See
+`m:erlmcp_httpc_pool_request`.
 
 Internal.
 """.
@@ -16,19 +17,20 @@ Internal.
     monitor :: reference(),
     at = {head, ~"", 0} :: {head, Held :: binary(), From :: non_neg_integer()}
         | erlmcp_httpc_socket_response:body(),
-    %% Whether the connection ends with the response.
+    %% Whether the server closes the connection after the response.
     closes = false :: boolean(),
-    %% Whether a part of the request may still be unsent when its response is there.
+    %% Whether the body is so large that a part may still be unsent when the response comes.
     large :: boolean()
 }).
 
 -opaque loan() :: #plain{}.
 
-%% Bytes of a body that may be unsent when the next request is sent without waiting.
+%% The most bytes of a request body after which the next request is sent without waiting.
 -define(LARGE, 8192).
 
 -doc """
-Sends a request. Returns `ended` if the connection was closed already; then it was given back.
+Sends a request. Returns `ended` if the connection was closed already; the lease was given back
+then.
 """.
 -spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
@@ -38,7 +40,7 @@ request(Lease, Asked, {_, Body} = Content) ->
         {ok, Monitor} ->
             Loan = #plain{lease = Lease, socket = Socket, monitor = Monitor,
                           large = byte_size(Body) > ?LARGE},
-            %% The first write to a socket never waits, however large it is.
+            %% The first write to a socket never blocks, however large it is.
             case gen_tcp:send(Socket, bytes(Asked, Content)) of
                 ok -> {ok, Loan};
                 {error, _} -> ended(Loan)
@@ -63,12 +65,12 @@ bytes({delete, Path}, {Headers, _}) ->
 lines(Headers) ->
     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
 
--doc "Interprets a message of the mailbox, see `t:erlmcp_httpc_pool_request:news/1`.".
+-doc "Interprets a message of the mailbox, as described at `t:erlmcp_httpc_pool_request:news/1`.".
 -spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
 received({tcp, Socket, Bytes}, #plain{socket = Socket} = Loan) ->
     arrived(Bytes, Loan);
 received({tcp_passive, Socket}, #plain{socket = Socket} = Loan) ->
-    %% After a failure, the message of the socket's end follows.
+    %% If this fails, the message of the socket's end follows.
     _ = erlmcp_httpc_socket:read_on(Socket),
     {more, Loan};
 received({tcp_closed, Socket}, #plain{socket = Socket, at = until_closed} = Loan) ->
@@ -102,7 +104,7 @@ arrived(Bytes, #plain{at = Body} = Loan) ->
         {error, Reason} -> {broken, Reason, broken}
     end.
 
-%% The body often comes with the head.
+%% Often the whole body comes in one packet with the head.
 response_head({Status, Fields}, ~"", #plain{at = Body} = Loan) when Body =/= whole ->
     {head, nofin, Status, Fields, ~"", Loan};
 response_head({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
@@ -124,7 +126,7 @@ next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
         timeout
     end.
 
--doc "Gives the connection back, once. In the middle of a response it is closed.".
+-doc "Gives the connection back, once. If the response is not complete, the connection is closed.".
 -spec give_back(erlmcp_httpc_pool_request:connection_state(), loan()) -> ok.
 give_back(reusable, #plain{closes = false, large = false} = Loan) ->
     given(Loan);
