@@ -32,21 +32,21 @@ Negotiates with the server of a client, and returns the outcome, with which all 
     {ok, erlmcp_client_connection:live()} | {error, term()}.
 run(#{settings := #{era := Era}} = Client, Epoch) ->
     maybe
-        {ok, Placed} ?= placed(Client, Epoch),
-        {ok, Live} ?= found(Era, Client, Placed),
+        {ok, Opened} ?= opened(Client, Epoch),
+        {ok, Live} ?= found(Era, Client, Opened),
         ok = remember(Era, Live, Client),
         {ok, Live}
     end.
 
 %% With the option `transport => sse` the server is known to be one of HTTP+SSE, so its stream is
 %% opened first.
-placed(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
+opened(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
        {Epoch, 0}) ->
     maybe
         {ok, Generation} ?= Transport:fall_back(Handle, deadline(Client)),
         {ok, {Epoch, Generation}}
     end;
-placed(_, Epoch) ->
+opened(_, Epoch) ->
     {ok, Epoch}.
 
 %% HTTP+SSE has sessions only.
