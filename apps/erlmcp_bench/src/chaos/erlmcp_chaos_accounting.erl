@@ -3,8 +3,8 @@
 Counts the outcomes of requests by their source: answered, refused with a code, failed, or wrong.
 Pure.
 
-A request is lost if its sender never learns its outcome. It had no answer when its time was over,
-or the request before it had none where answers come in order.
+A request is lost if its sender never learns its outcome: it had no answer before its timeout, or an
+earlier request had none on a connection whose answers come in order.
 """.
 
 -export([new/0, add/3, counts/2, sent/1, lost/1, code/1, to_map/1]).
@@ -24,7 +24,7 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 }.
 -opaque accounting() :: #{erlmcp_chaos_scenario:source() => counts()}.
 
-%% Different wrong answers, or reasons to fail, that are counted apart.
+%% The most kinds of wrong answers, or reasons of failures, that have separate counts.
 -define(KINDS, 100).
 
 -doc "Returns empty counts.".

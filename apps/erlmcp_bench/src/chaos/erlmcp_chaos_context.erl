@@ -11,16 +11,16 @@ Functions that a scenario calls while it runs: they mark its steps, record what 
 
 -type context() :: erlmcp_chaos_scenario:context().
 
-%% A wait may take this many times the bound: a late reply is late, and not lost.
+%% Waits last up to this many times the bound, so that a late reply counts as late, and not as lost.
 -define(PATIENCE, 20).
 -define(LEAST_MS, 20_000).
-%% Milliseconds between two looks at a state that sends no message.
+%% Milliseconds between two polls of a state that sends no message.
 -define(LOOK_MS, 5).
 
 -doc "Marks the beginning of the fault. Call it right before the harm is done.".
 -spec inject(context()) -> AtUs :: integer().
 inject(#{journal := Journal, tell := Tell}) ->
-    %% This comes first: its time does not belong to the fault.
+    %% This comes first, since the time that it takes does not belong to the fault.
     _ = Tell(inject),
     erlmcp_chaos_journal:mark(Journal, inject).
 

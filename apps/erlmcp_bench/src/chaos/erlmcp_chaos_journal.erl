@@ -20,8 +20,8 @@ fault that took no longer than replies took before it.
 -type awaited() :: detected | recovered | {answered, More :: pos_integer()}.
 -type signal() :: {event, atom()} | {refused, integer()} | {failed, term()}.
 -doc """
-A fault from its injection on. A missing key means that the event has not happened, or was not
-awaited.
+What was recorded from one injection of the fault on. A missing key means that the event has not
+happened, or was not awaited.
 """.
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),
@@ -177,13 +177,13 @@ handle_cast({event, #{event := Name} = Event, AtUs}, #state{events = Events} = S
 handle_cast({fact, Name, Value}, #state{facts = Facts} = State) ->
     {noreply, State#state{facts = Facts#{Name => Value}}}.
 
-%% Where there are probes, one of them has to be answered.
+%% In a scenario with probes, one of them must be answered, too.
 probed(probe, #state{rounds = [Round | Rounds]} = State) ->
     State#state{rounds = [Round#{probed => true} | Rounds]};
 probed(_, State) ->
     State.
 
-%% Events have names. These are the codes of the refusals that they stand for.
+%% Returns the code of the refusal that an event stands for.
 code_of(#{event := slow_consumer}) -> 1055;
 code_of(#{event := memory_full}) -> 1089;
 code_of(#{event := processors_busy}) -> 1078;

@@ -3,13 +3,13 @@
 A connection of a load: what it sends and receives, and which requests have not ended. It has no
 process of its own: `m:erlmcp_load_group` owns many connections and their sockets.
 
-The outcome of a request goes into the tally that each function takes. `is_open/1` tells whether the
-connection was lost. All its requests have an outcome then.
+Each function counts the outcomes of requests in the tally that it gets. `is_open/1` returns `false`
+after the connection was lost; all of its requests have an outcome then.
 """.
 
 -export([new/1, open/2, give/2, take/1, closed/2, ended/3]).
 -export([key/1, os_pid/1, is_open/1, is_leaving/1, room/2, in_flight/1]).
--export([request/5, flush/4, heard/5, expired/4]).
+-export([request/5, flush/4, handle/5, expired/4]).
 
 -export_type([connection/0]).
 
@@ -65,7 +65,7 @@ give(To, #connection{socket = Socket}) ->
 take(#connection{socket = Socket}) ->
     erlmcp_load_socket:take(Socket).
 
--doc "Closes a connection that has no requests in flight, to open it again later.".
+-doc "Closes a connection that has no requests in flight, and returns it for a later `open/2`.".
 -spec closed(settings(), connection()) -> connection().
 closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     ok = erlmcp_load_socket:close(Socket),
@@ -115,7 +115,7 @@ in_flight(#connection{pending = Pending}) ->
 
 %% Sending.
 
--doc "Returns the bytes of a request that was due at `Due`.".
+-doc "Adds a request that was due at `Due`, in microseconds, and returns its bytes for `flush/4`.".
 -spec request(Due :: integer(), Now :: integer(), settings(), connection(), tally()) ->
     {iodata(), connection()}.
 request(Due, Now, Settings, Connection, Tally) ->
@@ -128,7 +128,7 @@ request(Due, Now, Settings, Connection, Tally) ->
     Added = erlmcp_load_pending:add(Tag, Kind, Due, Now + Timeout, Pending),
     {Bytes, Connection#connection{pending = Added, tag = Tag + 1, state = Next}}.
 
--doc "Writes `Out`.".
+-doc "Writes the bytes `Out` to the socket. If that fails, the connection is lost.".
 -spec flush(iodata(), settings(), connection(), tally()) -> {connection(), tally()}.
 flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connection, Tally) ->
     case iolist_size(Out) of
@@ -145,9 +145,9 @@ flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connec
 %% Receiving.
 
 -doc "Handles a message of the connection's socket. Returns the bytes to send in reply.".
--spec heard(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
+-spec handle(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
     {ToSend :: iodata(), connection(), tally()}.
-heard(Message, Now, Settings, #connection{socket = Socket} = Connection, Tally) ->
+handle(Message, Now, Settings, #connection{socket = Socket} = Connection, Tally) ->
     case erlmcp_load_socket:message(Message, Socket) of
         {bytes, Bytes} ->
             received(Bytes, Now, Settings, widened(Bytes, Connection), Tally);

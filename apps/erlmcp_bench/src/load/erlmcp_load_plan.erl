@@ -83,8 +83,8 @@ the server's capacity: of all connections, and later of one group.
     lateness := erlmcp_bench_histogram:histogram()
 }.
 
-%% Callers that measure the capacity: enough that they never all wait for the generator. And the
-%% shortest such warm-up, in milliseconds.
+%% The number of callers that measure the capacity, enough that they never all wait for the
+%% generator; and the shortest such warm-up, in milliseconds.
 -define(CALLERS, 256).
 -define(LEAST_WARMUP_MS, 100).
 
@@ -156,7 +156,7 @@ is_word(Word) ->
 
 is_positive(Value) -> is_integer(Value) andalso Value > 0.
 
-%% A header's value has no characters that end its line.
+%% Returns `true` if a header value has no character that ends its line.
 is_field(Value) ->
     is_binary(Value) andalso binary:match(Value, [~"\r", ~"\n", ~"\0"]) =:= nomatch.
 

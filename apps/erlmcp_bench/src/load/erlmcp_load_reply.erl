@@ -1,6 +1,6 @@
 -module(erlmcp_load_reply).
 -moduledoc """
-Judges a reply: whether it answers its request, with the content that it must have. Pure.
+Judges whether a reply answers its request, with the expected content. Pure.
 
 A reply that was decoded and found right leaves a pattern: the bytes before its id, and the bytes
 after it. A later reply that differs only in its id is also right, and is compared instead of

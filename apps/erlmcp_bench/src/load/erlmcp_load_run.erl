@@ -83,7 +83,7 @@ peek(Pid) ->
 -doc false.
 init({Owner, Settings}) ->
     _ = process_flag(trap_exit, true),
-    %% It does little work, but on time, however busy its connections are.
+    %% This process does little work, but it must do it on time, however busy the groups are.
     _ = process_flag(priority, high),
     Patterns = ets:new(?MODULE, [public, {read_concurrency, true}]),
     {ok, #run{settings = Settings#{patterns => Patterns}, owner = monitor(process, Owner),
@@ -127,10 +127,10 @@ handle_info({timeout, Timer, Phase}, #run{timer = Timer} = Run) ->
 handle_info({'EXIT', _, normal}, Run) ->
     {noreply, Run};
 handle_info({'EXIT', Pid, Reason}, #run{groups = Groups} = Run) when is_map_key(Pid, Groups) ->
-    %% A bug of ours: the figures of this group are lost, so the whole load is worthless.
+    %% This is a bug: the figures of the group are lost, so the whole load is worthless.
     {stop, {group, Reason}, Run};
 handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
-    %% Not `normal`, which would not end the groups.
+    %% The reason is not `normal`, which would not end the linked groups.
     {stop, shutdown, Run};
 handle_info(_, Run) ->
     {noreply, Run}.

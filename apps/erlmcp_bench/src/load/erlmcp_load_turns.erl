@@ -1,8 +1,8 @@
 -module(erlmcp_load_turns).
 -moduledoc """
-The connections of a group, in the order of their turns. The next turn goes to the connection with
-room for a request that has waited longest. That connection must wait while the maximum of
-connections is busy. Pure.
+The connections of a group, in the order of their turns. The next turn goes to the connection that
+has waited longest, among those with room for a request. If connections are limited, it waits while
+as many are busy. Pure.
 """.
 
 -export([new/2, limited/3, added/2, kept/3, removed/2]).
@@ -124,7 +124,7 @@ room(Connection, #turns{window = Window}) ->
 
 -doc "Returns the connection whose turn it is. It leaves the queue until it is kept.".
 -spec next(turns()) -> {key(), connection(), turns()} | none.
-%% A number is less than `all`.
+%% `all` is greater than any number.
 next(#turns{callers = Callers, busy = Busy}) when Busy >= Callers ->
     none;
 next(#turns{free = Free, connections = Connections} = Turns) ->

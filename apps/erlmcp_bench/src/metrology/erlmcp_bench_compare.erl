@@ -37,8 +37,8 @@ judged() ->
 -doc """
 Compares the results of files and folders with a baseline.
 
-Several results of one measurement count with their median. Only those of the newest result's commit
-count. `unknown` lists measurements that are not in the baseline.
+Of several results of one measurement, the median counts, and only results of the newest commit.
+`unknown` lists measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -67,7 +67,7 @@ compare([[_ | _] | _] = Paths, Baseline) ->
 compare([Character | _] = Path, Baseline) when is_integer(Character) ->
     compare([Path], Baseline).
 
-%% A result of changed sources stands alone.
+%% A result of sources with uncommitted changes counts alone.
 newest(Runs) ->
     Ordered = lists:sort(fun(One, Other) ->
                              erlmcp_bench_result:measured_at(One)

@@ -32,7 +32,7 @@ rules() ->
 -spec fields() -> [{Name :: binary(), type()}].
 fields() ->
     [{~"workload_id", {matching, ~"^[a-z0-9_]{3,64}$"}},
-     %% It becomes part of the file's name.
+     %% The benchmark becomes part of the file's name.
      {~"benchmark", {matching, ~"^[a-z0-9_]{3,64}$"}},
      {~"transport", {one_of, [~"in_process", ~"stdio", ~"tcp", ~"http1", ~"http2", ~"http1_tls",
                               ~"http2_tls"]}},
@@ -155,7 +155,7 @@ percentile(Name) ->
 -spec throughputs() -> [binary()].
 throughputs() -> [~"throughput_msg_per_s", ~"throughput_workflows_per_s"].
 
--doc "Returns the share by which a throughput may differ from that.".
+-doc "Returns the share by which a throughput may differ from `sample_count` over `duration_s`.".
 -spec tolerance() -> float().
 tolerance() -> 0.01.
 

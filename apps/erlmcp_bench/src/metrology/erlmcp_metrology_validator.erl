@@ -43,7 +43,7 @@ bytes(File) ->
         {error, Posix} -> no_json(file:format_error(Posix), ~"give the path of a result")
     end.
 
-%% Reads no more than a result may have, however large the file is.
+%% Reads no more bytes than a result may have, however large the file is.
 read(File) ->
     maybe
         {ok, Device} ?= file:open(File, [read, raw, binary]),

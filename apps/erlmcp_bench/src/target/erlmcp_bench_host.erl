@@ -1,5 +1,5 @@
 -module(erlmcp_bench_host).
--moduledoc "The supervisor of the server under test, in the node that only hosts it.".
+-moduledoc "The supervisor of the server under test, in the server's own node.".
 
 -behaviour(supervisor).
 
@@ -38,5 +38,5 @@ server() ->
 
 -doc false.
 init(Options) ->
-    %% Faults kill it on purpose, again and again.
+    %% The intensity is high, since faults kill the server on purpose, again and again.
     {ok, {#{intensity => 1_000, period => 10}, [erlmcp:child_spec(Options)]}}.

@@ -26,7 +26,7 @@ busy machine.
                    running_ns := non_neg_integer(), collecting_ns := non_neg_integer(),
                    ports_ns := non_neg_integer()}.
 
-%% Processes that work by the clock, whatever is requested.
+%% Processes that work at regular times, even without requests.
 -define(BY_THE_CLOCK, [erlmcp_concurrency_limiter, erlmcp_overload_guard, erlmcp_error_budget]).
 %% Rounds whose median is the cost of measuring.
 -define(ROUNDS, 1_001).
@@ -80,7 +80,7 @@ measured({Unit, Number}, Arguments, Whole) ->
     {_, _, Histograms, Cost} = persistent_term:get(?MODULE),
     ok = erlmcp_bench_histogram:record(element(Number, Histograms),
                                        After - Before - Cost - get(?MODULE)),
-    %% The function around this one must count neither it nor its measuring.
+    %% The measured function around this one must not count this one, nor the cost of measuring it.
     _ = put(?MODULE, inside(Outer) + reading(Unit) - Begin + Cost),
     Result.
 
@@ -116,8 +116,8 @@ spent(States, Schedulers) ->
                              perf_counter, nanosecond).
 
 -doc """
-Returns the reductions of all processes of the node since its start, including processes that ended,
-except those that work by the clock.
+Returns the reductions of all processes of the node since its start, including ended ones, but
+without those that work at regular times.
 """.
 -spec worked() -> non_neg_integer().
 worked() ->
@@ -129,7 +129,8 @@ worked() ->
                               {reductions, Reductions} <- [process_info(Pid, reductions)]])).
 
 -doc """
-Sends `Bytes` bytes at once to a port of this machine, as often as possible. Returns how often.
+Sends `Bytes` bytes in one write to a port of this machine, as often as possible for `Milliseconds`.
+Returns the number of writes.
 """.
 -spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
     pos_integer().

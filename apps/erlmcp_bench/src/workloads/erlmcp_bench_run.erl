@@ -29,7 +29,7 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
     transports => [atom()], eras => [stateless | session],
     command_line => binary() | program, on_progress => fun((float()) -> term())
 }.
--doc "The results, with the failures if there were any.".
+-doc "The results of a benchmark, and its failures, if there were any.".
 -type outcome() ::
     {ok, [erlmcp_bench_result:result()]}
     | {error, #{failures := [failure(), ...], results := [erlmcp_bench_result:result()]}}

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_workloads).
 -moduledoc """
-The workloads as data: their names, their members, and the marks: figures that an earlier erlmcp
-published for them. Most marks were never measured. They stand next to a figure for comparison, and
-are not goals. Pure.
+The workloads as data: their names, their members, and their marks, which are figures that an
+earlier erlmcp published. Most marks were never measured. They are shown next to a figure for
+comparison, and are not goals. Pure.
 """.
 
 -export([all/0, quick/0, short/1, benchmarks/0, of_benchmark/1, find/1]).

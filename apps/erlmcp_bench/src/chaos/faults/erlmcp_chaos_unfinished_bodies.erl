@@ -13,7 +13,7 @@ room. No other client notices, even though a good client's message is as large.
 -export([follow/1, most/0]).
 
 -define(MIB, 1_048_576).
-%% Bytes of the node, and by default also of unfinished messages.
+%% The bound on the node's memory in bytes, and by default also on the bytes of unfinished messages.
 -define(BOUND, 192 * ?MIB).
 %% Each client sends this part of a message. Together that is more than the node may hold.
 -define(CLIENTS, 100).

@@ -44,7 +44,7 @@ connect(Transport, Target, Options) ->
 close({_, Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Writes `Bytes`.".
+-doc "Writes bytes to the connection, as they are.".
 -spec send(connection(), iodata()) -> ok | {error, term()}.
 send({_, Socket}, Bytes) ->
     gen_tcp:send(Socket, Bytes).
@@ -76,7 +76,10 @@ bytes(http, #{method := Method, params := Params} = Message) ->
 posted(Headers, Body) ->
     [head(Headers, iolist_size(Body)), Body].
 
--doc "Returns the head of a body of `Bytes` bytes, which may never be sent.".
+-doc """
+Returns the head of an HTTP request that announces a body of `Bytes` bytes. The body need not be
+sent.
+""".
 -spec announced(Bytes :: non_neg_integer()) -> iodata().
 announced(Bytes) ->
     head([], Bytes).
@@ -95,7 +98,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
         ok ->
             case reply(Connection, Milliseconds) of
                 {ok, #{~"id" := Id} = Reply} -> outcome(Reply);
-                %% A refusal of the connection as a whole.
+                %% A refusal without an id, which concerns the whole connection.
                 {ok, #{~"error" := _} = Reply} when not is_map_key(~"id", Reply) -> outcome(Reply);
                 {ok, _} -> {wrong, id};
                 {error, Reason} -> {failed, Reason}
@@ -139,7 +142,7 @@ length_of(Socket, Length, Milliseconds) ->
 body(_, 0, _) -> {ok, <<>>};
 body(Socket, Length, Milliseconds) -> gen_tcp:recv(Socket, Length, Milliseconds).
 
-%% HTTP refuses an invalid request without a message.
+%% An invalid HTTP request is refused by a status, without a body.
 decoded(Status, <<>>) -> {ok, #{~"error" => #{~"code" => Status}}};
 decoded(_, Body) -> decoded(Body).
 

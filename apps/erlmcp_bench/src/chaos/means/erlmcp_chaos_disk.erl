@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-Two users of a disk in the node of the server under test. The tool `keep` writes to a token store,
-and a log is in a file.
+Uses a disk from the node of the server under test, in two ways: the tool `keep` writes to a token
+store, and a log handler writes to a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).
@@ -58,7 +58,7 @@ check() ->
         Other -> {error, {not_kept, Other}}
     end.
 
-%% The handler's own process may have restarted.
+%% The process of the log handler may have restarted meanwhile.
 written(Mark, File) ->
     Line = <<"erlmcp_chaos_disk writes ", Mark/binary>>,
     logger:error("~ts", [Line]),

@@ -11,7 +11,7 @@ connection with a stray reply counts as answered wrongly.
 -export_type([pending/0]).
 
 -record(pending, {
-    %% The kind of each request, when it was due, and its deadline.
+    %% The kind of each request, the time when it was due, and its deadline.
     requests = #{} :: #{erlmcp_load_wire:tag() => {Kind :: pos_integer(), Due :: integer(),
                                                   Deadline :: integer()}},
     %% Requests that timed out and may still be answered.
@@ -28,7 +28,10 @@ connection with a stray reply counts as answered wrongly.
 -spec new() -> pending().
 new() -> #pending{}.
 
--doc "Adds a request of `Kind` that was sent, with the time `Due` and its deadline.".
+-doc """
+Adds a request that was sent, with its kind, the time when it was due, and its deadline, both in
+microseconds.
+""".
 -spec add(erlmcp_load_wire:tag(), Kind :: pos_integer(), Due :: integer(), Deadline :: integer(),
           pending()) -> pending().
 add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->

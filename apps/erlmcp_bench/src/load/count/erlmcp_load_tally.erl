@@ -1,7 +1,7 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-Counts the outcomes and times of the requests of a group of connections. Figures that all
-connections share go into common counters at once. Counts by reason are kept until the end.
+Counts the outcomes and times of the requests of a group of connections. Most figures go at once
+into counters that all groups share. Counts by reason are kept here until the end.
 """.
 
 -export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).
@@ -17,7 +17,7 @@ connections share go into common counters at once. Counts by reason are kept unt
     counts :: erlmcp_load_counts:counts(),
     latency :: erlmcp_bench_histogram:histogram(),
     refusal_latency :: erlmcp_bench_histogram:histogram(),
-    %% Only in an open loop.
+    %% The histogram of lateness, in an open loop only.
     lateness :: none | erlmcp_bench_histogram:histogram(),
     observer :: none | pid(),
     expected :: [erlmcp_load_reply:expectation(), ...],

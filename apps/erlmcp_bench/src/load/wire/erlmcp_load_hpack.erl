@@ -2,9 +2,9 @@
 -moduledoc """
 The header blocks of one HTTP/2 connection. Pure.
 
-A generator sends the same few header lists again and again, and gets the same few answers. Sent
-headers go into the server's table while it has room, as in browsers and h2load, and are never
-evicted. So a header list soon becomes a few constant bytes, which are encoded once.
+A generator sends a few header lists again and again, and gets a few different answers. Sent headers
+go into the server's table while it has room, as in browsers and h2load, and are never evicted. So a
+header list soon becomes a few constant bytes, which are encoded once.
 
 An answer whose block equals the block before it is not decoded again. cowlib decodes the others.
 
@@ -115,7 +115,7 @@ decode(Block, #hpack{block = Block, headers = Headers} = State) ->
 decode(Part, #hpack{decoder = Decoder} = State) ->
     %% The table outlives the received packet.
     Block = binary:copy(Part),
-    %% cowlib reports a broken block by failing, each time in another way.
+    %% cowlib crashes on an invalid block, for various reasons.
     try cow_hpack:decode(Block, Decoder, ?HEADERS) of
         {Headers, Decoder} ->
             {ok, Headers, State#hpack{block = Block, headers = Headers}};

@@ -2,9 +2,9 @@
 -moduledoc """
 The load generator's HTTP/2: one connection, on cowlib's frames and HPACK. Pure.
 
-Each request is a stream. A request over the server's limit of streams waits here until another
-stream ends. The windows for the server are as wide as h2load's: a generator reads everything at
-once.
+Each request is a stream. A request over the server's limit of streams waits until another stream
+ends. The windows for the server are as wide as those of h2load, since a generator reads everything
+at once.
 
 Source: RFC 9113.
 """.
@@ -31,7 +31,7 @@ Source: RFC 9113.
 
 -record(stream, {
     tag :: tag(),
-    %% `none` until the final headers: headers with 1xx have others after them.
+    %% `none` until the final headers come; headers with a status of 1xx come before them.
     status = none :: none | 200..999,
     size = 0 :: non_neg_integer(),
     %% The parts of the body, newest first; or the reader of a stream of events, and whether the

@@ -14,7 +14,9 @@ stays, it gets SIGTERM and then SIGKILL, together with its process group.
 
 -export_type([program/0, environment/0]).
 
--doc "Changes of a program's environment from this node's. `false` removes a variable.".
+-doc """
+The variables in which a program's environment differs from this node's. `false` removes a variable.
+""".
 -type environment() :: [{Name :: string(), Value :: string() | false}].
 
 -opaque program() :: #{port := port(), closed := reference(), writer := pid(), guard := pid(),
@@ -49,7 +51,8 @@ owned(Port, {os_pid, OsPid}) ->
     Closed = monitor(port, Port),
     Writer = spawn(fun() -> write(Port, monitor(process, Owner)) end),
     Guard = spawn(fun() -> guard(Port, OsPid, monitor(process, Owner)) end),
-    %% A broken pipe must not end this process. The guard closes the port when its owner ends.
+    %% A broken pipe must not end this process, so it is not linked to the port. The guard closes
+    %% the port when its owner ends.
     true = unlink(Port),
     {ok, #{port => Port, closed => Closed, writer => Writer, guard => Guard, os_pid => OsPid}};
 owned(_, undefined) ->

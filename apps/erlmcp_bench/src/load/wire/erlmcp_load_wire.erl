@@ -16,7 +16,7 @@ id spliced in. Ids always have ten digits, so that a length in the template stay
 -doc "The number of a request on its connection.".
 -type tag() :: 0..8_999_999_999.
 
--doc "Bytes with an id between each two of them.".
+-doc "The bytes of a message, in pieces between which the id is inserted.".
 -type pieces() :: [binary(), ...].
 
 -doc """
@@ -112,12 +112,12 @@ Returns the number of the request with the id `Id`, or `error` if no request can
 tag(Id) when is_integer(Id), Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
 tag(_) -> error.
 
--doc "Returns the bytes with an id between each two of them.".
+-doc "Returns the pieces of a message with the id between each two of them.".
 -spec spliced(pieces(), Id :: binary()) -> iodata().
 spliced([Piece], _) -> Piece;
 spliced([Piece | Pieces], Id) -> [Piece, Id | spliced(Pieces, Id)].
 
--doc "Returns the size of the spliced bytes.".
+-doc "Returns the number of bytes that `spliced/2` returns.".
 -spec spliced_size(pieces()) -> non_neg_integer().
 spliced_size(Pieces) ->
     iolist_size(Pieces) + 10 * (length(Pieces) - 1).

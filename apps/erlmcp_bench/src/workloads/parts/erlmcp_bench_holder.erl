@@ -135,21 +135,21 @@ awaited(call, _, _, Held, _) ->
 awaited(Kind, Tag, Expected, Held, Settings) ->
     maybe
         {ok, Events, Next} ?= events(Held, Settings),
-        case came(Kind, Tag, Expected, Events) of
+        case checked(Kind, Tag, Expected, Events) of
             ok -> {ok, Next};
             nothing -> awaited(Kind, Tag, Expected, Next, Settings);
             {error, _} = Error -> Error
         end
     end.
 
-came(stream, _, _, Events) ->
+checked(stream, _, _, Events) ->
     %% An accepted stream sends an acknowledgement; a refused one gets a reply.
     case {lists:keymember(message, 1, Events), lists:keyfind(reply, 1, Events)} of
         {true, _} -> ok;
         {false, false} -> nothing;
         {false, Reply} -> {error, Reply}
     end;
-came(_, Tag, Expected, Events) ->
+checked(_, Tag, Expected, Events) ->
     case lists:keyfind(reply, 1, Events) of
         {reply, Tag, Status, Body} ->
             case erlmcp_load_reply:check(Body, Status, erlmcp_load_wire:id(Tag), Expected, []) of

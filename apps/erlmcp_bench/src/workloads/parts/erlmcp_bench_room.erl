@@ -1,7 +1,7 @@
 -module(erlmcp_bench_room).
 -moduledoc """
-Computes how many connections are possible between this node, which opens them, and a server, and
-which limit of either side is reached first. Pure.
+Computes how many connections this node can open to a server, and which limit of either side is
+reached first. Pure.
 """.
 
 -export([for/3]).
