@@ -32,8 +32,8 @@ much later than before (`slow`), or a missing connection. `latency` has the time
 
 %% A slow answer took longer than this, and than twice the slowest answer before all faults.
 -define(SLOW_US, 250_000).
-%% Errors after such a calm do not belong to the fault. It is longer than the time between two
-%% counts of the connections: clients with missing connections send no requests.
+%% After this time without an error, later errors do not belong to the fault. It is longer than the
+%% time between two counts of the connections, since clients without connections send no requests.
 -define(CALM_US, 2_500_000).
 
 -doc "Starts the process, linked to the caller.".

@@ -74,7 +74,7 @@ bad(#{refused := Refused, failed := Failed, wrong := Wrong}) when
 ->
     Refused + Failed + Wrong.
 
-%% How many due requests have no good answer.
+%% Returns the number of due requests without a good answer.
 errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
     bad(Sums) + Unsent.
 
@@ -86,7 +86,7 @@ error_percent(#{unsent := Unsent} = Sums) ->
         Due -> 100 * errors(Sums) / Due
     end.
 
--doc "Returns the zone of that share.".
+-doc "Returns the zone of the error budget for the share of errors.".
 -spec zone(sums()) -> erlmcp_error_budget_window:zone().
 zone(#{unsent := Unsent} = Sums) ->
     erlmcp_error_budget_window:zone(ended(Sums) + Unsent, errors(Sums)).
