@@ -1,6 +1,6 @@
 -module(erlmcp_cli_form).
 -moduledoc """
-The fields of a form that a server asks for, and the values that are typed for them. Pure.
+The fields of a form that a server requests, and the values that the user types for them. Pure.
 """.
 
 -export([fields/1, question/1, answer/2]).
@@ -24,7 +24,8 @@ fields(Schema) ->
     First ++ Others.
 
 -doc """
-Returns the question for a field: its name, its type, its choices, and the value that Enter gives.
+Returns the question for a field: its name, its type, its choices, and its default, which Enter
+selects.
 """.
 -spec question(field()) -> unicode:chardata().
 question(#field{name = Name, schema = Schema} = Field) ->

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_baseline).
--moduledoc "`erlmcp baseline`: a baseline of results, for `erlmcp compare`.".
+-moduledoc "`erlmcp baseline`: makes a baseline from results, for `erlmcp compare`.".
 
 -export([command/0]).
 

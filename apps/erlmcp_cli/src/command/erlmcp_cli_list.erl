@@ -45,7 +45,7 @@ listed([{Field, List} | Lists], {Client, Options} = Server, Offered) ->
         {ok, Items} ->
             listed(Lists, Server, Offered#{Field => Items});
         {error, {rpc, #{code := ?METHOD_NOT_FOUND}}} when Field =:= ~"resourceTemplates" ->
-            %% Some servers with resources have no list of templates.
+            %% Some servers with resources do not have the method that lists templates.
             listed(Lists, Server, Offered);
         {error, _} = Error ->
             Error

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_listen).
--moduledoc "`erlmcp listen`: prints the changes of a server, as they happen.".
+-moduledoc "`erlmcp listen`: prints the change notifications of a server as they come.".
 
 -export([command/1]).
 
@@ -49,7 +49,7 @@ listen(Reference, Time, Parsed) ->
             listen(Reference, again, Parsed);
         {erlmcp, Reference, {ended, Reason}} ->
             case {Reason, init:get_status()} of
-                %% The command was told to end: this is its normal end.
+                %% The user has ended the command, which is its normal end.
                 {stopped, {stopping, _}} -> ok;
                 _ -> {error, Reason}
             end;

@@ -1,5 +1,7 @@
 -module(erlmcp_cli_metrology).
--moduledoc "`erlmcp metrology`: checks results against the rules of metrology.".
+-moduledoc """
+`erlmcp metrology`: checks result files against the rules for results (`m:erlmcp_metrology_rules`).
+""".
 
 -export([command/0]).
 

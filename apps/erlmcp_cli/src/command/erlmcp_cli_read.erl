@@ -72,7 +72,7 @@ end_of_line(Text) ->
         _ -> "\n"
     end.
 
-%% Another program reads it.
+%% Writes the exact bytes, since another program reads stdout.
 exactly(Bytes) ->
     ok = io:setopts(standard_io, [{encoding, latin1}]),
     ok = file:write(standard_io, Bytes),

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_sigterm).
 -moduledoc """
 Handles SIGTERM in `erlmcp serve`: the server is drained before the node stops. A second SIGTERM
-stops it at once.
+stops the node at once.
 """.
 
 -behaviour(gen_event).
@@ -21,7 +21,7 @@ init({Drain, _}) ->
 
 -doc false.
 handle_event(sigterm, {Server, Milliseconds}) ->
-    %% The drain has a process of its own, so that this one handles the next signal meanwhile.
+    %% The drain runs in a process of its own, so that this one can handle the next signal.
     _ = spawn(fun() ->
         _ = erlmcp:drain(Server, Milliseconds),
         init:stop()
