@@ -1,7 +1,7 @@
 -module(erlmcp_client_mailbox).
 -moduledoc """
-Sends messages to processes that may not read them, such as those of a client's user, and bounds the
-number and the bytes of the messages that wait.
+Sends messages to processes that may not read them, such as those of a client's user. The number and
+the bytes of waiting messages are bounded.
 
 Internal.
 """.

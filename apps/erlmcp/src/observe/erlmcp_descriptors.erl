@@ -21,8 +21,8 @@ Internal.
 -define(ACCEPTORS, 100).
 %% Seconds between two log entries.
 -define(QUIET, 60).
-%% The atomics: the second from which on the next entry may be logged, and the connections that were
-%% closed without an answer since the last one.
+%% The atomics: the second from which on the next entry may be logged, and the connections closed
+%% without an answer since the last one.
 -define(LOGGED, 1).
 -define(CLOSED, 2).
 

@@ -106,7 +106,7 @@ count(Requests, Faults, {Counts, _}) ->
     counters:add(Counts, ?FAULTS, Faults).
 
 -doc """
-Returns the windows as of the last reading, at most a second ago, the worst of their zones, and the
+Returns the windows after the last reading, at most a second ago, the worst of their zones, and the
 counts until now.
 """.
 -spec report(budget()) -> erlmcp:error_budget().

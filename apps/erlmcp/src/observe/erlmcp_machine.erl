@@ -5,9 +5,9 @@ processes, cores, and limits of the kernel on sockets. They are read from `/proc
 `/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts whose files are missing
 are left out.
 
-The limit and the usage of memory are read from control groups of version 1 or 2: from the node's
-group, and from each group above it. Cached file pages that are not in use do not count as used,
-since the kernel reclaims them before it kills a process.
+The limit and the usage of memory are read from control groups of version 1 or 2: the node's group,
+and each one above it. Cached file pages that are not in use do not count as used, since the kernel
+reclaims them before it kills a process.
 
 Internal.
 """.

@@ -4,7 +4,7 @@ Makes the HTTP requests of authorization, with a deadline and a bound on the byt
 request runs in the calling process.
 
 A URL is called only if `m:erlmcp_oauth_url` allows it, and only at an address that
-`m:erlmcp_outbound_hosts` allows: the name is looked up once, for the check and the connection.
+`m:erlmcp_outbound_hosts` allows. The name is looked up once, for the check and the connection.
 Redirects are followed only for GET, within the origin, and at most three times. Any other redirect
 is an error. JSON is accepted only under a JSON media type.
 

@@ -5,7 +5,7 @@ Reads public keys in JSON (JWK), and verifies signatures with them. Pure.
 Keys from outside are read member by member, and only the members of the key's type are kept.
 Symmetric keys (`oct`), and keys of a wrong size or for another use, are refused. The only symmetric
 keys are secrets that the server's owner configures (`secret/1`), for `HS256` and similar
-algorithms, which accept no public key. So nobody can sign a token with a public key.
+algorithms, which accept no public key. So no public key can be used to sign a token.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 
@@ -248,8 +248,8 @@ text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
-Returns the keys that may verify a signature with `Algorithm`: those with the id `Kid` of the
-token's header, or for `none` the first few that fit. A key that names an algorithm is used for no
+Returns the keys that may verify a signature with `Algorithm`. They have the id `Kid` of the token's
+header; for `none` they are the first few that fit. A key that names an algorithm is used for no
 other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].

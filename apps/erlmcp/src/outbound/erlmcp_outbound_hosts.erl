@@ -39,7 +39,7 @@ wider permission than another origin.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
 
--doc "How far inside an address lies, in the levels of `inwards/1`.".
+-doc "The level of an address, from the internet inwards, as `inwards/1` returns it.".
 -type depth() :: 0..2.
 
 -define(PUBLIC, 0).

@@ -21,7 +21,7 @@ Internal.
 -export_type([context/0, call_reference/0, client/0]).
 
 -doc """
-What the transport knows of a request, in addition to its body: the principal, its scopes (all by
+The transport's knowledge of a request, in addition to its body: the principal, its scopes (all by
 default), and the HTTP headers by lower-case names. `headers` is `none` if the transport has none.
 """.
 -type request_context() :: #{

@@ -15,13 +15,13 @@ Internal.
 -export_type([support/0, mode/0, operation/0]).
 
 -doc """
-Which calls of a tool become tasks: none (`forbidden`), those of clients that support tasks
+The calls of a tool that become tasks: none (`forbidden`), those of clients that support tasks
 (`optional`), or all (`required`).
 """.
 -type support() :: forbidden | optional | required.
 -doc """
-How a call becomes a task: at once, or when its handler returns a continuation. `ttl` is how many
-milliseconds the client asks to keep the task.
+The way in which a call becomes a task: at once, or when its handler returns a continuation. `ttl`
+is how many milliseconds the client asks to keep the task.
 """.
 -type mode() :: #{starts := at_once | on_return, ttl := non_neg_integer() | undefined}.
 -type operation() :: get | update | cancel | result | list.
@@ -37,8 +37,8 @@ capability() ->
     #{~"list" => #{}, ~"cancel" => #{}, ~"requests" => #{~"tools" => #{~"call" => #{}}}}.
 
 -doc """
-Returns how a tool call becomes a task (`none` if it does not), or the refusal of a call that must
-or must not be one. If the server has no tasks (`Offered` is `false`), a `task` parameter has no
+Returns how a tool call becomes a task, or `none` if it does not. A call that may not be made in
+this way is refused. If the server has no tasks (`Offered` is `false`), a `task` parameter has no
 meaning.
 """.
 -spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_engine:client(),

@@ -1,6 +1,6 @@
 -module(erlmcp_printable).
 -moduledoc """
-Makes the bytes of a peer safe to show in errors and on terminals: they may be long, not text, or
+Makes bytes of a peer safe to show in errors and on terminals. They may be long, not text, or
 crafted to deceive a reader. Pure. `erlmcp_value_text:value/1` describes decoded JSON.
 
 Internal.

@@ -5,7 +5,7 @@ AES-256-GCM, so that clients can neither read nor change it. Pure: the nonce is 
 derived from the value.
 
 A key ring is a list of 32-byte keys. The first key seals, and each of them opens, so that a key can
-be replaced: put the new key in front, and remove the old one when its seals have expired.
+be replaced. Put the new key in front, and remove the old one when its seals have expired.
 
 Internal.
 """.

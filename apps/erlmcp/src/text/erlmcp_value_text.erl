@@ -17,8 +17,8 @@ field(~"") -> ~"The value";
 field(Pointer) -> iolist_to_binary(name(Pointer)).
 
 -doc """
-Returns a name that a peer sent, for use in a sentence. A long one is cut. One with characters that
-a terminal would obey or hide is in quotes, with those characters escaped.
+Returns a name that a peer sent, for use in a sentence. A long name is cut. If it has characters
+that a terminal would obey or hide, it is in quotes, with these characters escaped.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->

@@ -78,7 +78,7 @@ is_message(Json) -> is_single(Json).
 is_single(Json) -> not lists:member(element(1, parse(Json)), [invalid, batch]).
 
 -doc """
-Returns the id of an encoded request and the number of bytes up to its end, if the id stands right
+Returns the id of an encoded request, and the number of bytes up to its end. The id must be right
 after `jsonrpc`, where most clients write it. Otherwise returns `unseen`. The rest of the request is
 not checked.
 """.

@@ -3,8 +3,8 @@
 Counts the outcomes of requests by their source: answered, refused with a code, failed, or wrong.
 Pure.
 
-A request is lost if its sender never learns its outcome: it had no answer before its timeout, or an
-earlier request had none on a connection whose answers come in order.
+A request is lost if its sender never learns its outcome. It had no answer before its timeout, or an
+earlier request had none, on a connection with ordered answers.
 """.
 
 -export([new/0, add/3, counts/2, sent/1, lost/1, code/1, to_map/1]).

@@ -20,8 +20,8 @@ fault that took no longer than replies took before it.
 -type awaited() :: detected | recovered | {answered, More :: pos_integer()}.
 -type signal() :: {event, atom()} | {refused, integer()} | {failed, term()}.
 -doc """
-What was recorded from one injection of the fault on. A missing key means that the event has not
-happened, or was not awaited.
+The record of one injection of the fault and of the time after it. A missing key means that the
+event has not happened, or was not awaited.
 """.
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
 Makes, writes and reads baselines. A baseline has the figures of a kind of machine in good state,
-from at least three runs of each workload, with all of their values. Each kind has a file, such as
+with all values of at least three runs of each workload. Each kind has a file, such as
 `bench/baselines/2-core-x86_64.json`.
 """.
 

@@ -14,8 +14,8 @@ it is answered.
 
 Each interval gives a sample: the answers, and the least memory that the node had, which remains
 after a garbage collection. A line is fitted through the samples. A slope of more than 1 MiB a
-minute is a leak, and a loss of more than 5 % of the throughput a minute is a degradation, if the
-error of the slope leaves no doubt.
+minute is a leak. A loss of more than 5 % of the throughput a minute is a degradation. The error of
+the slope must leave no doubt.
 
 The interval is 5 s, or a sixth of a run below 30 s. A short run is judged only if it lasts ten
 seconds or has a `sample_ms` of its own.

@@ -31,10 +31,10 @@ never_wait() ->
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc """
-Runs a fun that starts something, without the reports of OTP and ranch on a failed start: these
-repeat at length the reason that the caller gets anyway. Other reports are shown, since a server may
-serve requests before the fun returns. For `own`, the warning on a listener that authenticates no
-client is left out, too, since `erlmcp serve` prints it itself.
+Runs a fun that starts something. Reports of OTP and ranch on a failed start are dropped, since they
+repeat at length the reason that the caller gets. Other reports are shown, since a server may serve
+requests before the fun returns. For `own`, the warning on a listener that authenticates no client
+is left out, too, since `erlmcp serve` prints it itself.
 """.
 -spec without_reports(whose(), Start :: fun(() -> Result)) -> Result.
 without_reports(Whose, Start) ->

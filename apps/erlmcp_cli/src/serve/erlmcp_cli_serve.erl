@@ -3,8 +3,8 @@
 `erlmcp serve`: serves a module of the code path, or of a file, on HTTP and TCP or on stdio.
 
 The application that the module belongs to is started first, since handlers may need its processes.
-On stdio, that application's listeners stay closed without `--listen`, since a host may start such a
-server in each of its windows, and only one of them could listen on a port.
+On stdio, that application's listeners stay closed without `--listen`. A host may start such a
+server in each of its windows, and only one could listen on a port.
 """.
 
 -export([command/0]).

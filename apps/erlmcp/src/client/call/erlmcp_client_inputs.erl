@@ -3,8 +3,8 @@
 Answers a server's requests for input (elicitation, sampling, roots) with the funs of the client's
 options. It serves the requests of a session, and the rounds of input of 2026-07-28.
 
-The answer to a form gets the defaults of the form's schema for members that the fun left out, and
-is validated before it is sent.
+For members that a fun leaves out, the answer to a form gets the defaults of the form's schema. The
+answer is validated before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 

@@ -17,8 +17,8 @@ Internal.
 -type identity() :: #{info := map(), capabilities := map()}.
 
 -doc """
-The parts of a request that are not in its parameters: the progress token, the log level, further
-members of `_meta`, and the arguments that headers mirror.
+The parts of a request that are not in its parameters: the progress token, the log level, other
+members of `_meta`, and the declared headers.
 """.
 -type extra() :: #{
     token => erlmcp_message:id(),

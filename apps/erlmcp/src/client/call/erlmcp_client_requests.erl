@@ -1,7 +1,7 @@
 -module(erlmcp_client_requests).
 -moduledoc """
-Performs an operation with all of its requests: the pages of a list, rounds of input, the polls of a
-task, and repetitions where they are safe. It runs in the process of the call.
+Performs an operation with all of its requests: the pages of a list, rounds of input, polls of a
+task, and safe repetitions. It runs in the process of the call.
 
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Caching / Interaction
 with Pagination", "Header Validation"; the extension `io.modelcontextprotocol/tasks`; 2025-11-25,
@@ -108,8 +108,8 @@ pages({Method, Params} = Request, Items, Fetch, Call, {Seen, Pages, Bytes}) ->
             Error
     end.
 
-%% In a session a call runs as a task only if the client asks for one: when the caller wants a
-%% handle, or when the tool requires a task.
+%% In a session a call runs as a task only if the client asks for one. It does if the caller wants a
+%% handle, or the tool requires a task.
 as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
     #call{client = #{tools := Tools, settings := #{tasks := Tasks}}, options = Options} = Call,
     case Tasks andalso (maps:get(task, Options, await) =:= handle

@@ -81,8 +81,8 @@ ended, and that a message for `c:arrived/2` has the reason.
 -define(PIECE, 262_144).
 %% Milliseconds in which a server has to read one piece.
 -define(WRITE_TIMEOUT, 30_000).
-%% Milliseconds: the pause after the first failure, the longest pause, and the lifetime after which
-%% the end of a connection does not count as a failure.
+%% Milliseconds: the pause after the first failure, the longest pause, and the least lifetime of a
+%% connection whose end is not a failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).

@@ -208,8 +208,8 @@ arrived({Guard, {exit_status, Status}},
 arrived(_, _) ->
     other.
 
-%% Waits for the second of two ends: the last output of an ended server is still on its way, and a
-%% server that has closed its output may still run.
+%% Waits until both the server and its output have ended. The last output of an ended server may
+%% still come, and a server without output may still run.
 over(#child{ended = Ended, output = closed} = Child) when Ended =/= none ->
     {ended, why(Ended, Child), Child};
 over(#child{server = Server, ended = Ended} = Child) ->

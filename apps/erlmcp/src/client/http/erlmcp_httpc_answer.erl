@@ -146,9 +146,9 @@ reason(Status, Fields, Body) ->
     {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
-Returns the meaning of an unsuccessful response to a message in a session: the server does not know
-the session, it requires authorization, or a JSON-RPC error answers the message. `none` means that
-only the status tells the reason.
+Returns the meaning of an unsuccessful response to a message in a session. The session may be lost,
+authorization may be required, or a JSON-RPC error may answer the message. `none` means that only
+the status tells the reason.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->

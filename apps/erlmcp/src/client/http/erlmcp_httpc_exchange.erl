@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_exchange).
 -moduledoc """
 The exchange of one message and its response by HTTP: a state machine in the process that sent the
-message, which gets the connection's messages itself.
+message. That process gets the connection's messages.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
 the response is resumed where it ended.

@@ -89,8 +89,8 @@ headers(#resumption{last_id = ~""}) -> [];
 headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 
 -doc """
-Returns the milliseconds until the next attempt: at least as many as the server asks for, and more
-after each attempt that fails or brings no event.
+Returns the milliseconds until the next attempt. They are at least those that the server asks for,
+and grow with each attempt that fails or brings no event.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures, quiet = Quiet} = Resumption) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_sse).
 -moduledoc """
-The client's side of HTTP+SSE, the transport of 2024-11-05: a process that keeps a stream open, and
-the exchanges of the messages that are sent by POST.
+The client of HTTP+SSE, the transport of 2024-11-05: a process that keeps a stream open, and the
+exchanges of messages, which are sent by POST.
 
 Few servers have this transport, so the process does nothing until it is asked to open the stream.
 Then it keeps the stream open, with a pause that grows with each failure. The stream's first event
@@ -25,8 +25,8 @@ Internal.
 
 -export_type([exchange/0, handle/0]).
 
-%% Milliseconds: the pause after the first failure, the longest pause, and the lifetime after which
-%% the end of a stream does not count as a failure.
+%% Milliseconds: the pause after the first failure, the longest pause, and the least lifetime of a
+%% stream whose end is not a failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).

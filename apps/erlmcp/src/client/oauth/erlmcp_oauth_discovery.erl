@@ -1,8 +1,8 @@
 -module(erlmcp_oauth_discovery).
 -moduledoc """
-Finds the authorization server of an MCP server: first it reads the metadata of the protected
-resource (RFC 9728), and then the metadata of the authorization server (RFC 8414, OpenID Connect
-Discovery). It runs in the calling process.
+Finds the authorization server of an MCP server. It reads the metadata of the protected resource
+(RFC 9728), and then that of the authorization server (RFC 8414, OpenID Connect Discovery). It runs
+in the calling process.
 
 An MCP server without resource metadata is one of 2025-03-26, and its own authorization server. Its
 metadata is at its origin; without it, its endpoints have the default paths of that revision. If the

@@ -3,8 +3,8 @@
 The members of a pool, and the calls that they run. A call is tried at one member and, where
 repeating is safe, at others, within one timeout. It runs in the calling process.
 
-The calling process chooses the member, too: by the tables of the clients, which count running
-calls, and by a breaker for each member (`erlmcp_breaker`), in atomics.
+The calling process also chooses the member. The tables of the clients count running calls, and each
+member has a breaker (`erlmcp_breaker`) in atomics.
 
 Internal.
 """.
@@ -115,8 +115,8 @@ is_repeated({error, {closed, _}}, Repeatable) -> Repeatable;
 is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso Repeatable;
 is_repeated(_, _) -> false.
 
-%% Chooses a member whose breaker allows a call, and which is not in `Except`: with a key the member
-%% of that key, otherwise the one with the fewest calls. If there is none, the error has the
+%% Chooses a member that is not in `Except`, and whose breaker allows a call. With a key it is the
+%% member of that key, otherwise the one with the fewest calls. If there is none, the error has the
 %% milliseconds until one may be tried. The caller must report the outcome to the breaker of the
 %% member.
 pick(Key, Except, #{size := Size} = Pool) ->

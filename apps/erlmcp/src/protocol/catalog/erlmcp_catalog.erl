@@ -1,8 +1,8 @@
 -module(erlmcp_catalog).
 -moduledoc """
 Everything that a server offers, compiled so that requests only read it. A catalog has the
-definitions (`erlmcp_catalog_entries`), and answers that are already encoded for each revision:
-those to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
+definitions (`erlmcp_catalog_entries`), and answers that are encoded already for each revision. They
+are the answers to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
 (`erlmcp_greeting`). Pure; requests read the current catalog from `erlmcp_published_catalog`.
 
 A definition does not exist for a principal that may not see it. Skills are visible to all, and do
@@ -22,10 +22,10 @@ Internal.
 -export_type([catalog/0, settings/0, part/0]).
 
 -doc """
-Settings of a catalog: the number of definitions in one page, the milliseconds that a client may
-cache a list, the keys that seal cursors and state, and the most bytes of a result. The others wrap
-each handler: the server's `middleware`, the middleware that caches results (`cached`), and the
-guards of a definition (`guarded`).
+Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
+client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
+a result. The others wrap each handler: the server's `middleware`, the middleware that caches
+results (`cached`), and the guards of a definition (`guarded`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),

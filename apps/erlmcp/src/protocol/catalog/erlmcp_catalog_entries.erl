@@ -218,8 +218,8 @@ entry(_, _, []) ->
     error.
 
 -doc """
-Calls a fun for the listed definitions after the position `After` (-1 for the first), in their
-order, and returns the first `Count` terms that it returns as `{true, Term}`.
+Calls a fun for the listed definitions after the position `After` (-1 for all), in their order,
+until it has returned `{true, Made}` `Count` times. Returns these terms.
 """.
 -spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: position() | -1,
            fun((entry()) -> {true, Made} | false), entries()) -> [Made].
@@ -326,9 +326,9 @@ differing(Before, After) ->
     [Definition || {_, Definition, _} <- [Before, After]].
 
 -doc """
-Returns the changes since `next/1` was the given position: the added definitions in the order of
-their positions, and the removed ones as `gone` (some may have been removed before). Returns `all`
-if layers were merged, so the changes are no longer known.
+Returns the changes since `next/1` was the given position. Added definitions are in the order of
+their positions; removed ones are `gone`, and some of these may have been removed before. Returns
+`all` if layers were merged, so the changes are no longer known.
 """.
 -spec since(position(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}

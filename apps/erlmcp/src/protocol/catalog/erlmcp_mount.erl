@@ -102,7 +102,7 @@ offers are removed, and the others keep their positions. A definition is left ou
 taken, or too long with the prefix. All handlers are wrapped in the middleware.
 
 If the changes since the earlier mount are known, only two sorts of definitions are compiled:
-changed ones, and those that were left out and whose name is free now.
+changed ones, and left-out ones whose name is free now.
 """.
 -spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().

@@ -66,8 +66,8 @@ says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
 says_nothing(Schema) -> Schema =:= true.
 
 -doc """
-Checks the arguments of a call. If they do not fit, it returns the answer to the request: a result
-that tells the model each error (since 2025-11-25), or a refusal (in earlier revisions).
+Checks the arguments of a call. If they do not fit, it returns the answer to the request. That is a
+result with each error for the model (since 2025-11-25), or a refusal (before).
 """.
 -spec check_arguments(map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.

@@ -1,8 +1,7 @@
 -module(erlmcp_schema_unevaluated).
 -moduledoc """
-The keywords `unevaluatedProperties` and `unevaluatedItems`. They apply to the members and items
-that no other keyword has evaluated, in this schema or in one that it applies to the same value.
-Pure.
+The keywords `unevaluatedProperties` and `unevaluatedItems`. They apply to members and items that no
+other keyword has evaluated, in this schema or in one that it applies to the value. Pure.
 
 Internal.
 """.

@@ -68,8 +68,8 @@ within(Url, Resource) ->
     end.
 
 -doc """
-Returns `true` if two texts name the same resource. They are equal, or they are URLs that differ
-only in the case of scheme and host, in a default port, or in the slash of an empty path.
+Returns `true` if two texts name the same resource. They are equal, or URLs that differ only in the
+case of scheme and host, in a default port, or in the slash of an empty path.
 """.
 -spec same_resource(binary(), binary()) -> boolean().
 same_resource(Same, Same) ->

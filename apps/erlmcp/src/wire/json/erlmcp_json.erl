@@ -83,7 +83,7 @@ members in it at all levels.
 -type outcome() :: {ok, json_term()} | other.
 
 %% An open array or object for `json:decode/3`: the remaining depth, the members that objects may
-%% still have, and the content read so far, in reverse order.
+%% still have, and its content so far, in reverse order.
 -type open() ::
     {Depth :: non_neg_integer(), Left :: non_neg_integer(), Inside :: list()}.
 

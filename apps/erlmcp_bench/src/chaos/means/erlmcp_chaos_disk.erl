@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-Uses a disk from the node of the server under test, in two ways: the tool `keep` writes to a token
-store, and a log handler writes to a file.
+Uses a disk in the node of the server under test. The tool `keep` writes to a token store, and a log
+handler writes to a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).

@@ -3,10 +3,10 @@
 The operations of the core workloads. Each operation uses the component's own functions, as a server
 does. It checks its result, and crashes if the result is wrong.
 
-- `registry`: the server is looked up by its id (`m:erlmcp_registry`), a tool by its name in the
-  published catalog, and an HTTP session by its id. Every twentieth operation also writes: one
-  session is removed, and another is added under an id that was made before. The cost of making an
-  id is in `session`.
+- `registry`: looks up the server by its id (`m:erlmcp_registry`), and a tool by its name in the
+  published catalog. It also looks up an HTTP session by its id. Every twentieth operation also
+  writes: one session is removed, and another is added under an id that was made before. The cost of
+  making an id is in `session`.
 - `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its permit and
   leaves. No process has more than one request, so no request waits, as in a server without
   overload.

@@ -6,17 +6,16 @@ process is asked only if a call has to wait for one.
 
 On HTTP/1.1 a connection carries one exchange at a time, and long streams have connections of their
 own. On HTTP/2 calls and streams share connections, up to the number of streams that the server
-allows, and another connection is opened when all are full. Idle connections are closed after
-`idle_ms`.
+allows. Another connection is opened when all are full. Idle connections are closed after `idle_ms`.
 
 If the server cannot be reached, no connection is tried during a pause, which grows with each
 failure (`m:erlmcp_client_backoff`). Calls fail at once in this pause, with the reason.
 
 The holder of a lease monitors a connection of gun, since no answer comes from a connection that has
 just ended. The holder becomes the owner of a socket (`m:erlmcp_httpc_socket`). A lease is given
-back as `broken` in three cases: the exchange on HTTP/1.1 is not complete, the server closes the
-connection, or gun reports that an HTTP/2 connection accepts no more streams. The lease of a dead
-holder is found within a second.
+back as `broken` if its exchange on HTTP/1.1 is not complete, or if the server closes the
+connection. The third case is an HTTP/2 connection that accepts no more streams, as gun reports. The
+lease of a dead holder is found within a second.
 
 Internal.
 """.
@@ -188,8 +187,8 @@ give_back({Lease, {Pool, Slots, _}}, How) ->
     end.
 
 -doc """
-Returns numbers of a pool: usable connections (`open`), leases (`busy`), waiting calls and streams
-(`waiting`), and the milliseconds until an unreachable server is tried again (`ejected`).
+Returns numbers of a pool: usable connections (`open`), leases (`busy`), and waiting calls and
+streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again.
 """.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.

@@ -148,9 +148,9 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-Interprets a message of a connection: a connection can be leased now (`opened`), some other state
-has `changed`, or the server could not be reached (`failed`). `other` is a message that belongs to
-no connection.
+Interprets a message of a connection. A connection can be leased now (`opened`), another state has
+`changed`, or the server could not be reached (`failed`). `other` is a message that belongs to no
+connection.
 """.
 -spec received(term(), fleet()) ->
     {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.

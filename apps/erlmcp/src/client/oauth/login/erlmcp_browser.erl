@@ -70,9 +70,8 @@ flush(Port) ->
     end.
 
 -doc """
-Returns `true` if a browser may be given `Url`: an `http` or `https` URL of at most 16384 bytes,
-with only the characters that URLs may have. For a URL of another scheme, the system might start any
-program.
+Returns `true` if a browser may be given `Url`: an `http` or `https` URL of at most 16384 bytes, in
+the characters of URLs. For a URL of another scheme, the system might start any program.
 """.
 -spec is_url(binary()) -> boolean().
 is_url(Url) when byte_size(Url) > ?MAX_URL_BYTES -> false;
