@@ -25,7 +25,8 @@ Internal.
 -define(ORIGINS, 1000).
 
 -doc """
-Negotiates with the server of a client, and returns the outcome, with which all calls are made.
+Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
+reason of the failure.
 """.
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->

@@ -89,7 +89,10 @@ new() ->
 is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
--doc "Adds a subscription of the process `Pid`, which is monitored from now on.".
+-doc """
+Adds a subscription of a process, which is monitored from now on. `{overload, Limit}` is the error
+if the client has too many.
+""".
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->

@@ -18,9 +18,9 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Registers the calling process, which may then publish its client in the table. When the process
-ends, its row is removed. The process must end when the returned monitor reports that the table has
-ended.
+Registers the calling process, which may then publish its client in the table. The error means that
+the application does not run. When the process ends, its row is removed. The process must end when
+the returned monitor reports that the table has ended.
 """.
 -spec join() -> {ok, reference()} | {error, {not_started, erlmcp}}.
 join() ->
@@ -34,7 +34,9 @@ join() ->
             {error, {not_started, erlmcp}}
     end.
 
--doc "Adds the calling process to the table as the pool `Pool`.".
+-doc """
+Adds the calling process to the table as a pool. The error means that the application does not run.
+""".
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
     maybe
@@ -53,7 +55,7 @@ leave(Pid) ->
         error:badarg -> ok
     end.
 
--doc "Finds a client or a pool by its pid or its registered name.".
+-doc "Returns the client or the pool with a pid or a registered name, or `{error, stopped}`.".
 -spec find(pid() | atom()) ->
     {ok, erlmcp_client_connection:client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
@@ -69,7 +71,10 @@ find(Peer) ->
         error:badarg -> {error, stopped}
     end.
 
--doc "Returns the outcome of a client's last negotiation; `none` before and between negotiations.".
+-doc """
+Returns the outcome of a client's last negotiation; `none` before and between negotiations, and
+`stopped` if the client has ended.
+""".
 -spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.
 live(Peer) ->
     ets:lookup_element(?MODULE, Peer, 3, stopped).

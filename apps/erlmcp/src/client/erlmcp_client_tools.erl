@@ -84,7 +84,10 @@ is_task(_) -> false.
 is_task(Name, Table) ->
     ets:lookup_element(Table, Name, 4, false).
 
--doc "Checks that the structured content of a tool's result fits the tool's output schema.".
+-doc """
+Checks that the structured content of a tool's result fits the tool's output schema. The error is a
+sentence.
+""".
 -spec check_result(Name :: binary(), Result :: map(), ets:table()) -> ok | {error, binary()}.
 check_result(_, #{~"isError" := true}, _) ->
     ok;

@@ -92,7 +92,10 @@ state() ->
             end
     end.
 
--doc "Returns the refusal of a connection because descriptors are scarce, and logs the shortage.".
+-doc """
+Returns the refusal of a connection because descriptors are scarce, with a retry after
+`RetryAfterMs` milliseconds, and logs the shortage.
+""".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     ok = report(),

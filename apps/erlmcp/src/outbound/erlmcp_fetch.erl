@@ -48,7 +48,10 @@ takes at most 30 seconds of that time. `plain` has the hosts that may be called 
 -define(REQUEST_MS, 30_000).
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
--doc "Gets the JSON document at `Url`.".
+-doc """
+Gets the JSON document at `Url`, with any status. The error is the reason for which there is no
+answer.
+""".
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->
     Revision = erlmcp_revision:name(erlmcp_revision:latest(stateless)),
@@ -61,7 +64,7 @@ get_json(Url, Headers, Settings, Redirects) ->
         get_json(Location, Headers, Settings, Redirects - 1)
     end.
 
--doc "Posts a form to `Url`, with additional headers.".
+-doc "Posts a form to `Url`, with additional headers. The errors are those of `get_json/2`.".
 -spec post_form(Url :: binary(), [{binary(), iodata()}], [{binary(), binary()}], settings()) ->
     {ok, answer()} | {error, reason()}.
 post_form(Url, Headers, Form, Settings) ->
@@ -69,7 +72,7 @@ post_form(Url, Headers, Form, Settings) ->
     Type = {~"content-type", ~"application/x-www-form-urlencoded"},
     post(Url, [Type | Headers], Body, Settings).
 
--doc "Posts a JSON document to `Url`.".
+-doc "Posts a JSON document to `Url`. The errors are those of `get_json/2`.".
 -spec post_json(Url :: binary(), #{binary() => json:encode_value()}, settings()) ->
     {ok, answer()} | {error, reason()}.
 post_json(Url, Document, Settings) ->

@@ -114,8 +114,8 @@ value({encoded, Json}) -> Json;
 value(Value) -> erlmcp_json:encode(Value).
 
 -doc """
-Returns the members that tell a client how long it may cache a result, and for whom; none in
-revisions with sessions.
+Returns the members that tell a client for how many milliseconds, and for whom, it may cache a
+result. In revisions with sessions there are none.
 """.
 -spec caching(Milliseconds :: non_neg_integer(), public | private, erlmcp_revision:revision()) ->
     [{binary(), term()}].

@@ -183,7 +183,10 @@ root(#index{root = Root} = Index) ->
     {Uri, _} = find(Root, Index),
     Uri.
 
--doc "Returns the resource at an address without a fragment, with the address of its own `$id`.".
+-doc """
+Returns the resource at an address without a fragment, with the address of its own `$id`; `error` if
+there is none.
+""".
 -spec find(binary(), index()) -> {Uri :: binary(), resource()} | error.
 find(Uri, #index{resources = Resources} = Index) ->
     case Resources of

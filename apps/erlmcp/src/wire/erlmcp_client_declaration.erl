@@ -38,7 +38,10 @@ Returns `ok` if `Identity` is an `Implementation` of `Revision`; `undefined` is 
 identity(Field, Identity, Revision) ->
     checked(Field, Identity, identity(Revision)).
 
--doc "Returns `ok` if `Capabilities` are `ClientCapabilities` of `Revision`.".
+-doc """
+Returns `ok` if `Capabilities` are `ClientCapabilities` of a revision, and else the refusal, which
+names them `Field`.
+""".
 -spec capabilities(Field :: iodata(), Capabilities :: term(), erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 capabilities(_, Capabilities, _) when Capabilities =:= #{} ->

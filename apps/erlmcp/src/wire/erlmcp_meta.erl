@@ -126,7 +126,8 @@ progress_token(_) ->
     {ok, undefined}.
 
 -doc """
-Converts the RFC 5424 name of a log level to its number, from 0 for `emergency` to 7 for `debug`.
+Converts the RFC 5424 name of a log level to its number, from 0 for `emergency` to 7 for `debug`;
+`error` if there is no such level.
 """.
 -spec level(term()) -> {ok, level()} | error.
 level(~"emergency") -> {ok, 0};

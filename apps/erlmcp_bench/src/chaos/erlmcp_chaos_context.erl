@@ -17,14 +17,20 @@ Functions that a scenario calls while it runs: they mark its steps, record what 
 %% Milliseconds between two polls of a state that sends no message.
 -define(LOOK_MS, 5).
 
--doc "Marks the beginning of the fault. Call it right before the harm is done.".
+-doc """
+Marks the beginning of the fault, and returns the time in monotonic microseconds. Call it right
+before the harm is done.
+""".
 -spec inject(context()) -> AtUs :: integer().
 inject(#{journal := Journal, tell := Tell}) ->
     %% This comes first, since the time that it takes does not belong to the fault.
     _ = Tell(inject),
     erlmcp_chaos_journal:mark(Journal, inject).
 
--doc "Marks the end of the fault. Call it right after the harm has ended.".
+-doc """
+Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after the
+harm has ended.
+""".
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
     At = erlmcp_chaos_journal:mark(Journal, heal),
@@ -58,18 +64,18 @@ noticed(#{journal := Journal}, Name) ->
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
--doc "Waits until `Awaited` has happened, at most `Milliseconds`.".
+-doc "Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`.".
 -spec await(context(), erlmcp_chaos_journal:awaited(), Milliseconds :: non_neg_integer()) ->
     ok | timeout.
 await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
--doc "Waits until the fault was noticed, for much longer than its bound.".
+-doc "Waits until the fault was noticed; `timeout` after many times its bound.".
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound)).
 
--doc "Waits for the first good reply after the fault, for much longer than its bound.".
+-doc "Waits for the first good reply after the fault; `timeout` after many times its bound.".
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
     await(Context, recovered, patience(Bound)).
@@ -81,7 +87,7 @@ patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Polls until `Is` returns `true`, for 20 seconds at most.".
+-doc "Polls until the fun returns `true`; `timeout` after 20 seconds.".
 -spec until(fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
@@ -105,6 +111,6 @@ private(#{private := Private}) -> Private.
 -spec is_short(context()) -> boolean().
 is_short(#{options := #{short := Short}}) -> Short.
 
--doc "Returns the time as the journal records it.".
+-doc "Returns the time as the journal records it, in monotonic microseconds.".
 -spec now_us() -> integer().
 now_us() -> erlang:monotonic_time(microsecond).

@@ -89,7 +89,7 @@ forward_outcomes(Journal, Source, Monitor) ->
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
     gen_server:cast(Journal, {outcome, Source, Outcome, DueUs, DoneUs}).
 
--doc "Records an event of the server.".
+-doc "Records an event of the server, at a time in monotonic microseconds.".
 -spec event(pid(), Event :: map(), AtUs :: integer()) -> ok.
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
@@ -116,7 +116,9 @@ mark(Journal, Mark, At) ->
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
--doc "Waits until `Awaited` has happened in the newest round, at most `Milliseconds`.".
+-doc """
+Waits until `Awaited` has happened in the newest round, or returns `timeout` after `Milliseconds`.
+""".
 -spec await(pid(), awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->
     gen_server:call(Journal, {await, Awaited, Milliseconds}, infinity).

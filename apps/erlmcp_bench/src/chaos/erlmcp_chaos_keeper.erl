@@ -57,7 +57,7 @@ made(Port, Output, Deadline) ->
 more(Output, Line) when byte_size(Output) < ?OUTPUT_BYTES -> <<Output/binary, Line/binary, $\n>>;
 more(Output, _) -> Output.
 
--doc "Runs `Unmake`, and waits until it is done.".
+-doc "Runs `Unmake`, and waits until it is done. The error has its exit status and its output.".
 -spec release(keeper()) -> ok | {error, reason()}.
 release(Port) ->
     try port_command(Port, "end\n") of

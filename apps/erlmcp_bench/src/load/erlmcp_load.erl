@@ -58,7 +58,9 @@ await(Load) ->
 stop(Load) ->
     erlmcp_load_run:stop(Load).
 
--doc "Changes how many requests a second an open loop sends, from now on.".
+-doc """
+Changes how many requests a second an open loop sends, from now on. In a closed loop it is an error.
+""".
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).

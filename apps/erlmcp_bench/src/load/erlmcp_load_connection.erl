@@ -256,7 +256,10 @@ dropped(Reason, Settings, Connection, Tally) ->
 
 %% Requests that time out.
 
--doc "Gives up the requests that timed out. Returns the next deadline.".
+-doc """
+Gives up the requests that timed out before `Now`. Returns the next deadline, or `none`. Times are
+in microseconds.
+""".
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.
 expired(Now, #{ordered := Ordered} = Settings, #connection{pending = Pending} = Connection,

@@ -51,7 +51,10 @@ it.
 %% Milliseconds after a request's timeout in which all groups must have ended.
 -define(GRACE_MS, 15_000).
 
--doc "Starts a load. It returns when the connections are open.".
+-doc """
+Starts a load, and returns when the connections are open. The error has the reason for which none
+could be opened.
+""".
 -spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, term()}}.
 start(Settings) ->
     {ok, Pid} = gen_server:start(?MODULE, {self(), Settings}, []),
@@ -70,7 +73,7 @@ await(Pid) ->
 stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
 
--doc "Changes the rate of an open loop.".
+-doc "Changes the rate of an open loop, in requests a second. In a closed loop it is an error.".
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).

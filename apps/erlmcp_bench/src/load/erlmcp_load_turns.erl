@@ -122,7 +122,10 @@ is_alone(#turns{free = Free}) ->
 room(Connection, #turns{window = Window}) ->
     erlmcp_load_connection:room(Window, Connection).
 
--doc "Returns the connection whose turn it is. It leaves the queue until it is kept.".
+-doc """
+Takes the connection whose turn it is from the queue, until `kept/3` stores it again. Returns `none`
+if no connection may have a request now.
+""".
 -spec next(turns()) -> {key(), connection(), turns()} | none.
 %% `all` is greater than any number.
 next(#turns{callers = Callers, busy = Busy}) when Busy >= Callers ->

@@ -138,7 +138,7 @@ memory_of(_) ->
 
 -doc """
 Returns the family of a percentile and its share: `{{~"latency_", ~"_us"}, 0.95}` for
-`latency_p95_us`. The maximum has the highest share.
+`latency_p95_us`. The maximum has the highest share. Returns `none` for other names.
 """.
 -spec percentile(Name :: binary()) -> {Family :: {binary(), binary()}, float()} | none.
 percentile(Name) ->

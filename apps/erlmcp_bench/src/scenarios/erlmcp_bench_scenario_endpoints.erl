@@ -123,7 +123,7 @@ remove_latency(#{proxy := {Toxiproxy, Names}}) ->
 
 -doc """
 Closes `Count` connections of the crowd, evenly over the nodes. Returns how many were closed, and
-when.
+the time in monotonic microseconds.
 """.
 -spec drop(endpoints(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
 drop(#{nodes := Nodes}, Count) ->

@@ -20,7 +20,7 @@ with the changes since the last step. Pure.
 -define(STEPS, 20).
 -define(STEP_MS, 1_000).
 
--doc "Returns the full duration of a scenario.".
+-doc "Returns the full duration of a scenario in seconds.".
 -spec seconds(erlmcp_bench_scenarios:scenario()) -> pos_integer().
 seconds(#{phases := Phases}) ->
     lists:foldl(fun(#{seconds := Seconds}, Sum) when is_integer(Seconds), is_integer(Sum) ->

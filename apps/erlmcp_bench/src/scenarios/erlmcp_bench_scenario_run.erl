@@ -82,7 +82,10 @@ of each fault.
 -define(IN_FLIGHT, 65_536).
 -define(OF_ONE, 32).
 
--doc "Runs a scenario to its end, or to the caller's.".
+-doc """
+Runs a scenario to its end, or until the process `Caller` ends. The errors are those of
+`erlmcp_bench_scenario:run/2`.
+""".
 -spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
 run(Scenario, #{duration_s := DurationS} = Options, Caller) ->

@@ -43,7 +43,7 @@ machine the clients send proportionally more or fewer messages (`on_cores/2`).
     crowd => erlmcp_bench_profile:profile(), faults := [fault()], cores => pos_integer()
 }.
 
--doc "Returns the scenario `Name`.".
+-doc "Returns the scenario with a name, or an error if there is none.".
 -spec find(name()) -> {ok, scenario()} | {error, {unknown_scenario, term()}}.
 find(Name) ->
     case [Scenario || #{name := Of} = Scenario <- all(), Of =:= Name] of

@@ -30,7 +30,10 @@ started(Options) ->
         {ok, erlmcp:listeners(server())}
     end.
 
--doc "Returns the server's supervisor that runs now.".
+-doc """
+Returns the supervisor of the server, `restarting` while it restarts, or `undefined` without a
+server.
+""".
 -spec server() -> pid() | restarting | undefined.
 server() ->
     [{_, Pid, _, _}] = supervisor:which_children(?MODULE),

@@ -129,7 +129,8 @@ seconds(#{duration_s := Own}, Options) ->
     {Seconds, Seconds < Own}.
 
 -doc """
-Returns the options of the measured server: the fixture, then `Own`, then those of the options.
+Returns the options of the measured server. They are those of the fixture, overridden by the first
+argument, and both by the option `server`.
 """.
 -spec server(map(), options()) -> map().
 server(Own, Options) ->

@@ -239,7 +239,7 @@ prompt() -> {get_prompt, ~"test_prompt"}.
 
 resource() -> {read_resource, ~"file://test.txt"}.
 
--doc "Returns the workload `Id`.".
+-doc "Returns the workload with an id, or `error` if there is none.".
 -spec find(Id :: binary() | atom()) -> {ok, workload()} | error.
 find(Id) when is_atom(Id) ->
     find(atom_to_binary(Id));

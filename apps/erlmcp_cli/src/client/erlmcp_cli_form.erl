@@ -70,8 +70,8 @@ shown([_ | _] = Values) -> lists:join(",", [shown(Value) || Value <- Values]);
 shown(Value) -> erlmcp_cli_text:json(Value).
 
 -doc """
-Returns the typed value, checked against the field's schema. `none` stands for an empty line: the
-form's default then applies, or the field is left out.
+Returns the typed value, checked against the field's schema. The error is a sentence. `none` stands
+for an empty line: the form's default then applies, or the field is left out.
 """.
 -spec answer(Typed :: binary(), field()) ->
     {ok, Name :: binary(), json:decode_value()} | none | {error, unicode:chardata()}.

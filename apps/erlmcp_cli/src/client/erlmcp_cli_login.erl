@@ -24,8 +24,8 @@ arguments() ->
                  "stand again"]}}].
 
 -doc """
-Returns the client options for `--login`, or for an earlier login at the same URL; none without
-either.
+Returns the client options for `--login`, or for an earlier login at the same URL; an empty map
+without either. The error is a sentence for the user, or a reason of the store.
 """.
 -spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
 options(#{login := true, token := _}) ->

@@ -42,7 +42,10 @@ option(key, _) ->
 option(_, _) ->
     ~"no such option of a call".
 
--doc "Runs an operation in a process of its own, and waits for its outcome.".
+-doc """
+Runs an operation in a process of its own, waits for it, and returns its result or the reason of its
+failure.
+""".
 -spec run(erlmcp_client:operation(), erlmcp_client_connection:client(),
           erlmcp_client:call_options()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.

@@ -256,7 +256,10 @@ give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Wh
             ok
     end.
 
--doc "Sends a notification from any process, after the negotiation.".
+-doc """
+Sends a notification from any process, after the negotiation. The error is the reason for which it
+was not delivered.
+""".
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
     ok | {error, term()}.
 notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
@@ -273,7 +276,8 @@ notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
     end.
 
 -doc """
-Sends a notification on a negotiated connection, and waits until the transport has delivered it.
+Sends a notification on a negotiated connection, and waits until the transport has delivered it. The
+error is the reason for which it has not.
 """.
 -spec tell(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
            erlmcp_client_connection:live()) ->
@@ -281,7 +285,10 @@ Sends a notification on a negotiated connection, and waits until the transport h
 tell(Method, Params, Client, #{revision := Revision} = Live) ->
     post(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
 
--doc "Answers a request of the server, and waits until the transport has delivered the answer.".
+-doc """
+Answers a request of the server, and waits until the transport has delivered the answer. The error
+is the reason for which it has not.
+""".
 -spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
              erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
     ok | {error, erlmcp_channel:reason()}.

@@ -100,8 +100,8 @@ end_all(Questions, Outcome) ->
     Outcome.
 
 -doc """
-Answers one request. The caller runs this in a process of its own, since a fun may take long or
-crash.
+Answers one request, with a result, or with the code and the message of a JSON-RPC error. The caller
+runs this in a process of its own, since a fun may take long or crash.
 """.
 -spec respond(Request :: map() | term(), erlmcp_client:inputs()) ->
     {ok, map()} | {error, integer(), binary()}.

@@ -135,7 +135,10 @@ server of the cancellation, as closing an HTTP stream does in 2026-07-28.
 """.
 -callback abort(exchange()) -> boolean().
 
--doc "Ends the session on the server, if the transport has a request for that (DELETE on HTTP).".
+-doc """
+Ends the session on the server, if the transport has a request for that (DELETE on HTTP). Waits at
+most until `Deadline`, in monotonic milliseconds.
+""".
 -callback leave(Session :: binary() | none, Headers :: [{binary(), iodata()}],
                 Deadline :: integer(), handle()) -> ok.
 
@@ -143,8 +146,8 @@ server of the cancellation, as closing an HTTP stream does in 2026-07-28.
 -callback close(pid()) -> ok.
 
 -doc """
-Changes to an older variant of the transport (HTTP+SSE), and returns the generation of the new
-connection. The owner is told of later generations.
+Changes to an older variant of the transport (HTTP+SSE) until `Deadline`, in monotonic milliseconds.
+Returns the generation of the new connection. The owner is told of later generations.
 """.
 -callback fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, reason()}.

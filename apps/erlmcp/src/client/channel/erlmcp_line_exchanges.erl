@@ -67,7 +67,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
 put_key(none, _, Keys) -> Keys;
 put_key(Key, Ref, Keys) -> Keys#{Key => Ref}.
 
--doc "Finds an open exchange by its name.".
+-doc "Returns the open exchange with a name, or `none`.".
 -spec find(ref(), exchanges()) -> {ok, exchange()} | none.
 find(Ref, #exchanges{open = Open}) ->
     case Open of
@@ -95,7 +95,7 @@ remove_key(Key, Ref, Keys) ->
         #{} -> Keys
     end.
 
--doc "Finds the exchange whose process died, by its monitor.".
+-doc "Returns the exchange whose process had this monitor, or `none`.".
 -spec by_monitor(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
 by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
     case Monitors of
@@ -109,15 +109,15 @@ all(#exchanges{open = Open}) ->
     maps:keys(Open).
 
 -doc """
-Finds the request or the stream with an id. The id's type counts: `1` is not `~"1"`.
+Returns the request or the stream with an id, or `none`. The id's type counts: `1` is not `~"1"`.
 """.
 -spec by_id(erlmcp_message:id(), exchanges()) -> {ok, ref()} | none.
 by_id(Id, #exchanges{ids = Ids}) ->
     found(Id, Ids).
 
 -doc """
-Finds the exchange that the parameters of a notification name: by their `progressToken`, or by the
-id of the request that opened a subscription.
+Returns the exchange that the parameters of a notification name, or `none`. They have its
+`progressToken`, or the id of the request that opened a subscription.
 """.
 -spec by_params(map(), exchanges()) -> {ok, ref(), pid()} | none.
 by_params(#{~"progressToken" := Token}, #exchanges{tokens = Tokens} = Exchanges) ->

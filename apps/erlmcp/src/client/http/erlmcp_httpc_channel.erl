@@ -113,8 +113,9 @@ abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
-Opens an HTTP+SSE stream at the URL, and returns its generation, which messages for it must have.
-When the stream ends it is opened again, and the channel's owner is told.
+Opens an HTTP+SSE stream at the URL until `Deadline`, in monotonic milliseconds. Returns its
+generation, which messages for it must have. When the stream ends it is opened again, and the
+channel's owner is told.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.

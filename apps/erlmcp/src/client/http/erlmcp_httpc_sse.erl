@@ -71,7 +71,10 @@ Internal.
 start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
--doc "Opens a stream, closes an earlier one, and returns the generation of the new one.".
+-doc """
+Opens a stream until `Deadline`, in monotonic milliseconds, and closes an earlier one. Returns the
+generation of the new stream.
+""".
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 open(Pid, Deadline) ->

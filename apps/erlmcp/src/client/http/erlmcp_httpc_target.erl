@@ -8,7 +8,8 @@ Internal.
 -export([parse/1, origin/1, authority/1, path/1, at/2, resolve_redirect/3]).
 
 -doc """
-Parses an absolute `http` or `https` URL, which must not contain a user. Its fragment is left out.
+Parses an absolute `http` or `https` URL without a user, and leaves its fragment out. Returns
+`error` for any other term.
 """.
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
 parse(Url) when is_binary(Url) ->

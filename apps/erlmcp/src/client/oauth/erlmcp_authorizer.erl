@@ -113,7 +113,8 @@ handle(Pid) ->
 
 -doc """
 Returns the authorization headers for a request to the MCP server; none while there is no token, and
-for a URL of another origin. Waits only while an expired token is being renewed.
+for a URL of another origin. Waits only while an expired token is being renewed, at most until
+`Deadline`, in monotonic milliseconds.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.

@@ -28,7 +28,7 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
             {error, {store, Reason}}
     end.
 
--doc "Returns the stored client that was registered dynamically with an issuer.".
+-doc "Returns the stored client that was registered dynamically with an issuer, or `none`.".
 -spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
 client(Issuer, #kept{module = Module, store = Store}) ->
     case Module:get({client, Issuer}, Store) of
@@ -71,7 +71,7 @@ keep_client({Issuer, Client}, #kept{module = Module, store = Store}) ->
 drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
--doc "Returns the stored tokens, and the DPoP key that they are bound to.".
+-doc "Returns the stored tokens, and the DPoP key that they are bound to, or `none`.".
 -spec tokens(kept()) ->
     {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->

@@ -51,7 +51,7 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
             Set
     end.
 
--doc "Returns the redirect URI of an earlier dynamic registration with the server.".
+-doc "Returns the redirect URI of an earlier dynamic registration with the server, or `none`.".
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.
 redirect_uri(#{issuer := Issuer}, Context) ->

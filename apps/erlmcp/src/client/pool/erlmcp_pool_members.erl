@@ -196,7 +196,8 @@ cancel(Reference, #{members := Table}) ->
                   in_table(fun() -> ets:lookup(Table, Reference) end)).
 
 -doc """
-Returns the client with the fewest calls, for functions that make no call, such as subscribing.
+Returns the client with the fewest calls, for functions that make no call, such as subscribing. The
+error has the milliseconds until a member may be tried.
 """.
 -spec member(pool()) ->
     {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.

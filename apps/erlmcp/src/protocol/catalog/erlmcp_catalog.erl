@@ -154,7 +154,10 @@ without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) 
         false -> []
     end.
 
--doc "Adds a definition at the end of its list.".
+-doc """
+Adds a definition at the end of its list. The error has the first wrong field, or the key of an
+existing definition.
+""".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
 add(Kind, Source, Metaschemas, Catalog) ->
@@ -291,13 +294,13 @@ page(Method, Cursor, Revision, Principal, #{entries := Entries} = Catalog) ->
 list(Method, #{lists := Lists}) ->
     maps:get(erlmcp_listing:kind(Method), Lists).
 
--doc "Returns the tool with a name, if the principal may see it.".
+-doc "Returns the tool with a name, or `error` if there is none that the principal may see.".
 -spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 tool(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(tool, Name, Principal, Entries).
 
--doc "Returns the prompt with a name, if the principal may see it.".
+-doc "Returns the prompt with a name, or `error` if there is none that the principal may see.".
 -spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 prompt(Name, Principal, #{entries := Entries}) ->
@@ -305,7 +308,8 @@ prompt(Name, Principal, #{entries := Entries}) ->
 
 -doc """
 Returns the resource at `Uri`, or else the first template that matches `Uri`, with the values of the
-template's variables. Only definitions that the principal may see count.
+template's variables. Only definitions that the principal may see count; `error` means that there is
+none.
 """.
 -spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, resource | resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
@@ -321,7 +325,10 @@ is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
         orelse is_matched(Uri, Entries).
 
--doc "Returns the resource template with this text, if the principal may see it.".
+-doc """
+Returns the resource template with this text, or `error` if there is none that the principal may
+see.
+""".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
@@ -329,7 +336,8 @@ resource_template(Template, Principal, #{entries := Entries}) ->
 
 -doc """
 Returns an encoded page of the children of the folder `Uri`: the page of `Cursor`, or the first one
-for `none`. `error` means that there is no such folder.
+for `none`. `error` means that there is no such folder, and `bad_cursor` that the cursor is not one
+of this list.
 """.
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
                 catalog()) -> {ok, binary()} | error | bad_cursor.
@@ -353,7 +361,9 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
                | erlmcp_result:caching(Milliseconds, public, Revision)],
     erlmcp_result:object(Members, Revision, ServerMeta).
 
--doc "Returns the definition with the key `Key`, whether or not a principal sees it.".
+-doc """
+Returns the definition with a key, whether or not a principal may see it; `error` if there is none.
+""".
 -spec definition(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 definition(Kind, Key, #{entries := Entries}) ->

@@ -183,7 +183,7 @@ one_layer(_, Layers) when length(Layers) < 2 ->
 one_layer(Id, [Upper, Lower | Layers]) ->
     one_layer(Id, [(merge(Upper, Lower, Layers =:= []))#{id := Id} | Layers]).
 
--doc "Returns the definition with the key `Key`, and its position.".
+-doc "Returns the definition with the key `Key`, and its position; `error` if there is none.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), entries()) ->
     {position(), erlmcp_definition:definition()} | error.
 find(Kind, Key, #{layers := Layers}) ->
@@ -192,7 +192,9 @@ find(Kind, Key, #{layers := Layers}) ->
         error -> error
     end.
 
--doc "Returns the definition with the key `Key`, if the principal may see it.".
+-doc """
+Returns the definition with the key `Key`, or `error` if there is none that the principal may see.
+""".
 -spec find(erlmcp_definition:kind(), Key :: binary(), erlmcp_auth:principal(), entries()) ->
     {ok, erlmcp_definition:definition()} | error.
 find(Kind, Key, Principal, #{layers := Layers}) ->

@@ -330,7 +330,8 @@ listings(Folders, Settings, ServerMeta) ->
 
 -doc """
 Returns an encoded page of the children of the folder `Uri`: the page of `Cursor`, or the first one
-for `none`. `error` means that there is no such folder.
+for `none`. `error` means that there is no such folder, and `bad_cursor` that the cursor is not one
+of this list.
 """.
 -spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
     {ok, binary()} | error | bad_cursor.

@@ -71,7 +71,7 @@ check(Method, _, #{method := Given}) ->
     mismatch([~"Mcp-Method: expected ", erlmcp_value_text:literal(Method),
               ~", as the body's method, got ", shown(Given)]).
 
--doc "Returns the member of a method's `params` that `Mcp-Name` mirrors.".
+-doc "Returns the member of a method's `params` that `Mcp-Name` mirrors, or `none`.".
 -spec source(Method :: binary() | undefined) -> binary() | none.
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";

@@ -89,7 +89,9 @@ head(Headers, Bytes) ->
      ~"accept: application/json, text/event-stream\r\n", Headers, ~"content-length: ",
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
--doc "Sends a message and returns its outcome. The id of the reply is checked.".
+-doc """
+Sends a message, waits `Milliseconds` for the reply, checks the reply's id, and returns the outcome.
+""".
 -spec ask(connection(), erlmcp_chaos_context:context(), erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
 ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Milliseconds) ->
@@ -109,7 +111,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
     ok = erlmcp_chaos_context:outcome(Context, Source, Outcome, SentUs),
     Outcome.
 
--doc "Reads and decodes the next reply on a connection.".
+-doc "Reads and decodes the next reply on a connection, which must come within `Milliseconds`.".
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->
     case gen_tcp:recv(Socket, 0, Milliseconds) of
@@ -154,7 +156,7 @@ decoded(Bytes) ->
         error:_ -> {error, no_json}
     end.
 
--doc "Reads and drops at least `Bytes` bytes.".
+-doc "Reads and drops at least `Bytes` bytes, which must come within `Milliseconds`.".
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
     ok | {error, term()}.
 discard(_, Bytes, _) when Bytes =< 0 ->

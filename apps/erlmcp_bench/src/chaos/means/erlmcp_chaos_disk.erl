@@ -27,7 +27,7 @@ start(Folder) ->
         written(~"before", File)
     end.
 
--doc "Handles a call of the tool.".
+-doc "Handles a call of the tool `keep`: writes a value to the store, reads it, and deletes it.".
 -spec keep(map(), map()) -> binary().
 keep(_, _) ->
     {Store, _, Counters} = persistent_term:get(?MODULE),
@@ -40,13 +40,16 @@ keep(_, _) ->
     ok = atomics:add(Counters, ?KEPT, 1),
     ~"kept".
 
--doc "Returns how many calls of the tool have succeeded.".
+-doc "Returns how many calls of the tool `keep` have succeeded.".
 -spec kept() -> non_neg_integer().
 kept() ->
     {_, _, Counters} = persistent_term:get(?MODULE),
     atomics:get(Counters, ?KEPT).
 
--doc "Checks that the first stored value is still there, and that the log is written again.".
+-doc """
+Checks that the first stored value is still there, and that the log is written again. The error says
+which is not the case.
+""".
 -spec check() -> ok | {error, term()}.
 check() ->
     {Store, File, _} = persistent_term:get(?MODULE),

@@ -41,7 +41,7 @@ add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->
 -spec count(pending()) -> non_neg_integer().
 count(#pending{requests = Requests}) -> map_size(Requests).
 
--doc "Returns the request that was sent first.".
+-doc "Returns the oldest request that waits, or `none`.".
 -spec oldest(pending()) -> erlmcp_load_wire:tag() | none.
 oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
@@ -74,7 +74,10 @@ drop(Tag, #pending{requests = Requests} = Pending) ->
 stray(#pending{strays = Strays} = Pending) ->
     Pending#pending{strays = Strays + 1}.
 
--doc "Returns the requests that timed out, oldest first, and the next deadline.".
+-doc """
+Returns the requests that timed out before `Now`, oldest first, and the next deadline (`none` if no
+request waits). Times are in microseconds.
+""".
 -spec overdue(Now :: integer(), pending()) ->
     {[erlmcp_load_wire:tag()], Next :: integer() | none}.
 overdue(Now, #pending{requests = Requests}) ->

@@ -42,12 +42,12 @@ new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, l
            lateness = case Loop of {open, _} -> Lateness; _ -> none end,
            observer = Observer, expected = Expected, shared = Shared}.
 
--doc "Measures requests that are due from `Us` on.".
+-doc "Measures only requests that are due from `Us` on, in monotonic microseconds.".
 -spec begins(Us :: integer(), tally()) -> tally().
 begins(Us, Tally) ->
     Tally#tally{from = Us}.
 
--doc "Counts a request that is sent now and was due at `Due`.".
+-doc "Counts a request that is sent now and was due at `Due`, both in monotonic microseconds.".
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
     ok = erlmcp_load_counts:add(Counts, sent, 1),
@@ -58,7 +58,7 @@ sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when D
 sent(_, _, _) ->
     ok.
 
--doc "Counts a request that was due at `Due` and is never sent.".
+-doc "Counts a request that was due at `Due`, in monotonic microseconds, and is never sent.".
 -spec unsent(Due :: integer(), tally()) -> ok.
 unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
     erlmcp_load_counts:add(Counts, unsent, 1);

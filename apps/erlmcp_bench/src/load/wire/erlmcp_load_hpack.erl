@@ -108,7 +108,7 @@ number(Kind, Bits, Number) ->
 more(Rest) when Rest < 128 -> [Rest];
 more(Rest) -> [128 + Rest rem 128 | more(Rest div 128)].
 
--doc "Decodes a header block.".
+-doc "Decodes a header block; `error` if it is not valid.".
 -spec decode(binary(), state()) -> {ok, cow_http:headers(), state()} | error.
 decode(Block, #hpack{block = Block, headers = Headers} = State) ->
     {ok, Headers, State};

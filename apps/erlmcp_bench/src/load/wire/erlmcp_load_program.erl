@@ -130,8 +130,8 @@ message({'DOWN', Closed, port, _, _}, #{closed := Closed}) -> {closed, ended};
 message(_, _) -> other.
 
 -doc """
-Waits for the next message of the program, at most `Milliseconds`. Other messages stay in the
-mailbox.
+Waits for the next message of the program, or returns `timeout` after `Milliseconds`. Other messages
+stay in the mailbox.
 """.
 -spec next(program(), Milliseconds :: non_neg_integer()) ->
     {bytes, binary()} | {closed, ended} | timeout.

@@ -213,7 +213,8 @@ message(Message, {stdio, Program}) -> erlmcp_load_program:message(Message, Progr
 message(_, _) -> other.
 
 -doc """
-Waits for the next message of a socket, at most `Milliseconds`. Other messages stay in the mailbox.
+Waits for the next message of a socket, or returns `timeout` after `Milliseconds`. Other messages
+stay in the mailbox.
 """.
 -spec next(socket(), Milliseconds :: non_neg_integer()) -> event() | timeout.
 next({tcp, Socket} = Of, Milliseconds) ->

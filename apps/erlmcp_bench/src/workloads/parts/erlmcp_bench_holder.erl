@@ -59,7 +59,9 @@ plan(Kind, Target, Connections) ->
 sleep(Milliseconds) ->
     {~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}.
 
--doc "Waits until all items are open.".
+-doc """
+Waits until all items are open. The error is that of the first item that could not be opened.
+""".
 -spec opened(holder()) -> ok | {error, term()}.
 opened(Holder) ->
     receive

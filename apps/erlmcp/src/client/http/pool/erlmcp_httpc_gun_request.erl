@@ -91,7 +91,10 @@ broken({goaway, _, _}) -> {broken, unprocessed, broken};
 broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
--doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
+-doc """
+Waits for the next message of the request in the mailbox, or for `Deadline`, in monotonic
+milliseconds (`timeout`).
+""".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
     receive

@@ -70,7 +70,10 @@ received(Message, {Module, Loan}) ->
         Other -> Other
     end.
 
--doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
+-doc """
+Waits for the next message of the request in the mailbox, or for `Deadline`, in monotonic
+milliseconds (`timeout`).
+""".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next({Module, Loan}, Deadline) ->
     Module:next(Loan, Deadline).

@@ -14,7 +14,8 @@ Internal.
 
 -doc """
 Begins to open a connection, in a process linked to the calling one. On success the caller gets
-`{socket_up, Pid, Socket}` and owns the socket. On failure the process exits with `{shutdown, Why}`.
+`{socket_up, Pid, Socket}` and owns the socket. On failure, also after the timeout in milliseconds,
+the process exits with `{shutdown, Why}`.
 """.
 -spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
            timeout(), erlmcp_httpc_opening:reached()) -> {ok, pid()}.
@@ -42,8 +43,8 @@ read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
 
 -doc """
-Makes the calling process the owner of a leased connection. The monitor reports an end of the socket
-of which no `tcp_closed` comes.
+Makes the calling process the owner of a leased connection, or returns `ended` if the server has
+closed it. The monitor reports an end of the socket of which no `tcp_closed` comes.
 """.
 -spec take(inet:socket()) -> {ok, Monitor :: reference()} | ended.
 take(Socket) ->

@@ -116,7 +116,10 @@ response_head({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
 with_body(surplus, Loan) -> Loan#plain{at = whole, closes = true};
 with_body(Body, Loan) -> Loan#plain{at = Body}.
 
--doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
+-doc """
+Waits for the next message of the request in the mailbox, or for `Deadline`, in monotonic
+milliseconds (`timeout`).
+""".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
     receive
