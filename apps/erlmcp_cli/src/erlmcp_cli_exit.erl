@@ -42,7 +42,7 @@ instrument_codes() ->
 instruments() ->
     ["bench", "load", "chaos", "scenario", "metrology", "compare", "baseline", "report"].
 
--doc "Returns the codes of a command.".
+-doc "Returns the outcomes of a command with their exit codes and meanings.".
 -spec codes(Command :: string()) -> [{0..255, outcome(), Meaning :: binary()}].
 codes(Command) ->
     case lists:member(Command, instruments()) of

@@ -17,7 +17,7 @@ Internal.
 
 -export_type([client/0, live/0]).
 
--doc "The part of a client that never changes.".
+-doc "The part of a client that never changes, which every call reads from the table.".
 -type client() :: #{
     peer := pid(),
     channel := erlmcp_channel:channel(),

@@ -22,7 +22,7 @@ The counts of requests and faults, and for each window the index of its zone, it
 faults.
 """.
 -opaque budget() :: {counters:counters_ref(), atomics:atomics_ref()}.
--doc "A server's context, of which counting needs the budget.".
+-doc "A map with the error budget of a server, such as the server's context.".
 -type counting() :: #{error_budget := budget(), atom() => term()}.
 
 %% Indexes of the counters.

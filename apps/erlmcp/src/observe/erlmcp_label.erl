@@ -17,7 +17,7 @@ Internal.
 -define(BYTES, 64).
 -define(ELEMENTS, 8).
 
--doc "Sets the label of the calling process.".
+-doc "Sets the label of the calling process to a tuple of the given parts.".
 -spec set([term(), ...]) -> ok.
 set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).

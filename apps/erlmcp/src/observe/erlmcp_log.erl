@@ -34,7 +34,7 @@ forget(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
     ok.
 
--doc "Logs a report that concerns the node.".
+-doc "Logs a report that concerns the node, and no single server.".
 -spec report(logger:level(), logger:report()) -> ok.
 report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).

@@ -127,7 +127,7 @@ Reports that the trial call was not made after `enter/1`, so that another call m
 spare({Numbers, _, _, _}) ->
     atomics:put(Numbers, ?TRYING, 0).
 
--doc "Returns the state of a breaker.".
+-doc "Returns `closed`, `open` or `half_open`, the state of a breaker.".
 -spec state(breaker()) -> state().
 state({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of

@@ -36,12 +36,12 @@ Internal.
 -type evaluated() :: all | #{token() => true}.
 -type run() :: #run{}.
 
--doc "Returns the funs of the schema `true`.".
+-doc "Returns the check and the finder of the schema `true`, which every value passes.".
 -spec pass() -> node_pair().
 pass() ->
     {fun(_, _, Budget) -> Budget end, in_turn([])}.
 
--doc "Returns the funs of the schema `false`.".
+-doc "Returns the check and the finder of the schema `false`, which no value passes.".
 -spec refuse() -> node_pair().
 refuse() ->
     {fun(_, _, Budget) -> bnot Budget end,
@@ -150,7 +150,7 @@ fail(Kind, Expected, V, I, S, #run{errors = Errors, room = Room, branch = Branch
 errors(#run{errors = [_] = Errors}) -> Errors;
 errors(#run{errors = Errors}) -> lists:reverse(Errors).
 
--doc "Combines two parts into one.".
+-doc "Combines the parts of two keywords into one part.".
 -spec both(part(), part()) -> part().
 both({ChecksA, FindersA}, {ChecksB, FindersB}) ->
     {ChecksA ++ ChecksB, FindersA ++ FindersB}.

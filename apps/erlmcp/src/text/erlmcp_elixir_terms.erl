@@ -52,7 +52,7 @@ digits(Width, Number) ->
     Text = integer_to_binary(Number),
     <<(binary:copy(~"0", max(0, Width - byte_size(Text))))/binary, Text/binary>>.
 
--doc "Returns the name of a module as Elixir writes it.".
+-doc "Returns the name of a module as Elixir writes it, without the prefix `Elixir.`.".
 -spec name(module()) -> binary().
 name(Module) ->
     Text = atom_to_binary(Module),

@@ -31,7 +31,7 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 -spec new() -> accounting().
 new() -> #{}.
 
--doc "Counts one more request.".
+-doc "Counts a request by its source and its outcome.".
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
     Accounting#{Source => counted(Outcome, counts(Source, Accounting))}.

@@ -42,13 +42,19 @@ heal(#{journal := Journal, tell := Tell}) ->
 observer(#{journal := Journal}, Source) ->
     erlmcp_chaos_journal:tap(Journal, Source).
 
--doc "Records the outcome of a request, which was sent at `SentUs` and ended now.".
+-doc """
+Records the outcome of a request, which was sent at `SentUs`, in monotonic microseconds, and ended
+now.
+""".
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer()) -> ok.
 outcome(Context, Source, Outcome, SentUs) ->
     outcome(Context, Source, Outcome, SentUs, now_us()).
 
--doc "Records the outcome of a request, which was sent at `SentUs` and ended at `DoneUs`.".
+-doc """
+Records the outcome of a request, which was sent at `SentUs` and ended at `DoneUs`, in monotonic
+microseconds.
+""".
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->

@@ -83,7 +83,10 @@ forward_outcomes(Journal, Source, Monitor) ->
             ok
     end.
 
--doc "Records the outcome of a request that was due at `DueUs`.".
+-doc """
+Records the outcome of a request that was due at `DueUs` and ended at `DoneUs`, in monotonic
+microseconds.
+""".
 -spec outcome(pid(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               DueUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
@@ -94,7 +97,7 @@ outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
--doc "Starts to measure how long replies take without a fault.".
+-doc "Starts to measure the latencies without a fault.".
 -spec steady(pid()) -> ok.
 steady(Journal) ->
     gen_server:call(Journal, steady).

@@ -65,7 +65,7 @@ Changes how many requests a second an open loop sends, from now on. In a closed 
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
 
--doc "Returns the current counters.".
+-doc "Returns the counters of a running load.".
 -spec peek(load()) -> erlmcp_load_sample:mark().
 peek(Load) ->
     erlmcp_load_run:peek(Load).

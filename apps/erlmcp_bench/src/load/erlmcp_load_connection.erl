@@ -37,8 +37,8 @@ new(Endpoint) ->
     #connection{endpoint = Endpoint}.
 
 -doc """
-Opens a connection, for the first time or again. The calling process waits, and then owns the
-socket.
+Opens a connection, for the first time or again. The calling process waits until that is done or has
+failed, and owns the socket.
 """.
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
@@ -72,7 +72,9 @@ closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     ok = erlmcp_load_counts:add(Counts, connections, -1),
     Connection#connection{socket = closed}.
 
--doc "Closes a connection and its sessions, until `DeadlineMs` at the latest.".
+-doc """
+Closes a connection and its sessions, until `DeadlineMs` at the latest, in monotonic milliseconds.
+""".
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
                                       tag = Tag, closing = Closing}) ->
@@ -100,7 +102,7 @@ is_open(#connection{socket = Socket}) ->
 is_leaving(#connection{closing = Closing}) ->
     Closing.
 
--doc "Returns how many more requests may be sent if `Window` may be in flight.".
+-doc "Returns how many more requests may be sent now, if at most `Window` may be in flight.".
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
   when Socket =/= closed, is_integer(Window) ->

@@ -104,13 +104,16 @@ go(Pid, Begin, From, Until) ->
     Pid ! {?MODULE, go, Begin, From, Until},
     ok.
 
--doc "Replaces a due time that has not come yet by a new one.".
+-doc """
+Makes the group take another due time from the schedule, if the one that it waits for has not come
+yet.
+""".
 -spec renew(pid()) -> ok.
 renew(Pid) ->
     Pid ! {?MODULE, renew},
     ok.
 
--doc "Stops sending, and ends when every request has ended.".
+-doc "Makes the group stop sending, and end when every request has an outcome.".
 -spec finish(pid()) -> ok.
 finish(Pid) ->
     Pid ! {?MODULE, finish},

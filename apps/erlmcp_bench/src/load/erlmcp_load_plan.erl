@@ -221,7 +221,7 @@ weights(Weighted) ->
                                   end, 0, lists:enumerate(Weighted)),
     Weights.
 
--doc "Draws the kind of the next request.".
+-doc "Draws the kind of the next request at random, by the weights of the plan.".
 -spec kind(settings()) -> pos_integer().
 kind(#{weights := [_]}) ->
     1;

@@ -41,7 +41,7 @@ The outcome of a load.
     server_rss_bytes => non_neg_integer(), server_rss_max_bytes => non_neg_integer()
 }.
 
--doc "Adds up what a run has counted.".
+-doc "Makes the report of a load from the counts and samples of its run.".
 -spec new(#{atom() => term()}) -> report().
 new(#{settings := Settings, before := Before, until := Until, after_all := After,
       samples := Samples, totals := Totals, duration_us := Duration, opened := Opened,

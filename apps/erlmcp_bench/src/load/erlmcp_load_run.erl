@@ -68,7 +68,7 @@ start(Settings) ->
 await(Pid) ->
     gen_server:call(Pid, await, infinity).
 
--doc "Ends a load now.".
+-doc "Stops a load: stops sending, waits for outstanding replies, and returns the report.".
 -spec stop(pid()) -> erlmcp_load_report:report().
 stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
@@ -78,7 +78,7 @@ stop(Pid) ->
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
--doc "Returns the current counters.".
+-doc "Returns the counters of a running load.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
     gen_server:call(Pid, peek, infinity).

@@ -35,7 +35,9 @@ as many are busy. Pure.
 new(Window, Callers) ->
     #turns{window = Window, callers = Callers}.
 
--doc "Changes the bounds of the connections.".
+-doc """
+Changes how many requests may be in flight on each connection, and how many connections may be busy.
+""".
 -spec limited(Window :: pos_integer(), callers(), turns()) -> turns().
 limited(Window, Callers, #turns{connections = Connections} = Turns) ->
     Limited = Turns#turns{window = Window, callers = Callers, taken = none},

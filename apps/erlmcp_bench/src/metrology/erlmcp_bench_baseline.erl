@@ -10,9 +10,9 @@ with all values of at least three runs of each workload. Each kind has a file, s
 -export_type([baseline/0, reason/0]).
 
 -doc """
-The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the
-`environment` of its first run, and `figures`. Each figure has `median`, `min`, `max` and `values`,
-in the order of the runs.
+A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has its
+identity, `runs_count`, the `environment` of its first run, and `figures`. Each figure has `median`,
+`min`, `max` and `values`, in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -152,7 +152,7 @@ is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ |
 is_figure(_) ->
     false.
 
--doc "Explains why there is no baseline.".
+-doc "Returns a sentence with the reason for which a baseline could not be made, written or read.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",

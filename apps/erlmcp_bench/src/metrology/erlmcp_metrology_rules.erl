@@ -56,7 +56,7 @@ environment() ->
      {~"command_line", text},
      {~"load_generator", {one_of, [~"in_node", ~"out_of_node"]}}].
 
--doc "Describes a type in words.".
+-doc "Returns the expected values of a type in words.".
 -spec expected(type()) -> binary().
 expected({matching, Regex}) -> <<"a string that matches ", Regex/binary>>;
 expected({one_of, Values}) -> iolist_to_binary(["one of ", lists:join(", ", Values)]);
@@ -86,7 +86,7 @@ rejected() ->
       ~"^(.*_)?(kb|mb|gb)(_.*)?$",
       ~"kib, mib or gib: units of 1,024"}].
 
--doc "Returns the name to use instead of a rejected name.".
+-doc "Returns which name to use instead of a rejected one; `fine` for a name that is not rejected.".
 -spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
 rejection(Name) ->
     Lower = string:lowercase(Name),

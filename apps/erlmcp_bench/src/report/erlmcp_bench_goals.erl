@@ -31,7 +31,7 @@ or `at_most` is relative to: another server in the same workload, another worklo
 -define(KIB, 1_024).
 -define(REFUSED_PERCENT, 1).
 
--doc "Returns every goal.".
+-doc "Returns every performance goal.".
 -spec all() -> [goal(), ...].
 all() -> beside_servers() ++ of_lines() ++ of_numbers() ++ of_state() ++ of_growth().
 

@@ -24,7 +24,7 @@ The origin of a mark. `never`: no measurement gave it. `other`: something else w
 -define(EXAMPLE, ~"an example in a comment").
 -define(TARGET, ~"a target, written down before a run").
 
--doc "Returns every mark once.".
+-doc "Returns every mark, each once.".
 -spec all() -> [mark()].
 all() ->
     Components = [{atom_to_binary(Component), #{~"component" => atom_to_binary(Component)},

@@ -49,7 +49,7 @@ histogram(Cells, SumUs) ->
 
 count(Cells) -> lists:sum([Count || {_, Count} <- Cells]).
 
--doc "Returns the text of `Families`.".
+-doc "Encodes families of metrics as text.".
 -spec text([family()]) -> iodata().
 text(Families) ->
     [[["# HELP ", Name, $\s, help(Help), $\n,

@@ -99,7 +99,7 @@ nodes(#{nodes := Nodes}) -> length(Nodes).
 -spec metrics(endpoints()) -> [binary()].
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 
--doc "Returns the process numbers of the nodes.".
+-doc "Returns the numbers of the nodes' processes in the operating system.".
 -spec os_pids(endpoints()) -> [pos_integer()].
 os_pids(Endpoints) -> [OsPid || #{os_pid := OsPid} <- facts(Endpoints)].
 

@@ -21,7 +21,7 @@ histogram, by the cell's upper end in microseconds.
 
 -define(COUNTS, [sent, answered, refused, failed, wrong, unsent]).
 
--doc "Returns sums of zero.".
+-doc "Returns sums that are all zero.".
 -spec none() -> sums().
 none() ->
     #{sent => 0, answered => 0, refused => 0, failed => 0, wrong => 0, unsent => 0, latency => []}.

@@ -36,7 +36,7 @@ loads.
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "Begins the step `Number`.".
+-doc "Begins the step with a number: later counts belong to it.".
 -spec step(pid(), pos_integer()) -> ok.
 step(Tally, Number) ->
     call(Tally, {step, Number}).
@@ -46,7 +46,7 @@ step(Tally, Number) ->
 started(Tally, Id, Load) ->
     call(Tally, {started, Id, Load}).
 
--doc "Marks a load that is about to be stopped.".
+-doc "Marks a load that is about to be stopped, so that it is not read any more.".
 -spec stopping(pid(), Id :: term()) -> ok.
 stopping(Tally, Id) ->
     call(Tally, {stopping, Id}).

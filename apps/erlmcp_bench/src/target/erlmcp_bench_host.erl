@@ -6,7 +6,10 @@
 -export([start/1, server/0]).
 -export([init/1]).
 
--doc "Starts the libraries and a server with `Options`. Returns its listeners.".
+-doc """
+Starts the needed applications and a server with options of `erlmcp:start_server/1`. Returns the
+server's listeners.
+""".
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
     %% The server outlives the call that starts it.

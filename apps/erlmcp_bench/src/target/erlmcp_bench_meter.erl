@@ -13,7 +13,7 @@ The cost of the whole node is read without wrapping.
 -export_type([unit/0, readings/0, whole/0]).
 
 -type unit() :: nanoseconds | reductions.
--doc "The counts of each function since the beginning.".
+-doc "For each measured function, the counts of its times or reductions so far.".
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
 Figures since the beginning: the reductions of all processes, and the nanoseconds in which
@@ -31,7 +31,7 @@ busy machine.
 %% Rounds whose median is the cost of measuring.
 -define(ROUNDS, 1_001).
 
--doc "Starts to measure these functions.".
+-doc "Starts to measure the given functions. The error names one that does not exist.".
 -spec install(unit(), [mfa(), ...]) -> ok | {error, {no_function, mfa()}}.
 install(Unit, Functions) ->
     Numbered = lists:enumerate(Functions),
@@ -61,7 +61,7 @@ wrapped([{Module, Wrappers} | Modules]) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns the measured counts.".
+-doc "Returns what was measured of each function so far.".
 -spec read() -> readings().
 read() ->
     {_, Functions, Histograms, _} = persistent_term:get(?MODULE),
@@ -93,13 +93,13 @@ reading(reductions) ->
     {reductions, Reductions} = process_info(self(), reductions),
     Reductions.
 
--doc "Starts to measure the whole node.".
+-doc "Starts to measure the whole node, and returns the first figures.".
 -spec begin_whole() -> whole().
 begin_whole() ->
     _ = erlang:system_flag(microstate_accounting, true),
     whole().
 
--doc "Returns the figures of the whole node.".
+-doc "Returns the figures of the whole node since its measurement began.".
 -spec whole() -> whole().
 whole() ->
     {Reductions, _} = erlang:statistics(exact_reductions),

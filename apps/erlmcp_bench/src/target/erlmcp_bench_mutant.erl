@@ -23,7 +23,7 @@ takes 5 ms longer, or leaks 1 KiB.
 function(drops_replies) -> {erlmcp_httpd_response, answer, 5};
 function(_) -> {erlmcp_message, result, 2}.
 
--doc "Breaks the server of this node.".
+-doc "Breaks the server of this node in the given way.".
 -spec install(mutant()) -> ok.
 install(Mutant) ->
     {Module, Function, Arity} = function(Mutant),

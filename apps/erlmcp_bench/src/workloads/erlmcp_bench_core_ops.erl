@@ -26,7 +26,7 @@ component early.
 run(Id, Options) ->
     erlmcp_bench_run:workload(core_ops, Id, Options).
 
--doc "Runs every workload.".
+-doc "Runs every workload of the core operations.".
 -spec run_all() -> erlmcp_bench_run:outcome().
 run_all() -> erlmcp_bench_run:all(core_ops, #{}).
 

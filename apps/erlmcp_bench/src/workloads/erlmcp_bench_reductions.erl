@@ -14,7 +14,7 @@ that work by the clock, and not for a request, are excluded.
 
 -export_type([figures/0]).
 
--doc "The reductions of a request of each kind, by its name.".
+-doc "The reductions of one request of each kind, by the kind's name.".
 -type figures() :: #{Name :: binary() => float()}.
 
 -define(REQUESTS, 100).
@@ -24,7 +24,7 @@ that work by the clock, and not for a request, are excluded.
 %% The tag of each request: it is alone on its connection.
 -define(TAG, 0).
 
--doc "Returns by how much a figure may differ from the recorded one.".
+-doc "Returns the percentage by which a figure may differ from the recorded one.".
 -spec tolerance_percent() -> pos_integer().
 tolerance_percent() -> 5.
 

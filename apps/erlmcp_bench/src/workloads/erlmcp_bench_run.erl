@@ -37,7 +37,7 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
 -type failure() :: {Workload :: binary(), Reason :: term()}.
 -type measured() :: {[erlmcp_bench_result:result()], [failure()]}.
 
--doc "Measures a workload of the benchmark.".
+-doc "Measures a workload of the benchmark, and returns its results and failures.".
 -callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
 
 -doc """
@@ -94,7 +94,7 @@ with_command(#{benchmark := Benchmark}, Id, Options) ->
                                                atom_to_binary(Benchmark), ", <<\"", Id,
                                                "\">>, #{})"])}.
 
--doc "Measures parts one after the other.".
+-doc "Measures parts one after the other, and returns their results and failures together.".
 -spec each([Part], fun((Part, options()) -> measured()), options()) -> measured().
 each(Parts, Measure, Options) ->
     Progress = on_part(Options),
@@ -117,7 +117,7 @@ measured({ok, Fields, Reasons}, {Id, Options}) ->
 measured({error, Reason}, {Id, _}) ->
     {[], [{Id, Reason}]}.
 
--doc "Returns the fun that is called with the progress.".
+-doc "Returns the fun `on_progress` of the options, or one that does nothing.".
 -spec on_part(options()) -> fun((float()) -> term()).
 on_part(Options) ->
     maps:get(on_progress, Options, fun(_) -> ok end).

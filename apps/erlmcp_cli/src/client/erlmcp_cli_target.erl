@@ -70,7 +70,7 @@ eras() -> [auto, stateless, session | erlmcp_revision:all()].
 
 levels() -> [debug, info, notice, warning, error, critical, alert, emergency].
 
--doc "Returns the name of the server for messages.".
+-doc "Returns the text by which messages name the server: its URL, address or program.".
 -spec name(parsed()) -> unicode:chardata().
 name(#{stdio := Command}) -> Command;
 name(#{tcp := Address}) -> ["tcp://", Address];

@@ -3,7 +3,7 @@
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `baseline` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "make a baseline of the results of at least three runs",

@@ -6,7 +6,7 @@ writes each result to a file, after validating it.
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `bench` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "measure what this machine does: components, servers, clients, connections",

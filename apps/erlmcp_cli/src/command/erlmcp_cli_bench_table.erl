@@ -23,7 +23,7 @@ parentheses. Pure.
                 ~"connections", ~"bounded_by"]).
 -define(NOTHING, [0, ~"none", ~"not_judged"]).
 
--doc "Returns the list of workloads.".
+-doc "Returns the list of workloads as text: their names, and what each measures.".
 -spec workloads([erlmcp_bench_workloads:workload()]) -> unicode:chardata().
 workloads(Workloads) ->
     [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, text(Workload)]

@@ -7,7 +7,7 @@
 -define(INVALID_PARAMS, -32602).
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `call` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "call a tool",

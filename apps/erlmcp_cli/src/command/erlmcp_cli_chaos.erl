@@ -7,7 +7,7 @@ server handled each as promised.
 -export([command/0]).
 -export([table/1]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `chaos` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "inject faults into a server, and show how it handled them",

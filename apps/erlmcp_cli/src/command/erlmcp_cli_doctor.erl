@@ -22,7 +22,7 @@ A limit. `connections` is the number of a server's connections that it allows, i
 -define(ENOUGH, "1048576").
 -define(MIB, 1_048_576).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `doctor` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "show what this machine carries, and how to have more",

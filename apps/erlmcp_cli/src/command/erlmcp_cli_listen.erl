@@ -3,7 +3,7 @@
 
 -export([command/1]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `listen` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "print the changes of a server as they happen, until Ctrl-C",

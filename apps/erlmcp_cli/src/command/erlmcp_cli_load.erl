@@ -8,7 +8,7 @@ With `--json` it also writes a result file.
 
 -define(POSITIVE, {custom, fun erlmcp_cli_values:positive/1}).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `load` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "put a server under load, and show the outcome",

@@ -43,7 +43,7 @@ title(#{target := Target, connections := Connections, era := Era, loop := Loop} 
                    end,
                    [number(Seconds), " s"]]).
 
--doc "Returns the name of the server for messages.".
+-doc "Returns the text by which messages name the server: its URL, address or program.".
 -spec name(erlmcp_load_target:target()) -> binary().
 name({http, Url}) -> iolist_to_binary(Url);
 name({tcp, Host, Port}) when is_tuple(Host) -> name({tcp, inet:ntoa(Host), Port});

@@ -5,7 +5,7 @@
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `metrology` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "check files of results",

@@ -9,7 +9,7 @@ phases on stderr while it runs, and the figures on stdout at the end.
 %% Seconds between two lines if there is no terminal to draw a bar on.
 -define(PAUSE, 10).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `scenario` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "run a load scenario: clients that come and go in phases, and what they get",

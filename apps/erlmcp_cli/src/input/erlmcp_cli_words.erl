@@ -111,7 +111,7 @@ is_option(Name, Specs) ->
 marked([$- | _] = Word) -> [?MARK | Word];
 marked(Word) -> Word.
 
--doc "Returns the parsed arguments without marks.".
+-doc "Returns the parsed arguments without the marks that `arranged/2` added.".
 -spec restored(argparse:arg_map()) -> argparse:arg_map().
 restored(Parsed) ->
     maps:map(fun(_, Value) -> unmarked(Value) end, Parsed).

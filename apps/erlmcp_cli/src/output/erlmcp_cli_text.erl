@@ -89,7 +89,7 @@ field(Name, Item) ->
         _ -> ~"?"
     end.
 
--doc "Returns a text in one line.".
+-doc "Returns a text as `visible/1` does, in one line: newlines become spaces.".
 -spec one_line(binary()) -> unicode:chardata().
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
 
@@ -137,12 +137,12 @@ messages(#{~"messages" := Messages} = Result) ->
      | [[field(~"role", Message), ": ", content(maps:get(~"content", Message, #{})), $\n]
         || Message <- Messages]].
 
--doc "Returns the values of a completion, one a line.".
+-doc "Returns the values of a completion, one per line.".
 -spec completion(map()) -> unicode:chardata().
 completion(#{~"completion" := #{~"values" := Values}}) ->
     [[one_line(Value), $\n] || Value <- Values, is_binary(Value)].
 
--doc "Returns a log message of the server.".
+-doc "Returns a log message of the server as a line.".
 -spec log(Params :: map()) -> unicode:chardata().
 log(Params) ->
     ["[", field(~"level", Params), "] ",

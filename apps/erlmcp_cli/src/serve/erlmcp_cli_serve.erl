@@ -11,7 +11,7 @@ server in each of its windows, and only one could listen on a port.
 
 -define(PORT, {integer, [{min, 0}, {max, 65535}]}).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `serve` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "serve a module that has -behaviour(erlmcp_server)",

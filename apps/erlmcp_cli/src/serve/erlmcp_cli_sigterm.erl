@@ -9,7 +9,7 @@ stops the node at once.
 -export([drain/2]).
 -export([init/1, handle_event/2, handle_call/2]).
 
--doc "Makes SIGTERM drain `Server` first, within `Milliseconds`.".
+-doc "Makes SIGTERM drain a server, for at most `Milliseconds`, before it stops the node.".
 -spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
 drain(Server, Milliseconds) ->
     ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},

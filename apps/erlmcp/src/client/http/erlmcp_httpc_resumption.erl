@@ -39,7 +39,7 @@ Internal.
 %% The most bytes of an event id, which is sent as a header.
 -define(LAST_ID, 4096).
 
--doc "Returns the state for a new stream, which has had no event.".
+-doc "Creates the state of a new stream, which has had no event.".
 -spec new() -> resumption().
 new() ->
     #resumption{}.

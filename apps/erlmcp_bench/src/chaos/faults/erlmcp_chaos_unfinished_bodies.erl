@@ -116,7 +116,7 @@ probe(Id, #{target := Target} = Context) ->
     answered = erlmcp_chaos_client:ask(Connection, Context, probe, Call, ?WAIT_MS),
     erlmcp_chaos_client:close(Connection).
 
--doc "Runs in the server's node: reads its memory every `LookMs` milliseconds.".
+-doc "Runs in the server's node: starts to read the node's memory at intervals, in milliseconds.".
 -spec follow(pos_integer()) -> ok.
 follow(LookMs) ->
     _ = spawn(fun() ->

@@ -57,12 +57,12 @@ request(Id, Method, Params) ->
     #{jsonrpc => ~"2.0", id => Id, method => Method,
       params => Params#{'_meta' => maps:merge(Meta, maps:get('_meta', Params, #{}))}}.
 
--doc "Returns the call of a tool.".
+-doc "Returns a stateless request that calls a tool.".
 -spec call(Id :: integer(), Tool :: binary(), Arguments :: map()) -> map().
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
 
--doc "Encodes `Message` for a connection of the transport.".
+-doc "Encodes a message for a transport: as an HTTP request, or as a line.".
 -spec bytes(transport(), Message :: map()) -> iodata().
 bytes(tcp, Message) ->
     [json:encode(Message), $\n];

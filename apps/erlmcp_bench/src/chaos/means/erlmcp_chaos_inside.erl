@@ -25,7 +25,10 @@ load_all() ->
     _ = code:ensure_modules_loaded(All),
     ok.
 
--doc "Returns figures of the node, and the process of the server's supervisor.".
+-doc """
+Returns the pid of the server's supervisor as text, and the node's processes, ports, atoms and bytes
+of memory.
+""".
 -spec state() -> state().
 state() ->
     #{supervisor => lists:flatten(io_lib:format("~p", [erlmcp_bench_host:server()])),

@@ -80,7 +80,7 @@ longest(Bucket) ->
     Shift = Bucket div ?STEPS - 1,
     ((Bucket - Shift * ?STEPS + 1) bsl Shift) - 1.
 
--doc "Returns how many times were counted.".
+-doc "Returns the number of counted times.".
 -spec count(histogram()) -> non_neg_integer().
 count(Histogram) ->
     sum(buckets(Histogram), 0).

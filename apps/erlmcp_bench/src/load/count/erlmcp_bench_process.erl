@@ -6,14 +6,14 @@ Functions return `undefined` where there is no such process, or no `/proc`.
 
 -export([self/0, cpu_us/1, rss_bytes/1]).
 
--doc "The number of a process, as `os:getpid/0` gives it for this one.".
+-doc "The number of a process in the operating system, such as `os:getpid/0` returns.".
 -type os_pid() :: pos_integer().
 
 %% The unit of the kernel's counts in /proc/PID/stat on all our architectures: hundredths of a
 %% second.
 -define(TICK_US, 10_000).
 
--doc "Returns the number of this node's process.".
+-doc "Returns the number of this node's process in the operating system.".
 -spec self() -> os_pid().
 self() ->
     list_to_integer(os:getpid()).

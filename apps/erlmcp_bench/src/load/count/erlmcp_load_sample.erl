@@ -37,7 +37,7 @@ are those of a result file.
 
 -define(MIB, 1_048_576).
 
--doc "Reads all counters now.".
+-doc "Reads all counters of a load at this moment.".
 -spec mark(erlmcp_load_plan:settings()) -> mark().
 mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
     #{at => erlang:monotonic_time(microsecond),

@@ -65,7 +65,7 @@ unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
 unsent(_, _) ->
     ok.
 
--doc "Judges a reply to a request of `Kind`.".
+-doc "Judges a reply to a request of a kind, by its status and its body.".
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(), erlmcp_load_wire:event_status(),
              Body :: binary(), tally()) -> {erlmcp_load_reply:verdict(), tally()}.
 judged(Kind, Tag, Status, Body, #tally{patterns = Patterns, expected = Expectations} = Tally) ->
@@ -101,7 +101,9 @@ learned(Kind, Reply, Id, Verdict, Own, #tally{patterns = Patterns, shared = Shar
 learned(_, _, _, _, _, Tally) ->
     Tally.
 
--doc "Counts the outcome of a request that was due at `Due` and ends now.".
+-doc """
+Counts the outcome of a request that was due at `Due` and ends now, both in monotonic microseconds.
+""".
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().
 concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Observer} = Tally)
@@ -133,6 +135,6 @@ counted(Kind, Reason, #tally{counts = Counts, totals = Totals} = Tally) ->
     More = maps:update_with(Reason, fun(Number) -> Number + 1 end, 1, Reasons),
     Tally#tally{totals = Totals#{Kind := More}}.
 
--doc "Returns the counts by reason.".
+-doc "Returns the counts of refused, failed and wrongly answered requests, by reason.".
 -spec totals(tally()) -> totals().
 totals(#tally{totals = Totals}) -> Totals.

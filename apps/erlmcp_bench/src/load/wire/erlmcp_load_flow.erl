@@ -32,7 +32,9 @@ Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 -define(END_STREAM, 1).
 -define(END_HEADERS, 4).
 
--doc "Returns the limits that every server grants until it sends others.".
+-doc """
+Returns the state of a new connection, with the limits that apply before the server sends others.
+""".
 -spec new() -> flow().
 new() ->
     #flow{}.

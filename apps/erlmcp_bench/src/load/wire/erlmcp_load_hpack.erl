@@ -45,7 +45,7 @@ Source: RFC 7541.
 -define(NEWEST, 62).
 -define(EACH, 32).
 
--doc "Returns the tables of a new connection.".
+-doc "Returns the state of a new connection, with empty header tables.".
 -spec new() -> state().
 new() ->
     #hpack{}.

@@ -83,14 +83,14 @@ new(Options) ->
     %% A stream never gets a window update: its window has room for the longest body.
     #http2{max = min(maps:get(max_bytes, Options, ?BODY), ?WINDOW)}.
 
--doc "Returns the first bytes of the connection.".
+-doc "Returns the first bytes to send on a connection.".
 -spec opened(state()) -> {iodata(), state()}.
 opened(State) ->
     {[~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
       cow_http2:settings(#{enable_push => false, initial_window_size => ?WINDOW}),
       cow_http2:window_update(?WINDOW - ?FIRST_WINDOW)], State}.
 
--doc "Returns the template of a message, for the target in `Options`.".
+-doc "Prepares a message for the target in the options, so that requests only need their ids.".
 -spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) -> template().
 template(#{method := Method, headers := Own} = Message, Options) ->
     #{authority := Authority, path := Path} = Options,

@@ -58,7 +58,7 @@ owned(Port, {os_pid, OsPid}) ->
 owned(_, undefined) ->
     {error, ended}.
 
--doc "Returns `true` if `Term` is an environment.".
+-doc "Returns `true` if a term is a list of environment variables.".
 -spec is_environment(term()) -> boolean().
 is_environment(Term) ->
     is_list(Term)
@@ -110,7 +110,7 @@ ended(OsPid, Signals, Remaining) ->
             ended(OsPid, Others, ?END_MS)
     end.
 
--doc "Writes to the program's input.".
+-doc "Writes bytes to the program's input, without waiting for the program to read them.".
 -spec send(program(), iodata()) -> ok.
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},

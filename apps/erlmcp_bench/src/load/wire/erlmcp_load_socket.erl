@@ -25,7 +25,7 @@ refused, and so is one without a choice where HTTP/2 is offered.
 -type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
     | {stdio, erlmcp_load_program:program()}.
 
--doc "Identifies a socket in its messages.".
+-doc "The term that identifies a socket in its messages.".
 -type key() :: port() | ssl:sslsocket() | none.
 
 -type event() :: {bytes, binary()} | passive | {closed, Reason :: atom()} | other.

@@ -57,7 +57,7 @@ An incoming event.
     | {failed, tag(), Reason :: atom()}
     | closing.
 
--doc "The HTTP status of a reply.".
+-doc "The HTTP status of a reply; `none` on other wires.".
 -type event_status() :: 100..599 | none.
 
 -type state() :: term().
@@ -66,10 +66,10 @@ An incoming event.
 -doc "Returns the state of a connection that is being opened.".
 -callback new(options()) -> state().
 
--doc "Returns the first bytes of a connection, which most wires do not have.".
+-doc "Returns the first bytes to send on a connection. Most wires have none.".
 -callback opened(state()) -> {iodata(), state()}.
 
--doc "Prepares a message.".
+-doc "Prepares a message, so that requests only need their ids.".
 -callback template(message(), options()) -> template().
 
 -doc "Returns the bytes of a request. They are sent in this order.".

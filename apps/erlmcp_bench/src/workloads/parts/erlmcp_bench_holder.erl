@@ -26,7 +26,7 @@ is checked when it is opened. Then the process is silent.
 %% Milliseconds to end the sessions of one connection.
 -define(GOODBYE_MS, 1_000).
 
--doc "Opens `Count` items. The first of them has the number `Number`.".
+-doc "Starts a process that opens `Count` items, which are numbered from `Number` on.".
 -spec start(kind(), erlmcp_load_target:target(), Number :: non_neg_integer(),
             Count :: pos_integer()) -> holder().
 start(Kind, Target, Number, Count) ->

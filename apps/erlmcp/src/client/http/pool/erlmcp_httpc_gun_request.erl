@@ -28,7 +28,7 @@ Internal.
 %% header.
 -define(OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
 
--doc "Sends a request on the connection.".
+-doc "Sends a request on a leased connection of gun, and returns its state.".
 -spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> loan().
 request(Lease, {Method, Path}, {Headers, Body}) ->

@@ -53,7 +53,7 @@ Internal.
 -define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
                     eafnosupport, einval, etimedout]).
 
--doc "Returns a value without connections.".
+-doc "Creates the value of a new pool, without connections.".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->

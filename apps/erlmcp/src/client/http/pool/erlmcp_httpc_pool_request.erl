@@ -59,7 +59,7 @@ request(Lease, Asked, Content) ->
              {erlmcp_httpc_gun_request, erlmcp_httpc_gun_request:request(Lease, Asked, Content)}}
     end.
 
--doc "Interprets a message of the mailbox.".
+-doc "Interprets a message of the mailbox for a request, see `t:news/1`.".
 -spec received(Message :: term(), loan()) -> news(loan()).
 received(Message, {Module, Loan}) ->
     case Module:received(Message, Loan) of
