@@ -101,7 +101,10 @@ stop(Client) ->
             ok
     end.
 
--doc "Returns the outcome of the negotiation with the server, and waits for it until `Deadline`.".
+-doc """
+Returns the outcome of the negotiation with the server, and waits for it until `Deadline`, in
+monotonic milliseconds.
+""".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
     case erlmcp_client_table:live(Peer) of
@@ -111,7 +114,8 @@ live(#{peer := Peer}, Deadline) ->
     end.
 
 -doc """
-Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation.
+Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation,
+until `Deadline`, in monotonic milliseconds.
 """.
 -spec renegotiate(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->

@@ -62,7 +62,7 @@ The plan of a load.
 
 -doc """
 The settings of a load's processes. `callers` is the number of callers in a warm-up that measures
-the server's capacity: of all connections, and later of one group.
+the server's capacity. At first it is that of the whole load, and later that of one group.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),

@@ -86,8 +86,8 @@ is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-Judges a reply to the request with the id `Id`. `Status` is HTTP's, or `none`. The result says
-`known` if the reply matches a pattern, and `read` if it was decoded.
+Judges a reply to the request with the id `Id`. The status is that of HTTP, or `none`. The result
+says `known` if the reply matches a pattern, and `read` if it was decoded.
 """.
 -spec check(Body :: binary(), erlmcp_load_wire:event_status(), Id :: binary(), expectation(),
             [pattern()]) -> {known | read, verdict()}.

@@ -38,7 +38,7 @@ and the worst.
 -define(STEPS, 200).
 
 -doc """
-Fits the law to the points. It needs at least four different N: fewer show nothing about the error.
+Fits the law to the points. It needs at least four different N, since the law fits three exactly.
 
 ```erlang
 > {ok, #{sigma := Sigma}} = erlmcp_bench_usl:fit([{1, 65}, {18, 996}, {36, 1652}, {72, 1853}]).

@@ -17,7 +17,10 @@ their rate. Answers in a warm-up count in no result.
     name := warm_up | ramp | peak | down, seconds := pos_integer(),
     level := {From :: number(), To :: number()}, pace := number()
 }.
--doc "A fault, with its time as a part of the peak. Added latency lasts until the second time.".
+-doc """
+A fault, with its time as a share of the peak's duration, from 0 to 1. Added latency lasts from the
+first time to the second.
+""".
 -type fault() ::
     {add_latency, From :: float(), To :: float(), #{milliseconds := pos_integer()}}
     | {drop_clients, At :: float(), #{mark_s := pos_integer()}}

@@ -136,7 +136,7 @@ argument, and both by the option `server`.
 server(Own, Options) ->
     maps:merge(Own#{handler => erlmcp_bench_quick_fixture}, maps:get(server, Options, #{})).
 
--doc "Returns the latencies of a result from a histogram of nanoseconds.".
+-doc "Returns the latency fields of a result, in microseconds, from a histogram of nanoseconds.".
 -spec latency_of_ns(erlmcp_bench_histogram:histogram()) -> #{atom() => term()}.
 latency_of_ns(Histogram) ->
     At = fun(Percent) -> erlmcp_bench_histogram:percentile(Histogram, Percent) / 1_000 end,

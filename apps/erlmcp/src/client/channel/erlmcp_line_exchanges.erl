@@ -75,7 +75,7 @@ find(Ref, #exchanges{open = Open}) ->
         #{} -> none
     end.
 
--doc "Removes an exchange and returns it, or `none` if the exchange is not open (any more).".
+-doc "Removes an exchange and returns it, or `none` if the exchange is not open.".
 -spec remove(ref(), exchanges()) -> {exchange(), exchanges()} | none.
 remove(Ref, #exchanges{open = Open, ids = Ids, tokens = Tokens, monitors = Monitors} = Exchanges) ->
     case maps:take(Ref, Open) of

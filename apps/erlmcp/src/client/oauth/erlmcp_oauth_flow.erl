@@ -17,7 +17,7 @@ Internal.
 -doc """
 The purpose of a flow.
 
-- `login`: there is no token, or it is not accepted (any more).
+- `login`: there is no token, or the server does not accept it.
 - `step_up`: the token lacks scopes.
 - `renew`: the token expires soon.
 """.

@@ -50,7 +50,10 @@ mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
 of_server(_, none) -> undefined;
 of_server(Fun, Server) -> Fun(Server).
 
--doc "Returns what happened between two marks, of a load that began to measure at `Begun`.".
+-doc """
+Returns the sample between two marks of a load, which began to measure at `Begun`, in monotonic
+microseconds.
+""".
 -spec between(mark(), mark(), Begun :: integer()) -> sample().
 between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,
         #{at := Later, counts := After, latency := Latency} = To, Begun) ->

@@ -121,7 +121,7 @@ send(#{writer := Writer}, Bytes) ->
 key(#{port := Port}) ->
     Port.
 
--doc "Returns what a message means for the program.".
+-doc "Interprets a message for a program; `other` is one that does not belong to it.".
 -spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.
 message({Port, {data, Bytes}}, #{port := Port}) -> {bytes, Bytes};
 message({Port, {exit_status, _}}, #{port := Port}) -> {closed, ended};

@@ -199,7 +199,7 @@ source({'DOWN', _, port, Port, _}) -> Port;
 source({Port, _}) when is_port(Port) -> Port;
 source(_) -> none.
 
--doc "Returns what a message means for its socket.".
+-doc "Interprets a message for a socket; `other` is one that does not belong to it.".
 -spec message(term(), socket()) -> event().
 message({tcp, Socket, Bytes}, {tcp, Socket}) -> {bytes, Bytes};
 message({tcp_passive, Socket}, {tcp, Socket}) -> passive;
