@@ -27,7 +27,8 @@ Internal.
 -define(CLOSED, 2).
 
 -doc """
-Returns the reserve: how many of a number of descriptors, or ports, connections may not take.
+Returns the reserve for a number of file descriptors or ports: how many of them are not for
+connections.
 
 ## Examples
 
@@ -93,7 +94,7 @@ state() ->
     end.
 
 -doc """
-Returns the refusal of a connection because descriptors are scarce, with a retry after
+Returns the refusal of a connection because file descriptors are scarce, with a retry after
 `RetryAfterMs` milliseconds, and logs the shortage.
 """.
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().

@@ -40,8 +40,8 @@ refuse(Id, Refusal, Revision) ->
     end.
 
 -doc """
-Returns the effect that answers with an error before a revision is agreed on. It has the refusal's
-own HTTP status.
+Returns the effect that answers with an error before a revision is agreed on. The response has the
+refusal's own HTTP status.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->

@@ -24,7 +24,7 @@ Internal.
     numbers := #{erlmcp_schema_place:key() => pos_integer()},
     formats := assert | annotate,
     max_pattern := pos_integer(),
-    place := erlmcp_schema_place:place()
+    place := erlmcp_schema_place:subschema()
 }.
 -type options() :: #{
     max_subschemas := pos_integer(), formats := assert | annotate, max_pattern := pos_integer(),
@@ -33,7 +33,7 @@ Internal.
 
 -record(graph, {
     numbers = #{} :: #{erlmcp_schema_place:key() => pos_integer()},
-    places = [] :: [erlmcp_schema_place:place()],
+    places = [] :: [erlmcp_schema_place:subschema()],
     %% From the number of a subschema to the numbers of those that it applies to the same part of
     %% the instance.
     edges = #{} :: #{pos_integer() => [pos_integer()]},

@@ -13,19 +13,20 @@ Internal.
 -export([root/1, child/4, references/2, reference/3]).
 -export([key/1, pointer/1, location/1]).
 
--export_type([place/0, key/0]).
+-export_type([subschema/0, key/0]).
 
--type place() :: #place{}.
+-type subschema() :: #place{}.
 -type key() :: {binary(), [binary()], map()}.
 
 -doc "Returns the whole schema as a subschema.".
--spec root(erlmcp_schema_index:index()) -> place().
+-spec root(erlmcp_schema_index:index()) -> subschema().
 root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
 -doc "Returns the subschema `Schema`, which is at `Tokens` in another one.".
--spec child([binary()], erlmcp_schema:json(), place(), erlmcp_schema_index:index()) -> place().
+-spec child([binary()], erlmcp_schema:json(), subschema(), erlmcp_schema_index:index()) ->
+    subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
     case crossing(Schema, Uri, Index) of
         {Other, #{dialect := Dialect}} ->
@@ -60,7 +61,7 @@ references(Schema, Dialect) ->
 Returns the target of the reference `Keyword` in a subschema. Throws `unresolved_ref` or
 `invalid_keyword`.
 """.
--spec reference(Keyword :: binary(), place(), erlmcp_schema_index:index()) -> place().
+-spec reference(Keyword :: binary(), subschema(), erlmcp_schema_index:index()) -> subschema().
 reference(Keyword, #place{schema = Schema} = Place, Index) ->
     case map_get(Keyword, Schema) of
         Ref when is_binary(Ref) -> follow(Keyword, Ref, Place, Index);
@@ -150,7 +151,7 @@ number(_) ->
     none.
 
 -doc "Returns a key that is unique for each subschema and the targets of its dynamic references.".
--spec key(place()) -> key().
+-spec key(subschema()) -> key().
 key(#place{uri = Uri, pointer = Pointer, scope = Scope}) ->
     {Uri, Pointer, Scope}.
 
@@ -179,7 +180,7 @@ escape_byte(C) -> <<C>>.
 Returns the location of a subschema, for an error: its address, if it has one, followed by its JSON
 pointer.
 """.
--spec location(place()) -> binary().
+-spec location(subschema()) -> binary().
 location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->
     pointer(Pointer);
 location(#place{uri = Uri, pointer = Pointer}) ->

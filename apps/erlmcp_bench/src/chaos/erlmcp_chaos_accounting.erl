@@ -51,7 +51,8 @@ more(Key, Counted) ->
     maps:update_with(Key, fun(Count) -> Count + 1 end, 1, Counted).
 
 -doc """
-Returns the code of a refusal in the table of refusals. MCP's own codes have it in their `data`.
+Returns the code by which a refusal is counted. An error whose JSON-RPC code is one of MCP's own has
+erlmcp's code in its `data`.
 """.
 -spec code({refused, integer() | atom(), map()}) -> integer() | atom().
 code({refused, _, #{~"refusal" := Number}}) when is_integer(Number) -> Number;

@@ -87,8 +87,8 @@ name(Prefix) ->
                    integer_to_list(erlang:unique_integer([positive]))]).
 
 -doc """
-Returns `true` if the process whose node made `Name` still runs. Returns `foreign` if `name/1` did
-not make the name with `Prefix`.
+Returns `true` if the operating system process in which `name/1` made `Name` still runs. Returns
+`foreign` if the name is not one of `name/1` with `Prefix`.
 """.
 -spec owner_lives(Prefix :: string(), Name :: string()) -> boolean() | foreign.
 owner_lives(Prefix, Name) ->

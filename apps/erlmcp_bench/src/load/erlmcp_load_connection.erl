@@ -54,13 +54,17 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
     end.
 
 -doc """
-Gives an open connection to the process `To`, and returns the messages that came for it before.
+Gives an open connection to the process `To`, and returns the messages that have already arrived for
+it.
 """.
 -spec give(pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->
     erlmcp_load_socket:give(To, Socket).
 
--doc "Takes a connection that was given: its messages come to this process from now on.".
+-doc """
+Takes a connection that was given, so that its messages come to this process. Returns a message if
+it is already closed.
+""".
 -spec take(connection()) -> [Message :: term()].
 take(#connection{socket = Socket}) ->
     erlmcp_load_socket:take(Socket).

@@ -88,7 +88,8 @@ reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc """
-Starts the warm-up at `Begin`: as many callers as the settings say measure the server's capacity.
+Starts the warm-up at `Begin`, in which the number of callers in the settings measures the server's
+capacity.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->

@@ -86,7 +86,7 @@ rejected() ->
       ~"^(.*_)?(kb|mb|gb)(_.*)?$",
       ~"kib, mib or gib: units of 1,024"}].
 
--doc "Returns which name to use instead of a rejected one; `fine` for a name that is not rejected.".
+-doc "Returns the names to use instead of a rejected one; `fine` for a name that is not rejected.".
 -spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
 rejection(Name) ->
     Lower = string:lowercase(Name),
@@ -128,7 +128,8 @@ is_amount_in_decimal(Text) ->
     matches(Text, ~"^[0-9][0-9.,]* ?([kKMG]B|kb|mb|gb)$").
 
 -doc """
-Returns `true` if a name of memory says what uses the memory. Other names are always accepted.
+Returns `true` if a field name that begins with `memory_` says what uses the memory. Other names are
+always accepted.
 """.
 -spec memory_of(Name :: binary()) -> boolean().
 memory_of(<<"memory_", _/binary>> = Name) ->

@@ -27,7 +27,7 @@ first time to the second.
     | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
 -doc """
 A published figure of the step with this many clients, or of the whole peak. A throughput is that of
-all clients, so it shrinks with them.
+all clients, so it is smaller with fewer clients.
 """.
 -type mark() :: #{
     of_clients := pos_integer() | peak,

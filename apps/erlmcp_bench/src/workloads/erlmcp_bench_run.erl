@@ -129,8 +129,8 @@ seconds(#{duration_s := Own}, Options) ->
     {Seconds, Seconds < Own}.
 
 -doc """
-Returns the options of the measured server. They are those of the fixture, overridden by the first
-argument, and both by the option `server`.
+Returns the options of the measured server: those of the fixture. The first argument overrides them,
+and the option `server` overrides both.
 """.
 -spec server(map(), options()) -> map().
 server(Own, Options) ->

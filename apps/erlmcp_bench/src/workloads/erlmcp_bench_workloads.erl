@@ -76,10 +76,7 @@ quick() ->
                ~"memory_connection_http"],
         {ok, Workload} <- [find(Id)]].
 
--doc """
-Returns the options of a workload's short form (`t:erlmcp_bench_run:options/0`): the least that
-still shows its purpose.
-""".
+-doc "Returns the options for a short run of a workload: the least that still shows its purpose.".
 -spec short(workload()) -> erlmcp_bench_run:options().
 short(#{benchmark := core_ops}) -> #{duration_s => 0.2};
 short(#{benchmark := stress}) -> #{duration_s => 4};
@@ -250,8 +247,8 @@ find(Id) ->
     end.
 
 -doc """
-Returns the marks of a result, as in its file: those of its workload, or of the component of core
-operations.
+Returns the marks of a result, as in its file: those of its workload or, for `core_ops`, of its
+component.
 """.
 -spec marks(Result :: #{binary() => term()}) -> [mark()].
 marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Workers})

@@ -27,7 +27,7 @@ attach(Shown) ->
     _ = logger:set_handler_config(default, level, warning),
     ok.
 
--doc "Removes the handler.".
+-doc "Removes the handler, with the lines that it kept.".
 -spec detach() -> ok.
 detach() ->
     _ = logger:remove_handler(?HANDLER),

@@ -110,7 +110,7 @@ word(Text) ->
     end.
 
 -doc """
-Returns the requests. Calls of the tool `echo` without arguments get a text of `PayloadBytes`.
+Returns the requests. Calls of the tool `echo` without arguments get a text of `PayloadBytes` bytes.
 """.
 -spec requests(mix(), PayloadBytes :: non_neg_integer()) -> mix().
 requests(Mix, PayloadBytes) ->

@@ -55,7 +55,9 @@ can_ask() ->
 columns() ->
     application:get_env(erlmcp_cli, columns, 80).
 
--doc "Writes a line on stderr; if questions are being asked, after them.".
+-doc """
+Writes a line on stderr. A line that comes while questions are being asked is shown after them.
+""".
 -spec say(unicode:chardata()) -> ok.
 say(Text) ->
     gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).

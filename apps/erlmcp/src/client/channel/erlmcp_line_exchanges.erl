@@ -103,7 +103,7 @@ by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
         #{} -> none
     end.
 
--doc "Returns the names of all open exchanges.".
+-doc "Returns the references of all open exchanges.".
 -spec all(exchanges()) -> [ref()].
 all(#exchanges{open = Open}) ->
     maps:keys(Open).
@@ -116,7 +116,7 @@ by_id(Id, #exchanges{ids = Ids}) ->
     found(Id, Ids).
 
 -doc """
-Returns the exchange that the parameters of a notification name, or `none`. They have its
+Returns the exchange that the parameters of a notification name, or `none`. The parameters have its
 `progressToken`, or the id of the request that opened a subscription.
 """.
 -spec by_params(map(), exchanges()) -> {ok, ref(), pid()} | none.

@@ -409,7 +409,10 @@ abort(X) ->
     _ = release(cut, X),
     true.
 
--doc "Ends a session on the server, and waits for the answer or the deadline.".
+-doc """
+Ends a session on the server, and waits for the answer, at most until `Deadline`, in monotonic
+milliseconds.
+""".
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
 delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,

@@ -29,7 +29,7 @@ is_scope(Word) ->
 text(Scopes) ->
     iolist_to_binary(lists:join(~" ", Scopes)).
 
--doc "Returns the scopes of both lists.".
+-doc "Returns the scopes of both lists, each once.".
 -spec union([binary()], [binary()]) -> [binary()].
 union(One, Other) ->
     lists:sublist(lists:uniq(One ++ Other), ?SCOPES).

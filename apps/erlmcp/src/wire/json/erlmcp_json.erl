@@ -89,7 +89,7 @@ members in it at all levels.
 
 -doc """
 Encodes a term as `json:encode/1` does, with two additions for Elixir. `nil` is `null`, and a date
-or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Any other struct is refused, since its
+or a time (`m:erlmcp_elixir_terms`) is an ISO 8601 string. Any other struct is refused, since its
 members are private and would reach clients by accident.
 
 ## Errors

@@ -47,8 +47,8 @@ kept() ->
     atomics:get(Counters, ?KEPT).
 
 -doc """
-Checks that the first stored value is still there, and that the log is written again. The error says
-which is not the case.
+Checks that the value which `start/1` stored is still there, and that the log is written again. The
+error says what failed.
 """.
 -spec check() -> ok | {error, term()}.
 check() ->

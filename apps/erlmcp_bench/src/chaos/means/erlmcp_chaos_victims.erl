@@ -32,7 +32,7 @@ port(Socket) ->
     Port.
 
 -doc """
-Runs a drill next to `Callers` callers, whose calls take some time, so that there are processes to
+Runs a drill while `Callers` callers make calls that take some time, so that there are processes to
 kill. The fault begins when the first fun returns `ok`. `Kill` kills processes, and returns their
 number.
 """.

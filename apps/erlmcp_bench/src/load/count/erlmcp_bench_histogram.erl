@@ -129,7 +129,7 @@ buckets(#histogram{counts = Counts}) ->
     [{Bucket, Count} || Bucket <- lists:seq(1, ?BUCKETS - 1),
                         Count <- [counters:get(Counts, Bucket)], Count > 0].
 
--doc "Returns a new histogram with the times of all `Histograms`.".
+-doc "Returns a new histogram with the times of all given ones.".
 -spec merge([histogram()]) -> histogram().
 merge(Histograms) ->
     New = #histogram{counts = Counts, longest = Longest} = new(),
@@ -160,7 +160,7 @@ from_list(Entries) ->
     New.
 
 -doc """
-Returns the times that were counted between two lists of one histogram.
+Returns the times that a histogram has counted since an earlier list of it.
 
 ## Examples
 

@@ -102,7 +102,7 @@ give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
 give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
--doc "Removes all requests. Returns when they were due.".
+-doc "Removes all requests. Returns the times at which they were due, in microseconds.".
 -spec clear(pending()) -> {[integer()], pending()}.
 clear(#pending{requests = Requests}) ->
     {[Due || _ := {_, Due, _} <- Requests], new()}.

@@ -103,8 +103,8 @@ window(Increment, #flow{window = Window} = Flow) ->
     widened(Flow#flow{window = Window + Increment}).
 
 -doc """
-Widens the window of a stream by some bytes. The result is as in `settings/2`. A stream that has
-sent everything does not need it.
+Widens the window of the stream `Id` by `Increment` bytes. The result is as in `settings/2`. A
+stream that has sent everything is left as it is.
 """.
 -spec window(cow_http2:streamid(), pos_integer(), flow()) ->
     {ok, iodata(), flow()} | {error, cow_http2:error()}.

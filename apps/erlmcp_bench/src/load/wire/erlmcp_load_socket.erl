@@ -114,8 +114,8 @@ activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
 
 -doc """
-Gives a socket to the process `To`, and returns the messages that came for it before. The streams of
-a program stay with their process.
+Gives a socket to the process `To`, and returns the messages that have already arrived for it. The
+streams of a program stay with their process.
 """.
 -spec give(pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
@@ -146,7 +146,8 @@ pending(Socket) ->
     end.
 
 -doc """
-Takes a socket that was given, so that its data come in. Returns a message if it is already closed.
+Takes a socket that was given, so that its data come to this process. Returns a message if it is
+already closed.
 """.
 -spec take(socket()) -> [Message :: term()].
 take(Socket) ->

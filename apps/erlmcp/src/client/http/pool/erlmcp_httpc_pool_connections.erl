@@ -53,7 +53,7 @@ Internal.
 -define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
                     eafnosupport, einval, etimedout]).
 
--doc "Creates the value of a new pool, without connections.".
+-doc "Returns the connections of a new pool, which has none yet.".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
