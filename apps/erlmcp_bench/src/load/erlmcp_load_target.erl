@@ -144,7 +144,7 @@ sources(#{sources := default}, _) ->
 sources(#{sources := Sources}, _) ->
     Sources.
 
--doc "Returns the addresses that the connection with a number connects to, and from.".
+-doc "Returns the address that connection `Number` connects to, and the one that it connects from.".
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
 endpoint(_, #{connect := {stdio, _, _} = Program}) ->
     Program;

@@ -82,8 +82,8 @@ takes_value(Name, Specs) ->
 options(Specs) -> [[$- | Long] || #{long := Long} <- Specs] ++ ["--help"].
 
 -doc """
-Returns the words that look like options, and are not values of options, but are not among the given
-arguments.
+Returns the words that look like options but are none of the given arguments. The values of options
+are not returned.
 """.
 -spec unknown_options([string()], [argparse:argument()]) -> [string()].
 unknown_options(["--" | _], _) ->

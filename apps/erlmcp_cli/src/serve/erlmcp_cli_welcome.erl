@@ -8,7 +8,7 @@ a shell, and how to stop it. Pure.
 
 -define(REVISION, ~"2026-07-28").
 
--doc "Returns the text for a server with `Options` that listens on `Listeners`.".
+-doc "Returns the text that `serve` shows for a server with `Options` that listens on `Listeners`.".
 -spec text(Options :: map(), Listeners :: [map()]) -> iodata().
 text(#{name := Name, version := Version} = Options, Listeners) ->
     [Url] = [Url || #{transport := http, url := Url} <- Listeners],

@@ -86,9 +86,7 @@ run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Las
             {error, reason(Reason, Watch)}
     end.
 
--doc """
-Sends a request that no call of the user makes, after the negotiation, and waits for its response.
-""".
+-doc "Sends a request of the client itself, after the negotiation, and waits for its response.".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_client_connection:client(),
               erlmcp_client_connection:live()) ->
     outcome().
