@@ -33,8 +33,8 @@ Internal.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
 -doc """
-A host that `allow_hosts` has allowed, and the reason for which it was asked. To allow an inner
-address is to allow another origin as well.
+A host that `allow_hosts` has allowed, and the reason for which it was asked. A host that is allowed
+for its inner address is also allowed as another origin.
 """.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.

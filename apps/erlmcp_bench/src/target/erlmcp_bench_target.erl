@@ -91,7 +91,7 @@ call(Target, Module, Function, Arguments) ->
 call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
     peer:call(Peer, Module, Function, Arguments, Milliseconds).
 
--doc "Returns the number of the node's process in the operating system.".
+-doc "Returns the process id of the node in the operating system.".
 -spec os_pid(target()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.
 

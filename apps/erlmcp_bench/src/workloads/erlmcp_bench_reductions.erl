@@ -29,8 +29,9 @@ that work by the clock, and not for a request, are excluded.
 tolerance_percent() -> 5.
 
 -doc """
-Measures all kinds of requests, on a server in a node of its own. The refused request finds all
-requests in flight taken. `quick` is an echo that is marked quick (docs/tools.md, "Quick handlers").
+Measures all kinds of requests, on a server in a node of its own. The refused request is sent when
+as many requests are in flight as the server allows. `quick` is an echo that is marked quick
+(docs/tools.md, "Quick handlers").
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.
 measured() ->

@@ -85,7 +85,7 @@ open(Pid, Deadline) ->
     end.
 
 -doc """
-Sends a message in the session of the stream with the message's generation. The events of the
+Sends a message to the session of the stream that has the message's `generation`. The events of the
 exchange come to the calling process, in messages for `received/2`.
 """.
 -spec start(erlmcp_channel:outgoing(), handle()) ->

@@ -136,7 +136,7 @@ follow_memory(LookMs, {Memory, Held}) ->
 
 -doc """
 Runs in the server's node: returns the peak of its memory, the peak of unfinished messages, and the
-bound of the latter.
+bound of unfinished messages, all in bytes.
 """.
 -spec most() -> {Memory :: pos_integer(), Held :: non_neg_integer(), Bound :: pos_integer()}.
 most() ->

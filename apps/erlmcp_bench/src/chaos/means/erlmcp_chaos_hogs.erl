@@ -21,8 +21,8 @@
     wait").
 
 -doc """
-Starts `Count` processes of the machine that compute. They end with the calling process, or with
-`stop/1`.
+Starts `Count` operating system processes that compute all the time. They end with the calling
+process, or with `stop/1`.
 """.
 -spec start(Count :: pos_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->

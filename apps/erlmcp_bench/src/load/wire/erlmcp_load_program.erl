@@ -157,6 +157,6 @@ stop(#{closed := Closed, guard := Guard}) ->
         ok
     end.
 
--doc "Returns the number of the program's process.".
+-doc "Returns the process id of the program in the operating system.".
 -spec os_pid(program()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.
