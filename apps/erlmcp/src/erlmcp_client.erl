@@ -335,7 +335,7 @@ ok
 child_spec({{local, Name}, Target}) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [{local, Name}, Target]}};
 child_spec(Target) ->
-    #{id => {?MODULE, erlmcp_client_options:place(Target)},
+    #{id => {?MODULE, erlmcp_client_options:without_options(Target)},
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """

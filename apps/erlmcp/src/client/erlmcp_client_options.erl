@@ -1,12 +1,12 @@
 -module(erlmcp_client_options).
 -moduledoc """
-The target and the options of a client, as data. They say which channel leads to the server, which
-values an option may have, and which it has by default. A transport checks its own options.
+Checks the target and the options of a client. The module has the transport of each target, and the
+allowed values and the default of each option. A transport checks its own options.
 
 Internal.
 """.
 
--export([settings/1, first_wrong/2, place/1, label/1, defaults/0, limits/0]).
+-export([settings/1, first_wrong/2, without_options/1, label/1, defaults/0, limits/0]).
 
 -export_type([settings/0, rules/0, limits/0]).
 
@@ -15,9 +15,9 @@ Internal.
     pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
 }.
 -doc """
-The transport's rules for a client, in addition to the messages. With `http`, sessions have ids and
-streams, arguments are mirrored into headers, silence does not tell the era, and a URL identifies a
-server. With `line`, a connection is a session, and an older server may not answer.
+The rules of MCP that depend on the kind of transport. With `http`, sessions have ids and streams,
+headers mirror arguments, silence does not tell the era, and a URL identifies a server. With `line`,
+a connection is a session, and an older server may not answer an unknown request.
 """.
 -type rules() :: http | line.
 -doc "Checked options, with the defaults of those that were left out.".
@@ -161,13 +161,13 @@ is_json_object(Value) ->
     end.
 
 -doc "Returns the target without its options, which may hold secrets.".
--spec place(erlmcp_client:target()) -> tuple().
-place(Target) ->
+-spec without_options(erlmcp_client:target()) -> tuple().
+without_options(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
 
 -doc """
-Returns the kind of a channel's target and where its server is, for labels: host and port, or a
-program's name. Paths and arguments may have secrets.
+Returns the kind of a target and the location of its server, for labels: host and port, or the name
+of a program. Paths and arguments are left out, since they may have secrets.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

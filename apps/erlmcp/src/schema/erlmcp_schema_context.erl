@@ -1,7 +1,7 @@
 -module(erlmcp_schema_context).
 -moduledoc """
-The context in which the keywords of a schema are compiled: its place and the options. From the
-context a keyword gets the funs of its subschemas, and a checked value. Pure.
+The context in which the keywords of a schema are compiled: the subschema, and the options. A
+keyword gets the funs of its own subschemas from the context, and a checked value. Pure.
 
 The compiler puts a fun of its own into the context. So the modules of keywords call no module above
 them, although schemas contain schemas.
@@ -17,16 +17,19 @@ Internal.
 
 -type context() :: #{
     index := erlmcp_schema_index:index(),
-    place := erlmcp_schema_place:place(),
-    %% Returns the funs of a place inside of this one.
-    compile := fun((erlmcp_schema_place:place(), context()) -> erlmcp_schema_run:node_pair()),
-    %% The compiler's numbers of places.
+    place := erlmcp_schema_place:subschema(),
+    %% Returns the check and the finder of a subschema inside this one.
+    compile := fun((erlmcp_schema_place:subschema(), context()) -> erlmcp_schema_run:node_pair()),
+    %% The compiler's numbers of subschemas.
     numbers := #{erlmcp_schema_place:key() => pos_integer()},
     formats := assert | annotate,
     max_pattern := pos_integer()
 }.
 
--doc "Returns the funs of the subschema at `Tokens` in a place.".
+-doc """
+Returns the check and the finder of the subschema at `Tokens` in the current one. Throws
+`invalid_keyword` with `InvalidKeyword` if it is no schema.
+""".
 -spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
     erlmcp_schema_run:node_pair().
 child(Tokens, Schema, #{place := Place, index := Index, compile := Compile} = Context, _)
@@ -35,7 +38,9 @@ child(Tokens, Schema, #{place := Place, index := Index, compile := Compile} = Co
 child(_, _, Context, Keyword) ->
     invalid(Keyword, Context).
 
--doc "Returns the funs of the schemas in a keyword's list or map, each with its token.".
+-doc """
+Returns the checks and finders of the schemas in a keyword's list or map, each with its token.
+""".
 -spec children(binary(), term(), list | map, context()) ->
     [{binary(), erlmcp_schema_run:node_pair()}].
 children(Keyword, Schemas, list, Context) when is_list(Schemas) ->
@@ -47,7 +52,10 @@ children(Keyword, Schemas, map, Context) when is_map(Schemas) ->
 children(Keyword, _, _, Context) ->
     invalid(Keyword, Context).
 
--doc "Returns a keyword's value, which must be a count.".
+-doc """
+Returns the value of a keyword as a non-negative integer. Throws `invalid_keyword` for any other
+value.
+""".
 -spec integral({Keyword :: binary(), Value :: term()}, context()) -> non_neg_integer().
 integral({Keyword, Value}, Context) ->
     case erlmcp_schema_number:to_integer(Value) of
@@ -55,23 +63,26 @@ integral({Keyword, Value}, Context) ->
         _ -> invalid(Keyword, Context)
     end.
 
--doc "Returns a keyword's value, which must be a list of names.".
+-doc """
+Returns the value of a keyword as a list of unique names. Throws `invalid_keyword` for any other
+value.
+""".
 -spec names({Keyword :: binary(), Value :: term()}, context()) -> [binary()].
 names({Keyword, Names}, Context) ->
     is_list(Names) andalso lists:all(fun is_binary/1, Names) orelse invalid(Keyword, Context),
     lists:uniq(Names).
 
--doc "Throws that the value of a keyword is not what the keyword requires.".
+-doc "Throws the reason `invalid_keyword`, for a keyword whose value the dialect does not allow.".
 -spec invalid(binary(), context()) -> no_return().
 invalid(Keyword, #{place := Place}) ->
     throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
 
--doc "Returns the location of `Tokens` in a place, for an error.".
+-doc "Returns the location of the value at `Tokens` in the current subschema, for an error.".
 -spec location([binary()], context()) -> binary().
 location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
     erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
 
--doc "Returns `true` if `format` is more than an annotation.".
+-doc "Returns `true` if `format` is asserted, and not only an annotation.".
 -spec asserts_formats(context()) -> boolean().
 asserts_formats(#{formats := assert}) -> true;
 asserts_formats(#{place := #place{dialect = Dialect}}) ->

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
-Baselines: the figures of a kind of machine when nothing is wrong, from at least three runs of each
-workload, with all their values. Each kind has a file, such as `bench/baselines/2-core-x86_64.json`.
+Makes, writes and reads baselines. A baseline has the figures of a kind of machine in good state,
+with all values of at least three runs of each workload. Each kind has a file, such as
+`bench/baselines/2-core-x86_64.json`.
 """.
 
 -export([make/1, write/2, read/1, format_error/1]).
@@ -9,9 +10,9 @@ workload, with all their values. Each kind has a file, such as `bench/baselines/
 -export_type([baseline/0, reason/0]).
 
 -doc """
-The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the
-`environment` of its first run, and `figures`. Each figure has `median`, `min`, `max` and `values`,
-in the order of the runs.
+A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has its
+identity, `runs_count`, the `environment` of its first run, and `figures`. Each figure has `median`,
+`min`, `max` and `values`, in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -69,7 +70,7 @@ workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
               ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
                               || Name <- common(Figures)}}.
 
-%% A figure of zero or less is left out: changes are shares of it.
+%% A figure of zero or less is left out, since changes are computed as shares of it.
 common(Figures) ->
     [Name || Name := _ <- hd(Figures),
              lists:all(fun(#{Name := Value}) -> Value > 0;
@@ -110,7 +111,7 @@ merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads the baseline of a file. For a folder it reads that of this machine's kind.".
+-doc "Reads the baseline in a file; for a folder, the baseline of this machine's kind.".
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->
     case filelib:is_dir(Path) of
@@ -151,7 +152,7 @@ is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ |
 is_figure(_) ->
     false.
 
--doc "Explains why there is no baseline.".
+-doc "Returns a sentence with the reason for which a baseline could not be made, written or read.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",

@@ -27,7 +27,7 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
                 {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
--doc "Returns the page, as Markdown.".
+-doc "Returns `docs/performance.md` for the baselines, as Markdown.".
 -spec page([baseline()]) -> iodata().
 page(Baselines) ->
     [~"# Performance\n\n",

@@ -1,25 +1,31 @@
 -module(erlmcp_client_one_way).
 -moduledoc """
-The messages of a client that have no response: its notifications, and its answers to requests of
-the server. They are sent in the process of the caller, which waits until the server has taken the
-message, and owns the mailbox meanwhile.
+Sends the messages of a client that have no response: its notifications, and its answers to requests
+of the server. This runs in the process of the caller, which waits until the transport has delivered
+the message, and reads all messages of its mailbox meanwhile.
 
 Internal.
 """.
 
 -export([notify/4, answer/4]).
 
-%% Milliseconds that the server has to take a message.
+%% Milliseconds in which a message must be delivered.
 -define(SEND, 5000).
 
--doc "Sends a notification, and waits until the server has taken it.".
+-doc """
+Sends a notification on a negotiated connection, and waits until the transport has delivered it. The
+error is the reason for which it has not.
+""".
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
              erlmcp_client_connection:live()) ->
     ok | {error, erlmcp_channel:reason()}.
 notify(Method, Params, Client, #{revision := Revision} = Live) ->
     send(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
 
--doc "Answers a request of the server, and waits until the server has taken the answer.".
+-doc """
+Answers a request of the server, and waits until the transport has delivered the answer. The error
+is the reason for which it has not.
+""".
 -spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
              erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
     ok | {error, erlmcp_channel:reason()}.

@@ -30,7 +30,8 @@ keywords(Keywords, Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
      || Keyword <- Keywords, #{Keyword := Value} <- [Schema]].
 
-%% Both sizes and the items in one check. An atom is greater than any number.
+%% The bounds of the size and the items in one check. A missing bound is an atom, which is greater
+%% than any number.
 sized(Least, Most, Items) ->
     fun
         (V, Table, Budget) when length(V) >= Least, length(V) =< Most ->
@@ -41,7 +42,10 @@ sized(Least, Most, Items) ->
             Items(V, Table, Budget)
     end.
 
--doc "Returns `true` if the items have a check, which also refuses other values if `type` does.".
+-doc """
+Returns `true` if a schema has a keyword for items. If its `type` allows only arrays, the check of
+that keyword also refuses all other values.
+""".
 -spec has_items(map()) -> boolean().
 has_items(Schema) ->
     lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
@@ -248,7 +252,7 @@ contains_finder(Check, Least, Most, Evaluates) ->
             Run
     end.
 
-%% The cost of looking at a whole term.
+%% The cost, in steps, of reading a whole term.
 weight([Item | Items], N) when is_list(Item); is_map(Item) -> weight(Items, weight(Item, N));
 weight([_ | Items], N) -> weight(Items, N + 1);
 weight(#{} = Map, N) -> weight(maps:values(Map), N + map_size(Map));

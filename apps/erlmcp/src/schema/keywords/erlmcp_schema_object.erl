@@ -1,8 +1,8 @@
 -module(erlmcp_schema_object).
 -moduledoc """
-The keywords for an object. The keywords for its members (`properties`, `patternProperties`,
+The keywords for objects. Those for single members (`properties`, `patternProperties`,
 `additionalProperties`, `required`) have one common check, since nearly every object schema has them
-together. The others are for the object as a whole: the number of its members, their names, and
+together. The others concern the object as a whole: the number of its members, their names, and
 members that require others. Pure.
 
 Internal.
@@ -14,15 +14,16 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, fail/6]).
 
-%% Up to this size OTP keeps the members of a map in a list.
+%% Up to this size OTP stores the members of a map as an array in the order of their keys.
 -define(SMALL, 32).
-%% Below this size, looking up each member costs less than the list.
+%% Below this size, looking up each member costs less than making a list of them.
 -define(TINY, 4).
 
 -type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
 
 -doc """
-Returns `true` if the schema has the common check, which also refuses other values if `type` does.
+Returns `true` if a schema has a keyword that one check for all members implements. If its `type`
+allows only objects, this check also refuses all other values.
 """.
 -spec has_check(map()) -> boolean().
 has_check(Schema) ->
@@ -96,7 +97,7 @@ check(Properties, Required, Patterns, Rest, Schema) ->
         _ -> open(Named, Only)
     end.
 
-%% The property that tells the branches of a oneOf apart is most often one of these.
+%% The property that tells the schemas of a `oneOf` apart is most often one of these.
 constants(#{~"properties" := Properties}) ->
     #{Name => true || Name := #{~"const" := _} <- Properties};
 constants(_) ->
@@ -160,7 +161,7 @@ closed(Named, Only) ->
         (_, _, Budget) -> Budget
     end.
 
-%% `Other` counts the members that were not found among the named ones.
+%% `Other` counts the members that are not in `properties`.
 only([{Name, _, Check} | Named], [{Name, Value} | Members], V, Other, Table, Budget) ->
     case Check(Value, Table, Budget) of
         Balance when Balance >= 0 -> only(Named, Members, V, Other - 1, Table, Balance);
@@ -179,8 +180,8 @@ only([{Name, Required, Check} | Named], Members, V, Other, Table, Budget) ->
 only([], _, _, 0, _, Budget) -> Budget;
 only([], _, _, _, _, Budget) -> bnot Budget.
 
-%% The members of a small map come in the order of the named ones, so the next one is most often the
-%% member to check. Otherwise it is looked up: the order matters only for speed.
+%% The members of a small map and the named properties have the same order, so the next member is
+%% most often the one to check. Otherwise the member is looked up: the order matters only for speed.
 order(V) when map_size(V) >= ?TINY, map_size(V) =< ?SMALL -> maps:to_list(V);
 order(_) -> [].
 
@@ -262,7 +263,7 @@ finder(Properties, Required, Rest, Schema) ->
             Run
     end.
 
-%% `Other` counts the members that were not found among the properties.
+%% `Other` counts the members that are not in `properties`, as in `only/6`.
 properties([{Name, Find} | Properties], V, Other, I, S, Required, Rest, Run) ->
     case V of
         #{Name := Value} ->

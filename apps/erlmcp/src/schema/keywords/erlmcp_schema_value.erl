@@ -29,7 +29,7 @@ parts(Schema, Context) ->
         _ -> [{Checks, finders(Parts, Checks, Schema)}]
     end.
 
-%% Most values are valid, and one check tells so for all keywords.
+%% Most values are valid, so one check for all keywords comes first.
 finders(Parts, Checks, Schema) ->
     case {lists:append([Finders || {_, {_, Finders}} <- Parts]), Schema} of
         {[], _} ->
@@ -53,9 +53,9 @@ unless_passed(Check, Find) ->
         end
     end.
 
-%% The common check for the type and its most frequent companions.
+%% One check for the type and the keywords that most often stand next to it.
 fused(#{~"type" := ~"object"} = Schema) ->
-    %% The members' check refuses values that are not objects.
+    %% The check of the members also refuses values that are not objects.
     {[], [~"type" || erlmcp_schema_object:has_check(Schema)]};
 fused(#{~"type" := ~"array"} = Schema) ->
     {[], [~"type" || erlmcp_schema_array:has_items(Schema)]};
@@ -100,7 +100,7 @@ fused(#{~"type" := Type} = Schema)
     Least = maps:get(~"minimum", Schema, none),
     Most = maps:get(~"maximum", Schema, none),
     Integral = Type =:= ~"integer",
-    %% An atom is greater than any number.
+    %% A missing bound is an atom, which is greater than any number.
     {[fun
           (V, _, Budget) when is_integer(V), V =< Most, Least =:= none orelse V >= Least ->
               Budget;
@@ -250,7 +250,8 @@ type(_, Context) ->
 any([Check]) -> Check;
 any([Check | Checks]) -> erlmcp_schema_run:either(Check, any(Checks)).
 
-%% Scalars are looked up; arrays and objects are compared, numbers within them by their value.
+%% Scalars are looked up in a set. Arrays and objects are compared, with the numbers in them by
+%% value (`1` is `1.0`).
 enum(Values) ->
     {Composite, Scalar} = lists:partition(fun(V) -> is_map(V) orelse is_list(V) end, Values),
     Set = #{erlmcp_schema_number:to_integer(V) => true || V <- Scalar},
@@ -259,7 +260,7 @@ enum(Values) ->
     fun
         (V, _, Budget) when is_binary(V), byte_size(V) > Longest ->
             bnot Budget;
-        %% Looking up an array or object would mean reading all of it.
+        %% A lookup would hash the whole array or object.
         (V, _, Budget) when not is_map(V), not is_list(V), is_map_key(V, Set) ->
             Budget;
         (V, _, Budget) when is_float(V), is_map_key(trunc(V), Set), trunc(V) == V ->
@@ -274,7 +275,10 @@ enum(Values) ->
             end
     end.
 
--doc "Returns the length of a text in characters; a text that is not UTF-8 has a length too.".
+-doc """
+Returns the number of characters in a text. In bytes that are not UTF-8, it counts those that may
+begin a character.
+""".
 -spec characters(binary()) -> non_neg_integer().
 characters(Text) ->
     characters(Text, 0).

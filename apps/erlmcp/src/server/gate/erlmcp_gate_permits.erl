@@ -19,6 +19,9 @@ Internal.
 
 -behaviour(gen_server).
 
+%% Every request passes here.
+-compile({inline, [give_back/2]}).
+
 -export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1]).
 -export([counters/1, queue/1, put_queue/3, tell_queue/1]).
 -export([start_link/1]).

@@ -206,11 +206,11 @@ messages_are_told(Config) ->
 bytes_are_told(Config) ->
     [{Body, {400, -32700, Told}} = {Body, refused(post(server(Config), headers(), Body))}
      || {Body, Told} <- [
-         {~B'{"id": x}', ~"expected JSON in UTF-8, got the byte 120 behind 7 bytes"},
+         {~B'{"id": x}', ~"expected JSON in UTF-8, got the byte 120 after 7 bytes"},
          {<<"{\"id\": \"", 255, "\"}">>,
-          ~"expected JSON in UTF-8, got the byte 255 behind 8 bytes"},
-         {~B'{"id": ', ~"expected JSON in UTF-8, got a part of it"},
-         {~"{} {}", ~"expected JSON in UTF-8, got more behind it"},
+          ~"expected JSON in UTF-8, got the byte 255 after 8 bytes"},
+         {~B'{"id": ', ~"expected JSON in UTF-8, got an incomplete value"},
+         {~"{} {}", ~"expected JSON in UTF-8, got more bytes after the value"},
          {~B'{"id":1,"id":2}', ~B'an object has the key "id" twice'}]].
 
 %% Bytes that are no text, and more of them than help.

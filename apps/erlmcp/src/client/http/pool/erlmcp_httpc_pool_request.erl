@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_pool_request).
 -moduledoc """
-A request on a connection that the pool lent, until the connection is given back. A value of the
-process that sent it, which gets the connection's messages and passes them to this module.
+A request on a leased connection, until the connection is given back. A value of the process that
+sent it, which gets the connection's messages and passes them to this module.
 
 The connection is gun's for HTTP/2, and for HTTP/1.1 over TLS. For HTTP/1.1 in the clear it is a
 socket, whose bytes this module reads (`m:erlmcp_httpc_socket_response`).
@@ -18,9 +18,9 @@ Internal.
     connection :: pid(),
     monitor :: reference(),
     stream :: gun:stream_ref(),
-    %% Messages of gun that were read, and for which no further ones were allowed yet.
+    %% The messages of gun that were read since gun was last allowed to send more.
     unread = 0 :: non_neg_integer(),
-    %% Whether the server ends the connection with the response.
+    %% Whether the server closes the connection after the response.
     closes = false :: boolean()
 }).
 -record(socket, {
@@ -29,28 +29,29 @@ Internal.
     monitor :: reference(),
     at = {head, ~"", 0} :: {head, Held :: binary(), From :: non_neg_integer()}
         | erlmcp_httpc_socket_response:body(),
-    %% Whether the connection ends with the response.
+    %% Whether the server closes the connection after the response.
     closes = false :: boolean(),
-    %% Whether a part of the request may still be unsent when its response is there.
+    %% Whether the body is so large that a part may still be unsent when the response comes.
     large :: boolean()
 }).
 
 -opaque loan() :: #gun{} | #socket{}.
 -type request_line() :: {post | get | delete, Path :: binary()}.
 -doc """
-The state of a connection after a request. The response has ended (`reusable`) or goes on (`cut`),
-the server broke it off (`reset`), or the connection is useless (`broken`).
+The state of a connection after a request. The response is complete (`reusable`) or not (`cut`), the
+server has reset the stream (`reset`), or the connection is useless (`broken`).
 """.
 -type connection_state() :: reusable | cut | reset | broken.
 -doc """
-The meaning of a message.
+The meaning of a message of the connection.
 
-- `head`: the response has begun; `Data` is the part of its body that came with it.
+- `head`: the status and the headers of the response; `Data` is the part of the body that came with
+  them.
 - `data`: a part of the body.
-- `broken`: the response was broken off, and the loan has to be given back in the named state. The
-  reason is `unprocessed` if the server never took the request.
+- `broken`: no more of the response comes, and the connection must be given back in the given state.
+  The reason is `unprocessed` if the server never took the request.
 - `more`: nothing to act on.
-- `other`: the message is not one of this request's.
+- `other`: the message does not belong to this request.
 """.
 -type meaning() ::
     {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), loan()}
@@ -59,19 +60,19 @@ The meaning of a message.
     | {more, loan()}
     | other.
 
-%% Milliseconds for the end of a stream whose response has come.
+%% Milliseconds to wait for the end of a stream after the awaited JSON-RPC response.
 -define(DRAIN, 20).
-%% Messages that gun sends ahead of those that were read.
+%% The messages that gun may send ahead of those that were read.
 -define(FLOW, 16).
-%% The check would search each header with a pattern that is compiled every time; the exchange has
-%% checked them.
+%% The exchange has checked the headers already. Gun's check would compile a pattern for each
+%% header.
 -define(GUN_OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
-%% Bytes of a body that may be unsent on a socket when the next request is sent without waiting.
+%% The most bytes of a request body after which a socket's next request is sent without waiting.
 -define(LARGE, 8192).
 
 -doc """
-Sends a request on the connection. Returns `ended` if the connection had ended; then it was given
-back.
+Sends a request on a leased connection. Returns `ended` if the connection had ended already; the
+lease was given back then.
 """.
 -spec request(erlmcp_httpc_pool:lease(), request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
@@ -97,7 +98,7 @@ request_on_socket(Lease, {Method, Path}, {Headers, Body}) ->
         {ok, Monitor} ->
             Loan = #socket{lease = Lease, socket = Socket, monitor = Monitor,
                            large = byte_size(Body) > ?LARGE},
-            %% The first write to a socket never waits, however large it is.
+            %% The first write to a socket never blocks, however large it is.
             case gen_tcp:send(Socket, bytes(Method, Path, Headers, Body)) of
                 ok ->
                     {ok, Loan};
@@ -119,12 +120,12 @@ bytes(Method, Path, Headers, _) ->
 lines(Headers) ->
     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
 
--doc "Interprets a message of the mailbox.".
+-doc "Interprets a message of the mailbox for a request, see `t:meaning/0`.".
 -spec received(Message :: term(), loan()) -> meaning().
 received({tcp, Socket, Bytes}, #socket{socket = Socket} = Loan) ->
     arrived(Bytes, Loan);
 received({tcp_passive, Socket}, #socket{socket = Socket} = Loan) ->
-    %% After a failure, the message of the socket's end follows.
+    %% If this fails, the message of the socket's end follows.
     _ = erlmcp_httpc_socket:read_on(Socket),
     {more, Loan};
 received({tcp_closed, Socket}, #socket{socket = Socket, at = until_closed} = Loan) ->
@@ -155,8 +156,7 @@ received({gun_push, Connection, Stream, Pushed, _, _, _},
 received({gun_error, Connection, Stream, Reason},
          #gun{connection = Connection, stream = Stream}) ->
     broken(Reason);
-%% The connection reports the end of its streams separately; this error concerns the whole
-%% connection.
+%% An error of the whole connection, which gun reports in addition to those of its streams.
 received({gun_error, Connection, _}, #gun{connection = Connection} = Loan) ->
     {more, Loan};
 received({'DOWN', Monitor, process, _, Reason}, #gun{monitor = Monitor}) ->
@@ -184,7 +184,7 @@ arrived(Bytes, #socket{at = Body} = Loan) ->
         {error, Reason} -> {broken, Reason, broken}
     end.
 
-%% The body often comes with the head.
+%% Often the whole body comes in one packet with the head.
 response_head({Status, Fields}, ~"", #socket{at = Body} = Loan) when Body =/= whole ->
     {head, nofin, Status, Fields, ~"", Loan};
 response_head({Status, Fields}, Behind, #socket{at = Body} = Loan) ->
@@ -203,19 +203,23 @@ allowed(nofin, #gun{unread = Unread, connection = Connection, stream = Stream} =
 allowed(_, #gun{unread = Unread} = Loan) ->
     Loan#gun{unread = Unread + 1}.
 
-%% Gun ends its streams before it ends itself: a stream without such a message was never begun.
+%% Gun ends its streams before the connection ends, so a stream without such a message was never
+%% opened.
 down(noproc) -> unprocessed;
 down({shutdown, _}) -> unprocessed;
 down(Reason) -> Reason.
 
-%% With HTTP/2 one stream may fail alone.
+%% On HTTP/2 a single stream may fail, while the connection stays usable.
 broken({stream_error, refused_stream, _}) -> {broken, unprocessed, reset};
 broken({stream_error, _, _} = Reason) -> {broken, Reason, reset};
 broken({goaway, _, _}) -> {broken, unprocessed, broken};
 broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
--doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
+-doc """
+Waits for the next message of the request in the mailbox, or for `Deadline`, in monotonic
+milliseconds (`timeout`).
+""".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#gun{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
     receive
@@ -234,8 +238,9 @@ next(#socket{socket = Socket, monitor = Monitor}, Deadline) ->
     end.
 
 -doc """
-Returns the state of a connection on whose stream the response has come. A connection of HTTP/1.1 is
-free only at the stream's end, which servers send right after the response.
+Returns the state of a connection on which the awaited response has come in a stream of events. A
+connection of HTTP/1.1 is `reusable` only at the end of the stream, which servers send right after
+the response.
 """.
 -spec drained(loan()) -> connection_state().
 drained(Loan) ->
@@ -281,7 +286,7 @@ give_back(_, #socket{lease = Lease, socket = Socket, monitor = Monitor}) ->
 usable(_, #gun{closes = true}) ->
     broken;
 usable(reset, #gun{lease = Lease}) ->
-    %% HTTP/2 has other streams on the connection.
+    %% On HTTP/2 the connection may have other streams.
     case erlmcp_httpc_pool:protocol(Lease) of
         http -> broken;
         http2 -> reusable
