@@ -335,7 +335,7 @@ ok
 child_spec({{local, Name}, Target}) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [{local, Name}, Target]}};
 child_spec(Target) ->
-    #{id => {?MODULE, erlmcp_client_options:place(Target)},
+    #{id => {?MODULE, erlmcp_client_options:without_options(Target)},
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """
@@ -496,7 +496,7 @@ server has taken it. In a pool one member sends it.
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
-    with_client(Client, fun(Found) -> erlmcp_client_exchange:notify(Method, Params, Found) end).
+    with_client(Client, fun(Found) -> erlmcp_client_call:notify(Method, Params, Found) end).
 
 run(Operation, Client, Options) ->
     maybe

@@ -2,12 +2,13 @@
 -moduledoc """
 The rooms of `docs/architecture.md`, read from the compiled modules: a call goes downward only, the
 server and the client call each other through one door, and the pure rooms call nothing that is not
-pure.
+pure. No more than a few modules call each other in a circle.
 """.
 
 -export([suite/0, all/0]).
--export([every_module_has_a_room/1, calls_go_where_they_may/1, pure_rooms_are_pure/1]).
--export([a_forbidden_call_is_found/1, an_impure_call_is_found/1]).
+-export([every_module_has_a_room/1, calls_go_where_they_may/1, pure_rooms_are_pure/1,
+         circles_are_small/1]).
+-export([a_forbidden_call_is_found/1, an_impure_call_is_found/1, a_circle_is_found/1]).
 
 %% Each room with the rooms below it, whose modules it may call. `server` and `client` are two
 %% towers on the same ground. The public modules and the application stand in `src` itself.
@@ -22,6 +23,10 @@ pure.
                  "client" => ?GROUND,
                  "src" => ["server", "client" | ?GROUND]}).
 -define(PURE, ["text", "schema", "wire", "protocol"]).
+
+%% Modules that may call each other in a circle. The largest is of calls and tasks: a task runs a
+%% call, and a call may become a task.
+-define(CIRCLE, 4).
 
 %% Public modules that stand in `src` for their readers, and in a room for their callers.
 -define(PUBLIC, #{erlmcp_uri_template => "text", erlmcp_schema => "schema",
@@ -55,8 +60,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [every_module_has_a_room, calls_go_where_they_may, pure_rooms_are_pure,
-     a_forbidden_call_is_found, an_impure_call_is_found].
+    [every_module_has_a_room, calls_go_where_they_may, pure_rooms_are_pure, circles_are_small,
+     a_forbidden_call_is_found, an_impure_call_is_found, a_circle_is_found].
 
 every_module_has_a_room(_) ->
     Rooms = lists:usort([room(Module) || Module <- modules()]),
@@ -74,6 +79,11 @@ pure_rooms_are_pure(_) ->
     Pure = [Module || Module <- modules(), lists:member(room(Module), ?PURE)],
     Names = [name(Module) || Module <- Pure],
     [] = lists:append([impure(Module, Names) || Module <- Pure]).
+
+circles_are_small(_) ->
+    Circles = circles(modules()),
+    ct:pal("~p", [Circles]),
+    [] = [Circle || Circle <- Circles, length(Circle) > ?CIRCLE].
 
 a_forbidden_call_is_found(_) ->
     Lines = ["-module(low).", "-export([f/0])."],
@@ -101,6 +111,19 @@ an_impure_call_is_found(_) ->
     [{low, gen_tcp, send}] = Found("lists:map(fun gen_tcp:send/2, X)"),
     [{low, erlang, list_to_atom}] = Found("list_to_atom(X)"),
     [] = Found("low:f(lists:reverse(X))").
+
+a_circle_is_found(_) ->
+    Module = fun(Name, Code) ->
+        planted("wire", ["-module(" ++ Name ++ ").", "-export([f/0])." | Code])
+    end,
+    Low = Module("low", ["f() -> middle:f()."]),
+    Middle = Module("middle", ["f() -> fun high:f/0."]),
+    [[high, low, middle]] = circles([Low, Middle, Module("high", ["f() -> low:f()."])]),
+    %% The default of a record's field is a call of each module that makes the record.
+    [[high, low, middle]] = circles([Low, Middle, Module("high", ["-record(r, {f = low:f()}).",
+                                                                  "f() -> #r{}."])]),
+    %% A type is none, nor is a name in a text.
+    [] = circles([Low, Middle, Module("high", ["-spec f() -> low:t().", "f() -> \"low:f()\"."])]).
 
 %% A module is its abstract code: it names its source file, and holds calls that the compiled code
 %% turned into instructions.
@@ -149,6 +172,16 @@ forbidden(Forms, Rooms) ->
              From =/= To,
              not lists:member(To, maps:get(From, ?ROOMS))].
 
+circles(Modules) ->
+    Graph = digraph:new(),
+    [digraph:add_vertex(Graph, name(Module)) || Module <- Modules],
+    %% A call of a module that is not among these adds nothing.
+    [digraph:add_edge(Graph, Caller, Callee)
+     || Module <- Modules, {Caller, Callee, _} <- calls(Module), Caller =/= Callee],
+    Circles = [lists:sort(Circle) || Circle <- digraph_utils:cyclic_strong_components(Graph)],
+    true = digraph:delete(Graph),
+    lists:sort(Circles).
+
 impure(Forms, PureNames) ->
     [Call || {_, Module, Function} = Call <- calls(Forms),
              not lists:member(Module, PureNames),
@@ -161,9 +194,13 @@ impure(Forms, PureNames) ->
 calls(Forms) ->
     Caller = name(Forms),
     Own = [{Name, Arity} || {function, _, Name, Arity, _} <- Forms],
-    Functions = [Form || {function, _, _, _, _} = Form <- Forms],
+    Code = [Form || Form <- Forms, is_code(Form)],
     [{Caller, Module, Function}
-     || {Module, Function} <- lists:usort(calls(Functions, Own, []))].
+     || {Module, Function} <- lists:usort(calls(Code, Own, []))].
+
+is_code({function, _, _, _, _}) -> true;
+is_code({attribute, _, record, _}) -> true;
+is_code(_) -> false.
 
 calls({remote, _, {atom, _, Module}, {atom, _, Function}}, _, Found) ->
     [{Module, Function} | Found];

@@ -1,7 +1,7 @@
 -module(erlmcp_cli).
 -moduledoc """
-Runs the `erlmcp` command: finds the named subcommand and exits with its exit code. Answers go to
-stdout, errors to stderr.
+The `erlmcp` command: runs the named subcommand, and exits with its exit code. Results go to stdout,
+and errors to stderr.
 """.
 
 -export([start/0, main/1, complain/1]).
@@ -13,13 +13,14 @@ stdout, errors to stderr.
 -define(PROGRAM, "erlmcp").
 
 -doc """
-Runs the command of the program's own arguments. The node ends with it, unless the command serves.
+Runs the subcommand that the arguments of the program name, and halts the node at its end, unless
+the subcommand serves.
 """.
 -spec start() -> ok.
 start() ->
     [ok = io:setopts(Device, [{encoding, unicode}]) || Device <- [standard_io, standard_error]],
     ok = erlmcp_cli_log:never_wait(),
-    %% Not in init's process: it must stay free to act on SIGTERM.
+    %% Not in the process of `init`, which must stay free to act on SIGTERM.
     _ = spawn(fun run/0),
     ok.
 
@@ -28,14 +29,14 @@ run() ->
         serving -> ok;
         Outcome -> halt(erlmcp_cli_exit:code(Outcome))
     catch
-        %% OTP's reason for a stdout whose reader is gone.
+        %% OTP raises this when the reader of stdout is gone.
         error:terminated -> halt(erlmcp_cli_reader:status());
         Class:Reason:Stacktrace ->
             complain(erl_error:format_exception(Class, Reason, Stacktrace)),
             halt(erlmcp_cli_exit:code(failed))
     end.
 
-%% In a locale without UTF-8 an argument arrives as a list of its bytes.
+%% In a locale without UTF-8 an argument is a list of bytes.
 decoded(Argument) ->
     case file:native_name_encoding() of
         utf8 -> Argument;
@@ -57,7 +58,7 @@ main([]) ->
 main(["--version" | _]) ->
     version(#{});
 main([First | _] = Arguments) ->
-    %% After `--` there are no options.
+    %% Words after `--` are not options.
     Options = lists:takewhile(fun(Argument) -> Argument =/= "--" end, Arguments),
     case [Argument || Argument <- Options, Argument =:= "--help" orelse Argument =:= "-h"] of
         [] -> dispatch(Arguments);
@@ -68,7 +69,7 @@ main([First | _] = Arguments) ->
 dispatch([Command | Words]) ->
     case table() of
         #{Command := Entry} ->
-            %% Only this command is loaded, not the modules of the others.
+            %% Calling only this entry loads only the modules of this subcommand.
             Specified = Entry(Words),
             Specs = maps:get(arguments, Specified, []),
             maybe
@@ -107,14 +108,14 @@ no_command(Command, Existing) ->
     complain([Command, ": no such command", Question, " See `erlmcp help`."]),
     usage.
 
-%% Commands that take minutes or hours must not go on without a reader.
+%% Commands that take minutes or hours end when the reader of stdout is gone.
 watch(Command) ->
     case lists:member(Command, ["bench", "load", "chaos", "scenario"]) of
         true -> erlmcp_cli_reader:watch();
         false -> ok
     end.
 
-%% argparse reports that a value is wrong, and not what is expected.
+%% argparse reports a wrong value, but not what is expected.
 wrong({Path, #{} = Argument, Given, _} = Reason) when Given =/= undefined ->
     case erlmcp_cli_values:refused(Argument, Given) of
         {ok, Why} -> [lists:join($\s, Path), ": ", Why];
@@ -204,6 +205,6 @@ print_codes(Title, Codes) ->
     erlmcp_cli_output:print([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
                                          || {Code, _, Meaning} <- Codes]]).
 
--doc "Writes an error on stderr, in a line.".
+-doc "Writes an error on stderr as one line that begins with the program's name.".
 -spec complain(unicode:chardata()) -> ok.
 complain(Text) -> erlmcp_cli_output:complain(Text).

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_app).
 -moduledoc """
-The application that the `erlmcp` command runs in. Its servers are in its supervision tree, so that
-SIGTERM ends them in order, before the libraries under them.
+The application of the `erlmcp` command. Servers are in its supervision tree, so that at SIGTERM
+they end in order, before the applications that they depend on.
 """.
 
 -behaviour(application).

@@ -1,14 +1,14 @@
 -module(erlmcp_cli_boot).
 -moduledoc """
-Makes the boot scripts of `bin/erlmcp` when the project is built. They are OTP's own
-(`no_dot_erlang`), with three differences. `m:erlmcp_cli_code_path` is loaded first, the code path
-has the project's folders, and logs go to standard error.
+Makes the boot scripts of `bin/erlmcp` when the project is built. They are OTP's `no_dot_erlang`
+with three differences: `m:erlmcp_cli_code_path` is loaded first, the code path has the project's
+folders, and logs go to standard error.
 
-`erlmcp_stdio.boot` is for a server on stdio, which its host may start in every window, and is made
-for a quick first answer. It loads at once, on all cores, the modules that the first answers need.
-These are the modules that a test node had loaded after these answers; `erlmcp_cli_boot` is the
-server of that node. The script starts `erlmcp` without the applications of listeners and of clients
-on HTTP, which start when they are needed.
+`erlmcp_stdio.boot` is for a server on stdio, which must answer soon after its start, since a host
+may start one in every window. The script loads the modules that the first answers need all at once,
+on all cores. To find these modules, a node with this module as its server answers the same requests
+during the build. The script starts `erlmcp` without the applications of listeners and HTTP clients,
+which start when they are needed.
 """.
 
 -behaviour(erlmcp_server).
@@ -16,15 +16,15 @@ on HTTP, which start when they are needed.
 -export([make/0]).
 -export([server/0, tools/0, call_tool/3]).
 
-%% The applications of a server on stdio, each with those that it needs before it.
+%% The applications of a server on stdio, each with the ones that must be started before it.
 -define(STDIO, [{crypto, [kernel, stdlib]}, {erlmcp, [kernel, stdlib, crypto]},
                 {erlmcp_cli, [kernel, stdlib, erlmcp]}]).
 -define(ANSWER_MS, 60_000).
 -define(LINE_BYTES, 1_048_576).
 
 -doc """
-Writes the boot scripts, and `start.sh`, to the folder that is the program's argument. `start.sh`
-has what `bin/erlmcp` needs to know, as shell variables. The node ends.
+Writes the boot scripts and `start.sh` into the folder that the program's argument names, and halts
+the node. `start.sh` sets the shell variables that `bin/erlmcp` needs.
 """.
 -spec make() -> no_return().
 make() ->
@@ -65,7 +65,7 @@ specification(Application, Needed) ->
     _ = application:load(Application),
     {ok, Keys} = application:get_all_key(Application),
     Own = case Application of
-        %% As bin/erlmcp starts it: what is standard output for a client is 3 in the node.
+        %% `bin/erlmcp` starts the node so that the standard output of the client is descriptor 3.
         erlmcp_cli -> [{env, [{stdio_output, 3}]}];
         _ -> []
     end,
@@ -76,13 +76,13 @@ specification(Application, Needed) ->
 script({script, Id, Instructions}, Folders, Modules, Specifications) ->
     {script, Id, instructions(Instructions, {Folders, Modules, Specifications})}.
 
-%% OTP's own script needs only the first list of modules: the others are for a node that never loads
-%% a module later.
+%% Of OTP's script only the first list of modules is needed: the others are for a node that never
+%% loads a module later.
 instructions([{path, Otp}, {primLoad, Needed}, {kernel_load_completed} | Rest],
              {Folders, Modules, _} = Ours) ->
     Loaded = [erlmcp_cli_code_path
               | case Modules of
-                    %% OTP has these for -eval. A call of them finds them.
+                    %% OTP loads these for `-eval`. They are found when they are called.
                     own -> Needed -- [erl_eval, erl_lint, erl_parse];
                     _ -> Modules
                 end],
@@ -106,12 +106,12 @@ instructions([Instruction | Rest], Ours) ->
 instructions([], _) ->
     [].
 
-%% Stdout is for answers.
+%% Logs go to standard error, since stdout is for results.
 logger() -> [{handler, default, logger_std_h, #{config => #{type => standard_error}}}].
 
 boot(Folder, Name, Script) -> write(Folder, Name ++ ".boot", term_to_binary(Script)).
 
-%% Another window of a host may read it now.
+%% Written under another name first, since a server that starts now may read the file.
 write(Folder, Name, Bytes) ->
     New = filename:join(Folder, Name ++ ".new"),
     ok = file:write_file(New, Bytes),
@@ -122,17 +122,17 @@ start(Folders) ->
     true = is_list(Bindir),
     Otp = [filename:dirname(code:where_is_file(File)) || File <- ["kernel.app", "stdlib.app"]],
     ["ROOTDIR=", quoted(code:root_dir()), "\nBINDIR=", quoted(Bindir), $\n,
-     %% The build is of no use to an OTP other than the one that made it.
+     %% A build works only with the OTP that made it.
      "[ -x \"$BINDIR/erlexec\" ]", [[" && \\\n    [ -d ", quoted(Folder), " ]"]
                                   || Folder <- Otp ++ Folders], $\n].
 
 quoted(Text) -> [$', string:replace(Text, "'", "'\\''", all), $'].
 
-%% Returns the modules that a node has loaded after it has answered as a server does in its first
-%% second.
+%% Starts a node that answers as a server does in its first second, and returns the modules that it
+%% has loaded then.
 modules(Boot) ->
     Erl = filename:join([code:root_dir(), "bin", "erl"]),
-    %% A port has no descriptor 3, which a server on stdio writes to.
+    %% The shell opens descriptor 3, which a server on stdio writes to and a port does not have.
     Port = open_port({spawn_executable, "/bin/sh"},
                      [{args, ["-c", "exec \"$@\" 3>&1 1>&2", "-", Erl, "-noinput", "-boot", Boot,
                               "-s", "erlmcp_cli", "-extra", "serve", ?MODULE_STRING, "--stdio"]},
@@ -140,8 +140,7 @@ modules(Boot) ->
     true = port_command(Port, [[json:encode(Message), $\n] || Message <- messages()]),
     #{~"structuredContent" := #{~"modules" := Modules}} = answer(Port, 4),
     true = port_close(Port),
-    %% The boot script's own modules are loaded before it; the tool's process is not part of the
-    %% first answer.
+    %% Preloaded modules are loaded in any case, and this module is not part of a user's server.
     Preloaded = [atom_to_binary(Module) || Module <- erlang:pre_loaded()],
     Needed = [binary_to_atom(Module) || Module <- Modules -- Preloaded,
                                         Module =/= atom_to_binary(?MODULE)],

@@ -1,10 +1,11 @@
 -module(erlmcp_cli_code_path).
 -moduledoc """
-Takes the current folder out of the node's code path. OTP puts it there in each node that loads
-modules when they are called; a file of the right name in the folder of a stranger would be run.
+Removes the current folder from the node's code path. OTP adds it in each node that loads modules
+when they are called. So a file with the name of a module, in a folder of somebody else, would be
+run.
 
 The boot scripts of the command (`m:erlmcp_cli_boot`) load this module first. OTP runs its
-`-on_load` as soon as there is a code path, before anything that depends on flags is started.
+`-on_load` function as soon as there is a code path, before it starts anything that flags ask for.
 """.
 
 -on_load(leave_current_folder/0).
@@ -16,10 +17,10 @@ leave_current_folder() ->
     ok.
 
 -doc """
-Returns the file of the module that `Name` names. A name with a slash in it, or that ends in
-`.beam`, is that of a file. Its folder is then the last one of the code path, since a server has
-other modules in it. Any other name is a module's, and looked for in the code path, which `ERL_LIBS`
-extends.
+Returns the compiled file that `Name` means. A name with a slash, or with the ending `.beam`, is a
+path; its folder is added at the end of the code path, for the other modules of the server. Any
+other name is a module's, which is looked for in the code path (`ERL_LIBS` extends it). The error is
+a sentence for the user.
 """.
 -spec file(Name :: string()) -> {ok, file:filename()} | {error, unicode:chardata()}.
 file(Name) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_cli_exit).
 -moduledoc """
-Holds the exit codes of the `erlmcp` command, as data, and maps failures to them. The commands that
-measure or read measurements are the instruments. They have codes of their own: for them 3 and 4
-have other meanings. Pure.
+The exit codes of the `erlmcp` command as data, and the mapping of failures to them. Commands that
+measure, or read measurements, are called instruments; for them the codes 3 and 4 have other
+meanings. Pure.
 """.
 
 -export([codes/0, codes/1, instrument_codes/0, instruments/0, code/1, outcome/1]).
@@ -13,8 +13,8 @@ have other meanings. Pure.
                  | metrology | regression.
 
 -doc """
-Returns every outcome of a command that is no instrument (`instruments/0`), with its exit code and
-its meaning.
+Returns every outcome of a command that is not an instrument (`instruments/0`), with its exit code
+and its meaning.
 """.
 -spec codes() -> [{0..255, outcome(), Meaning :: binary()}].
 codes() ->
@@ -42,7 +42,7 @@ instrument_codes() ->
 instruments() ->
     ["bench", "load", "chaos", "scenario", "metrology", "compare", "baseline", "report"].
 
--doc "Returns the codes of a command.".
+-doc "Returns the outcomes of a command with their exit codes and meanings.".
 -spec codes(Command :: string()) -> [{0..255, outcome(), Meaning :: binary()}].
 codes(Command) ->
     case lists:member(Command, instruments()) of

@@ -1,6 +1,6 @@
 -module(erlmcp_cli_sup).
 -moduledoc """
-The supervisor of the processes that commands start: servers, clients, and the one that has the
+The supervisor of the processes that commands start: servers, clients, and the owner of the
 terminal.
 """.
 
@@ -9,13 +9,13 @@ terminal.
 -export([start_link/0, start_server/1, start_client/1]).
 -export([init/1]).
 
--doc "Starts the supervisor, without servers.".
+-doc "Starts the supervisor with the owner of the terminal, and without servers and clients.".
 -spec start_link() -> supervisor:startlink_ret().
 start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 
 -doc """
-Starts a server with the options of `erlmcp:start_server/1`. The errors are those of that function;
-they are not logged.
+Starts a server with the options of `erlmcp:start_server/1`. The errors are those of that function,
+and are not logged.
 """.
 -spec start_server(erlmcp:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->

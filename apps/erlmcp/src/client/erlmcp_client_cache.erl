@@ -1,7 +1,7 @@
 -module(erlmcp_client_cache).
 -moduledoc """
-The cache of one client: results by method and parameters, kept as long as their server says that
-they stay fresh. Calls read and write the table themselves; the client's process owns it. A change
+The cache of one client: results by method and parameters, each kept for the time that the server
+allows (`ttlMs`). Calls read and write the table themselves; the client's process owns it. A change
 notification removes the results that it concerns.
 
 A client acts for one principal, so results of either `cacheScope` may be kept here.
@@ -16,18 +16,18 @@ Internal.
 -export_type([cache/0, options/0, key/0]).
 
 -doc """
-Bounds of the cache: the number of results, and their bytes together. A single result may have at
+Bounds of the cache: the number of results, and their bytes in total. A single result may have at
 most a quarter of `bytes`.
 """.
 -type options() :: #{entries := pos_integer(), bytes := pos_integer()}.
-%% The counters: bytes that are kept, and change notifications.
+%% The atomics: the bytes of all kept results, and the number of change notifications.
 -opaque cache() :: none | {ets:tid(), options(), Numbers :: atomics:atomics_ref()}.
 -type key() :: {Method :: binary(), Params :: map()}.
 
-%% The longest time that a result is kept: a day, in milliseconds.
+%% The longest time that a result is kept, in milliseconds: a day.
 -define(LONGEST, 86_400_000).
 
--doc "Creates an empty cache, owned by the calling process. `none` keeps no results.".
+-doc "Creates an empty cache, owned by the calling process; `none` is a cache that keeps nothing.".
 -spec new(options() | none) -> cache().
 new(none) -> none;
 new(Options) -> {ets:new(cache, [public, {read_concurrency, true}]), Options, atomics:new(2, [])}.
@@ -48,15 +48,16 @@ find(Key, {Table, _, _}) ->
     end.
 
 -doc """
-Returns the number of changes so far. A request takes this number before it is sent, for `keep/4`.
+Returns the number of change notifications so far. A call reads this number before it sends a
+request, for `keep/4`.
 """.
 -spec changes(cache()) -> non_neg_integer().
 changes(none) -> 0;
 changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
-Keeps `Result` if its server says for how long, and if nothing has changed since `Changes` was
-counted. A result that was sent before a change notification can arrive after it, and would be
+Keeps a result if the server allows that, and if `changes/1` still returns `Changes`. Otherwise the
+result may have been sent before a change notification and have arrived after it, so it may be
 stale.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
@@ -75,8 +76,8 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, S
                 true -> atomics:add(Size, 1, Bytes);
                 false -> ok
             end,
-            %% A change is counted first, and its results are removed then. So either this look sees
-            %% the new count, or the removal sees this result.
+            %% `changed/3` first counts the change, and then removes results. So either the new
+            %% count is seen here, or the removal sees this result.
             case changes(Cache) of
                 Changes -> ok;
                 _ -> forget([Key], Cache)
@@ -106,7 +107,7 @@ forget(Keys, {Table, _, Size}) ->
                       [atomics:sub(Size, 1, Bytes) || {_, _, Bytes, _} <- ets:take(Table, Key)]
                   end, Keys).
 
--doc "Removes the results that a notification of the server's makes stale.".
+-doc "Removes the results that a notification of the server makes stale.".
 -spec changed(Method :: binary(), Params :: map(), cache()) -> ok.
 changed(_, _, none) ->
     ok;
@@ -130,7 +131,7 @@ forget_all(Methods, {Table, _, Numbers} = Cache) ->
 keys(Table) ->
     ets:select(Table, [{{'$1', '_', '_', '_'}, [], [{{'$1'}}]}]).
 
--doc "Returns the number of results that are kept, and their bytes.".
+-doc "Returns the number of kept results, and their bytes in total.".
 -spec info(cache()) -> #{entries := non_neg_integer(), bytes := integer()}.
 info(none) -> #{entries => 0, bytes => 0};
 info({Table, _, Size}) -> #{entries => ets:info(Table, size), bytes => atomics:get(Size, 1)}.

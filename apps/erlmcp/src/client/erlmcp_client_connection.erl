@@ -1,8 +1,8 @@
 -module(erlmcp_client_connection).
 -moduledoc """
-The process of one client. It owns the channel to the server and negotiates the revision. It opens
-a session where the revision has sessions, and publishes the outcome for all calls to read. A call
-asks this process only before the server is known, or when the published state proved wrong.
+The process of one client. It owns the channel to the server and negotiates the revision. If the
+revision has sessions, it opens one. It publishes the outcome, which all calls read. A call asks
+this process only before the first negotiation, or when the published outcome has proved wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
 
@@ -11,13 +11,13 @@ Internal.
 
 -behaviour(gen_statem).
 
--export([start_link/1, stop/1, live/2, renegotiate/3, notify/3, subscribe/3, unsubscribe/2]).
+-export([start_link/1, stop/1, live/2, renegotiate/3, subscribe/3, unsubscribe/2]).
 -export([info/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
 -export_type([client/0, live/0]).
 
--doc "The part of a client that never changes.".
+-doc "The part of a client that never changes, which every call reads from the table.".
 -type client() :: #{
     peer := pid(),
     channel := erlmcp_channel:channel(),
@@ -43,16 +43,12 @@ the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that may wait here; a larger one than SMALL bytes counts for several.
-%% Further ones are dropped and counted.
--define(UNREAD, 1000).
--define(SMALL, 8192).
-%% Milliseconds between two looks for calls that died silently.
+%% Milliseconds between two searches for calls that were killed.
 -define(SWEEP, 1000).
-%% Milliseconds that a session's stream may take to open before calls go without it.
+%% Milliseconds that a session's GET stream may take to open before calls begin without it.
 -define(STREAM, 2000).
 
-%% Requests of the server that may wait until the session is open.
+%% The most requests of the server that may wait until the session is open.
 -define(EARLY, 16).
 
 -record(peer, {
@@ -65,10 +61,10 @@ the id of an HTTP session.
     %% The process that negotiates, and the callers that wait for its outcome.
     negotiator :: undefined | pid(),
     waiting = [] :: [gen_statem:from()],
-    %% The outcome of the negotiation while the session's stream opens. It is not published before,
-    %% since questions of the server during the first calls might be lost.
+    %% The outcome of the negotiation while the session's stream opens. It is published after that,
+    %% since requests of the server during the first calls could be lost otherwise.
     pending :: undefined | live(),
-    %% Whether the channel's connection is up. On HTTP there is none to wait for.
+    %% Whether the channel's connection is up; always `up` on HTTP, which connects for each request.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
@@ -94,14 +90,17 @@ stop(Client) ->
             try
                 gen_statem:stop(Peer, shutdown, infinity)
             catch
-                %% The client ended by itself meanwhile.
+                %% The client has ended by itself meanwhile.
                 exit:_ -> ok
             end;
         {error, stopped} ->
             ok
     end.
 
--doc "Returns the outcome of the negotiation with the server, and waits for it until `Deadline`.".
+-doc """
+Returns the outcome of the negotiation with the server, and waits for it until `Deadline`, in
+monotonic milliseconds.
+""".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
     case erlmcp_client_table:live(Peer) of
@@ -111,7 +110,8 @@ live(#{peer := Peer}, Deadline) ->
     end.
 
 -doc """
-Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation.
+Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation,
+until `Deadline`, in monotonic milliseconds.
 """.
 -spec renegotiate(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
@@ -124,20 +124,6 @@ ask(Peer, Question, Deadline) ->
     catch
         exit:{timeout, _} -> {error, timeout};
         exit:_ -> {error, stopped}
-    end.
-
--doc "Gives the client's process a notification of the server that belongs to no call.".
--spec notify(client(), Method :: binary(), Params :: map()) -> ok.
-notify(#{peer := Peer, ids := Counters}, Method, Params) ->
-    Own = erlmcp_client_mailbox:own({Method, Params}),
-    Weight = 1 + erlang:external_size(Own) div ?SMALL,
-    case atomics:add_get(Counters, 2, Weight) of
-        Unread when Unread > ?UNREAD, Unread > Weight ->
-            atomics:sub(Counters, 2, Weight),
-            atomics:add(Counters, 3, 1);
-        _ ->
-            Peer ! {notification, Own, Weight},
-            ok
     end.
 
 -doc "Subscribes a process, as described at `erlmcp_client:subscribe/2`.".
@@ -154,7 +140,7 @@ unsubscribe(#{peer := Peer}, Reference) ->
 
 -doc "Returns what `erlmcp_client:info/1` returns for a client.".
 -spec info(client()) -> map().
-info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
+info(#{peer := Peer, calls := Calls, cache := Cache} = Client) ->
     Server = case erlmcp_client_table:live(Peer) of
         #{revision := Revision, session := Session} ->
             #{revision => Revision, session => Session =/= none};
@@ -162,7 +148,7 @@ info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
             #{}
     end,
     Server#{calls => erlmcp_client_calls:count(Calls),
-            dropped_notifications => atomics:get(Counters, 3),
+            dropped_notifications => erlmcp_client_mailbox:dropped(Client),
             cache => erlmcp_client_cache:info(Cache)}.
 
 -doc false.
@@ -177,7 +163,7 @@ init(#{transport := Transport, target := Target} = Settings) ->
     end.
 
 opened(Transport, Target, Settings, Table) ->
-    %% Counters: the last request id, unread notifications, dropped notifications.
+    %% The atomics: the last request id, the unread notifications, the dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
@@ -200,7 +186,7 @@ opened(Transport, Target, Settings, Table) ->
             {stop, {shutdown, Reason}}
     end.
 
-%% A channel that connects on its own, such as to a program that it starts, reports when it is up.
+%% A line channel connects by itself, and reports when its connection is up.
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
 
@@ -247,9 +233,8 @@ handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer
         false when Negotiator =:= undefined, Pending =:= undefined -> {keep_state, negotiate(Peer)};
         _ -> keep_state_and_data
     end;
-handle_event(info, {notification, {Method, Params}, Weight}, _,
-             #peer{client = #{ids := Counters}} = Peer) ->
-    atomics:sub(Counters, 2, Weight),
+handle_event(info, {notification, {Method, Params}, Weight}, _, #peer{client = Client} = Peer) ->
+    ok = erlmcp_client_mailbox:has_read(Weight, Client),
     {keep_state, notification(Method, Params, Peer)};
 handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
     way(Event, Peer);
@@ -297,7 +282,7 @@ terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, c
         false -> ok
     end.
 
-%% Headers and tokens are secrets.
+%% Headers and tokens are secrets, which the printed state must not have.
 -doc false.
 format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
@@ -329,7 +314,7 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
-    %% Subscribers send no calls that would start the next negotiation, so a timer does.
+    %% Calls start the next negotiation. For subscribers, which make none, a timer starts it.
     Failures = Before + 1,
     {keep_state, Peer#peer{waiting = [], early = [], failures = Failures},
      {{timeout, again}, erlmcp_client_backoff:after_failures(Failures), look}}.

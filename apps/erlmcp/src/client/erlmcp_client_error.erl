@@ -1,6 +1,6 @@
 -module(erlmcp_client_error).
 -moduledoc """
-The reasons for which calls fail, as sentences for people. Pure.
+Describes the reasons of failed calls in sentences for people. Pure.
 
 A server that refuses a request for lack of authorization gives its own reason in the header
 `WWW-Authenticate`, and in the body. The body may be a JSON-RPC error or one of OAuth.
@@ -15,8 +15,9 @@ Internal.
 -export_type([refusal/0]).
 
 -doc """
-A server's refusal. `error`, `error_description` and `scopes` come from the challenge, `rpc` is the
-JSON-RPC error of the body. Texts of headers are cut to 512 bytes and are ASCII.
+A server's refusal for lack of authorization. `error`, `error_description` and `scopes` are from the
+challenge, and `rpc` is the JSON-RPC error of the body. Texts from headers are ASCII, of at most 512
+bytes.
 """.
 -type refusal() :: #{
     status := 401 | 403,
@@ -56,7 +57,7 @@ sentence(session_lost) ->
     "the server has forgotten the session";
 sentence({redirect, Location}) ->
     %% A header need not be valid UTF-8.
-    ["the server redirects to another place, which is not followed: ",
+    ["the server redirects to a URL that is not followed:  ",
      erlmcp_printable:part(Location, byte_size(Location))];
 sentence({unauthorized, Why}) ->
     ["the server requires authorization: ", why(Why)];
@@ -129,7 +130,7 @@ refusal(_) ->
 challenged(#{~"www-authenticate" := Field}) ->
     Schemes = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
                          Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
-    %% The error stands in the challenge of the scheme that was used.
+    %% The error is in the challenge with the scheme that the request used.
     Params = lists:foldl(fun maps:merge/2, #{},
                          Schemes ++ [One || #{~"error" := _} = One <- Schemes]),
     maps:merge(texts(Params, [error, error_description, resource_metadata]),
@@ -163,8 +164,8 @@ rpc(Error) ->
                #{data => Data || #{~"data" := Data} <- [Error]}).
 
 -doc """
-Returns the text of a refusal: its error, the server's description, and the scopes that it requires.
-The text is empty if the server gave none of them.
+Returns the text of a refusal: its error, the server's description, and the required scopes. The
+text is empty if the server sent none of them.
 """.
 -spec refusal_text(refusal()) -> unicode:chardata().
 refusal_text(Refusal) ->

@@ -1,9 +1,11 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
-The negotiation with a server. The first question is that of 2026-07-28. If the answer tells of an
-older server, `initialize` follows, which opens a session. A process of its own runs this and waits.
+The negotiation with a server. First it sends `server/discover` of 2026-07-28. If the answer is that
+of an older server, it sends `initialize`, which opens a session. It runs, and waits, in a process
+of its own.
 
-The node remembers the era of an HTTP origin, so that the next client begins with the right one.
+The node remembers the era of each HTTP origin, so that the next client begins with the right
+request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
@@ -14,34 +16,38 @@ Internal.
 
 -export([run/2]).
 
-%% Milliseconds after which a server on lines that does not answer the first question counts as
-%% older.
+%% Milliseconds after which a server on a line transport that has not answered `server/discover`
+%% counts as an older one.
 -define(PROBE, 5000).
-%% Bytes of a session's id, which goes with every request.
+%% The most bytes of a session's id, which is sent with every request.
 -define(SESSION_BYTES, 4096).
-%% Origins that are remembered.
+%% The most origins that are remembered.
 -define(ORIGINS, 1000).
 
--doc "Negotiates with the server of `Client`, and returns the outcome for all calls.".
+-doc """
+Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
+reason of the failure.
+""".
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
     {ok, erlmcp_client_connection:live()} | {error, term()}.
 run(#{settings := #{era := Era}} = Client, Epoch) ->
     maybe
-        {ok, Placed} ?= placed(Client, Epoch),
-        {ok, Live} ?= found(Era, Client, Placed),
+        {ok, Opened} ?= opened(Client, Epoch),
+        {ok, Live} ?= found(Era, Client, Opened),
         ok = remember(Era, Live, Client),
         {ok, Live}
     end.
 
-%% The option `transport` names a server of HTTP+SSE, which is not asked first then.
-placed(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
+%% With the option `transport => sse` the server is known to be one of HTTP+SSE, so its stream is
+%% opened first.
+opened(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
        {Epoch, 0}) ->
     maybe
         {ok, Generation} ?= Transport:fall_back(Handle, deadline(Client)),
         {ok, {Epoch, Generation}}
     end;
-placed(_, Epoch) ->
+opened(_, Epoch) ->
     {ok, Epoch}.
 
 %% HTTP+SSE has sessions only.
@@ -71,7 +77,8 @@ found(Revision, Client, Epoch) ->
     end.
 
 probe(#{settings := #{rules := Rules}} = Client, Epoch) ->
-    %% On HTTP, silence does not tell the era; on a pair of pipes some older servers answer with it.
+    %% On HTTP, silence does not tell the era. On a line transport, some older servers do not answer
+    %% an unknown request.
     Deadline = case Rules of
         http -> deadline(Client);
         line -> min(deadline(Client), erlmcp_clock:now_ms() + ?PROBE)
@@ -92,8 +99,7 @@ discovered({ok, #{~"supportedVersions" := Versions} = Result, _}, Client, Epoch,
     end;
 discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = Versions}}}},
            Client, Epoch, Otherwise) ->
-    %% A server may name the very revision that it refused. Then it is asked once more in this
-    %% revision.
+    %% A server may list the revision that it has just refused. Then the request is sent once more.
     Revision = erlmcp_revision:latest(stateless),
     case lists:member(erlmcp_revision:name(Revision), Versions) of
         true when Otherwise =/= once ->
@@ -120,19 +126,20 @@ discovered({ok, _, _}, Client, Epoch, fall_back) ->
 discovered({ok, _, _}, _, _, _) ->
     {error, {protocol, ~"result of server/discover: supportedVersions: expected an array"}}.
 
-%% Answers of older servers to a request that they do not know.
+%% Returns `true` for an error with which older servers answer a request that they do not know.
 is_old({rpc, _}) -> true;
 is_old({http, Status, _, _}) -> Status >= 400 andalso Status < 500;
 is_old({protocol, _}) -> true;
 is_old(session_lost) -> true;
 is_old(_) -> false.
 
-%% Reactions of older servers on a pair of pipes. On HTTP they mean a server in trouble.
+%% Returns `true` for reactions of older servers on a line transport. On HTTP they mean that the
+%% server has failed.
 is_mute({timeout, _}) -> true;
 is_mute({closed, _}) -> true;
 is_mute(_) -> false.
 
-%% A modern server that was only slow names its revisions when it refuses `initialize`.
+%% A server of 2026-07-28 that was only slow lists its revisions when it refuses `initialize`.
 after_silence(false, Error, _, _) ->
     Error;
 after_silence(true, _, Client, Epoch) ->
@@ -143,7 +150,8 @@ after_silence(true, _, Client, Epoch) ->
             Outcome
     end.
 
-%% A modern server whose stateless revisions this client lacks may also have one with sessions.
+%% A server whose stateless revisions this client does not have may also have a revision with
+%% sessions.
 offered(Versions, Client, Epoch) ->
     Ours = [Revision || Revision <- erlmcp_revision:all(),
                         erlmcp_revision:era(Revision) =:= session,
@@ -185,7 +193,7 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         Session = maps:get(~"mcp-session-id", Headers, none),
         true ?= Session =:= none orelse is_visible(Session),
         Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
-        ok ?= erlmcp_client_exchange:tell(~"notifications/initialized", #{}, Client, Live),
+        ok ?= erlmcp_client_one_way:notify(~"notifications/initialized", #{}, Client, Live),
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else
@@ -206,7 +214,7 @@ is_visible(Session) ->
     Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES
         andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
 
-%% A session has one log level for all of its calls.
+%% A session has one log level for all of its calls, which a request sets.
 log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,
           Deadline) when is_map_key(~"logging", Offered) ->
     case request({~"logging/setLevel", #{~"level" => Level}}, Client, Live, Deadline) of

@@ -1,20 +1,22 @@
 -module(erlmcp_client_mailbox).
 -moduledoc """
-Messages to processes that may not read them, such as those of a client's user. It bounds how many
-may wait in a mailbox, and their bytes.
+Sends messages to processes that may not read them in time: those of a client's user, and the
+client's own process. The number and the bytes of waiting messages are bounded.
 
 Internal.
 """.
 
--export([offer/2, own/1]).
+-export([offer/2, notify/3, has_read/2, dropped/1, own/1]).
 
-%% Messages that may wait, and their bytes if all were as large as the one that is offered.
+%% The most messages that may wait, and the most bytes if all were as large as the one to send.
 -define(UNREAD, 1000).
 -define(BYTES, 8_388_608).
+%% A notification of more bytes counts as several.
+-define(SMALL, 8192).
 
 -doc """
-Sends `Message` unless too much waits in the receiver's mailbox. The message is copied first, so
-that it keeps no larger binary of the server's alive.
+Sends a message, or returns `full` if too many messages or bytes wait in the receiver's mailbox. The
+message is copied first, so that it does not keep a larger binary in memory.
 """.
 -spec offer(pid(), Message :: term()) -> ok | full.
 offer(Pid, Message) when node(Pid) =:= node() ->
@@ -38,13 +40,40 @@ offer(Pid, Message) ->
     ok.
 
 -doc """
-Copies a term whose strings are parts of a received message (`m:erlmcp_json`), which they would keep
-alive. Terms that outlive their call are copied so.
+Passes a notification of the server that belongs to no call to the client's process, with its
+weight. If too many wait, the notification is dropped and counted.
+""".
+-spec notify(erlmcp_client_connection:client(), Method :: binary(), Params :: map()) -> ok.
+notify(#{peer := Peer, ids := Counters}, Method, Params) ->
+    Own = own({Method, Params}),
+    Weight = 1 + erlang:external_size(Own) div ?SMALL,
+    case atomics:add_get(Counters, 2, Weight) of
+        Unread when Unread > ?UNREAD, Unread > Weight ->
+            atomics:sub(Counters, 2, Weight),
+            atomics:add(Counters, 3, 1);
+        _ ->
+            Peer ! {notification, Own, Weight},
+            ok
+    end.
+
+-doc "Counts a notification as read by the client's process.".
+-spec has_read(Weight :: pos_integer(), erlmcp_client_connection:client()) -> ok.
+has_read(Weight, #{ids := Counters}) ->
+    atomics:sub(Counters, 2, Weight).
+
+-doc "Returns the number of notifications that were dropped.".
+-spec dropped(erlmcp_client_connection:client()) -> non_neg_integer().
+dropped(#{ids := Counters}) ->
+    atomics:get(Counters, 3).
+
+-doc """
+Copies a decoded term. Its strings may be sub-binaries of a received message (`m:erlmcp_json`), and
+would keep that in memory. So terms that outlive their call are copied.
 """.
 -spec own(Term) -> Term.
 own(Term) ->
     own(Term, erlang:external_size(Term)).
 
-%% Strings up to 64 bytes are never parts of a larger binary.
+%% Decoded strings of up to 64 bytes are never sub-binaries.
 own(Term, Size) when Size =< 64 -> Term;
 own(Term, _) -> binary_to_term(term_to_binary(Term)).

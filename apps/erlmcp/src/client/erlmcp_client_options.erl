@@ -1,12 +1,12 @@
 -module(erlmcp_client_options).
 -moduledoc """
-The target and the options of a client, as data. They say which channel leads to the server, which
-values an option may have, and which it has by default. A transport checks its own options.
+Checks the target and the options of a client. The module has the transport of each target, and the
+allowed values and the default of each option. A transport checks its own options.
 
 Internal.
 """.
 
--export([settings/1, place/1, label/1, defaults/0, limits/0]).
+-export([settings/1, first_wrong/2, without_options/1, label/1, defaults/0, limits/0]).
 
 -export_type([settings/0, rules/0, limits/0]).
 
@@ -15,9 +15,9 @@ Internal.
     pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
 }.
 -doc """
-The transport's rules for a client, in addition to the messages. With `http`, sessions have ids and
-streams, arguments are mirrored into headers, silence does not tell the era, and a URL identifies a
-server. With `line`, a connection is a session, and an older server may not answer.
+The rules of MCP that depend on the kind of transport. With `http`, sessions have ids and streams,
+headers mirror arguments, silence does not tell the era, and a URL identifies a server. With `line`,
+a connection is a session, and an older server may not answer an unknown request.
 """.
 -type rules() :: http | line.
 -doc "Checked options, with the defaults of those that were left out.".
@@ -51,7 +51,7 @@ check(Rules, Transport, Target, Options) when is_map(Options) ->
     Own = [name, version, title, era, inputs, capabilities, tasks, log_level, cache, limits
            | [Name || {Name, _, _} <- defaults()]],
     Common = maps:with(Own, Options),
-    case first_error(maps:to_list(Common)) of
+    case first_wrong(Common, fun option/2) of
         ok ->
             Settings = maps:merge(#{Name => Default || {Name, Default, _} <- defaults()},
                                   maps:without([name, version, title], Common)),
@@ -85,61 +85,68 @@ log_level(Settings) -> Settings.
 cache(false) -> none;
 cache(Given) -> maps:merge(?CACHE, Given).
 
-first_error([]) -> ok;
-first_error([{Key, Value} | Rest]) ->
-    case option(Key, Value) of
-        true -> first_error(Rest);
-        {expected, Expected} -> {error, {bad_option, Key, Expected}};
-        {error, _} = Error -> Error
+-doc """
+Returns the error of the first wrong option, if there is one. `Check` returns `true` for an option
+that is right. Otherwise it returns the expected value, with the name of a wrong member of a map.
+""".
+-spec first_wrong(#{term() => term()},
+                  fun((Key :: term(), Value :: term()) ->
+                      true | Expected :: binary() | {Member :: term(), Expected :: binary()})) ->
+    ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+first_wrong(Options, Check) ->
+    case [{Key, Wrong} || Key := Value <- Options, Wrong <- [Check(Key, Value)], Wrong =/= true] of
+        [] -> ok;
+        [{Key, {Member, Expected}} | _] -> {error, {bad_option, {Key, Member}, Expected}};
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
     end.
 
 option(Key, Value) when Key =:= name; Key =:= version; Key =:= title ->
-    is_text(Value) orelse {expected, ~"a binary in UTF-8"};
+    is_text(Value) orelse ~"a binary in UTF-8";
 option(era, Era) ->
     lists:member(Era, [auto, stateless, session | erlmcp_revision:all()])
-        orelse {expected, ~"auto, stateless, session or a revision"};
+        orelse ~"auto, stateless, session or a revision";
 option(inputs, Inputs) when is_map(Inputs) ->
-    first_wrong(fun input/2, inputs, Inputs);
+    members(fun input/2, Inputs);
 option(inputs, _) ->
-    {expected, ~"a map of funs"};
+    ~"a map of funs";
 option(capabilities, Value) ->
-    is_json_object(Value) orelse {expected, ~"a map that is JSON"};
+    is_json_object(Value) orelse ~"a map that is JSON";
 option(tasks, Value) ->
-    is_boolean(Value) orelse {expected, ~"a boolean"};
+    is_boolean(Value) orelse ~"a boolean";
 option(log_level, Level) ->
     is_atom(Level) andalso erlmcp_meta:level(atom_to_binary(Level)) =/= error
-        orelse {expected, ~"a log level"};
+        orelse ~"a log level";
 option(cache, false) -> true;
 option(cache, Bounds) when is_map(Bounds) ->
-    first_wrong(fun(Key, Value) when Key =:= entries; Key =:= bytes -> positive(Value);
-                   (_, _) -> {expected, ~"no such bound"}
-                end, cache, Bounds);
-option(cache, _) -> {expected, ~"false, or a map of entries and bytes"};
+    members(fun(Key, Value) when Key =:= entries; Key =:= bytes -> positive(Value);
+               (_, _) -> ~"no such bound"
+            end, Bounds);
+option(cache, _) -> ~"false, or a map of entries and bytes";
 option(limits, Limits) when is_map(Limits) ->
-    first_wrong(fun(Key, Value) ->
-                    case lists:keymember(Key, 1, limits()) of
-                        true -> positive(Value);
-                        false -> {expected, ~"no such limit"}
-                    end
-                end, limits, Limits);
-option(limits, _) -> {expected, ~"a map of limits"};
+    members(fun(Key, Value) ->
+                case lists:keymember(Key, 1, limits()) of
+                    true -> positive(Value);
+                    false -> ~"no such limit"
+                end
+            end, Limits);
+option(limits, _) -> ~"a map of limits";
 option(_, Value) -> positive(Value).
 
 positive(Value) ->
-    is_integer(Value) andalso Value > 0 orelse {expected, ~"a positive integer"}.
+    is_integer(Value) andalso Value > 0 orelse ~"a positive integer".
 
 input(Key, Fun) when Key =:= elicit; Key =:= elicit_url; Key =:= sample ->
-    is_function(Fun, 1) orelse {expected, ~"a fun of one argument"};
+    is_function(Fun, 1) orelse ~"a fun of one argument";
 input(roots, Roots) ->
     is_function(Roots, 0) orelse is_list(Roots) andalso lists:all(fun is_map/1, Roots)
-        orelse {expected, ~"a list of maps, or a fun that gives one"};
+        orelse ~"a list of maps, or a fun that gives one";
 input(_, _) ->
-    {expected, ~"no such input"}.
+    ~"no such input".
 
-first_wrong(Check, Option, Map) ->
-    case [{Key, Expected} || Key := Value <- Map, {expected, Expected} <- [Check(Key, Value)]] of
-        [] -> true;
-        [{Key, Expected} | _] -> {error, {bad_option, {Option, Key}, Expected}}
+members(Check, Map) ->
+    case first_wrong(Map, Check) of
+        ok -> true;
+        {error, {bad_option, Member, Expected}} -> {Member, Expected}
     end.
 
 is_text(Value) ->
@@ -154,13 +161,13 @@ is_json_object(Value) ->
     end.
 
 -doc "Returns the target without its options, which may hold secrets.".
--spec place(erlmcp_client:target()) -> tuple().
-place(Target) ->
+-spec without_options(erlmcp_client:target()) -> tuple().
+without_options(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
 
 -doc """
-Returns the kind of a channel's target and where its server is, for labels: host and port, or a
-program's name. Paths and arguments may have secrets.
+Returns the kind of a target and the location of its server, for labels: host and port, or the name
+of a program. Paths and arguments are left out, since they may have secrets.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

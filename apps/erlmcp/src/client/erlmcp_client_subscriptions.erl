@@ -1,15 +1,15 @@
 -module(erlmcp_client_subscriptions).
 -moduledoc """
-The subscriptions of a client's users, kept by the client's process, and the streams that serve
-them.
+The subscriptions that processes have at a client, and the streams that serve them. A value of the
+client's process.
 
-In 2026-07-28 each subscription has a stream of its own. In a session all share the messages of the
-server. Their resources are counted there, so that the server is asked to watch each of them once.
-On HTTP, the messages of a session that belong to no call come on its GET stream, which a server
-need not offer. The requests among them are answered by the stream's process.
+In 2026-07-28 each subscription has a stream of its own. In a session all subscriptions share the
+notifications of the server, and the server is asked only once to watch a resource. On HTTP,
+messages of a session that belong to no call come on its GET stream, which a server need not offer.
+The stream's process answers the requests among them.
 
-Each stream has a process, linked to the client's. The process opens its stream again with a growing
-pause when it ends.
+Each stream has a process, linked to the client's. When the stream ends, the process opens it again,
+after a pause that grows with each failure.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions",
 "Transports / Listening for Messages from the Server".
@@ -25,14 +25,15 @@ Internal.
 -record(subscription, {
     pid :: pid(),
     filter :: erlmcp_client:filter(),
-    %% The process that serves it: its own stream's, or one that asks the server to watch resources.
+    %% The process that serves the subscription: that of its own stream, or one that asks the server
+    %% to watch resources.
     worker :: undefined | pid(),
-    %% Whether the server has been asked, and the subscriber does not know yet.
+    %% Whether the server was asked, but the subscriber has not been told yet.
     ready = false :: boolean()
 }).
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
-    %% The stream on which a session's server sends messages that belong to no call.
+    %% The GET stream of a session, for messages that belong to no call.
     stream = none :: none | {opening | open, pid()},
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
@@ -50,21 +51,17 @@ Internal.
     pause = erlmcp_client_backoff:first_ms() :: pos_integer()
 }).
 
-%% Milliseconds until the server must have begun to answer, or have acknowledged a subscription.
+%% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
 -define(OPEN, 30_000).
 
 -opaque subscriptions() :: #subscriptions{}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
--doc "Checks a filter, and returns its first wrong member if there is one.".
+-doc "Checks a filter. The error has the first wrong member, and what was expected there.".
 -spec check(erlmcp_client:filter() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->
-    case [{Key, Expected} || Key := Value <- Filter,
-                             Expected <- [filter(Key, Value)], Expected =/= true] of
-        [] -> ok;
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
-    end;
+    erlmcp_client_options:first_wrong(Filter, fun filter/2);
 check(_) ->
     {error, {bad_option, filter, ~"a map"}}.
 
@@ -88,7 +85,10 @@ new() ->
 is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
--doc "Adds a subscription of the process `Pid`, which is monitored from now on.".
+-doc """
+Adds a subscription of a process, which is monitored from now on. `{overload, Limit}` is the error
+if the client has too many.
+""".
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
@@ -103,7 +103,7 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
                 all = All#{Reference => Subscription}})}
     end.
 
-%% Before the server is known there is nothing to begin; `restart/2` follows.
+%% Before the negotiation there is nothing to start; `restart/2` does it later.
 start(_, Subscription, {_, undefined}) ->
     Subscription;
 start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
@@ -134,7 +134,7 @@ watch([Uri | Uris], Method, Client, Live) ->
         {error, _} = Error -> Error
     end.
 
--doc "Removes a subscription that was ended, or whose process has died.".
+-doc "Removes a subscription that its process has ended, or whose process has died.".
 -spec remove(reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
     case maps:take(Reference, All) of
@@ -171,7 +171,7 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
 unwatch(_, _, _) ->
     ok.
 
--doc "Removes a linked process that has ended: a question's, a stream's, or a subscription's.".
+-doc "Removes a process that has ended: that of a question, of a stream, or of a subscription.".
 -spec worker_ended(pid(), subscriptions()) -> subscriptions().
 worker_ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = none});
@@ -190,7 +190,7 @@ end_all(Reason, #subscriptions{all = All}) ->
                       deliver(Pid, Reference, {ended, Reason})
                   end, maps:to_list(All)).
 
--doc "Begins all subscriptions again after a negotiation with the server.".
+-doc "Starts all subscriptions again after a negotiation.".
 -spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
 restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
@@ -216,7 +216,7 @@ session_stream({#{settings := #{rules := http}} = Client,
 session_stream(_) ->
     none.
 
--doc "Takes the outcome of asking a session's server to watch resources.".
+-doc "Handles the outcome of asking the server of a session to watch resources.".
 -spec subscribed(pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
@@ -234,7 +234,7 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions
     end.
 
--doc "Takes the news of a session's stream: it is open, open again, or refused.".
+-doc "Handles an event of a session's stream: it is open (again), or the server refused it.".
 -spec stream_event(pid(), open | refused, subscriptions()) -> subscriptions().
 stream_event(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = {open, Pid}});
@@ -253,7 +253,8 @@ stream_event(_, _, Subscriptions) ->
 is_opening(#subscriptions{stream = {opening, _}}) -> true;
 is_opening(_) -> false.
 
-%% In a session a subscription stands when the server was asked and its stream is open.
+%% Tells subscribers of a session that their subscriptions are active: the server was asked, and the
+%% stream is open.
 announced(#subscriptions{stream = {opening, _}} = Subscriptions) ->
     Subscriptions;
 announced(#subscriptions{all = All} = Subscriptions) ->
@@ -278,7 +279,7 @@ notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
-%% The event of a notification, if subscribers are told of its method.
+%% Returns the event for a notification, or `none` if subscribers are not told of its method.
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
@@ -293,7 +294,7 @@ wants({log, _}, Filter) -> maps:get(logs, Filter, false);
 wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
-%% A subscription is ended (`cut`) if its process does not read.
+%% Sends an event to a subscriber. A subscription whose process does not read ends (`cut`).
 deliver(Pid, Reference, Event) ->
     case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
         ok ->
@@ -303,7 +304,7 @@ deliver(Pid, Reference, Event) ->
             cut
     end.
 
--doc "Answers a request that the server sent outside of any call's stream.".
+-doc "Answers a request that the server has sent outside of calls.".
 -spec answer(erlmcp_message:message(),
              {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
              subscriptions()) -> subscriptions().
@@ -311,8 +312,8 @@ answer(Request, Server, #subscriptions{questions = Questions} = Subscriptions) -
     Subscriptions#subscriptions{
         questions = erlmcp_client_questions:ask(Request, Server, Questions)}.
 
-%% The exit signal of the client's process ends a stream's process; the server sees the end of the
-%% stream then.
+%% The process of a stream ends with the client's process, and the server then sees the end of the
+%% stream.
 start_stream(Label, Stream) ->
     spawn_link(fun() ->
         process_flag(trap_exit, true),
@@ -367,14 +368,13 @@ receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
 silence(#stream{id = Id, acknowledged = false}) when Id =/= none -> ?OPEN;
 silence(_) -> infinity.
 
-%% On a channel where aborting the exchange does not close a stream, a notification tells the
-%% server.
+%% If aborting the exchange does not tell the server, a notification does.
 leave(Exchange, #stream{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
     case Transport:abort(Exchange) of
         false when Id =/= none ->
             Params = #{~"requestId" => Id},
             _ = spawn(fun() ->
-                erlmcp_client_exchange:tell(~"notifications/cancelled", Params, Client, Live)
+                erlmcp_client_one_way:notify(~"notifications/cancelled", Params, Client, Live)
             end),
             ok;
         _ ->
@@ -408,7 +408,7 @@ session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
     Stream#stream{pause = erlmcp_client_backoff:first_ms()};
 session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
-    ok = erlmcp_client_connection:notify(Client, Method, Params),
+    ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     Stream;
 session_event({message, {request, _, _, _} = Request}, Stream) ->
     #stream{client = Client, live = Live, questions = Questions} = Stream,
@@ -427,7 +427,7 @@ subscription_event({message, {notification, Method, Params}}, Stream) ->
         none -> {ok, Stream};
         Event -> delivered(Event, Stream)
     end;
-%% The server has no subscriptions.
+%% The server does not know the method, so it has no subscriptions.
 subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, _) ->
     {over, {rpc, Error}};
 subscription_event({message, {response, _, _}}, _) ->
@@ -447,14 +447,15 @@ deliver_own(Event, #stream{subscription = {Reference, Pid, _}}) ->
 unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
     erlmcp_client_connection:unsubscribe(Client, Reference).
 
-%% These 4xx pass by themselves: too slow, too many, and an earlier stream that is still open.
+%% These 4xx statuses are temporary: timeout, too many requests, and an earlier stream that is still
+%% open.
 failed({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
     Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
 ->
     Peer ! {stream, self(), refused},
     ok;
-%% A server without sessions and without a stream gives the same answer as one that has forgotten
-%% the session.
+%% A server without sessions that offers no stream gives the same answer as a server that has
+%% forgotten the session.
 failed(session_lost, #stream{subscription = none, live = #{session := none}} = Stream) ->
     #stream{client = #{peer := Peer}} = Stream,
     Peer ! {stream, self(), refused},
@@ -466,7 +467,7 @@ failed(session_lost, #stream{subscription = none, client = Client, live = Live} 
 failed(_, Stream) ->
     again(Stream).
 
-%% The server may be down for long, hence the jitter: its clients do not all return at once.
+%% The pause has jitter, so that the clients of a restarted server do not all return at once.
 again(#stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok

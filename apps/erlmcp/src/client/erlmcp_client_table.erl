@@ -1,7 +1,7 @@
 -module(erlmcp_client_table).
 -moduledoc """
-The table of the node's clients and pools, where every call reads its client and the state of its
-server. The process of this module owns the table, and removes the rows of clients that died.
+The table of the node's clients and pools, from which every call reads its client and the outcome of
+the negotiation. The process of this module owns the table, and removes the rows of dead clients.
 
 Internal.
 """.
@@ -12,14 +12,15 @@ Internal.
 -export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--doc "Starts the process, with its table.".
+-doc "Starts the process that owns the table.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Registers the calling process, which then writes its own row into the table. The row goes when the
-process ends. The process in turn must end when the returned monitor reports the end of the table.
+Registers the calling process, which may then publish its client in the table. The error means that
+the application does not run. When the process ends, its row is removed. The process must end when
+the returned monitor reports that the table has ended.
 """.
 -spec join() -> {ok, reference()} | {error, {not_started, erlmcp}}.
 join() ->
@@ -33,7 +34,9 @@ join() ->
             {error, {not_started, erlmcp}}
     end.
 
--doc "Adds the calling process to the table as the pool `Pool`.".
+-doc """
+Adds the calling process to the table as a pool. The error means that the application does not run.
+""".
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
     maybe
@@ -52,7 +55,7 @@ leave(Pid) ->
         error:badarg -> ok
     end.
 
--doc "Finds a client or a pool by its pid or its registered name.".
+-doc "Returns the client or the pool with a pid or a registered name, or `{error, stopped}`.".
 -spec find(pid() | atom()) ->
     {ok, erlmcp_client_connection:client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
@@ -61,19 +64,22 @@ find(Name) when is_atom(Name) ->
         Pid -> find(Pid)
     end;
 find(Peer) ->
-    %% Only this element of the row is copied. The table exists while the application runs.
+    %% Only this element of the row is copied. If there is no table, the application does not run.
     try ets:lookup_element(?MODULE, Peer, 2) of
         Client -> {ok, Client}
     catch
         error:badarg -> {error, stopped}
     end.
 
--doc "Returns the outcome of a client's last negotiation; `none` before and between negotiations.".
+-doc """
+Returns the outcome of a client's last negotiation; `none` before and between negotiations, and
+`stopped` if the client has ended.
+""".
 -spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.
 live(Peer) ->
     ets:lookup_element(?MODULE, Peer, 3, stopped).
 
--doc "Publishes a client or a pool, which has negotiated with no server yet.".
+-doc "Publishes a client, before its first negotiation, or a pool.".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
     true = ets:insert(?MODULE, {Pid, Client, none}),
@@ -86,7 +92,8 @@ publish_live(Peer, Live) ->
     ok.
 
 -doc """
-Returns the era that the server at the client's URL last had; `unknown` for other transports.
+Returns the era of the last negotiation with the server at the client's URL; `unknown` if there was
+none, and for other transports.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
@@ -95,7 +102,8 @@ remembered(_) ->
     unknown.
 
 -doc """
-Remembers the era of the client's URL. When the table has `Most` rows, all eras are forgotten first.
+Remembers the era of the server at the client's URL. If `Most` eras are remembered already, all of
+them are forgotten first.
 """.
 -spec remember(erlmcp_client_connection:client(), erlmcp_revision:era(), Most :: pos_integer()) ->
     ok.

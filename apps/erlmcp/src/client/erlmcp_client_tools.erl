@@ -1,7 +1,7 @@
 -module(erlmcp_client_tools).
 -moduledoc """
-The table of a server's tools: for each, the arguments that go into headers too, and the schema of
-its structured result. It is filled from the lists as they come.
+The table of a server's tools: for each tool the arguments that headers mirror, and the schema of
+its structured content. Each received list of tools updates it.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
 Output Schema".
@@ -11,8 +11,8 @@ Internal.
 
 -export([new/0, learn/3, declarations/2, is_task/2, check_result/3]).
 
-%% Tools that are remembered, and their bytes together. Further tools are called without their
-%% headers.
+%% The most tools that are remembered, and their bytes in total. Other tools are called without
+%% mirroring headers.
 -define(TOOLS, 10_000).
 -define(BYTES, 16_777_216).
 
@@ -24,8 +24,8 @@ new() ->
     Table.
 
 -doc """
-Learns the tools of a list, and returns the tools that can be called. If arguments go into headers
-(`Mirrors`), tools with an invalid definition are left out and their names logged.
+Remembers the tools of a list, and returns those that can be called. If headers mirror arguments
+(`Mirrors`), tools with invalid declarations of headers are left out and logged.
 """.
 -spec learn([map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->
@@ -45,7 +45,8 @@ is_learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
             false
     end.
 
-%% Calls learn at the same time: only rows that were really taken out and put in are counted.
+%% Several calls may do this at the same time, so only rows that were really removed and added are
+%% counted.
 remember(Tool, Table) ->
     Name = element(1, Tool),
     Size = erlang:external_size(Tool),
@@ -70,7 +71,7 @@ remember(Tool, Table) ->
 output(#{~"outputSchema" := Schema}) -> Schema;
 output(_) -> none.
 
--doc "Returns the arguments of a tool that go into headers too; `unknown` if no list had the tool.".
+-doc "Returns the arguments of a tool that headers mirror; `unknown` if no list had the tool.".
 -spec declarations(Name :: binary(), ets:table()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
     ets:lookup_element(Table, Name, 2, unknown).
@@ -78,12 +79,15 @@ declarations(Name, Table) ->
 is_task(#{~"execution" := #{~"taskSupport" := ~"required"}}) -> true;
 is_task(_) -> false.
 
--doc "Returns `true` if a tool of a session requires being called as a task.".
+-doc "Returns `true` if a tool must be called as a task, in a session of 2025-11-25.".
 -spec is_task(Name :: binary(), ets:table()) -> boolean().
 is_task(Name, Table) ->
     ets:lookup_element(Table, Name, 4, false).
 
--doc "Checks that a tool's result has the structured content that its output schema promises.".
+-doc """
+Checks that the structured content of a tool's result fits the tool's output schema. The error is a
+sentence.
+""".
 -spec check_result(Name :: binary(), Result :: map(), ets:table()) -> ok | {error, binary()}.
 check_result(_, #{~"isError" := true}, _) ->
     ok;
@@ -94,7 +98,7 @@ check_result(Name, Result, Table) ->
     end.
 
 fits(Schema, #{~"structuredContent" := Content}) ->
-    %% An invalid schema promises nothing.
+    %% A result is not checked against an invalid schema.
     case erlmcp_schema:compile(Schema, #{check => false}) of
         {ok, Compiled} ->
             case erlmcp_schema:validate(Content, Compiled) of

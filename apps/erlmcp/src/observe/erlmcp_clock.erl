@@ -1,5 +1,5 @@
 -module(erlmcp_clock).
--moduledoc "The time of deadlines and pauses, which never runs back. Internal.".
+-moduledoc "The clock of deadlines and pauses, which never goes back. Internal.".
 
 -export([now_ms/0]).
 

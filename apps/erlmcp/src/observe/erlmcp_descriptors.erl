@@ -1,34 +1,34 @@
 -module(erlmcp_descriptors).
 -moduledoc """
-The descriptors that the node may have open, and how many of them are spared from connections. A
-socket is a port of the node, and the runtime counts ports. So the count has the connections of all
-servers, and everything else that the node has open except files. Some descriptors are always spared
-for files.
+Keeps some of the node's file descriptors free of connections. Each socket is a port of the node,
+and the runtime counts ports. So the count includes the connections of all servers, and everything
+else that the node has open except files. A reserve of descriptors is kept for files.
 
-With few descriptors free, a connection is refused with an answer; with fewer, it is closed without
-one. The last ones are for files that must be opened, and for the connections that acceptors have at
-that moment.
+When few descriptors are free (`scarce`), connections are refused with an answer. When even fewer
+are free (`spent`), they are closed without one. The last descriptors are for files, and for
+connections that acceptors have just accepted.
 
 Internal.
 """.
 
 -export([spare/1, acceptors/1, measure/1, state/0, refusal/1, closed/0, report/0]).
 
-%% A fourth of the descriptors is spared, within these bounds, and at most half.
+%% The reserve is a fourth of the descriptors, within these bounds, and at most half of them.
 -define(LEAST, 256).
 -define(MOST, 1_024).
-%% Listeners whose acceptors may all have a connection at once.
+%% The number of listeners all of whose acceptors may have just accepted a connection.
 -define(LISTENERS, 5).
 -define(ACCEPTORS, 100).
-%% Seconds from one line in the log to the next.
+%% Seconds between two log entries.
 -define(QUIET, 60).
-%% Words: the second from which a line may be logged, and the connections that were closed without
-%% an answer since the last one.
+%% The atomics: the second from which on the next entry may be logged, and the connections closed
+%% without an answer since the last one.
 -define(LOGGED, 1).
 -define(CLOSED, 2).
 
 -doc """
-Returns how many of `Number` descriptors, or ports, are spared from connections.
+Returns the reserve for a number of file descriptors or ports: how many of them are not for
+connections.
 
 ## Examples
 
@@ -49,13 +49,16 @@ descriptors. Each process may have a connection that is not counted yet.
 acceptors(Number) ->
     max(1, min(?ACCEPTORS, closing_begins_at(Number) div ?LISTENERS)).
 
-%% The free descriptors from which on connections are closed without an answer, and refused with
-%% one.
+%% The number of free descriptors at which connections begin to be closed without an answer, and to
+%% be refused with one.
 closing_begins_at(Number) -> spare(Number) div 2.
 
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
--doc "Stores how many descriptors and ports the node may have, and returns the smaller number.".
+-doc """
+Stores how many descriptors the node may have: the smaller one of its limits on descriptors and
+ports, which is returned.
+""".
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->
     Number = min(Ports, maps:get(descriptors, Facts, Ports)),
@@ -73,7 +76,10 @@ words() ->
     ok = atomics:put(Words, ?LOGGED, erlang:monotonic_time(second)),
     Words.
 
--doc "Returns `scarce` if connections must be refused, and `spent` if they must be closed.".
+-doc """
+Returns `scarce` if new connections must be refused with an answer, and `spent` if they must be
+closed without one.
+""".
 -spec state() -> ok | scarce | spent.
 state() ->
     case persistent_term:get(?MODULE, none) of
@@ -87,7 +93,10 @@ state() ->
             end
     end.
 
--doc "Returns the refusal of a connection for want of descriptors, and logs it.".
+-doc """
+Returns the refusal of a connection because file descriptors are scarce, with a retry after
+`RetryAfterMs` milliseconds, and logs the shortage.
+""".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     ok = report(),
@@ -96,14 +105,14 @@ refusal(RetryAfterMs) ->
                        #{limit => Scarce, observed => erlang:system_info(port_count),
                          retry_after_ms => RetryAfterMs}).
 
--doc "Counts a connection that was closed without an answer, and logs it.".
+-doc "Counts a connection that was closed without an answer, and logs the shortage.".
 -spec closed() -> ok.
 closed() ->
     #{words := Words} = persistent_term:get(?MODULE),
     ok = atomics:add(Words, ?CLOSED, 1),
     report().
 
--doc "Logs that connections find no descriptor, at most once a minute.".
+-doc "Logs the shortage of descriptors, at most once a minute.".
 -spec report() -> ok.
 report() ->
     #{words := Words, number := Number} = persistent_term:get(?MODULE),
@@ -115,8 +124,8 @@ report() ->
                 #{what => descriptors_exhausted, limit => Number,
                   open => erlang:system_info(port_count),
                   closed => atomics:exchange(Words, ?CLOSED, 0),
-                  advice => <<"connections are refused or closed for want of descriptors: let the "
-                              "node have more (ulimit -n), or serve fewer (connections)">>});
+                  advice => <<"connections are refused or closed since descriptors are scarce: let "
+                              "the node have more (ulimit -n), or serve fewer (connections)">>});
         _ ->
             ok
     end.

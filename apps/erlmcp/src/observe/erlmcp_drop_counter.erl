@@ -1,7 +1,7 @@
 -module(erlmcp_drop_counter).
 -moduledoc """
-Counts the messages that wait for a receiver that may be slow, and those that were dropped over a
-bound. The sender never waits itself.
+Counts the messages that wait for a slow receiver, and those that were dropped because 1,000 waited
+already. Senders never wait.
 
 Internal.
 """.
@@ -17,12 +17,15 @@ Internal.
 -define(WAITING, 1).
 -define(DROPPED, 2).
 
--doc "Creates a counter without waiting messages.".
+-doc "Creates a counter at zero.".
 -spec new() -> backlog().
 new() ->
     atomics:new(2, []).
 
--doc "Counts a message as waiting and returns `true`, or counts it as dropped if 1,000 wait.".
+-doc """
+Counts a message as waiting and returns `true`. If 1,000 wait already, counts it as dropped and
+returns `false`.
+""".
 -spec enter(backlog()) -> boolean().
 enter(Backlog) ->
     case atomics:add_get(Backlog, ?WAITING, 1) of
@@ -34,12 +37,15 @@ enter(Backlog) ->
             true
     end.
 
--doc "Counts a message that does not wait any longer.".
+-doc "Counts a message as no longer waiting.".
 -spec leave(backlog()) -> ok.
 leave(Backlog) ->
     atomics:sub(Backlog, ?WAITING, 1).
 
--doc "Returns the next report, with the number of dropped messages as `dropped` if there are any.".
+-doc """
+Adds the number of messages that were dropped since the last report, as `dropped`, to a report;
+nothing if there are none.
+""".
 -spec with_dropped(#{atom() => term()}, backlog()) -> #{atom() => term()}.
 with_dropped(Report, Backlog) ->
     case atomics:exchange(Backlog, ?DROPPED, 0) of

@@ -1,8 +1,8 @@
 -module(erlmcp_error_budget).
 -moduledoc """
-The error budget of a server. Each request is counted once, when its answer is known. A process
-reads the counts once a second, updates the windows (`m:erlmcp_error_budget_window`), and emits
-changes of zones as events. Counting and reading never wait.
+The error budget of a server. Each request is counted once, when its outcome is known. A process
+reads the counts once a second, updates the windows (`m:erlmcp_error_budget_window`), and emits an
+event when a window changes its zone. Counting and reading never wait.
 
 A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
 is no fault, nor is an error that a tool returns.
@@ -17,15 +17,18 @@ Internal.
 
 -export_type([budget/0, counting/0]).
 
--doc "The counts, and three words for each window: the index of its zone, its requests and faults.".
+-doc """
+The counts of requests and faults, and for each window the index of its zone, its requests and its
+faults.
+""".
 -opaque budget() :: {counters:counters_ref(), atomics:atomics_ref()}.
--doc "The part of a server's state that counting needs.".
+-doc "A map with the error budget of a server, such as the server's context.".
 -type counting() :: #{error_budget := budget(), atom() => term()}.
 
-%% Of the counters.
+%% Indexes of the counters.
 -define(REQUESTS, 1).
 -define(FAULTS, 2).
-%% Milliseconds from one look to the next.
+%% Milliseconds between two readings of the counts.
 -define(SECOND, 1000).
 
 -record(state, {
@@ -35,13 +38,16 @@ Internal.
     due :: integer()
 }).
 
--doc "Creates a budget without requests.".
+-doc "Creates a budget with all counts at zero.".
 -spec new() -> budget().
 new() ->
     {counters:new(2, [write_concurrency]),
      atomics:new(3 * length(erlmcp_error_budget_window:windows()), [])}.
 
--doc "Counts the requests that the engine answered itself: all effects except calls.".
+-doc """
+Counts the requests among the engine's effects that the engine answered itself; calls are counted
+when they end.
+""".
 -spec count_effects([Effect :: term()], counting()) -> ok.
 count_effects([{call, _}], _) ->
     ok;
@@ -61,7 +67,7 @@ answers([{listen, _} | Effects], Answers) -> answers(Effects, Answers + 1);
 answers([{batch, Items} | Effects], Answers) -> answers(Effects, answers(Items, Answers));
 answers([_ | Effects], Answers) -> answers(Effects, Answers).
 
--doc "Counts the outcome of a call, and returns it.".
+-doc "Counts the outcome of a call, and returns the outcome unchanged.".
 -spec count_answer(Outcome, counting()) -> Outcome when
     Outcome :: {ok, term()} | {error, erlmcp_refusal:refusal()}.
 count_answer({ok, _} = Outcome, #{error_budget := Budget}) ->
@@ -76,8 +82,8 @@ count_answer({error, Refusal} = Outcome, #{error_budget := Budget}) ->
     Outcome.
 
 -doc """
-Counts a refusal of the gate, and returns it with a `Retry-After` of at least the limit
-`rate_retry_ms` or `queue_retry_ms`.
+Counts a refusal of the gate. Returns it with a `Retry-After` of at least `rate_retry_ms` or
+`queue_retry_ms` milliseconds.
 """.
 -spec count_refusal(erlmcp_refusal:refusal(), counting()) -> erlmcp_refusal:refusal().
 count_refusal(Refusal, #{limits := Limits} = Server) ->
@@ -100,8 +106,8 @@ count(Requests, Faults, {Counts, _}) ->
     counters:add(Counts, ?FAULTS, Faults).
 
 -doc """
-Returns the windows as they were at the last look, at most a second ago, the worst of their zones,
-and the counts until now.
+Returns the windows after the last reading, at most a second ago, the worst of their zones, and the
+counts until now.
 """.
 -spec report(budget()) -> erlmcp:error_budget().
 report({_, Seen} = Budget) ->
@@ -124,8 +130,8 @@ index(Zone) ->
                            erlmcp_error_budget_window:zones())).
 
 -doc """
-Starts the process of the server with the key `Key`. A window with fewer than `Least` requests stays
-in its zone.
+Starts the process that updates the windows of the server with the key `Key`. A window with fewer
+than `Least` requests stays in its zone, unless it has no fault.
 """.
 -spec start_link(Key :: reference(), budget(), Least :: pos_integer()) -> gen_server:start_ret().
 start_link(Key, Budget, Least) ->
@@ -143,7 +149,7 @@ waiting(#state{due = Due} = State) ->
     _ = erlang:send_after(Next, self(), look, [{abs, true}]),
     State#state{due = Next}.
 
-%% The faults first, so that a fault which is counted meanwhile is not read without its request.
+%% Faults are read first, so that a fault counted at this moment is not read without its request.
 totals({Counts, _}) ->
     Faults = counters:get(Counts, ?FAULTS),
     {counters:get(Counts, ?REQUESTS), Faults}.

@@ -1,7 +1,7 @@
 -module(erlmcp_error_budget_window).
 -moduledoc """
-The zones of an error budget. A zone stands for the share of a server's answers that were its own
-faults, in a sliding window. A value that is given the totals once a second. Pure.
+The sliding windows of an error budget, and their zones. A zone is a range of the share of faults
+among a server's answers. The windows are a value that gets the totals once a second. Pure.
 
 Internal.
 """.
@@ -20,17 +20,17 @@ Internal.
 }.
 -opaque windows() :: #{
     least := pos_integer(),
-    %% the totals at the ends of the last seconds, the newest first
+    %% The totals at the ends of the last seconds, the newest first.
     totals := [totals(), ...],
     zones := #{window() => zone()}
 }.
 
--doc "Returns the zones, best first, and the share of faults in percent that each begins with.".
+-doc "Returns the zones, the best first, each with the lowest percentage of faults in it.".
 -spec zones() -> [{zone(), Percent :: number()}].
 zones() ->
     [{green, 0}, {yellow, 0.05}, {orange, 0.1}, {red, 1}].
 
--doc "Returns the zone of `Faults` faults among `Requests` requests.".
+-doc "Returns the zone for a number of faults among a number of requests.".
 -spec zone(Requests :: non_neg_integer(), Faults :: non_neg_integer()) -> zone().
 zone(_, 0) ->
     green;
@@ -39,14 +39,14 @@ zone(Requests, Faults) ->
     {Zone, _} = lists:last([Row || {_, From} = Row <- zones(), Percent >= From]),
     Zone.
 
--doc "Returns the lengths of the windows.".
+-doc "Returns the lengths of the windows in seconds.".
 -spec windows() -> [window()].
 windows() ->
     [10, 60, 300].
 
 -doc """
-Returns windows that are all green, with the totals that they begin with. A window with fewer than
-`Least` requests stays in its zone, unless it has no fault at all.
+Creates windows that are all green, from the present totals. A window with fewer than `Least`
+requests stays in its zone, unless it has no fault.
 """.
 -spec new(Least :: pos_integer(), Requests :: non_neg_integer(), Faults :: non_neg_integer()) ->
     windows().
@@ -55,7 +55,8 @@ new(Least, Requests, Faults) ->
       zones => #{Window => green || Window <- windows()}}.
 
 -doc """
-Adds a second that has passed. `Requests` and `Faults` are the totals from the beginning to its end.
+Moves the windows on by one second, and returns the changes of zones. `Requests` and `Faults` are
+the totals at the end of the second.
 """.
 -spec tick(Requests :: non_neg_integer(), Faults :: non_neg_integer(), windows()) ->
     {[change()], windows()}.
@@ -79,7 +80,7 @@ zone(Requests, Faults, Zone, #{least := Least}) when Requests < Least, Faults > 
 zone(Requests, Faults, _, _) ->
     zone(Requests, Faults).
 
--doc "Returns each window as it is now, the shortest first.".
+-doc "Returns each window with its zone, requests and faults, the shortest window first.".
 -spec report(windows()) ->
     [#{window := window(), zone := zone(), requests := non_neg_integer(),
        faults := non_neg_integer()}].

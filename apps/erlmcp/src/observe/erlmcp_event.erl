@@ -1,11 +1,11 @@
 -module(erlmcp_event).
 -moduledoc """
-Events of a server that its operator may want to know at once. `on_event` of the server's options is
-called with each event, in one process for each server that has it. The process that emits an event
-never waits: at most 1,000 events wait for the fun. Events over that are dropped, and the next event
-has their number.
+Events of a server that its operator may want to know of at once. The server's option `on_event` is
+a fun that is called with each event, in one process per server. The process that emits an event
+never waits. At most 1,000 events wait for the fun; further ones are dropped, and the next event has
+their number.
 
-The processes stand in one table of the node, by the key of their server. `table/0` has all events.
+One table of the node has these processes, by the keys of their servers. `table/0` lists all events.
 
 Internal.
 """.
@@ -24,11 +24,11 @@ Internal.
     key :: reference(),
     server :: term(),
     handler :: handler(),
-    %% events that wait for the fun
+    %% Counts the events that wait for the fun.
     backlog :: erlmcp_drop_counter:backlog()
 }).
 
--doc "Returns all events, each with its fields in addition to the common ones and its cause.".
+-doc "Returns all events, each with its own fields, in addition to the common ones, and its cause.".
 -spec table() -> [{name(), [atom()], When :: binary()}].
 table() ->
     [{error_budget_changed, [window, from, to, requests, faults],
@@ -52,18 +52,24 @@ table() ->
      {drained, [calls, tasks],
       ~"the server was drained: `calls` were ended before they had answered, `tasks` still run"}].
 
--doc "Creates the table of the node's servers, which belongs to the calling process.".
+-doc "Creates the table of the servers' processes, owned by the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
     ok.
 
--doc "Starts the process of the server with the key `Key`. `Server` is the `server` of its events.".
+-doc """
+Starts the process that calls `on_event` for the server with the key `Key`. `Server` is the value of
+`server` in its events.
+""".
 -spec start_link(Key :: reference(), Server :: term(), handler()) -> gen_server:start_ret().
 start_link(Key, Server, Handler) ->
     gen_server:start_link(?MODULE, {Key, Server, Handler}, []).
 
--doc "Emits an event of the server with the key `Key`, and does not wait.".
+-doc """
+Emits an event of the server with the key `Key`, without waiting. Does nothing if the server has no
+`on_event`.
+""".
 -spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
     try ets:lookup(?MODULE, Key) of
@@ -74,7 +80,7 @@ emit(Key, Name, Fields) ->
         error:badarg -> ok
     end.
 
--doc "Emits an event of the node on all its servers.".
+-doc "Emits an event that concerns the whole node to all of its servers.".
 -spec broadcast(name(), #{atom() => term()}) -> ok.
 broadcast(Name, Fields) ->
     Event = event(Name, Fields),
@@ -82,7 +88,7 @@ broadcast(Name, Fields) ->
         fun({_, Pid, Backlog} = Row) ->
             case is_process_alive(Pid) of
                 true -> send(Pid, Backlog, Event);
-                %% A process that was killed could not delete its row.
+                %% The process was killed, and could not delete its row.
                 false -> ets:delete_object(?MODULE, Row)
             end
         end, ets:tab2list(?MODULE)).
@@ -98,7 +104,7 @@ send(Pid, Backlog, Event) ->
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE], Key),
-    %% A new counter, since the messages to an earlier process are gone with it.
+    %% A new counter, since messages to an earlier process were lost with that process.
     Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),
     {ok, #state{key = Key, server = Server, handler = Handler, backlog = Backlog}}.
@@ -131,7 +137,7 @@ handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog
                                        reason => Reason, stacktrace => Stack})
     end.
 
-%% A server that ends emits the events until then.
+%% Events that were emitted before the server ends still reach the fun.
 -doc false.
 terminate(_, #state{key = Key} = State) ->
     true = ets:delete(?MODULE, Key),

@@ -1,22 +1,23 @@
 -module(erlmcp_label).
 -moduledoc """
-Labels of long-lived processes, for observer, `i/0` and crash reports. A label is a tuple: the kind
-of process, what it serves, and, if it belongs to a server, the server's `id`. An example is
-`{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}`.
+Labels of long-lived processes, for observer, `i/0` and crash reports. A label is a tuple of the
+kind of process and of what the process serves. If the process belongs to a server, the server's
+`id` is in the label, too. An example is `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132},
+my_server}`.
 
-A label is small, and has no secret: parts that come from users are cut. No label has a token, a
-path, a header, an argument, or the id of a session or of a task.
+A label is small: parts that come from users are cut. It has no secrets: no token, path, header or
+argument, and no id of a session or of a task.
 
 Internal.
 """.
 
 -export([set/1, set/2]).
 
-%% Bytes of a binary, and elements of a tuple.
+%% The most bytes of a binary, and the most elements of a tuple, in a label.
 -define(BYTES, 64).
 -define(ELEMENTS, 8).
 
--doc "Sets the label of the calling process.".
+-doc "Sets the label of the calling process to a tuple of the given parts.".
 -spec set([term(), ...]) -> ok.
 set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).
@@ -26,7 +27,7 @@ set(Parts) ->
 set(Parts, Key) ->
     set(Parts ++ [erlmcp_log:server(Key)]).
 
-%% An address with its port, or a name of `global` or `via`.
+%% A pair, such as an address with its port, or a name of `global` or `via`.
 bounded({One, Other}) ->
     {flat(One), flat(Other)};
 bounded(Part) ->

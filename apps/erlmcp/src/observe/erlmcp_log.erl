@@ -1,10 +1,10 @@
 -module(erlmcp_log).
 -moduledoc """
-The log reports of the library. Each has `library => erlmcp` in its metadata. `server` in a report
-of one server is the `id` of the server's options, as in its events.
+Writes the log reports of the library. Each has `library => erlmcp` in its metadata. A report that
+concerns one server has the server's `id` as `server`, as events have.
 
-The metadata has no `domain`, since OTP's default handler leaves out reports with another domain
-than OTP's.
+The metadata has no `domain`, since OTP's default handler drops reports with a domain other than
+OTP's own.
 
 Internal.
 """.
@@ -13,12 +13,14 @@ Internal.
 
 -define(METADATA, #{library => erlmcp}).
 
--doc "Sets the name that the log has for the server with the key `Key`.".
+-doc "Sets the name of the server with the key `Key` in log reports.".
 -spec name(Key :: reference(), Server :: term()) -> ok.
 name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).
 
--doc "Returns the name of the server with the key `Key`, or `Key` if the server has no name.".
+-doc """
+Returns the name of the server with the key `Key` in log reports, or `Key` if it has no name.
+""".
 -spec server(Key :: reference()) -> term().
 server(Key) ->
     case persistent_term:get({?MODULE, Key}, none) of
@@ -32,21 +34,21 @@ forget(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
     ok.
 
--doc "Logs a report of the node.".
+-doc "Logs a report that concerns the node, and no single server.".
 -spec report(logger:level(), logger:report()) -> ok.
 report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
 
--doc "Logs a report of the server with the key `Key`.".
+-doc "Logs a report that concerns the server with the key `Key`.".
 -spec report(logger:level(), #{what := atom(), atom() => term()}, Key :: reference()) -> ok.
 report(Level, Report, Key) ->
     case persistent_term:get({?MODULE, Key}, none) of
         {Server} -> report(Level, Report#{server => Server});
-        %% The server has ended, or is starting.
+        %% The server has ended, or has no name yet.
         none -> report(Level, Report)
     end.
 
--doc "Logs a text.".
+-doc "Logs a formatted text.".
 -spec text(logger:level(), io:format(), [term()]) -> ok.
 text(Level, Format, Arguments) ->
     logger:log(Level, Format, Arguments, ?METADATA).

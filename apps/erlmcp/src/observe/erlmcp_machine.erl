@@ -1,24 +1,25 @@
 -module(erlmcp_machine).
 -moduledoc """
-Facts about the machine, the control group and the node: memory, descriptors, ports, processes,
-cores, and what the kernel allows sockets. They are read from `/proc` and `/sys/fs/cgroup` under a
-root, which is `/` except in tests; missing files are left out.
+Reads facts about the machine, the control group and the node: memory, descriptors, ports,
+processes, cores, and limits of the kernel on sockets. They are read from `/proc` and
+`/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts whose files are missing
+are left out.
 
-Files of version 1 or 2 have the bounds and the usage of control groups: of the node's group, and of
-each one above it. Unused pages of files do not count as used: the kernel takes them back before it
-kills a process.
+The limit and the usage of memory are read from control groups of version 1 or 2: the node's group,
+and each one above it. Cached file pages that are not in use do not count as used, since the kernel
+reclaims them before it kills a process.
 
 Internal.
 """.
 
--export([facts/1, places/1, memory/1]).
+-export([facts/1, memory_sources/1, memory/1]).
 
--export_type([facts/0, place/0, memory/0]).
+-export_type([facts/0, memory_source/0, memory/0]).
 
 -doc """
-- `descriptors`: how many the node may open. `descriptors_hard`: how many it can be allowed without
-  privileges.
-- `memory`, `group_memory`: bytes, of the machine and of the narrowest control group.
+- `descriptors`: how many the node may open. `descriptors_hard`: to how many this can be raised
+  without privileges.
+- `memory`, `group_memory`: the bytes of the machine, and the lowest limit of a control group.
 - `backlog`: the longest queue of connections that wait to be accepted.
 - `local_ports`: the number of ports for connections that the machine opens itself.
 """.
@@ -28,10 +29,8 @@ Internal.
     cores => pos_integer(), memory => pos_integer(), group_memory => pos_integer(),
     backlog => pos_integer(), local_ports => pos_integer()
 }.
--doc """
-A place where memory can be read: the machine's, or that of a control group with files for it.
-""".
--opaque place() ::
+-doc "A source of numbers on memory: the machine, or a control group whose files can be read.".
+-opaque memory_source() ::
     {machine, file:filename()}
     | {group, Limit :: file:filename(), Held :: file:filename(), Stat :: file:filename(),
        Unused :: binary()}.
@@ -39,7 +38,7 @@ A place where memory can be read: the machine's, or that of a control group with
     source := machine | group, used := non_neg_integer(), total := pos_integer()
 }.
 
--doc "Returns the facts that can be read.".
+-doc "Returns the facts that can be read under a root folder.".
 -spec facts(Root :: file:filename()) -> facts().
 facts(Root) ->
     Facts = #{ports => erlang:system_info(port_limit),
@@ -64,22 +63,22 @@ descriptors(Root) ->
         {match, [Soft, Hard]} ->
             #{descriptors => binary_to_integer(Soft), descriptors_hard => binary_to_integer(Hard)};
         nomatch ->
-            %% The bound that the runtime found when it started.
+            %% The limit that the runtime found when it started.
             #{descriptors => lists:max([Max || Set <- erlang:system_info(check_io),
                                                {max_fds, Max} <- Set])}
     end.
 
 memories(Root) ->
-    Looks = [Memory || Place <- places(Root), {ok, Memory} <- [memory(Place)]],
+    Looks = [Memory || Source <- memory_sources(Root), {ok, Memory} <- [memory(Source)]],
     Machine = #{memory => Total || #{source := machine, total := Total} <- Looks},
     case [Total || #{source := group, total := Total} <- Looks] of
         [] -> Machine;
         Totals -> Machine#{group_memory => lists:min(Totals)}
     end.
 
--doc "Returns the places where the node's memory can be read.".
--spec places(Root :: file:filename()) -> [place()].
-places(Root) ->
+-doc "Returns the sources of numbers on the node's memory.".
+-spec memory_sources(Root :: file:filename()) -> [memory_source()].
+memory_sources(Root) ->
     Groups = binary:split(text(filename:join(Root, "proc/self/cgroup")), ~"\n", [global, trim_all]),
     [{machine, filename:join(Root, "proc/meminfo")}
      | lists:append([groups(binary:split(Group, ~":", [global]), Root) || Group <- Groups])].
@@ -99,8 +98,8 @@ groups([_, Controllers, Path], Root) ->
 groups(_, _) ->
     [].
 
-%% The group and all groups above it. In a container the path may be of the host; the base folder is
-%% then the container's own.
+%% Returns the folders of a group and of all groups above it. In a container the path may be that of
+%% the host. The base folder is then the container's own group.
 folders(Base, Path) ->
     {Folders, _} = lists:mapfoldl(fun(Name, Above) ->
                                       Folder = filename:join(Above, Name),
@@ -108,8 +107,8 @@ folders(Base, Path) ->
                                   end, Base, binary:split(Path, ~"/", [global, trim_all])),
     [Base | Folders].
 
--doc "Returns how much of the memory is used; `none` if it has no bound.".
--spec memory(place()) -> {ok, memory()} | none.
+-doc "Returns the used and the total bytes of a source; `none` if it has no limit.".
+-spec memory(memory_source()) -> {ok, memory()} | none.
 memory({machine, File}) ->
     Text = text(File),
     case {line(~"MemTotal:", Text), line(~"MemAvailable:", Text)} of
@@ -120,7 +119,7 @@ memory({machine, File}) ->
     end;
 memory({group, Limit, Held, Stat, Unused}) ->
     case {numbers(Limit), numbers(Held)} of
-        %% Version 1 has a number for no bound too: the largest number of whole pages.
+        %% Version 1 writes a number even without a limit: the largest number of whole pages.
         {[Total], [Used]} when Total > 0, Total < 1 bsl 60 ->
             Kept = case line(Unused, text(Stat)) of
                 none -> 0;

@@ -1,6 +1,7 @@
 -module(erlmcp_slow_consumer).
 -moduledoc """
-Reports a client that was cut because it does not read: refusal 1055, for the log and the operator.
+Reports a client whose connection was closed because it does not read (refusal 1055), to the log and
+as an event.
 
 Internal.
 """.
@@ -8,7 +9,8 @@ Internal.
 -export([cut/2]).
 
 -doc """
-Reports a client of the server with the key `Key`. `Limit` is the bound that the client passed.
+Reports a client of the server with the key `Key`. `Limit` is the bound on unread data that the
+client passed.
 """.
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->

@@ -1,9 +1,10 @@
 -module(erlmcp_breaker).
 -moduledoc """
-A circuit breaker: a few atomics that every call reads and changes itself, without a process.
+A circuit breaker, without a process: a few atomics that each call reads and changes itself.
 
-It is closed at first. After `failures` in a row it opens, and calls are refused. When its time has
-passed it is half-open: one call may try, and closes it again or opens it for twice as long.
+A breaker is closed at first. After `failures` failures in a row it opens, and calls are refused.
+After `open_ms` it is half-open: one trial call may go ahead. If the call succeeds the breaker
+closes, otherwise it opens for twice as long, up to `longest_open_ms`.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 
@@ -19,9 +20,9 @@ Internal.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
 
-%% Failures in a row; the time until which it is open, in milliseconds of `since_start_ms/0` (0:
-%% closed); how often it has opened in a row; and the time until which the call that tries keeps
-%% others away.
+%% The atomics: failures in a row; the time until which the breaker is open, in milliseconds of
+%% `since_start_ms/0` (0 if it is closed); how often it has opened in a row; and the time until
+%% which no further trial call may go ahead.
 -define(FAILED, 1).
 -define(UNTIL, 2).
 -define(OPENED, 3).
@@ -29,7 +30,7 @@ Internal.
 
 -define(DEFAULTS, #{failures => 5, open_ms => 1_000, longest_open_ms => 30_000}).
 
--doc "Returns `true` if a term is a map of valid options of a breaker.".
+-doc "Returns `true` if a term is a map of options of a breaker, all positive integers.".
 -spec is_options(term()) -> boolean().
 is_options(Options) when is_map(Options) ->
     maps:keys(Options) -- maps:keys(?DEFAULTS) =:= []
@@ -38,7 +39,7 @@ is_options(Options) when is_map(Options) ->
 is_options(_) ->
     false.
 
--doc "Creates a breaker that is closed.".
+-doc "Creates a closed breaker.".
 -spec new(erlmcp:breaker()) -> breaker().
 new(Options) ->
     #{failures := Failures, open_ms := First, longest_open_ms := Longest} =
@@ -47,8 +48,8 @@ new(Options) ->
 
 -doc """
 Returns `ok` if a call may go ahead, or the milliseconds until one may. The caller reports the
-outcome to `leave/2`. In the half-open state one call may try, and keeps others away for a while,
-since it may die before it reports.
+outcome with `leave/2`. In the half-open state the trial call may die before it reports, so another
+one may go ahead after `longest_open_ms`.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
@@ -65,7 +66,10 @@ enter({Numbers, _, _, Longest} = Breaker) ->
             end
     end.
 
--doc "Reports the end of a call, and returns whether this opened or closed the breaker.".
+-doc """
+Reports the outcome of a call. Returns `opened` or `closed` if that changed the state of the
+breaker, and else `ok`.
+""".
 -spec leave(breaker(), served | failed) -> ok | opened | closed.
 leave({Numbers, _, _, _}, served) ->
     Closed = atomics:get(Numbers, ?UNTIL) =/= 0,
@@ -81,13 +85,13 @@ leave({Numbers, Most, _, _} = Breaker, failed) ->
         false -> ok
     end.
 
-%% Simultaneous failures open it once.
+%% Opens the breaker, once for several failures at the same time.
 open({Numbers, _, First, Longest}) ->
     Now = since_start_ms(),
     Before = atomics:get(Numbers, ?UNTIL),
     Opened = atomics:get(Numbers, ?OPENED),
     Milliseconds = min(Longest, First bsl min(Opened, 20)),
-    %% Never sooner, and with jitter, so that nodes do not try at the same time.
+    %% Jitter only lengthens the time, and keeps nodes from trying at the same moment.
     Until = Now + Milliseconds + rand:uniform(max(1, Milliseconds div 10)),
     case Before =< Now andalso atomics:compare_exchange(Numbers, ?UNTIL, Before, Until) of
         ok ->
@@ -98,7 +102,9 @@ open({Numbers, _, First, Longest}) ->
             ok
     end.
 
--doc "Returns `true` if a call would find it closed, or half-open without another try.".
+-doc """
+Returns `true` if a call may go ahead now: the breaker is closed, or half-open without a trial call.
+""".
 -spec works(breaker()) -> boolean().
 works({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
@@ -109,17 +115,19 @@ works({Numbers, _, _, _}) ->
             Until =< Now andalso atomics:get(Numbers, ?TRYING) =< Now
     end.
 
--doc "Returns the milliseconds until it is half-open, at least 1.".
+-doc "Returns the milliseconds until an open breaker is half-open, at least 1.".
 -spec opens_in(breaker()) -> pos_integer().
 opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
--doc "Reports that the call that might try did not go ahead, so that another one may.".
+-doc """
+Reports that the trial call was not made after `enter/1`, so that another call may be the trial.
+""".
 -spec spare(breaker()) -> ok.
 spare({Numbers, _, _, _}) ->
     atomics:put(Numbers, ?TRYING, 0).
 
--doc "Returns the state of a breaker.".
+-doc "Returns `closed`, `open` or `half_open`, the state of a breaker.".
 -spec state(breaker()) -> state().
 state({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
@@ -136,6 +144,6 @@ state({Numbers, _, _, _}) ->
 failed({Numbers, _, _, _}) ->
     atomics:get(Numbers, ?FAILED).
 
-%% Monotonic time may be negative, and 0 means a closed breaker.
+%% A time that is always positive: monotonic time may be negative, and 0 means a closed breaker.
 since_start_ms() ->
     erlang:monotonic_time(millisecond) - erlang:system_info(start_time) div 1_000_000 + 1.

@@ -1,12 +1,12 @@
 -module(erlmcp_fetch).
 -moduledoc """
-An HTTP request of the authorization flow, and its answer: a small document, with a deadline and a
-bound on its size. The request runs in the calling process.
+Makes the HTTP requests of authorization, with a deadline and a bound on the bytes of the answer. A
+request runs in the calling process.
 
-A URL is called only if `m:erlmcp_oauth_url` allows it, and at an address that
-`m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
-GET alone, within its origin, and at most three times. A redirect elsewhere is an error. JSON is
-accepted only under a JSON media type.
+A URL is called only if `m:erlmcp_oauth_url` allows it, and only at an address that
+`m:erlmcp_outbound_hosts` allows. The name is looked up once, for the check and the connection.
+Redirects are followed only for GET, within the origin, and at most three times. Any other redirect
+is an error. JSON is accepted only under a JSON media type.
 
 Internal.
 """.
@@ -16,9 +16,9 @@ Internal.
 -export_type([settings/0, answer/0, reason/0]).
 
 -doc """
-Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has at
-most 30 seconds until then. `plain` are the hosts that may be called over plain http, `tls` the
-options of TLS. Without `hosts` all addresses are allowed.
+Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`, and one request
+takes at most 30 seconds of that time. `plain` has the hosts that may be called over plain http, and
+`tls` the options of TLS. Without `hosts` all addresses are allowed.
 """.
 -type settings() :: #{
     deadline := integer(),
@@ -43,11 +43,15 @@ options of TLS. Without `hosts` all addresses are allowed.
 
 -define(BODY_BYTES, 1_048_576).
 -define(REDIRECTS, 3).
-%% Milliseconds of a request: a slow server holds up a login, and all requests that wait for it.
+%% The most milliseconds of one request: a slow server delays the login, and all requests that wait
+%% for its token.
 -define(REQUEST_MS, 30_000).
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
--doc "Gets a JSON document.".
+-doc """
+Gets the JSON document at `Url`, with any status. The error is the reason for which there is no
+answer.
+""".
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->
     Revision = erlmcp_revision:name(erlmcp_revision:latest(stateless)),
@@ -60,7 +64,7 @@ get_json(Url, Headers, Settings, Redirects) ->
         get_json(Location, Headers, Settings, Redirects - 1)
     end.
 
--doc "Posts `Form` to `Url`, with `Headers`.".
+-doc "Posts a form to `Url`, with additional headers. The errors are those of `get_json/2`.".
 -spec post_form(Url :: binary(), [{binary(), iodata()}], [{binary(), binary()}], settings()) ->
     {ok, answer()} | {error, reason()}.
 post_form(Url, Headers, Form, Settings) ->
@@ -68,13 +72,13 @@ post_form(Url, Headers, Form, Settings) ->
     Type = {~"content-type", ~"application/x-www-form-urlencoded"},
     post(Url, [Type | Headers], Body, Settings).
 
--doc "Posts a JSON document.".
+-doc "Posts a JSON document to `Url`. The errors are those of `get_json/2`.".
 -spec post_json(Url :: binary(), #{binary() => json:encode_value()}, settings()) ->
     {ok, answer()} | {error, reason()}.
 post_json(Url, Document, Settings) ->
     post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).
 
-%% The body of a POST is for its own URL alone, so no redirect of it is followed.
+%% The body of a POST may have secrets for its own URL, so redirects of a POST are not followed.
 post(Url, Headers, Body, Settings) ->
     maybe
         {ok, Answer} ?= exchange(~"POST", Url, Headers, Body, Settings),
@@ -112,8 +116,8 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
                   Settings#{deadline := Own})
     end.
 
-%% Of a host's several addresses, the first one that can be reached is called. Each has its part of
-%% the time for that: the next one could be reached where this one is dead.
+%% Calls the first address of a host that can be reached. The remaining time is divided among the
+%% addresses, so that a dead address leaves time for the next one.
 exchanged([Address | Others], Origin, Request, #{deadline := Deadline} = Settings) ->
     Part = remaining_ms(Deadline) div (1 + length(Others)),
     Until = erlang:monotonic_time(millisecond) + Part,
@@ -135,7 +139,7 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
             gun:flush(Connection)
         end,
         case Answered of
-            %% The connection ended before its reason could be asked, and nothing was sent on it.
+            %% The connection ended before gun could tell the reason. Nothing was sent on it.
             {error, {connect, noproc}} ->
                 case remaining_ms(Until) of
                     0 -> {error, {connect, timeout}};
@@ -206,7 +210,7 @@ address(Host) ->
         {error, einval} -> Text
     end.
 
-%% The connection is to an address, and the request to the host.
+%% The value of `host`, which the request needs, since the connection is to an address.
 host({Scheme, Host, Port}) ->
     Name = case binary:match(Host, ~":") of
         nomatch -> Host;
@@ -227,7 +231,7 @@ target(Url) ->
 headers(Headers) ->
     [{~"accept", ~"application/json"} | Headers].
 
-%% The values of a repeated header are joined; a header that must be single is then invalid.
+%% Joins the values of a repeated header. A header that must occur once is invalid then.
 received(Given) ->
     lists:foldl(fun({Name, Value}, Headers) ->
                     maps:update_with(Name, fun(Old) -> <<Old/binary, ", ", Value/binary>> end,
@@ -255,7 +259,8 @@ is_json(Type) ->
 connect_error({ok, Protocol}) -> {ok, Protocol};
 connect_error({error, Reason}) -> {error, {connect, outline(Reason)}}.
 
-%% Gun's reasons may hold the state of a connection, with the bytes sent on it.
+%% Shortens a reason of gun's, which may contain the state of a connection, with the bytes sent on
+%% it.
 outline({shutdown, Reason}) -> outline(Reason);
 outline({down, Reason}) -> outline(Reason);
 outline({stream_error, Reason}) -> outline(Reason);

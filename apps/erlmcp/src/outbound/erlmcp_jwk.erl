@@ -1,11 +1,11 @@
 -module(erlmcp_jwk).
 -moduledoc """
-Public keys as JSON (JWK), and the signature algorithms that each serves. Pure.
+Reads public keys in JSON (JWK), and verifies signatures with them. Pure.
 
-Keys from outside are read member by member: a key gets only the members of its kind. Keys of
-secrets (`oct`), of a wrong size or for another use are refused. A secret is a key only if its owner
-gives it as one (`secret/1`), for `HS256` and similar algorithms, which take no public key. So
-nothing that is public can sign.
+Keys from outside are read member by member, and only the members of the key's type are kept.
+Symmetric keys (`oct`), and keys of a wrong size or for another use, are refused. The only symmetric
+keys are secrets that the server's owner configures (`secret/1`), for `HS256` and similar
+algorithms, which accept no public key. So no public key can be used to sign a token.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 
@@ -23,26 +23,27 @@ Internal.
                  kid => binary()}.
 
 -define(RSA_BITS, 2048).
-%% Bounds, since the time to check a signature grows with both numbers of a key.
+%% Bounds on RSA keys, since the time to check a signature grows with the modulus and with the
+%% exponent.
 -define(MOST_RSA_BITS, 8192).
 -define(EXPONENT_BYTES, 4).
 -define(KEYS, 100).
 -define(ID_BYTES, 1024).
-%% Keys that are tried for a token that does not name one.
+%% The most keys that are tried for a token that does not name its key.
 -define(TRIED, 8).
 
--doc "Returns the known algorithms of JWS that have public keys.".
+-doc "Returns the supported JWS algorithms with public keys.".
 -spec algorithms() -> [binary()].
 algorithms() ->
     [~"RS256", ~"RS384", ~"RS512", ~"PS256", ~"PS384", ~"PS512", ~"ES256", ~"ES384", ~"ES512",
      ~"EdDSA"].
 
--doc "Returns the algorithms of JWS whose secret both signs and verifies.".
+-doc "Returns the supported JWS algorithms with a secret that both signs and verifies.".
 -spec secret_algorithms() -> [binary()].
 secret_algorithms() ->
     [~"HS256", ~"HS384", ~"HS512"].
 
--doc "Returns `true` if an algorithm takes a key with these public members.".
+-doc "Returns `true` if a key with these public members is of the type and curve of the algorithm.".
 -spec fits(Algorithm :: binary(), #{binary() => term()}) -> boolean().
 fits(~"ES256", #{~"kty" := ~"EC", ~"crv" := ~"P-256"}) -> true;
 fits(~"ES384", #{~"kty" := ~"EC", ~"crv" := ~"P-384"}) -> true;
@@ -61,11 +62,13 @@ fits(<<Kind:2/binary, _/binary>> = Algorithm, #{~"kty" := ~"RSA", ~"n" := Modulu
         end;
 fits(_, _) -> false.
 
-%% The bytes of a number, without the zeros before it.
+%% The bytes of a number without leading zeros.
 number(<<0, Rest/binary>>) -> number(Rest);
 number(Bytes) -> Bytes.
 
--doc "Returns the keys of a JWK set that serve for signatures; only its first 100 are read.".
+-doc """
+Returns the keys of a JWK set that can verify signatures. Only the first 100 of the set are read.
+""".
 -spec set(term()) -> [key()].
 set(#{~"keys" := Given}) when is_list(Given) ->
     [Key || Jwk <- lists:sublist(Given, ?KEYS), {ok, Key} <- [of_set(Jwk)]];
@@ -97,7 +100,7 @@ labels(Jwk) ->
     #{Name => Value || {Name, Member} <- [{alg, ~"alg"}, {kid, ~"kid"}],
                        #{Member := Value} <- [Jwk]}.
 
--doc "Returns the public key of a JWK, and ignores its other members.".
+-doc "Returns the public key of a JWK; `error` if it has none that can verify signatures.".
 -spec public(#{binary() => term()}) -> {ok, key()} | error.
 public(#{~"kty" := ~"RSA", ~"n" := _, ~"e" := Exponent} = Jwk) ->
     case decoded(Exponent) of
@@ -138,9 +141,9 @@ secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Returns what is wrong with a secret for `Algorithms`, without revealing a byte of it, or `none`. A
-secret must have at least the bytes of the algorithm's hash (RFC 7518, section 3.2). It must not be
-a public key, which is no secret.
+Returns what was expected of a secret for `Algorithms`, without a byte of the secret, or `none` if
+it is valid. A secret must have at least as many bytes as the algorithm's hash (RFC 7518, section
+3.2). The text of a key or a certificate is refused, since it may be public.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->
@@ -161,7 +164,7 @@ hash_bytes(~"HS256") -> 32;
 hash_bytes(~"HS384") -> 48;
 hash_bytes(~"HS512") -> 64.
 
-%% In PEM or DER, as a JWK (set), or as SSH has it.
+%% Returns `true` for a key in PEM, in DER, as a JWK (set), or in the format of SSH.
 is_written_key(Text) ->
     binary:match(Text, [~"-----BEGIN ", ~"\"kty\"", ~"ssh-rsa ", ~"ecdsa-sha2-"]) =/= nomatch
         orelse lists:any(fun(Type) -> is_der(Type, Text) end,
@@ -176,7 +179,7 @@ is_der(Type, Bytes) ->
     end.
 
 -doc """
-Returns what is wrong with a JWK that is no key for signatures: the member, the expected value and
+Returns what is wrong with a JWK that cannot verify signatures: the member, the expected value and
 the received one.
 """.
 -spec problem(term()) -> binary().
@@ -245,8 +248,9 @@ text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
-Returns the keys of `Keys` that may have signed with `Algorithm`: those with the header's id `Kid`,
-or a few that fit. A key that names an algorithm serves for no other.
+Returns the keys that may verify a signature with `Algorithm`. They have the id `Kid` of the token's
+header; for `none` they are the first few that fit. A key that names an algorithm is used for no
+other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].
 candidates(Algorithm, Kid, Keys) ->
@@ -254,7 +258,7 @@ candidates(Algorithm, Kid, Keys) ->
                           Kid =:= none orelse maps:get(kid, Key, none) =:= Kid,
                           fits(Algorithm, Map)], ?TRIED).
 
--doc "Returns `true` if the compact `Jws` was signed with `Algorithm` and the key.".
+-doc "Returns `true` if the signature of the compact `Jws` verifies with `Algorithm` and the key.".
 -spec verifies(Jws :: binary(), Algorithm :: binary(), key()) -> boolean().
 verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
     %% An invalid key, such as a point that is not on its curve, crashes inside jose.
@@ -266,7 +270,7 @@ verifies(Jws, Algorithm, #{map := Map, jose := Key}) ->
             error:_ -> false
         end.
 
--doc "Returns the thumbprint of a key, as in `jkt`.".
+-doc "Returns the SHA-256 thumbprint of a key in base64url, as in `jkt`.".
 -spec thumbprint(key()) -> binary().
 thumbprint(#{jose := Key}) ->
     <<Thumbprint/binary>> = jose_jwk:thumbprint(Key),

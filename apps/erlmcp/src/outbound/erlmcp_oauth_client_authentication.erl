@@ -1,9 +1,9 @@
 -module(erlmcp_oauth_client_authentication).
 -moduledoc """
-The authentication of a client at an authorization server, as it is registered there: by its id
+Authenticates a client at an authorization server, in the way that is registered there: by its id
 alone, by a secret, or by an assertion. An assertion is a JWT that the client's own key signs
-(`private_key_jwt`). A client of MCP authenticates itself at the token endpoint, and a server where
-it asks about tokens.
+(`private_key_jwt`). An MCP client does this at the token endpoint, and an MCP server at the
+introspection endpoint.
 
 Sources: OAuth 2.1 (draft 13), section 2.4; RFC 7523, sections 2.2 and 3; RFC 7518 and RFC 8037 for
 the algorithms.
@@ -15,7 +15,9 @@ Internal.
 
 -export_type([client/0, reason/0]).
 
--doc "A client as an authorization server knows it. A secret may come from a fun.".
+-doc """
+A client as an authorization server knows it. `client_secret` may be a fun that returns the secret.
+""".
 -type client() :: #{
     auth := none | client_secret_basic | client_secret_post | private_key_jwt,
     client_id := binary(),
@@ -23,22 +25,22 @@ Internal.
     atom() => term()
 }.
 -doc """
-The reason for which a client cannot authenticate itself: it has no assertion, or the fun of a
-secret has returned an error.
+The reason for which a client cannot authenticate itself: its assertion cannot be signed, or the fun
+of a secret has returned an error.
 
-- `no_key`: the text has no private key, or a malformed one.
+- `no_key`: the PEM text has no private key, or a malformed one.
 - `encrypted_key`: the key is encrypted.
 - `{unsupported_algorithm, Algorithm}`: the algorithm is not one of the four.
-- `{wrong_key, Algorithm}`: the algorithm requires another kind of key, or a longer one.
+- `{wrong_key, Algorithm}`: the algorithm requires another type of key, or a longer one.
 """.
 -type reason() ::
     {assertion, no_key | encrypted_key | {unsupported_algorithm, binary()} | {wrong_key, binary()}}
     | {secret, term()}.
 
-%% Seconds that an assertion is valid.
+%% Seconds for which an assertion is valid.
 -define(SECONDS, 60).
 
--doc "Posts `Form` with the authentication of `Client`, and returns the answer.".
+-doc "Posts a form with the authentication of a client, and returns the answer.".
 -spec post(Url :: binary(), [{binary(), binary()}], client(),
            #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->
     {ok, erlmcp_fetch:answer()} | {error, erlmcp_fetch:reason() | reason()}.
@@ -49,16 +51,16 @@ post(Url, Form, Client, #{fetch := Fetch, settings := Settings}) ->
     end.
 
 -doc """
-Returns the headers and the parameters that authenticate a client. For `private_key_jwt` the
-settings have two members more:
+Returns the headers and the form parameters that authenticate a client. For `private_key_jwt` the
+settings have two further members:
 
-- `key`: a PEM text whose first private key signs: PKCS#8, or the older forms of EC and RSA, not
-  encrypted. It may come from a fun.
+- `key`: a PEM text, or a fun that returns it. Its first private key signs: PKCS#8, or the older
+  formats of EC and RSA, not encrypted.
 - `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2048 bits or more) or `EdDSA`
   (Ed25519).
 
-The assertion is for `Audience`: the issuer or the token endpoint, as the server requires. Each has
-an id of its own, so it serves once.
+`Audience` of an assertion is the issuer or the token endpoint, as the server requires. Each
+assertion has its own id, so it can be used once.
 """.
 -spec authenticate(client(), Audience :: binary(), Settings :: map()) ->
     {ok, [{binary(), iodata()}], [{binary(), binary()}]} | {error, reason()}.
@@ -127,7 +129,7 @@ key(Pem) ->
         [] -> {error, no_key}
     end.
 
-%% The reason of a crash here would contain the key, so it is dropped.
+%% The reason of a crash would contain the key, so it is not passed on.
 entries(Pem) ->
     try
         public_key:pem_decode(Pem)

@@ -1,18 +1,18 @@
 -module(erlmcp_outbound_hosts).
 -moduledoc """
-The hosts that the servers of a login may lead to. The functions run in the process of the login,
-which looks up the hosts' names.
+Decides which hosts a login may be led to. The functions run in the process of the login, which also
+looks up the hosts' names.
 
-The user names the MCP server, and perhaps an issuer; these servers name others. The option
-`allow_hosts` decides in two cases, and all other hosts are followed. The first is an endpoint of
-another origin than its issuer's. The second is an address further inside than the MCP server's own.
-For a public server that is a private address; for a server elsewhere it is this machine or its
-link.
+The user names the MCP server, and perhaps an issuer; their metadata names other hosts. All of these
+are allowed, except in two cases, which the option `allow_hosts` decides. The first is an endpoint
+of another origin than its issuer's. The second is an address further inside than the MCP server's
+own. For a public server that is a private address; for a server on a private network it is this
+machine or its link.
 
-A server with a name is as far outside as the outermost of its addresses. These are the addresses
-that it was reached at, and those that its name had in the login. So a name that gets a private
-address later does not make a public server private. A connection goes to an address that was
-checked, so a name cannot change its address in between.
+A server with several addresses counts as being at the outermost of them. These are the addresses
+that it was reached at, and those that its name had during the login. So a name that gets a private
+address later does not make a public server private. A connection goes to the address that was
+checked, so a name cannot get another address in between.
 
 Internal.
 """.
@@ -25,17 +25,21 @@ Internal.
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
     allow := erlmcp_oauth:allow_hosts(),
-    %% The consents, and the row `{outermost, depth() | none}` of the MCP server's addresses.
+    %% The consents, and the row `{outermost, depth() | none}` with the depth of the MCP server's
+    %% outermost address.
     consents := ets:table(),
     learned := fun((consent()) -> ok)
 }.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
--doc "An allowed host with its reason: an inner address is a wider permission than another origin.".
+-doc """
+A host that `allow_hosts` has allowed, and the reason for which it was asked. A host that is allowed
+for its inner address is also allowed as another origin.
+""".
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
 
--doc "A level of how far inside an address lies (`inwards/1`).".
+-doc "The level of an address, from the internet inwards, as `inwards/1` returns it.".
 -type depth() :: 0..2.
 
 -define(PUBLIC, 0).
@@ -43,9 +47,9 @@ Internal.
 -define(HERE, 2).
 
 -doc """
-Creates the hosts of a login at the MCP server with this URL, for the calling process. `Reached` is
-how far inside the outermost address lies that the server was reached at. `Consents` are the earlier
-ones; each new one is passed to `Learned`.
+Creates the hosts for a login at the MCP server `ServerUrl`, in a table of the calling process.
+`Reached` is the depth of the outermost address that the server was reached at. `Consents` are those
+of earlier logins. Each new consent is passed to `Learned`.
 """.
 -spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
           Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
@@ -57,8 +61,8 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses that a URL may be called at, or the error of its name or its host. `any`
-allows all, for a URL that the user has named.
+Returns the addresses at which a URL may be called. It is an error if the name has no address, or if
+the host is not allowed. `any` allows all addresses, for a URL that the user has named.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
@@ -74,7 +78,7 @@ addresses(Url, Hosts) ->
         {error, _} = Error -> Error
     end.
 
-%% IPv6 if there is no IPv4 address, as everywhere in OTP.
+%% Looks up IPv4 addresses, and IPv6 addresses if there are none, as OTP does elsewhere.
 looked_up(Host) ->
     Text = binary_to_list(Host),
     maybe
@@ -98,8 +102,8 @@ outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named}
             ask_user(#{host => Host, url => Url, why => Why}, Hosts)
     end.
 
-%% The owner of a name chooses its addresses. They may claim to be in the same network, and not to
-%% be this machine.
+%% The owner of a name chooses its addresses. So a server with a name counts as private at most, and
+%% never as one on this machine.
 depth({_, Host, _}, Hosts) ->
     case {erlmcp_oauth_url:loopback(Host), inet:parse_strict_address(binary_to_list(Host))} of
         {true, _} -> ?HERE;
@@ -114,7 +118,7 @@ depth({_, Host, _}, Hosts) ->
 is_server(_, any) -> false;
 is_server(Origin, #{named := [Server | _]}) -> Origin =:= Server.
 
-%% An atom is greater than any number.
+%% `none` is greater than any number.
 outermost(Addresses, #{consents := Table}) ->
     Before = ets:lookup_element(Table, outermost, 2),
     Outermost = lists:min([Before | [inwards(One) || One <- Addresses]]),
@@ -123,8 +127,8 @@ outermost(Addresses, #{consents := Table}) ->
 
 -doc """
 Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address
-that is not of the internet; 2 is this machine and its link, where clouds offer a machine's secrets.
-An IPv4 address written as IPv6 counts as the IPv4 address.
+with no use on the internet; 2 is this machine and its link, where clouds serve the secrets of a
+machine. An IPv4 address written as IPv6 counts as the IPv4 address.
 
 Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
 """.
@@ -155,9 +159,9 @@ embedded(C, D) ->
     inwards({C bsr 8, C band 16#ff, D bsr 8, D band 16#ff}).
 
 -doc """
-Returns `ok` if an endpoint in an issuer's metadata may be used. It is called before a user logs in,
-and before anything is sent there. A name that has no address now is checked again when it is
-called.
+Returns `ok` if an endpoint in the metadata of an issuer may be used. It is meant to be called
+before a user logs in, and before anything is sent to the endpoint. A name that has no address yet
+is checked again when the endpoint is called.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.

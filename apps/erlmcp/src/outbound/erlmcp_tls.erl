@@ -1,7 +1,7 @@
 -module(erlmcp_tls).
 -moduledoc """
-The verification of a TLS server by its client: its certificate must be signed by a trusted root,
-for the host that was meant. The roots are the system's, unless the user names others.
+The TLS options with which a client verifies a server: its certificate must be valid for the host,
+and signed by a trusted root. The roots are the system's, unless the user names others.
 
 Internal.
 """.
@@ -12,9 +12,9 @@ Internal.
 -type host() :: string() | inet:ip_address().
 
 -doc """
-Returns the options for a connection to `Host`. The user's options override those of the same name,
-and `cacerts` or `cacertfile` replace the system's roots. `no_cacerts` is the error of a system
-without any.
+Returns the options of `m:ssl` for a connection to a host. The user's options override those of the
+same name; `cacerts` or `cacertfile` replace the system's roots. The error is `no_cacerts` if the
+system has no roots, and the user names none.
 
 ALPN is not included: the HTTP client chooses the versions.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_engine).
 -moduledoc """
-The protocol as a function: a message in, effects out. Pure; the shell around it (a connection, an
-HTTP stream) performs the effects.
+The protocol as a function: it takes a message and returns effects. Pure; the process that calls it,
+of a connection or an HTTP stream, performs the effects.
 
 A request is stateless if its `_meta` names a protocol version, or if its `MCP-Protocol-Version`
 header is not one of the older revisions. `initialize` opens a session. The eras differ only in the
@@ -9,7 +9,8 @@ steps before and after the dispatch of the request by its method, which is the s
 revisions.
 
 Each request gives exactly one effect: its answer, or the call that will answer it. A notification
-or a response gives `accepted`, after a `cancel` or a `response` if it is one.
+or a response gives `accepted`. A cancellation gives `cancel` before that, and a response gives
+`response`.
 
 Internal.
 """.
@@ -20,27 +21,27 @@ Internal.
 -export_type([context/0, call_reference/0, client/0]).
 
 -doc """
-The transport's knowledge of a request, next to its body: the principal, its scopes (all by
+The transport's knowledge of a request, in addition to its body: the principal, its scopes (all by
 default), and the HTTP headers by lower-case names. `headers` is `none` if the transport has none.
 """.
 -type request_context() :: #{
     headers := none | #{binary() => binary()},
-    %% The era that the headers ask for, and their other content, if they were read before.
+    %% The era that the headers ask for, if the headers were parsed before.
     header_era => erlmcp_revision:era(),
     header_values => erlmcp_header:values(),
-    %% The validated `_meta` of the message, if it is known.
+    %% The validated `_meta` of the message, if an equal one was validated before.
     meta => erlmcp_meta:validated() | none,
     principal := erlmcp_auth:principal(),
     scopes => erlmcp:scopes(),
     claims => map(),
     expires_at => integer()
 }.
--doc "A stateless request, read so far, with its validated `_meta` if it is known.".
+-doc "A stateless request, with its validated `_meta` if an equal one was validated before.".
 -type request() ::
     {erlmcp_message:id(), Method :: binary(), Params :: map(), erlmcp_meta:validated() | none}.
 -type session() :: #{
     principal := erlmcp_auth:principal(),
-    %% Each request has scopes of its own in their place.
+    %% Not the session's: each request has its own scopes.
     scopes => all,
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
@@ -50,9 +51,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
 }.
 -type context() :: erlmcp:context().
 -doc """
-The `call` of a context. `server_meta` is the server's identity as every result has it, encoded;
-`owner` is the process that the call reports to, `progressed` its last progress, and `window` the
-bound of its notifications.
+The `call` of a handler's context. `server_meta` is the server's identity, encoded as every result
+has it. `owner` is the process that the call reports to, `progressed` has its last progress, and
+`window` bounds its notifications.
 """.
 -type call_reference() :: #{
     server_meta := iodata(),
@@ -69,7 +70,7 @@ bound of its notifications.
     client_info := map() | undefined,
     client_capabilities := map(),
     log_level := erlmcp_meta:level() | undefined,
-    %% The headers of a stateless request on HTTP, which mirror its body.
+    %% The headers of a stateless HTTP request, which mirror its body.
     headers => none | erlmcp_header:headers(),
     atom() => term()
 }.
@@ -81,13 +82,13 @@ bound of its notifications.
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp:key_ring(),
-    %% The permit of the server's gate and the flow that its bounds are for, which the shell passes
-    %% on.
+    %% The permit of the server's gate, and the flow that its bounds apply to. The engine only
+    %% passes them on.
     permit => term(),
     flow => erlmcp_gate:tenant(),
-    %% The number of its session among those of its connection.
+    %% The number of the request's session among the sessions of its connection.
     session => non_neg_integer(),
-    %% The call is to become a task, or it is the continuation of one that became a task.
+    %% Set if the call becomes a task.
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term())
 }.
@@ -95,8 +96,8 @@ bound of its notifications.
 -type topic() ::
     tool | prompt | resource | {uri, binary()} | {task, Principal :: term(), Id :: binary()}.
 -doc """
-A subscription, with the message that acknowledges it, and those for its end. The last of these is
-the answer to its request.
+A subscription: the message that acknowledges it, and the messages at its end, of which the last one
+answers its request.
 """.
 -type listen() :: #{
     id := erlmcp_message:id(), topics := [topic()],
@@ -112,15 +113,15 @@ the answer to its request.
     | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.
 
-%% Messages in one JSON-RPC batch.
+%% The most messages in one JSON-RPC batch.
 -define(MAX_BATCH, 100).
-%% Bytes that a session keeps of its client's declaration.
+%% The most bytes of a client's declaration, which its session keeps.
 -define(MAX_KEPT, 16_384).
 %% The log level of a session before its client sets one: `info` and above.
 -define(DEFAULT_LOG_LEVEL, 6).
 
 -doc """
-Returns the effects of a decoded message, and the session after it. `none` is no session: before
+Returns the effects of a decoded message, and the session after it. The session is `none` before
 `initialize`, and always for a stateless client.
 """.
 -spec handle(Json :: term(), request_context(), erlmcp_catalog:catalog(), session() | none) ->
@@ -166,8 +167,8 @@ message({invalid, Id, Refusal}, _, _, Session) ->
     {[erlmcp_reply:refuse(Id, Refusal)], Session}.
 
 -doc """
-Returns the era that a decoded message asks for: that of its `_meta`, or else of its
-`MCP-Protocol-Version` header. Without either it belongs to a session.
+Returns the era of a decoded message. Its `_meta` decides, or else the `MCP-Protocol-Version`
+header. A message with neither belongs to a session.
 """.
 -spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
 era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->
@@ -187,7 +188,8 @@ era(_, Params, RequestContext) ->
     end.
 
 -doc """
-Returns the request context of `Headers`, which are read once for all requests with the same ones.
+Returns the request context for an identity and HTTP headers. It serves all requests with the same
+headers.
 """.
 -spec request_context(erlmcp_auth:identity(), erlmcp_header:headers()) -> request_context().
 request_context(Identity, Headers) ->
@@ -195,7 +197,7 @@ request_context(Identity, Headers) ->
     RequestContext#{header_era => header_era(RequestContext),
                     header_values => erlmcp_header:read(Headers)}.
 
-%% The era of the headers holds for a message that names none itself.
+%% The era that the headers ask for, which applies to a message without a version in its `_meta`.
 header_era(#{header_era := Era}) ->
     Era;
 header_era(#{headers := #{~"mcp-protocol-version" := Version}}) ->
@@ -208,7 +210,10 @@ header_era(_) ->
 
 %% Stateless: everything is in the request.
 
--doc "Returns the effect of a request that is known to be stateless.".
+-doc """
+Returns the effect of a request that is known to be stateless, such as one whose head was
+recognised.
+""".
 -spec request(request(), request_context(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, RequestContext, Catalog) ->
     #{headers := Headers, principal := Principal} = RequestContext,
@@ -227,7 +232,7 @@ request({Id, Method, Params, Known}, RequestContext, Catalog) ->
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
-%% The principal of a session is a copy: a request's is a part of its head.
+%% Sessions keep a copy of the principal, since a request's may be a part of its head.
 asking(#{claims := Claims} = RequestContext, Known) ->
     scoped(RequestContext, Known#{claims => Claims});
 asking(RequestContext, Known) ->
@@ -260,7 +265,7 @@ offered(Method, Revision, Catalog) ->
             {error, erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404})}
     end.
 
-%% Sessions: the agreement of `initialize` holds for the requests after it.
+%% Sessions: the revision and capabilities of `initialize` apply to the requests after it.
 
 session(Id, ~"initialize", Params, #{principal := Principal}, Catalog, none) ->
     case initialize(Params, Principal) of
@@ -302,7 +307,8 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
         ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
         ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
         {ok, {OwnIdentity, OwnCapabilities}} ?= copy_declaration({Identity, Capabilities}),
-        %% A principal is often a part of a header, so it is copied to keep no request alive.
+        %% A principal is often a sub-binary of a header, so it is copied: otherwise it would keep
+        %% the whole request in memory.
         OwnPrincipal = binary_to_term(term_to_binary(Principal)),
         {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
                client_info => OwnIdentity, client_capabilities => OwnCapabilities,
@@ -313,7 +319,7 @@ initialize(#{~"protocolVersion" := Version}, _) ->
 initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 
-%% The declaration lives as long as the session: bounded, and copied out of its message.
+%% The declaration is kept as long as the session, so it is bounded, and copied out of its message.
 copy_declaration(Declared) ->
     case term_to_binary(Declared) of
         Kept when byte_size(Kept) > ?MAX_KEPT ->
@@ -329,7 +335,7 @@ copy_declaration(Declared) ->
 max_batch() ->
     ?MAX_BATCH.
 
-%% The revision that the client asked for, or else the newest one with sessions.
+%% Returns the revision that the client asked for, or else the newest one with sessions.
 negotiate(Version) ->
     Latest = erlmcp_revision:latest(session),
     case erlmcp_revision:parse(Version) of
@@ -365,8 +371,8 @@ too_many(Count) ->
     erlmcp_refusal:new(protocol_error, ~"too many messages in one batch",
                        #{code => -32600, limit => ?MAX_BATCH, observed => Count}).
 
-%% The effect of a request by its method: an answer that is known, or a call of user code. The
-%% revision has the method.
+%% The effect of a request by its method: an answer from the catalog, or a call of user code. Here
+%% the revision is known to have the method.
 
 dispatch(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
     case effect(Method, Id, Params, Client, Catalog) of
@@ -375,7 +381,7 @@ dispatch(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
         Effect -> Effect
     end.
 
-%% Answers from the catalog have the same bound as results of handlers.
+%% Answers from the catalog have the same bound on their bytes as results of handlers.
 bounded({reply, _, Bytes} = Reply, Id, Revision, Catalog) ->
     case {erlmcp_catalog:reply_bytes(Catalog), iolist_size(Bytes)} of
         {{ok, Max}, Size} when Size > Max ->
@@ -492,7 +498,7 @@ found(error, Refused, Unknown, Name) ->
     {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_value_text:name(Name)],
                                #{code => -32602, status => 400})}.
 
-%% A client that sees a definition knows that it exists; to use it the client must have its scopes.
+%% Seeing a definition and using it are separate rights: to use it, a request must have its scopes.
 permitted(#{scopes := Needed}, #{scopes := Scopes}) -> erlmcp_scope:check(Needed, Scopes);
 permitted(_, _) -> ok.
 
@@ -509,7 +515,7 @@ resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
         error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
     end.
 
-%% The arguments that a prompt's definition requires; all of them are strings.
+%% Checks that the arguments of a prompt have all required ones, and that all are strings.
 required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
     Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
                        not is_map_key(Name, Arguments)],
@@ -535,7 +541,7 @@ call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
                  context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
     end.
 
-%% The context of most calls is built in one step.
+%% Most contexts have only these members, so they are built in one step.
 context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog) when
     map_size(Target) =:= 2, not is_map_key(claims, Client)
 ->
@@ -551,7 +557,8 @@ context(Target, Meta, Token, Client, Catalog) ->
     maps:merge(Target, Who#{meta => Meta, progress_token => Token,
                             call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}}).
 
-%% The input that a stateless client returns from an earlier round; the call opens the state.
+%% The answers and the sealed state that a stateless client returns after a round of input. The call
+%% opens the state.
 input(Params, '2026-07-28') when
     is_map_key(~"inputResponses", Params); is_map_key(~"requestState", Params)
 ->
@@ -569,7 +576,7 @@ input(Params, '2026-07-28') when
 input(_, _) ->
     {ok, #{responses => #{}}}.
 
-%% Completion: values in the definition are answered here, values of a fun by a call.
+%% Completion: a list of values in the definition is answered here, and a fun is run by a call.
 
 complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
     maybe

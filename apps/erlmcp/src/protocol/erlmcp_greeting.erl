@@ -16,8 +16,8 @@ Internal.
     website_url => binary(), icons => [map()], instructions => binary()
 }.
 -doc """
-The content of a greeting. `identity` is an `Implementation`, and `ttl_ms` is how long clients may
-keep it.
+The content of a greeting. `identity` is an `Implementation`, and `ttl_ms` is how many milliseconds
+clients may cache the greeting.
 """.
 -type server() :: #{
     identity := #{binary() => term()},
@@ -27,14 +27,14 @@ keep it.
     ttl_ms := non_neg_integer()
 }.
 
--doc "Returns the `Implementation` of a server, with its fields in the newest revision.".
+-doc "Returns the `Implementation` object of a server, with the fields of the newest revision.".
 -spec implementation(identity()) -> #{binary() => term()}.
 implementation(Identity) ->
     Names = #{name => ~"name", version => ~"version", title => ~"title",
               description => ~"description", website_url => ~"websiteUrl", icons => ~"icons"},
     #{Wire => maps:get(Name, Identity) || Name := Wire <- Names, is_map_key(Name, Identity)}.
 
--doc "Returns the encoded greeting of each revision.".
+-doc "Returns the encoded result of `initialize` or `server/discover` for each revision.".
 -spec encode(server()) -> #{erlmcp_revision:revision() => binary()}.
 encode(Server) ->
     #{Revision => iolist_to_binary(encode(Revision, Server)) || Revision <- erlmcp_revision:all()}.
@@ -54,7 +54,8 @@ members(session, Revision, #{extensions := Extensions, identity := Identity}) ->
      {~"capabilities", capabilities(Revision, Extensions)},
      {~"serverInfo", maps:with(Fields, Identity)}].
 
-%% Definitions can be added at any time, so all are offered even while a list is empty.
+%% Definitions can be added at any time, so the capabilities for all kinds are offered, even while a
+%% list is empty.
 capabilities(Revision, Extensions) ->
     List = #{~"listChanged" => true},
     Base = #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,

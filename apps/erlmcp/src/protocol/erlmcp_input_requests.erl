@@ -10,7 +10,7 @@ Internal.
 
 -export_type([forms/0]).
 
--doc "The schemas of the forms among requests, by the requests' names; `other` for the rest.".
+-doc "For each request, by its name: the schema of a form, or `other` if it is no form.".
 -type forms() :: #{binary() => {form, Schema :: map()} | other}.
 
 -doc """
@@ -48,7 +48,7 @@ has({~"elicitation", _}, _, Revision) when Revision < '2025-06-18' ->
 has({~"elicitation", ~"url"}, #{~"elicitation" := #{~"url" := _}}, Revision) ->
     Revision >= '2025-11-25';
 has({~"elicitation", ~"form"}, #{~"elicitation" := #{} = Modes}, _) ->
-    %% An empty object was the form's before there were two modes.
+    %% Before elicitation had two modes, an empty object meant forms.
     is_map_key(~"form", Modes) orelse map_size(Modes) =:= 0;
 has({~"sampling", ~"tools"}, #{~"sampling" := #{~"tools" := _}}, Revision) ->
     Revision >= '2025-11-25';
@@ -57,7 +57,8 @@ has({Name, none}, Capabilities, _) ->
 has(_, _, _) ->
     false.
 
-%% The missing part of a capability. A client without elicitation needs no more of it for a form.
+%% Adds a missing capability to the required ones. A client without `elicitation` needs only that
+%% capability for a form, and not its mode.
 merge({~"elicitation", ~"form"}, Capabilities, Required) when
     not is_map_key(~"elicitation", Capabilities)
 ->
@@ -68,7 +69,7 @@ merge({Name, Part}, _, Required) ->
     Known = maps:get(Name, Required, #{}),
     Required#{Name => Known#{Part => #{}}}.
 
--doc "Returns requests as the `inputRequests` of a stateless result.".
+-doc "Encodes requests as the `inputRequests` of a stateless result.".
 -spec encode(erlmcp_input:requests()) -> iodata().
 encode(Requests) ->
     erlmcp_json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}
@@ -76,7 +77,7 @@ encode(Requests) ->
 
 -doc """
 Returns the forms of requests, to be kept until they are answered. An invalid schema is the
-handler's fault, raised as `{bad_return, requested_schema, Why}`.
+handler's fault: the function raises `error({bad_return, requested_schema, Why})`.
 """.
 -spec forms(erlmcp_input:requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) ->
     forms().
@@ -100,8 +101,9 @@ options(Options) ->
     Options#{formats => assert}.
 
 -doc """
-Returns the members of `Responses` that answer the requests in `Forms`, and no others. An answer may
-be missing. A form that was accepted must fit its schema, and one that was not has no content.
+Returns the members of `Responses` that answer the given requests, and no others. An answer may be
+missing. The content of an accepted form must fit its schema; a declined or cancelled form has no
+content.
 """.
 -spec answers(forms(), Responses :: #{binary() => map()}) ->
     {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.

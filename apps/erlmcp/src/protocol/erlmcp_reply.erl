@@ -6,19 +6,19 @@
 -export_type([reply/0, status/0]).
 
 -doc """
-An HTTP status, with the seconds of `Retry-After` if a retry helps, or with the scopes that the
-request must have.
+The HTTP status of an answer, with the seconds of `Retry-After` if a retry may help, or with the
+scopes that the request must have.
 """.
 -type status() ::
     200..599 | {200..599, RetryAfter :: pos_integer()} | {403, [erlmcp:scope(), ...]}.
 -type reply() :: {reply, status(), iodata()}.
 
--doc "Returns the answer with an encoded result.".
+-doc "Returns the effect that answers a request with an encoded result.".
 -spec result(erlmcp_message:id(), iodata()) -> reply().
 result(Id, Result) ->
     {reply, 200, erlmcp_message:result(Id, Result)}.
 
--doc "Returns the refusal for an answer of too many bytes.".
+-doc "Returns the refusal that is sent in place of an answer of too many bytes.".
 -spec too_large(Observed :: pos_integer(), Max :: pos_integer(), erlmcp:refusal_details()) ->
     erlmcp_refusal:refusal().
 too_large(Observed, Max, Details) ->
@@ -26,9 +26,9 @@ too_large(Observed, Max, Details) ->
                        Details#{limit => Max, observed => Observed}).
 
 -doc """
-Returns the error that answers a request of a revision. In a session its HTTP status is 200: some
-clients take any other status for the end of the session or the transport. The exception is a lack
-of scopes: only a 403 makes a client ask for them.
+Returns the effect that answers a request of a revision with an error. In a session its HTTP status
+is 200: some clients take any other status for the end of the session or the transport. The
+exception is a lack of scopes: only a 403 makes a client ask for them.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(),
              erlmcp_revision:revision()) -> reply().
@@ -39,7 +39,10 @@ refuse(Id, Refusal, Revision) ->
         false -> refuse(Id, Refusal)
     end.
 
--doc "Returns the error before a revision is agreed on, with the refusal's own HTTP status.".
+-doc """
+Returns the effect that answers with an error before a revision is agreed on. The response has the
+refusal's own HTTP status.
+""".
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->
     Status = case {erlmcp_refusal:scopes(Refusal), erlmcp_refusal:retry_after(Refusal)} of

@@ -1,16 +1,16 @@
 -module(erlmcp_result).
 -moduledoc """
-The return value of a handler, as the result or the error on the wire. Pure.
+Converts the return value of a handler to the result or the error on the wire. Pure.
 
-A value that is none of the documented ones raises `error({bad_return, Kind, Value, Expected})`. The
-error is the handler's, and its caller treats it like a crash.
+A return value that is none of the documented ones raises `error({bad_return, Kind, Value,
+Expected})`, which the caller treats like a crash of the handler.
 
 Internal.
 """.
 
 -export([from/4, object/3, object/4, caching/3, missing_resource/2, is_contents/1]).
 
-%% Every result is built by these.
+%% Inlined, since they build every result.
 -compile({inline, [complete/2, object/3, object/4]}).
 
 -export_type([context/0, member/0]).
@@ -24,8 +24,9 @@ Internal.
 -type member() :: {binary(), term() | {encoded, iodata()}} | {text, binary()}.
 
 -doc """
-Returns the encoded result of a handler, or the refusal that it stands for. `Definition` is that of
-the tool, resource or prompt; `Context` is the handler's. `{ok, Result}` means the same as `Result`.
+Returns the encoded result, or the refusal, for the return value of a handler. `Definition` is the
+tool, resource or prompt of the handler, and the context is the one that it got. `{ok, Result}`
+means the same as `Result`.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
@@ -64,20 +65,21 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
-Encodes a result object with `Members`, whose names are the protocol's. For a stateless revision it
-also has `resultType` and the server's identity (`ServerMeta`) in `_meta`. A value may be encoded
-already, as `{encoded, Json}`. `{text, Text}` is the member `content` with
+Encodes a result object with members of the protocol's names. For a stateless revision it also has
+`resultType` and, in `_meta`, the server's identity (`ServerMeta`). A value that is encoded already
+is given as `{encoded, Json}`. `{text, Text}` is the member `content` with
 `[erlmcp_content:text(Text)]`.
 """.
 -spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->
     object(complete, Members, Revision, ServerMeta).
 
--doc "Encodes a result object with this `resultType`.".
+-doc "Encodes a result object as `object/3` does, with a given `resultType`.".
 -spec object(complete | task, [member()], erlmcp_revision:revision(), ServerMeta :: iodata()) ->
     iodata().
 object(complete, [{text, Text}] = Members, Revision, ServerMeta) when is_binary(ServerMeta) ->
-    %% Most results, in few pieces: each piece costs when it is counted or written.
+    %% Most results have this form. They are built of few pieces, since each piece costs time when
+    %% it is counted or written.
     case erlmcp_json:is_plain(Text) andalso erlmcp_revision:era(Revision) of
         stateless ->
             [type(complete), ServerMeta, ~",\"content\":[{\"type\":\"text\",\"text\":\"", Text,
@@ -111,7 +113,10 @@ type(task) -> ~"{\"resultType\":\"task\",\"_meta\":".
 value({encoded, Json}) -> Json;
 value(Value) -> erlmcp_json:encode(Value).
 
--doc "Returns the members that allow a client to cache a result, and for whom; none for a session.".
+-doc """
+Returns the members that tell a client for how many milliseconds, and for whom, it may cache a
+result. In revisions with sessions there are none.
+""".
 -spec caching(Milliseconds :: non_neg_integer(), public | private, erlmcp_revision:revision()) ->
     [{binary(), term()}].
 caching(Milliseconds, Scope, Revision) ->
@@ -151,7 +156,7 @@ promised(Content, Definition, #{revision := Revision}) ->
         {error, Errors} -> error({bad_return, structured_content, Errors})
     end.
 
-%% Also sent as text, for clients that read only that.
+%% Structured content is also sent as text, for clients that read only text.
 structured(Value, Definition, #{revision := Revision} = Context) ->
     Text = iolist_to_binary(erlmcp_json:encode(Value)),
     ok = promised(Text, Definition, Context),
@@ -160,7 +165,7 @@ structured(Value, Definition, #{revision := Revision} = Context) ->
         false -> [{text, Text}]
     end.
 
-%% Elixir's dates are maps, and strings in JSON.
+%% Dates of Elixir are maps, which become strings in JSON.
 shown(#{'__struct__' := _}, Text) -> Text;
 shown(Value, _) -> Value.
 
@@ -173,8 +178,7 @@ item(Text, _) when is_binary(Text) -> erlmcp_content:text(Text);
 item(#{type := _} = Content, Revision) -> in_revision(Content, Revision);
 item(Other, _) -> bad_return(content, Other).
 
-%% Content of a type that the revision does not have becomes text, so that no content is lost
-%% without a word.
+%% Content of a type that the revision does not have is replaced by a text that says so.
 in_revision(#{type := Type} = Content, Revision) ->
     case lists:member(Type, erlmcp_revision:content_types(Revision)) of
         true -> Content;
@@ -254,7 +258,8 @@ contents(Return, _, _, _) ->
 mime_type(Definition) ->
     maps:get(mime_type, Definition, undefined).
 
-%% The sandbox settings of an MCP Apps view: hosts of 2026-01-26 look for them only here.
+%% Adds the sandbox settings of an MCP Apps view to its contents: hosts of 2026-01-26 look for them
+%% only there.
 beside(Contents, #{ui := _, wire := #{~"_meta" := #{~"ui" := Ui}}}, #{revision := Revision}) when
     Revision >= '2025-06-18'
 ->
@@ -280,7 +285,7 @@ expected(resource) ->
     ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
 expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp:refusal/2".
 
-%% The handler ran and answered, so HTTP succeeded.
+%% The handler ran and returned an error, so the HTTP status is 200.
 failed(Text) ->
     erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200}).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_subscription).
 -moduledoc """
-The subscriptions of clients: the URI of `resources/subscribe`, and the filter of
-`subscriptions/listen` with the part that is honoured. Pure.
+Checks the requests with which clients subscribe: the URI of `resources/subscribe`, and the filter
+of `subscriptions/listen`. Pure.
 
 Internal.
 """.
@@ -11,16 +11,19 @@ Internal.
 -export_type([closing/0]).
 
 -doc """
-The data for the messages at a subscription's end, small since it is kept while the subscription is
-open.
+The data for the messages at the end of a subscription. It is small, since it is kept while the
+subscription is open.
 """.
 -opaque closing() :: {erlmcp_message:id(), erlmcp_revision:revision(), ServerMeta :: binary()}.
 
-%% URIs in one filter, and bytes of one.
+%% The most URIs in one filter, and the most bytes of one.
 -define(MAX_URIS, 1000).
 -define(MAX_URI_BYTES, 8192).
 
--doc "Returns the URI to watch, or to watch no more. It is bounded and copied, since it is kept.".
+-doc """
+Returns the URI of `resources/subscribe` or `resources/unsubscribe`. Its bytes are bounded, and it
+is a copy, since it is kept.
+""".
 -spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 uri(Params) ->
     maybe
@@ -36,7 +39,10 @@ bounded(Field, Uri) ->
                                #{code => -32602, limit => ?MAX_URI_BYTES,
                                  observed => byte_size(Uri)})}.
 
--doc "Returns the effect of `subscriptions/listen`, of the stateless era.".
+-doc """
+Returns the effect of a `subscriptions/listen` request, which only the stateless era has. The effect
+has the part of the filter that the server honours.
+""".
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_engine:client(),
              erlmcp_catalog:catalog()) ->
     {listen, erlmcp_engine:listen()} | {error, erlmcp_refusal:refusal()}.
@@ -65,8 +71,8 @@ listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
                    topics => [Topic || {_, Topic} <- Lists]
                        ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
                    acknowledged => Acknowledged,
-                   %% A copy: when the catalog changes, each of the many holders of a part of it
-                   %% would be garbage collected.
+                   %% A copy, since the runtime garbage collects every process that holds a part of
+                   %% a persistent term when the term is replaced.
                    closed => {Id, Revision, binary:copy(erlmcp_catalog:server_meta(Catalog))}}}
     end.
 
@@ -102,8 +108,8 @@ too_many_uris(Count) ->
                        #{code => -32602, limit => ?MAX_URIS, observed => Count}).
 
 -doc """
-Returns the messages for a subscription that the server ends: a notification, and the answer to the
-request, which ends its stream.
+Returns the messages with which the server ends a subscription: a notification, and the answer to
+its request, which ends the stream.
 """.
 -spec closed(closing()) -> [iodata(), ...].
 closed({Id, Revision, ServerMeta}) ->

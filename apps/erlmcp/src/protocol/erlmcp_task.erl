@@ -14,18 +14,21 @@ Internal.
 
 -export_type([support/0, mode/0, operation/0]).
 
--doc "The calls of a tool that are tasks: none, those of clients that support tasks, or all.".
+-doc """
+The calls of a tool that become tasks: none (`forbidden`), those of clients that support tasks
+(`optional`), or all (`required`).
+""".
 -type support() :: forbidden | optional | required.
 -doc """
-A call that becomes a task, at once or when its handler returns a continuation. `ttl` is how long
-its client wants the task kept, in milliseconds.
+The way in which a call becomes a task: at once, or when its handler returns a continuation. `ttl`
+is how many milliseconds the client asks to keep the task.
 """.
 -type mode() :: #{starts := at_once | on_return, ttl := non_neg_integer() | undefined}.
 -type operation() :: get | update | cancel | result | list.
 
-%% Tasks in one subscription filter.
+%% The most tasks in one subscription filter.
 -define(MAX_TASKS, 1000).
-%% Bytes of a task's id. Ids of this server are shorter, so a longer one names no task.
+%% The most bytes of a task's id. The ids of this server are shorter, so a longer one names no task.
 -define(MAX_ID_BYTES, 64).
 
 -doc "Returns the `tasks` capability of a 2025-11-25 server.".
@@ -34,8 +37,9 @@ capability() ->
     #{~"list" => #{}, ~"cancel" => #{}, ~"requests" => #{~"tools" => #{~"call" => #{}}}}.
 
 -doc """
-Returns whether and how a tool call becomes a task, or the refusal if it cannot be served. `Offered`
-tells whether the server has tasks; without them a `task` parameter has no meaning.
+Returns how a tool call becomes a task, or `none` if it does not. A call that may not be made in
+this way is refused. If the server has no tasks (`Offered` is `false`), a `task` parameter has no
+meaning.
 """.
 -spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_engine:client(),
            Offered :: boolean()) ->
@@ -54,7 +58,7 @@ mode(_, #{~"task" := _}, #{revision := '2025-11-25'}, true) ->
 mode(_, _, _, _) ->
     {ok, none}.
 
-%% A client of 2025-11-25 that asks for a task gets one before anything else happens.
+%% A client of 2025-11-25 that asks for a task gets it at once, before the handler runs.
 starts(_, '2025-11-25') -> at_once;
 starts(Tool, _) -> maps:get(task_starts, Tool, at_once).
 
@@ -92,8 +96,8 @@ no_method(Message) ->
     erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404}).
 
 -doc """
-Returns the operation of a request about tasks. `erlmcp_engine` has checked that its revision has
-the method.
+Returns the operation that a request about tasks asks for, and its arguments. `erlmcp_engine` has
+checked that the revision has the method.
 """.
 -spec operation(Method :: binary(), Params :: map(), erlmcp_engine:client(),
                 Offered :: boolean()) ->

@@ -1,7 +1,7 @@
 %% Records that the modules of this folder share.
 
-%% The place of a subschema: its resource, its JSON pointer (the last token first), and the targets
-%% of its dynamic references. A target is the outermost place with the anchor's name.
+%% A subschema: its resource, its JSON pointer there (the last token first), and the targets of its
+%% dynamic references. A target is the outermost subschema with the anchor's name.
 -record(place, {
     uri :: binary(),
     pointer = [] :: [binary()],

@@ -1,13 +1,13 @@
 -module(erlmcp_schema_compile).
 -moduledoc """
-The compiler of schemas: a pair of funs for each numbered place, which contains those of the
-subschemas inside it. Pure.
+Compiles a schema to funs: a check and a finder (`m:erlmcp_schema_run`) for each numbered subschema,
+which contain the funs of the subschemas inside it. Pure.
 
-The numbered places are the targets of references, and the places that stand apart. They are called
-through the table and never contained, and a fun contains any other fun once. So the funs grow with
-the schema, even when they are copied, as into a persistent term; and a schema may refer to itself.
-A reference that leads back to itself without going deeper into the instance is refused, since no
-validation would end.
+The root, the targets of references, and some others (`stands_apart/1`) have numbers. Their funs are
+called by number, through a table, so a schema may refer to itself. The funs of every other
+subschema are contained once, in those of the schema around it. So the size of all funs is linear in
+the schema's, even after a copy into a persistent term. A reference that leads back to itself
+without going deeper into the instance is refused, since its validation would never end.
 
 Internal.
 """.
@@ -15,17 +15,7 @@ Internal.
 -include("erlmcp_schema.hrl").
 
 -export([table/2]).
--export([child/4, children/4, invalid/2, location/2, asserts_formats/1]).
 
--export_type([context/0]).
-
--type context() :: #{
-    index := erlmcp_schema_index:index(),
-    numbers := #{erlmcp_schema_place:key() => pos_integer()},
-    formats := assert | annotate,
-    max_pattern := pos_integer(),
-    place := erlmcp_schema_place:place()
-}.
 -type options() :: #{
     max_subschemas := pos_integer(), formats := assert | annotate, max_pattern := pos_integer(),
     _ => _
@@ -33,63 +23,31 @@ Internal.
 
 -record(graph, {
     numbers = #{} :: #{erlmcp_schema_place:key() => pos_integer()},
-    places = [] :: [erlmcp_schema_place:place()],
-    %% From a place to the places that it applies to the same part of the instance.
+    places = [] :: [erlmcp_schema_place:subschema()],
+    %% From the number of a subschema to the numbers of those that it applies to the same part of
+    %% the instance.
     edges = #{} :: #{pos_integer() => [pos_integer()]},
     count = 0 :: non_neg_integer()
 }).
 
 -doc """
-Returns the checks of all numbered places, followed by their finders; the root is the first. Throws
-a reason of `t:erlmcp_schema:reason/0`.
+Returns the checks of all numbered subschemas, followed by their finders; the root is the first.
+Throws a reason of `t:erlmcp_schema:reason/0`.
 """.
 -spec table(erlmcp_schema_index:index(), options()) -> tuple().
 table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPattern}) ->
     {Places, Numbers} = numbered_places(Index, Limit),
-    Context = #{index => Index, numbers => Numbers, formats => Formats, max_pattern => MaxPattern},
+    Context = #{index => Index, numbers => Numbers, compile => fun inside/2,
+                formats => Formats, max_pattern => MaxPattern},
     {Checks, Finders} = lists:unzip([pair(Place, Context) || Place <- Places]),
     list_to_tuple(Checks ++ Finders).
 
--doc "Returns the funs of the subschema at `Tokens` in a place.".
--spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
-    erlmcp_schema_run:node_pair().
-child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
-        when is_map(Schema); is_boolean(Schema) ->
-    Below = erlmcp_schema_place:child(Tokens, Schema, Place, Index),
-    case stands_apart(Below) of
-        true -> numbered(number(Below, Context), Context);
-        false -> pair(Below, Context)
-    end;
-child(_, _, Context, Keyword) ->
-    invalid(Keyword, Context).
-
--doc "Returns the funs of the schemas in a keyword's list or map, each with its token.".
--spec children(binary(), term(), list | map, context()) ->
-    [{binary(), erlmcp_schema_run:node_pair()}].
-children(Keyword, Schemas, list, Context) when is_list(Schemas) ->
-    [{Token, child([Keyword, Token], Schema, Context, Keyword)}
-     || {N, Schema} <- lists:enumerate(0, Schemas), Token <- [integer_to_binary(N)]];
-children(Keyword, Schemas, map, Context) when is_map(Schemas) ->
-    [{Name, child([Keyword, Name], Schema, Context, Keyword)}
-     || {Name, Schema} <- lists:sort(maps:to_list(Schemas))];
-children(Keyword, _, _, Context) ->
-    invalid(Keyword, Context).
-
--doc "Throws that the value of a keyword is not what the keyword requires.".
--spec invalid(binary(), context()) -> no_return().
-invalid(Keyword, #{place := Place}) ->
-    throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
-
--doc "Returns the location of `Tokens` in a place, for an error.".
--spec location([binary()], context()) -> binary().
-location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
-    erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
-
--doc "Returns `true` if `format` is more than an annotation.".
--spec asserts_formats(context()) -> boolean().
-asserts_formats(#{formats := assert}) -> true;
-asserts_formats(#{place := #place{dialect = Dialect}}) ->
-    erlmcp_schema_dialect:formats(Dialect) =:= asserted.
+%% The check and the finder of a subschema inside another one.
+inside(Place, Context) ->
+    case stands_apart(Place) of
+        true -> numbered(number(Place, Context), Context);
+        false -> pair(Place, Context)
+    end.
 
 pair(#place{schema = true}, _) ->
     erlmcp_schema_run:pass();
@@ -122,16 +80,16 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
             {Check, Finder}
     end.
 
-%% The evaluations of adjacent schemas do not count in this one. Its own evaluations count in the
-%% schemas around it.
+%% The items and properties that adjacent schemas evaluate do not count in this one. Those that it
+%% evaluates itself count in the schemas around it.
 asking(Find) ->
     fun(V, I, S, #run{evaluated = Before} = Run) ->
         #run{evaluated = Evaluated} = Found = Find(V, I, S, Run#run{evaluated = #{}}),
         erlmcp_schema_run:evaluated(Evaluated, Found#run{evaluated = Before})
     end.
 
-%% Without a schema around that asks for evaluations, a valid value has nothing to find. Skipping it
-%% saves most of the work where there are branches.
+%% If no schema around asks for evaluations, the finder has nothing to find in a valid value.
+%% Skipping such values saves most of the work in schemas with branches.
 unless_passed(Find, Schema, #{place := Place} = Context)
         when is_map_key(~"anyOf", Schema); is_map_key(~"oneOf", Schema) ->
     {Check, _} = numbered(number(Place, Context), Context),
@@ -150,7 +108,7 @@ unless_passed(Find, _, _) ->
 number(Place, #{numbers := Numbers}) ->
     map_get(erlmcp_schema_place:key(Place), Numbers).
 
-%% The funs of the numbered place, which are looked up in the table when called.
+%% The funs of a numbered subschema, which look it up in the table when they are called.
 numbered(N, #{numbers := Numbers}) ->
     Half = map_size(Numbers),
     {fun(V, Table, Budget) -> (element(N, Table))(V, Table, Budget) end,
@@ -168,7 +126,7 @@ reference(Keyword, #{place := Place, index := Index} = Context) ->
     end,
     {[Check], [Finder]}.
 
-%% The numbered places in their order, the root first, and their numbers.
+%% The numbered subschemas in their order, the root first, and their numbers.
 numbered_places(Index, Limit) ->
     Root = erlmcp_schema_place:root(Index),
     {1, Start, New} = with_number(Root, #graph{}),
@@ -194,7 +152,8 @@ reach([{N, Place} | Rest], Index, Limit, Graph0) ->
     {New, Graph} = scan(Place, N, Index, Limit, {[], Graph0}),
     reach(New ++ Rest, Index, Limit, Graph).
 
-%% `From` is the number of the place whose instance this one is applied to, or `inside`.
+%% `From` is the number of the subschema that applies this one to its own instance, or `inside` if
+%% the instance is a part of it.
 scan(#place{schema = Schema, dialect = Dialect} = Place, From, Index, Limit, {New0, Graph0}) ->
     Count = Graph0#graph.count + 1,
     Count =< Limit orelse throw({too_many_subschemas, Limit}),
@@ -230,7 +189,7 @@ refer(Target, From, {New, Graph0}) ->
     end,
     {More ++ New, Graph#graph{edges = Edges}}.
 
-%% Depth first: an edge back to a place that is still open closes a circle.
+%% Depth first: an edge back to a subschema that is still open closes a circle.
 refuse_endless(Places, Edges) ->
     _ = lists:foldl(fun(N, Done) -> visit(N, #{}, Done, Places, Edges) end, #{},
                     lists:seq(1, tuple_size(Places))),
@@ -246,8 +205,9 @@ visit(N, Open, Done0, Places, Edges) ->
                        lists:uniq(maps:get(N, Edges, []))),
     Done#{N => true}.
 
-%% Such a place has a number even without a reference to it. Its funs contain its subschemas more
-%% than once, and the funs around it would contain it more than once in turn.
+%% Such a subschema has a number even without a reference to it. Its funs contain those of its own
+%% subschemas more than once. If the funs around it contained it, too, the copies would multiply
+%% with each level.
 stands_apart(#place{schema = #{} = Schema}) ->
     lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
               [~"anyOf", ~"oneOf", ~"unevaluatedProperties", ~"unevaluatedItems"]);

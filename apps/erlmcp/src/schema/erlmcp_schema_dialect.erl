@@ -21,7 +21,8 @@ Internal.
 -opaque dialect() :: #dialect{}.
 -type draft() :: draft_07 | draft_2019_09 | draft_2020_12.
 
-%% `here` is applied to the instance itself, `inside` to a part of it, `stored` to nothing.
+%% A subschema that is applied to the instance itself (`here`), to a part of it (`inside`), or only
+%% kept for references (`stored`).
 -type child() :: {here | inside | stored, Tokens :: [binary()], erlmcp_schema:json()}.
 
 -define(URI_2020, "https://json-schema.org/draft/2020-12/").
@@ -107,11 +108,11 @@ keyword_list(core, draft_2020_12) ->
 keyword_list(applicator, Draft) ->
     [~"properties", ~"patternProperties", ~"additionalProperties", ~"propertyNames", ~"items",
      ~"contains", ~"allOf", ~"anyOf", ~"oneOf", ~"not", ~"if", ~"then", ~"else",
-     %% An old name since 2019-09, which a validator may still support.
+     %% Replaced in 2019-09 by two keywords; a validator may still support it.
      ~"dependencies"] ++
         case Draft of
             draft_07 -> [~"additionalItems"];
-            %% In a vocabulary of its own only since 2020-12.
+            %% Only 2020-12 has a vocabulary of its own for these keywords.
             draft_2019_09 ->
                 [~"additionalItems", ~"dependentSchemas", ~"unevaluatedItems",
                  ~"unevaluatedProperties"];

@@ -1,6 +1,7 @@
 -module(erlmcp_schema_error).
 -moduledoc """
-The errors of a validation: small terms while it runs, made into text when they are read. Pure.
+The errors of a validation: small terms while the validation runs, which become text only when a
+caller asks for it. Pure.
 
 Internal.
 """.
@@ -20,7 +21,9 @@ pattern that was `halted`.
 """.
 -type kind() :: binary() | false | closed | halted.
 
--doc "Returns both places, as JSON pointers, and the sentence.".
+-doc """
+Returns an error as data: the JSON pointers to the value and to the keyword, and the sentence.
+""".
 -spec detail(error()) -> erlmcp_schema:detail().
 detail({_, _, _, Instance, Schema} = Error) ->
     #{
@@ -29,7 +32,7 @@ detail({_, _, _, Instance, Schema} = Error) ->
         message => sentence(Error)
     }.
 
--doc "Returns a sentence on the field and its error.".
+-doc "Returns the error as a sentence that begins with the field.".
 -spec sentence(error()) -> binary().
 sentence(Error) ->
     iolist_to_binary([clause(Error), $.]).
@@ -87,7 +90,7 @@ text(Dependent, {Name, Needed}, V) when
     Dependent =:= ~"dependentRequired"; Dependent =:= ~"dependencies"
 ->
     [Missing | _] = [Other || Other <- Needed, not is_map_key(Other, V)],
-    [missing(Missing, V), ~"; it is needed beside ", literal(Name)];
+    [missing(Missing, V), ~"; it is required with ", literal(Name)];
 text(~"uniqueItems", _, V) ->
     {First, Second} = same(lists:sort([{Item, N} || {N, Item} <- lists:enumerate(0, V)])),
     [~"must not have an item twice, as its items ", integer_to_binary(First), ~" and ",

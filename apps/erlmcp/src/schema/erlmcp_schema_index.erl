@@ -1,8 +1,8 @@
 -module(erlmcp_schema_index).
 -moduledoc """
-The resources of a schema, by its `$id`s, `$anchor`s and `$dynamicAnchor`s. They are in the schema,
-in the given schemas, and in the published meta-schemas that one of them refers to. No document is
-ever fetched. Pure.
+The resources of a schema, by its `$id`s, `$anchor`s and `$dynamicAnchor`s. The index covers the
+schema, the given schemas, and the published meta-schemas that these refer to. No document is ever
+fetched. Pure.
 
 Internal.
 """.
@@ -66,7 +66,7 @@ dialect(#{~"$schema" := Uri}, _, Documents) when is_binary(Uri) ->
 dialect(_, Inherited, _) ->
     Inherited.
 
-%% A document has the address that it is given under, and that of its own `$id`.
+%% A document is found by the address that it is given under, and by its own `$id`.
 add_document(Schema, Address, Inherited, #{schemas := Documents} = Limits, Index0) ->
     Dialect = dialect(Schema, Inherited, Documents),
     case own_id(Schema, Dialect) of
@@ -177,13 +177,16 @@ references(Schema, Uri, Dialect, Index) ->
         dynamic = maps:merge(Names, #{Name => true || Name <- Dynamic})
     }.
 
--doc "Returns the address of the schema that the index was made of.".
+-doc "Returns the address of the root schema: its `$id`, or one that the index made up.".
 -spec root(index()) -> binary().
 root(#index{root = Root} = Index) ->
     {Uri, _} = find(Root, Index),
     Uri.
 
--doc "Returns the resource under an address without fragment, and its own address.".
+-doc """
+Returns the resource at an address without a fragment, with the address of its own `$id`; `error` if
+there is none.
+""".
 -spec find(binary(), index()) -> {Uri :: binary(), resource()} | error.
 find(Uri, #index{resources = Resources} = Index) ->
     case Resources of
@@ -192,7 +195,9 @@ find(Uri, #index{resources = Resources} = Index) ->
         #{} -> error
     end.
 
--doc "Returns the places of the dynamic anchors that a resource brings into scope.".
+-doc """
+Returns the targets of the dynamic anchors that a resource brings into scope, by the anchors' names.
+""".
 -spec dynamic(binary(), index()) -> #{binary() | recursive => {binary(), [binary()]}}.
 dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
     case Resources of
@@ -202,7 +207,10 @@ dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
             #{}
     end.
 
--doc "Resolves a reference relative to an address, and returns an address without its fragment.".
+-doc """
+Resolves a reference against a base address, and returns the address that it names, without the
+fragment.
+""".
 -spec resolve_uri(binary(), binary()) -> binary().
 resolve_uri(Ref, Base) ->
     case binary:split(Ref, ~"#") of
@@ -217,7 +225,7 @@ resolve_uri(Ref, Base) ->
             end
     end.
 
--doc "Returns the fragment of a reference, as it stands.".
+-doc "Returns the fragment of a reference, not decoded; empty if it has none.".
 -spec fragment(binary()) -> binary().
 fragment(Ref) ->
     case binary:split(Ref, ~"#") of

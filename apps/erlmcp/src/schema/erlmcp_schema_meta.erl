@@ -16,7 +16,9 @@ Internal.
 -spec uris() -> [binary()].
 uris() -> [<<?URI_2020, "schema">>, <<?URI_2019, "schema">>, ?URI_07].
 
--doc "Returns the published document under an address without fragment.".
+-doc """
+Returns the published document at an address without a fragment, or `error` if there is none.
+""".
 -spec document(binary()) -> {ok, erlmcp_schema:json()} | error.
 document(Uri) ->
     Documents = case Uri of

@@ -1,8 +1,9 @@
 -module(erlmcp_schema_place).
 -moduledoc """
-The places of subschemas: the root, a subschema inside another one, and the target of a reference. A
-dynamic reference is resolved here too, at compile time. Its target depends on the way that leads to
-it, so a place on two ways with different targets is two places. Pure.
+Subschemas and the ways to them: the root, a subschema inside another one, and the target of a
+reference. Dynamic references are resolved here too, at compile time. Their target depends on the
+resources that led to the reference. So one subschema is two values here if its dynamic references
+have two targets. Pure.
 
 Internal.
 """.
@@ -12,19 +13,20 @@ Internal.
 -export([root/1, child/4, references/2, reference/3]).
 -export([key/1, pointer/1, location/1]).
 
--export_type([place/0, key/0]).
+-export_type([subschema/0, key/0]).
 
--type place() :: #place{}.
+-type subschema() :: #place{}.
 -type key() :: {binary(), [binary()], map()}.
 
--doc "Returns the place of the whole schema.".
--spec root(erlmcp_schema_index:index()) -> place().
+-doc "Returns the whole schema as a subschema.".
+-spec root(erlmcp_schema_index:index()) -> subschema().
 root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
--doc "Returns the place of the subschema at `Tokens` in another one.".
--spec child([binary()], erlmcp_schema:json(), place(), erlmcp_schema_index:index()) -> place().
+-doc "Returns the subschema `Schema`, which is at `Tokens` in another one.".
+-spec child([binary()], erlmcp_schema:json(), subschema(), erlmcp_schema_index:index()) ->
+    subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
     case crossing(Schema, Uri, Index) of
         {Other, #{dialect := Dialect}} ->
@@ -44,7 +46,8 @@ crossing(#{~"$id" := Id} = Schema, Uri, Index) when is_binary(Id) ->
 crossing(_, _, _) ->
     no.
 
-%% Of several places with one dynamic anchor, the outermost is meant.
+%% If several resources on the way have the same dynamic anchor, a dynamic reference means the
+%% outermost.
 enter(#place{uri = Uri, scope = Scope} = Place, Index) ->
     Place#place{scope = maps:merge(erlmcp_schema_index:dynamic(Uri, Index), Scope)}.
 
@@ -54,8 +57,11 @@ references(Schema, Dialect) ->
     [Keyword || Keyword <- [~"$ref", ~"$dynamicRef", ~"$recursiveRef"],
                 is_map_key(Keyword, Schema), erlmcp_schema_dialect:has(Keyword, Dialect)].
 
--doc "Returns the target of a place's reference. Throws `unresolved_ref` or `invalid_keyword`.".
--spec reference(Keyword :: binary(), place(), erlmcp_schema_index:index()) -> place().
+-doc """
+Returns the target of the reference `Keyword` in a subschema. Throws `unresolved_ref` or
+`invalid_keyword`.
+""".
+-spec reference(Keyword :: binary(), subschema(), erlmcp_schema_index:index()) -> subschema().
 reference(Keyword, #place{schema = Schema} = Place, Index) ->
     case map_get(Keyword, Schema) of
         Ref when is_binary(Ref) -> follow(Keyword, Ref, Place, Index);
@@ -79,7 +85,8 @@ follow(Keyword, Ref, #place{uri = Base, scope = Scope} = Place, Index) ->
         error -> throw({unresolved_ref, location(Place), Ref})
     end.
 
-%% A name is searched further out only if it is dynamic in its first target.
+%% An anchor is looked for in outer resources only if the resource that the reference names has it
+%% as a dynamic one.
 dynamic(~"$ref", _, Target, _, _) ->
     Target;
 dynamic(~"$dynamicRef", Name, #place{uri = Uri} = Target, Scope, Index) ->
@@ -112,7 +119,8 @@ at(Uri, Tokens, Scope, Index) ->
     {Uri, #{schema := Schema, dialect := Dialect}} = erlmcp_schema_index:find(Uri, Index),
     Place = #place{uri = Uri, schema = Schema, dialect = Dialect},
     case descend(Tokens, Place, Index) of
-        %% A pointer enters only the resource of its target, and none on the way there.
+        %% A pointer brings the dynamic anchors of its target's resource into scope, and of no
+        %% resource that it passes through.
         {ok, Target} -> {ok, enter(Target#place{scope = Scope}, Index)};
         error -> error
     end.
@@ -132,7 +140,7 @@ descend([Token | Tokens], #place{schema = [_ | _] = Schema} = Place, Index) ->
 descend(_, _, _) ->
     error.
 
-%% Without leading zeros, so that a place has one pointer.
+%% An index without leading zeros, so that each subschema has one pointer.
 number(Token) when byte_size(Token) >= 1, byte_size(Token) =< 6 ->
     case << <<C>> || <<C>> <= Token, C >= $0, C =< $9 >> of
         ~"0" -> 0;
@@ -142,12 +150,12 @@ number(Token) when byte_size(Token) >= 1, byte_size(Token) =< 6 ->
 number(_) ->
     none.
 
--doc "Returns a key that is unique for each place.".
--spec key(place()) -> key().
+-doc "Returns a key that is unique for each subschema and the targets of its dynamic references.".
+-spec key(subschema()) -> key().
 key(#place{uri = Uri, pointer = Pointer, scope = Scope}) ->
     {Uri, Pointer, Scope}.
 
--doc "Returns the JSON pointer of tokens, the last one first.".
+-doc "Returns the JSON pointer of `Tokens`, which are in reverse order.".
 -spec pointer([binary() | non_neg_integer()]) -> binary().
 pointer(Reversed) ->
     << <<"/", (escape(Token))/binary>> || Token <- lists:reverse(Reversed) >>.
@@ -158,7 +166,7 @@ escape(Token) when is_binary(Token) ->
         true -> Token;
         false -> << <<(escape_byte(C))/binary>> || <<C>> <= Token >>
     end;
-%% A key that is not a string comes from a handler of the server itself, by mistake.
+%% A key that is neither a string nor a number: a handler of the server returned it by mistake.
 escape(_) -> ~"?".
 
 is_plain(<<C, Rest/binary>>) when C =/= $~, C =/= $/ -> is_plain(Rest);
@@ -168,8 +176,11 @@ escape_byte($~) -> ~"~0";
 escape_byte($/) -> ~"~1";
 escape_byte(C) -> <<C>>.
 
--doc "Returns a place for an error: its JSON pointer, behind its address if it has one.".
--spec location(place()) -> binary().
+-doc """
+Returns the location of a subschema, for an error: its address, if it has one, followed by its JSON
+pointer.
+""".
+-spec location(subschema()) -> binary().
 location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->
     pointer(Pointer);
 location(#place{uri = Uri, pointer = Pointer}) ->

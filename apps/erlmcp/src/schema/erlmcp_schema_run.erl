@@ -1,10 +1,10 @@
 -module(erlmcp_schema_run).
 -moduledoc """
-The parts of compiled schemas, and their combinations. Pure.
+The funs that compiled schemas consist of, their combinations, and the state of a validation. Pure.
 
-Each schema has two funs. A check tells only whether the value is valid, as fast as it can. It takes
-a budget and returns what remains of that, or `bnot` of the remainder for an invalid value. A finder
-runs after a failed check: it collects errors, and the properties or items that were evaluated.
+Each schema has two funs. A check finds out whether a value is valid, as fast as it can. It takes a
+budget of steps and returns the remaining budget, or `bnot` of it if the value is invalid. A finder
+runs after a failed check. It collects errors, and the properties or items that were evaluated.
 
 Internal.
 """.
@@ -31,17 +31,17 @@ Internal.
 %% The checks and finders of a keyword, or of a few that belong together.
 -type part() :: {[check()], [finder()]}.
 -type token() :: binary() | non_neg_integer().
-%% The last token first.
+%% Tokens of a JSON pointer, the last one first.
 -type path() :: [token()].
 -type evaluated() :: all | #{token() => true}.
 -type run() :: #run{}.
 
--doc "Returns the funs of the schema `true`.".
+-doc "Returns the check and the finder of the schema `true`, which every value passes.".
 -spec pass() -> node_pair().
 pass() ->
     {fun(_, _, Budget) -> Budget end, in_turn([])}.
 
--doc "Returns the funs of the schema `false`.".
+-doc "Returns the check and the finder of the schema `false`, which no value passes.".
 -spec refuse() -> node_pair().
 refuse() ->
     {fun(_, _, Budget) -> bnot Budget end,
@@ -99,7 +99,7 @@ in_turn([A, B, C | Rest]) ->
     in_turn([in_turn([A, B, C]), in_turn(Rest)]).
 
 -doc """
-Returns the part of a keyword that depends on the value alone, with the expectation for its error.
+Returns the part of a keyword that has no subschemas. If its check fails, the error has `Expected`.
 """.
 -spec leaf(binary(), check(), Expected :: term()) -> part().
 leaf(Keyword, Check, Expected) ->
@@ -112,7 +112,7 @@ leaf(Keyword, Check, Expected) ->
     end,
     {[Check], [Finder]}.
 
--doc "Runs a check within the budget of a run, and returns whether it passes.".
+-doc "Runs a check within the budget of a run. Returns `true` with the run if the value passes.".
 -spec passes(check(), term(), run()) -> {boolean(), run()}.
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
     case Check(V, Table, Budget) of
@@ -121,7 +121,10 @@ passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
         Failed -> {false, Run#run{budget = bnot Failed}}
     end.
 
--doc "Runs a finder as a check, up to its first error, for a schema that needs evaluations.".
+-doc """
+Runs a finder in place of a check, up to its first error, for a schema whose result depends on
+evaluations.
+""".
 -spec holds(fun((run()) -> run()), tuple(), non_neg_integer()) -> integer().
 holds(Find, Table, Budget) ->
     try Find(#run{table = Table, budget = Budget, room = 1}) of
@@ -147,22 +150,25 @@ fail(Kind, Expected, V, I, S, #run{errors = Errors, room = Room, branch = Branch
 errors(#run{errors = [_] = Errors}) -> Errors;
 errors(#run{errors = Errors}) -> lists:reverse(Errors).
 
--doc "Combines two parts into one.".
+-doc "Combines the parts of two keywords into one part.".
 -spec both(part(), part()) -> part().
 both({ChecksA, FindersA}, {ChecksB, FindersB}) ->
     {ChecksA ++ ChecksB, FindersA ++ FindersB}.
 
--doc "Takes a cost from a budget; throws `budget` if it does not suffice.".
+-doc "Subtracts a cost from a budget. Throws `budget` if the cost is higher.".
 -spec spend(non_neg_integer(), non_neg_integer()) -> non_neg_integer().
 spend(Cost, Budget) when is_integer(Cost), is_integer(Budget), Cost =< Budget -> Budget - Cost;
 spend(_, _) -> throw(budget).
 
--doc "Takes a cost from the budget of a run; throws `budget` if it does not suffice.".
+-doc "Subtracts a cost from the budget of a run. Throws `budget` if the cost is higher.".
 -spec spent(non_neg_integer(), run()) -> run().
 spent(Cost, #run{budget = Budget} = Run) ->
     Run#run{budget = spend(Cost, Budget)}.
 
--doc "Runs a finder on parts of the value, which have evaluations of their own.".
+-doc """
+Runs a finder on parts of the value. Evaluations inside of `Parts` do not count for the value; the
+parts themselves count as evaluated.
+""".
 -spec inside(fun((run()) -> run()), Parts :: evaluated(), run()) -> run().
 inside(Find, _, #run{evaluated = off} = Run) ->
     Find(Run);
@@ -170,7 +176,9 @@ inside(Find, Parts, #run{evaluated = Evaluated} = Run) ->
     Found = Find(Run#run{evaluated = off}),
     Found#run{evaluated = merge(Evaluated, Parts)}.
 
--doc "Records that properties or items were evaluated.".
+-doc """
+Records that the named properties or items were evaluated, if a schema around asks for evaluations.
+""".
 -spec evaluated(evaluated(), run()) -> run().
 evaluated(_, #run{evaluated = off} = Run) -> Run;
 evaluated(More, #run{evaluated = Evaluated} = Run) -> Run#run{evaluated = merge(Evaluated, More)}.
@@ -179,14 +187,17 @@ merge(all, _) -> all;
 merge(_, all) -> all;
 merge(A, B) -> maps:merge(A, B).
 
--doc "Begins a branch: its errors do not count for the value yet, and the first one is enough.".
+-doc """
+Returns a run for one branch of a keyword such as `anyOf`. It ends at its first error, which does
+not fail the value yet.
+""".
 -spec branch(run()) -> run().
 branch(Run) ->
     Run#run{errors = [], room = 1, branch = true}.
 
 -doc """
-Continues a run after a branch, with the run's errors and the branch's budget. If the value passed
-the branch, its evaluations count too.
+Continues a run after a branch, with the errors of the run and the remaining budget of the branch.
+If the value passed the branch, the branch's evaluations count for the run too.
 """.
 -spec join(run(), Branch :: run()) -> run().
 join(Run, #run{budget = Balance, errors = [], evaluated = Evaluated}) ->

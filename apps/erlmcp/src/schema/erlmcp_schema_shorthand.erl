@@ -1,7 +1,7 @@
 -module(erlmcp_schema_shorthand).
 -moduledoc """
-The shorthand of schemas (`t:erlmcp_schema:shorthand/0`), expanded, and which maps are JSON Schema
-already. Pure.
+Expands the shorthand of schemas (`t:erlmcp_schema:shorthand/0`), and tells it from a map that is
+JSON Schema already. Pure.
 
 Internal.
 """.
@@ -11,8 +11,8 @@ Internal.
 -type reason() :: {bad_shorthand, [binary()], term()}.
 
 -doc """
-Expands a shorthand to JSON Schema, with binaries as its keys. The reason of an error has the names
-that lead to the part that is neither a shorthand nor JSON.
+Expands a shorthand to JSON Schema whose keys are binaries. The error has the part that is neither a
+shorthand nor JSON, and the names of the properties that lead to it.
 """.
 -spec expand(erlmcp_schema:shorthand()) ->
     {ok, #{binary() => erlmcp_schema:json()}} | {error, reason()}.
@@ -69,7 +69,7 @@ object(Fields, Path) ->
     },
     maps:merge(Object, #{~"required" => Required || Required =/= []}).
 
-%% The type that all values share, which many clients require next to an `enum`.
+%% The type of all values, if they have the same. Many clients require a `type` next to an `enum`.
 type_of(Values) ->
     Types = [{~"string", fun is_binary/1}, {~"integer", fun is_integer/1},
              {~"number", fun is_number/1}, {~"boolean", fun is_boolean/1}],
@@ -100,7 +100,7 @@ json(Value, Path) -> throw({bad_shorthand, Path, Value}).
 
 named(Map, Path) ->
     Named = #{name(Name, Path) => Value || Name := Value <- Map},
-    %% An atom and a binary of the same name are one.
+    %% An atom and a binary of the same name would be one key.
     map_size(Named) =:= map_size(Map) orelse throw({bad_shorthand, Path, Map}),
     Named.
 

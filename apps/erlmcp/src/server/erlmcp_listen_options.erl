@@ -163,11 +163,11 @@ proxies(Transport, #{proxy_protocol := true} = Options) when
     not is_map_key(trusted_proxies, Options)
 ->
     {error, {bad_option, {Transport, proxy_protocol},
-             ~"trusted_proxies beside it, from which the header is read"}};
+             ~"trusted_proxies next to it, from which the header is accepted"}};
 proxies(tcp, #{trusted_proxies := _, proxy_protocol := true}) ->
     ok;
 proxies(tcp, #{trusted_proxies := _}) ->
-    {error, {bad_option, {tcp, trusted_proxies}, ~"proxy_protocol => true beside it"}};
+    {error, {bad_option, {tcp, trusted_proxies}, ~"proxy_protocol => true next to it"}};
 proxies(_, _) ->
     ok.
 

@@ -1,7 +1,6 @@
 -module(erlmcp_base64url).
 -moduledoc """
-Base64 for URLs, without padding (RFC 4648, section 5), for sealed, signed, hashed and random
-values. Pure.
+Base64 with the URL-safe alphabet and without padding (RFC 4648, section 5). Pure.
 
 Internal.
 """.
@@ -21,7 +20,7 @@ Encodes bytes as text.
 ```
 """.
 -spec encode(binary()) -> binary().
-%% Frequent ids have 24 bytes: encoded in one step, into a binary of their own.
+%% Most ids have 24 bytes. They are encoded in one step, into a new binary.
 encode(<<A1:6, A2:6, A3:6, A4:6, A5:6, A6:6, A7:6, A8:6, B1:6, B2:6, B3:6, B4:6, B5:6, B6:6, B7:6,
          B8:6, C1:6, C2:6, C3:6, C4:6, C5:6, C6:6, C7:6, C8:6, D1:6, D2:6, D3:6, D4:6, D5:6, D6:6,
          D7:6, D8:6>>) ->
@@ -41,7 +40,7 @@ digit(N) ->
                     $8, $9, $-, $_}).
 
 -doc """
-Decodes a text, if it is the canonical encoding of its bytes.
+Decodes a text; `error` unless it is exactly what `encode/1` returns for the decoded bytes.
 
 ## Examples
 

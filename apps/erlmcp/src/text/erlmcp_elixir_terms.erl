@@ -1,7 +1,7 @@
 -module(erlmcp_elixir_terms).
 -moduledoc """
-Elixir terms that JSON has a form for: dates and times are ISO 8601 strings. Pure. Elixir itself is
-not needed, since its structs are maps with the key `'__struct__'`.
+Converts Elixir's dates and times to ISO 8601 strings, for JSON. Pure. Elixir itself is not needed,
+since its structs are maps with the key `'__struct__'`.
 
 Internal.
 """.
@@ -52,7 +52,7 @@ digits(Width, Number) ->
     Text = integer_to_binary(Number),
     <<(binary:copy(~"0", max(0, Width - byte_size(Text))))/binary, Text/binary>>.
 
--doc "Returns the name of a module as Elixir writes it.".
+-doc "Returns the name of a module as Elixir writes it, without the prefix `Elixir.`.".
 -spec name(module()) -> binary().
 name(Module) ->
     Text = atom_to_binary(Module),

@@ -1,9 +1,9 @@
 -module(erlmcp_frontmatter).
 -moduledoc """
-The YAML frontmatter of a `SKILL.md`, as a map that is JSON. Pure.
+Parses the YAML frontmatter of a `SKILL.md` to a map that is JSON. Pure.
 
-Only a subset of YAML is accepted, which every YAML reader understands in the same way. Other YAML
-is refused with its line and the form to use instead. The subset has
+Only a subset of YAML is accepted, which every YAML parser understands in the same way. Other YAML
+is refused, with the line and the form to use instead. The subset has
 
 - mappings of plain keys (letters, digits, `_`, `-`, `.`, `/`), nested by indentation with spaces;
 - values of one line:
@@ -32,11 +32,11 @@ Internal.
 -type error() :: {Line :: pos_integer(), Expected :: binary()}.
 -type line() :: {pos_integer(), Indent :: non_neg_integer() | tab, Text :: binary()}.
 
-%% Bytes of the frontmatter, and levels of mappings.
+%% The most bytes of the frontmatter, and the most levels of mappings.
 -define(MAX_BYTES, 65_536).
 -define(MAX_DEPTH, 8).
 
-%% Texts that YAML 1.1 or 1.2 reads as another type.
+%% Texts without quotes that YAML 1.1 or 1.2 parses as another type.
 -define(WORDS, "|~|=|<<|y|n|yes|no|on|off|true|false|null").
 -define(INTEGERS, "|[-+]?0[xob][0-9a-f_]*|[-+]?[0-9][0-9_,]*(:[0-9_]+)*(\\.[0-9_]*)?").
 -define(FLOATS, "|[-+]?([0-9][0-9_]*\\.?[0-9_]*)?(e[-+]?[0-9]*)?|"
@@ -45,7 +45,8 @@ Internal.
 -define(OTHER, "^(" ?WORDS ?INTEGERS ?FLOATS ?DATES ")$").
 
 -doc """
-Parses the frontmatter of a Markdown text, which stands between a first line `---` and the next.
+Parses the frontmatter of a Markdown text, which stands between a first line `---` and the next such
+line. The error has the number of the wrong line, and what was expected in it.
 
 ```erlang
 {ok, #{~"name" := ~"tidy", ~"metadata" := #{~"version" := ~"1.0"}}} =
@@ -98,7 +99,7 @@ indent(<<" ", Rest/binary>>, Indent) -> indent(Rest, Indent + 1);
 indent(<<"\t", _/binary>>, _) -> tab;
 indent(_, Indent) -> Indent.
 
-%% Some readers take the excluded characters for a line's end or for no text.
+%% Some parsers take the excluded characters for the end of a line, or refuse them.
 is_printable(<<C/utf8, Rest/binary>>) when
     C =:= $\t; C >= $\s, C < 16#7f; C >= 16#a0, C =/= 16#2028, C =/= 16#2029, C =/= 16#feff,
     C =/= 16#fffe, C =/= 16#ffff
@@ -194,7 +195,7 @@ sequence(Lines, At, Items) ->
             {lists:reverse(Items), []}
     end.
 
-%% A block scalar: its first line has the indentation of all.
+%% A block scalar, whose first line sets the indentation of all its lines.
 block(Style, Chomp, Number, Rest, Indent) ->
     End = case Chomp of
         ~"" -> ~"\n";
@@ -225,7 +226,7 @@ block_lines([{Number, Own, Text} | Rest] = Lines, Indent, At, Block) ->
 block_lines([], _, _, Block) ->
     {ended(Block), []}.
 
-%% The empty lines at the end belong to the next line's block.
+%% Empty lines at the end belong to the block of the next line.
 ended(Block) ->
     lists:reverse(lists:dropwhile(fun({_, Line}) -> Line =:= ~"" end, Block)).
 
@@ -234,7 +235,8 @@ joined($|, Lines) ->
 joined($>, Lines) ->
     iolist_to_binary(folded(Lines)).
 
-%% A line's end becomes a space. If empty lines follow, only those become ends of lines.
+%% Folding: the end of a line becomes a space. If empty lines follow, each of them becomes a newline
+%% instead.
 folded([{Number, <<C, _/binary>>} | _]) when C =:= $\s; C =:= $\t ->
     throw({Number, ~"no line of a folded text indented more than its first; use |-"});
 folded([{_, Line}]) ->
@@ -245,7 +247,7 @@ folded([{_, Line} | Rest]) ->
         {Empty, More} -> [Line, [$\n || _ <- Empty] | folded(More)]
     end.
 
-%% The value of a text of one line that has no space around it, or what was expected.
+%% Returns the value of a one-line text without space around it, or what was expected.
 -spec scalar(binary()) -> {ok, value()} | {error, Expected :: binary()}.
 scalar(<<$", Rest/binary>>) ->
     whole(double(Rest, <<>>));
@@ -276,7 +278,7 @@ whole({ok, Value, ~""}) -> {ok, Value};
 whole({ok, _, _}) -> {error, ~"nothing after the value, not even a comment"};
 whole({error, _} = Error) -> Error.
 
-%% No more digits than a double has, and no -0: one number to every reader.
+%% No more digits than a double has, and no -0, so that every parser reads the same number.
 number(Text) when byte_size(Text) =< 15 ->
     case re:run(Text, "^(-(?=.*[1-9]))?(0|[1-9][0-9]*)(\\.[0-9]+)?$",
                 [{capture, [3], binary}, dollar_endonly]) of
@@ -287,7 +289,7 @@ number(Text) when byte_size(Text) =< 15 ->
 number(_) ->
     error.
 
-%% Returns `true` if a text needs no quotes, and every reader takes it for a text.
+%% Returns `true` if every YAML parser takes a text without quotes for a text.
 is_plain(Text) ->
     re:run(Text, "^[^-?:,\\[\\]{}#&*!|>'\"%@`\\s]", [{capture, none}, unicode]) =:= match
         andalso re:run(Text, ":(\\s|$)|\\s#|\\t", [{capture, none}, dollar_endonly]) =:= nomatch
@@ -360,8 +362,8 @@ spaces(<<" ", Rest/binary>>) -> spaces(Rest);
 spaces(Rest) -> Rest.
 
 -doc """
-Returns a frontmatter with `Fields` as text, with its lines `---`. Keys must be plain. `parse/1`
-returns the same fields.
+Returns the text of a frontmatter with the given fields, including its lines `---`. Keys must be
+plain. `parse/1` returns the same fields.
 """.
 -spec compose([{binary(), binary() | [binary()] | #{binary() => binary()}}]) -> binary().
 compose(Fields) ->
@@ -378,7 +380,7 @@ field(Key, Values) ->
     [Key, ~":\n", [[~"  ", field(Inner, Value)]
                    || Inner := Value <- maps:iterator(Values, ordered)]].
 
-%% Returns a text in double quotes, which every reader reads as the same text.
+%% Returns a text in double quotes, with escapes, that every YAML parser reads as the same text.
 quoted(Text) ->
     [$", [escaped(C) || <<C/utf8>> <= Text], $"].
 

@@ -1,18 +1,18 @@
 -module(erlmcp_printable).
 -moduledoc """
-A peer's bytes as error messages show them: they may be long, not text, or crafted to disturb a
-reader. Pure. Decoded JSON is shown by `erlmcp_value_text:value/1`.
+Makes bytes of a peer safe to show in errors and on terminals. They may be long, not text, or
+crafted to deceive a reader. Pure. `erlmcp_value_text:value/1` describes decoded JSON.
 
 Internal.
 """.
 
 -export([quoted/1, part/2, text/1, is_visible/1]).
 
-%% Bytes that are enough to recognise the text by.
+%% Bytes that are enough to recognise a text.
 -define(QUOTED, 64).
 
 -doc """
-Returns the bytes in quotes, cut to the first 64.
+Returns the first 64 bytes in quotes, as printable ASCII and spaces; `?` stands for any other byte.
 
 ## Examples
 
@@ -43,11 +43,11 @@ visible(Bytes) ->
     << <<(case C >= $\s andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.
 
 -doc """
-Returns a whole text in UTF-8, with all characters spelled out that a terminal would obey or hide.
-Ends of lines and tabs stay. Bytes that are not UTF-8 become U+FFFD.
+Returns a text in which all characters that a terminal would obey or hide are spelled out. Newlines
+and tabs stay. Bytes that are not UTF-8 become U+FFFD.
 
-Controls of C0 are spelled out as their pictures; controls of C1 and other characters for which
-`is_visible/1` is false by their code points.
+C0 controls become the Unicode pictures for them. C1 controls, and other characters that are not
+`is_visible/1`, become their code points.
 
 ## Examples
 
@@ -71,7 +71,7 @@ text(<<_, Rest/binary>>, Shown) ->
 text(<<>>, Shown) ->
     Shown.
 
-%% Controls of C0 and DEL have pictures of their own.
+%% C0 controls and DEL have pictures in Unicode.
 spelled(C) when C < $\s -> <<(16#2400 + C)/utf8>>;
 spelled(16#7f) -> <<16#2421/utf8>>;
 spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.

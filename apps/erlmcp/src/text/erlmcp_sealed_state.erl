@@ -1,9 +1,10 @@
 -module(erlmcp_sealed_state).
 -moduledoc """
-Values that leave the server and must come back unchanged: encrypted and authenticated with
-AES-256-GCM. Pure: a nonce is an argument, or derived from the value.
+Seals values that clients keep and send back: a seal is encrypted and authenticated with
+AES-256-GCM, so that clients can neither read nor change it. Pure: the nonce is an argument, or
+derived from the value.
 
-A key ring is a list of 32-byte keys. The first one seals, and all of them open, so that a key can
+A key ring is a list of 32-byte keys. The first key seals, and each of them opens, so that a key can
 be replaced. Put the new key in front, and remove the old one when its seals have expired.
 
 Internal.
@@ -12,8 +13,8 @@ Internal.
 -export([seal/3, seal/4, open/3]).
 
 -doc """
-Seals `Plain` as printable ASCII. `Bound` is not part of the result, and must be the same for
-opening. `Nonce` is 12 bytes that are never used twice with one key.
+Seals `Plain` as printable ASCII. `Bound` is authenticated but not part of the seal: `open/3` needs
+the same bytes. `Nonce` is 12 bytes that must never be used twice with a key.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, erlmcp:key_ring()) -> binary().
 seal(Plain, Bound, Nonce, [Key | _]) ->
@@ -26,11 +27,11 @@ have equal seals. Use it only where equality may be visible.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), erlmcp:key_ring()) -> binary().
 seal(Plain, Bound, [Key | _] = Keys) ->
-    %% With the length in front, no two pairs are the same bytes.
+    %% With the length in front, no two pairs of `Bound` and `Plain` give the same bytes.
     Both = [<<(byte_size(Bound)):32>>, Bound, Plain],
     seal(Plain, Bound, crypto:macN(hmac, sha256, Key, Both, 12), Keys).
 
--doc "Opens a seal that was made with one of the keys and with `Bound`.".
+-doc "Opens a seal. Returns `error` unless it was made with one of the keys and the same `Bound`.".
 -spec open(Sealed :: binary(), Bound :: binary(), erlmcp:key_ring()) -> {ok, binary()} | error.
 open(Sealed, Bound, Keys) ->
     case erlmcp_base64url:decode(Sealed) of

@@ -1,6 +1,6 @@
 -module(erlmcp_value_text).
 -moduledoc """
-The sentences of errors: the field, the expected values and the received one. Pure.
+Describes values, names and types for the sentences of errors. Pure.
 
 Internal.
 """.
@@ -11,14 +11,14 @@ Internal.
 -define(SHOWN, 60).
 -define(SHOWN_OF_NAME, 200).
 
--doc "Returns the name of the value at a JSON pointer.".
+-doc "Returns the name for the value at a JSON pointer: the pointer, or `The value` for the root.".
 -spec field(binary()) -> binary().
 field(~"") -> ~"The value";
 field(Pointer) -> iolist_to_binary(name(Pointer)).
 
 -doc """
-Returns a name of a peer's as a sentence shows it. A long one is cut. If it could disturb a reader,
-it is in quotes, with its characters as escapes.
+Returns a name that a peer sent, for use in a sentence. A long name is cut. If it has characters
+that a terminal would obey or hide, it is in quotes, with these characters escaped.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->
@@ -33,7 +33,7 @@ name(Name) ->
             erlmcp_printable:quoted(Name)
     end.
 
--doc "Returns a description of a value with its type, cut short.".
+-doc "Describes a JSON value by its type and content, such as `the number 5`; long texts are cut.".
 -spec value(term()) -> iodata().
 value(V) when is_binary(V) -> [~"the string ", quote(V, ~"of bytes that are not UTF-8")];
 value(V) when is_number(V) -> [~"the number ", cut(iolist_to_binary(json:encode(V)), ?SHOWN)];
@@ -62,8 +62,8 @@ quote(V, NoText) ->
             NoText
     end.
 
-%% Without characters that a terminal would obey, or show as another text: JSON escapes only the
-%% first 32.
+%% Returns `true` for a text without characters that a terminal would obey or hide. JSON escapes
+%% only the first 32 of them.
 is_harmless(Text) ->
     << <<C/utf8>> || <<C/utf8>> <= Text, not is_control(C) >> =:= Text.
 
@@ -78,26 +78,30 @@ cut(Text, Limit) when byte_size(Text) =< Limit ->
 cut(Text, Limit) ->
     <<(whole(binary_part(Text, 0, Limit)))/binary, "..."/utf8>>.
 
-%% A character that was cut in two is left out.
+%% Removes a character at the end that was cut in two.
 whole(Part) ->
     case unicode:characters_to_binary(Part) of
         {_, Good, _} when is_binary(Good) -> Good;
         Whole -> Whole
     end.
 
--doc "Returns a description as `value/1` does, without the type where the value shows it.".
+-doc """
+Describes a value as `value/1` does, without the type if the value itself shows it, such as `5`.
+""".
 -spec literal(term()) -> iodata().
 literal(V) when is_binary(V) -> quote(V);
 literal(V) when is_number(V) -> tl(value(V));
 literal(V) -> value(V).
 
--doc "Returns the name of a type with its article.".
+-doc "Returns the name of a JSON type with its article, such as `an array`.".
 -spec type(binary()) -> iodata().
 type(~"null") -> ~"null";
 type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type];
 type(Type) -> [~"a ", Type].
 
--doc "Joins texts to a list, cut short; `Last` stands before the last one.".
+-doc """
+Joins texts to an enumeration, with the word `Last` before the last one. A long enumeration is cut.
+""".
 -spec list([iodata()], Last :: binary()) -> iodata().
 list([], _) -> ~"none";
 list([One], _) -> One;
@@ -106,12 +110,12 @@ list(Many, Last) when length(Many) > 10 ->
      integer_to_binary(length(Many) - 9), ~" others"];
 list(Many, Last) -> [lists:join(~", ", lists:droplast(Many)), $\s, Last, $\s, lists:last(Many)].
 
--doc "Returns a number with its noun, in the plural unless it is 1.".
+-doc "Returns a number with its noun, which gets an `s` unless the number is 1.".
 -spec count(integer(), binary()) -> iodata().
 count(1, Thing) -> [~"1 ", Thing];
 count(N, Thing) -> [integer_to_binary(N), $\s, Thing, $s].
 
--doc "Returns the reason for which a schema cannot be compiled as a sentence.".
+-doc "Returns, as a sentence, the reason for which a schema cannot be compiled.".
 -spec reason(erlmcp_schema:reason()) -> binary().
 reason(Reason) ->
     iolist_to_binary(sentence(Reason)).

@@ -1,10 +1,9 @@
 -module(erlmcp_client_declaration).
 -moduledoc """
-The declaration of a client, its identity and its capabilities, checked against the schema of a
-revision. Pure.
+Checks what a client declares, its identity and its capabilities, against the schema of a revision.
+Pure.
 
-Each revision has its own shapes. A member that a revision does not have passes with any value, and
-so do values inside an object with open members.
+Each revision has its own shapes. A member that the schema does not name passes with any value.
 
 Sources: `Implementation` and `ClientCapabilities` in `schema.json` of each revision.
 
@@ -39,7 +38,10 @@ Returns `ok` if `Identity` is an `Implementation` of `Revision`; `undefined` is 
 identity(Field, Identity, Revision) ->
     checked(Field, Identity, identity(Revision)).
 
--doc "Returns `ok` if `Capabilities` are `ClientCapabilities` of `Revision`.".
+-doc """
+Returns `ok` if `Capabilities` are `ClientCapabilities` of a revision, and else the refusal, which
+names them `Field`.
+""".
 -spec capabilities(Field :: iodata(), Capabilities :: term(), erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 capabilities(_, Capabilities, _) when Capabilities =:= #{} ->
@@ -107,7 +109,7 @@ checked(Field, Value, Shape) ->
             {error, erlmcp_params:mistyped([Field | named(Path)], expected(Expected), Came)}
     end.
 
-%% Finds the first wrong member. `Path` has the names that lead to it, the last one first.
+%% Finds the first member that is wrong. `Path` has the names that lead to it, in reverse order.
 check({members, Members}, #{} = Object, Path) -> members(Members, Object, Path);
 check(string, Value, _) when is_binary(Value) -> ok;
 check(object, #{}, _) -> ok;

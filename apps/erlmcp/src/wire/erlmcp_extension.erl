@@ -28,7 +28,7 @@ tasks() -> ~"io.modelcontextprotocol/tasks".
 -spec ui() -> binary().
 ui() -> ~"io.modelcontextprotocol/ui".
 
--doc "Returns the media type of a view of MCP Apps, the only one.".
+-doc "Returns the media type of views, of which MCP Apps has one.".
 -spec view_type() -> binary().
 view_type() -> ~"text/html;profile=mcp-app".
 
@@ -37,7 +37,7 @@ since(~"io.modelcontextprotocol/skills") -> '2025-11-25';
 since(~"io.modelcontextprotocol/tasks") -> '2026-07-28';
 since(_) -> '2025-06-18'.
 
--doc "Returns `true` if one of `Extensions` adds `Method` to `Revision`.".
+-doc "Returns `true` if one of the extensions adds `Method` to a revision.".
 -spec offers(Method :: binary(), erlmcp_revision:revision(), extensions()) -> boolean().
 offers(Method, Revision, Extensions) ->
     case adds(Method) of
@@ -50,14 +50,14 @@ adds(~"skills/get") -> {ok, skills()};
 adds(~"resources/directory/read") -> {ok, skills()};
 adds(_) -> error.
 
--doc "Returns the extensions that exist in a revision, for clients to see.".
+-doc "Returns the extensions that may be declared to clients of a revision.".
 -spec in_revision(erlmcp_revision:revision(), extensions()) -> extensions().
 in_revision(Revision, Extensions) ->
     #{Extension => Settings || Extension := Settings <- Extensions, since(Extension) =< Revision}.
 
 -doc """
-Returns `true` if the capabilities of a client have `Extension`. For MCP Apps it must show
-`text/html;profile=mcp-app`.
+Returns `true` if the capabilities of a client declare `Extension`. For MCP Apps their settings must
+name the media type `text/html;profile=mcp-app`, too.
 """.
 -spec client_has(Extension :: binary(), Capabilities :: map()) -> boolean().
 client_has(Extension, #{~"extensions" := #{} = Extensions}) ->

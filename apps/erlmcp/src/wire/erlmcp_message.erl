@@ -22,20 +22,20 @@ Internal.
     | {batch, [term(), ...]}
     | {invalid, id() | undefined, erlmcp_refusal:refusal()}.
 
-%% Digits of an id that `first_id/1` reads, so that the number is a small integer.
+%% The most digits of an id that `first_id/1` reads; the number is then a small integer.
 -define(FIRST_ID, 15).
-%% Bytes before the id.
+%% Bytes before the id in an encoded request.
 -define(BEFORE_ID, byte_size(~"{\"jsonrpc\":\"2.0\",\"id\":")).
 
-%% Bytes of a result that is worth joining.
+%% The most bytes of a result that are copied into one binary.
 -define(SHORT, 1_024).
 
-%% Every answer has an id.
+%% Inlined, since every answer has an id.
 -compile({inline, [id/1]}).
 
 -doc """
-Returns the message of a decoded JSON value. A value that is no message is `invalid`, with its id if
-it has one, and with a refusal that names the wrong member.
+Converts a decoded JSON value to a message. A value that is not a message becomes `invalid`, with
+its id if it has one, and with a refusal that names the wrong member.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
@@ -70,7 +70,7 @@ parse(#{~"id" := Id} = Message) when is_binary(Id); is_integer(Id) ->
 parse(Message) ->
     {invalid, undefined, not_a_message(Message)}.
 
--doc "Returns `true` if a decoded JSON value is a message, or a batch of messages alone.".
+-doc "Returns `true` if a decoded JSON value is a message, or a batch that contains only messages.".
 -spec is_message(term()) -> boolean().
 is_message([_ | _] = Messages) -> lists:all(fun is_single/1, Messages);
 is_message(Json) -> is_single(Json).
@@ -78,8 +78,9 @@ is_message(Json) -> is_single(Json).
 is_single(Json) -> not lists:member(element(1, parse(Json)), [invalid, batch]).
 
 -doc """
-Returns the id at the beginning of a request's bytes, where most clients write it, and the bytes
-read so far. The rest of the request is not checked.
+Returns the id of an encoded request, and the number of bytes up to its end. The id must be right
+after `jsonrpc`, where most clients write it. Otherwise returns `unseen`. The rest of the request is
+not checked.
 """.
 -spec first_id(binary()) -> {ok, id(), Bytes :: pos_integer()} | unseen.
 first_id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Rest/binary>>) -> first_id(Rest, 0, 0);
@@ -114,13 +115,13 @@ fault(#{~"jsonrpc" := Version}) ->
 fault(_) ->
     ~"jsonrpc: expected \"2.0\", got nothing".
 
--doc "Encodes a response with a result, given as JSON.".
+-doc "Encodes a response with a result, which is encoded already.".
 -spec result(id(), Result :: iodata()) -> iodata().
 result(Id, [A, B, C, D, E]) when
     is_integer(Id), is_binary(A), is_binary(B), is_binary(C), is_binary(D), is_binary(E),
     byte_size(A) + byte_size(B) + byte_size(C) + byte_size(D) + byte_size(E) < ?SHORT
 ->
-    %% Joining a result of one text is quicker than flattening it later.
+    %% Building one binary here is quicker than flattening the iodata later.
     <<"{\"jsonrpc\":\"2.0\",\"id\":", (integer_to_binary(Id))/binary, ",\"result\":", A/binary,
       B/binary, C/binary, D/binary, E/binary, "}">>;
 result(Id, Result) ->
@@ -129,7 +130,7 @@ result(Id, Result) ->
 id(Id) when is_integer(Id) -> integer_to_binary(Id);
 id(Id) -> json:encode(Id).
 
--doc "Encodes a response with an error; without an id if the request's could not be read.".
+-doc "Encodes an error response; it has no id if the request's could not be read (`undefined`).".
 -spec error(id() | undefined, erlmcp_refusal:refusal()) -> iodata().
 error(undefined, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"error\":", erlmcp_refusal:encode(Refusal), $}];
@@ -144,13 +145,13 @@ notification(Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method),
      ~",\"params\":", erlmcp_json:encode(Params), $}].
 
--doc "Encodes a request of the server, for revisions that have them.".
+-doc "Encodes a request from the server to the client, for revisions that have such requests.".
 -spec request(id(), Method :: binary(), Params :: map()) -> iodata().
 request(Id, Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id), ~",\"method\":", json:encode(Method),
      ~",\"params\":", erlmcp_json:encode(Params), $}].
 
--doc "Encodes responses, which are encoded already, as one JSON-RPC batch.".
+-doc "Joins encoded responses to one JSON-RPC batch.".
 -spec batch([iodata(), ...]) -> iodata().
 batch(Responses) ->
     [$[, lists:join($,, Responses), $]].

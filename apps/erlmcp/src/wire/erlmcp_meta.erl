@@ -20,7 +20,7 @@ Internal.
     log_level := level() | undefined
 }.
 
--doc "A validated `_meta` object, which may be reused for any request that has the same one.".
+-doc "The outcome of validating a `_meta` object, good for every request with an equal one.".
 -opaque validated() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
 
 -define(VERSION, ~"io.modelcontextprotocol/protocolVersion").
@@ -29,7 +29,8 @@ Internal.
 -define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
 
 -doc """
-Returns `true` if a request's parameters name a protocol version, and so ask for a stateless answer.
+Returns `true` if a request's parameters name a protocol version in `_meta`, so the request is
+stateless.
 """.
 -spec is_modern(Params :: map()) -> boolean().
 is_modern(#{~"_meta" := #{?VERSION := _}}) -> true;
@@ -37,11 +38,11 @@ is_modern(_) -> false.
 
 -doc """
 Validates the protocol fields of a stateless request. `Header` is the `MCP-Protocol-Version` header:
-`undefined` if HTTP had none, `none` if the transport has no headers.
+`undefined` if the HTTP request lacks it, `none` if the transport has no headers.
 
-The checks are, in this order: the header is there (-32020); the required fields are there and
-well-typed (-32602); the header equals the body (-32020); the version is supported (-32022); the
-client's declaration fits the version's schema (-32602).
+These checks are made in this order, each with its error code: the header is present (-32020); the
+required fields are present and of the right type (-32602); the header equals the body (-32020); the
+version is supported (-32022); the client's declaration fits the version's schema (-32602).
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -69,8 +70,8 @@ validate(Params, Header) ->
     {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
 -doc """
-Validates a request as `validate/2` does, and reuses `Known`, the validated form of the same
-`_meta`. With `none` the `_meta` is validated as if it were new.
+Validates a request as `validate/2` does. The third argument is the outcome for an equal `_meta`
+(`reusable/1`), which saves validating it again, or `none`.
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -79,7 +80,8 @@ validate(_, Header, {Version, Revision, Fields}) when Header =:= Version; Header
 validate(Params, Header, _) -> validate(Params, Header).
 
 -doc """
-Validates a `_meta` object for reuse. Returns `none` if a request with that object would be refused.
+Validates a `_meta` object for `validate/3`. Returns `none` if a request with that object would be
+refused.
 """.
 -spec reusable(Meta :: map()) -> validated() | none.
 reusable(#{} = Meta) ->
@@ -102,7 +104,7 @@ declared(#{client_info := Identity, client_capabilities := Capabilities}, Revisi
         erlmcp_client_declaration:capabilities([~"_meta.", ?CAPABILITIES], Capabilities, Revision)
     end.
 
-%% The schema does not require the identity.
+%% The specification does not require `clientInfo`.
 identity(undefined, _) -> ok;
 identity(Identity, Revision) ->
     erlmcp_client_declaration:identity([~"_meta.", ?INFO], Identity, Revision).
@@ -110,7 +112,10 @@ identity(Identity, Revision) ->
 log_level(#{?LOG_LEVEL := Name}) -> level([~"_meta.", ?LOG_LEVEL], Name);
 log_level(_) -> {ok, undefined}.
 
--doc "Returns the progress token of a `_meta` object: a string or an integer, or `undefined`.".
+-doc """
+Returns the progress token of a `_meta` object, which is a string or an integer, or `undefined`
+without one.
+""".
 -spec progress_token(Meta :: map()) ->
     {ok, binary() | integer() | undefined} | {error, erlmcp_refusal:refusal()}.
 progress_token(#{~"progressToken" := Token}) when is_binary(Token); is_integer(Token) ->
@@ -120,7 +125,10 @@ progress_token(#{~"progressToken" := Token}) ->
 progress_token(_) ->
     {ok, undefined}.
 
--doc "Parses a log level by its RFC 5424 name: 0 is `emergency`, 7 is `debug`.".
+-doc """
+Converts the RFC 5424 name of a log level to its number, from 0 for `emergency` to 7 for `debug`;
+`error` if there is no such level.
+""".
 -spec level(term()) -> {ok, level()} | error.
 level(~"emergency") -> {ok, 0};
 level(~"alert") -> {ok, 1};
@@ -133,7 +141,8 @@ level(~"debug") -> {ok, 7};
 level(_) -> error.
 
 -doc """
-Parses the log level of a field, or returns the refusal that names it. `undefined` is absent.
+Converts the name of a log level in the field `Field`, or returns the refusal that names the field.
+`undefined` is an absent field.
 """.
 -spec level(Field :: iodata(), term()) -> {ok, level()} | {error, erlmcp_refusal:refusal()}.
 level(Field, Name) ->
@@ -144,7 +153,7 @@ level(Field, Name) ->
             {error, erlmcp_params:mistyped(Field, levels(), Name)}
     end.
 
--doc "Returns the names of all levels, for a sentence.".
+-doc "Returns the names of all log levels as part of a sentence.".
 -spec levels() -> binary().
 levels() -> ~"debug, info, notice, warning, error, critical, alert or emergency".
 
@@ -157,7 +166,8 @@ missing(#{} = Meta, _) ->
     erlmcp_refusal:new(missing_required_field, [~"_meta: missing ", lists:join(~" and ", Keys)],
                        #{code => -32602, status => 400});
 missing(undefined, Header) when is_binary(Header) ->
-    %% The header may be the error: with another one the request would belong to a session.
+    %% The header may be what is wrong: with an older version in it, the request would belong to a
+    %% session.
     erlmcp_refusal:new(missing_required_field,
                        [~"params._meta: missing, and MCP-Protocol-Version says ",
                         erlmcp_printable:quoted(Header)],

@@ -1,6 +1,7 @@
 -module(erlmcp_params).
 -moduledoc """
-Members of parameters, by name and type, and the refusals that name them. Pure.
+Reads the members of a request's parameters by name and type, and makes the refusals for wrong ones.
+Pure.
 
 Internal.
 """.
@@ -8,7 +9,7 @@ Internal.
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
 -export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
--doc "Returns a required member that is a string.".
+-doc "Returns the member `Field`, which must be present and a string.".
 -spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 string(Field, Params) ->
     case Params of
@@ -17,7 +18,7 @@ string(Field, Params) ->
         #{} -> {error, missing(Field)}
     end.
 
--doc "Returns a member that is an object; an empty one if it is absent.".
+-doc "Returns the member `Field`, which must be an object; an empty one if it is absent.".
 -spec object(binary(), map()) -> {ok, map()} | {error, erlmcp_refusal:refusal()}.
 object(Field, Params) ->
     case Params of
@@ -26,7 +27,10 @@ object(Field, Params) ->
         #{} -> {ok, #{}}
     end.
 
--doc "Returns a member that is an object of objects; an empty one if it is absent.".
+-doc """
+Returns the member `Field`, which must be an object whose values are objects; an empty one if it is
+absent.
+""".
 -spec objects(binary(), map()) -> {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
 objects(Field, Params) ->
     maybe
@@ -41,7 +45,7 @@ objects(Field, Params) ->
             Error
     end.
 
--doc "Returns a member that is an array of strings; an empty one if it is absent.".
+-doc "Returns the member `Field`, which must be an array of strings; an empty one if it is absent.".
 -spec strings(binary(), map()) -> {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
 strings(Field, Params) ->
     case maps:get(Field, Params, []) of
@@ -54,7 +58,7 @@ strings(Field, Params) ->
             {error, mistyped(Field, ~"an array of strings", Value)}
     end.
 
--doc "Returns the cursor of a list request; `none` if it has none.".
+-doc "Returns the cursor of a list request, or `none` for the first page.".
 -spec cursor(map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
 cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};
 cursor(#{~"cursor" := Value}) -> {error, mistyped(~"cursor", ~"a string", Value)};
@@ -66,7 +70,8 @@ missing(Field) ->
     erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
 
 -doc """
-Returns the refusal for a member of the wrong type. `Came` is `undefined` if the member is absent.
+Returns the refusal for a member of the wrong type. `Came` is its value, or `undefined` if the
+member is absent.
 """.
 -spec mistyped(iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
 mistyped(Field, Expected, Came) ->
@@ -77,19 +82,23 @@ mistyped(Field, Expected, Came) ->
 received_text(undefined) -> ~"nothing";
 received_text(Value) -> erlmcp_value_text:value(Value).
 
--doc "Returns the refusal for a member with an unacceptable value.".
+-doc """
+Returns the refusal for a member with a value that is not allowed; `Why` follows its name in the
+sentence.
+""".
 -spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
 invalid(Field, Why) ->
     erlmcp_refusal:new(invalid_params, [Field, ~": ", Why], #{code => -32602}).
 
--doc "Returns the refusal for a cursor that this server did not give for this list.".
+-doc "Returns the refusal for a cursor that this server did not return for this list.".
 -spec bad_cursor() -> erlmcp_refusal:refusal().
 bad_cursor() ->
     invalid(~"cursor", ~"not one that this server gave").
 
 -doc """
-Returns the refusal for a member that does not fit a schema. Its `data.errors` has the errors found,
-each with its `instancePath`, a JSON pointer, and its `message`.
+Returns the refusal for a member that does not fit a schema. `data.errors` of the refusal lists the
+errors, each with its `instancePath` (a JSON pointer) and its `message`. `budget` means that the
+validation was too costly.
 """.
 -spec unfit(iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
 unfit(Field, Found) ->
@@ -102,7 +111,7 @@ unfit(Field, Found) ->
     erlmcp_refusal:new(invalid_params, [Field, ~": ", First],
                        #{code => -32602, data => #{~"errors" => Errors}}).
 
--doc "Returns the refusal for bytes that are not JSON, or exceed its limits.".
+-doc "Returns the refusal for bytes that `erlmcp_json:decode/2` refused.".
 -spec unreadable(erlmcp_json:decode_error()) -> erlmcp_refusal:refusal().
 unreadable({too_large, Limit, Observed}) ->
     erlmcp_refusal:new(message_too_large, ~"the message is too large",
@@ -118,13 +127,13 @@ unreadable({duplicate_key, Key}) ->
 unreadable(Reason) ->
     parse_error([~"expected JSON in UTF-8, got ", found(Reason)], #{}).
 
-found({number_out_of_range, Offset}) -> [~"a number out of range", behind(Offset)];
-found({invalid_escape, Offset}) -> [~"an escape that stands for nothing", behind(Offset)];
-found({invalid_byte, Byte, Offset}) -> [~"the byte ", integer_to_binary(Byte), behind(Offset)];
-found(unexpected_end) -> ~"a part of it";
-found(trailing_bytes) -> ~"more behind it".
+found({number_out_of_range, Offset}) -> [~"a number out of range", after_bytes(Offset)];
+found({invalid_escape, Offset}) -> [~"an escape that is no character", after_bytes(Offset)];
+found({invalid_byte, Byte, Offset}) -> [~"the byte ", integer_to_binary(Byte), after_bytes(Offset)];
+found(unexpected_end) -> ~"an incomplete value";
+found(trailing_bytes) -> ~"more bytes after the value".
 
-behind(Offset) -> [~" behind ", erlmcp_value_text:count(Offset, ~"byte")].
+after_bytes(Offset) -> [~" after ", erlmcp_value_text:count(Offset, ~"byte")].
 
 parse_error(Message, Details) ->
     erlmcp_refusal:new(protocol_error, Message, Details#{code => -32700, status => 400}).

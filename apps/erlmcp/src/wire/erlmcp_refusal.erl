@@ -1,12 +1,12 @@
 -module(erlmcp_refusal).
 -moduledoc """
-The refusals of erlmcp, for requests that it cannot or must not serve: one table, one way onto the
-wire. Pure.
+The refusals of erlmcp, for requests that it cannot or must not serve: the table of all refusals,
+and their encoding. Pure.
 
 A refusal has a number and a name of its own. If the MCP revision in use defines an error code, that
 code is the JSON-RPC `code` and the number stands in `data.refusal`. If MCP defines none (overload,
-size, shutdown, ...), the number is the code. `data` also carries `name`, `retryAfterMs`, `limit`,
-`observed`, `incident` and `scopes` where they apply. Never a stack, a pid or a path.
+size, shutdown, ...), the number is the code. `data` also has `name`, and `retryAfterMs`, `limit`,
+`observed`, `incident` and `scopes` where they apply. It never has a stack, a pid or a path.
 
 Internal.
 """.
@@ -86,21 +86,22 @@ Internal.
 }).
 
 -doc """
-Returns the refusal `Name` of the table. `Message` is a sentence for the person who can fix it.
+Returns the refusal with a name of the table, and a sentence for the person who can fix the cause.
 """.
 -spec new(erlmcp:refusal_name(), iodata()) -> refusal().
 new(Name, Message) ->
     new(Name, Message, #{}).
 
 -doc """
-Returns a refusal with details.
+Returns a refusal as `new/2` does, with details.
 
-- `code`, `status`: the ones that the MCP revision prescribes.
+- `code`, `status`: the JSON-RPC code and the HTTP status that the MCP revision prescribes.
 - `retry_after_ms`: milliseconds until a retry may help.
 - `limit`, `observed`: a limit, and the value that exceeds it.
 - `incident`: the id of an entry in the log.
 - `scopes`: the scopes that the request needs.
-- `fault`: `false` if the server has not failed although the table says so.
+- `fault`: `false` if this refusal is not the server's fault, although the table counts its name as
+  one.
 - `data`: further members that the specification requires.
 """.
 -spec new(erlmcp:refusal_name(), iodata(), erlmcp:refusal_details()) -> refusal().
@@ -126,7 +127,7 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
     Data = maps:merge(Extra, Bounds#{~"refusal" => Number, ~"name" => Name}),
     Error = #{~"code" => maps:get(code, Details, Number), ~"message" => Message, ~"data" => Data},
     case Details of
-        %% A handler's data may hold any terms.
+        %% The data of a handler may contain any terms.
         #{data := _} -> erlmcp_json:encode(Error);
         #{} -> json:encode(Error)
     end.
@@ -142,7 +143,8 @@ with_status(Status, {Name, Row, Message, Details}) ->
     {Name, Row, Message, Details#{status => Status}}.
 
 -doc """
-Returns the seconds of the `Retry-After` header, rounded up; `undefined` if a retry does not help.
+Returns the value of the `Retry-After` header: seconds, rounded up; `undefined` if a retry does not
+help.
 """.
 -spec retry_after(refusal()) -> undefined | pos_integer().
 retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
@@ -150,31 +152,34 @@ retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
 retry_after(_) ->
     undefined.
 
--doc "Raises the milliseconds until a retry to at least `RetryMs`, if a retry may help.".
+-doc "Raises `retry_after_ms` to at least `RetryMs`, if the refusal has it.".
 -spec not_before(RetryMs :: non_neg_integer(), refusal()) -> refusal().
 not_before(RetryMs, {Name, Row, Message, #{retry_after_ms := Known} = Details}) ->
     {Name, Row, Message, Details#{retry_after_ms := max(RetryMs, Known)}};
 not_before(_, Refusal) ->
     Refusal.
 
--doc "Returns the scopes that a request must have; `undefined` if scopes are not the reason.".
+-doc """
+Returns the scopes that the request must have; `undefined` if it was not refused for a lack of
+scopes.
+""".
 -spec scopes(refusal()) -> undefined | [binary(), ...].
 scopes({_, _, _, Details}) ->
     maps:get(scopes, Details, undefined).
 
--doc "Returns the name of a refusal in the table.".
+-doc "Returns the name of a refusal, as the table has it.".
 -spec name(refusal()) -> erlmcp:refusal_name().
 name({Name, _, _, _}) -> Name.
 
--doc "Returns the sentence of a refusal.".
+-doc "Returns the sentence of a refusal, its JSON-RPC `message`.".
 -spec message(refusal()) -> binary().
 message({_, _, Message, _}) -> Message.
 
 -doc """
-Returns `true` if the server failed, so that the refusal counts against its error budget. It has a
-status of 500 or more and a severity above warning, or a deadline that passed. Errors of a caller
-and limits do not count. Neither do refusals while the server drains or sheds load, or for a client
-that did not answer.
+Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its
+status is 500 or more with a severity above warning, or the deadline of the call passed. Errors of
+the caller and limits do not count. Neither do refusals while the server drains or sheds load, or
+because a client did not answer.
 """.
 -spec is_fault(refusal()) -> boolean().
 is_fault({_, _, _, #{fault := false}}) -> false;
@@ -182,7 +187,7 @@ is_fault({timeout, _, _, _}) -> true;
 is_fault({_, {_, Status, Severity, delay}, _, _}) -> Status >= 500 andalso Severity =/= warning;
 is_fault(_) -> false.
 
--doc "Returns the whole table, by number.".
+-doc "Returns the table of all refusals, sorted by number.".
 -spec table() -> [row()].
 table() ->
     Rows = [#{name => Name, number => Number, status => Status, severity => Severity,

@@ -30,12 +30,12 @@ all() ->
 latest(stateless) -> '2026-07-28';
 latest(session) -> '2025-11-25'.
 
--doc "Returns the names of an era's revisions, as `supportedVersions` and the errors list them.".
+-doc "Returns the names of an era's revisions, for `supportedVersions` and for errors.".
 -spec supported(era()) -> [binary()].
 supported(Era) ->
     [name(Revision) || Revision <- all(), era(Revision) =:= Era].
 
--doc "Returns the revision of a name, without making an atom; `error` for every other name.".
+-doc "Returns the revision with a name, and makes no atom; `error` if no revision has the name.".
 -spec parse(term()) -> {ok, revision()} | error.
 parse(~"2026-07-28") -> {ok, '2026-07-28'};
 parse(~"2025-11-25") -> {ok, '2025-11-25'};
@@ -82,8 +82,8 @@ offers(~"logging/setLevel", Revision) -> era(Revision) =:= session;
 offers(_, _) -> false.
 
 -doc """
-Returns the fields of a definition in a revision, by their names on the wire. Clients of an older
-revision are not sent later fields.
+Returns the fields that a kind of definition has in a revision, by their names on the wire. Other
+fields are not sent to clients of the revision.
 """.
 -spec fields(definition_kind(), revision()) -> [binary()].
 fields(Kind, Revision) ->
@@ -111,35 +111,37 @@ common() ->
     [{~"name", '2024-11-05'}, {~"description", '2024-11-05'}, {~"title", '2025-06-18'},
      {~"_meta", '2025-06-18'}, {~"icons", '2025-11-25'}].
 
--doc "Returns the content types of a revision.".
+-doc "Returns the types of content items that a revision has.".
 -spec content_types(revision()) -> [binary()].
 content_types('2024-11-05') -> [~"text", ~"image", ~"resource"];
 content_types('2025-03-26') -> [~"text", ~"image", ~"resource", ~"audio"];
 content_types(_) -> [~"text", ~"image", ~"resource", ~"audio", ~"resource_link"].
 
 -doc """
-Returns `true` if a value may stand in `structuredContent`: none before 2025-06-18, an object until
-2025-11-25, any JSON value since.
+Returns `true` if a value may stand in `structuredContent`: none before 2025-06-18, only an object
+up to 2025-11-25, any JSON value after that.
 """.
 -spec structured(term(), revision()) -> boolean().
 structured(_, '2026-07-28') -> true;
 structured(Value, Revision) -> is_map(Value) andalso Revision >= '2025-06-18'.
 
--doc "Returns `true` if a message may be a JSON-RPC batch: in 2025-03-26 only.".
+-doc "Returns `true` if the revision has JSON-RPC batches, which only 2025-03-26 does.".
 -spec batches(revision()) -> boolean().
 batches(Revision) ->
     Revision =:= '2025-03-26'.
 
 -doc """
-Returns `true` if clients expect a stream to outlive its connection. An event without data then
-gives the id to resume after, and the client reconnects when the server ends the connection before
-the answer.
+Returns `true` if clients reconnect to a stream whose connection the server has ended before the
+answer. An event without data at the beginning of the stream then names the id to resume after.
 """.
 -spec polls(revision()) -> boolean().
 polls(Revision) ->
     Revision =:= '2025-11-25'.
 
--doc "Returns `true` if a URL elicitation has an id, with which its client is told of its end.".
+-doc """
+Returns `true` if a URL elicitation has an id, with which the server tells the client that it is
+complete.
+""".
 -spec elicitation_ids(revision()) -> boolean().
 elicitation_ids(Revision) ->
     Revision =:= '2025-11-25'.
@@ -150,8 +152,9 @@ missing_resource_code('2026-07-28') -> -32602;
 missing_resource_code(_) -> -32002.
 
 -doc """
-Returns the form of the answer to arguments that do not fit a tool's input schema. A `result` of the
-tool can be read and corrected by a model (SEP-1303, since 2025-11-25); before, it is an `error`.
+Returns how a server answers arguments that do not fit a tool's input schema. Since 2025-11-25
+(SEP-1303) the answer is a `result`, which the model can read to correct its call; before, it was an
+`error`.
 """.
 -spec invalid_arguments(revision()) -> result | error.
 invalid_arguments(Revision) when Revision >= '2025-11-25' -> result;

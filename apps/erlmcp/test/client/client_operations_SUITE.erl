@@ -12,6 +12,7 @@ revision, at a server of erlmcp's own.
          cancelled_call_ends_on_the_server/1, dead_caller_cancels/1, deadline_cancels/1,
          changes_are_heard/1, calls_do_not_wait_for_each_other/1, stop_ends_calls/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_http, [running/0, finish/2, ended/1]).
 
 -define(WAIT, 30_000).
@@ -81,13 +82,13 @@ init_per_testcase(_, Config0) ->
 %% What the clients sent must have been valid.
 end_per_testcase(Case, Config) ->
     ok = erlmcp_client:stop(proplists:get_value(client, Config)),
-    ok = erlmcp:stop_server(proplists:get_value(server, Config)),
+    ok = erlmcp:stop_server(server(Config)),
     erlmcp_test_sent:heard(Config, [~"no/such" || Case =:= errors_are_reasons]).
 
 client(Server, Own, Config) ->
     Options = maps:merge((proplists:get_value(options, Config))#{
         era => proplists:get_value(era, Config), inputs => inputs()}, Own),
-    Target = case proplists:get_value(transport, Config) of
+    Target = case transport(Config) of
         http ->
             [#{url := Url}] = [L || #{transport := http} = L <- erlmcp:listeners(Server)],
             {http, Url, Options};
@@ -130,7 +131,6 @@ questions(Revision) ->
 json(Value) ->
     iolist_to_binary(json:encode(Value)).
 
-server(Config) -> proplists:get_value(server, Config).
 client(Config) -> proplists:get_value(client, Config).
 
 revision(Config) ->

@@ -4,11 +4,12 @@ Servers of HTTP that misbehave, in their suites: what each writes, the client th
 what is to come of a call.
 """.
 
--export([each/4, is/1, watch/1]).
+-export([each/4, is/1]).
 -export([with_client/3, with_peer/3, flushed/0, now_ms/0]).
 -export([session/1, discovered/1, complete/2, text/2, initialized/0]).
 -export([json/1, typed/2, head/2, chunked/1, chunk/1, write/2, ending/2]).
 
+-import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_peer, [result/2]).
 
 -define(WAIT, 30_000).
@@ -64,10 +65,6 @@ is(Expected) ->
 fits({Kind}, Reason) -> is_tuple(Reason) andalso element(1, Reason) =:= Kind;
 fits(Reason, Reason) -> true;
 fits(_, _) -> false.
-
--doc "The watch of a case.".
--spec watch([tuple()]) -> term().
-watch(Config) -> proplists:get_value(watch, Config).
 
 -doc "A client of a server of 2026-07-28 that answers all but the first question as it is told.".
 -spec with_client(fun((map()) -> term()), map(), fun((pid()) -> Given)) -> Given.

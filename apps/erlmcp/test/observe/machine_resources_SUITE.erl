@@ -76,7 +76,7 @@ this_machine_is_read(_) ->
     end.
 
 looks(Root) ->
-    [Memory || Place <- erlmcp_machine:places(Root),
+    [Memory || Place <- erlmcp_machine:memory_sources(Root),
                {ok, Memory} <- [erlmcp_machine:memory(Place)]].
 
 %% A folder with these files under it; a map is a folder.

@@ -15,6 +15,8 @@ silence. Servers are on real sockets; names of the suite's own are this machine'
          what_the_user_named_is_not_asked_about/1, a_server_whose_name_turns_private/1]).
 -export([how_far_inside_addresses_lie/1, ways_to_write_an_address/1, hosts_that_are_none/1]).
 
+-import(erlmcp_test_suite, [peer/1]).
+
 -define(ENDPOINTS, [~"token_endpoint", ~"registration_endpoint", ~"authorization_endpoint"]).
 
 suite() ->
@@ -34,9 +36,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_oauth:stop(peer(Config)).
-
-peer(Config) ->
-    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
     {ok, Pid} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),

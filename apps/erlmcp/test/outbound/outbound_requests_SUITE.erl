@@ -16,6 +16,8 @@ followed without a bound.
 -export([a_certificate_is_verified/1]).
 -export([which_urls_belong_together/1, queries/1, scopes/1]).
 
+-import(erlmcp_test_suite, [peer/1]).
+
 -define(BODY_BYTES, 1_048_576).
 
 suite() ->
@@ -35,9 +37,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_oauth:stop(peer(Config)).
-
-peer(Config) ->
-    proplists:get_value(peer, Config).
 
 settings() -> settings(10_000).
 

@@ -78,7 +78,7 @@ sentences(_Config) ->
             {#{minProperties => 1}, #{}, ~"The value must have at least 1 member, not 0."},
             {#{maxProperties => 0}, #{a => 1}, ~"The value must have at most 0 members, not 1."},
             {#{dependentRequired => #{a => [b]}}, #{a => 1},
-             ~B'The value must have the property "b", but has "a"; it is needed beside "a".'},
+             ~B'The value must have the property "b", but has "a"; it is required with "a".'},
             {#{'not' => #{}}, null,
              ~"The value must not match the schema in not, and is null."},
             {#{oneOf => [true, #{}]}, true,

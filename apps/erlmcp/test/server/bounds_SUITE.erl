@@ -14,6 +14,7 @@ neither here nor in `elsewhere/0` fails the suite.
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
 -export([stdio_is_bounded/1]).
 
+-import(erlmcp_test_suite, [transport/1]).
 -import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, number/1, held/2,
                                    until/1, over/1, served_on/1]).
 -import(erlmcp_test_bounds_client, [serve/3, stop/1, keep/2, open/3, close/1, send/3, reply/1,
@@ -406,7 +407,5 @@ served(Limits, Config) ->
         _ -> definitions()
     end,
     serve(transport(Config), Limits, Options).
-
-transport(Config) -> proplists:get_value(transport, Config).
 
 era(Config) -> proplists:get_value(era, Config).

@@ -11,6 +11,7 @@ and on each transport.
          sessions_end_with_their_streams/1, tasks_are_waited_for/1, cancelling_goes_on/1,
          a_drained_server_stops/1, a_server_stops_while_it_is_drained/1, no_such_server/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, initialize/2, start_call/4, running/0, finish/2,
                            response/1]).
 
@@ -37,10 +38,7 @@ init_per_testcase(_, Config) ->
     [{server, Server} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
+    erlmcp_test_http:stop(server(Config)).
 
 %% Drains beside the test, which awaits it.
 draining(#{pid := Pid}, Milliseconds) ->

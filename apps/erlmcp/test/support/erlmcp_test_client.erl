@@ -4,7 +4,7 @@ A server on each transport, and one client for all transports and both eras: a m
 a POST of its own or a line, and what comes back is read message by message.
 """.
 
--export([start/1, stop/1, server/1, transport/1]).
+-export([start/1, stop/1]).
 -export([open/3, open/4, open_as/3, close/1, close/2, with_capabilities/2]).
 -export([request/4, batch/2, next/1, status/1, over/1, answered/1, nothing_more/1, ask/3, ask/4]).
 -export([notify/3, answer/3, answer_error/3]).
@@ -35,16 +35,6 @@ stop(Server) ->
              false -> gen_tcp:close(Open)
          end || {{open, Open}, _} <- get()],
     erlmcp_test_http:stop(Server).
-
--doc "The server of a case.".
--spec server([tuple()]) -> erlmcp_test_http:server().
-server(Config) ->
-    proplists:get_value(server, Config).
-
--doc "The transport of a case.".
--spec transport([tuple()]) -> http | tcp | sse.
-transport(Config) ->
-    proplists:get_value(transport, Config).
 
 -doc "A client without capabilities.".
 -spec open(erlmcp_test_http:server(), http | tcp | sse, Revision :: binary()) -> client().

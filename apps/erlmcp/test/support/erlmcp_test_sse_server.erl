@@ -1,11 +1,12 @@
 -module(erlmcp_test_sse_server).
 -moduledoc "A server of HTTP+SSE in its suites, its clients, and what it has of them.".
 
--export([start/1, start/2, server/1]).
+-export([start/1, start/2]).
 -export([client/1, client/2, session/1, session/2, open_post/1, json_headers/0]).
 -export([call/2, call/3, text/1, code/1]).
 -export([sessions/1, count/1, settled/2, stream/1, untaken/4]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_line, [request/3]).
 -import(erlmcp_test_sse, [open/2, initialize/2]).
 
@@ -29,11 +30,6 @@ start(Limits, Listener) ->
     end},
     erlmcp_test_http:start(Definitions#{tools := [Flood | Tools], limits => Limits,
                                         listen => [{http, Listener}]}).
-
--doc "The server of a case.".
--spec server([tuple()]) -> erlmcp_test_http:server().
-server(Config) ->
-    proplists:get_value(server, Config).
 
 -doc "A client of it, over the protocol of the case.".
 -spec client([tuple()]) -> map().

@@ -27,13 +27,15 @@ modules() ->
      erlmcp_chaos_drill_crashes, erlmcp_chaos_drill_processes, erlmcp_chaos_drill_connections,
      erlmcp_chaos_drill_node, erlmcp_chaos_drill_latency].
 
--doc "Runs the fault called `Id` for its full time.".
+-doc "Runs the fault `Id` for its full time. The error means that no fault has this id.".
 -spec run_scenario(Id :: binary()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
 run_scenario(Id) ->
     run_scenario(Id, #{}).
 
--doc "Runs the fault called `Id` with options, such as `short` for a shorter run.".
+-doc """
+Runs the fault `Id` as `run_scenario/1` does, with options such as `short` for a shorter run.
+""".
 -spec run_scenario(Id :: binary(), erlmcp_chaos_run:options()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
 run_scenario(Id, Options) ->

@@ -3,8 +3,8 @@
 Counts the outcomes of requests by their source: answered, refused with a code, failed, or wrong.
 Pure.
 
-A request is lost if its sender never learns its outcome. It had no answer when its time was over,
-or the request before it had none where answers come in order.
+A request is lost if its sender never learns its outcome. It had no answer before its timeout, or an
+earlier request had none, on a connection with ordered answers.
 """.
 
 -export([new/0, add/3, counts/2, sent/1, lost/1, code/1, to_map/1]).
@@ -24,14 +24,14 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 }.
 -opaque accounting() :: #{erlmcp_chaos_scenario:source() => counts()}.
 
-%% Different wrong answers, or reasons to fail, that are counted apart.
+%% The most kinds of wrong answers, or reasons of failures, that have separate counts.
 -define(KINDS, 100).
 
 -doc "Returns empty counts.".
 -spec new() -> accounting().
 new() -> #{}.
 
--doc "Counts one more request.".
+-doc "Counts a request by its source and its outcome.".
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
     Accounting#{Source => counted(Outcome, counts(Source, Accounting))}.
@@ -51,7 +51,8 @@ more(Key, Counted) ->
     maps:update_with(Key, fun(Count) -> Count + 1 end, 1, Counted).
 
 -doc """
-Returns the code of a refusal in the table of refusals. MCP's own codes have it in their `data`.
+Returns the code by which a refusal is counted. An error whose JSON-RPC code is one of MCP's own has
+erlmcp's code in its `data`.
 """.
 -spec code({refused, integer() | atom(), map()}) -> integer() | atom().
 code({refused, _, #{~"refusal" := Number}}) when is_integer(Number) -> Number;

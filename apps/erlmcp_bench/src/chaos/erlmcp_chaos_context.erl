@@ -11,20 +11,26 @@ Functions that a scenario calls while it runs: they mark its steps, record what 
 
 -type context() :: erlmcp_chaos_scenario:context().
 
-%% A wait may take this many times the bound: a late reply is late, and not lost.
+%% Waits last up to this many times the bound, so that a late reply counts as late, and not as lost.
 -define(PATIENCE, 20).
 -define(LEAST_MS, 20_000).
-%% Milliseconds between two looks at a state that sends no message.
+%% Milliseconds between two polls of a state that sends no message.
 -define(LOOK_MS, 5).
 
--doc "Marks the beginning of the fault. Call it right before the harm is done.".
+-doc """
+Marks the beginning of the fault, and returns the time in monotonic microseconds. Call it right
+before the harm is done.
+""".
 -spec inject(context()) -> AtUs :: integer().
 inject(#{journal := Journal, tell := Tell}) ->
-    %% This comes first: its time does not belong to the fault.
+    %% This comes first, since the time that it takes does not belong to the fault.
     _ = Tell(inject),
     erlmcp_chaos_journal:mark(Journal, inject).
 
--doc "Marks the end of the fault. Call it right after the harm has ended.".
+-doc """
+Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after the
+harm has ended.
+""".
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
     At = erlmcp_chaos_journal:mark(Journal, heal),
@@ -36,13 +42,19 @@ heal(#{journal := Journal, tell := Tell}) ->
 observer(#{journal := Journal}, Source) ->
     erlmcp_chaos_journal:tap(Journal, Source).
 
--doc "Records the outcome of a request, which was sent at `SentUs` and ended now.".
+-doc """
+Records the outcome of a request, which was sent at `SentUs`, in monotonic microseconds, and ended
+now.
+""".
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer()) -> ok.
 outcome(Context, Source, Outcome, SentUs) ->
     outcome(Context, Source, Outcome, SentUs, now_us()).
 
--doc "Records the outcome of a request, which was sent at `SentUs` and ended at `DoneUs`.".
+-doc """
+Records the outcome of a request, which was sent at `SentUs` and ended at `DoneUs`, in monotonic
+microseconds.
+""".
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
@@ -58,18 +70,18 @@ noticed(#{journal := Journal}, Name) ->
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
--doc "Waits until `Awaited` has happened, at most `Milliseconds`.".
+-doc "Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`.".
 -spec await(context(), erlmcp_chaos_journal:awaited(), Milliseconds :: non_neg_integer()) ->
     ok | timeout.
 await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
--doc "Waits until the fault was noticed, for much longer than its bound.".
+-doc "Waits until the fault was noticed; `timeout` after many times its bound.".
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound)).
 
--doc "Waits for the first good reply after the fault, for much longer than its bound.".
+-doc "Waits for the first good reply after the fault; `timeout` after many times its bound.".
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
     await(Context, recovered, patience(Bound)).
@@ -81,7 +93,7 @@ patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Polls until `Is` returns `true`, for 20 seconds at most.".
+-doc "Polls until the fun returns `true`; `timeout` after 20 seconds.".
 -spec until(fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
@@ -105,6 +117,6 @@ private(#{private := Private}) -> Private.
 -spec is_short(context()) -> boolean().
 is_short(#{options := #{short := Short}}) -> Short.
 
--doc "Returns the time as the journal records it.".
+-doc "Returns the time as the journal records it, in monotonic microseconds.".
 -spec now_us() -> integer().
 now_us() -> erlang:monotonic_time(microsecond).

@@ -20,8 +20,8 @@ fault that took no longer than replies took before it.
 -type awaited() :: detected | recovered | {answered, More :: pos_integer()}.
 -type signal() :: {event, atom()} | {refused, integer()} | {failed, term()}.
 -doc """
-A fault from its injection on. A missing key means that the event has not happened, or was not
-awaited.
+The record of one injection of the fault and of the time after it. A missing key means that the
+event has not happened, or was not awaited.
 """.
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),
@@ -83,18 +83,21 @@ forward_outcomes(Journal, Source, Monitor) ->
             ok
     end.
 
--doc "Records the outcome of a request that was due at `DueUs`.".
+-doc """
+Records the outcome of a request that was due at `DueUs` and ended at `DoneUs`, in monotonic
+microseconds.
+""".
 -spec outcome(pid(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               DueUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
     gen_server:cast(Journal, {outcome, Source, Outcome, DueUs, DoneUs}).
 
--doc "Records an event of the server.".
+-doc "Records an event of the server, at a time in monotonic microseconds.".
 -spec event(pid(), Event :: map(), AtUs :: integer()) -> ok.
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
--doc "Starts to measure how long replies take without a fault.".
+-doc "Starts to measure the latencies without a fault.".
 -spec steady(pid()) -> ok.
 steady(Journal) ->
     gen_server:call(Journal, steady).
@@ -116,7 +119,9 @@ mark(Journal, Mark, At) ->
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
--doc "Waits until `Awaited` has happened in the newest round, at most `Milliseconds`.".
+-doc """
+Waits until `Awaited` has happened in the newest round, or returns `timeout` after `Milliseconds`.
+""".
 -spec await(pid(), awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->
     gen_server:call(Journal, {await, Awaited, Milliseconds}, infinity).
@@ -177,13 +182,13 @@ handle_cast({event, #{event := Name} = Event, AtUs}, #state{events = Events} = S
 handle_cast({fact, Name, Value}, #state{facts = Facts} = State) ->
     {noreply, State#state{facts = Facts#{Name => Value}}}.
 
-%% Where there are probes, one of them has to be answered.
+%% In a scenario with probes, one of them must be answered, too.
 probed(probe, #state{rounds = [Round | Rounds]} = State) ->
     State#state{rounds = [Round#{probed => true} | Rounds]};
 probed(_, State) ->
     State.
 
-%% Events have names. These are the codes of the refusals that they stand for.
+%% Returns the code of the refusal that an event stands for.
 code_of(#{event := slow_consumer}) -> 1055;
 code_of(#{event := memory_full}) -> 1089;
 code_of(#{event := processors_busy}) -> 1078;

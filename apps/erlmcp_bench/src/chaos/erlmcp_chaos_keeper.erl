@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_keeper).
 -moduledoc """
-Keeps what a fault needs from the machine, such as a namespace, a mount or busy processes, and
-always removes it again.
+Creates what a fault needs from the machine, such as a namespace, a mount or busy processes, and
+removes it again in every case.
 
 A shell outside the node makes the resource. The shell removes it on request, or when its input
 ends: then the process that called `keep/3` has ended, or the node is dead.
@@ -57,7 +57,7 @@ made(Port, Output, Deadline) ->
 more(Output, Line) when byte_size(Output) < ?OUTPUT_BYTES -> <<Output/binary, Line/binary, $\n>>;
 more(Output, _) -> Output.
 
--doc "Runs `Unmake`, and waits until it is done.".
+-doc "Runs `Unmake`, and waits until it is done. The error has its exit status and its output.".
 -spec release(keeper()) -> ok | {error, reason()}.
 release(Port) ->
     try port_command(Port, "end\n") of
@@ -87,8 +87,8 @@ name(Prefix) ->
                    integer_to_list(erlang:unique_integer([positive]))]).
 
 -doc """
-Returns `true` if the process whose node made `Name` still runs. Returns `foreign` if `name/1` did
-not make the name with `Prefix`.
+Returns `true` if the operating system process in which `name/1` made `Name` still runs. Returns
+`foreign` if the name is not one of `name/1` with `Prefix`.
 """.
 -spec owner_lives(Prefix :: string(), Name :: string()) -> boolean() | foreign.
 owner_lives(Prefix, Name) ->

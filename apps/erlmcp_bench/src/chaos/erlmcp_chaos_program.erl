@@ -13,7 +13,10 @@
 %% Bytes of its output.
 -define(OUTPUT_BYTES, 1_000_000).
 
--doc "Runs a program that is found on the path, for at most ten seconds. Returns its output.".
+-doc """
+Runs a program that is found on the path, for at most ten seconds. Returns its output; the error has
+its exit status, too.
+""".
 -spec run(Name :: string(), [string()]) -> {ok, binary()} | {error, reason()}.
 run(Name, Words) ->
     case os:find_executable(Name) of

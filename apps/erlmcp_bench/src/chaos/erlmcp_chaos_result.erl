@@ -3,8 +3,8 @@
 
 -export([write/2]).
 
-%% The result of a fault; a fault that did not run has none. Recovery and detection are those of the
-%% worst round. `resolution_ms` says how finely the load sees a recovery.
+%% Returns the result of a fault; a fault that did not run has none. Recovery and detection are
+%% those of the worst round. `resolution_ms` is the shortest recovery that the load can measure.
 -spec new(erlmcp_chaos_run:outcome()) -> erlmcp_bench_result:result() | none.
 new(#{status := not_run}) ->
     none;
@@ -23,7 +23,7 @@ new(#{accounting := Accounting} = Outcome) ->
           command_line => unicode:characters_to_binary(["erlmcp chaos ", Scenario,
                                                         [" --short" || Short]])},
         maps:merge(times(Figures), earlier(Earlier))));
-%% It failed before the fault.
+%% The scenario failed before the fault.
 new(#{status := failed}) ->
     none.
 

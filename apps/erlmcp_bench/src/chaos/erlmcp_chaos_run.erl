@@ -25,8 +25,9 @@ The outcome of a scenario. `violations` lists every broken promise; a scenario t
 -type progress() :: {Scenario :: binary(), started | steady | inject | heal | ended,
                      ElapsedMs :: non_neg_integer()}.
 -doc """
-`short` (false) shortens each fault. `preload` (true) loads all code first: without it a run begins
-earlier, and its times mean nothing. `on_progress` is called in the process that runs the scenario.
+`short` (false) shortens each fault. `preload` (true) loads all code first; without it a run begins
+earlier, but its times include the loading of code. `on_progress` is called in the process that runs
+the scenario.
 """.
 -type options() :: #{
     short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
@@ -192,7 +193,7 @@ progress_fun(Id, Began, #{on_progress := Fun}) ->
 progress_fun(_, _, _) ->
     fun(_) -> ok end.
 
-%% A fault shows nothing if the load was not served before it.
+%% A fault proves nothing if the load was not served before it.
 scenario(timeout, _, _) ->
     [load_was_not_served];
 scenario(ok, Module, Context) ->

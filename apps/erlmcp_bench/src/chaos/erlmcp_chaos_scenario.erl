@@ -89,7 +89,7 @@ Injects the fault and ends it. An error or a crash says that something was wrong
 that the fault cannot be injected on this machine.
 """.
 -callback run(context()) -> ok | {error, term()} | {not_run, Reason :: binary()}.
--doc "Undoes `setup/1`. It is always called.".
+-doc "Undoes `setup/1`. It is always called, even if the scenario failed.".
 -callback teardown(Private :: term()) -> ok.
 
 -optional_callbacks([setup/1, teardown/1]).

@@ -10,14 +10,14 @@ Every broken promise is a term in a list. An empty list means that the server ha
 
 -export_type([figures/0, violation/0, facts/0]).
 
-%% Requests of the load, one of which must be answered in time: a single request is sometimes slow
-%% without any fault.
+%% The number of the load's requests of which one must be answered in time, since a single request
+%% is sometimes slow without any fault.
 -define(LOOKS, 3).
 
 -doc """
 The figures of the worst round. `settled_us` lasts until the last request that was not good, which
-may come after the first good one. `resolution_us` says how finely the load sees a recovery: the
-time of three of its requests and an answer.
+may come after the first good one. `resolution_us` is the shortest recovery that the load can
+measure: the time of three of its requests and an answer.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
@@ -86,7 +86,8 @@ times(#{rounds := []}, _, _) ->
     [{never, injected}];
 times(Report, Bounds, #{interval_us := Interval}) ->
     #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
-    %% A server that answers at once shows it with the load's next requests.
+    %% The load sees a recovery only with its next requests, so this is the shortest one that it can
+    %% measure.
     #{resolution_us := Resolution} = Figures = figures(Report, Interval),
     noticed(Code, DetectMs, Figures)
         ++ case Figures of
@@ -101,7 +102,7 @@ noticed(_, Bound, #{detection_us := Us}) -> [{late, detection, Us, Bound}];
 noticed(none, _, #{}) -> [{never, detected}];
 noticed(Code, _, #{}) -> [{code, Code, never_seen}].
 
-%% An unreachable server shows only as a timeout.
+%% Only a timeout shows that a server is unreachable.
 lost(Source, #{wrong := Wrong} = Counts, #{load := Promised}) ->
     [{lost, Source, Lost} || Promised =/= unreachable,
                              Lost <- [erlmcp_chaos_accounting:lost(Counts)], Lost > 0]

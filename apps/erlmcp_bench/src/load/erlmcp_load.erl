@@ -3,9 +3,9 @@
 Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
 loop, requests are sent at a rate, regardless of earlier requests.
 
-Each reply is decoded and checked, and each request is accounted for. No slow reply is left out. In
-an open loop a latency begins when its request was due, so a server that stalls cannot hide it (no
-coordinated omission).
+Each reply is checked to its last byte, and each request has an outcome in the report. No slow reply
+is left out. In an open loop a latency begins when its request was due, so the stalls of a server
+are measured in full (no coordinated omission).
 
 `t:plan/0` describes a load, and `t:report/0` its outcome. To measure a server, run the generator in
 a node of its own, as `erlmcp load` does.
@@ -19,7 +19,7 @@ a node of its own, as `erlmcp load` does.
 -type report() :: erlmcp_load_report:report().
 -type sample() :: erlmcp_load_sample:sample().
 
--doc "A load that runs. It ends with the process that started it.".
+-doc "A running load. It ends with the process that started it.".
 -opaque load() :: pid().
 
 -type reason() :: {bad_option, atom()} | {host, term()} | {open, term()}.
@@ -58,12 +58,14 @@ await(Load) ->
 stop(Load) ->
     erlmcp_load_run:stop(Load).
 
--doc "Changes how many requests a second an open loop sends, from now on.".
+-doc """
+Changes how many requests a second an open loop sends, from now on. In a closed loop it is an error.
+""".
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
 
--doc "Returns the current counters.".
+-doc "Returns the counters of a running load.".
 -spec peek(load()) -> erlmcp_load_sample:mark().
 peek(Load) ->
     erlmcp_load_run:peek(Load).

@@ -3,13 +3,13 @@
 A connection of a load: what it sends and receives, and which requests have not ended. It has no
 process of its own: `m:erlmcp_load_group` owns many connections and their sockets.
 
-The outcome of a request goes into the tally that each function takes. `is_open/1` tells whether the
-connection was lost. All its requests have an outcome then.
+Each function counts the outcomes of requests in the tally that it gets. `is_open/1` returns `false`
+after the connection was lost; all of its requests have an outcome then.
 """.
 
 -export([new/1, open/2, give/2, take/1, closed/2, ended/3]).
 -export([key/1, os_pid/1, is_open/1, is_leaving/1, room/2, in_flight/1]).
--export([request/5, flush/4, heard/5, expired/4]).
+-export([request/5, flush/4, handle/5, expired/4]).
 
 -export_type([connection/0]).
 
@@ -37,8 +37,8 @@ new(Endpoint) ->
     #connection{endpoint = Endpoint}.
 
 -doc """
-Opens a connection, for the first time or again. The calling process waits, and then owns the
-socket.
+Opens a connection, for the first time or again. The calling process waits until that is done or has
+failed, and owns the socket.
 """.
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
@@ -54,25 +54,31 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
     end.
 
 -doc """
-Gives an open connection to the process `To`, and returns the messages that came for it before.
+Gives an open connection to the process `To`, and returns the messages that have already arrived for
+it.
 """.
 -spec give(pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->
     erlmcp_load_socket:give(To, Socket).
 
--doc "Takes a connection that was given: its messages come to this process from now on.".
+-doc """
+Takes a connection that was given, so that its messages come to this process. Returns a message if
+it is already closed.
+""".
 -spec take(connection()) -> [Message :: term()].
 take(#connection{socket = Socket}) ->
     erlmcp_load_socket:take(Socket).
 
--doc "Closes a connection that has no requests in flight, to open it again later.".
+-doc "Closes a connection that has no requests in flight, and returns it for a later `open/2`.".
 -spec closed(settings(), connection()) -> connection().
 closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     ok = erlmcp_load_socket:close(Socket),
     ok = erlmcp_load_counts:add(Counts, connections, -1),
     Connection#connection{socket = closed}.
 
--doc "Closes a connection and its sessions, until `DeadlineMs` at the latest.".
+-doc """
+Closes a connection and its sessions, until `DeadlineMs` at the latest, in monotonic milliseconds.
+""".
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
                                       tag = Tag, closing = Closing}) ->
@@ -100,7 +106,7 @@ is_open(#connection{socket = Socket}) ->
 is_leaving(#connection{closing = Closing}) ->
     Closing.
 
--doc "Returns how many more requests may be sent if `Window` may be in flight.".
+-doc "Returns how many more requests may be sent now, if at most `Window` may be in flight.".
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
   when Socket =/= closed, is_integer(Window) ->
@@ -115,7 +121,7 @@ in_flight(#connection{pending = Pending}) ->
 
 %% Sending.
 
--doc "Returns the bytes of a request that was due at `Due`.".
+-doc "Adds a request that was due at `Due`, in microseconds, and returns its bytes for `flush/4`.".
 -spec request(Due :: integer(), Now :: integer(), settings(), connection(), tally()) ->
     {iodata(), connection()}.
 request(Due, Now, Settings, Connection, Tally) ->
@@ -128,7 +134,7 @@ request(Due, Now, Settings, Connection, Tally) ->
     Added = erlmcp_load_pending:add(Tag, Kind, Due, Now + Timeout, Pending),
     {Bytes, Connection#connection{pending = Added, tag = Tag + 1, state = Next}}.
 
--doc "Writes `Out`.".
+-doc "Writes the bytes `Out` to the socket. If that fails, the connection is lost.".
 -spec flush(iodata(), settings(), connection(), tally()) -> {connection(), tally()}.
 flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connection, Tally) ->
     case iolist_size(Out) of
@@ -145,9 +151,9 @@ flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connec
 %% Receiving.
 
 -doc "Handles a message of the connection's socket. Returns the bytes to send in reply.".
--spec heard(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
+-spec handle(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
     {ToSend :: iodata(), connection(), tally()}.
-heard(Message, Now, Settings, #connection{socket = Socket} = Connection, Tally) ->
+handle(Message, Now, Settings, #connection{socket = Socket} = Connection, Tally) ->
     case erlmcp_load_socket:message(Message, Socket) of
         {bytes, Bytes} ->
             received(Bytes, Now, Settings, widened(Bytes, Connection), Tally);
@@ -256,7 +262,10 @@ dropped(Reason, Settings, Connection, Tally) ->
 
 %% Requests that time out.
 
--doc "Gives up the requests that timed out. Returns the next deadline.".
+-doc """
+Gives up the requests that timed out before `Now`. Returns the next deadline, or `none`. Times are
+in microseconds.
+""".
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.
 expired(Now, #{ordered := Ordered} = Settings, #connection{pending = Pending} = Connection,

@@ -1,8 +1,8 @@
 -module(erlmcp_load_group).
 -moduledoc """
 A process that owns some of a load's connections: it sends requests on them when they are due, and
-hands them their messages. Few processes with many connections cost less than a process for each: a
-group finds more than one message each time that it runs.
+passes them their messages. Few processes with many connections cost less than a process for each
+connection, since a group handles several messages each time that it runs.
 
 In a closed loop a request is due when another one has ended. In an open loop
 `m:erlmcp_load_schedule` says when it is due, and its latency begins there, even if no connection
@@ -88,7 +88,8 @@ reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc """
-Starts the warm-up at `Begin`: as many callers as the settings say measure the server's capacity.
+Starts the warm-up at `Begin`, in which the number of callers in the settings measures the server's
+capacity.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->
@@ -104,13 +105,16 @@ go(Pid, Begin, From, Until) ->
     Pid ! {?MODULE, go, Begin, From, Until},
     ok.
 
--doc "Replaces a due time that has not come yet by a new one.".
+-doc """
+Makes the group take another due time from the schedule, if the one that it waits for has not come
+yet.
+""".
 -spec renew(pid()) -> ok.
 renew(Pid) ->
     Pid ! {?MODULE, renew},
     ok.
 
--doc "Stops sending, and ends when every request has ended.".
+-doc "Makes the group stop sending, and end when every request has an outcome.".
 -spec finish(pid()) -> ok.
 finish(Pid) ->
     Pid ! {?MODULE, finish},
@@ -154,7 +158,7 @@ opened(New, Settings, Group) ->
 taken({opened, Connection, Came}, #group{run = Run} = Group) ->
     Key = erlmcp_load_connection:key(Connection),
     Run ! {self(), {opened, erlmcp_load_connection:os_pid(Connection)}},
-    lists:foldl(fun(Message, Sum) -> heard(Message, Key, Sum) end, added(Connection, Group),
+    lists:foldl(fun(Message, Sum) -> handle(Message, Key, Sum) end, added(Connection, Group),
                 Came ++ erlmcp_load_connection:take(Connection));
 taken({open_failed, New, Reason}, #group{run = Run} = Group) ->
     Run ! {self(), {open_failed, Reason}},
@@ -192,7 +196,7 @@ next(Group) ->
         {?MODULE, finish} ->
             loop(finishing(Group));
         Message ->
-            loop(heard(Message, erlmcp_load_socket:source(Message), Group))
+            loop(handle(Message, erlmcp_load_socket:source(Message), Group))
     end.
 
 begun(Begin, From, Until, #group{later = none, tally = Tally} = Group) ->
@@ -238,14 +242,14 @@ ended(#group{run = Run, settings = Settings, turns = Turns, tally = Tally}) ->
 
 %% Messages of sockets.
 
-heard(Message, Key, #group{turns = Turns, settings = Settings, tally = Tally} = Group) ->
+handle(Message, Key, #group{turns = Turns, settings = Settings, tally = Tally} = Group) ->
     case erlmcp_load_turns:find(Key, Turns) of
         none ->
-            %% The message of a connection that was closed.
+            %% A late message of a connection that was closed.
             Group;
         Connection ->
             {Out, Heard, Counted} =
-                erlmcp_load_connection:heard(Message, now_us(), Settings, Connection, Tally),
+                erlmcp_load_connection:handle(Message, now_us(), Settings, Connection, Tally),
             answered(Out, Key, Heard, Group#group{tally = Counted})
     end.
 
@@ -269,7 +273,7 @@ swept(#group{turns = Turns} = Group) ->
         fun(Key, Connection, {Soonest, #group{settings = Settings, tally = Tally} = Sum}) ->
             {Deadline, Swept, Counted} =
                 erlmcp_load_connection:expired(Now, Settings, Connection, Tally),
-            %% `none` is more than any number.
+            %% `none` is greater than any number.
             {min(Deadline, Soonest), kept(Key, Swept, Sum#group{tally = Counted})}
         end, {none, Group}, erlmcp_load_turns:busy(Turns)),
     case Next of
@@ -305,7 +309,7 @@ over(Connection, #group{settings = Settings} = Group) ->
 
 without(Closed, #group{alone = true} = Group) ->
     again(Closed, Group);
-%% The last connection of a group makes no other one wait.
+%% Opening the only connection of a group delays no other one.
 without(Closed, #group{phase = running, turns = Turns} = Group) ->
     case erlmcp_load_turns:is_empty(Turns) of
         true -> again(Closed, Group#group{alone = true});

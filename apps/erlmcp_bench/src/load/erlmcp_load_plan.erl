@@ -62,7 +62,7 @@ The plan of a load.
 
 -doc """
 The settings of a load's processes. `callers` is the number of callers in a warm-up that measures
-the server's capacity: of all connections, and later of one group.
+the server's capacity. At first it is that of the whole load, and later that of one group.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
@@ -83,8 +83,8 @@ the server's capacity: of all connections, and later of one group.
     lateness := erlmcp_bench_histogram:histogram()
 }.
 
-%% Callers that measure the capacity: enough that they never all wait for the generator. And the
-%% shortest such warm-up, in milliseconds.
+%% The number of callers that measure the capacity, enough that they never all wait for the
+%% generator; and the shortest such warm-up, in milliseconds.
 -define(CALLERS, 256).
 -define(LEAST_WARMUP_MS, 100).
 
@@ -156,7 +156,7 @@ is_word(Word) ->
 
 is_positive(Value) -> is_integer(Value) andalso Value > 0.
 
-%% A header's value has no characters that end its line.
+%% Returns `true` if a header value has no character that ends its line.
 is_field(Value) ->
     is_binary(Value) andalso binary:match(Value, [~"\r", ~"\n", ~"\0"]) =:= nomatch.
 
@@ -221,7 +221,7 @@ weights(Weighted) ->
                                   end, 0, lists:enumerate(Weighted)),
     Weights.
 
--doc "Draws the kind of the next request.".
+-doc "Draws the kind of the next request at random, by the weights of the plan.".
 -spec kind(settings()) -> pos_integer().
 kind(#{weights := [_]}) ->
     1;

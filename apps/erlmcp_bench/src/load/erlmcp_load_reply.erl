@@ -1,6 +1,6 @@
 -module(erlmcp_load_reply).
 -moduledoc """
-Judges a reply: whether it answers its request, with the content that it must have. Pure.
+Judges whether a reply answers its request, with the expected content. Pure.
 
 A reply that was decoded and found right leaves a pattern: the bytes before its id, and the bytes
 after it. A later reply that differs only in its id is also right, and is compared instead of
@@ -86,8 +86,8 @@ is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-Judges a reply to the request with the id `Id`. `Status` is HTTP's, or `none`. The result says
-`known` if the reply matches a pattern, and `read` if it was decoded.
+Judges a reply to the request with the id `Id`. The status is that of HTTP, or `none`. The result
+says `known` if the reply matches a pattern, and `read` if it was decoded.
 """.
 -spec check(Body :: binary(), erlmcp_load_wire:event_status(), Id :: binary(), expectation(),
             [pattern()]) -> {known | read, verdict()}.

@@ -17,8 +17,8 @@ The outcome of a load.
 - `late` replies came after their requests had failed. `strays` answer no request. `lost`
   connections ended unexpectedly.
 - Processor time covers the measured time. Figures that the system does not provide are left out.
-  The times of `opening` last until all connections were open; a server may still have work with
-  them.
+  The times with `opening` in their name end when all connections are open, which may still keep a
+  server busy.
 - `carried_per_s` and `offered_per_s` belong to a load that offers a part of the measured capacity.
 """.
 -type report() :: #{
@@ -41,7 +41,7 @@ The outcome of a load.
     server_rss_bytes => non_neg_integer(), server_rss_max_bytes => non_neg_integer()
 }.
 
--doc "Adds up what a run has counted.".
+-doc "Returns the report of a load from the counts and samples of its run.".
 -spec new(#{atom() => term()}) -> report().
 new(#{settings := Settings, before := Before, until := Until, after_all := After,
       samples := Samples, totals := Totals, duration_us := Duration, opened := Opened,

@@ -15,7 +15,7 @@ Pure.
 -define(CLIENT, #{~"name" => ~"erlmcp-load", ~"version" => ~"0.1.0"}).
 -define(META, ~"io.modelcontextprotocol/").
 
--doc "Returns a request of an era.".
+-doc "Prepares a request for an era: its message, and the expected content of its result.".
 -spec new({Method :: binary(), Params :: map()}, era()) -> request().
 new({Method, Params}, stateless) ->
     Version = erlmcp_revision:name(erlmcp_revision:latest(stateless)),

@@ -51,7 +51,10 @@ it.
 %% Milliseconds after a request's timeout in which all groups must have ended.
 -define(GRACE_MS, 15_000).
 
--doc "Starts a load. It returns when the connections are open.".
+-doc """
+Starts a load, and returns when the connections are open. The error has the reason for which none
+could be opened.
+""".
 -spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, term()}}.
 start(Settings) ->
     {ok, Pid} = gen_server:start(?MODULE, {self(), Settings}, []),
@@ -65,17 +68,17 @@ start(Settings) ->
 await(Pid) ->
     gen_server:call(Pid, await, infinity).
 
--doc "Ends a load now.".
+-doc "Stops a load: stops sending, waits for outstanding replies, and returns the report.".
 -spec stop(pid()) -> erlmcp_load_report:report().
 stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
 
--doc "Changes the rate of an open loop.".
+-doc "Changes the rate of an open loop, in requests a second. In a closed loop it is an error.".
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
--doc "Returns the current counters.".
+-doc "Returns the counters of a running load.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
     gen_server:call(Pid, peek, infinity).
@@ -83,7 +86,7 @@ peek(Pid) ->
 -doc false.
 init({Owner, Settings}) ->
     _ = process_flag(trap_exit, true),
-    %% It does little work, but on time, however busy its connections are.
+    %% This process does little work, but it must do it on time, however busy the groups are.
     _ = process_flag(priority, high),
     Patterns = ets:new(?MODULE, [public, {read_concurrency, true}]),
     {ok, #run{settings = Settings#{patterns => Patterns}, owner = monitor(process, Owner),
@@ -127,10 +130,10 @@ handle_info({timeout, Timer, Phase}, #run{timer = Timer} = Run) ->
 handle_info({'EXIT', _, normal}, Run) ->
     {noreply, Run};
 handle_info({'EXIT', Pid, Reason}, #run{groups = Groups} = Run) when is_map_key(Pid, Groups) ->
-    %% A bug of ours: the figures of this group are lost, so the whole load is worthless.
+    %% This is a bug: the figures of the group are lost, so the whole load is worthless.
     {stop, {group, Reason}, Run};
 handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
-    %% Not `normal`, which would not end the groups.
+    %% The reason is not `normal`, which would not end the linked groups.
     {stop, shutdown, Run};
 handle_info(_, Run) ->
     {noreply, Run}.

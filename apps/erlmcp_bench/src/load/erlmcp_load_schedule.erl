@@ -35,7 +35,7 @@ or equal.
 %% The most requests that `remaining/2` counts.
 -define(MOST, 100_000_000).
 
--doc "Returns a schedule of `Rate` requests a second.".
+-doc "Creates a schedule of `Rate` requests a second, at equal or random distances.".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
     Cells = atomics:new(3, [{signed, true}]),
@@ -63,19 +63,25 @@ back(Passed, Last, Cells) ->
         Other -> back(Passed, Other, Cells)
     end.
 
--doc "Sets when the schedule begins. Nothing is taken before.".
+-doc """
+Sets the time when the schedule begins, in monotonic microseconds. Call it before a request is
+taken.
+""".
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
     ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
     atomics:put(Cells, ?LAST, 0).
 
--doc "Sets when the schedule begins, and its rate. Nothing was taken before.".
+-doc """
+Sets the rate, in requests a second, and the time when the schedule begins, in monotonic
+microseconds. Call it before a request is taken.
+""".
 -spec begins(Rate :: number(), Us :: integer(), schedule()) -> ok.
 begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     begins(Us, Schedule).
 
--doc "Takes the next request. Returns when it is, or was, due.".
+-doc "Takes the next request, and returns when it is, or was, due, in monotonic microseconds.".
 -spec next(schedule()) -> Us :: integer().
 next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     Mean = atomics:get(Cells, ?DISTANCE),
@@ -86,7 +92,10 @@ next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     Due = atomics:add_get(Cells, ?LAST, Distance),
     atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
 
--doc "Takes all requests that were due before `Until`, and returns how many they were.".
+-doc """
+Takes all requests that were due before `Until`, in monotonic microseconds, and returns their
+number.
+""".
 -spec remaining(Until :: integer(), schedule()) -> non_neg_integer().
 remaining(Until, Schedule) ->
     remaining(Until, Schedule, 0).
@@ -97,7 +106,10 @@ remaining(Until, Schedule, Count) ->
         false -> Count
     end.
 
--doc "Sends the calling process `{timeout, Timer, Message}` at `Us`, never earlier.".
+-doc """
+Sends the calling process `{timeout, Timer, Message}` at the time `Us`, in monotonic microseconds,
+and never earlier.
+""".
 -spec start_timer(Us :: integer(), Message) -> Timer :: reference() when Message :: term().
 start_timer(Us, Message) ->
     %% Rounds up to a whole millisecond. Monotonic times are negative, and `div` rounds towards

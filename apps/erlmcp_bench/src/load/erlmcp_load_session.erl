@@ -91,7 +91,9 @@ prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
     list_to_tuple([Wire:template(erlmcp_load_request:in_session(Id, Message), Options)
                    || Message <- Messages]).
 
--doc "Ends the sessions that have an id, until `DeadlineMs` at the latest.".
+-doc """
+Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds.
+""".
 -spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
             erlmcp_load_plan:settings(), position()) -> ok.
 close(Deadline, {Ids, _}, Socket, Settings, Position) ->

@@ -17,7 +17,7 @@ program with its arguments that does so on its standard streams, started for eac
     | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}
     | {stdio, [Word :: binary() | string(), ...]}.
 
--doc "The way to a target: its protocol, and the addresses of its connections.".
+-doc "The protocol of a target, and the addresses of its connections.".
 -type way() :: #{
     wire := module(),
     wire_options := erlmcp_load_wire:options(),
@@ -32,8 +32,8 @@ program with its arguments that does so on its standard streams, started for eac
 -define(PER_SOURCE, 5_000).
 
 -doc """
-Returns the way to a target, for a plan that has every option. `bad_option` names an option that is
-invalid, or invalid for this target.
+Returns the protocol and the addresses of a target, for a plan that has every option. `bad_option`
+names an option that is invalid, or invalid for this target.
 """.
 -spec new(target(), Plan :: map()) ->
     {ok, way()} | {error, {bad_option, atom()} | {host, term()}}.
@@ -144,7 +144,7 @@ sources(#{sources := default}, _) ->
 sources(#{sources := Sources}, _) ->
     Sources.
 
--doc "Returns where the connection with this number connects to, and from.".
+-doc "Returns the address that connection `Number` connects to, and the one that it connects from.".
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
 endpoint(_, #{connect := {stdio, _, _} = Program}) ->
     Program;

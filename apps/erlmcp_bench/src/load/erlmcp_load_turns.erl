@@ -1,8 +1,8 @@
 -module(erlmcp_load_turns).
 -moduledoc """
-The connections of a group, in the order of their turns. The next turn goes to the connection with
-room for a request that has waited longest. That connection must wait while the maximum of
-connections is busy. Pure.
+The connections of a group, in the order of their turns. The next turn goes to the connection that
+has waited longest, among those with room for a request. If connections are limited, it waits while
+as many are busy. Pure.
 """.
 
 -export([new/2, limited/3, added/2, kept/3, removed/2]).
@@ -35,7 +35,9 @@ connections is busy. Pure.
 new(Window, Callers) ->
     #turns{window = Window, callers = Callers}.
 
--doc "Changes the bounds of the connections.".
+-doc """
+Changes how many requests may be in flight on each connection, and how many connections may be busy.
+""".
 -spec limited(Window :: pos_integer(), callers(), turns()) -> turns().
 limited(Window, Callers, #turns{connections = Connections} = Turns) ->
     Limited = Turns#turns{window = Window, callers = Callers, taken = none},
@@ -122,9 +124,12 @@ is_alone(#turns{free = Free}) ->
 room(Connection, #turns{window = Window}) ->
     erlmcp_load_connection:room(Window, Connection).
 
--doc "Returns the connection whose turn it is. It leaves the queue until it is kept.".
+-doc """
+Takes the connection whose turn it is from the queue, until `kept/3` stores it again. Returns `none`
+if no connection may have a request now.
+""".
 -spec next(turns()) -> {key(), connection(), turns()} | none.
-%% A number is less than `all`.
+%% `all` is greater than any number.
 next(#turns{callers = Callers, busy = Busy}) when Busy >= Callers ->
     none;
 next(#turns{free = Free, connections = Connections} = Turns) ->

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
-Baselines: the figures of a kind of machine when nothing is wrong, from at least three runs of each
-workload, with all their values. Each kind has a file, such as `bench/baselines/2-core-x86_64.json`.
+Makes, writes and reads baselines. A baseline has the figures of a kind of machine in good state,
+with all values of at least three runs of each workload. Each kind has a file, such as
+`bench/baselines/2-core-x86_64.json`.
 """.
 
 -export([make/1, write/2, read/1, format_error/1]).
@@ -9,9 +10,15 @@ workload, with all their values. Each kind has a file, such as `bench/baselines/
 -export_type([baseline/0, reason/0]).
 
 -doc """
+<<<<<<< HEAD
 The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the day of the
 last run (`measured_on`), the `environment` of the first run, and `figures`. Each figure has
 `median`, `min`, `max` and `values`, in the order of the runs.
+=======
+A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has its
+identity, `runs_count`, the `environment` of its first run, and `figures`. Each figure has `median`,
+`min`, `max` and `values`, in the order of the runs.
+>>>>>>> dc06d894783a280018d8ff7b482eeadc618f3fd1
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -71,11 +78,15 @@ workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
               ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
                               || Name <- common(Figures)}}.
 
+<<<<<<< HEAD
 day(Seconds) ->
     {{Year, Month, Day}, _} = calendar:system_time_to_universal_time(Seconds, second),
     iolist_to_binary(io_lib:format("~4..0b-~2..0b-~2..0b", [Year, Month, Day])).
 
 %% A figure of zero or less is left out: changes are shares of it.
+=======
+%% A figure of zero or less is left out, since changes are computed as shares of it.
+>>>>>>> dc06d894783a280018d8ff7b482eeadc618f3fd1
 common(Figures) ->
     [Name || Name := _ <- hd(Figures),
              lists:all(fun(#{Name := Value}) -> Value > 0;
@@ -116,7 +127,7 @@ merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads the baseline of a file. For a folder it reads that of this machine's kind.".
+-doc "Reads the baseline in a file; for a folder, the baseline of this machine's kind.".
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->
     case filelib:is_dir(Path) of
@@ -157,7 +168,7 @@ is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ |
 is_figure(_) ->
     false.
 
--doc "Explains why there is no baseline.".
+-doc "Returns a sentence with the reason for which a baseline could not be made, written or read.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",

@@ -37,8 +37,8 @@ judged() ->
 -doc """
 Compares the results of files and folders with a baseline.
 
-Several results of one measurement count with their median. Only those of the newest result's commit
-count. `unknown` lists measurements that are not in the baseline.
+Of several results of one measurement, the median counts, and only results of the newest commit.
+`unknown` lists measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -67,7 +67,7 @@ compare([[_ | _] | _] = Paths, Baseline) ->
 compare([Character | _] = Path, Baseline) when is_integer(Character) ->
     compare([Path], Baseline).
 
-%% A result of changed sources stands alone.
+%% A result of sources with uncommitted changes counts alone.
 newest(Runs) ->
     Ordered = lists:sort(fun(One, Other) ->
                              erlmcp_bench_result:measured_at(One)
@@ -116,7 +116,7 @@ judgement(Figure) ->
         [] -> none
     end.
 
--doc "Returns the worst verdict.".
+-doc "Returns the worst verdict among findings.".
 -spec worst([finding(), ...]) -> verdict().
 worst(Findings) ->
     Verdicts = [Verdict || #{verdict := Verdict} <- Findings],
@@ -139,7 +139,7 @@ numbers(Before, Object) ->
                       _ -> []
                   end || Name := Value <- Object]).
 
--doc "Returns the median. For an even count it is the mean of the middle two.".
+-doc "Returns the median of numbers. For an even count it is the mean of the two in the middle.".
 -spec median([number(), ...]) -> number().
 median(Values) ->
     Sorted = lists:sort(Values),
@@ -149,7 +149,7 @@ median(Values) ->
         [Lower, Higher | _] -> (Lower + Higher) / 2
     end.
 
--doc "Explains why nothing was compared.".
+-doc "Returns a sentence with the reason for which nothing was compared.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error(nothing_to_compare) ->
     "the baseline has nothing of what was measured";

@@ -46,7 +46,7 @@ read() ->
 kind() ->
     kind(cores(), architecture()).
 
--doc "Returns the kind of the machine of an environment in a result.".
+-doc "Returns the kind of the machine on which a result was measured, from its environment.".
 -spec kind(Environment :: #{binary() => term()}) -> binary().
 kind(#{~"cores" := Cores} = Environment) ->
     kind(Cores, maps:get(~"architecture", Environment, ~"unknown")).

@@ -10,7 +10,7 @@ that does not fit into one line has a line for each member. Pure.
 -define(CHARACTERS, 160).
 
 -doc """
-Returns `Value` as JSON in lines.
+Encodes `Value` as JSON. A value of more than 160 characters has a line for each member.
 
 ## Examples
 

@@ -11,7 +11,7 @@ only valid ones.
 
 -export_type([result/0, fields/0, reason/0]).
 
--doc "Names and values, as in decoded JSON.".
+-doc "A result of a measurement, as decoded JSON.".
 -type result() :: #{binary() => term()}.
 
 -doc """
@@ -34,8 +34,9 @@ The members of a result: the measurement (`workload_id`, `benchmark`, `transport
 -define(MIB, 1_048_576).
 
 -doc """
-Returns a result with the time, the precision (`microsecond` by default) and the environment.
-Without `load_generator` the generator is outside the node, except for `in_process`.
+Returns a result with the given fields, and adds the time, the precision (`microsecond` by default)
+and the environment. `load_generator` is `out_of_node` by default, or `in_node` for the transport
+`in_process`.
 """.
 -spec new(fields()) -> result().
 new(Fields) ->
@@ -159,13 +160,13 @@ free(Start, Seconds) ->
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads a result, which must be valid.".
+-doc "Reads a result from a file. The error has the violations of the rules for results.".
 -spec read(file:filename()) ->
     {ok, result()} | {error, [erlmcp_metrology_validator:violation(), ...]}.
 read(File) ->
     erlmcp_metrology_validator:read_file(File).
 
--doc "Reads all results of files and folders, which must all be valid.".
+-doc "Reads all results of files and folders. If one is not valid, none is returned.".
 -spec read_all([file:filename()]) -> {ok, [result(), ...]} | {error, reason()}.
 read_all(Paths) ->
     Read = [{File, read(File)} || Path <- Paths, File <- files(Path)],
@@ -211,7 +212,7 @@ label(_, Text) when is_binary(Text) -> Text;
 label(Name, true) -> Name;
 label(Name, Value) -> [Name, $=, json:encode(Value)].
 
--doc "Explains why results could not be read or written.".
+-doc "Returns a sentence with the reason for which results could not be read or written.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({invalid, Files}) ->
     lists:join($\n, [[File, ": ", erlmcp_metrology_validator:format(Violation)]

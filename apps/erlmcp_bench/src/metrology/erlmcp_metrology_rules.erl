@@ -32,7 +32,7 @@ rules() ->
 -spec fields() -> [{Name :: binary(), type()}].
 fields() ->
     [{~"workload_id", {matching, ~"^[a-z0-9_]{3,64}$"}},
-     %% It becomes part of the file's name.
+     %% The benchmark becomes part of the file's name.
      {~"benchmark", {matching, ~"^[a-z0-9_]{3,64}$"}},
      {~"transport", {one_of, [~"in_process", ~"stdio", ~"tcp", ~"http1", ~"http2", ~"http1_tls",
                               ~"http2_tls"]}},
@@ -56,7 +56,7 @@ environment() ->
      {~"command_line", text},
      {~"load_generator", {one_of, [~"in_node", ~"out_of_node"]}}].
 
--doc "Describes a type in words.".
+-doc "Returns the expected values of a type in words.".
 -spec expected(type()) -> binary().
 expected({matching, Regex}) -> <<"a string that matches ", Regex/binary>>;
 expected({one_of, Values}) -> iolist_to_binary(["one of ", lists:join(", ", Values)]);
@@ -86,7 +86,7 @@ rejected() ->
       ~"^(.*_)?(kb|mb|gb)(_.*)?$",
       ~"kib, mib or gib: units of 1,024"}].
 
--doc "Returns the name to use instead of a rejected name.".
+-doc "Returns the names to use instead of a rejected one; `fine` for a name that is not rejected.".
 -spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
 rejection(Name) ->
     Lower = string:lowercase(Name),
@@ -128,7 +128,8 @@ is_amount_in_decimal(Text) ->
     matches(Text, ~"^[0-9][0-9.,]* ?([kKMG]B|kb|mb|gb)$").
 
 -doc """
-Returns `true` if a name of memory says what uses the memory. Other names are always accepted.
+Returns `true` if a field name that begins with `memory_` says what uses the memory. Other names are
+always accepted.
 """.
 -spec memory_of(Name :: binary()) -> boolean().
 memory_of(<<"memory_", _/binary>> = Name) ->
@@ -138,7 +139,7 @@ memory_of(_) ->
 
 -doc """
 Returns the family of a percentile and its share: `{{~"latency_", ~"_us"}, 0.95}` for
-`latency_p95_us`. The maximum has the highest share.
+`latency_p95_us`. The maximum has the highest share. Returns `none` for other names.
 """.
 -spec percentile(Name :: binary()) -> {Family :: {binary(), binary()}, float()} | none.
 percentile(Name) ->
@@ -155,7 +156,7 @@ percentile(Name) ->
 -spec throughputs() -> [binary()].
 throughputs() -> [~"throughput_msg_per_s", ~"throughput_workflows_per_s"].
 
--doc "Returns the share by which a throughput may differ from that.".
+-doc "Returns the share by which a throughput may differ from `sample_count` over `duration_s`.".
 -spec tolerance() -> float().
 tolerance() -> 0.01.
 

@@ -17,7 +17,7 @@ with its place (a JSON pointer), the expectation, the actual value and a suggest
 %% The most bytes of a value in `came`.
 -define(SHOWN_BYTES, 60).
 
--doc "Validates a file of `bench/results`.".
+-doc "Checks that a file has a valid result. The error has every violation of the rules.".
 -spec validate_file(file:name_all()) -> ok | {error, [violation()]}.
 validate_file(File) ->
     maybe
@@ -25,7 +25,7 @@ validate_file(File) ->
         ok
     end.
 
--doc "Reads the result of a file, if it is valid.".
+-doc "Reads the result in a file. The error has every violation of the rules.".
 -spec read_file(file:name_all()) -> {ok, map()} | {error, [violation()]}.
 read_file(File) ->
     maybe
@@ -43,7 +43,7 @@ bytes(File) ->
         {error, Posix} -> no_json(file:format_error(Posix), ~"give the path of a result")
     end.
 
-%% Reads no more than a result may have, however large the file is.
+%% Reads no more bytes than a result may have, however large the file is.
 read(File) ->
     maybe
         {ok, Device} ?= file:open(File, [read, raw, binary]),
@@ -67,7 +67,10 @@ no_json(Came, Suggestion) ->
     {error, [violation(~"", json, ~"one JSON object", unicode:characters_to_binary(Came),
                        Suggestion)]}.
 
--doc "Validates a result: the decoded JSON, or a term that can be encoded as JSON.".
+-doc """
+Checks that a term, decoded JSON or one that can be encoded, is a valid result. The error has every
+violation of the rules.
+""".
 -spec validate(json:encode_value()) -> ok | {error, [violation(), ...]}.
 validate(Term) ->
     case json:decode(iolist_to_binary(json:encode(Term))) of

@@ -108,7 +108,7 @@ peak({ceiling, X}, Parts) ->
 peak(unlimited, Parts) ->
     text("The fit found no contention and no coherence cost between ~ts.", [Parts]).
 
--doc "Returns how much each number of parts answers in a second by the model.".
+-doc "Returns how many messages each number of parts answers in a second, by the model.".
 -spec predicted(model(), [pos_integer()]) -> [{N :: pos_integer(), MsgPerS :: float()}].
 predicted(#{fit := {ok, Fit}}, Parts) ->
     [{N, erlmcp_bench_usl:throughput(Fit, N)} || N <- Parts];

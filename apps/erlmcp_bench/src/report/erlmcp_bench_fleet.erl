@@ -10,7 +10,10 @@ time, as if they were one server.
 
 -type fleet() :: [erlmcp_bench_target:target(), ...].
 
--doc "Calls a function with `Count` servers, which run until it returns.".
+-doc """
+Calls a function with a number of servers, which run until it returns. The error is that of a server
+that could not start.
+""".
 -spec with(pos_integer(), Flags :: [string()], fun((fleet()) -> Value)) ->
     {ok, Value} | {error, term()}.
 with(Count, Flags, Function) ->
@@ -51,7 +54,7 @@ loaded(Fleet, Transport, Plan) ->
         [Reason | _] -> {error, Reason}
     end.
 
--doc "Returns the target of a load for one server.".
+-doc "Returns the target with which a load reaches a server over a transport.".
 -spec address(erlmcp_bench_target:target(), http1 | tcp) -> erlmcp_load_target:target().
 address(Target, http1) ->
     {http, erlmcp_bench_target:url(Target)};

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_goals).
 -moduledoc """
-The goals of the hot path as data, and whether the workloads of a baseline reach them. A goal is
-relative to another server in the same run, relative to another figure of ours, or a number. Pure.
+The performance goals as data, and whether the workloads of a baseline reach them. A goal is
+relative to another server in the same run, relative to another figure of erlmcp, or a number. Pure.
 """.
 
 -export([all/0, judged/2, has_median/1]).
@@ -9,8 +9,9 @@ relative to another server in the same run, relative to another figure of ours, 
 -export_type([goal/0, verdict/0]).
 
 -doc """
-A goal. `match` selects workloads of ours, and the best of them counts. `beside` is the base of
-`at_least` or `at_most`: another server in the same workload, a workload of ours, or 1.
+A goal. `match` selects workloads of erlmcp, of which the best counts. `beside` is what `at_least`
+or `at_most` is relative to: another server in the same workload, another workload of erlmcp, or
+`none` for a plain number.
 """.
 -type goal() :: #{
     what := binary(), match := match(), field := binary(),
@@ -34,7 +35,7 @@ figure.
 -define(KIB, 1_024).
 -define(REFUSED_PERCENT, 1).
 
--doc "Returns every goal.".
+-doc "Returns every performance goal.".
 -spec all() -> [goal(), ...].
 all() -> beside_servers() ++ of_lines() ++ of_numbers() ++ of_state() ++ of_growth().
 
@@ -76,7 +77,7 @@ of_numbers() ->
     ++ [number(~"stress, uncapped", #{~"benchmark" => ~"stress"}, ?RATE, {at_least, 372_000}),
         number(~"stress, 100,000 requests a second", #{~"workload_id" => ~"stress_30s_100k_ops"},
                ?P99, {at_most, 150})]
-    %% Twice the marks.
+    %% The goals are twice the marks.
     ++ [number(<<"core operations: ", Of/binary>>, #{~"component" => Of}, Field,
                case erlmcp_bench_marks:better(Field) of
                    more -> {at_least, 2 * Mark};
@@ -92,7 +93,7 @@ of_numbers() ->
                {at_most, 50_000})].
 
 of_state() ->
-    %% A shortened run wants fewer connections, and shows nothing.
+    %% A shortened run opens fewer connections, and proves nothing.
     [number(~"held connections, of those that descriptors allow",
             #{~"workload_id" => ~"connections_http", ~"shortened" => false},
             ~"held_connections_percent", {at_least, 100})]

@@ -5,7 +5,7 @@ Describes a result's environment in one line: the machine, the versions, the com
 
 -export([describe/1]).
 
--doc "Returns an environment as text. An unknown commit is also shown.".
+-doc "Returns an environment as one line of text. Unknown fields are left out, except the commit.".
 -spec describe(Environment :: #{binary() => term()}) -> iodata().
 describe(Environment) ->
     lists:join(", ", [[Before, text(Value), After]

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_marks).
 -moduledoc """
-The origin of the marks, which are figures that an earlier public erlmcp published. It says what the
-programs measured from which the marks are said to come. The marks themselves are in
+The origins of the marks, which are figures that an earlier public erlmcp published. They say what
+the programs that are named for the marks really measured. The marks themselves are in
 `m:erlmcp_bench_workloads`. Pure.
 """.
 
@@ -9,7 +9,7 @@ programs measured from which the marks are said to come. The marks themselves ar
 
 -export_type([mark/0, origin/0, verdict/0]).
 
--doc "A published figure of a workload, of a component, or of all stress workloads.".
+-doc "A published figure: of a workload, of a component, or of all stress workloads.".
 -type mark() :: #{name := binary(), benchmark := binary(), field := binary(), mark := number(),
                   origin := origin()}.
 
@@ -24,7 +24,7 @@ The origin of a mark. `never`: no measurement gave it. `other`: something else w
 -define(EXAMPLE, ~"an example in a comment").
 -define(TARGET, ~"a target, written down before a run").
 
--doc "Returns every mark once.".
+-doc "Returns every mark, each once.".
 -spec all() -> [mark()].
 all() ->
     Components = [{atom_to_binary(Component), #{~"component" => atom_to_binary(Component)},

@@ -20,7 +20,7 @@ text. Without scripts the figures are tables. Pure.
 
 -define(COLORS, 8).
 
--doc "Returns the page.".
+-doc "Returns a report as an HTML page.".
 -spec html(report(), assets()) -> iodata().
 html(#{folder := Folder, results := Results, figures := Figures, refused := Refused},
      #{style := OwnStyle, script := Script, library := Library}) ->

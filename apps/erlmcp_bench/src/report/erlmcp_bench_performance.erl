@@ -27,7 +27,7 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
                 {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
--doc "Returns the page, as Markdown. `AsOf` gives the figures their ages.".
+-doc "Returns `docs/performance.md` for the baselines, as Markdown. `AsOf` has the figures' ages.".
 -spec page([baseline()], erlmcp_bench_sources:as_of()) -> iodata().
 page(Baselines, AsOf) ->
     [~"# Performance\n\n",

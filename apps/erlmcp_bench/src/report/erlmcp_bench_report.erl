@@ -147,7 +147,7 @@ name(File) ->
 format_violation(Violation) ->
     unicode:characters_to_binary(erlmcp_metrology_validator:format(Violation)).
 
--doc "Explains a reason in one sentence, without text from a hostile file.".
+-doc "Returns a sentence for a reason, without text from the files, which may be hostile.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({no_folder, Folder}) ->
     [Folder, ": there is no such folder"];

@@ -3,14 +3,16 @@
 Sweeps: the same load is repeated while one thing changes, with a result for each point. They feed
 the figures of scaling and overload in reports, and the model of `m:erlmcp_bench_capacity`.
 
-| sweep | what changes | | --- | --- | | `scaling_schedulers` | the server's schedulers, 1 to the
-cores of the machine | | `scaling_nodes` | servers on this machine, each in a node of its own | |
-`scaling_connections` | connections, each with one request at a time | | `scaling_payload` | bytes
-of the echoed text | | `overload` | the offered rate, in percent of the server's capacity, of a tool
-that computes |
+| sweep | what changes |
+| --- | --- |
+| `scaling_schedulers` | the server's schedulers, 1 to the cores of the machine |
+| `scaling_nodes` | servers on this machine, each in a node of its own |
+| `scaling_connections` | connections, each with one request at a time |
+| `scaling_payload` | bytes of the echoed text |
+| `overload` | the offered rate of calls that compute, in percent of the server's capacity |
 
-Except in `overload`, connections send their next request when they are answered. So each point is
-the server's capacity, next to a generator that shares the machine's cores.
+Except in `overload`, connections send their next request when they are answered. So each point
+shows the capacity of a server that shares the machine's cores with the generator.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -19,8 +21,8 @@ the server's capacity, next to a generator that shares the machine's cores.
 
 %% Connections to each server.
 -define(CONNECTIONS, 32).
-%% Fewer connections than most systems allow a process. An overload needs many: connections whose
-%% requests wait are not free for due requests.
+%% Fewer connections than the descriptors that most systems allow a process. An overload needs many,
+%% since a connection with a waiting request is not free for the next due one.
 -define(OPEN_CONNECTIONS, 500).
 %% Connections come from many addresses, as those of clients do: a single client does not get the
 %% whole server.
@@ -102,8 +104,8 @@ point(Fleet, Point, #{id := Id, varies := Varies, transport := Transport} = Work
     Base = #{workload_id => name(Id, Varies, Point), benchmark => ~"scaling", sweep => Id,
              Varies => Point, transport => Transport, era => ~"stateless", scope => scope(Fleet),
              connections => Connections * length(Fleet), shortened => Shortened},
-    came(erlmcp_bench_fleet:loaded(Fleet, Transport, Plan),
-         maps:merge(Command, maps:merge(Base, Fields))).
+    outcome(erlmcp_bench_fleet:loaded(Fleet, Transport, Plan),
+            maps:merge(Command, maps:merge(Base, Fields))).
 
 name(Id, offered_percent, Percent) ->
     <<Id/binary, "_", (integer_to_binary(Percent))/binary, "_percent">>;
@@ -133,13 +135,13 @@ plan(Loop, More, Workload, Options) ->
                  payload_bytes => ?PAYLOAD_BYTES, duration_ms => Milliseconds,
                  warmup_ms => min(?WARMUP_MS, Milliseconds), sources => ?ADDRESSES}, More).
 
-came({ok, #{answered := Answered} = Report}, #{workload_id := Name} = Base)
+outcome({ok, #{answered := Answered} = Report}, #{workload_id := Name} = Base)
   when Answered > 0 ->
     {[erlmcp_bench_result:from_load(maps:merge(rates(Base, Report), Base), Report)],
      [{Name, Wrong} || Wrong <- wrong(Base, Report)]};
-came({ok, _}, #{workload_id := Name}) ->
+outcome({ok, _}, #{workload_id := Name}) ->
     {[], [{Name, nothing_answered}]};
-came({error, Reason}, #{workload_id := Name}) ->
+outcome({error, Reason}, #{workload_id := Name}) ->
     {[], [{Name, Reason}]}.
 
 scope([_]) -> ~"per_node";

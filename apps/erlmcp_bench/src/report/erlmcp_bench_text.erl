@@ -84,7 +84,7 @@ escaped(Character) when Character < 16#20;
                         Character >= 16#2066, Character =< 16#2069 -> <<16#fffd/utf8>>;
 escaped(Character) -> <<Character/utf8>>.
 
--doc "Encodes JSON for a `script` element, which it cannot end.".
+-doc "Encodes JSON for use inside of a `script` element, which no part of it can end.".
 -spec json(json:encode_value()) -> binary().
 json(Value) ->
     << <<(inert(Byte))/binary>> || <<Byte>> <= iolist_to_binary(json:encode(Value)) >>.

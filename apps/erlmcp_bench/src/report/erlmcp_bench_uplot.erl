@@ -11,7 +11,10 @@ into the page. `priv/report/uplot.sh` fetches it once, into the user's cache fol
 -type library() :: #{script := binary(), style := binary(), licence := binary(),
                      version := binary()}.
 
--doc "The exit status of the script that fetches the library, or the file that cannot be read.".
+-doc """
+The exit status of the script that fetches the library, `timeout` if it took too long, or the file
+that cannot be read.
+""".
 -type reason() :: {uplot, {exit_status, 1..255} | timeout | {file, file:filename(), file:posix()}}.
 
 -define(FETCH_MS, 120_000).

@@ -38,7 +38,7 @@ and the worst.
 -define(STEPS, 200).
 
 -doc """
-Fits the law to the points. It needs at least four different N: fewer show nothing about the error.
+Fits the law to the points. It needs at least four different N, since the law fits three exactly.
 
 ```erlang
 > {ok, #{sigma := Sigma}} = erlmcp_bench_usl:fit([{1, 65}, {18, 996}, {36, 1652}, {72, 1853}]).
@@ -78,7 +78,7 @@ feature(lambda, _) -> 1.0;
 feature(sigma, N) -> N - 1;
 feature(kappa, N) -> N * (N - 1).
 
-%% Steps of Levenberg and Marquardt, from there.
+%% Improves the coefficients by steps of Levenberg and Marquardt.
 refined(Fit, Free, Points) ->
     refined(Fit, squares(Fit, Points), 1.0e-3, Free, Points, ?STEPS).
 
@@ -112,13 +112,13 @@ divisor(#{sigma := Sigma, kappa := Kappa}, N) ->
 squares(Fit, Points) ->
     lists:sum([math:pow(X - throughput(Fit, N), 2) || {N, X} <- Points]).
 
--doc "Returns how much N parts answer in a second by the model.".
+-doc "Returns how many messages N parts answer in a second, by the model.".
 -spec throughput(law(), N :: number()) -> float().
 throughput(#{lambda := Lambda} = Model, N) -> Lambda * N / divisor(Model, N).
 
 -doc """
-Returns the number of parts beyond which more parts answer no more, and how much they answer.
-Without coherence costs there is no such number: the result is then a ceiling, or `unlimited`.
+Returns the number of parts with the highest throughput, and that throughput. Without coherence
+costs there is no such number: the result is then the `ceiling` of the throughput, or `unlimited`.
 """.
 -spec peak(law()) -> {peak, N :: float(), MsgPerS :: float()} | {ceiling, MsgPerS :: float()}
                    | unlimited.

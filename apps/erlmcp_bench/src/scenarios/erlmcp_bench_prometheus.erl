@@ -32,9 +32,9 @@ ascending order, the sum of all values and their count.
 content_type() -> ~"text/plain; version=0.0.4; charset=utf-8".
 
 -doc """
-Returns a histogram in milliseconds of times in microseconds, from the list of
-`erlmcp_bench_histogram:to_list/1` and the sum of its times. A cell with a bound inside counts as
-above the bound. Cells are narrow, so the error is below one percent of the bound.
+Returns a histogram in milliseconds, from the cells of `erlmcp_bench_histogram:to_list/1` and the
+sum of their times in microseconds. A cell with a bound inside counts as above the bound. Cells are
+narrow, so the error is below one percent of the bound.
 """.
 -spec histogram(Cells :: [{UpToUs :: number(), Count :: non_neg_integer()}], SumUs :: number()) ->
     value().
@@ -49,7 +49,7 @@ histogram(Cells, SumUs) ->
 
 count(Cells) -> lists:sum([Count || {_, Count} <- Cells]).
 
--doc "Returns the text of `Families`.".
+-doc "Encodes families of metrics as text.".
 -spec text([family()]) -> iodata().
 text(Families) ->
     [[["# HELP ", Name, $\s, help(Help), $\n,

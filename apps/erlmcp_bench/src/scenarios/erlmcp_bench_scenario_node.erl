@@ -49,12 +49,15 @@ stop(Node) ->
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
--doc "Kills the node, which is then started again. Returns the time of the kill.".
+-doc "Kills the node, which is then started again. Returns the time in monotonic microseconds.".
 -spec kill(pid()) -> {ok, AtUs :: integer()}.
 kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
 
--doc "Closes `Count` connections of the crowd at once. Returns how many were closed, and when.".
+-doc """
+Closes `Count` connections of the crowd at once. Returns how many were closed, and the time in
+monotonic microseconds.
+""".
 -spec drop(pid(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
 drop(Node, Count) ->
     gen_server:call(Node, {drop, Count}, ?START_MS).

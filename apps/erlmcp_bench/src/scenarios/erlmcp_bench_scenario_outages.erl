@@ -32,26 +32,26 @@ much later than before (`slow`), or a missing connection. `latency` has the time
 
 %% A slow answer took longer than this, and than twice the slowest answer before all faults.
 -define(SLOW_US, 250_000).
-%% Errors after such a calm do not belong to the fault. It is longer than the time between two
-%% counts of the connections: clients with missing connections send no requests.
+%% After this time without an error, later errors do not belong to the fault. It is longer than the
+%% time between two counts of the connections, since clients without connections send no requests.
 -define(CALM_US, 2_500_000).
 
--doc "Starts the process, linked to the caller.".
+-doc "Starts the process, linked to the calling one.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "Records that a fault was injected at `AtUs`.".
+-doc "Records that a fault was injected at `AtUs`, in monotonic microseconds.".
 -spec begins(pid(), Fault :: term(), AtUs :: integer()) -> ok.
 begins(Outages, Fault, AtUs) ->
     gen_server:call(Outages, {begins, Fault, AtUs}).
 
--doc "Records that connections were missing at `AtUs`. Does not wait.".
+-doc "Records that connections were missing at `AtUs`, in monotonic microseconds. Does not wait.".
 -spec missing(pid(), AtUs :: integer()) -> ok.
 missing(Outages, AtUs) ->
     gen_server:cast(Outages, {missing, AtUs}).
 
--doc "Returns how long there must be no error before the service has recovered, in microseconds.".
+-doc "Returns the microseconds without an error after which the service counts as recovered.".
 -spec calm_us() -> pos_integer().
 calm_us() -> ?CALM_US.
 

@@ -40,8 +40,9 @@ A mark, adjusted to the number of clients. It has `measured` if the scenario had
     beaten => boolean()
 }.
 -doc """
-The effects of a fault: the milliseconds until the first error, and until the last one, if there was
-any (see `t:erlmcp_bench_scenario_outages:outage/0`), and whether the service recovered.
+The effects of a fault, and whether the service recovered. `detection_ms` and `recovery_ms` are the
+milliseconds until the first and the last error, if there was any. See
+`t:erlmcp_bench_scenario_outages:outage/0`.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}

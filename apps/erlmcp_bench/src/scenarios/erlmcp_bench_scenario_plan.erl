@@ -20,7 +20,7 @@ with the changes since the last step. Pure.
 -define(STEPS, 20).
 -define(STEP_MS, 1_000).
 
--doc "Returns the full duration of a scenario.".
+-doc "Returns the full duration of a scenario in seconds.".
 -spec seconds(erlmcp_bench_scenarios:scenario()) -> pos_integer().
 seconds(#{phases := Phases}) ->
     lists:foldl(fun(#{seconds := Seconds}, Sum) when is_integer(Seconds), is_integer(Sum) ->
@@ -81,9 +81,12 @@ fewer([{_, Size, _} = Newest | Older], Clients, There, Stopped) when There > Cli
 fewer(Kept, _, There, Stopped) ->
     {Stopped, Kept, There}.
 
--doc "Spreads clients over places as evenly as possible. Places without clients are left out.".
--spec split(Clients :: non_neg_integer(), Places :: [Place]) -> [{Place, pos_integer()}].
-split(Clients, Places) ->
-    Number = length(Places),
-    [{Place, Part} || {At, Place} <- lists:enumerate(0, Places),
+-doc """
+Spreads clients over endpoints, or other terms, as evenly as possible. Those without clients are
+left out.
+""".
+-spec split(Clients :: non_neg_integer(), Endpoints :: [Endpoint]) -> [{Endpoint, pos_integer()}].
+split(Clients, Endpoints) ->
+    Number = length(Endpoints),
+    [{Endpoint, Part} || {At, Endpoint} <- lists:enumerate(0, Endpoints),
                       Part <- [(Clients + Number - 1 - At) div Number], Part > 0].

@@ -51,7 +51,7 @@ of each fault.
     scenario :: erlmcp_bench_scenarios:scenario(),
     options :: map(),
     caller :: reference(),
-    places :: erlmcp_bench_scenario_places:places(),
+    endpoints :: erlmcp_bench_scenario_endpoints:endpoints(),
     tally :: pid(),
     outages :: pid() | none,
     %% monotonic milliseconds
@@ -82,7 +82,10 @@ of each fault.
 -define(IN_FLIGHT, 65_536).
 -define(OF_ONE, 32).
 
--doc "Runs a scenario to its end, or to the caller's.".
+-doc """
+Runs a scenario to its end, or until the process `Caller` ends. The errors are those of
+`erlmcp_bench_scenario:run/2`.
+""".
 -spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
 run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
@@ -90,18 +93,18 @@ run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
     {ok, Tally} = erlmcp_bench_scenario_tally:start_link(),
     maybe
         {ok, Metrics} ?= published(Tally, Options),
-        {ok, Places} ?= erlmcp_bench_scenario_places:open(Scenario, Options),
+        {ok, Endpoints} ?= erlmcp_bench_scenario_endpoints:open(Scenario, Options),
         ok = tell(#{event => started, duration_s => DurationS,
-                    metrics => Metrics ++ erlmcp_bench_scenario_places:metrics(Places),
-                    nodes => erlmcp_bench_scenario_places:nodes(Places)}, Options),
+                    metrics => Metrics ++ erlmcp_bench_scenario_endpoints:metrics(Endpoints),
+                    nodes => erlmcp_bench_scenario_endpoints:nodes(Endpoints)}, Options),
         Now = erlang:monotonic_time(millisecond),
-        {ok, Run} ?= crowded(#run{scenario = Scenario, options = Options, places = Places,
+        {ok, Run} ?= crowded(#run{scenario = Scenario, options = Options, endpoints = Endpoints,
                                   caller = monitor(process, Caller), tally = Tally,
                                   outages = outages(Scenario), began = Now,
                                   next_second = Now + ?SECOND}),
         {ok, Last} ?= followed(timeline(Scenario, Steps), Run),
         Facts = finished(Steps, Last),
-        ok = erlmcp_bench_scenario_places:close(Places),
+        ok = erlmcp_bench_scenario_endpoints:close(Endpoints),
         {ok, erlmcp_bench_scenario_outcome:new(Scenario, Options, Facts)}
     end.
 
@@ -140,7 +143,7 @@ followed([{Ms, Action} | Rest], #run{began = Began} = Run) ->
         {error, _} = Error -> Error
     end.
 
-%% Reports each second meanwhile.
+%% Waits until a time, and reports each second meanwhile.
 waited(Until, #run{next_second = Second} = Run) when Second =< Until ->
     ok = paused(Second, Run),
     waited(Until, report_second(Run));
@@ -188,8 +191,8 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
     end;
 acted(finish, Run) ->
     {ok, used(finish, Run)};
-acted(Fault, #run{places = Places, outages = Outages, faults = Faults} = Run) ->
-    Event = act(Fault, crowd(Run), #{places => Places, outages => Outages}),
+acted(Fault, #run{endpoints = Endpoints, outages = Outages, faults = Faults} = Run) ->
+    Event = act(Fault, crowd(Run), #{endpoints => Endpoints, outages => Outages}),
     ok = tell(Event, Run#run.options),
     {ok, Run#run{faults = [Event | Faults]}}.
 
@@ -205,20 +208,21 @@ actions({add_latency, From, To, _} = Fault) -> [{From, {begins, Fault}}, {To, {e
 actions({_, At, _} = Fault) -> [{At, {begins, Fault}}].
 
 %% Begins or ends a fault. `Crowd` is the number of clients in the crowd.
-act({begins, {add_latency, _, _, #{milliseconds := Milliseconds}}}, _, #{places := Places} = Run) ->
+act({begins, {add_latency, _, _, #{milliseconds := Milliseconds}}}, _,
+    #{endpoints := Endpoints} = Run) ->
     Now = erlang:monotonic_time(microsecond),
-    case erlmcp_bench_scenario_places:add_latency(Places, Milliseconds) of
+    case erlmcp_bench_scenario_endpoints:add_latency(Endpoints, Milliseconds) of
         ok -> begun(add_latency, Now, #{added_ms => Milliseconds}, Run);
         {not_run, Reason} -> (fault_event(add_latency, begins))#{not_run => Reason}
     end;
-act({ends, {add_latency, _, _, _}}, _, #{places := Places}) ->
-    ok = erlmcp_bench_scenario_places:remove_latency(Places),
+act({ends, {add_latency, _, _, _}}, _, #{endpoints := Endpoints}) ->
+    ok = erlmcp_bench_scenario_endpoints:remove_latency(Endpoints),
     fault_event(add_latency, ends);
-act({begins, {drop_clients, _, _}}, Crowd, #{places := Places} = Run) ->
-    {ok, Dropped, AtUs} = erlmcp_bench_scenario_places:drop(Places, Crowd),
+act({begins, {drop_clients, _, _}}, Crowd, #{endpoints := Endpoints} = Run) ->
+    {ok, Dropped, AtUs} = erlmcp_bench_scenario_endpoints:drop(Endpoints, Crowd),
     begun(drop_clients, AtUs, #{clients => Dropped}, Run);
-act({begins, {kill_node, _, _}}, _, #{places := Places} = Run) ->
-    {ok, AtUs} = erlmcp_bench_scenario_places:kill(Places),
+act({begins, {kill_node, _, _}}, _, #{endpoints := Endpoints} = Run) ->
+    {ok, AtUs} = erlmcp_bench_scenario_endpoints:kill(Endpoints),
     begun(kill_node, AtUs, #{nodes => 1}, Run).
 
 begun(Fault, AtUs, Extent, #{outages := Outages}) ->
@@ -245,16 +249,17 @@ used(_, #run{usage = #{from := From} = Usage} = Run) when not is_map_key(until, 
 used(_, Run) ->
     Run.
 
-usage(#run{places = Places}) ->
+usage(#run{endpoints = Endpoints}) ->
     [{OsPid, erlmcp_bench_process:cpu_us(OsPid), erlmcp_bench_process:rss_bytes(OsPid)}
-     || OsPid <- [erlmcp_bench_process:self() | erlmcp_bench_scenario_places:os_pids(Places)]].
+     || OsPid <- [erlmcp_bench_process:self()
+                  | erlmcp_bench_scenario_endpoints:os_pids(Endpoints)]].
 
 %% The clients.
 
 crowded(#run{scenario = #{crowd := #{rate := Rate, bytes := Bytes}}} = Run) ->
-    Places = erlmcp_bench_scenario_places:crowd(Run#run.places),
+    Endpoints = erlmcp_bench_scenario_endpoints:crowd(Run#run.endpoints),
     %% The crowd stays to the end, so it is in no group that a step may stop.
-    case started(erlmcp_bench_scenario_plan:split(crowd(Run), Places), Rate, Bytes, Run) of
+    case started(erlmcp_bench_scenario_plan:split(crowd(Run), Endpoints), Rate, Bytes, Run) of
         {ok, Crowded} -> {ok, Crowded#run{groups = []}};
         {error, _} = Error -> Error
     end;
@@ -271,18 +276,18 @@ changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Group
     _ = [ok = erlmcp_load:set_rate(maps:get(Id, Run#run.loads), Size * Rate)
          || {Id, Size, _} <- Kept -- Groups],
     Fewer = lists:foldl(fun stopping/2, Run#run{groups = Kept}, Stopped),
-    Places = erlmcp_bench_scenario_places:clients(Run#run.places),
-    %% With fewer clients than places, the first places are not always chosen.
-    {Late, Early} = lists:split(Run#run.started rem length(Places), Places),
+    Endpoints = erlmcp_bench_scenario_endpoints:clients(Run#run.endpoints),
+    %% With fewer clients than endpoints, the first endpoints are not always chosen.
+    {Late, Early} = lists:split(Run#run.started rem length(Endpoints), Endpoints),
     started(erlmcp_bench_scenario_plan:split(More, Early ++ Late), Rate, Bytes, Fewer).
 
 started([], _, _, Run) ->
     {ok, Run};
-started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
+started([{Endpoint, Clients} | Rest], Rate, Bytes, Run) ->
     #run{started = Number, clients = Before, groups = Groups, loads = Loads,
          unopened = Unopened} = Run,
     Id = Number + 1,
-    case erlmcp_load:start(plan(Place, Clients, Rate, Bytes, Run)) of
+    case erlmcp_load:start(plan(Endpoint, Clients, Rate, Bytes, Run)) of
         {ok, Load} ->
             ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Load),
             started(Rest, Rate, Bytes,
@@ -296,16 +301,16 @@ started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
             {error, {load, Reason}}
     end.
 
-plan(Place, Clients, Rate, Bytes, Run) ->
+plan(Endpoint, Clients, Rate, Bytes, Run) ->
     #run{options = #{timeout_ms := TimeoutMs, duration_s := DurationS, scale := Scale} = Options,
          scenario = Scenario, outages = Outages} = Run,
     All = erlmcp_bench_scenario_plan:clients(Scenario, Scale) + crowd(Run),
     Plan = #{connections => Clients, loop => {open, Clients * Rate, poisson},
-             in_flight => in_flight(Place, All),
+             in_flight => in_flight(Endpoint, All),
              payload_bytes => Bytes, timeout_ms => TimeoutMs, warmup_ms => 0,
              %% The load is stopped earlier, even if connecting takes long.
              duration_ms => 10 * ceil(DurationS * ?SECOND) + ?OPENING_MS},
-    maps:merge(maps:merge(maps:merge(Plan, Place), maps:with([requests, era, headers], Options)),
+    maps:merge(maps:merge(maps:merge(Plan, Endpoint), maps:with([requests, era, headers], Options)),
                maps:from_list([{observer, Outages} || Outages =/= none] ++ sources(Clients, Run))).
 
 %% On HTTP/1.1 requests wait for each other in any case.
@@ -341,7 +346,7 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
       reports => Reports, unopened => Run#run.unopened,
-      nodes => erlmcp_bench_scenario_places:nodes(Run#run.places),
+      nodes => erlmcp_bench_scenario_endpoints:nodes(Run#run.endpoints),
       usage => spent(Run#run.usage), faults => lists:reverse(Faults),
       outages => outages_of(Outages), ended_us => EndedUs}.
 

@@ -21,7 +21,7 @@ histogram, by the cell's upper end in microseconds.
 
 -define(COUNTS, [sent, answered, refused, failed, wrong, unsent]).
 
--doc "Returns sums of zero.".
+-doc "Returns sums that are all zero.".
 -spec none() -> sums().
 none() ->
     #{sent => 0, answered => 0, refused => 0, failed => 0, wrong => 0, unsent => 0, latency => []}.
@@ -74,11 +74,11 @@ bad(#{refused := Refused, failed := Failed, wrong := Wrong}) when
 ->
     Refused + Failed + Wrong.
 
-%% How many due requests have no good answer.
+%% Returns the number of due requests without a good answer.
 errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
     bad(Sums) + Unsent.
 
--doc "Returns the share of errors among all requests that ended or were never sent.".
+-doc "Returns the percentage of errors among all requests that ended or were never sent.".
 -spec error_percent(sums()) -> float().
 error_percent(#{unsent := Unsent} = Sums) ->
     case ended(Sums) + Unsent of
@@ -86,7 +86,7 @@ error_percent(#{unsent := Unsent} = Sums) ->
         Due -> 100 * errors(Sums) / Due
     end.
 
--doc "Returns the zone of that share.".
+-doc "Returns the zone of the error budget for the share of errors.".
 -spec zone(sums()) -> erlmcp_error_budget_window:zone().
 zone(#{unsent := Unsent} = Sums) ->
     erlmcp_error_budget_window:zone(ended(Sums) + Unsent, errors(Sums)).

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_tally).
 -moduledoc """
 Adds up the counters of a scenario's loads: in total for metrics, for each step, and since the last
-look for display. Counts since the last reading of the loads belong to the current step.
+`look/1` for display. Counts since the last reading of the loads belong to the current step.
 """.
 
 -behaviour(gen_server).
@@ -11,7 +11,10 @@ look for display. Counts since the last reading of the loads belong to the curre
 
 -export_type([look/0]).
 
--doc "The sums since the last look. `connections` is the number of open connections in all loads.".
+-doc """
+The sums since the last call of `look/1`. `connections` is the number of open connections in all
+loads.
+""".
 -type look() :: #{
     sums := erlmcp_bench_scenario_sums:sums(), connections := non_neg_integer()
 }.
@@ -33,7 +36,7 @@ look for display. Counts since the last reading of the loads belong to the curre
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "Begins the step `Number`.".
+-doc "Begins the step with a number: later counts belong to it.".
 -spec step(pid(), pos_integer()) -> ok.
 step(Tally, Number) ->
     call(Tally, {step, Number}).
@@ -43,7 +46,7 @@ step(Tally, Number) ->
 started(Tally, Id, Load) ->
     call(Tally, {started, Id, Load}).
 
--doc "Marks a load that is about to be stopped.".
+-doc "Marks a load that is about to be stopped, so that it is not read any more.".
 -spec stopping(pid(), Id :: term()) -> ok.
 stopping(Tally, Id) ->
     call(Tally, {stopping, Id}).
@@ -53,7 +56,7 @@ stopping(Tally, Id) ->
 ended(Tally, Id, Report) ->
     call(Tally, {ended, Id, Report}).
 
--doc "Returns the sums since the last look.".
+-doc "Returns the sums since the last call of this function.".
 -spec look(pid()) -> look().
 look(Tally) ->
     call(Tally, look).

@@ -17,14 +17,17 @@ their rate. Answers in a warm-up count in no result.
     name := warm_up | ramp | peak | down, seconds := pos_integer(),
     level := {From :: number(), To :: number()}, pace := number()
 }.
--doc "A fault, with its time as a part of the peak. Added latency lasts until the second time.".
+-doc """
+A fault, with its time as a share of the peak's duration, from 0 to 1. Added latency lasts from the
+first time to the second.
+""".
 -type fault() ::
     {add_latency, From :: float(), To :: float(), #{milliseconds := pos_integer()}}
     | {drop_clients, At :: float(), #{mark_s := pos_integer()}}
     | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
 -doc """
 A published figure of the step with this many clients, or of the whole peak. A throughput is that of
-all clients, so it shrinks with them.
+all clients, so it is smaller with fewer clients.
 """.
 -type mark() :: #{
     of_clients := pos_integer() | peak,
@@ -43,7 +46,7 @@ machine the clients send proportionally more or fewer messages (`on_cores/2`).
     crowd => erlmcp_bench_profile:profile(), faults := [fault()], cores => pos_integer()
 }.
 
--doc "Returns the scenario `Name`.".
+-doc "Returns the scenario with a name, or an error if there is none.".
 -spec find(name()) -> {ok, scenario()} | {error, {unknown_scenario, term()}}.
 find(Name) ->
     case [Scenario || #{name := Of} = Scenario <- all(), Of =:= Name] of

@@ -12,7 +12,7 @@ that is called for each request.
 %% Few clients scrape.
 -define(CONNECTIONS, 16).
 
--doc "Listens on `Port`, or on a free port if that is 0, until `stop/1`.".
+-doc "Listens on `Port`, or on a free port if that is 0, until `stop/1`. Returns the port.".
 -spec start(Name :: term(), inet:port_number(),
             fun(() -> [erlmcp_bench_prometheus:family()])) ->
     {ok, inet:port_number()} | {error, term()}.

@@ -12,7 +12,9 @@ middleware measures the times of its handlers.
 options(Options) ->
     Options#{middleware => [fun ?MODULE:timed/3 | maps:get(middleware, Options, [])]}.
 
--doc "Serves the metrics of the node's server on `Port`, or on a free port if that is 0.".
+-doc """
+Serves the metrics of the node's server on `Port`, or on a free port if that is 0. Returns the port.
+""".
 -spec start(inet:port_number()) -> {ok, inet:port_number()} | {error, term()}.
 start(Port) ->
     ok = persistent_term:put(?MODULE, erlmcp_bench_histogram:new()),

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_fixture).
 -moduledoc """
-The server that is measured by default. Its tools cost almost nothing, compute, wait, or have large
-answers. It also has a prompt and a resource.
+The handler of the server that is measured by default. Some of its tools cost almost nothing; others
+compute, wait, hold memory, or return large answers. It also has a prompt and a resource.
 """.
 
 -behaviour(erlmcp_server).
@@ -46,7 +46,7 @@ call_tool(~"large", #{~"bytes" := Bytes}, _) -> filled(Bytes);
 call_tool(~"hold", #{~"bytes" := Bytes, ~"ms" := Milliseconds}, _) ->
     Held = filled(Bytes),
     Done = slept(Milliseconds),
-    %% The binary stays alive until here.
+    %% This use keeps the binary in memory until here.
     Bytes = byte_size(Held),
     Done;
 call_tool(~"crash", _, _) -> error(asked_to_crash).
@@ -75,7 +75,7 @@ burned(Microseconds) ->
 turn(N) when N =< 0 -> ok;
 turn(N) -> _ = erlang:phash2({turn, N}), turn(N - 1).
 
-%% The fastest of several rounds, which was not disturbed.
+%% Returns the turns of the fastest of several rounds, the one that was disturbed least.
 turns_in_a_second() ->
     case persistent_term:get(?MODULE, none) of
         none ->

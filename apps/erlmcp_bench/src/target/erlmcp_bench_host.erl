@@ -1,12 +1,15 @@
 -module(erlmcp_bench_host).
--moduledoc "The supervisor of the server under test, in the node that only hosts it.".
+-moduledoc "The supervisor of the server under test, in the server's own node.".
 
 -behaviour(supervisor).
 
 -export([start/1, server/0]).
 -export([init/1]).
 
--doc "Starts the libraries and a server with `Options`. Returns its listeners.".
+-doc """
+Starts the needed applications and a server with options of `erlmcp:start_server/1`. Returns the
+server's listeners.
+""".
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
     %% The server outlives the call that starts it.
@@ -30,7 +33,10 @@ started(Options) ->
         {ok, erlmcp:listeners(server())}
     end.
 
--doc "Returns the server's supervisor that runs now.".
+-doc """
+Returns the supervisor of the server, `restarting` while it restarts, or `undefined` without a
+server.
+""".
 -spec server() -> pid() | restarting | undefined.
 server() ->
     [{_, Pid, _, _}] = supervisor:which_children(?MODULE),
@@ -38,5 +44,5 @@ server() ->
 
 -doc false.
 init(Options) ->
-    %% Faults kill it on purpose, again and again.
+    %% The intensity is high, since faults kill the server on purpose, again and again.
     {ok, {#{intensity => 1_000, period => 10}, [erlmcp:child_spec(Options)]}}.

@@ -13,7 +13,7 @@ The cost of the whole node is read without wrapping.
 -export_type([unit/0, readings/0, whole/0]).
 
 -type unit() :: nanoseconds | reductions.
--doc "The counts of each function since the beginning.".
+-doc "For each measured function, the counts of its times or reductions so far.".
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
 Figures since the beginning: the reductions of all processes, and the nanoseconds in which
@@ -26,12 +26,12 @@ busy machine.
                    running_ns := non_neg_integer(), collecting_ns := non_neg_integer(),
                    ports_ns := non_neg_integer()}.
 
-%% Processes that work by the clock, whatever is requested.
+%% Processes that work at regular times, even without requests.
 -define(BY_THE_CLOCK, [erlmcp_concurrency_limiter, erlmcp_overload_guard, erlmcp_error_budget]).
 %% Rounds whose median is the cost of measuring.
 -define(ROUNDS, 1_001).
 
--doc "Starts to measure these functions.".
+-doc "Starts to measure the given functions. The error names one that does not exist.".
 -spec install(unit(), [mfa(), ...]) -> ok | {error, {no_function, mfa()}}.
 install(Unit, Functions) ->
     Numbered = lists:enumerate(Functions),
@@ -61,7 +61,7 @@ wrapped([{Module, Wrappers} | Modules]) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns the measured counts.".
+-doc "Returns what was measured of each function so far.".
 -spec read() -> readings().
 read() ->
     {_, Functions, Histograms, _} = persistent_term:get(?MODULE),
@@ -80,7 +80,7 @@ measured({Unit, Number}, Arguments, Whole) ->
     {_, _, Histograms, Cost} = persistent_term:get(?MODULE),
     ok = erlmcp_bench_histogram:record(element(Number, Histograms),
                                        After - Before - Cost - get(?MODULE)),
-    %% The function around this one must count neither it nor its measuring.
+    %% The measured function around this one must not count this one, nor the cost of measuring it.
     _ = put(?MODULE, inside(Outer) + reading(Unit) - Begin + Cost),
     Result.
 
@@ -93,13 +93,13 @@ reading(reductions) ->
     {reductions, Reductions} = process_info(self(), reductions),
     Reductions.
 
--doc "Starts to measure the whole node.".
+-doc "Starts to measure the whole node, and returns the first figures.".
 -spec begin_whole() -> whole().
 begin_whole() ->
     _ = erlang:system_flag(microstate_accounting, true),
     whole().
 
--doc "Returns the figures of the whole node.".
+-doc "Returns the figures of the whole node since its measurement began.".
 -spec whole() -> whole().
 whole() ->
     {Reductions, _} = erlang:statistics(exact_reductions),
@@ -116,8 +116,8 @@ spent(States, Schedulers) ->
                              perf_counter, nanosecond).
 
 -doc """
-Returns the reductions of all processes of the node since its start, including processes that ended,
-except those that work by the clock.
+Returns the reductions of all processes of the node since its start, including ended ones, but
+without those that work at regular times.
 """.
 -spec worked() -> non_neg_integer().
 worked() ->
@@ -129,7 +129,8 @@ worked() ->
                               {reductions, Reductions} <- [process_info(Pid, reductions)]])).
 
 -doc """
-Sends `Bytes` bytes at once to a port of this machine, as often as possible. Returns how often.
+Sends `Bytes` bytes in one write to a port of this machine, as often as possible for `Milliseconds`.
+Returns the number of writes.
 """.
 -spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
     pos_integer().

@@ -1,6 +1,6 @@
 -module(erlmcp_bench_mutant).
 -moduledoc """
-Servers that are broken on purpose: the instruments must find the fault. One function of the server
+Breaks a server on purpose, to prove that the instruments find the fault. One function of the server
 is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
 """.
 
@@ -19,14 +19,14 @@ takes 5 ms longer, or leaks 1 KiB.
 -define(LEAKED, 1024).
 -define(ADDED_MS, 5).
 
-%% The function to wrap, which all results pass.
-place(drops_replies) -> {erlmcp_httpd_response, answer, 5};
-place(_) -> {erlmcp_message, result, 2}.
+%% Returns the function to wrap, which all results pass through.
+function(drops_replies) -> {erlmcp_httpd_response, answer, 5};
+function(_) -> {erlmcp_message, result, 2}.
 
--doc "Breaks the server of this node.".
+-doc "Breaks the server of this node in the given way.".
 -spec install(mutant()) -> ok.
 install(Mutant) ->
-    {Module, Function, Arity} = place(Mutant),
+    {Module, Function, Arity} = function(Mutant),
     ok = begin_counting(),
     ok = erlmcp_bench_wrapping:around(Module, [{{Function, Arity}, {?MODULE, broken, Mutant}}]).
 

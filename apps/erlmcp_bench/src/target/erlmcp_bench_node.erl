@@ -1,13 +1,13 @@
 -module(erlmcp_bench_node).
 -moduledoc """
-Starts another Erlang node on this machine: with this node's Erlang and code path, in Erlang's own
-folder. Such a node also looks for modules in its current folder, and a measurement may begin in
-any.
+Makes the command that starts another Erlang node on this machine, with this node's Erlang and code
+path. The node runs in Erlang's own folder, since a node also looks for modules in its current
+folder.
 """.
 
 -export([words/1, code_path/0]).
 
-%% POSIX: the first argument behind the script is its $0.
+%% POSIX: the first argument after the script is its $0.
 -define(SCRIPT, "cd \"$0\" && exec \"$@\"").
 
 -doc "Returns the program and its arguments that start a node with `Flags`.".
@@ -17,7 +17,7 @@ words(Flags) ->
     ["/bin/sh", "-c", ?SCRIPT, Root, filename:join([Root, "bin", "erl"]), "-boot", "no_dot_erlang"
      | Flags].
 
--doc "Returns the folders of this node's code path, which mean the same in another folder.".
+-doc "Returns the folders of this node's code path as absolute paths.".
 -spec code_path() -> [file:filename()].
 code_path() ->
     [filename:absname(Folder) || Folder <- code:get_path(), Folder =/= "."].

@@ -81,7 +81,7 @@ node_options(Options) ->
 stop(#{peer := Peer}) ->
     peer:stop(Peer).
 
--doc "Calls a function in the server's node.".
+-doc "Calls a function in the server's node, and returns its value.".
 -spec call(target(), module(), atom(), [term()]) -> term().
 call(Target, Module, Function, Arguments) ->
     call(Target, Module, Function, Arguments, ?CALL_MS).
@@ -91,7 +91,7 @@ call(Target, Module, Function, Arguments) ->
 call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
     peer:call(Peer, Module, Function, Arguments, Milliseconds).
 
--doc "Returns the process number of the node.".
+-doc "Returns the process id of the node in the operating system.".
 -spec os_pid(target()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.
 

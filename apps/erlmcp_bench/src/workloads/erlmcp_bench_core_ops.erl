@@ -26,7 +26,7 @@ component early.
 run(Id, Options) ->
     erlmcp_bench_run:workload(core_ops, Id, Options).
 
--doc "Runs every workload.".
+-doc "Runs every workload of the core operations.".
 -spec run_all() -> erlmcp_bench_run:outcome().
 run_all() -> erlmcp_bench_run:all(core_ops, #{}).
 
@@ -70,7 +70,7 @@ fields({ok, Measured}, Id, Component, #{workers := Workers, operations := Wanted
                transport => in_process, scope => per_node, precision => nanosecond,
                workers => Workers, sample_count => Operations, duration_s => Seconds,
                throughput_msg_per_s => Operations / Seconds,
-               %% The cost of reading the clock, which the latencies exclude.
+               %% The cost of reading the clock, which was subtracted from the latencies.
                timer_ns => max(1, Timer), shortened => Operations < Wanted},
     {ok, maps:merge(Fields, erlmcp_bench_run:latency_of_ns(Histogram)), []};
 fields({error, _} = Error, _, _, _) ->

@@ -32,7 +32,7 @@ benchmark(Workflow) -> benchmark(Workflow, #{}).
 benchmark(Workflow, Options) ->
     erlmcp_bench_run:workload(integration, Workflow, Options).
 
--doc "Runs all workflows.".
+-doc "Runs all workflows, and returns a result for each of them, transport and era.".
 -spec benchmark_all() -> erlmcp_bench_run:outcome().
 benchmark_all() -> erlmcp_bench_run:all(integration, #{}).
 

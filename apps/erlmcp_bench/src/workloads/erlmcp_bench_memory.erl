@@ -110,7 +110,7 @@ address(http1, Target) ->
 per(What, After, Before, Count) ->
     (map_get(What, After) - map_get(What, Before)) / Count.
 
-%% Also returns how many seconds it took.
+%% Opens the items, and also returns how many seconds that took.
 open(_, _, _, 0) ->
     {ok, [], 0.0};
 open(Kind, Address, Number, Count) ->
@@ -132,16 +132,16 @@ parts(Count, Number) ->
 released(Holders) ->
     lists:foreach(fun erlmcp_bench_holder:stop/1, Holders).
 
-%% Reads the node's memory when a process of each item hibernates.
+%% Waits until a process of each item hibernates, and reads the node's memory.
 quiet(Count, #{hibernating := Before}, Target) ->
     Enough = fun(#{hibernating := Now}) -> Now - Before >= Count end,
     awaited(Enough, Target).
 
-%% Reads it when there are no more processes than before.
+%% Waits until there are no more processes than before, and reads the node's memory.
 gone(#{count := Before}, Target) ->
     awaited(fun(#{count := Now}) -> Now =< Before end, Target).
 
-%% Reads it when it has stopped changing.
+%% Waits until the node's memory has stopped changing, and reads it.
 settled(Target) ->
     awaited(fun(_) -> true end, Target).
 
@@ -161,7 +161,7 @@ awaited(Enough, #{os_pid := OsPid} = Target, Until, Before) ->
             awaited(Enough, Target, Until, Same)
     end.
 
-%% Publishes one change to all streams: the time until the last stream has it, and its cost.
+%% Publishes one change to all streams. Returns the time until the last stream has it, and its cost.
 notify_all(stream, Count, Holders, #{os_pid := OsPid} = Target) ->
     lists:foreach(fun erlmcp_bench_holder:watch/1, Holders),
     Cpu = erlmcp_bench_process:cpu_us(OsPid),

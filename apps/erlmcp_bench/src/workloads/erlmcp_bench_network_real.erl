@@ -24,9 +24,10 @@ possible. The result names the limit (`wanted_connections`, `bounded_by`).
 -define(ASKS, 60).
 -define(LEAST, 10).
 -define(TIMEOUT_MS, 30_000).
-%% Milliseconds in which something is sent, even on a busy machine.
+%% Milliseconds within which at least one request is sent, even on a busy machine.
 -define(SHORT, 10_000).
-%% Ports and processes of the server's node: more than such a machine carries connections.
+%% The limits of ports and processes of the server's node, higher than the number of connections on
+%% any machine.
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 -define(MIB, 1_048_576).
 %% Milliseconds between two samples of the node's memory.

@@ -14,7 +14,7 @@ that work by the clock, and not for a request, are excluded.
 
 -export_type([figures/0]).
 
--doc "The reductions of a request of each kind, by its name.".
+-doc "The reductions of one request of each kind, by the kind's name.".
 -type figures() :: #{Name :: binary() => float()}.
 
 -define(REQUESTS, 100).
@@ -24,13 +24,14 @@ that work by the clock, and not for a request, are excluded.
 %% The tag of each request: it is alone on its connection.
 -define(TAG, 0).
 
--doc "Returns by how much a figure may differ from the recorded one.".
+-doc "Returns the percentage by which a figure may differ from the recorded one.".
 -spec tolerance_percent() -> pos_integer().
 tolerance_percent() -> 5.
 
 -doc """
-Measures all kinds of requests, on a server in a node of its own. The refused request finds all
-requests in flight taken. `quick` is an echo that is marked quick (docs/tools.md, "Quick handlers").
+Measures all kinds of requests, on a server in a node of its own. The refused request is sent when
+as many requests are in flight as the server allows. `quick` is an echo that is marked quick
+(docs/tools.md, "Quick handlers").
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.
 measured() ->

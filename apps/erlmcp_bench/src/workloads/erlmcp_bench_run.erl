@@ -29,7 +29,7 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
     transports => [atom()], eras => [stateless | session],
     command_line => binary() | program, on_progress => fun((float()) -> term())
 }.
--doc "The results, with the failures if there were any.".
+-doc "The results of a benchmark, and its failures, if there were any.".
 -type outcome() ::
     {ok, [erlmcp_bench_result:result()]}
     | {error, #{failures := [failure(), ...], results := [erlmcp_bench_result:result()]}}
@@ -37,7 +37,7 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
 -type failure() :: {Workload :: binary(), Reason :: term()}.
 -type measured() :: {[erlmcp_bench_result:result()], [failure()]}.
 
--doc "Measures a workload of the benchmark.".
+-doc "Measures a workload of the benchmark, and returns its results and failures.".
 -callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
 
 -doc """
@@ -94,7 +94,7 @@ with_command(#{benchmark := Benchmark}, Id, Options) ->
                                                atom_to_binary(Benchmark), ", <<\"", Id,
                                                "\">>, #{})"])}.
 
--doc "Measures parts one after the other.".
+-doc "Measures parts one after the other, and returns their results and failures together.".
 -spec each([Part], fun((Part, options()) -> measured()), options()) -> measured().
 each(Parts, Measure, Options) ->
     Progress = on_part(Options),
@@ -117,7 +117,7 @@ measured({ok, Fields, Reasons}, {Id, Options}) ->
 measured({error, Reason}, {Id, _}) ->
     {[], [{Id, Reason}]}.
 
--doc "Returns the fun that is called with the progress.".
+-doc "Returns the fun `on_progress` of the options, or one that does nothing.".
 -spec on_part(options()) -> fun((float()) -> term()).
 on_part(Options) ->
     maps:get(on_progress, Options, fun(_) -> ok end).
@@ -129,13 +129,14 @@ seconds(#{duration_s := Own}, Options) ->
     {Seconds, Seconds < Own}.
 
 -doc """
-Returns the options of the measured server: the fixture, then `Own`, then those of the options.
+Returns the options of the measured server: those of the fixture. The first argument overrides them,
+and the option `server` overrides both.
 """.
 -spec server(map(), options()) -> map().
 server(Own, Options) ->
     maps:merge(Own#{handler => erlmcp_bench_quick_fixture}, maps:get(server, Options, #{})).
 
--doc "Returns the latencies of a result from a histogram of nanoseconds.".
+-doc "Returns the latency fields of a result, in microseconds, from a histogram of nanoseconds.".
 -spec latency_of_ns(erlmcp_bench_histogram:histogram()) -> #{atom() => term()}.
 latency_of_ns(Histogram) ->
     At = fun(Percent) -> erlmcp_bench_histogram:percentile(Histogram, Percent) / 1_000 end,

@@ -60,7 +60,7 @@ stages() ->
 checks() -> [validate, admit, count].
 
 -doc """
-Returns the stages of a result, or of other figures with its names, in microseconds and reductions.
+Returns the stages of a request, with their microseconds and reductions in the figures of a result.
 """.
 -spec rows(#{binary() => term()}) ->
     [{Stage :: atom(), What :: binary(), Us :: number(), Reductions :: number()}].

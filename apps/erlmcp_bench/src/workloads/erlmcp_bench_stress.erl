@@ -13,8 +13,9 @@ long they have piled up. The target `uncapped` measures the capacity: each worke
 it is answered.
 
 Each interval gives a sample: the answers, and the least memory that the node had, which remains
-after a garbage collection. A line through the samples shows a leak: more than 1 MiB a minute. It
-also shows a degradation: more than 5 % of the throughput a minute. Its error must leave no doubt.
+after a garbage collection. A line is fitted through the samples. A slope of more than 1 MiB a
+minute is a leak. A loss of more than 5 % of the throughput a minute is a degradation. The error of
+the slope must leave no doubt.
 
 The interval is 5 s, or a sixth of a run below 30 s. A short run is judged only if it lasts ten
 seconds or has a `sample_ms` of its own.

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_workloads).
 -moduledoc """
-The workloads as data: their names, their members, and the marks: figures that an earlier erlmcp
-published for them. Most marks were never measured. They stand next to a figure for comparison, and
-are not goals. Pure.
+The workloads as data: their names, their members, and their marks, which are figures that an
+earlier erlmcp published. Most marks were never measured. They are shown next to a figure for
+comparison, and are not goals. Pure.
 """.
 
 -export([all/0, quick/0, short/1, benchmarks/0, of_benchmark/1, find/1]).
@@ -76,10 +76,7 @@ quick() ->
                ~"memory_connection_http"],
         {ok, Workload} <- [find(Id)]].
 
--doc """
-Returns the options of a workload's short form (`t:erlmcp_bench_run:options/0`): the least that
-still shows its purpose.
-""".
+-doc "Returns the options for a short run of a workload: the least that still shows its purpose.".
 -spec short(workload()) -> erlmcp_bench_run:options().
 short(#{benchmark := core_ops}) -> #{duration_s => 0.2};
 short(#{benchmark := stress}) -> #{duration_s => 4};
@@ -239,7 +236,7 @@ prompt() -> {get_prompt, ~"test_prompt"}.
 
 resource() -> {read_resource, ~"file://test.txt"}.
 
--doc "Returns the workload `Id`.".
+-doc "Returns the workload with an id, or `error` if there is none.".
 -spec find(Id :: binary() | atom()) -> {ok, workload()} | error.
 find(Id) when is_atom(Id) ->
     find(atom_to_binary(Id));
@@ -250,8 +247,8 @@ find(Id) ->
     end.
 
 -doc """
-Returns the marks of a result, as in its file: those of its workload, or of the component of core
-operations.
+Returns the marks of a result, as in its file: those of its workload or, for `core_ops`, of its
+component.
 """.
 -spec marks(Result :: #{binary() => term()}) -> [mark()].
 marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Workers})

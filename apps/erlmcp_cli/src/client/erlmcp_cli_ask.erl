@@ -1,9 +1,9 @@
 -module(erlmcp_cli_ask).
 -moduledoc """
-Answers a server's questions to the user in the middle of a call. The fields of a form are asked for
+Puts the questions that a server asks during a call to the user. The fields of a form are asked for
 on the terminal; a URL is shown, and opened if the user agrees. Without a terminal both are
-declined. An answer that the user has not confirmed is not sent. A login that leads to a host
-against the rules is a question of the same kind.
+declined. An answer that the user has not confirmed is not sent. The user is also asked if a login
+leads to a host that the rules do not allow.
 """.
 
 -export([inputs/1, allows/1]).
@@ -63,7 +63,7 @@ confirmed(Content) ->
 url(#{~"url" := Url} = Params) when is_binary(Url) ->
     question(Params, fun() ->
         IsUrl = erlmcp_browser:is_url(Url),
-        %% The whole URL, in one piece: the user must see if it leads to another host.
+        %% The URL is shown whole, so that the user sees whether it leads to another host.
         Shown = case IsUrl of
             true -> ["    ", Url];
             false -> quoted(Url)
@@ -93,7 +93,7 @@ opened(Url) ->
 question(Params, Fun) ->
     Message = case Params of
         #{~"message" := Text} when is_binary(Text) -> Text;
-        #{} -> ~"(it does not say what for)"
+        #{} -> ~"(it does not say why)"
     end,
     case erlmcp_cli_terminal:can_ask() of
         true ->
@@ -119,7 +119,7 @@ allows(#{host := Host, url := Url, why := Why}) ->
     end).
 
 %% Lines that begin in the first column are the command's own. All text of a server is indented, and
-%% so are lines that the terminal would continue in the first column.
+%% wrapped so that the terminal continues no line in the first column.
 quoted(Text) -> erlmcp_cli_text:indented(Text, {4, 4}, erlmcp_cli_terminal:columns()).
 
 below(Text) ->

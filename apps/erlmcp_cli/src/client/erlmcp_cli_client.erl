@@ -1,12 +1,13 @@
 -module(erlmcp_cli_client).
 -moduledoc """
-Runs the common part of all commands that use a server. It starts the client, runs the command with
-it, and stops it. An error is printed, and has an exit code.
+The common part of all commands that use a server: starts a client, runs the command with it, and
+stops the client. An error is printed, and decides the exit code.
 """.
 
 -export([run/2, call_options/1, print_json/1]).
 
-%% Milliseconds that log messages, which belong to no call of a session, may come after its answer.
+%% Milliseconds to wait for log messages after an answer: in a session they belong to no call, so
+%% they may come late.
 -define(LATE_LOGS, 50).
 
 -doc "Runs a command's fun with a client of the server that the arguments name.".
@@ -75,7 +76,7 @@ show_logs(Reference, Timeout) ->
         ok
     end.
 
-%% As in `erlmcp_cli_login`.
+%% The login of the command, as `erlmcp_cli_login:options/1` sets it.
 login(#{auth := #{browser := none}}) -> before;
 login(#{auth := _}) -> now;
 login(_) -> none.
@@ -107,7 +108,7 @@ arguments ask for them.
 call_options(#{timeout := Seconds} = Parsed) ->
     Verbose = is_map_key(verbose, Parsed),
     maps:from_list(
-        %% The client's own `timeout` may be that of a login.
+        %% Set here, since the client's own `timeout` may be the longer one of a login.
         [{timeout, Seconds * 1000}]
         ++ [{progress, fun erlmcp_cli_terminal:progress/1} || erlmcp_cli_terminal:is_terminal(2)]
         ++ [{progress, fun(Params) ->
@@ -116,7 +117,7 @@ call_options(#{timeout := Seconds} = Parsed) ->
         ++ [{log, fun(Params) -> erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params)) end}
             || Verbose orelse is_map_key(log_level, Parsed)]).
 
--doc "Writes the output for machines.".
+-doc "Writes a result as JSON on stdout.".
 -spec print_json(json:encode_value()) -> ok.
 print_json(Value) ->
     ok = erlmcp_cli_terminal:clear(),

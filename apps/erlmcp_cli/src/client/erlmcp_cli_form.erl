@@ -1,6 +1,6 @@
 -module(erlmcp_cli_form).
 -moduledoc """
-The fields of a form that a server asks for, and the values that are typed for them. Pure.
+The fields of a form that a server requests, and the values that the user types for them. Pure.
 """.
 
 -export([fields/1, question/1, answer/2]).
@@ -24,7 +24,8 @@ fields(Schema) ->
     First ++ Others.
 
 -doc """
-Returns the question for a field: its name, its type, its choices, and the value that Enter gives.
+Returns the question for a field: its name, its type, its choices, and its default, which Enter
+selects.
 """.
 -spec question(field()) -> unicode:chardata().
 question(#field{name = Name, schema = Schema} = Field) ->
@@ -69,8 +70,8 @@ shown([_ | _] = Values) -> lists:join(",", [shown(Value) || Value <- Values]);
 shown(Value) -> erlmcp_cli_text:json(Value).
 
 -doc """
-Returns the typed value, checked against the field's schema. `none` stands for an empty line: the
-form's default then applies, or the field is left out.
+Returns the typed value, checked against the field's schema. The error is a sentence. `none` stands
+for an empty line: the form's default then applies, or the field is left out.
 """.
 -spec answer(Typed :: binary(), field()) ->
     {ok, Name :: binary(), json:decode_value()} | none | {error, unicode:chardata()}.

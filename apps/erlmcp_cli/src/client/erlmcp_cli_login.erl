@@ -1,9 +1,9 @@
 -module(erlmcp_cli_login).
 -moduledoc """
-Logs in. `--login` sends the user to the browser if the server requires that, and keeps the tokens
-in a folder of the user's alone. Tokens for a URL serve later commands. If the login leads to a host
-against the rules (`m:erlmcp_outbound_hosts`), the user is asked on the terminal. The answer for a
-URL is kept, too.
+Logs in at a server. With `--login` the user logs in with the browser if the server requires that.
+The tokens are stored in a folder that only the user can read, and later commands with the same URL
+use them. If the login leads to a host that the rules do not allow (`m:erlmcp_outbound_hosts`), the
+user is asked on the terminal. The answer is stored, too.
 """.
 
 -export([arguments/0, options/1]).
@@ -11,7 +11,7 @@ URL is kept, too.
 %% Milliseconds that a user has for a login.
 -define(LOGIN_MS, 300_000).
 
--doc "Returns the arguments for `argparse`.".
+-doc "Returns the `argparse` arguments of a login.".
 -spec arguments() -> [argparse:argument()].
 arguments() ->
     [#{name => login, long => "-login", type => boolean,
@@ -23,7 +23,10 @@ arguments() ->
                 ["with --login: a host to which the login may lead without a question; may "
                  "stand again"]}}].
 
--doc "Returns the options of a client that is to log in, or has logged in.".
+-doc """
+Returns the client options for `--login`, or for an earlier login at the same URL; an empty map
+without either. The error is a sentence for the user, or a reason of the store.
+""".
 -spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
 options(#{login := true, token := _}) ->
     {error, "--login and --token: one of them was expected"};
@@ -64,7 +67,7 @@ options(_) ->
 given(#{client_id := Id}) -> #{client_id => unicode:characters_to_binary(Id)};
 given(_) -> #{}.
 
-%% A host that is named on the command line is allowed at any address.
+%% A host that is named with `--allow-host` is allowed at any address.
 consented(#{allow_host := Hosts}) ->
     #{string:lowercase(unicode:characters_to_binary(string:trim(Host, both, "[]"))) =>
           ~"inner_address" || Host <- Hosts};
@@ -82,7 +85,7 @@ consents(Url) ->
         {error, _} = Error -> Error
     end.
 
-%% Tokens belong to a client. A later command without `--client-id` means the same client.
+%% Tokens belong to one client id. A later command without `--client-id` uses the same one.
 remember(Url, Given, Consents) ->
     {Module, Options} = store(),
     Value = #{atom_to_binary(Name) => Part || Name := Part <- Given},
@@ -91,8 +94,8 @@ remember(Url, Given, Consents) ->
         opened(Module:put({login, Url}, Value#{~"hosts" => Consents}, Store))
     end.
 
-%% The answer is kept for later commands. A yes to a host of another origin does not allow it an
-%% inner address.
+%% Stores the answer for later commands. A host that was allowed as another origin is not allowed at
+%% an inner address.
 allow(Url, Given) ->
     fun(#{host := Host, why := {Kind, _}} = Question) ->
         Why = atom_to_binary(Kind),

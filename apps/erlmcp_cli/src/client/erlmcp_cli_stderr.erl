@@ -1,7 +1,8 @@
 -module(erlmcp_cli_stderr).
 -moduledoc """
-Handles the standard error of a started server, as a handler of `logger`. With `--verbose` it shows
-the lines. Otherwise it keeps the last ones, for a command that fails.
+Handles the standard error of a server that the command has started, as a handler of `m:logger`.
+With `--verbose` the lines are shown. Otherwise the last ones are kept, and shown if the command
+fails.
 """.
 
 -export([attach/1, detach/0, show_last/0]).
@@ -11,7 +12,10 @@ the lines. Otherwise it keeps the last ones, for a command that fails.
 -define(DOMAIN, [erlmcp, client, stderr]).
 -define(KEPT, 20).
 
--doc "Takes these lines from the logger's other handlers, of which only warnings are shown.".
+-doc """
+Adds the handler, and limits OTP's default handler to warnings, so that it does not show these
+lines.
+""".
 -spec attach(Shown :: boolean()) -> ok.
 attach(Shown) ->
     _ = logger:remove_handler(?HANDLER),
@@ -23,13 +27,13 @@ attach(Shown) ->
     _ = logger:set_handler_config(default, level, warning),
     ok.
 
--doc "Ends showing and keeping lines.".
+-doc "Removes the handler, with the lines that it kept.".
 -spec detach() -> ok.
 detach() ->
     _ = logger:remove_handler(?HANDLER),
     ok.
 
--doc "Returns the lines that were kept.".
+-doc "Writes the kept lines on stderr.".
 -spec show_last() -> ok.
 show_last() ->
     {ok, #{config := #{kept := Kept}}} = logger:get_handler_config(?HANDLER),

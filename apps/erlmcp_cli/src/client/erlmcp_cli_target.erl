@@ -1,7 +1,7 @@
 -module(erlmcp_cli_target).
 -moduledoc """
-Finds the server of a command, and the way to it: the command-line arguments for both, and the
-target and options for `m:erlmcp_client`.
+The server of a command: the command-line arguments that name it, and the target and options for
+`m:erlmcp_client` that they mean.
 """.
 
 -export([arguments/1, target/2, check_roots/1, name/1]).
@@ -13,8 +13,8 @@ target and options for `m:erlmcp_client`.
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Returns the arguments for `argparse`, for a command with the words `Words`. A URL comes first,
-unless the words name another transport.
+Returns the `argparse` arguments that name a server. `Words` are the words of the command line. The
+first argument is a URL, unless the words have `--stdio` or `--tcp`.
 """.
 -spec arguments(Words :: [string()]) -> [argparse:argument()].
 arguments(Words) ->
@@ -70,15 +70,15 @@ eras() -> [auto, stateless, session | erlmcp_revision:all()].
 
 levels() -> [debug, info, notice, warning, error, critical, alert, emergency].
 
--doc "Returns the name of the server for messages.".
+-doc "Returns the text by which messages name the server: its URL, address or program.".
 -spec name(parsed()) -> unicode:chardata().
 name(#{stdio := Command}) -> Command;
 name(#{tcp := Address}) -> ["tcp://", Address];
 name(#{url := Url}) -> Url.
 
 -doc """
-Returns the target for the parsed arguments, with further options of the client. An error is a
-sentence.
+Returns the target for the parsed arguments, with further options of the client. The error is a
+sentence for the user.
 """.
 -spec target(parsed(), map()) -> {ok, erlmcp_client:target()} | {error, unicode:chardata()}.
 target(#{stdio := _, tcp := _}, _) ->
@@ -130,7 +130,8 @@ without_http(Parsed) ->
 without_program(#{env := _}) -> {error, "--env: only a program of --stdio has that"};
 without_program(_) -> ok.
 
-%% A downloaded program does not need everything in its user's environment: keys and tokens.
+%% A program inherits only a few variables, since a downloaded one must not see keys and tokens of
+%% the user.
 environment(Words) ->
     environment(Words, #{}).
 
@@ -149,7 +150,10 @@ environment([Word | Words], Env) ->
             end
     end.
 
--doc "Returns `ok` if the file of `--cacert` has roots; without them no server could be reached.".
+-doc """
+Returns `ok` if there is no `--cacert`, or if its file has at least one certificate. The error is a
+sentence for the user.
+""".
 -spec check_roots(parsed()) -> ok | {error, unicode:chardata()}.
 check_roots(#{cacert := File}) ->
     maybe
@@ -211,12 +215,12 @@ headers([Line | Lines], Headers) ->
         [Name, Value] when Name =/= ~"" ->
             headers(Lines, [{string:trim(Name), string:trim(Value)} | Headers]);
         _ ->
-            %% The rest may be a secret.
+            %% Only the header's name is shown: the rest may be a secret.
             {Shown, _} = string:take(Line, " =\t:", true),
             {error, ["--header ", Shown, ": 'Name: value' was expected"]}
     end.
 
-%% A login has its own token, and the environment's is not for every server.
+%% A login has its own token, and that of the environment is not meant for every server.
 token(#{token := Token}, _) ->
     [{token, unicode:characters_to_binary(Token)}];
 token(_, #{auth := _}) ->
@@ -236,7 +240,7 @@ common(#{timeout := Seconds} = Parsed, Options) ->
     Timeout = Seconds * 1000,
     Own = #{name => ~"erlmcp", version => list_to_binary(Version),
             timeout => Timeout, connect_timeout => min(Timeout, ?CONNECT_MS)},
-    %% The words are among those that `arguments/1` allows.
+    %% The atoms exist, since `arguments/1` allows only these words.
     Chosen = #{Name => list_to_existing_atom(Word)
                || Name := Word <- maps:with([era, log_level], Parsed)},
     maps:merge(maps:merge(Own, Options), Chosen).

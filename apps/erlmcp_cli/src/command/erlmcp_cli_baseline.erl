@@ -1,9 +1,9 @@
 -module(erlmcp_cli_baseline).
--moduledoc "`erlmcp baseline`: a baseline of results, for `erlmcp compare`.".
+-moduledoc "`erlmcp baseline`: makes a baseline from results, for `erlmcp compare`.".
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `baseline` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "make a baseline of the results of at least three runs",

@@ -1,12 +1,12 @@
 -module(erlmcp_cli_bench).
 -moduledoc """
-`erlmcp bench`: runs the named workloads and prints their results in a table. With `--json` every
-result is a file too, which is validated before it is written.
+`erlmcp bench`: runs the named workloads and prints their results in a table. With `--json` it also
+writes each result to a file, after validating it.
 """.
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `bench` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "measure what this machine does: components, servers, clients, connections",
@@ -44,7 +44,8 @@ run(#{workload := Names} = Parsed) ->
             usage
     end.
 
-%% The named workloads, in the order of the catalogue, each with options of its own.
+%% Returns the named workloads, in the order of `erlmcp_bench_workloads:all/0`, each with its own
+%% options.
 wanted([], Parsed) ->
     wanted([~"all"], Parsed);
 wanted(Names, Parsed) ->
@@ -66,7 +67,7 @@ is_named(~"all", _) -> true;
 is_named(Name, {#{id := Id, benchmark := Benchmark}, _}) ->
     Name =:= Id orelse Name =:= atom_to_binary(Benchmark).
 
-%% A server elsewhere has only its URL.
+%% Of a server elsewhere only the URL is known, so only workloads over HTTP can measure it.
 fitting(Wanted, All, #{against := _}) ->
     Fitting = [One || {#{transport := Transport}, _} = One <- Wanted,
                       Transport =:= http1 orelse Transport =:= http2],
@@ -100,7 +101,7 @@ measured(Wanted, Parsed) ->
         true -> ok
     end.
 
-%% Each result is written at once: the next one may take a day.
+%% Each result is written at once, since the next one may take a day.
 measured_one(Place, #{id := Id, benchmark := Benchmark} = Workload, Options, Parsed) ->
     ok = begun(Place, Id),
     Shown = Options#{on_progress => fun(Part) -> shown(Id, Part) end},

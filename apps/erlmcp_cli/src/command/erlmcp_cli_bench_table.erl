@@ -1,16 +1,16 @@
 -module(erlmcp_cli_bench_table).
 -moduledoc """
-Shows results of workloads as a table. The figure that an earlier erlmcp published stands in
+Shows results of workloads as a table, with the figures that an earlier erlmcp published in
 parentheses. Pure.
 """.
 
 -export([workloads/1, results/1, failure/1]).
 
-%% The figures that stand in columns; others that have a mark stand below their result.
+%% The figures that have columns; other figures with a mark are shown below their result.
 -define(COLUMNS, [{"per second", [~"throughput_msg_per_s", ~"throughput_workflows_per_s"]},
                   {"p50 us", [~"latency_p50_us"]}, {"p99 us", [~"latency_p99_us"]},
                   {"max us", [~"latency_max_us"]}]).
-%% Further facts of a result that are shown, except where the value stands for nothing.
+%% Further figures of a result, which are shown if they are present.
 -define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
@@ -23,7 +23,7 @@ parentheses. Pure.
                 ~"connections", ~"bounded_by"]).
 -define(NOTHING, [0, ~"none", ~"not_judged"]).
 
--doc "Returns the list of workloads.".
+-doc "Returns the list of workloads as text: their names, and what each measures.".
 -spec workloads([erlmcp_bench_workloads:workload()]) -> unicode:chardata().
 workloads(Workloads) ->
     [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, text(Workload)]
@@ -75,7 +75,8 @@ row(Result) ->
      [column(Names, Result, Marks) || {_, Names} <- ?COLUMNS],
      below(Result, Marks)}.
 
-%% The name of a result, with the transport and era that the workload's name leaves out.
+%% Returns the name of a result: the workload's, with the transport and the era if the workload has
+%% several.
 label(#{~"workload_id" := Id, ~"transport" := ~"in_process"}) -> Id;
 label(#{~"workload_id" := Id, ~"transport" := Transport, ~"era" := Era}) ->
     [Id, $\s, Transport, $\s, Era].
@@ -116,13 +117,13 @@ grouped(Digits) ->
     {Front, Last} = lists:split(length(Digits) - 3, Digits),
     grouped(Front) ++ [$, | Last].
 
-%% Rows of a name, cells, which are columns, and the lines below.
+%% Formats rows, each of a name, its cells, and the lines to show below it.
 aligned(Rows) ->
     Lines = erlmcp_cli_table:lines([[Name | Cells] || {Name, Cells, _} <- Rows], right),
     [[Line, $\n, [["    ", Fact, $\n] || Fact <- Below]]
      || {Line, {_, _, Below}} <- lists:zip(Lines, Rows)].
 
--doc "Returns a failure in a line.".
+-doc "Returns a failure as one line.".
 -spec failure(erlmcp_bench_run:failure()) -> unicode:chardata().
 failure({Workload, {leak, MibPerMin}}) ->
     [Workload, ": a leak: the node's memory grows by ", number(MibPerMin), " MiB a minute"];

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_call).
--moduledoc "`erlmcp call`: a call of a tool.".
+-moduledoc "`erlmcp call`: calls a tool, and prints its result.".
 
 -export([command/1]).
 
@@ -7,7 +7,7 @@
 -define(INVALID_PARAMS, -32602).
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `call` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "call a tool",
@@ -34,20 +34,22 @@ run(#{tool := Tool, arguments := Words} = Parsed) ->
         end
     end).
 
-%% The list has the types of values and, in a session, the tools that are tasks.
+%% Fetches the list of tools if it is needed: for the types of NAME=VALUE arguments, or for the
+%% tools that must be called as tasks.
 tools({object, _}, Parsed, _) when not is_map_key(tasks, Parsed) ->
     {ok, []};
 tools(_, _, {Client, Options}) ->
     erlmcp_client:list_tools(Client, maps:with([timeout], Options)).
 
-%% A tool that is in no list has no schema: its server refuses it.
+%% A tool that the list does not have is called without a schema: its server refuses the call.
 arguments({object, Object}, _, _) ->
     {ok, Object};
 arguments({pairs, Pairs}, Name, Tools) ->
     Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
     erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}])).
 
-%% Servers refuse an unknown tool in different ways: the list decides.
+%% Servers refuse unknown tools with different codes, so the list decides whether the tool is
+%% unknown.
 answered({error, {rpc, #{code := Code} = Error}}, _, Question)
   when Code =:= ?INVALID_PARAMS; Code =:= ?METHOD_NOT_FOUND ->
     {error, {rpc, Error#{question => Question()}}};

@@ -7,7 +7,7 @@ server handled each as promised.
 -export([command/0]).
 -export([table/1]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `chaos` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "inject faults into a server, and show how it handled them",
@@ -73,7 +73,7 @@ written(Outcomes, #{json := Folder}) ->
 written(Outcomes, #{}) ->
     exit_of(Outcomes).
 
-%% A run without any fault shows nothing, and has failed.
+%% A run in which no fault could be injected proves nothing, and has failed.
 exit_of(Outcomes) ->
     Statuses = [Status || #{status := Status} <- Outcomes],
     case {lists:member(failed, Statuses), lists:member(passed, Statuses)} of
@@ -81,7 +81,7 @@ exit_of(Outcomes) ->
         {_, _} -> failed
     end.
 
--doc "Returns the outcomes, a line for each.".
+-doc "Returns a table of the outcomes.".
 -spec table([erlmcp_chaos_run:outcome()]) -> unicode:chardata().
 table(Outcomes) ->
     Head = ["scenario", "code", "detected", "recovered", "sent, answered, refused, failed",

@@ -3,7 +3,7 @@
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `compare` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "compare results with a baseline",

@@ -17,12 +17,12 @@ A limit. `connections` is the number of a server's connections that it allows, i
     connections => non_neg_integer(), allows => binary(), raise := binary()
 }.
 
-%% A number of descriptors and the like that is enough on a large machine, for the commands that are
-%% shown.
+%% The number in the commands that are shown, such as that of descriptors: enough for a large
+%% machine.
 -define(ENOUGH, "1048576").
 -define(MIB, 1_048_576).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `doctor` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "show what this machine carries, and how to have more",
@@ -101,7 +101,7 @@ schedulers(Number, Facts) ->
                    false -> ~"more cores, or a wider CPU quota"
                end}.
 
-%% A listener gets at most the backlog that it asks for, even if the system allows more.
+%% A listener has at most the backlog that it requests, even if the system allows a longer one.
 backlog(Number, _) ->
     Most = erlmcp_listener:backlog(),
     #{allows => text("~b connections that wait to be accepted", [min(Number, Most)]),
@@ -114,7 +114,7 @@ flags(Flags) -> text("ERL_FLAGS=\"~ts\"", [Flags]).
 
 text(Format, Values) -> unicode:characters_to_binary(io_lib:format(Format, Values)).
 
-%% As text.
+%% From here on: the checks as text.
 
 title(Name) -> string:replace(atom_to_list(Name), "_", " ", all).
 
@@ -128,7 +128,7 @@ value(#{value := Value}) ->
 allowed(#{connections := Number}) -> [integer_to_list(Number), " connections"];
 allowed(#{allows := Allows}) -> Allows.
 
-%% The command that raises a limit stands below it, since a command is long.
+%% The command that raises a limit is on a line below it, since it is long.
 table(Checks) ->
     Rows = [[title(Name), value(Check), allowed(Check)] || #{name := Name} = Check <- Checks],
     Widest = lists:max([string:length(Title) || [Title | _] <- Rows]),

@@ -6,7 +6,7 @@
 %% JSON-RPC's `method not found`.
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `list` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "list the tools, resources and prompts of a server",
@@ -45,7 +45,7 @@ listed([{Field, List} | Lists], {Client, Options} = Server, Offered) ->
         {ok, Items} ->
             listed(Lists, Server, Offered#{Field => Items});
         {error, {rpc, #{code := ?METHOD_NOT_FOUND}}} when Field =:= ~"resourceTemplates" ->
-            %% Some servers with resources have no list of templates.
+            %% Some servers with resources do not have the method that lists templates.
             listed(Lists, Server, Offered);
         {error, _} = Error ->
             Error

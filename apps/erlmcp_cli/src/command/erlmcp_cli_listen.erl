@@ -1,9 +1,9 @@
 -module(erlmcp_cli_listen).
--moduledoc "`erlmcp listen`: prints the changes of a server, as they happen.".
+-moduledoc "`erlmcp listen`: prints the change notifications of a server as they come.".
 
 -export([command/1]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `listen` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "print the changes of a server as they happen, until Ctrl-C",
@@ -49,7 +49,7 @@ listen(Reference, Time, Parsed) ->
             listen(Reference, again, Parsed);
         {erlmcp, Reference, {ended, Reason}} ->
             case {Reason, init:get_status()} of
-                %% The command was told to end: this is its normal end.
+                %% The user has ended the command, which is its normal end.
                 {stopped, {stopping, _}} -> ok;
                 _ -> {error, Reason}
             end;

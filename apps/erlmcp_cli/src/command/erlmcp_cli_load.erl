@@ -1,14 +1,14 @@
 -module(erlmcp_cli_load).
 -moduledoc """
-`erlmcp load`: puts any MCP server under load, from this process of the operating system, and prints
-the outcome in a table. With `--json` it writes a result file too.
+`erlmcp load`: puts any MCP server under load from this process, and prints the outcome in a table.
+With `--json` it also writes a result file.
 """.
 
 -export([command/0]).
 
 -define(POSITIVE, {custom, fun erlmcp_cli_values:positive/1}).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `load` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "put a server under load, and show the outcome",
@@ -121,7 +121,7 @@ program(Command) ->
         {error, _} = Error -> Error
     end.
 
-%% The environment of a program, as with `erlmcp list` and the like.
+%% The environment of a program, as commands such as `erlmcp list` set it.
 environment(#{stdio := Command} = Parsed) ->
     Given = maps:with([env], Parsed),
     case erlmcp_cli_target:target(Given#{stdio => Command, timeout => 1}, #{}) of
@@ -183,8 +183,8 @@ era(#{era := Revision}) when Revision =/= "stateless", Revision =/= "auto" ->
 era(_) ->
     stateless.
 
-%% The era and tools of a server, for arguments that leave them open. If the server does not answer,
-%% the load uses the default, and its outcome shows the reason.
+%% Asks a server for its era and tools, if the arguments leave these open. If the server does not
+%% answer, the load uses the defaults, and its outcome shows the reason.
 detected(#{url := Url} = Parsed) ->
     Auto = maps:get(era, Parsed, "auto") =:= "auto",
     case Auto orelse not is_map_key(mix, Parsed) of
@@ -289,7 +289,7 @@ kept(Plan, Report, #{json := Folder, workload := Workload}) ->
 kept(_, Report, _) ->
     outcome(Report).
 
-%% A server under load may refuse and fail. It may not send a wrong reply.
+%% A server under load may refuse requests and fail. It must not send a wrong reply.
 outcome(#{answered := Answered, wrong := Wrong}) when Answered > 0, Wrong =:= 0 -> ok;
 outcome(_) -> failed.
 

@@ -1,9 +1,9 @@
 -module(erlmcp_cli_load_mix).
 -moduledoc """
-Reads the words of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
+Parses the value of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
 
-A request is a method, then, for the methods that have one, a name or a URI, then its arguments as
-JSON. Without a name or URI the method's parameters follow as JSON. The default weight is 1.
+A request is a method, followed by a name or a URI if the method has one, and by arguments as JSON.
+For a method without name or URI, its parameters follow as JSON. The default weight is 1.
 """.
 
 -export([read/1, requests/2]).
@@ -44,7 +44,7 @@ read([Part | Parts], Mix) ->
         error -> {error, Part}
     end.
 
-%% A comma within JSON is JSON's.
+%% A comma within JSON does not separate requests.
 parts(<<>>, _, Part, Parts) ->
     lists:reverse([string:trim(Part) | Parts]);
 parts(<<$", Text/binary>>, Depth, Part, Parts) when Depth > 0 ->
@@ -110,7 +110,7 @@ word(Text) ->
     end.
 
 -doc """
-Returns the requests. Calls of the tool `echo` without arguments get a text of `PayloadBytes`.
+Returns the requests. Calls of the tool `echo` without arguments get a text of `PayloadBytes` bytes.
 """.
 -spec requests(mix(), PayloadBytes :: non_neg_integer()) -> mix().
 requests(Mix, PayloadBytes) ->

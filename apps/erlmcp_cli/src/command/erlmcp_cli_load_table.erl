@@ -1,5 +1,5 @@
 -module(erlmcp_cli_load_table).
--moduledoc "Shows the outcome of a load to people. Pure.".
+-moduledoc "Formats the outcome of a load for people. Pure.".
 
 -export([report/2, second/1, failure/1, name/1]).
 
@@ -43,7 +43,7 @@ title(#{target := Target, connections := Connections, era := Era, loop := Loop} 
                    end,
                    [number(Seconds), " s"]]).
 
--doc "Returns the name of the server for messages.".
+-doc "Returns the text by which messages name the server: its URL, address or program.".
 -spec name(erlmcp_load_target:target()) -> binary().
 name({http, Url}) -> iolist_to_binary(Url);
 name({tcp, Host, Port}) when is_tuple(Host) -> name({tcp, inet:ntoa(Host), Port});
@@ -51,7 +51,7 @@ name({tcp, Host, Port}) -> iolist_to_binary(["tcp://", Host, $:, integer_to_list
 name({stdio, Words}) -> iolist_to_binary(lists:join($\s, Words)).
 
 reasons(Reasons) ->
-    %% The most frequent first.
+    %% The most frequent reasons come first.
     Sorted = lists:reverse(lists:keysort(2, maps:to_list(Reasons))),
     lists:join(", ", [[reason(Reason), ": ", number(Count)] || {Reason, Count} <- Sorted]).
 
@@ -107,7 +107,7 @@ grouped(Digits) ->
     {Front, Last} = lists:split(length(Digits) - 3, Digits),
     grouped(Front) ++ [$, | Last].
 
--doc "Returns the line for a second of the load.".
+-doc "Returns the figures of one second of the load as a line.".
 -spec second(erlmcp_load:sample()) -> binary().
 second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample) ->
     Troubles = [[number(Count), Word]
@@ -119,7 +119,7 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
         ++ [[number(Connections), " connections"] | Troubles],
     iolist_to_binary(lists:join(", ", Parts)).
 
--doc "Returns the reason why there was no load, in a line.".
+-doc "Returns the reason for which there was no load, as one line.".
 -spec failure(term()) -> unicode:chardata().
 failure({bad_option, target}) -> "the target is invalid";
 failure({bad_option, sessions_per_connection}) ->

@@ -1,9 +1,11 @@
 -module(erlmcp_cli_metrology).
--moduledoc "`erlmcp metrology`: checks results against the rules of metrology.".
+-moduledoc """
+`erlmcp metrology`: checks result files against the rules for results (`m:erlmcp_metrology_rules`).
+""".
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `metrology` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "check files of results",

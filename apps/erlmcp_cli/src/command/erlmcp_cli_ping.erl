@@ -1,12 +1,12 @@
 -module(erlmcp_cli_ping).
--moduledoc "`erlmcp ping`: checks that a server answers, and measures the time.".
+-moduledoc "`erlmcp ping`: checks that a server answers, and prints the time of each answer.".
 
 -export([command/1]).
 
-%% Milliseconds from one ping to the next.
+%% Milliseconds between two pings.
 -define(PAUSE, 1000).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `ping` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "check that a server answers, and take the time",

@@ -3,7 +3,7 @@
 
 -export([command/1]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `read` for `argparse`, with its arguments and its handler.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "read a resource",
@@ -72,7 +72,7 @@ end_of_line(Text) ->
         _ -> "\n"
     end.
 
-%% Another program reads it.
+%% Writes the exact bytes, since another program reads stdout.
 exactly(Bytes) ->
     ok = io:setopts(standard_io, [{encoding, latin1}]),
     ok = file:write(standard_io, Bytes),

@@ -6,7 +6,7 @@ folder of baselines.
 
 -export([command/0]).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `report` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "make one HTML page of the results in a folder",

@@ -1,15 +1,15 @@
 -module(erlmcp_cli_scenario).
 -moduledoc """
-`erlmcp scenario`: runs a load scenario against servers of our own or any MCP servers. Its phases
-are shown on stderr while it runs, the figures on stdout at the end.
+`erlmcp scenario`: runs a load scenario against servers of our own or any MCP servers. It shows the
+phases on stderr while it runs, and the figures on stdout at the end.
 """.
 
 -export([command/0]).
 
-%% Seconds between two lines where there is no terminal for a bar.
+%% Seconds between two lines if there is no terminal to draw a bar on.
 -define(PAUSE, 10).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `scenario` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "run a load scenario: clients that come and go in phases, and what they get",

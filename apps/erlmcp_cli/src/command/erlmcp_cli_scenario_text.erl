@@ -3,7 +3,7 @@
 
 -export([event/1, outcome/1, failure/1]).
 
--doc "Returns an event in a line.".
+-doc "Returns an event as one line.".
 -spec event(erlmcp_bench_scenario_run:event()) -> unicode:chardata().
 event(#{event := started, metrics := Metrics, nodes := Nodes, duration_s := Seconds}) ->
     [number(Seconds), " s", [[", ", of_nodes(Nodes)] || Nodes > 0],
@@ -30,7 +30,7 @@ extent(Extent) ->
 p95(#{answered := 0}) -> none;
 p95(Sums) -> erlmcp_bench_histogram:percentile(erlmcp_bench_scenario_sums:histogram(Sums), 95).
 
--doc "Returns the reason why there is no outcome.".
+-doc "Returns the reason for which a scenario has no outcome.".
 -spec failure(term()) -> unicode:chardata().
 failure({needs_own_nodes, Name}) ->
     io_lib:format("~ts: it harms servers, and runs against its own alone", [Name]);
@@ -39,7 +39,7 @@ failure({bad_option, Key, Expected}) ->
 failure(Reason) ->
     io_lib:format("the scenario did not end: ~0tp", [Reason]).
 
--doc "Returns the outcome, as tables.".
+-doc "Returns the outcome of a scenario as tables.".
 -spec outcome(erlmcp_bench_scenario_outcome:outcome()) -> unicode:chardata().
 outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, steps := Steps,
           marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,
@@ -137,7 +137,7 @@ time(Us) when Us < 1_000 -> [number(Us), " us"];
 time(Us) when Us < 1_000_000 -> [number(Us / 1_000), " ms"];
 time(Us) -> [number(Us / 1_000_000), " s"].
 
-%% Only significant digits.
+%% Formats a number with only its significant digits.
 number(Number) when is_integer(Number) -> integer_to_list(Number);
 number(Number) when abs(Number) >= 100 -> integer_to_list(round(Number));
 number(Number) when abs(Number) >= 1 -> float_to_list(Number, [{decimals, 1}]);

@@ -1,8 +1,8 @@
 -module(erlmcp_cli_completion).
 -moduledoc """
-Makes scripts for shells that complete the words of the command: its commands, their options and the
-values of these. The scripts are made from the tables that `argparse` reads, and start no program
-when they run. Pure.
+Makes the scripts with which shells complete the words of the command: its subcommands, their
+options, and the values of options. They are made from the tables that `argparse` reads, and start
+no program when they run. Pure.
 """.
 
 -export([script/2]).
@@ -26,7 +26,7 @@ options(Arguments) -> [Argument || #{long := _} = Argument <- Arguments].
 
 placed(Arguments) -> [Argument || Argument <- Arguments, not is_map_key(long, Argument)].
 
-%% Words of names and versions alone, which no shell reads as anything else.
+%% Choices consist only of names and versions, which no shell interprets.
 choices(Argument, Commands) ->
     case erlmcp_cli_help:values(Argument) of
         {words, Words} -> {words, words(Words)};
@@ -127,7 +127,7 @@ zsh_value(#{name := Name}, Value) ->
          any -> " "
      end].
 
-%% A colon and brackets end an explanation.
+%% Escapes colons and brackets, which would end an explanation.
 zsh_text(Text) ->
     [case C of
          $: -> "\\:";

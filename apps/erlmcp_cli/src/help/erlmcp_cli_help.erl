@@ -1,19 +1,20 @@
 -module(erlmcp_cli_help).
 -moduledoc """
-Reads the tables of arguments for `argparse`, for the completion of words and the manual. Pure.
+Reads the tables of arguments that `argparse` uses, for the completion scripts and the manual. Pure.
 """.
 
 -export([names/1, usage/1, described/1, values/1]).
 
 -doc """
-Returns an option as it is typed, the short form first; an empty text for a positional argument.
+Returns the forms of an option as they are typed, the short form first; none for a positional
+argument.
 """.
 -spec names(argparse:argument()) -> [string()].
 names(Argument) ->
     [[$-, Short] || #{short := Short} <- [Argument]]
         ++ [[$- | Long] || #{long := Long} <- [Argument]].
 
--doc "Returns an argument in a line of usage, such as `[--json <folder>]`.".
+-doc "Returns an argument as the usage line shows it, such as `[--json <folder>]`.".
 -spec usage(argparse:argument()) -> string().
 usage(#{help := {Usage, _}}) -> lists:flatten(Usage);
 usage(#{name := Name} = Argument) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_cli_man).
 -moduledoc """
-Makes the page of the manual, for `man`: every command and option, from the tables that `argparse`
-reads, and the exit codes. Pure.
+Makes the manual page for `man`: every command and option, from the tables that `argparse` reads,
+and the exit codes. Pure.
 """.
 
 -export([page/2]).
 
--doc "Returns the page of the commands in the language of `man(7)`.".
+-doc "Returns the manual page of the commands, in the markup of `man(7)`.".
 -spec page(argparse:command(), Version :: string()) -> unicode:chardata().
 page(#{commands := All}, Version) ->
     Commands = maps:to_list(maps:iterator(All, ordered)),

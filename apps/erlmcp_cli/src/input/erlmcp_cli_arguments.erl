@@ -1,5 +1,5 @@
 -module(erlmcp_cli_arguments).
--moduledoc "Reads the arguments of tools and prompts, as they are typed.".
+-moduledoc "Parses the arguments of tools and prompts as the user types them.".
 
 -export([read/1, typed/2, strings/1]).
 
@@ -9,7 +9,10 @@
 
 -define(STDIN_BYTES, 16_777_216).
 
--doc "Returns a JSON object, which `-` reads from stdin, or pairs of names and values.".
+-doc """
+Parses the words of a command: one JSON object, which `-` reads from stdin, or pairs of names and
+values.
+""".
 -spec read([string()]) -> {ok, {object, map()} | {pairs, pairs()}} | {usage, unicode:chardata()}.
 read([]) ->
     {ok, {object, #{}}};
@@ -58,7 +61,7 @@ pairs([Word | Words], Pairs) ->
         _ -> not_arguments(unicode:characters_to_binary(Word))
     end.
 
--doc "Returns pairs as arguments of a prompt, which are strings.".
+-doc "Converts words of the form NAME=VALUE to arguments of a prompt, which are strings.".
 -spec strings([string()]) -> {ok, #{binary() => binary()}} | {usage, unicode:chardata()}.
 strings(Words) ->
     maybe
@@ -66,7 +69,10 @@ strings(Words) ->
         {ok, maps:from_list(Pairs)}
     end.
 
--doc "Returns pairs as arguments of a tool, whose input schema has the type of each value.".
+-doc """
+Converts pairs to arguments of a tool, with each value in the type that the tool's input schema has
+for it.
+""".
 -spec typed(pairs(), Schema :: map()) -> {ok, map()} | {usage, unicode:chardata()}.
 typed(Pairs, Schema) ->
     Properties = case Schema of
@@ -87,7 +93,7 @@ typed([{Name, Text} | Pairs], Properties, Arguments) ->
                      " was expected", where(Text)]}
     end.
 
-%% The place of an error in a text that should be an array or an object.
+%% Returns where a text ceases to be JSON, if it looks like an array or an object.
 where(<<C, _/binary>> = Text) when C =:= $[; C =:= ${ ->
     case erlmcp_cli_json:decode(Text) of
         {ok, _} -> "";
@@ -102,7 +108,7 @@ types(_) -> [].
 
 value(Text, [~"string"]) ->
     {ok, Text};
-%% The schema has no type: the value is JSON if it can be.
+%% Without a type in the schema, a value that is JSON is taken as JSON, and any other as a string.
 value(Text, []) ->
     try
         {ok, json:decode(Text)}

@@ -1,16 +1,18 @@
 -module(erlmcp_cli_json).
--moduledoc "Decodes JSON that a user has typed, and finds the place of an error. Pure.".
+-moduledoc "Decodes JSON that a user has typed, and shows where an error is. Pure.".
 
 -export([decode/1]).
 
-%% Characters of a line that are shown before the wrong one, and from it on.
+%% The most characters of a line that are shown before the wrong one, and from it on.
 -define(BEFORE, 50).
 -define(AFTER, 20).
-%% More than any word or escape of JSON has: a decoder that is given less waits for the rest of it.
+%% More characters than any word or escape of JSON has, so that the decoder does not wait for the
+%% rest of one.
 -define(PADDING, "            ").
 
 -doc ~S"""
-Returns what a text says, or where it ceases to be JSON: a sentence, the line, and a mark below it.
+Returns the value of a JSON text. The error shows where the text ceases to be JSON: a sentence, the
+line, and a mark below the wrong character.
 
 ## Examples
 
@@ -51,7 +53,8 @@ decoded(Text) ->
             {error, begun(Text, Position)}
     end.
 
-%% Of a word that is not `true`, `false` or `null` the decoder names the second letter.
+%% For a word such as `nil`, the decoder reports the second letter, and this function returns the
+%% position of the first.
 begun(Text, Position) when Position > 0, Position < byte_size(Text) ->
     case binary:part(Text, Position - 1, 2) of
         <<First, Second>> when First =:= $t; First =:= $f; First =:= $n ->
@@ -73,7 +76,7 @@ wrong(Text, Position) ->
     {error, [io_lib:format("line ~b, column ~b: ", [length(Lines), count(Start, 1)]), what(Rest),
              pointed(last(Start), first(End))]}.
 
-%% A line may have megabytes.
+%% Counts the characters of a line, which may have megabytes.
 count(<<Part:2, _:6, Line/binary>>, Count) when Part =:= 2#10 -> count(Line, Count);
 count(<<_, Line/binary>>, Count) -> count(Line, Count + 1);
 count(<<>>, Count) -> Count.
@@ -89,7 +92,7 @@ what(<<$\n, _/binary>>) -> "the end of a line was not expected";
 what(<<C/utf8, _/binary>>) -> ["`", <<C/utf8>>, "` was not expected"];
 what(_) -> "UTF-8 was expected".
 
-%% A character for each that is shown, so that the mark stands below the right one.
+%% Returns one character for each that is shown, so that the mark stands below the right one.
 characters(Line) ->
     [case erlmcp_printable:is_visible(C) of
          true -> C;

@@ -3,12 +3,12 @@
 
 -export([closest/2, question/2]).
 
-%% Of Jaro's similarity, from 0 to 1: one letter wrong in four is 0.83.
+%% The least similarity by Jaro's measure, from 0 to 1; with one wrong letter in four it is 0.83.
 -define(ALIKE, 0.8).
 
 -doc """
-Returns the name that is most like a word, if one is. Small letters and capitals, `-` and `_` are
-alike.
+Returns the name that is most similar to a word; `none` if none is similar enough. Case, and the
+difference between `-` and `_`, do not count.
 
 ## Examples
 
@@ -33,7 +33,10 @@ closest(Word, Names) ->
 
 same(Word) -> [C || C <- string:casefold(unicode:characters_to_list(Word)), C =/= $-, C =/= $_].
 
--doc "Returns the question whether that name was meant, as the end of a sentence, or nothing.".
+-doc """
+Returns the question `did you mean` with the most similar name, as the end of a sentence; empty if
+there is none.
+""".
 -spec question(Word :: unicode:chardata(), [Name :: unicode:chardata()]) -> unicode:chardata().
 question(Word, Names) ->
     case closest(Word, Names) of

@@ -1,18 +1,18 @@
 -module(erlmcp_cli_values).
 -moduledoc """
-Reads the values of options that `argparse` has no type for, and makes the error for a wrong one.
-The error has the option, its value, and what was expected. An invalid value is `badarg`, as
-`argparse` requires. Pure.
+Parses the values of options for which `argparse` has no type, and makes the errors for wrong
+values. An error has the option, its value, and what was expected. The parsing functions raise
+`badarg` for an invalid value, as `argparse` requires. Pure.
 """.
 
 -export([positive/1, seconds/1, part/1, address/1, mix/1, workload/1, fault/1]).
 -export([refused/2, choices/1]).
 
--doc "Returns a number above 0, and a million at most.".
+-doc "Parses a number above 0, at most 1,000,000.".
 -spec positive(string()) -> number().
 positive(Text) -> above(0, seconds(Text)).
 
--doc "Returns a number of at least 0, and a million at most.".
+-doc "Parses a number from 0 to 1,000,000.".
 -spec seconds(string()) -> number().
 seconds(Text) ->
     Number = try
@@ -25,14 +25,14 @@ seconds(Text) ->
         false -> error(badarg)
     end.
 
--doc "Returns the same as `positive/1`, as a float.".
+-doc "Parses a number as `positive/1` does, and returns it as a float.".
 -spec part(string()) -> float().
 part(Text) -> float(positive(Text)).
 
 above(Least, Number) when Number > Least -> Number;
 above(_, _) -> error(badarg).
 
--doc "Returns an IP address.".
+-doc "Parses an IP address.".
 -spec address(string()) -> inet:ip_address().
 address(Text) ->
     case inet:parse_strict_address(Text) of
@@ -40,7 +40,7 @@ address(Text) ->
         {error, _} -> error(badarg)
     end.
 
--doc "Returns the requests of `--mix`.".
+-doc "Parses the requests of `--mix`.".
 -spec mix(string()) -> erlmcp_cli_load_mix:mix().
 mix(Text) ->
     case erlmcp_cli_load_mix:read(unicode:characters_to_binary(Text)) of
@@ -48,11 +48,11 @@ mix(Text) ->
         {error, _} -> error(badarg)
     end.
 
--doc "Returns the name of a workload, of a benchmark, or `all`.".
+-doc "Checks the name of a workload or a benchmark, or `all`, and returns it as a binary.".
 -spec workload(string()) -> binary().
 workload(Text) -> one_of(workloads(), Text).
 
--doc "Returns the name of a fault, or `all`.".
+-doc "Checks the name of a fault, or `all`, and returns it as a binary.".
 -spec fault(string()) -> binary().
 fault(Text) -> one_of(faults(), Text).
 
@@ -69,7 +69,7 @@ workloads() ->
 
 faults() -> [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()] ++ [~"all"].
 
--doc "Returns the values that an argument may have, if they are a few words.".
+-doc "Returns the words that an argument may have as its value; none if it may have others.".
 -spec choices(argparse:argument()) -> [unicode:chardata()].
 choices(#{type := {atom, Choices}}) when is_list(Choices) ->
     [atom_to_list(Each) || Each <- Choices];
@@ -83,7 +83,7 @@ choices(_) -> [].
 Returns the reason why a value of an argument is refused, if its type has one, and `none` otherwise.
 """.
 -spec refused(Argument :: map(), Given :: term()) -> {ok, unicode:chardata()} | none.
-%% To `argparse` the type of each word of a list is `{list, Type}` when it refuses one.
+%% When `argparse` refuses a word of a list, it reports the type `{list, Type}`.
 refused(#{type := {list, Type}} = Argument, Given) ->
     refused(Argument#{type := Type}, Given);
 refused(#{type := Type} = Argument, Given) ->

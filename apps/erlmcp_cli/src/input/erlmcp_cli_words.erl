@@ -6,12 +6,13 @@ Splits and orders the words of command lines: the command in `--stdio`, and the 
 
 -export([split/1, arranged/2, restored/1, options/1, unknown_options/2]).
 
-%% A character that no argument of a program contains.
+%% A character that no argument of a program can contain.
 -define(MARK, 0).
 
 -doc """
-Splits a command into words as a shell does: at white space that does not stand in quotes or after a
-backslash. Other characters of a shell have no meaning.
+Splits a command into words as a shell does: at white space that is not in quotes or after a
+backslash. Other characters that shells interpret have no special meaning. `unfinished` means that a
+quote has no end.
 
 ## Examples
 
@@ -45,9 +46,9 @@ quoted(Quote, [C | Text], Word, Words) -> quoted(Quote, Text, [C | Word], Words)
 quoted(_, [], _, _) -> {error, unfinished}.
 
 -doc """
-Returns the arguments of a command with its options first, so that they may stand anywhere. Words
-after `--`, and `-` itself, are not options. `argparse` knows neither, and gets them with a mark
-that `restored/1` removes.
+Moves the options of a command in front of its other arguments, so that a user may type them
+anywhere. `-`, and words after `--`, are not options. `argparse` does not know these rules, so it
+gets such words with a mark, which `restored/1` removes.
 """.
 -spec arranged([string()], [argparse:argument()]) -> [string()].
 arranged(Words, Specs) -> arranged(Words, Specs, [], []).
@@ -61,7 +62,8 @@ arranged(["-" | Words], Specs, Options, Others) ->
 arranged([[$- | Name] = Word | Words], Specs, Options, Others) ->
     case {takes_value(Name, Specs), Words} of
         {true, [Value | Rest]} -> arranged(Rest, Specs, [Value, Word | Options], Others);
-        %% In front of the other words it would take one of them as its value.
+        %% Without a value, the option stays at the end: in front of the other words it would take
+        %% one of them as its value.
         {true, []} -> arranged([], Specs, Options, [Word | Others]);
         _ -> arranged(Words, Specs, [Word | Options], Others)
     end;
@@ -75,13 +77,13 @@ takes_value(Name, Specs) ->
                  (_) -> false
               end, Specs).
 
--doc "Returns the long options of `Specs`, as they are typed.".
+-doc "Returns the long options among the arguments, as they are typed.".
 -spec options([argparse:argument()]) -> [string()].
 options(Specs) -> [[$- | Long] || #{long := Long} <- Specs] ++ ["--help"].
 
 -doc """
-Returns the words that look like options and stand in their places, but are not among these
-arguments.
+Returns the words that look like options but are none of the given arguments. The values of options
+are not returned.
 """.
 -spec unknown_options([string()], [argparse:argument()]) -> [string()].
 unknown_options(["--" | _], _) ->
@@ -99,7 +101,7 @@ unknown_options([_ | Words], Specs) ->
 unknown_options([], _) ->
     [].
 
-%% A short option may have its value right behind it.
+%% A short option may be followed by its value without a space.
 is_option(Name, Specs) ->
     lists:any(fun(#{long := Long}) when Long =:= Name -> true;
                  (#{short := Short}) -> hd(Name) =:= Short;
@@ -109,7 +111,7 @@ is_option(Name, Specs) ->
 marked([$- | _] = Word) -> [?MARK | Word];
 marked(Word) -> Word.
 
--doc "Returns the parsed arguments without marks.".
+-doc "Returns the parsed arguments without the marks that `arranged/2` added.".
 -spec restored(argparse:arg_map()) -> argparse:arg_map().
 restored(Parsed) ->
     maps:map(fun(_, Value) -> unmarked(Value) end, Parsed).

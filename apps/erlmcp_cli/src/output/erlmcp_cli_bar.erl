@@ -1,12 +1,15 @@
 -module(erlmcp_cli_bar).
--moduledoc "Shows the progress of a call in one line of text. Pure.".
+-moduledoc "Formats the progress of a call as one line of text. Pure.".
 
 -export([line/2, plain/1]).
 
-%% The most columns of the bar itself.
+%% The most columns of the bar, without the text around it.
 -define(CELLS, 30).
 
--doc "Returns a line of at most `Columns`: a bar if the total is known, the number otherwise.".
+-doc """
+Returns a line of at most `Columns` columns: with a bar if the total is known, and otherwise with
+the number.
+""".
 -spec line(Params :: map(), Columns :: pos_integer()) -> unicode:chardata().
 line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
   when is_number(Total), Total > 0 ->
@@ -19,7 +22,7 @@ line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
 line(Params, Columns) ->
     cut(plain(Params), Columns).
 
--doc "Returns the same without a bar.".
+-doc "Returns the progress as text without a bar.".
 -spec plain(Params :: map()) -> unicode:chardata().
 plain(#{~"progress" := Progress} = Params) ->
     [number(Progress), [["/", number(Total)] || #{~"total" := Total} <- [Params],
@@ -31,5 +34,5 @@ number(Number) -> json:encode(Number).
 message(#{~"message" := Message}) when is_binary(Message) -> erlmcp_cli_text:one_line(Message);
 message(_) -> "".
 
-%% The last column stays free: some terminals go on to the next line there.
+%% The last column stays free, since some terminals begin the next line after it.
 cut(Text, Columns) -> string:slice(string:trim(Text, trailing), 0, max(1, Columns - 1)).

@@ -1,9 +1,9 @@
 -module(erlmcp_cli_log).
 -moduledoc """
-Writes the node's log to standard error. The user may never read that. OTP's handler would then make
-the logging processes wait, or keep all their reports. With this module no process waits, and
-reports that are not read are dropped. Characters that a terminal would obey are spelled out, as in
-all text of the command.
+Configures the node's log, which goes to standard error. If nobody reads that, OTP's handler would
+make the logging processes wait, or keep all of their reports. With this module no process waits,
+and reports are dropped while earlier ones are unread. Characters that a terminal would obey are
+spelled out, as in all text of the command.
 """.
 
 -export([never_wait/0, without_reports/2]).
@@ -11,12 +11,12 @@ all text of the command.
 
 -export_type([whose/0]).
 
--doc "The owner of the started processes: the command or applications.".
+-doc "What is being started: the command's own server or client, or applications.".
 -type whose() :: own | applications.
 
-%% The name of the process of OTP's handler `default`, as in the logger's guide.
+%% The registered name of the process of OTP's handler `default`.
 -define(WRITER, logger_std_h_default).
-%% Lines that may wait to be written.
+%% The most lines that may wait to be written.
 -define(WAITING, 200).
 
 -doc """
@@ -31,10 +31,10 @@ never_wait() ->
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc """
-Runs `Start` without the reports of OTP and of ranch. The caller gets the reason of a failure once,
-and these reports repeat it in pages. Other reports meanwhile are shown: a server may have its first
-requests before `Start` returns. For `own` the warning of a listener that authenticates no client is
-left out: `erlmcp serve` prints it for that server in a line.
+Runs a fun that starts something. Reports of OTP and ranch on a failed start are dropped, since they
+repeat at length the reason that the caller gets. Other reports are shown, since a server may serve
+requests before the fun returns. For `own`, the warning on a listener that authenticates no client
+is left out, too, since `erlmcp serve` prints it itself.
 """.
 -spec without_reports(whose(), Start :: fun(() -> Result)) -> Result.
 without_reports(Whose, Start) ->
@@ -55,7 +55,7 @@ format(Event, #{formatter := {Module, Config}}) ->
 
 -doc false.
 -spec room(logger:log_event(), none) -> stop | ignore.
-%% The reader of stdout is gone, which `erlmcp_cli_reader` reports.
+%% A report that the reader of stdout is gone, which `erlmcp_cli_reader` handles.
 room(#{msg := {"Writer crashed (~p)", [epipe]}}, none) ->
     stop;
 room(_, none) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_cli_output).
 -moduledoc """
 Writes the output of a command on stdout and on stderr. Characters that a terminal would obey, or
-not show, are spelled out (`erlmcp_printable:text/1`). No text of a server can therefore control a
-terminal or hide from its reader. The only sequences of controls are the colours of this module.
+not show, are spelled out (`erlmcp_printable:text/1`). So no text of a server can control the
+terminal or be hidden from the user. The only control sequences are the colours of this module.
 
 A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are for terminals, unless
 `NO_COLOR` is set (no-color.org) or `TERM` says `dumb`.
@@ -15,25 +15,25 @@ A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are fo
 -type styled() :: char() | binary() | maybe_improper_list(styled(), binary() | [])
                 | {bold | red, styled()}.
 
--doc "Writes a text on stdout.".
+-doc "Writes a styled text on stdout.".
 -spec print(styled()) -> ok.
 print(Text) ->
     io:put_chars(rendered(Text, 1)).
 
--doc "Writes a text on stderr.".
+-doc "Writes a styled text on stderr.".
 -spec note(styled()) -> ok.
 note(Text) ->
     io:put_chars(standard_error, rendered(Text, 2)).
 
--doc "Writes an error on stderr, in red, and ends its line.".
+-doc "Writes an error on stderr, in red, with a newline.".
 -spec complain(styled()) -> ok.
 complain(Text) ->
     Trimmed = string:trim(rendered(plain(Text), none), trailing),
     io:put_chars(standard_error, [rendered({red, Trimmed}, 2), $\n]).
 
 -doc """
-Returns a text for a descriptor of the command, with colours if that is a terminal; with `none`
-instead of a descriptor there are none.
+Returns the bytes of a styled text for a descriptor of the command, with colours if that is a
+terminal. With `none` there are no colours.
 """.
 -spec rendered(styled(), Descriptor :: 1 | 2 | none) -> binary().
 rendered(Text, Descriptor) ->
@@ -60,7 +60,7 @@ plain(Text) when is_binary(Text) -> Text.
 has_colours(none) ->
     false;
 has_colours(Descriptor) ->
-    %% The launcher's flags belong to the application once it is loaded.
+    %% The launcher sets the application's environment, which exists once the application is loaded.
     _ = application:load(erlmcp_cli),
     erlmcp_cli_terminal:is_terminal(Descriptor)
         andalso os:getenv("NO_COLOR", "") =:= ""

@@ -1,33 +1,34 @@
 -module(erlmcp_cli_reader).
 -moduledoc """
-Ends the command when the reader of its stdout is gone, as `head` is when it has its lines. A write
-would detect that, but a measurement may write no line for an hour.
+Ends the command when the reader of its stdout is gone, such as `head` after its last line. A write
+would detect that, but a measurement may write nothing for an hour.
 """.
 
 -include_lib("kernel/include/file.hrl").
 
 -export([watch/0, status/0]).
 
-%% A shell's status of a program that SIGPIPE ended: 128 and the signal's number.
+%% The exit status that shells report for a program that SIGPIPE ended: 128 plus the number of the
+%% signal.
 -define(STATUS, 141).
-%% The kind of file in the mode of `file_info`, and that of a pipe.
+%% The bits of a file's mode with the kind of file, and their value for a pipe.
 -define(KIND, 8#170000).
 -define(PIPE, 8#010000).
 -define(GONE, 9).
-%% OTP reports an error of a descriptor only after a write. For bash a pipe without a reader is
-%% ready to be read. It looks once a second, and ends when this node closes descriptor 3.
+%% OTP reports an error of a descriptor only after a write. In bash, a pipe without a reader counts
+%% as readable. The script checks that once a second, and ends when this node closes descriptor 3.
 -define(LOOK, "while ! read -t 0 -u 1; do read -t 1 -u 3; [ $? -gt 128 ] || exit 0; done; exit 9").
 
 -doc """
-Watches the reader of stdout while the calling process lives, if stdout is a pipe and the machine
-has bash.
+Starts to watch the reader of stdout, until the calling process ends, if stdout is a pipe and the
+machine has bash.
 """.
 -spec watch() -> ok.
 watch() ->
     case {is_pipe(file:read_file_info("/dev/fd/1", [raw])), os:find_executable("bash")} of
         {true, Bash} when is_list(Bash) ->
-            %% The watch has started before the command goes on: a node that ends meanwhile
-            %% complains.
+            %% Waits until the script has started: a node that ends while a port is being opened
+            %% logs an error.
             Command = self(),
             Pid = spawn(fun() -> look(Bash, Command) end),
             receive {Pid, looks} -> ok end;
@@ -40,7 +41,7 @@ is_pipe({error, _}) -> false.
 
 look(Bash, Command) ->
     Monitor = monitor(process, Command),
-    %% No code of the user's runs in it, and so none that writes on stdout.
+    %% `BASH_ENV` is removed, so that bash runs no code of the user, which could write on stdout.
     Port = open_port({spawn_executable, Bash}, [{args, ["-c", ?LOOK]}, {env, [{"BASH_ENV", false}]},
                                                 nouse_stdio, exit_status]),
     Command ! {self(), looks},

@@ -5,13 +5,13 @@
 
 -type row() :: [erlmcp_cli_output:styled(), ...].
 
--doc "Returns the same as `lines/2` with `left`.".
+-doc "Returns the lines of `lines/2` with `left`.".
 -spec lines([row()]) -> [erlmcp_cli_output:styled()].
 lines(Rows) -> lines(Rows, left).
 
 -doc """
-Returns a line for each row, without its end, with two spaces between its columns. With `left` the
-cells of a column begin below each other. With `right` they end there, except in the first column.
+Returns a line for each row, without a newline, with two spaces between columns. With `left`, cells
+are aligned at their left end; with `right`, at their right end, except in the first column.
 
 ## Examples
 
@@ -39,7 +39,7 @@ padded([First | Cells], [Width | Widths], Side) ->
     trimmed([{First, Width, left}
              | [{Cell, Most, Side} || {Cell, Most} <- lists:zip(Cells, Widths)]]).
 
-%% No line ends with spaces.
+%% Removes spaces at the end of a line.
 trimmed(Cells) ->
     case lists:dropwhile(fun({Cell, _, _}) -> width(Cell) =:= 0 end, lists:reverse(Cells)) of
         [] -> [];

@@ -1,10 +1,10 @@
 -module(erlmcp_cli_terminal).
 -moduledoc """
-Owns the terminal. A process has stdin and the line at the bottom of stderr, so that progress,
-messages and questions do not run into each other.
+The process that owns the terminal: it reads stdin and writes stderr, so that progress, messages and
+questions do not get mixed up.
 
-The launcher finds which descriptors are terminals, and how wide they are (`terminals` and `columns`
-of the application's environment).
+The launcher finds out which descriptors are terminals, and their width, and sets `terminals` and
+`columns` in the application's environment.
 """.
 
 -behaviour(gen_server).
@@ -28,8 +28,8 @@ of the application's environment).
     drawn = 0 :: integer()
 }).
 
-%% Milliseconds between two drawings, progress that may wait to be shown, lines that wait for the
-%% end of questions, bytes that are typed ahead.
+%% Milliseconds between two drawings of the bar; the most progress messages that may wait; the most
+%% lines that may wait for the end of questions; the most bytes that may be typed ahead.
 -define(REDRAW, 50).
 -define(WAITING, 200).
 -define(DELAYED, 100).
@@ -55,7 +55,9 @@ can_ask() ->
 columns() ->
     application:get_env(erlmcp_cli, columns, 80).
 
--doc "Writes a line on stderr, after the questions that are being asked.".
+-doc """
+Writes a line on stderr. A line that comes while questions are being asked is shown after them.
+""".
 -spec say(unicode:chardata()) -> ok.
 say(Text) ->
     gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).
@@ -68,12 +70,15 @@ progress(Params) ->
         _ -> ok
     end.
 
--doc "Removes the bar.".
+-doc "Removes the progress bar from the terminal.".
 -spec clear() -> ok.
 clear() ->
     gen_server:call(?MODULE, clear, infinity).
 
--doc "Runs a fun that asks, in the calling process; no other process asks or writes meanwhile.".
+-doc """
+Runs a fun that asks questions, in the calling process. No other process can ask or write until it
+returns.
+""".
 -spec converse(fun(() -> Answer)) -> Answer.
 converse(Fun) ->
     ok = gen_server:call(?MODULE, hold, infinity),
@@ -88,7 +93,7 @@ Asks for a line, within `converse/1`. Returns the typed line, or `eof` at the en
 ask(Question) ->
     gen_server:call(?MODULE, {ask, Question}, infinity).
 
--doc "Returns all of stdin, up to `Most` bytes.".
+-doc "Returns all of stdin; `too_large` if it has more than `Most` bytes.".
 -spec read_all(Most :: pos_integer()) -> {ok, binary()} | {error, too_large}.
 read_all(Most) ->
     gen_server:call(?MODULE, {read_all, Most}, infinity).
@@ -137,7 +142,7 @@ handle_info({Stdin, {data, Bytes}}, #state{stdin = Stdin, unread = Unread} = Sta
 handle_info({Stdin, eof}, #state{stdin = Stdin} = State) ->
     {noreply, served(State#state{stdin = eof})};
 handle_info({'DOWN', Monitor, process, Pid, _}, #state{holder = {Pid, Monitor}} = State) ->
-    %% The time of the question was over. The cursor stands behind it.
+    %% The question has timed out. The cursor is still on its line.
     ok = write("\n"),
     {noreply, released(State#state{reader = none})};
 handle_info(_, State) ->
@@ -167,7 +172,7 @@ served(#state{reader = {line, From}, unread = Unread, stdin = Stdin} = State) ->
             ok = gen_server:reply(From, {ok, string:trim(text(Line), trailing, "\r")}),
             State#state{reader = none, unread = Rest};
         [_] when Stdin =:= eof ->
-            %% The cursor stands behind the question.
+            %% The cursor is still on the line of the question.
             ok = write("\n"),
             ok = gen_server:reply(From, eof),
             State#state{reader = none};
@@ -186,7 +191,7 @@ served(#state{reader = {{all, _}, _}} = State) ->
 served(State) ->
     bounded(State).
 
-%% Input without an end of line is no line, and a person does not type so far ahead.
+%% Drops typed input over the bound: nobody types that far ahead.
 bounded(#state{unread = Unread} = State) when byte_size(Unread) > ?AHEAD ->
     State#state{unread = ~""};
 bounded(State) ->

@@ -9,8 +9,9 @@ show are spelled out (`erlmcp_printable:text/1`).
 -export([json/1, visible/1, one_line/1, indented/3]).
 
 -doc """
-Returns tables of a server's own description and of its lists, by their field names. Below a tool or
-a prompt stand its arguments as they are typed, or, with `Schemas`, a tool's whole schemas.
+Returns the description of a server, and tables of its lists, which `Offered` has by their names in
+MCP. Below each tool or prompt are its arguments as a user types them, or, with `Schemas`, the whole
+schemas of a tool.
 """.
 -spec offered(Server :: map(), Offered :: #{binary() => [map()]}, Schemas :: boolean()) ->
     erlmcp_cli_output:styled().
@@ -67,7 +68,7 @@ arguments(Arguments) ->
     [lists:join($\s, [[Name, $=, Kind] || {Name, Kind, _} <- First]
                      ++ [[$[, Name, $=, Kind, $]] || {Name, Kind, _} <- Others])].
 
-%% The type in a few words, for a list: `--schema` has all.
+%% The type of an argument in a few words; `--schema` shows the whole schema.
 kind(#{~"enum" := [_ | _] = Values}) when length(Values) =< 5 -> choices(Values);
 kind(#{~"const" := Value}) -> choices([Value]);
 kind(#{~"type" := Type}) when is_binary(Type) -> one_line(Type);
@@ -88,7 +89,7 @@ field(Name, Item) ->
         _ -> ~"?"
     end.
 
--doc "Returns a text in one line.".
+-doc "Returns a text as `visible/1` does, in one line: newlines become spaces.".
 -spec one_line(binary()) -> unicode:chardata().
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
 
@@ -136,12 +137,12 @@ messages(#{~"messages" := Messages} = Result) ->
      | [[field(~"role", Message), ": ", content(maps:get(~"content", Message, #{})), $\n]
         || Message <- Messages]].
 
--doc "Returns the values of a completion, one a line.".
+-doc "Returns the values of a completion, one per line.".
 -spec completion(map()) -> unicode:chardata().
 completion(#{~"completion" := #{~"values" := Values}}) ->
     [[one_line(Value), $\n] || Value <- Values, is_binary(Value)].
 
--doc "Returns a log message of the server.".
+-doc "Returns a log message of the server as a line.".
 -spec log(Params :: map()) -> unicode:chardata().
 log(Params) ->
     ["[", field(~"level", Params), "] ",
@@ -152,7 +153,7 @@ log(Params) ->
          #{} -> "?"
      end].
 
--doc "Returns a sentence about a command that failed.".
+-doc "Returns the reason of a failed command as a sentence.".
 -spec failure(Server :: unicode:chardata(), erlmcp_client:reason() | tuple()) ->
     unicode:chardata().
 failure(_, {rpc, Error}) ->
@@ -183,8 +184,8 @@ failure(Server, Reason) ->
     [Server, ": ", one_line(erlmcp_client:format_error(Reason))].
 
 -doc """
-Returns a sentence about a request that a server refused for lack of authorization: the words of the
-server, and a possible remedy. `Login` is the login that was used: an earlier one (`before`), one of
+Returns a sentence for a request that a server refused for lack of authorization: the server's own
+text, and a possible remedy. `Login` is the login that was used: an earlier one (`before`), one of
 this command (`now`), or none.
 """.
 -spec refused(Server :: unicode:chardata(), erlmcp_client_error:refusal(),
@@ -199,14 +200,20 @@ remedy(#{status := 401}, before) -> "; the earlier login has ended; --login begi
 remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token may get it";
 remedy(_, _) -> "; --login or --token may help".
 
--doc "Returns the same for machines, with the names of RFC 6750; `rpc` is the JSON-RPC error.".
+-doc """
+Returns a refusal for lack of authorization as JSON, with the names of RFC 6750; `rpc` is the
+JSON-RPC error.
+""".
 -spec refused_json(erlmcp_client_error:refusal()) -> json:encode_value().
 refused_json(Refusal) ->
     Scope = #{scope => iolist_to_binary(lists:join($\s, Scopes))
               || #{scopes := Scopes} <- [Refusal]},
     #{error => maps:merge(maps:remove(scopes, Refusal), Scope)}.
 
--doc "Returns the host to which a login leads, and the reason why the user is asked.".
+-doc """
+Returns, as part of a question, the host that a login leads to, and the reason for which the user is
+asked.
+""".
 -spec leads_to(Host :: binary(), erlmcp_outbound_hosts:why()) -> unicode:chardata().
 leads_to(Host, {other_origin, Issuer}) ->
     ["the login of ", one_line(Issuer), " leads to another host, ", one_line(Host)];
@@ -231,7 +238,7 @@ scopes(_) -> [].
 incident(#{data := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].
 
-%% The suggestion of a call, which has looked for a similar name.
+%% A suggestion, if `erlmcp call` has found a similar name.
 meant(#{question := {ok, Name}}) -> ["; did you mean `", one_line(Name), "`?"];
 meant(_) -> [].
 
@@ -257,7 +264,7 @@ connection(Reason) when is_atom(Reason) ->
 connection(Reason) ->
     why(Reason).
 
-%% Only the text of the alert says why OTP refuses a certificate.
+%% OTP gives the reason for which it refuses a certificate only in the text of the alert.
 certificate(Text) ->
     Whys = [{"selfsigned_peer", ": the server's certificate is self-signed, not signed by a root"},
             {"hostname_check_failed", ": the certificate is for another host"}],
@@ -266,8 +273,8 @@ certificate(Text) ->
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
 -doc """
-Returns JSON whose characters are all visible and obeyed by no terminal; a program that reads it
-gets every one of them.
+Encodes JSON with escapes for all characters that are invisible, or that a terminal would obey. A
+program that decodes it gets the original characters.
 """.
 -spec json(json:encode_value()) -> binary().
 json(Value) -> escaped(json:encode(Value)).
@@ -280,13 +287,16 @@ escaped(Json) ->
           end)/binary>>
        || <<Character/utf8>> <= iolist_to_binary(Json) >>.
 
--doc "Returns a text whose characters are all visible, and obeyed by no terminal.".
+-doc """
+Returns a text in which characters that are invisible, or that a terminal would obey, are spelled
+out.
+""".
 -spec visible(binary()) -> binary().
 visible(Text) -> erlmcp_printable:text(Text).
 
 -doc """
-Returns a text whose first line is indented by `First` columns, and all others by `Next`. Lines are
-no longer than `Columns`: where a terminal ends a line by itself, the next one is not indented.
+Indents the first line of a text by `First` columns, and all others by `Next`. Lines are wrapped at
+`Columns`, since a terminal that wraps a line itself does not indent the rest.
 
 ## Examples
 
@@ -298,7 +308,7 @@ no longer than `Columns`: where a terminal ends a line by itself, the next one i
 -spec indented(binary(), {First :: non_neg_integer(), Next :: non_neg_integer()},
                Columns :: pos_integer()) -> unicode:chardata().
 indented(Text, {First, Next}, Columns) ->
-    %% The last column stays free: some terminals go on to the next line there.
+    %% The last column stays free, since some terminals begin the next line after it.
     Width = max(1, Columns - 1 - max(First, Next)),
     [Head | Others] = [Folded || Line <- string:split(visible(Text), "\n", all),
                                  Folded <- folded(spaced(Line), Width)],
@@ -320,7 +330,8 @@ folded(Line, Width) ->
             end
     end.
 
-%% The width of a character differs between terminals: none takes more than two columns.
+%% The width of other characters differs between terminals, but no character takes more than two
+%% columns.
 taken([C | Line], Columns, Reversed) when C < 16#80, Columns >= 1 ->
     taken(Line, Columns - 1, [C | Reversed]);
 taken([C | Line], Columns, Reversed) when C >= 16#80, Columns >= 2; Reversed =:= [] ->

@@ -2,16 +2,16 @@
 -moduledoc """
 `erlmcp serve`: serves a module of the code path, or of a file, on HTTP and TCP or on stdio.
 
-The application of the module is started before, since handlers may need its processes. On stdio its
-listeners stay closed without `--listen`: a host starts such a server in each of its windows, and a
-port exists once.
+The application that the module belongs to is started first, since handlers may need its processes.
+On stdio, that application's listeners stay closed without `--listen`. A host may start such a
+server in each of its windows, and only one could listen on a port.
 """.
 
 -export([command/0]).
 
 -define(PORT, {integer, [{min, 0}, {max, 65535}]}).
 
--doc "Returns the command for `argparse`.".
+-doc "Returns the command `serve` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "serve a module that has -behaviour(erlmcp_server)",
@@ -87,20 +87,20 @@ together(#{listen := true}) ->
 together(_) ->
     ok.
 
-%% On stdio the client has waited for its answers before it sends SIGTERM, and reads no more.
+%% On stdio the server is not drained: a client that sends SIGTERM has waited for its answers
+%% already, and does not read any more.
 drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server, Seconds * 1000);
 drain_at_sigterm(_, #{stdio := true}) -> ok;
 drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
 
-%% The module's atom comes from a file, named by its path or found in the code path, never from the
-%% argument.
+%% The atom of the module comes from a compiled file, and never from the argument.
 server_module(Name) ->
     maybe
         {ok, Beam} ?= erlmcp_cli_code_path:file(Name),
         {ok, {Module, [{attributes, Attributes}]}} ?= beam_lib:chunks(Beam, [attributes]),
         true ?= is_server(Attributes)
             orelse {error, [Name, ": this module has no -behaviour(erlmcp_server): ", Beam]},
-        %% Loads this file, and not another one of the same name.
+        %% Loads this file, even if the code path has another one of the same name.
         {module, Module} ?= code:load_abs(filename:rootname(Beam)),
         {ok, Module, Beam}
     else
@@ -124,7 +124,7 @@ address(Host) ->
         {error, ["--host ", Host, ": ", inet:format_error(Reason)]}
     end.
 
-%% The .app file of an application stands next to its modules, and has its name.
+%% Returns the name of the application in the folder of a module, which has its .app file.
 application_of(Beam) ->
     Folder = filename:dirname(Beam),
     maybe
@@ -138,7 +138,7 @@ application_of(Beam) ->
             {error, [Folder, ": this folder cannot be listed: ", file:format_error(Why)]}
     end.
 
-%% Persistent: the application may be loaded later.
+%% The setting is persistent, since the application may be loaded later.
 keep_closed(#{stdio := true} = Arguments) when not is_map_key(listen, Arguments) ->
     application:set_env(erlmcp, listening_applications, [erlmcp_cli], [{persistent, true}]);
 keep_closed(_) ->
@@ -176,7 +176,7 @@ ended(_, Application, Reason) ->
     erlmcp_cli:complain([atom_to_list(Application), " has ended: ", reason(Reason)]),
     init:stop(erlmcp_cli_exit:code(failed)).
 
-%% Supervisors and the application's master wrap the reason in their own.
+%% Removes the terms in which supervisors and the application master wrap a reason.
 reason({shutdown, Reason}) -> reason(Reason);
 reason({failed_to_start_child, _, Reason}) -> reason(Reason);
 reason({Reason, {Module, start, [_, _]}}) when is_atom(Module) -> reason(Reason);
@@ -205,7 +205,7 @@ listen(#{port := Port} = Arguments, Ip) ->
         #{} -> [{http, Http} | tcp(Arguments, Ip)]
     end.
 
-%% Lines have no headers.
+%% On TCP lines have no headers, so only the PROXY protocol can name the clients.
 tcp(#{tcp := Port, proxy_protocol := true} = Arguments, Ip) ->
     Proxies = maps:with([trusted_proxies, proxy_protocol], Arguments),
     [{tcp, Proxies#{port => Port, ip => Ip}}];
@@ -251,7 +251,7 @@ warn(Ip, Listeners) ->
             ok
     end.
 
-%% Stdout belongs to the client on stdio.
+%% On stdio nothing is printed, since stdout belongs to the client.
 announce(_, _, #{stdio := true}) ->
     ok;
 announce(Module, Server, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_sigterm).
 -moduledoc """
 Handles SIGTERM in `erlmcp serve`: the server is drained before the node stops. A second SIGTERM
-stops it at once.
+stops the node at once.
 """.
 
 -behaviour(gen_event).
@@ -9,7 +9,7 @@ stops it at once.
 -export([drain/2]).
 -export([init/1, handle_event/2, handle_call/2]).
 
--doc "Makes SIGTERM drain `Server` first, within `Milliseconds`.".
+-doc "Makes SIGTERM drain a server, for at most `Milliseconds`, before it stops the node.".
 -spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
 drain(Server, Milliseconds) ->
     ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},
@@ -21,7 +21,7 @@ init({Drain, _}) ->
 
 -doc false.
 handle_event(sigterm, {Server, Milliseconds}) ->
-    %% The drain has a process of its own, so that this one handles the next signal meanwhile.
+    %% The drain runs in a process of its own, so that this one can handle the next signal.
     _ = spawn(fun() ->
         _ = erlmcp:drain(Server, Milliseconds),
         init:stop()

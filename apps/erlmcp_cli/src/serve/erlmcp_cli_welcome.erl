@@ -8,7 +8,7 @@ a shell, and how to stop it. Pure.
 
 -define(REVISION, ~"2026-07-28").
 
--doc "Returns the text for a server with `Options` that listens on `Listeners`.".
+-doc "Returns the text that `serve` shows for a server with `Options` that listens on `Listeners`.".
 -spec text(Options :: map(), Listeners :: [map()]) -> iodata().
 text(#{name := Name, version := Version} = Options, Listeners) ->
     [Url] = [Url || #{transport := http, url := Url} <- Listeners],
@@ -21,7 +21,7 @@ besides(#{transport := tcp, url := Url}) -> ["  ", Url, " (one JSON-RPC message 
 besides(#{sse_url := Url}) -> ["  ", Url, " (HTTP+SSE of 2024-11-05)\n"];
 besides(_) -> [].
 
-%% Calls the first tool, with arguments that a simple schema admits.
+%% Returns a command that calls the first tool, with arguments that its schema allows.
 example([#{name := Tool} = Definition | _], Url) ->
     Arguments = arguments(Definition),
     [curl(Url, ~"tools/call", [{~"Mcp-Name", Tool}],
@@ -61,7 +61,7 @@ sample(_, #{~"type" := ~"boolean"}) -> true;
 sample(_, #{~"type" := ~"array"}) -> [];
 sample(_, _) -> #{}.
 
-%% The command as the caller typed it, from bin/erlmcp.
+%% Returns the name of the program as the user typed it, which `bin/erlmcp` passes on.
 program() -> os:getenv("ERLMCP_COMMAND", "erlmcp").
 
 %% Quotes a text as a word for a POSIX shell.

@@ -1,26 +1,22 @@
 -module(erlmcp_client_call).
 -moduledoc """
-The process of one call of a client, which ends with the outcome of its operation
-(`m:erlmcp_client_requests`). Its deadline, its heap and the number of such processes are bounded.
-When its caller dies, the process ends too and tells the server.
+The process of one call of a client, which runs one operation (`m:erlmcp_client_requests`) and ends
+with its outcome. The time and the heap of a call are bounded, and so is the number of calls. If the
+caller dies, the process cancels the request at the server and ends.
 
 Internal.
 """.
 
--export([check/1, run/3, start/4, cancel/2]).
+-export([check/1, run/3, start/4, cancel/2, notify/3]).
 
-%% Initial heap of a call's process, in words.
+%% The initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
 
--doc "Checks the options of a call, and returns the first wrong one if there is one.".
+-doc "Checks the options of a call. The error has the first wrong option, and what was expected.".
 -spec check(erlmcp_client:call_options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
-    case [{Key, Expected} || Key := Value <- Options,
-                             Expected <- [option(Key, Value)], Expected =/= true] of
-        [] -> ok;
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
-    end;
+    erlmcp_client_options:first_wrong(Options, fun option/2);
 check(_) ->
     {error, {bad_option, options, ~"a map"}}.
 
@@ -42,7 +38,10 @@ option(key, _) ->
 option(_, _) ->
     ~"no such option of a call".
 
--doc "Runs an operation and waits for its outcome.".
+-doc """
+Runs an operation in a process of its own, waits for it, and returns its result or the reason of its
+failure.
+""".
 -spec run(erlmcp_client:operation(), erlmcp_client_connection:client(),
           erlmcp_client:call_options()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
@@ -60,8 +59,9 @@ run(Operation, #{calls := Calls} = Client, Options) ->
     end.
 
 -doc """
-Starts an operation whose outcome is sent to `Receiver` as `{erlmcp, Reference, Outcome}`. Before it
-come `{erlmcp, Reference, {progress | log, Params}}`.
+Starts an operation, and returns a reference. The last argument is the process that gets `{erlmcp,
+Reference, {progress | log, Params}}` for notifications, and `{erlmcp, Reference, Outcome}` at the
+end.
 """.
 -spec start(erlmcp_client:operation(), erlmcp_client_connection:client(),
             erlmcp_client:call_options(), pid()) -> reference().
@@ -105,14 +105,15 @@ ended(Outcome, To, Calls) ->
         false -> ok
     end.
 
-%% The reason with which the process would have exited.
+%% The reason with which the process would have exited without the catch.
 crash(error, Reason, Stack) -> {Reason, Stack};
 crash(throw, Reason, Stack) -> {{nocatch, Reason}, Stack};
 crash(exit, Reason, _) -> Reason.
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
     Words = Bytes div erlang:system_info(wordsize),
-    %% Most calls end before their heap grows. The caller gets the error, so no report is logged.
+    %% With this initial heap, most calls end without a garbage collection. The caller gets the
+    %% error of a killed call, so no report is logged.
     [{min_heap_size, min(?HEAP_WORDS, Words)},
      {max_heap_size, #{size => Words, kill => true, error_logger => false,
                        include_shared_binaries => false}}].
@@ -125,6 +126,25 @@ died(Reason) -> {crashed, Reason}.
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
     erlmcp_client_calls:cancel(Reference, Calls).
+
+-doc """
+Sends a notification in a process of its own, after the negotiation. The error is the reason for
+which it was not delivered.
+""".
+-spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
+    ok | {error, term()}.
+notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
+    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
+        case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
+            {ok, Live} -> erlmcp_client_one_way:notify(Method, Params, Client, Live);
+            {error, _} = Error -> Error
+        end
+    end, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
+    end.
 
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
     case erlmcp_client_calls:add(self(), To, Calls) of

@@ -1,9 +1,9 @@
 -module(erlmcp_client_calls).
 -moduledoc """
-The table of a client's running calls. It bounds their number, and finds those that were killed.
+The table of a client's running calls, by which their number is bounded, and killed ones are found.
 
-The outcome of a call has a receiver, if the call was started without waiting for it. The process
-that removes the call's row reports the outcome, so a receiver gets each outcome once.
+A call that was started without waiting for it has a receiver of its outcome. The process that
+removes the row of the call sends the outcome, so a receiver gets it exactly once.
 
 Internal.
 """.
@@ -21,12 +21,12 @@ Internal.
 new() ->
     ets:new(calls, [public, {write_concurrency, true}]).
 
--doc "Returns the number of running calls.".
+-doc "Returns the number of running calls; `undefined` if the client has ended.".
 -spec count(calls()) -> non_neg_integer() | undefined.
 count(Calls) ->
     ets:info(Calls, size).
 
--doc "Adds the call of a process, unless the client has ended.".
+-doc "Adds the call of a process. Returns `stopped` if the client has ended.".
 -spec add(pid(), receiver(), calls()) -> ok | stopped.
 add(Pid, Receiver, Calls) ->
     try
@@ -37,15 +37,16 @@ add(Pid, Receiver, Calls) ->
     end.
 
 -doc """
-Removes the call of the calling process. Returns `true` if the process has to report its outcome,
-and `false` if another process has done so.
+Removes the call of the calling process. Returns `true` if the process has to report the outcome
+itself, and `false` if another process has done so.
 """.
 -spec remove_own(calls()) -> boolean().
 remove_own(Calls) ->
     try
         ets:take(Calls, self()) =/= []
     catch
-        %% An orderly stop of the client sends its exit signal before the table goes.
+        %% The table has ended with its client. A client that was stopped in order has sent this
+        %% process an exit signal before; this `receive` lets the signal arrive.
         error:badarg -> receive after 0 -> true end
     end.
 
@@ -57,7 +58,7 @@ report({Pid, Reference}, Outcome) ->
     Pid ! {erlmcp, Reference, Outcome},
     ok.
 
--doc "Tells the process of the call with the reference `Reference` that the call is cancelled.".
+-doc "Asks the process of the call with this reference to cancel its request and to end.".
 -spec cancel(reference(), calls()) -> ok.
 cancel(Reference, Calls) ->
     try ets:match(Calls, {'$1', {'_', Reference}}) of
@@ -66,7 +67,10 @@ cancel(Reference, Calls) ->
         error:badarg -> ok
     end.
 
--doc "Reports `{error, {too_large, heap}}` to the receiver of each call whose process was killed.".
+-doc """
+Removes the calls whose processes were killed, and reports `{error, {too_large, heap}}` to their
+receivers.
+""".
 -spec sweep(calls()) -> ok.
 sweep(Calls) ->
     Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
@@ -77,7 +81,7 @@ sweep(Calls) ->
                       end
                   end, Dead).
 
--doc "Ends all calls of a client that is being stopped.".
+-doc "Ends all calls of a client that is being stopped, and reports that to their receivers.".
 -spec stop_all(calls()) -> ok.
 stop_all(Calls) ->
     lists:foreach(fun({Pid, Receiver}) ->

@@ -1,23 +1,23 @@
 -module(erlmcp_client_exchange).
 -moduledoc """
-The exchange of a request and its response. The module sends the request on the client's channel,
-waits until the deadline, and handles the messages before the response. It runs in the process of
-the call, and owns the mailbox meanwhile.
+The exchange of one request and its response. It sends the request on the client's channel, waits
+until the deadline, and handles the messages that come before the response. It runs in the process
+of the call, and reads all messages of that mailbox.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 
 Internal.
 """.
 
--export([watch/2, run/4, request/3, notify/3, tell/4, answer/4]).
+-export([watch/2, run/4, request/3]).
 
 -export_type([watch/0, outcome/0]).
 
 -doc """
-The bounds of a request, and the receivers of its notifications. `deadline` is in milliseconds of
-`erlang:monotonic_time/1`. Progress moves it to `timeout` from now, but not past `last_deadline`.
-The call is cancelled when the monitor `caller` fires, or when `{erlmcp_cancel, Reference}` comes
-with the reference `cancel`.
+The time limits of a request, and the receivers of its notifications. `deadline` is in milliseconds
+of `erlang:monotonic_time/1`. At each progress notification it moves to `timeout` milliseconds from
+then, but not past `last_deadline`. The call is cancelled when the process of the monitor `caller`
+dies, or when the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
@@ -29,13 +29,11 @@ with the reference `cancel`.
     {ok, Result :: term(), Headers :: #{binary() => binary()}}
     | {error, {rpc, map()} | {timeout, pos_integer()} | cancelled | erlmcp_channel:reason()}.
 
-%% Questions that a server may ask in one call.
+%% The most requests that a server may send to the client during one call.
 -define(QUESTIONS, 100).
-%% Milliseconds after the deadline in which the mailbox is still read. The bound ends the call of a
-%% server that never stops sending.
+%% Milliseconds after the deadline in which messages that have come are still read. A server that
+%% never stops sending cannot prolong the call beyond that.
 -define(LATE, 50).
-%% Milliseconds to send a message that no call waits for.
--define(TELL, 5000).
 
 -record(attempt, {
     client :: erlmcp_client_connection:client(),
@@ -44,15 +42,15 @@ with the reference `cancel`.
     exchange :: erlmcp_channel:exchange(),
     watch :: watch(),
     headers = #{} :: #{binary() => binary()},
-    %% Monitors of the processes that ask the user the server's questions, since when there are any,
-    %% and the deadline at that time.
+    %% Monitors of the processes that answer requests of the server, the time since there has been
+    %% one, and the deadline at that time.
     questions = [] :: [reference()],
     paused = none :: none | {Since :: integer(), Deadline :: integer()},
-    %% Questions that the server has asked in this call.
+    %% The number of requests that the server has sent during this call.
     question_count = 0 :: non_neg_integer()
 }).
 
--doc "Returns the bounds that the options of a call set, from now on.".
+-doc "Returns the time limits and receivers that the options of a call set. Time counts from now.".
 -spec watch(map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
     Now = erlang:monotonic_time(millisecond),
@@ -64,7 +62,7 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
-call. The server is told then, and when the deadline passes.
+call. In that case, and when the deadline passes, the server is told that the request is cancelled.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
@@ -86,14 +84,15 @@ run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Las
             {error, reason(Reason, Watch)}
     end.
 
--doc "Sends a request of the client itself, once the server is known.".
+-doc "Sends a request of the client itself, after the negotiation, and waits for its response.".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_client_connection:client(),
               erlmcp_client_connection:live()) ->
     outcome().
 request(Request, Client, Live) ->
     run(Request, #{}, {Client, Live}, watch(#{}, Client)).
 
-%% A token asks for progress. The token is the request's id, which is unique in a client.
+%% The progress token asks the server for progress. It is the request's id, which is unique in a
+%% client.
 token(Id, #{progress := _}, Extra) -> Extra#{token => Id};
 token(_, _, Extra) -> Extra.
 
@@ -177,7 +176,7 @@ message({notification, ~"notifications/message", Params}, #attempt{watch = #{log
     ok = call_user_fun(log, Params, Watch),
     {ok, Attempt};
 message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
-    ok = erlmcp_client_connection:notify(Client, Method, Params),
+    ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     {ok, Attempt};
 message({request, _, _, _}, #attempt{question_count = ?QUESTIONS}) ->
     {error, {protocol, ~"the server asks more in one call than 100 requests"}};
@@ -204,7 +203,7 @@ batch([Message | Messages], Attempt) ->
         batch(Messages, Next)
     end.
 
-%% The clock of the server stands still while the user thinks.
+%% The time that the user takes for answers does not count for the server.
 paused(#attempt{client = Client, watch = #{deadline := Deadline} = Watch} = Attempt) ->
     Now = erlmcp_clock:now_ms(),
     Paused = case Attempt#attempt.paused of
@@ -239,7 +238,8 @@ call_user_fun(Kind, Params, Watch) ->
 extended(#{timeout := Timeout, deadline := Deadline, last_deadline := Last} = Watch) ->
     Watch#{deadline := max(Deadline, min(erlmcp_clock:now_ms() + Timeout, Last))}.
 
-%% A notification tells the server, unless closing the exchange did. No call waits for it.
+%% Ends the exchange. If the end of the exchange does not tell the server, a notification does, for
+%% which no call waits.
 give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Why) ->
     #{channel := {Transport, _}} = Client,
     #{revision := Revision} = Live,
@@ -248,63 +248,8 @@ give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Wh
             ok;
         _ ->
             Params = #{~"requestId" => Id, ~"reason" => Why},
-            _ = spawn(fun() -> tell(~"notifications/cancelled", Params, Client, Live) end),
+            _ = spawn(fun() ->
+                erlmcp_client_one_way:notify(~"notifications/cancelled", Params, Client, Live)
+            end),
             ok
     end.
-
--doc "Sends a notification from any process, once the server is known.".
--spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
-    ok | {error, term()}.
-notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
-    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
-        case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
-            {ok, Live} -> tell(Method, Params, Client, Live);
-            {error, _} = Error -> Error
-        end
-    end, []),
-    receive
-        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
-        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
-        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
-    end.
-
--doc "Sends a notification, and waits until the server has taken it.".
--spec tell(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
-           erlmcp_client_connection:live()) ->
-    ok | {error, erlmcp_channel:reason()}.
-tell(Method, Params, Client, #{revision := Revision} = Live) ->
-    post(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
-
--doc "Answers a request of the server, and waits until the server has taken the answer.".
--spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
-             erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
-    ok | {error, erlmcp_channel:reason()}.
-answer(Id, Answer, Client, #{revision := Revision} = Live) ->
-    post(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
-
-post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
-    #{session := Session, generation := Generation} = Live,
-    Deadline = erlmcp_clock:now_ms() + ?TELL,
-    Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
-                 session => Session, generation => Generation, deadline => Deadline},
-    case Transport:send(Outgoing, Handle) of
-        {ok, Exchange} -> taken(Transport, Exchange, Deadline);
-        {error, _} = Error -> Error
-    end.
-
-taken(Transport, Exchange, Deadline) ->
-    receive
-        Message ->
-            case Transport:received(Message, Exchange) of
-                other -> taken(Transport, Exchange, Deadline);
-                {Events, Next} -> taken(Events, Transport, Next, Deadline)
-            end
-    after max(0, Deadline - erlmcp_clock:now_ms()) ->
-        _ = Transport:abort(Exchange),
-        {error, timeout}
-    end.
-
-taken([sent | _], _, _, _) -> ok;
-taken([{failed, Reason} | _], _, _, _) -> {error, Reason};
-taken([_ | Events], Transport, Exchange, Deadline) -> taken(Events, Transport, Exchange, Deadline);
-taken([], Transport, Exchange, Deadline) -> taken(Transport, Exchange, Deadline).

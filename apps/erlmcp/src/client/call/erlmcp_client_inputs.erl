@@ -1,10 +1,10 @@
 -module(erlmcp_client_inputs).
 -moduledoc """
-The questions of a server to the client's user, model or folders, and the client's funs that answer
-them. They serve the requests of a session and the rounds of 2026-07-28 alike.
+Answers a server's requests for input (elicitation, sampling, roots) with the funs of the client's
+options. It serves the requests of a session, and the rounds of input of 2026-07-28.
 
-An answer to a form gets the defaults of its schema for members that the fun left out. It is
-validated before it is sent.
+For members that a fun leaves out, the answer to a form gets the defaults of the form's schema. The
+answer is validated before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 
@@ -13,10 +13,10 @@ Internal.
 
 -export([capabilities/1, timeout/1, is_for_user/2, gather/3, respond/2]).
 
-%% Questions of one result that are answered at the same time.
+%% The most requests in one result, which are all answered at the same time.
 -define(AT_ONCE, 16).
 
--doc "Returns the capabilities that these funs give a client.".
+-doc "Returns the client capabilities that these funs provide.".
 -spec capabilities(erlmcp_client:inputs()) -> map().
 capabilities(Inputs) ->
     Modes = #{Mode => #{} || {Key, Mode} <- [{elicit, ~"form"}, {elicit_url, ~"url"}],
@@ -25,13 +25,13 @@ capabilities(Inputs) ->
                    ++ [{~"sampling", #{}} || is_map_key(sample, Inputs)]
                    ++ [{~"roots", #{}} || is_map_key(roots, Inputs)]).
 
--doc "Returns the milliseconds that an answer may take.".
+-doc "Returns the milliseconds that an answer of a fun may take (`input_timeout`).".
 -spec timeout(erlmcp_client_connection:client()) -> pos_integer().
 timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
 -doc """
-Returns `true` if a fun of the user's options answers `Method`, and so the answer may take long.
+Returns `true` if a fun of the client's options answers `Method`, so the answer may take long.
 """.
 -spec is_for_user(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
 is_for_user(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
@@ -44,9 +44,10 @@ is_for_user(_, _) ->
     false.
 
 -doc """
-Collects the answers to the `inputRequests` of a result, by their names. All questions are asked at
-once, each in a process of its own, within `timeout/1`. These processes end with the calling
-process, and when its call is cancelled, which throws `cancelled`.
+Returns the answers to the `inputRequests` of a result, by the requests' names. All requests, at
+most 16, are answered at the same time, each in a process of its own, within `timeout/1`. These
+processes end with the calling process. If its call is cancelled, they end, and the function throws
+`cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->
@@ -98,7 +99,10 @@ end_all(Questions, Outcome) ->
                   end, Questions),
     Outcome.
 
--doc "Answers one request. It runs in a process of its own, since a fun may take long or crash.".
+-doc """
+Answers one request, with a result, or with the code and the message of a JSON-RPC error. The caller
+runs this in a process of its own, since a fun may take long or crash.
+""".
 -spec respond(Request :: map() | term(), erlmcp_client:inputs()) ->
     {ok, map()} | {error, integer(), binary()}.
 respond(#{~"method" := Method} = Request, Inputs) ->
@@ -140,7 +144,7 @@ undeclared(Method) ->
     {error, -32601, <<Method/binary, ": the client has not declared that it can">>}.
 
 filled(Content, Schema) ->
-    %% As the content will be on the wire, where atoms are strings.
+    %% The content as it will be on the wire, where atoms are strings.
     Given = json:decode(iolist_to_binary(erlmcp_json:encode(Content))),
     Full = maps:merge(defaults(Schema), Given),
     case erlmcp_schema:compile(Schema, #{formats => assert}) of

@@ -1,7 +1,7 @@
 -module(erlmcp_client_operation).
 -moduledoc """
-The operations of a client as data: the request of each, whether it may be sent a second time, and
-the shape of its result. Pure.
+The operations of a client as data: the request of each, whether the request may be repeated, and
+the members that its result must have. Pure.
 
 Source: `schema.json` of each revision.
 
@@ -10,7 +10,7 @@ Internal.
 
 -export([request/1, pages/1, is_safe/1, is_cacheable/1, check/2]).
 
--doc "Returns the method and the parameters of an operation; of a list, those of its first page.".
+-doc "Returns the method and the parameters of an operation; for a list, those of its first page.".
 -spec request(erlmcp_client:operation()) -> {Method :: binary(), Params :: map()}.
 request(ping) ->
     {~"ping", #{}};
@@ -33,7 +33,7 @@ request({complete, Reference, {Argument, Value}, Arguments}) ->
          _ -> Params#{~"context" => #{~"arguments" => Arguments}}
      end};
 request({request, Method, Params}) ->
-    %% An atom key becomes the string that it is on the wire, so that parameters can be looked up.
+    %% Atom keys become strings, as on the wire, so that parameters can be looked up.
     {Method, #{name(Key) => Value || Key := Value <- Params}};
 request({task, cancel, Task}) ->
     {~"tasks/cancel", maps:with([~"taskId"], Task)};
@@ -43,7 +43,7 @@ request({task, _, Task}) ->
 name(Key) when is_atom(Key) -> atom_to_binary(Key);
 name(Key) -> Key.
 
--doc "Returns the method of a list, and the member of its results that has the items.".
+-doc "Returns the method of a list operation, and the member of its result that has the items.".
 -spec pages(erlmcp_client:list_kind()) -> {Method :: binary(), Items :: binary()}.
 pages(tools) -> {~"tools/list", ~"tools"};
 pages(resources) -> {~"resources/list", ~"resources"};
@@ -52,8 +52,8 @@ pages(prompts) -> {~"prompts/list", ~"prompts"};
 pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
-Returns `true` if a request only reads. Such a request may be sent again when the server may have
-served it already. A tool may do anything.
+Returns `true` if a request only reads. It may be repeated even if the server may have served it
+already. A tool call may not, since a tool may do anything.
 """.
 -spec is_safe(Method :: binary()) -> boolean().
 is_safe(~"prompts/get") -> true;
@@ -62,7 +62,7 @@ is_safe(~"ping") -> true;
 is_safe(~"tasks/get") -> true;
 is_safe(Method) -> is_cacheable(Method).
 
--doc "Returns `true` if results of the method say how long they stay fresh.".
+-doc "Returns `true` if results of the method have a time for which they may be cached.".
 -spec is_cacheable(Method :: binary()) -> boolean().
 is_cacheable(~"server/discover") -> true;
 is_cacheable(~"tools/list") -> true;
@@ -74,8 +74,8 @@ is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
-Checks that `Result` has the members that `Method` promises, so that callers may rely on them.
-Otherwise the error says which member is wrong.
+Checks that a result has the members that its method requires, so that callers can rely on them. The
+error says which member is wrong.
 """.
 -spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
 check(Method, Result) when not is_map(Result) ->

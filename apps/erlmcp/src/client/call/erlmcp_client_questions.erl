@@ -1,13 +1,14 @@
 -module(erlmcp_client_questions).
 -moduledoc """
-The questions of a session's server: the requests that it sends to its client. Each has a process,
-which starts a second one for the answer, and ends when the server has taken it. No answer is sent
-if the server withdraws the request, or if the process that read it ends.
+Answers the requests that the server of a session sends to its client (here: questions). Each
+question has a process. That process starts a second one, which computes the answer, and ends when
+the answer is delivered. No answer is sent if the server withdraws the question, or if the process
+that read the question ends.
 
-The questions that came outside of calls are state of the process that reads them. A few at a time
-are put to the user's funs, others wait, and further ones are refused at once. Requests without such
-a fun (`ping`, an unknown method, a refusal) are answered when they come. A server that leaves a
-hundred of these answers unread gets no more.
+Questions that come outside of calls are kept by the process that reads them, as a value of this
+module. At most 16 at a time are put to the client's funs, some more wait, and further ones are
+refused at once. Questions that need no fun (`ping`, an unknown method) are answered when they come.
+A server that leaves a hundred of these answers unread gets no more.
 
 Source: specification 2025-11-25, "Cancellation".
 
@@ -19,12 +20,12 @@ Internal.
 
 -export_type([questions/0]).
 
-%% Requests that funs answer at the same time, and those that wait meanwhile, with their bytes. A
-%% waiting request has its process already, which hears when the server withdraws it.
+%% The most questions that funs answer at the same time, the most that wait meanwhile, and their
+%% bytes. A waiting question has its process already, so that the server can withdraw it.
 -define(AT_ONCE, 16).
 -define(WAITING, 100).
 -define(WAITING_BYTES, 1_000_000).
-%% Answers without a fun that are being sent at the same time.
+%% The most answers without a fun that are being sent at the same time.
 -define(ANSWERS, 100).
 
 -type server() :: {erlmcp_client_connection:client(), erlmcp_client_connection:live()}.
@@ -38,19 +39,24 @@ Internal.
 
 -opaque questions() :: #questions{}.
 
--doc "Creates the table of a client's open questions, by the session's epoch and their ids.".
+-doc """
+Creates the table of a client's open questions, by the epoch of the session and the id of the
+question.
+""".
 -spec table() -> ets:table().
 table() ->
     ets:new(questions, [public]).
 
--doc "Answers a request in a process of its own, and returns a monitor of that process.".
+-doc """
+Starts a process that answers a request of the server, and returns a monitor of that process.
+""".
 -spec start(erlmcp_message:message(), server()) -> reference().
 start(Request, Server) ->
     {Pid, Monitor} = wait(Request, Server),
     ok = go(Pid),
     Monitor.
 
-%% The process of a request does not begin before `go/1`.
+%% The process of a question waits until `go/1` lets it begin.
 wait({request, Id, _, _} = Request, {#{questions := Table}, #{epoch := Epoch}} = Server) ->
     Reader = self(),
     Key = {Epoch, Id},
@@ -69,7 +75,7 @@ wait({request, Id, _, _} = Request, {#{questions := Table}, #{epoch := Epoch}} =
     true = in_table(fun() -> ets:insert(Table, {Key, Pid}) end),
     {Pid, Monitor}.
 
-%% The table ends with its client.
+%% The table is gone if the client has ended.
 in_table(Change) ->
     try Change()
     catch
@@ -80,7 +86,7 @@ go(Pid) ->
     Pid ! go,
     ok.
 
--doc "Ends the process of the request with the key `Key`, if it has not answered yet.".
+-doc "Ends the process of a question that the server has withdrawn, if it has not answered yet.".
 -spec withdraw({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) -> ok.
 withdraw(Key, #{questions := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! withdrawn end, ets:lookup(Table, Key)).
@@ -105,7 +111,7 @@ serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Clien
     end.
 
 answer(Id, Answer, Client, Live) ->
-    _ = erlmcp_client_exchange:answer(Id, Answer, Client, Live),
+    _ = erlmcp_client_one_way:answer(Id, Answer, Client, Live),
     true.
 
 -doc "Returns an empty set of questions.".
@@ -114,7 +120,8 @@ new() ->
     #questions{}.
 
 -doc """
-Adds a request of the server. Its process is monitored: the caller passes the end to `ended/2`.
+Adds a request of the server, and starts or queues its process. The calling process monitors that
+process, and passes its end to `ended/2`.
 """.
 -spec ask(erlmcp_message:message(), server(), questions()) -> questions().
 ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
@@ -134,8 +141,8 @@ ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
     end.
 
 -doc """
-Removes the process with the monitor `Monitor`, if it answers a question, and begins the next
-question.
+Removes the question whose process had this monitor, and begins the next one. Returns `other` if the
+monitor is not of a question.
 """.
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
 ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->
@@ -172,6 +179,6 @@ answer_at_once(_, _, _, Questions) ->
 refuse({request, Id, _, _}, {Client, Live}) ->
     Refusal = {error, -32603, ~"the client has as many of the server's requests as it can answer"},
     {_, Monitor} = spawn_monitor(fun() ->
-        erlmcp_client_exchange:answer(Id, Refusal, Client, Live)
+        erlmcp_client_one_way:answer(Id, Refusal, Client, Live)
     end),
     Monitor.

@@ -1,6 +1,7 @@
 -module(erlmcp_client_request).
 -moduledoc """
-A client's messages as bytes, with the `_meta` and the HTTP headers that each era requires. Pure.
+Encodes the messages of a client, with the `_meta` and the HTTP headers that each era requires.
+Pure.
 
 Sources: specification 2026-07-28, "Base protocol / _meta" and "Streamable HTTP / Request Metadata";
 2025-11-25, "Transports / Protocol Version Header".
@@ -12,10 +13,13 @@ Internal.
 
 -export_type([identity/0, extra/0]).
 
--doc "The name and the capabilities of a client, as it declares them to servers.".
+-doc "The `clientInfo` and the capabilities that a client declares to servers.".
 -type identity() :: #{info := map(), capabilities := map()}.
 
--doc "The parts of a request that are not in its parameters.".
+-doc """
+The parts of a request that are not in its parameters: the progress token, the log level, other
+members of `_meta`, and the declared headers.
+""".
 -type extra() :: #{
     token => erlmcp_message:id(),
     log_level => binary(),
@@ -42,7 +46,7 @@ request(Id, {Method, Params}, Extra, {Revision, Identity}) ->
     end,
     {erlmcp_message:request(Id, Method, Full), headers(Method, Params, Revision, Extra)}.
 
-%% The revision is not agreed on before `initialize` is answered, so no header names it.
+%% No header names the revision, since it is not agreed on before the answer to `initialize`.
 headers(~"initialize", _, _, _) ->
     [];
 headers(Method, Params, Revision, Extra) ->
@@ -56,7 +60,7 @@ headers(Method, Params, Revision, Extra) ->
 
 mirrored(_, []) -> [];
 mirrored(#{~"arguments" := Arguments}, Declared) ->
-    %% As the arguments will be in the body, where atoms are strings.
+    %% The arguments as they will be in the body, where atoms are strings.
     Sent = json:decode(iolist_to_binary(erlmcp_json:encode(Arguments))),
     erlmcp_request_header:arguments(Sent, Declared);
 mirrored(_, _) -> [].
@@ -95,7 +99,8 @@ initialize(Revision, #{info := Info, capabilities := Capabilities}) ->
       ~"capabilities" => in_session(Capabilities),
       ~"clientInfo" => Info}.
 
-%% Stateless servers ask for the roots at any time, so only sessions announce their changes.
+%% Stateless servers ask for the roots whenever they need them, so changes are announced only in
+%% sessions.
 in_session(#{~"roots" := Roots} = Capabilities) ->
     Capabilities#{~"roots" := maps:merge(#{~"listChanged" => true}, Roots)};
 in_session(Capabilities) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_client_requests).
 -moduledoc """
-The requests of an operation: the pages of a list, rounds of input, the polls of a task, and
-repetitions where they are safe. They are sent by the process of the call.
+Performs an operation with all of its requests: the pages of a list, rounds of input, polls of a
+task, and safe repetitions. It runs in the process of the call.
 
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Caching / Interaction
 with Pagination", "Header Validation"; the extension `io.modelcontextprotocol/tasks`; 2025-11-25,
@@ -12,30 +12,31 @@ Internal.
 
 -export([outcome/4]).
 
-%% Rounds of input that a server may ask for before it gives the result.
+%% The most rounds of input that a server may ask for before the result.
 -define(ROUNDS, 20).
-%% Milliseconds to cancel a task.
+%% Milliseconds for the request that cancels a task.
 -define(CANCEL, 5000).
-%% Milliseconds between two polls of a task, unless the server names another pace, which is bounded.
+%% Milliseconds between two polls of a task, if the server names no other interval. An interval of
+%% the server has bounds, too.
 -define(PACE, 1000).
 -define(FASTEST, 50).
 -define(SLOWEST, 60_000).
-%% Milliseconds, on average, until a safe request is repeated.
+%% Milliseconds, on average, before a safe request is repeated.
 -define(AGAIN, 200).
 
 -record(call, {
     client :: erlmcp_client_connection:client(),
     options :: erlmcp_client:call_options(),
     watch :: erlmcp_client_exchange:watch(),
-    %% The remedies that were tried, each once.
+    %% The remedies that were tried already; each is tried once.
     tried = [] :: [session | version | headers | again],
     rounds = 0 :: non_neg_integer(),
-    %% The change count of the cache before the request was sent.
+    %% `erlmcp_client_cache:changes/1` before the request was sent.
     changes = 0 :: non_neg_integer()
 }).
 
 -doc """
-Performs an operation, with all of its requests. Throws `cancelled` as
+Performs an operation, and returns its result or the reason of its failure. Throws `cancelled` as
 `erlmcp_client_exchange:run/4` does.
 """.
 -spec outcome(erlmcp_client:operation(), erlmcp_client_connection:client(),
@@ -107,7 +108,8 @@ pages({Method, Params} = Request, Items, Fetch, Call, {Seen, Pages, Bytes}) ->
             Error
     end.
 
-%% In a session the client asks for a task, and must where the tool requires one.
+%% In a session a call runs as a task only if the client asks for one. It does if the caller wants a
+%% handle, or the tool requires a task.
 as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
     #call{client = #{tools := Tools, settings := #{tasks := Tasks}}, options = Options} = Call,
     case Tasks andalso (maps:get(task, Options, await) =:= handle
@@ -146,7 +148,8 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
 live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
     in_time(erlmcp_client_connection:live(Client, Deadline), Call).
 
-%% A call whose time is over reports its own timeout, whichever step was waited for.
+%% When the time of a call is over, the error has the timeout of the call, whichever step was
+%% waiting.
 in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
 in_time(Outcome, _) -> Outcome.
 
@@ -214,7 +217,7 @@ became_task({Method, _}, _, _) ->
 protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
 
-%% A result that depended on the user's answers is not cached.
+%% A result that depends on answers of the user is not cached.
 cache_result(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
 cache_result({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
@@ -228,8 +231,8 @@ cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Cha
     ok = erlmcp_client_cache:keep(Request, Result, Changes, Cache),
     Result.
 
-%% The remedy for a failure: a new session, another revision, the tool's newest definition, or a
-%% repetition.
+%% Returns the remedy for a failure: a new session, another revision, the newest definition of the
+%% tool, or a repetition.
 remedy(session_lost, _, _) -> session;
 remedy({rpc, #{code := -32022}}, _, _) -> version;
 remedy({rpc, #{code := -32020}}, {~"tools/call", _}, #{revision := '2026-07-28'}) -> headers;
@@ -258,7 +261,8 @@ remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Dea
         {error, _} = Error -> Error
     end.
 
-%% The state is the server's. It is sent back with this request only.
+%% Sends the request again, with the answers and the server's state. The state belongs to this
+%% request only.
 next_round(_, _, #call{rounds = ?ROUNDS}) ->
     {error, {too_many_rounds, ?ROUNDS}};
 next_round({Method, _}, Result, _) when
@@ -291,8 +295,8 @@ renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     NextLast = Last + Now - Since,
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
 
-%% A call that has become a task on the server. Each poll has the time of a call, and all polls
-%% together have the longest time of a call. A call that ends before its task cancels it.
+%% Waits for a call that has become a task on the server. Each poll has the `timeout` of a call, and
+%% all polls together have its `max_timeout`. If the call ends before its task, it cancels the task.
 task(Operation, #{~"taskId" := Id} = Task, Call) when is_binary(Id) ->
     Own = Call#call{rounds = 0, tried = []},
     case Operation of
@@ -318,8 +322,8 @@ awaited(#{~"taskId" := Id} = Task, Call) ->
             throw(cancelled)
     end.
 
-%% The request that cancels a task has its own time, also after the end of the call's time or of its
-%% caller. It fails for a task that is over already, which does not matter here.
+%% Cancels a task. The request has its own timeout, so it is sent even when the call's time is over
+%% or its caller is dead. It may fail because the task has ended already, which does not matter.
 end_task(Id, #call{client = Client} = Call) ->
     Watch = erlmcp_client_exchange:watch(#{timeout => ?CANCEL}, Client),
     _ = send({~"tasks/cancel", #{~"taskId" => Id}}, Call#call{watch = Watch}),
@@ -359,8 +363,8 @@ on_status(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = E
                                  ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
 on_status(~"cancelled", _, _, _) ->
     {error, cancelled};
-%% A session's server asks its questions, and gives the result or the error, in answer to this
-%% request.
+%% In a session, the answer to `tasks/result` is the result or the error, and the server's requests
+%% for input come before it.
 on_status(Status, #{~"taskId" := Id}, _, #call{watch = Watch} = Call) when
     Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
 ->

@@ -1,7 +1,7 @@
 -module(erlmcp_one_shot).
 -moduledoc """
-A process that computes one outcome and ends with it. The starter gets one message, from its
-monitor: `{'DOWN', Monitor, process, Pid, {outcome, Outcome}}`, or the reason of a crash.
+A process that computes one outcome and exits with it. Its starter gets one message, from the
+monitor: `{'DOWN', Monitor, process, Pid, {outcome, Outcome}}`, or one with the reason of a crash.
 
 Internal.
 """.
@@ -9,7 +9,7 @@ Internal.
 -export([start/2]).
 -export([conclude/1]).
 
--doc "Starts the process with the spawn options `Options`, monitored.".
+-doc "Starts a process that runs a fun, with further options of `spawn_opt`, and monitors it.".
 -spec start(fun(() -> term()), [term()]) -> {pid(), reference()}.
 start(Work, Options) ->
     {Pid, Monitor} = spawn_opt(?MODULE, conclude, [Work], [monitor | Options]),

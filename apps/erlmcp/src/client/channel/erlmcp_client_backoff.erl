@@ -1,8 +1,8 @@
 -module(erlmcp_client_backoff).
 -moduledoc """
 The pauses before a client tries again to reach a server, or to open a stream or a subscription. A
-pause doubles after each failure, up to a bound. Each has jitter, so that the clients of a server
-that comes back do not all return at once.
+pause doubles after each failure, up to a bound. Each pause has jitter, so that the clients of a
+restarted server do not all reconnect at once.
 
 Internal.
 """.
@@ -17,22 +17,27 @@ Internal.
 -spec first_ms() -> pos_integer().
 first_ms() -> ?FIRST.
 
--doc "Returns the milliseconds of the pause after one of `Milliseconds`, without jitter.".
+-doc """
+Returns the milliseconds of the pause that follows a pause of `Milliseconds`, without jitter.
+""".
 -spec next_ms(Milliseconds :: pos_integer()) -> pos_integer().
 next_ms(Milliseconds) when is_integer(Milliseconds) -> min(?LONGEST, Milliseconds * 2).
 
--doc "Returns the milliseconds to wait after `Failures` in a row: at first 500, at most 30,000.".
+-doc """
+Returns the milliseconds to wait after `Failures` failures in a row, with jitter: from at most 500
+after the first to at most 30,000.
+""".
 -spec after_failures(Failures :: pos_integer()) -> pos_integer().
 after_failures(Failures) -> after_failures(Failures, ?FIRST, ?LONGEST).
 
 -doc """
-Returns the milliseconds to wait after `Failures` in a row. The pause is `First` after one failure,
-doubles with each further one up to `Longest`, and then gets its jitter.
+Returns the milliseconds to wait after `Failures` failures in a row, with jitter. Without it, the
+pause is `First` after one failure, and doubles with each further one, up to `Longest`.
 """.
 -spec after_failures(Failures :: pos_integer(), First :: pos_integer(), Longest :: pos_integer()) ->
     pos_integer().
 after_failures(Failures, First, Longest) ->
-    %% After sixteen doublings every bound is reached, and the number would only grow.
+    %% Sixteen doublings exceed every `Longest` in use; more would only make a large number.
     with_jitter(min(First bsl min(Failures - 1, 16), Longest)).
 
 -doc "Returns a random time between half of `Pause` and all of it, in milliseconds.".

@@ -1,18 +1,18 @@
 -module(erlmcp_line_channel).
 -moduledoc """
-A channel of one message a line in both directions. Its transports are TCP, the pipes of a child
-process, and messages to a server of this node. The behaviour is what each of them has of its own.
+A channel that sends and receives one message per line. Its transports are TCP, the pipes of a child
+process, and messages to a server of this node. They implement the behaviour of this module.
 
-The channel's process connects, and again with a growing pause when the connection ends. It reads,
-and finds the exchange of each line (`m:erlmcp_line_inbox`). A second process writes, so that a
-server that does not read never stops the reading. Senders never wait: up to 16 MiB of unsent lines
-are kept. A line is dropped if by the time of writing its sender has ended, aborted it, or passed
-its deadline.
+The channel's process connects. When the connection ends it connects again, after a pause that grows
+with each failure. It reads lines, and finds the exchange of each (`m:erlmcp_line_inbox`). A second
+process writes, so that a server that does not read its input cannot stop the channel from reading.
+Senders never wait: up to 16 MiB of unsent lines are queued. A queued line is dropped if its sender
+has ended, has aborted the exchange, or has passed its deadline.
 
-Lines that are sent during a connection attempt wait for it. In the pause after a failure, sending
-fails at once with `{connect, Why}`. When a connection ends, exchanges whose line was written fail
-with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner also gets `{down,
-{connect, Why}}` for each attempt that failed.
+Lines that are sent during an attempt to connect wait for its outcome. During the pause after a
+failure, sending fails at once with `{connect, Why}`. When a connection ends, exchanges whose line
+was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner also
+gets `{down, {connect, Why}}` for each attempt that failed.
 
 Internal.
 """.
@@ -25,7 +25,7 @@ Internal.
 
 -export_type([target/0, handle/0, exchange/0, connection/0, prepared/0]).
 
--doc "The address of a server; the first element names the transport.".
+-doc "The address of a server, whose first element names the transport.".
 -type target() ::
     {stdio, Command :: binary() | string() | [binary() | string()]}
     | {tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()}
@@ -35,44 +35,54 @@ Internal.
 -type connection() :: term().
 -type prepared() :: term().
 
--doc "Checks a target, and returns it in the form that the other functions get.".
+-doc "Checks a target, and returns it in the form that the other callbacks get.".
 -callback target(target()) ->
     {ok, target()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
--doc "Returns `true` if an option of the transport may have this value, or else what it may be.".
+-doc """
+Returns `true` if an option of the transport may have a value, or else a text with the values that
+it may have.
+""".
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Returns a description of the target for logs, without secrets.".
 -callback about(target()) -> map().
 -doc """
-Reaches the server within `connect_timeout`, in a process that ends afterwards. A port that it has
-opened then belongs to `Channel`.
+Connects to the server within `connect_timeout`. It runs in a process that ends afterwards, and
+gives ports that it has opened to `Channel`.
 """.
 -callback connect(target(), Channel :: pid(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
--doc "Takes over the connection in the channel's process, which then gets its bytes as messages.".
+-doc """
+Takes the connection over in the channel's process, which gets its bytes as messages from then on.
+""".
 -callback activate(prepared(), erlmcp_channel:settings()) ->
     {ok, connection()} | {error, Why :: term()}.
 -doc """
-Interprets a message to the channel's process. Returns `other` if the message is of something else.
+Interprets a message to the channel's process. Returns `other` if the message does not belong to the
+connection.
 """.
 -callback arrived(Message :: term(), connection()) ->
     {data, binary(), connection()} | {ended, Why :: term(), connection()} | {ignore, connection()}
     | other.
--doc "Writes in the writer's process, and may wait. After `gone`, `arrived/2` gets the reason.".
+-doc """
+Writes bytes. It runs in the writer's process, and may wait. `gone` means that the connection has
+ended, and that a message for `c:arrived/2` has the reason.
+""".
 -callback deliver(iodata(), connection()) -> ok | gone | {error, Why :: term()}.
--doc "Drops the connection at once; a slow part of it goes on in the background.".
+-doc "Closes the connection at once; what takes longer goes on in the background.".
 -callback drop(connection()) -> ok.
--doc "Ends the connection in order, and waits for its end.".
+-doc "Ends the connection in the order of the specification, and waits for its end.".
 -callback finish(connection()) -> ok.
 
-%% Bytes that may wait to be written, and the overhead that is counted for each line.
+%% The most bytes that may wait to be written, and the bytes that are counted for each line in
+%% addition to its own.
 -define(UNSENT, 16_777_216).
 -define(OVERHEAD, 128).
-%% Bytes that are written in one piece, unless a single line is longer.
+%% The most bytes that are written in one piece, unless a single line is longer.
 -define(PIECE, 262_144).
 %% Milliseconds in which a server has to read one piece.
 -define(WRITE_TIMEOUT, 30_000).
-%% Milliseconds: the first pause after a failure, the longest, and the life of a connection whose
-%% end does not count as a failure.
+%% Milliseconds: the pause after the first failure, the longest pause, and the least lifetime of a
+%% connection whose end is not a failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).
@@ -91,7 +101,7 @@ Interprets a message to the channel's process. Returns `other` if the message is
     since = 0 :: integer(),
     failures = 0 :: non_neg_integer(),
     connector :: pid() | undefined,
-    %% Only while a connection is up.
+    %% These fields are set only while a connection is up.
     connection :: connection() | undefined,
     inbox :: erlmcp_line_inbox:inbox() | undefined,
     writer :: pid() | undefined,
@@ -106,9 +116,9 @@ Interprets a message to the channel's process. Returns `other` if the message is
 -type waiting() :: {erlmcp_line_exchanges:ref() | own, Line :: binary()}.
 
 -doc """
-Starts the channel to a target, after a check of the target and of the transport's options. The
-channel connects in the background, and again when a connection ends. The settings `calls` and
-`subscriptions` bound the exchanges that may be open.
+Checks the target and the options of its transport, and starts the channel. The channel connects in
+the background, and again when a connection ends. The settings `calls` and `subscriptions` bound the
+open exchanges.
 """.
 -spec open(target(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
@@ -116,12 +126,8 @@ open(Target, #{options := Options} = Settings) ->
     Module = transport(Target),
     maybe
         {ok, Checked} ?= Module:target(Target),
-        [] ?= [{Key, Expected} || Key := Value <- Options,
-                                  Expected <- [Module:option(Key, Value)], Expected =/= true],
+        ok ?= erlmcp_client_options:first_wrong(Options, fun Module:option/2),
         started(Module, Checked, Settings)
-    else
-        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}};
-        {error, _} = Error -> Error
     end.
 
 transport({stdio, _}) -> erlmcp_stdio_channel;
@@ -130,9 +136,10 @@ transport({server, _}) -> erlmcp_memory_channel.
 
 started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
-    %% Commands and environments hold secrets: a fun hides them from logs.
+    %% A command and an environment may have secrets, which a fun hides from logs.
     Given = fun() -> {Module, Target, Settings, Unsent} end,
-    %% The process links itself: a gen_server whose parent crashes logs that as a crash of its own.
+    %% The process links itself later: a gen_server logs a crash of its parent as a crash of its
+    %% own.
     case gen_server:start(?MODULE, {self(), Given}, []) of
         {ok, Pid} -> {ok, Pid, {Pid, Unsent}};
         {error, _} = Error -> Error
@@ -140,8 +147,9 @@ started(Module, Target, Settings) ->
 
 -doc """
 Sends a message. In addition to the members that every channel knows, `token` is the progress token
-whose notifications belong to the exchange. `generation` is the only connection that the message may
-go to, since its session is there; on another one the exchange fails with `{closed, unprocessed}`.
+whose notifications belong to the exchange. `generation` is the connection that the message must go
+to, since its session belongs to that connection; if there is another one, the exchange fails with
+`{closed, unprocessed}`.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -157,7 +165,7 @@ send(#{kind := Kind, id := Id, message := Message, deadline := Deadline} = Outgo
         {ok, {Pid, Ref}}
     end.
 
-%% Counts a line that waits to be written. A line of any size may wait alone.
+%% Counts a line that waits to be written. A line of any size may wait if no other does.
 reserve(Line, Unsent) ->
     Size = size_of(Line),
     case atomics:add_get(Unsent, 1, Size) of
@@ -174,7 +182,10 @@ release(Line, Unsent) ->
 size_of(Line) ->
     byte_size(Line) + ?OVERHEAD.
 
--doc "Returns the events that a message brings to an exchange.".
+-doc """
+Returns the events of the exchange that are in a message; `other` for a message that does not belong
+to it.
+""".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, {response, _, _}} = Event}, {_, Ref} = Exchange) ->
     over(Ref),
@@ -194,7 +205,7 @@ over(Ref) ->
     _ = unalias(Ref),
     demonitor(Ref, [flush]).
 
--doc "Ends an exchange; `false`, for the server does not learn of it.".
+-doc "Ends an exchange. Returns `false`, since the server is not told.".
 -spec abort(exchange()) -> false.
 abort({Pid, Ref}) ->
     over(Ref),
@@ -214,7 +225,7 @@ forget(Ref) ->
 leave(_, _, _, _) ->
     ok.
 
--doc "Ends the channel in order and waits for its end, which each transport bounds.".
+-doc "Ends the channel in order, and waits for its end. Each transport bounds the time.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     Monitor = monitor(process, Pid),
@@ -315,7 +326,7 @@ writer(Module, Connection, Channel) ->
             writer(Module, Connection, Channel)
     end.
 
-%% The server could not be reached: nothing was sent.
+%% The server could not be reached, so nothing was sent.
 failed(Why, #state{owner = Owner} = State) ->
     Owner ! {erlmcp_channel, self(), {down, {connect, Why}}},
     pause(Why, fail_all(fun(_) -> {connect, Why} end, State)).
@@ -339,7 +350,7 @@ data(Bytes, #state{exchanges = Exchanges, inbox = Inbox} = State) ->
                                    Replies))
     end.
 
-%% A server that asks more than it reads gets no answer.
+%% A server that sends requests but does not read the answers gets no further ones.
 answer(Reply, #state{unsent = Unsent} = State) ->
     Line = iolist_to_binary([Reply, $\n]),
     case reserve(Line, Unsent) of
@@ -357,7 +368,7 @@ accept(Ref, Exchange, Generation, Line, #state{phase = Phase, exchanges = Exchan
         {ok, Added} ?= erlmcp_line_exchanges:add(Ref, Exchange, Exchanges),
         ok ?= case Phase of
             {paused, Why} ->
-                %% Removes its monitor.
+                %% Removing it also removes its monitor.
                 _ = erlmcp_line_exchanges:remove(Ref, Added),
                 {connect, Why};
             _ ->
@@ -378,7 +389,7 @@ fits(any, _) -> ok;
 fits(Generation, #state{phase = up, generation = Generation}) -> ok;
 fits(_, _) -> {closed, unprocessed}.
 
-%% Notifications and responses end exchanges on the other side, so they are never refused.
+%% Notifications and responses may end exchanges in the server, so they are never refused.
 has_room(#{kind := Kind}, _) when Kind =:= notification; Kind =:= response ->
     ok;
 has_room(_, #state{exchanges = Exchanges, most = Most}) ->
@@ -445,7 +456,8 @@ fail(Ref, Reason, #state{exchanges = Exchanges, unwritten = Unwritten} = State) 
     Ref ! {Ref, {failed, Reason}},
     State#state{exchanges = Rest, unwritten = maps:remove(Ref, Unwritten)}.
 
-%% `Reason` is a fun of whether the exchange's line was written.
+%% `Reason` is a fun that gets `true` if the line of the exchange was written, and returns the
+%% reason for it.
 fail_all(Reason, #state{exchanges = Exchanges, queue = Queue} = State) ->
     Failed = lists:foldl(fun(Ref, #state{unwritten = Unwritten} = Left) ->
                              fail(Ref, Reason(not is_map_key(Ref, Unwritten)), Left)
@@ -496,7 +508,7 @@ terminate(_, #state{connector = Connector} = State) ->
     _ = is_pid(Connector) andalso exit(Connector, kill),
     ok.
 
-%% Commands and environments hold secrets.
+%% A command and an environment may have secrets.
 -doc false.
 format_status(Status) ->
     maps:map(fun(state, #state{module = Module, phase = Phase}) -> {Module, Phase};

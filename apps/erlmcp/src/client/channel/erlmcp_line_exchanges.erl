@@ -1,8 +1,8 @@
 -module(erlmcp_line_exchanges).
 -moduledoc """
-The open exchanges of a line channel, by id, by progress token and by subscription. The channel's
-process owns this value, which monitors the process of each exchange: `ended/2` finds the exchange
-of a dead one.
+The open exchanges of a line channel, by id, by progress token and by subscription. A value of the
+channel's process, which monitors the process of each exchange; `by_monitor/2` finds the exchange of
+a dead one.
 
 Internal.
 """.
@@ -14,7 +14,7 @@ Internal.
 
 -define(SUBSCRIPTION, ~"io.modelcontextprotocol/subscriptionId").
 
--doc "The name of an exchange, which is an alias of the process that waits.".
+-doc "The name of an exchange: an alias of the process that waits for its events.".
 -type ref() :: reference().
 -type exchange() :: #{
     pid := pid(),
@@ -57,7 +57,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
     {ok, Exchanges#exchanges{
         open = Open#{Ref => {Monitor, Exchange}},
         ids = case Kind of
-            %% The id of a response is one of the server's.
+            %% The id of a response was chosen by the server.
             response -> Ids;
             _ -> put_key(Id, Ref, Ids)
         end,
@@ -67,7 +67,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
 put_key(none, _, Keys) -> Keys;
 put_key(Key, Ref, Keys) -> Keys#{Key => Ref}.
 
--doc "Finds an open exchange by its name.".
+-doc "Returns the open exchange with a name, or `none`.".
 -spec find(ref(), exchanges()) -> {ok, exchange()} | none.
 find(Ref, #exchanges{open = Open}) ->
     case Open of
@@ -75,7 +75,7 @@ find(Ref, #exchanges{open = Open}) ->
         #{} -> none
     end.
 
--doc "Removes an exchange and returns it, or `none` if the exchange is not open (any more).".
+-doc "Removes an exchange and returns it, or `none` if the exchange is not open.".
 -spec remove(ref(), exchanges()) -> {exchange(), exchanges()} | none.
 remove(Ref, #exchanges{open = Open, ids = Ids, tokens = Tokens, monitors = Monitors} = Exchanges) ->
     case maps:take(Ref, Open) of
@@ -95,7 +95,7 @@ remove_key(Key, Ref, Keys) ->
         #{} -> Keys
     end.
 
--doc "Finds the exchange whose process died, by its monitor.".
+-doc "Returns the exchange whose process had this monitor, or `none`.".
 -spec by_monitor(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
 by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
     case Monitors of
@@ -103,21 +103,21 @@ by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
         #{} -> none
     end.
 
--doc "Returns the names of all open exchanges.".
+-doc "Returns the references of all open exchanges.".
 -spec all(exchanges()) -> [ref()].
 all(#exchanges{open = Open}) ->
     maps:keys(Open).
 
 -doc """
-Finds the request or stream of an id. The type of the id counts: `1` is not `~"1"`.
+Returns the request or the stream with an id, or `none`. The id's type counts: `1` is not `~"1"`.
 """.
 -spec by_id(erlmcp_message:id(), exchanges()) -> {ok, ref()} | none.
 by_id(Id, #exchanges{ids = Ids}) ->
     found(Id, Ids).
 
 -doc """
-Finds the exchange that a notification's parameters name, by their `progressToken` or by the id of
-the request that opened the subscription.
+Returns the exchange that the parameters of a notification name, or `none`. The parameters have its
+`progressToken`, or the id of the request that opened a subscription.
 """.
 -spec by_params(map(), exchanges()) -> {ok, ref(), pid()} | none.
 by_params(#{~"progressToken" := Token}, #exchanges{tokens = Tokens} = Exchanges) ->

@@ -1,18 +1,18 @@
 -module(erlmcp_line_inbox).
 -moduledoc """
-The received lines of a line channel, and the process that each is for. A value of the channel's
-process.
+Decodes the received lines of a line channel, and passes each message to the process that it is for.
+A value of the channel's process.
 
 A line is decoded within the limits. A response goes to the exchange with its id, and a notification
 to the exchange of its `progressToken` or subscription. Every other message goes to the channel's
-owner. Servers answer an unreadable message with an error without an id: such an error goes to the
-waiting request, if there is only one. A line that is not a message is logged and skipped, since
-programs may print to their output by mistake. An invalid response ends the exchange with its id as
-`protocol`.
+owner. A server that cannot read a message answers with an error without an id. Such an error goes
+to the waiting request, if there is only one. A line that is not a message is logged and skipped,
+since programs may print to their output by mistake. An invalid response ends the exchange with its
+id, with the reason `protocol`.
 
-A process that reads notifications slower than they come misses some. None is sent while its mailbox
-holds more than 1000 messages, or 8 MiB if all were as large as the one to send. Requests of the
-server to an owner in this state are answered with an error.
+A process that reads notifications more slowly than they come misses some. None is sent while its
+mailbox has more than 1000 messages, or more than 8 MiB if all were as large as the next one. While
+that is true of the owner, requests of the server are answered with an error.
 
 Internal.
 """.
@@ -21,56 +21,58 @@ Internal.
 
 -export_type([inbox/0]).
 
-%% Messages in a mailbox, and their bytes, above which a process gets no notifications. LOOK is how
-%% many are sent between two looks at the mailbox; one of LARGE bytes or more causes a look at once.
+%% The number of messages in a mailbox, and their bytes, above which the process gets no
+%% notifications. The mailbox is checked after every LOOK notifications, and for each one of LARGE
+%% bytes or more.
 -define(MAILBOX, 1000).
 -define(BYTES, 8_388_608).
 -define(LOOK, 32).
 -define(LARGE, 16_384).
-%% Bytes of a wrong line that are logged.
+%% The most bytes of an invalid line that are logged.
 -define(SHOWN, 200).
-%% Milliseconds between two warnings of a kind.
+%% Milliseconds between two warnings of the same kind.
 -define(WARNING_INTERVAL, 10_000).
 
 -record(inbox, {
     owner :: pid(),
-    %% The channel that messages to the owner name.
+    %% The channel's process, which messages to the owner name.
     channel :: pid(),
     limits :: erlmcp_json:limits(),
-    %% The description of the channel in every warning.
+    %% The description of the channel, for warnings.
     about :: map(),
-    %% Of each kind of warning, when it was last logged, and how many were left out since then.
+    %% For each kind of warning, when it was last logged, and how many were left out since then.
     warnings = #{} :: #{Kind :: atom() => {Logged :: integer(), Omitted :: non_neg_integer()}},
     framing :: erlmcp_line:state(),
-    %% Bytes of the line that is being read.
+    %% The bytes of the line that is being handled.
     size = 0 :: non_neg_integer(),
-    %% The notifications sent to each process since the last look, or `full`.
+    %% The number of notifications sent to each process since its mailbox was checked; `full` if the
+    %% check failed.
     sent = #{} :: #{pid() => pos_integer() | full}
 }).
 
 -opaque inbox() :: #inbox{}.
 
--doc """
-Returns an inbox for a new connection. Messages for `Owner` are sent to that process at once.
-""".
+-doc "Returns an inbox for a new connection. Messages that belong to no exchange go to `Owner`.".
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
     #inbox{owner = Owner, channel = Channel, limits = Limits, about = About,
            framing = erlmcp_line:new(Max)}.
 
 -doc """
-Takes received bytes. Exchanges get their messages, and those that got their response are removed.
-Returns the answers to write. A line over `message_bytes` is `too_large`; its exchange cannot be
-known, so the connection has to end.
+Handles received bytes: passes messages on, and removes exchanges that got their response. Returns
+the answers to write. A line over `message_bytes` gives `too_large`; the connection has to end then,
+since the exchange of the line is unknown.
 """.
 -spec push(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.
 push(Bytes, Exchanges, #inbox{framing = Framing} = Inbox) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
-    %% A look at the mailboxes is good for one chunk.
+    %% Mailboxes are checked again for the next chunk.
     lines(Lines, [], Exchanges, Inbox#inbox{framing = Rest, sent = #{}}).
 
--doc "Handles `Bytes`, a whole message such as the data of an event, as `push/3` handles a line.".
+-doc """
+Handles one whole message, such as the data of an event, in the way that `push/3` handles a line.
+""".
 -spec take(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()}.
 take(Bytes, Exchanges, Inbox) ->
@@ -158,7 +160,7 @@ finish(Ref, Event, Exchanges) ->
 to_owner(Message, #inbox{channel = Channel}) ->
     {erlmcp_channel, Channel, {message, Message}}.
 
-%% Copied, since a waiting message would keep its whole chunk alive.
+%% The message is copied, since it would keep the whole chunk in memory while it waits.
 notify(Pid, To, Message, #inbox{sent = Sent, size = Size} = Inbox) ->
     case Sent of
         #{Pid := full} ->
@@ -188,7 +190,8 @@ not_a_message(Refusal, Inbox) ->
 shown(Id) when is_binary(Id), byte_size(Id) > ?SHOWN -> binary:copy(binary_part(Id, 0, ?SHOWN));
 shown(Id) -> Id.
 
-%% Warns once in an interval, with the number of warnings of the kind that were left out before.
+%% Logs a warning at most once in an interval, with the number of warnings of its kind that were
+%% left out before.
 warn(Kind, Details, #inbox{about = About, warnings = Warnings} = Inbox) ->
     Now = erlang:monotonic_time(millisecond),
     case Warnings of

@@ -1,8 +1,8 @@
 -module(erlmcp_memory_channel).
 -moduledoc """
 The transport of a line channel to a server of this node, without a socket (`m:erlmcp_memory`). The
-option `principal` is the principal that the server takes the client for. While no such server runs,
-`Why` of `{connect, Why}` is `no_server`.
+option `principal` sets the client's principal in the server. While the server does not run, the
+reason is `{connect, no_server}`.
 
 Internal.
 """.
@@ -46,7 +46,7 @@ arrived({'DOWN', Monitor, process, _, _}, {_, Monitor} = Connection) ->
 arrived(_, _) ->
     other.
 
-%% The connection's process acknowledges to the writer.
+%% The process of the server's connection acknowledges each piece to the writer.
 -doc false.
 deliver(Bytes, {Pid, _}) ->
     Monitor = monitor(process, Pid),

@@ -8,18 +8,19 @@ path, a name on the `PATH`, or a list of one of these and its first arguments. O
 - `inherit`: the variables of the node's own environment that the server gets: `safe`, a few without
   secrets (see `erlmcp_stdio_environment`), or `all`;
 - `cd`: the folder that the server runs in;
-- `stop_ms`: milliseconds for the server to end after its input is closed, and again after SIGTERM
-  (2000). Closing the channel takes at most twice that and five seconds.
+- `stop_ms`: the milliseconds that the server has to end after its input is closed, and again after
+  SIGTERM (2000). Closing the channel takes at most twice that and five seconds.
 
 The server's standard error is logged, each line as a notice with the domain `[erlmcp, client,
 stderr]`, at most 200 lines a second. The server is ended in the order of the specification: its
-input is closed, then SIGTERM and SIGKILL go to its whole process group. A guard outside of the node
-does this, so it also happens when the node is killed: see `priv/erlmcp_stdio.sh`. A server that
-ends is started again, after a pause that grows while it does not last.
+input is closed, then SIGTERM and SIGKILL go to its whole process group. A script outside of the
+node, the guard, does this, so the server ends even if the node is killed: see
+`priv/erlmcp_stdio.sh`. A server that ends is started again, after a pause that grows while the
+server ends soon after each start.
 
-A server that writes faster than the channel reads is held up, as by a full pipe. Ports read ahead
-without a bound, so a program between them copies one portion of the pipe at a time. It reports each
-portion, and is allowed the next one before the current one is used up.
+A server that writes faster than the channel reads has to wait, as at a full pipe. Ports of the
+runtime read ahead without a bound, so a program between the server and the port copies one portion
+at a time. It reports each portion, and copies the next one only when the channel allows that.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -32,15 +33,17 @@ Internal.
 -export([connect/3, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
 
 -define(STOP_MS, 2000).
-%% Records of at most 2048 bytes in a portion of the server's output or errors. Up to two portions
-%% of each may wait in the channel's mailbox.
+%% A portion of the server's output or standard error, in records of at most 2048 bytes. Up to two
+%% portions of each may wait in the channel's mailbox.
 -define(PORTION, 1024).
-%% Milliseconds between the end of the server and the end of its output, which another process may
-%% hold open. The programs that copy the output and report the end may have to wait for a processor.
+%% The most milliseconds from the end of the server to the end of its output, which another process
+%% may keep open. The time must also suffice for the programs that copy the output, if the
+%% processors are busy.
 -define(LAST_WORDS, 2000).
-%% Milliseconds between the end of its output and the end of the server, which tells the reason.
+%% The most milliseconds from the end of the server's output to the end of the server, whose exit
+%% status is the reason.
 -define(OWN_END, 10_000).
-%% Milliseconds that the guard takes at most, in addition to the two times that it waits.
+%% The most milliseconds that the guard takes in addition to waiting `stop_ms` twice.
 -define(GUARD, 5000).
 
 -record(child, {
@@ -113,8 +116,8 @@ connect({stdio, Command}, Channel, #{connect_timeout := Timeout}) ->
         end
     end.
 
-%% The script that made the folder removes it when its port ends, unless it was told that there is a
-%% guard, which does so from then on.
+%% The script that created the folder removes it when its port closes. After the line `taken` the
+%% guard removes it instead.
 -doc false.
 activate({Maker, Folder, Command}, #{options := Options}) ->
     StopMs = maps:get(stop_ms, Options, ?STOP_MS),
@@ -134,7 +137,7 @@ activate({Maker, Folder, Command}, #{options := Options}) ->
     ok = close_port(Maker),
     Activated.
 
-%% Two permits: while the reader copies one portion it already may copy the next.
+%% Two portions are allowed: while the reader copies one, it may already copy the next.
 open_reader(Folder, Stream) ->
     maybe
         {ok, Reader} ?= open_script(["read", Folder, Stream, integer_to_list(?PORTION)], []),
@@ -172,7 +175,7 @@ open_script(Arguments, Options) ->
 
 script() -> filename:absname("erlmcp_stdio.sh", code:priv_dir(erlmcp)).
 
-%% A port whose program has ended has no pid any more.
+%% A port whose program has ended no longer has a pid.
 pid_of(Port) ->
     [integer_to_list(Pid) || {os_pid, Pid} <- [erlang:port_info(Port, os_pid)]].
 
@@ -187,7 +190,7 @@ arrived({Teller, {exit_status, _}}, #child{teller = Teller} = Child) ->
     over(Child);
 arrived({Server, {data, Status}}, #child{server = Server} = Child) ->
     over(Child#child{ended = {exit_status, binary_to_integer(string:trim(Status))}});
-%% The script that reports the status could not begin, or was killed.
+%% The script that reports the server's exit status could not start, or was killed.
 arrived({Server, {exit_status, Status}}, #child{server = Server} = Child) ->
     over(Child#child{ended = {exit_status, Status}});
 arrived({Reader, {exit_status, _}}, #child{reader = Reader} = Child) ->
@@ -196,7 +199,8 @@ arrived({?MODULE, Server, last_words}, #child{server = Server, ended = Ended} = 
     {ended, why(Ended, Child), Child};
 arrived({Guard, {exit_status, Status}},
         #child{guard = Guard, folder = Folder, reader_pids = Pids, stop_ms = StopMs} = Child) ->
-    %% The guard was killed from outside. The server must not live without one.
+    %% The guard was killed from outside. The server must not run without one, so a new guard ends
+    %% it.
     case open_script(guard(Folder, StopMs, Pids), []) of
         {ok, Next} -> {ended, {guard, Status}, Child#child{guard = Next}};
         {error, Why} -> {ended, {guard, Why}, Child}
@@ -204,8 +208,8 @@ arrived({Guard, {exit_status, Status}},
 arrived(_, _) ->
     other.
 
-%% The last output of an ended server is still on its way. A server that only closed its output runs
-%% on.
+%% Waits until both the server and its output have ended. The last output of an ended server may
+%% still come, and a server without output may still run.
 over(#child{ended = Ended, output = closed} = Child) when Ended =/= none ->
     {ended, why(Ended, Child), Child};
 over(#child{server = Server, ended = Ended} = Child) ->
@@ -217,19 +221,20 @@ over(#child{server = Server, ended = Ended} = Child) ->
     {ignore, Child}.
 
 why(none, _) -> output_closed;
-%% The status of a shell for a command that was not found, or cannot be run.
+%% The exit statuses of a shell for a command that was not found, or cannot be run.
 why({exit_status, Status}, #child{heard = false}) when Status =:= 126; Status =:= 127 ->
     {connect, {exit_status, Status}};
 why(Ended, _) -> Ended.
 
-%% All that was copied before this report is already in the mailbox, except the content of a pipe.
+%% Everything that was copied before this report is already in the mailbox, except what is in a
+%% pipe. So the next portion is allowed.
 allow_more(Bytes, #child{report = Before, reader = Reader, error_reader = ErrorReader} = Child) ->
     Lines = binary:split(<<Before/binary, Bytes/binary>>, ~"\n", [global]),
     [Rest | Streams] = lists:reverse(Lines),
     [ok = go_on(case Stream of ~"out" -> Reader; ~"err" -> ErrorReader end) || Stream <- Streams],
     Child#child{report = Rest}.
 
-%% The program of the port may have ended.
+%% Writes to a port whose program may have ended.
 command(Port, Bytes) ->
     try port_command(Port, Bytes, [nosuspend]) of
         _ -> ok
@@ -243,11 +248,11 @@ deliver(Bytes, #child{server = Server}) ->
         true = port_command(Server, Bytes),
         ok
     catch
-        %% The program has ended; its status is on its way to the channel.
+        %% The program has ended. Its exit status is on its way to the channel.
         error:badarg -> gone
     end.
 
-%% The guard sees the end of its input and ends the server.
+%% The guard ends the server when its own input is closed.
 -doc false.
 drop(#child{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader,
           teller = Teller}) ->
@@ -261,7 +266,7 @@ finish(#child{server = Server, guard = Guard, error_reader = ErrorReader} = Chil
     ok = await_ends([Guard, ErrorReader], Timer, Child),
     drop(Child).
 
-%% The server may write until it ends.
+%% Discards what the server writes until it ends.
 await_ends([], Timer, _) ->
     _ = erlang:cancel_timer(Timer),
     ok;

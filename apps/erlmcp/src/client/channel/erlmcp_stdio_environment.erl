@@ -1,23 +1,24 @@
 -module(erlmcp_stdio_environment).
 -moduledoc """
-The environment of a server that the client starts. The node's own environment holds secrets, such
-as its cookie and the keys of its services, that a foreign program must not see. So a server
-inherits the few variables that describe the user and the locale, and gets those that it is given.
+The environment of a server that the client starts as a child process. The node's own environment
+may have secrets, such as API keys, which another program must not see. So a server inherits only a
+few variables, which describe the user and the locale, and gets the ones that the user sets.
 
 Internal.
 """.
 
 -export([changes/2, is_inherit/1, is_env/1]).
 
-%% The list of the official SDKs, and the variables for temporary files, language and time zone.
+%% The variables that the official SDKs pass on, and those for temporary files, language and time
+%% zone.
 -define(INHERITED, ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER",
                     "LANG", "TMPDIR", "TZ"]).
 
 -type text() :: binary() | string().
 
 -doc """
-Returns the `env` option of a port for a server. The server inherits the `safe` variables of the
-node or `all` of them, and gets those of `Env`, where `false` removes one.
+Returns the option `env` of the server's port. The server inherits the `safe` variables of the node,
+or `all` of them, and gets those of `Env`; `false` removes a variable.
 """.
 -spec changes(safe | all, Env :: #{text() => text() | false} | [{text(), text() | false}]) ->
     [{string(), string() | false}].
@@ -32,7 +33,7 @@ inherited(all, _) -> true;
 inherited(safe, "LC_" ++ _) -> true;
 inherited(safe, Name) -> lists:member(Name, ?INHERITED).
 
-%% In a locale without UTF-8 the runtime passes bytes, several of which may be one character.
+%% In a locale without UTF-8 the runtime passes bytes, so a character may be several elements.
 string(Text) ->
     case file:native_name_encoding() of
         utf8 -> unicode:characters_to_list(Text);

@@ -1,8 +1,8 @@
 -module(erlmcp_stdio_stderr).
 -moduledoc """
-The log of a child's standard error. Each line is a notice with the domain `[erlmcp, client,
-stderr]`, up to 8192 bytes a line and 200 lines a second. A value of the process that reads. Lines
-say nothing about the health of the child, since programs write any text there.
+Logs the standard error of a child process. Each line becomes a notice with the domain `[erlmcp,
+client, stderr]`, up to 8192 bytes a line and 200 lines a second. A value of the process that reads
+the lines. The level is always notice, since programs write all kinds of text there.
 
 Internal.
 """.
@@ -11,7 +11,7 @@ Internal.
 
 -export_type([lines/0]).
 
-%% Bytes of a line, and lines of a second.
+%% The most bytes of a line, and the most lines in a second.
 -define(LINE_BYTES, 8192).
 -define(LINES_A_SECOND, 200).
 
@@ -26,14 +26,14 @@ Internal.
 -opaque lines() :: #lines{}.
 
 -doc """
-Returns an empty log of the program `Command`. Lines that the script `Starter` writes itself are
-left out: its exit status tells that there is no such program.
+Returns the state for the program `Command`, without lines. Lines of the script `Starter` itself are
+left out: they say that the program does not exist, which its exit status says, too.
 """.
 -spec new(Command :: term(), Starter :: file:filename()) -> lines().
 new(Command, Starter) ->
     #lines{command = Command, starter = unicode:characters_to_binary([Starter, ": "])}.
 
--doc "Takes bytes that the program wrote, and logs the whole lines.".
+-doc "Takes bytes that the program wrote, and logs the lines that are complete.".
 -spec push(binary(), lines()) -> lines().
 push(Bytes, #lines{framing = Framing} = Lines) ->
     {Whole, Rest} = erlmcp_line:push(Bytes, Framing),

@@ -1,6 +1,6 @@
 -module(erlmcp_tcp_channel).
 -moduledoc """
-The transport of a line channel over TCP: the framing of stdio on a socket.
+The transport of a line channel over TCP: lines as on stdio, on a socket.
 
 Source: specification 2026-07-28, "Transports / Custom Transports".
 
@@ -12,7 +12,7 @@ Internal.
 -export([target/1, option/2, about/1]).
 -export([connect/3, activate/2, arrived/2, deliver/2, drop/1, finish/1]).
 
-%% Packets that the socket delivers before it must be asked for more, and bytes of one.
+%% The packets that the socket delivers before it must be asked for more, and the bytes of one.
 -define(ACTIVE, 16).
 -define(BUFFER, 65_536).
 %% Milliseconds in which the server has to read one piece.
@@ -70,11 +70,11 @@ deliver(Bytes, Socket) ->
 
 -doc false.
 drop(Socket) ->
-    %% An ordinary close waits for bytes that the server has not read.
+    %% Without this option, closing would wait for bytes that the server has not read.
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),
     gen_tcp:close(Socket).
 
-%% The server answers the lines that it has read, but no exchange waits for them any more.
+%% The server may still answer lines that it has read, but no exchange waits for the answers.
 -doc false.
 finish(Socket) ->
     case inet:getstat(Socket, [send_pend]) of

@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_answer).
 -moduledoc """
-The meaning of an HTTP response for the client that sent a message: its kind, and the messages in
-its body. Pure.
+Interprets an HTTP response to a client's message: the kind of its body, and the messages in it.
+Pure.
 
 Internal.
 """.
@@ -11,19 +11,23 @@ Internal.
 
 -export_type([fields/0, kind/0, expected/0]).
 
-%% Bytes of a header that comes more than once. Of a longer one only the first value is taken.
+%% The most bytes of a repeated header. Of a longer one only the first value is used.
 -define(JOINED, 65_536).
 
 -type fields() :: #{binary() => binary()}.
--doc "The id of the response that is awaited, or `none`.".
+-doc "The id of the awaited response, or `none`.".
 -type expected() :: erlmcp_message:id() | none.
 -doc """
-The treatment of the body. It is one JSON value, or events, or not needed because the message was
-`taken`. Otherwise the message was `refused`, or the response is an error.
+The kind of a response. Its body is one JSON value (`json`) or a stream of `events`. It has no body
+of interest if a notification or response of the client was delivered (`taken`). Otherwise the
+message was `refused`, or the response is an error.
 """.
 -type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
 
--doc "Returns the headers by name. The values of a repeated header are joined as in RFC 9110.".
+-doc """
+Returns the headers as a map by name. The values of a repeated header are joined with commas, as in
+RFC 9110.
+""".
 -spec fields([{binary(), binary()}]) -> fields().
 fields(Headers) ->
     case maps:from_list(Headers) of
@@ -33,14 +37,14 @@ fields(Headers) ->
                                             fun({_, Value}) -> Value end, Headers))
     end.
 
-%% Compressed, a repeated header takes one byte, so the joined value needs a bound.
+%% HTTP/2 compresses a repeated header to one byte, so the joined value needs a bound.
 joined([First | _] = Values) ->
     case iolist_size(Values) =< ?JOINED of
         true -> iolist_to_binary(lists:join(~", ", Values));
         false -> First
     end.
 
--doc "Returns `true` if the connection of HTTP/1.1 ends with the response.".
+-doc "Returns `true` if an HTTP/1.1 server closes the connection after the response.".
 -spec closes(fields()) -> boolean().
 closes(#{~"connection" := Options}) ->
     lists:any(fun(Option) -> string:lowercase(string:trim(Option)) =:= ~"close" end,
@@ -48,7 +52,10 @@ closes(#{~"connection" := Options}) ->
 closes(_) ->
     false.
 
--doc "Returns the kind of a response, for a message that awaits a response, a stream, or neither.".
+-doc """
+Returns the kind of a response. `Awaited` says whether the client's message awaits a response, a
+stream, or neither.
+""".
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
 kind(200, #{~"content-encoding" := Encoding}, Awaited) when
     Awaited =/= nothing, Encoding =/= ~"identity"
@@ -74,7 +81,7 @@ media_type(Value) ->
     [Type | _] = binary:split(Value, ~";"),
     string:lowercase(string:trim(Type)).
 
--doc "Returns the messages of a JSON body, which must contain the response.".
+-doc "Returns the messages in a JSON body, which must contain the awaited response.".
 -spec whole(binary(), expected(), erlmcp_json:limits()) ->
     {ok, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
 whole(Body, Expected, Limits) ->
@@ -84,7 +91,10 @@ whole(Body, Expected, Limits) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns the messages of an event's data, and whether the response is among them.".
+-doc """
+Returns the messages in the data of an event: `answered` if the awaited response is among them, and
+else `open`.
+""".
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
 event(Data, Expected, Limits) ->
@@ -117,34 +127,35 @@ batch([Value | Values], Expected, State, Events) ->
         {error, _} = Error -> Error
     end.
 
-%% A server that could not read the id answers without it; the error belongs to the message sent.
+%% An error without an id: the server could not read the id, so the error answers the message that
+%% was sent.
 without_id(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _} = Error} = Value, undefined, _, Id)
   when Id =/= none, not is_map_key(~"result", Value), not is_map_key(~"method", Value) ->
     {answered, [{message, {response, Id, {error, Error}}}]};
 without_id(_, _, Refusal, _) ->
     protocol(erlmcp_refusal:message(Refusal)).
 
--doc "Returns the number of bytes that are kept of a body that is no message.".
+-doc "Returns the most bytes that are kept of a body that is not a message.".
 -spec kept_bytes() -> pos_integer().
 kept_bytes() ->
     4096.
 
--doc "Returns the reason for a refusal of HTTP without a JSON-RPC message.".
+-doc "Returns the reason of a failure for an HTTP refusal without a JSON-RPC message.".
 -spec reason(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
 reason(Status, Fields, Body) ->
     {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
-Returns the meaning of an unsuccessful response to the message with the id `Id` in `Session`. The
-session is lost, authorization is due, a JSON-RPC error answers the message, or `none`: the status
-says it all.
+Returns the meaning of an unsuccessful response to a message in a session. The session may be lost,
+authorization may be required, or a JSON-RPC error may answer the message. `none` means that only
+the status tells the reason.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->
     session_lost | unauthorized | {error, map()} | none.
 refusal({404, _, Body}, {Session, Id}, Limits) when Session =/= none ->
     case error_of(Body, Limits) of
-        %% A server that knows the session answers with another code, for this request.
+        %% Any other code is an answer of a server that knows the session.
         {ok, Id, #{~"code" := Code} = Error} when Code =/= -32001, Code =/= -32600, Code =/= 1016 ->
             {error, Error};
         _ ->
@@ -155,7 +166,7 @@ refusal({401, _, _}, _, _) ->
 refusal({403, #{~"www-authenticate" := _}, _}, _, _) ->
     unauthorized;
 refusal({405, _, _}, _, _) ->
-    %% Whatever its body, a 405 concerns the URL: messages are not posted there.
+    %% A 405, whatever its body, is about the URL: it accepts no messages.
     none;
 refusal({Status, _, Body}, {_, Id}, Limits) ->
     case error_of(Body, Limits) of
@@ -181,5 +192,5 @@ protocol(What) ->
 
 id(Id) -> json:encode(Id).
 
-%% Enough to recognise the text by.
+%% The bytes that are enough to recognise a text.
 shown(Bytes) -> erlmcp_printable:part(Bytes, 80).

@@ -2,7 +2,7 @@
 -moduledoc """
 The channel to a server's URL by HTTP/1.1 and HTTP/2. Its process supervises the pool and the
 authorizer. Each message is an `m:erlmcp_httpc_exchange` in the process that sends it. After the
-fallback to a server of HTTP+SSE, messages take the way of `m:erlmcp_httpc_sse`.
+fallback to HTTP+SSE, messages are exchanges of `m:erlmcp_httpc_sse`.
 
 Internal.
 """.
@@ -19,7 +19,7 @@ Internal.
 -type exchange() ::
     {http, erlmcp_httpc_exchange:exchange()} | {sse, erlmcp_httpc_sse:exchange()}.
 
-%% Exchanges that may be open at once where the settings give no numbers.
+%% The exchanges that may be open at once if the settings do not say.
 -define(CALLS, 1000).
 -define(SUBSCRIPTIONS, 100).
 
@@ -47,7 +47,7 @@ open(Target, #{options := Options, limits := Limits} = Settings) ->
         {ok, Pid, Route#{sse => Stream}}
     end.
 
-%% All calls may have to wait for a connection.
+%% At worst all calls wait for a connection.
 waiting(#{calls := Calls}, Pool) -> Pool#{waiting => Calls};
 waiting(#{}, Pool) -> Pool.
 
@@ -57,7 +57,8 @@ started(Other) -> Other.
 authorizer(#{authorizer := Pid}) -> erlmcp_authorizer:handle(Pid);
 authorizer(#{}) -> none.
 
-%% The process of the stream may be waiting for a connection, and has nothing to end in order.
+%% The child specification of the HTTP+SSE process. It is killed at once: it may be waiting for a
+%% connection, and has nothing to close in order.
 stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
     Most = maps:get(calls, Settings, ?CALLS) + maps:get(subscriptions, Settings, ?SUBSCRIPTIONS),
     #{id => sse, shutdown => brutal_kill,
@@ -70,15 +71,15 @@ stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
 init(Given) ->
     {#{origin := {Scheme, Host, Port}} = Pool, Url, Auth} = Given(),
     ok = erlmcp_label:set([erlmcp_channel, Scheme, {Host, Port}]),
-    %% Calls hold handles of these processes, so none of them can be restarted alone.
+    %% Calls have handles with the pids of these processes, so none of them can be restarted alone.
     {ok, {#{strategy => one_for_all, intensity => 0},
           [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}
            | [#{id => authorizer, start => {erlmcp_authorizer, start_link, [Auth, Url]}}
               || Auth =/= none]]}}.
 
 -doc """
-Sends a message, or asks for a session's stream. A message with a `generation` goes to the stream of
-HTTP+SSE with that generation.
+Sends a message, or requests the GET stream of a session. A message with a `generation` belongs to
+the HTTP+SSE stream of that generation.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -90,7 +91,10 @@ send(Outgoing, Route) ->
 sent(Kind, {ok, Exchange}) -> {ok, {Kind, Exchange}};
 sent(_, {error, _} = Error) -> Error.
 
--doc "Returns the events in a message of a connection or of the stream's process.".
+-doc """
+Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
+does not belong to it.
+""".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received(Message, {http, Exchange}) ->
     happened(http, erlmcp_httpc_exchange:received(Message, Exchange));
@@ -101,16 +105,17 @@ happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
 
 -doc """
-Closes the stream of a request. Returns `false` for HTTP+SSE, where a request has no stream of its
-own.
+Ends an exchange by closing its stream, which tells the server, and returns `true`. Returns `false`
+for HTTP+SSE, where a request has no stream of its own.
 """.
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
-Opens a stream of HTTP+SSE at the URL, and returns its generation, with which messages go there.
-When the stream ends it is opened again, and the channel's owner is told.
+Opens an HTTP+SSE stream at the URL until `Deadline`, in monotonic milliseconds. Returns its
+generation, which messages for it must have. When the stream ends it is opened again, and the
+channel's owner is told.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.

@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_exchange).
 -moduledoc """
-The exchange of a message and its response by HTTP: a state machine in the process that sent the
-message. No process stands between that process and the connection.
+The exchange of one message and its response by HTTP: a state machine in the process that sent the
+message. That process gets the connection's messages.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
 the response is resumed where it ended.
@@ -14,8 +14,8 @@ Internal.
 -export_type([route/0, exchange/0, event/0]).
 
 -doc """
-The destination and the common headers of a channel's messages. `sse` is the process of the older
-transport.
+Everything that the messages of a channel have in common: the destination, headers, limits, the pool
+and the authorizer. `sse` is the process of HTTP+SSE.
 """.
 -type route() :: #{
     pool := erlmcp_httpc_pool:handle(),
@@ -28,8 +28,8 @@ transport.
 }.
 
 -doc """
-An event of an exchange. All events of a stream with `named` come with their names, and with their
-data unchanged.
+An event of an exchange. If the outgoing message has `named`, all events of its stream come as
+`named`, with their data not decoded.
 """.
 -type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
@@ -39,19 +39,19 @@ data unchanged.
     body :: binary(),
     path :: binary(),
     method :: post | get | delete,
-    %% Milliseconds that the server has to begin its answer.
+    %% Milliseconds within which the server must begin its answer.
     patience :: integer(),
-    %% The request that runs.
+    %% The running request, with its connection.
     loan = none :: none | erlmcp_httpc_pool_request:loan(),
     at = head :: head
         | {body, json | taken | {refused, 100..999, erlmcp_httpc_answer:fields()}, binary()}
         | {events, erlmcp_sse_reader:state()}
         | {waiting, reference()}
         | over,
-    %% Repetitions after connections that did nothing, and redirections.
+    %% The number of repetitions because a connection had ended unused, and of redirections.
     repeats = 0 :: non_neg_integer(),
     redirects = 0 :: non_neg_integer(),
-    %% The authorizer's headers, and how often they were refused.
+    %% The headers of the authorizer, and how often the server refused them.
     authorization = [] :: [{binary(), iodata()}],
     challenges = 0 :: non_neg_integer(),
     resumption = erlmcp_httpc_resumption:new() :: erlmcp_httpc_resumption:resumption()
@@ -61,10 +61,13 @@ data unchanged.
 
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
-%% Refusals of a request that are answered with another try.
+%% The most refusals after which a request is sent again with a new token.
 -define(CHALLENGES, 3).
 
--doc "Sends a message. Its events come to the calling process, in messages for `received/2`.".
+-doc """
+Sends a message. The events of the exchange come to the calling process, in messages for
+`received/2`.
+""".
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
 start(#{kind := Kind, id := Id} = Outgoing, Route) ->
@@ -109,7 +112,8 @@ authorization(#exchange{route = Route, method = Method, path = Path, outgoing = 
 not_authorized(timeout) -> timeout;
 not_authorized(Why) -> {unauthorized, Why}.
 
-%% The server may have closed a connection that the pool believes to be open.
+%% Sends the request on a connection of the pool, and on another one if the server had closed the
+%% first already.
 lent({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
     maybe
         {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
@@ -137,7 +141,8 @@ headers(#exchange{method = get, outgoing = #{headers := Headers}, resumption = R
 headers(#exchange{outgoing = #{headers := Headers}}) ->
     Headers.
 
-%% Methods, sessions and tokens come from elsewhere. None may smuggle in a header of its own.
+%% Methods, sessions and tokens come from users and servers, so none may contain a line end and with
+%% it another header.
 sendable([{Name, Value} | Headers]) ->
     case erlmcp_httpc_options:is_value(Value) of
         true -> sendable(Headers);
@@ -146,7 +151,10 @@ sendable([{Name, Value} | Headers]) ->
 sendable([]) ->
     ok.
 
--doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
+-doc """
+Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
+does not belong to it.
+""".
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     resume(X);
@@ -235,8 +243,8 @@ whole(taken, _, State, X) ->
 whole({refused, Status, Fields}, Body, State, X) ->
     refused(Status, Fields, Body, release(State, X)).
 
-%% A redirection that keeps the method is followed within the origin; any other refusal ends the
-%% exchange.
+%% A redirection that keeps the method is followed within the origin. Any other refusal ends the
+%% exchange, except where authorization or resumption may help.
 refused(Status, #{~"location" := Location}, _, X) when Status >= 300, Status < 400 ->
     #exchange{route = #{url := Url}, redirects = Redirects, path = Path} = X,
     case erlmcp_httpc_target:resolve_redirect(Location, Path, Url) of
@@ -253,7 +261,7 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
         session_lost -> fail_released(session_lost, X);
         {error, Error} when Status =:= 404, Session =/= none -> answered(Error, X);
         Refusal ->
-            case {erlmcp_httpc_resumption:is_placed(Resumption), Refusal} of
+            case {erlmcp_httpc_resumption:has_event_id(Resumption), Refusal} of
                 {true, _} -> not_resumed(Status, Reason, X);
                 {false, {error, Error}} -> answered(Error, X);
                 {false, none} -> fail_released(Reason, X)
@@ -263,7 +271,7 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
 answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
     {[{message, {response, Id, {error, Error}}}], X#exchange{at = over}}.
 
-%% The end of a session is not worth a login.
+%% A DELETE, which ends a session, does not start a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
     fail_released({unauthorized, Reason}, X);
 unauthorized(_, _, Reason, #exchange{route = #{authorizer := Authorizer}, challenges = Before} = X)
@@ -275,13 +283,13 @@ unauthorized(Status, Fields, Reason, #exchange{route = Route, challenges = Befor
     Reached = erlmcp_httpc_pool:outermost(Pool),
     case erlmcp_authorizer:challenged(Authorizer, Used, {Status, Fields}, Reached, Deadline) of
         retry -> again(X#exchange{challenges = Before + 1});
-        %% No token was asked for, so the server's own words say more.
+        %% No token was requested, so the server's own error says more.
         {error, {forbidden, _}} -> fail_released({unauthorized, Reason}, X);
         {error, {browser, none}} -> fail_released({unauthorized, Reason}, X);
         {error, Why} -> fail_released(not_authorized(Why), X)
     end.
 
-%% A server in trouble may know the stream later.
+%% After a 5xx the server may still know the stream later.
 not_resumed(Status, Reason, #exchange{outgoing = #{id := Id}} = X) ->
     case is_resumable(X) of
         true when Status >= 500 -> wait([], X);
@@ -311,7 +319,8 @@ events([], Events, fin, X) ->
 drained(fin, _) -> reusable;
 drained(nofin, #exchange{loan = Loan}) -> erlmcp_httpc_pool_request:drained(Loan).
 
-%% The connection did not bring the response. A request that it never took is sent on another one.
+%% The connection ended before the response. If the server never took the request, it is sent on
+%% another connection.
 broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
     again(Released#exchange{repeats = Repeats + 1});
 broken(unprocessed, #exchange{at = head}, Released) ->
@@ -345,11 +354,11 @@ wait(Events, #exchange{resumption = Resumption} = X) ->
     Timer = erlang:start_timer(min(Remaining, Delay), self(), resume),
     {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
-%% The deadline of a stream bounds each of its beginnings, not its life.
+%% The deadline of a stream applies to each attempt to open it, and not to its lifetime.
 renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
     Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
     X#exchange{outgoing = Outgoing#{deadline := Deadline}};
-%% A call that had progress has more time, and ends by itself when that is over.
+%% A call that had progress has more time. The call itself bounds that.
 renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
     X#exchange{outgoing = Outgoing#{deadline := Last}};
 renewed(_, X) ->
@@ -365,7 +374,7 @@ again(X) ->
     case request(X) of
         {ok, Next} -> {[], Next};
         {error, {connect, stopped} = Reason} ->
-            %% The pool has ended, and no other one comes.
+            %% The pool has ended with its channel.
             fail_released(Reason, X);
         {error, {connect, _} = Reason} ->
             case erlmcp_httpc_resumption:has_failed(X#exchange.resumption) of
@@ -400,7 +409,10 @@ abort(X) ->
     _ = release(cut, X),
     true.
 
--doc "Ends a session on the server, and waits for the answer or the deadline.".
+-doc """
+Ends a session on the server, and waits for the answer, at most until `Deadline`, in monotonic
+milliseconds.
+""".
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
 delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,

@@ -1,5 +1,5 @@
 -module(erlmcp_httpc_options).
--moduledoc "The URL and the options of a channel on HTTP, checked. Pure. Internal.".
+-moduledoc "Checks the URL and the options of a channel on HTTP. Pure. Internal.".
 
 -export([check/2, is_value/1]).
 
@@ -9,8 +9,8 @@
 Checked options.
 
 - `url`, `headers`: the destination of messages, and the headers of each of them.
-- `pool`: the given options of the pool.
-- `auth`: the options of the authorizer, if there is one. They are secrets, and in a fun, since
+- `pool`: the options of the pool that were given.
+- `auth`: the options of the authorizer, or `none`. They are secrets, so they are in a fun:
   supervisors report the arguments of their children.
 """.
 -type settings() :: #{
@@ -25,18 +25,18 @@ Checked options.
                    ~"last-event-id", ~"mcp-method", ~"mcp-name", ~"mcp-protocol-version",
                    ~"mcp-session-id", ~"te", ~"trailer", ~"transfer-encoding", ~"upgrade"]).
 -define(POOL, [connections, streams, idle_ms, tls, protocols]).
-%% The pool's table has a place for each connection from the beginning.
--define(PLACES, 10_000).
+%% The most connections of a pool, whose table has a slot for each from the beginning.
+-define(SLOTS, 10_000).
 
 -doc """
-Checks a URL and options, and returns the settings or the first value that is wrong.
+Checks a URL and options. The error has the first wrong option, and what was expected.
 
-- `headers`: a list of names and values that are sent with every request, except names that the
+- `headers`: a list of names and values, sent with every request; it must not have names that the
   client sets itself
-- `token`: the token of the `authorization` header, or a fun that returns it when the client starts;
-  `auth`: options of OAuth, see `m:erlmcp_authorizer`
-- `transport`: `sse` for a server of HTTP+SSE, the transport of 2024-11-05, whose stream is at the
-  URL; without this option such a server is recognized by its answers to messages
+- `token`: the bearer token of the `authorization` header, or a fun that returns it, called when the
+  client starts; `auth`: options of OAuth, see `m:erlmcp_authorizer`
+- `transport`: `sse` if the URL is the stream of an HTTP+SSE server (2024-11-05); without this
+  option such a server is recognised by its answers
 - `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_httpc_pool:options/0`
 """.
 -spec check(Url :: term(), map()) ->
@@ -44,7 +44,7 @@ Checks a URL and options, and returns the settings or the first value that is wr
 check(Target, Options) ->
     maybe
         {ok, Url} ?= erlmcp_httpc_target:parse(Target),
-        ok ?= first_wrong(maps:to_list(Options)),
+        ok ?= erlmcp_client_options:first_wrong(Options, fun option/2),
         ok ?= one_authorization(Options),
         ok ?= oauth(Options),
         {ok, Token} ?= token(Options),
@@ -57,14 +57,6 @@ check(Target, Options) ->
         {error, _} = Error -> Error
     end.
 
-first_wrong([]) ->
-    ok;
-first_wrong([{Key, Value} | Options]) ->
-    case option(Key, Value) of
-        true -> first_wrong(Options);
-        Expected -> {error, {bad_option, Key, Expected}}
-    end.
-
 option(headers, Headers) ->
     is_proper(Headers) andalso lists:all(fun is_own/1, Headers)
         orelse ~"a list of names and values of headers that the client does not send itself";
@@ -74,7 +66,7 @@ option(token, Token) ->
 option(auth, Auth) ->
     is_map(Auth) orelse ~"a map";
 option(Key, Value) when Key =:= connections; Key =:= streams ->
-    is_integer(Value) andalso Value > 0 andalso Value =< ?PLACES
+    is_integer(Value) andalso Value > 0 andalso Value =< ?SLOTS
         orelse ~"an integer from 1 to 10000";
 option(transport, Value) ->
     Value =:= sse orelse ~"sse";
@@ -140,7 +132,9 @@ oauth(_) ->
 auth(#{auth := Auth}) -> fun() -> Auth end;
 auth(_) -> none.
 
--doc "Returns `true` if a header can have this value: no byte of it ends the header's line.".
+-doc """
+Returns `true` if a header may have this value, which means that no byte of it ends the line.
+""".
 -spec is_value(iodata()) -> boolean().
 is_value(<<C, Rest/binary>>) when C =/= $\r, C =/= $\n, C =/= 0 -> is_value(Rest);
 is_value(Value) when is_list(Value) -> is_value(iolist_to_binary(Value));

@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_resumption).
 -moduledoc """
-The resumption of a session's stream that ended too early: the event to resume after, and the pause
-before. Pure, except for chance.
+Decides how to resume a stream of a session that ended too early: after which event, and after which
+pause. Pure, except for random numbers.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery": "The client MUST
 respect the retry field".
@@ -9,17 +9,18 @@ respect the retry field".
 Internal.
 """.
 
--export([new/0, progress/2, stream_began/1, is_placed/1, has_failed/1, may_resume/2]).
+-export([new/0, progress/2, stream_began/1, has_event_id/1, has_failed/1, may_resume/2]).
 -export([headers/1, delay/1]).
 
 -export_type([resumption/0]).
 
 -record(resumption, {
-    %% The last event's id, the milliseconds before a resumption, and its failures in a row.
+    %% The id of the last event, the milliseconds before a resumption (`retry`), and the failed
+    %% resumptions in a row.
     last_id = ~"" :: binary(),
     retry = 1000 :: non_neg_integer(),
     failures = 0 :: non_neg_integer(),
-    %% Resumptions in a row that brought no new event.
+    %% The resumptions in a row that brought no new event.
     quiet = 0 :: non_neg_integer()
 }).
 
@@ -27,21 +28,23 @@ Internal.
 
 -define(FAILURES, 10).
 -define(PAUSE, 30_000).
-%% Milliseconds that apply whatever the server says, since a stream that ends at once would be asked
-%% for without a pause. They double while no event comes, up to QUIET_PAUSE.
+%% The shortest pause in milliseconds, even if the server asks for less: otherwise a stream that
+%% ends at once would be requested without a pause. It doubles while no event comes, up to
+%% QUIET_PAUSE.
 -define(LEAST_PAUSE, 100).
-%% A longer `retry` than a day is not meant seriously, and a timer could not take every value.
+%% The longest `retry` that is honoured, in milliseconds: a day. A timer does not accept every
+%% value.
 -define(LONGEST_RETRY, 86_400_000).
 -define(QUIET_PAUSE, 1000).
-%% Bytes of an event id that is sent as a header.
+%% The most bytes of an event id, which is sent as a header.
 -define(LAST_ID, 4096).
 
--doc "Returns the state of a stream without an event.".
+-doc "Creates the state of a new stream, which has had no event.".
 -spec new() -> resumption().
 new() ->
     #resumption{}.
 
--doc "Records the progress of a stream: its last event id and its `retry` field.".
+-doc "Records the last event id and the last `retry` of a stream.".
 -spec progress(erlmcp_sse_reader:state(), resumption()) -> resumption().
 progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
     Id = case erlmcp_sse_reader:last_id(Reader) of
@@ -62,9 +65,9 @@ progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
 stream_began(Resumption) ->
     Resumption#resumption{failures = 0}.
 
--doc "Returns `true` if the stream had an event id to resume after.".
--spec is_placed(resumption()) -> boolean().
-is_placed(#resumption{last_id = Id}) ->
+-doc "Returns `true` if the stream had an event id, so it can be resumed after that event.".
+-spec has_event_id(resumption()) -> boolean().
+has_event_id(#resumption{last_id = Id}) ->
     Id =/= ~"".
 
 -doc "Returns `true` if the last resumption failed.".
@@ -72,19 +75,22 @@ is_placed(#resumption{last_id = Id}) ->
 has_failed(#resumption{failures = Failures}) ->
     Failures > 0.
 
--doc "Returns `true` if another attempt may be made. A GET stream without an event id starts over.".
+-doc """
+Returns `true` if the stream may be requested again. A POST without an event id may not; a GET
+stream without one starts over.
+""".
 -spec may_resume(post | get | delete, resumption()) -> boolean().
 may_resume(Method, #resumption{failures = Failures} = Resumption) ->
-    Failures < ?FAILURES andalso (is_placed(Resumption) orelse Method =:= get).
+    Failures < ?FAILURES andalso (has_event_id(Resumption) orelse Method =:= get).
 
--doc "Returns the header that names the event to resume after.".
+-doc "Returns the header `last-event-id`, if the stream had an event id.".
 -spec headers(resumption()) -> [{binary(), binary()}].
 headers(#resumption{last_id = ~""}) -> [];
 headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 
 -doc """
-Returns the milliseconds until the next attempt. They are never fewer than the server asks for, and
-grow with each attempt that fails or brings no event.
+Returns the milliseconds until the next attempt. They are at least those that the server asks for,
+and grow with each attempt that fails or brings no event.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures, quiet = Quiet} = Resumption) ->

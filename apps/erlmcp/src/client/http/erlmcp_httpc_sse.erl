@@ -1,15 +1,15 @@
 -module(erlmcp_httpc_sse).
 -moduledoc """
 The client of HTTP+SSE, the transport of 2024-11-05: a process that keeps a stream open, and the
-exchanges of the messages that go by POST.
+exchanges of messages, which are sent by POST.
 
-Few servers have this transport, so the process sleeps until it is asked to open the stream. Then it
-keeps the stream open, with a growing pause between failures, and has the URL for messages. A
-session is its stream: each opened stream is a generation of its own. The owner gets `up` and `down`
-for streams that were not opened by `open/2`.
+Few servers have this transport, so the process does nothing until it is asked to open the stream.
+Then it keeps the stream open, with a pause that grows with each failure. The stream's first event
+tells the URL for messages. A session ends with its stream, so each opened stream has a generation
+of its own. The owner gets `up` and `down` for streams that were not opened by `open/2`.
 
-The process that sends a message makes the POST request itself, and gets its messages from the
-stream's process. No process stands between it and the connection of the POST.
+The process that sends a message makes the POST request itself. It gets the messages of the exchange
+from the stream's process.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE"; 2025-11-25, "Transports / Backwards
 Compatibility".
@@ -25,21 +25,21 @@ Internal.
 
 -export_type([exchange/0, handle/0]).
 
-%% Milliseconds: the first pause after a failure, the longest, and the life of a stream whose end
-%% does not count as a failure.
+%% Milliseconds: the pause after the first failure, the longest pause, and the least lifetime of a
+%% stream whose end is not a failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).
 
 -record(state, {
     owner :: pid(),
-    %% The channel that messages to the owner name.
+    %% The channel's process, which messages to the owner name.
     channel :: pid(),
     route :: erlmcp_httpc_exchange:route(),
     connect_timeout :: pos_integer(),
     most :: pos_integer(),
     phase = idle :: idle | {opening, Timer :: reference()} | {up, Path :: binary()} | paused,
-    %% The caller that waits for the stream being opened; without one, the owner is told.
+    %% The caller that waits until the stream is open; without one, the owner is told.
     opener = none :: none | gen_server:from(),
     stream = none :: none | erlmcp_httpc_exchange:exchange(),
     generation = 0 :: non_neg_integer(),
@@ -53,14 +53,15 @@ Internal.
     process :: pid(),
     ref :: erlmcp_line_exchanges:ref(),
     generation :: pos_integer(),
-    %% The request that carries the message, until the server has taken it.
+    %% The POST request of the message; `taken` once the server has accepted it.
     post = taken :: taken | erlmcp_httpc_exchange:exchange(),
-    %% A response that came before the POST was answered, which keeps its connection until then.
+    %% A response that came on the stream before the POST was answered. The exchange goes on until
+    %% then, since the POST still has its connection.
     response = none :: none | erlmcp_channel:event()
 }).
 
 -opaque exchange() :: #exchange{}.
--doc "The stream's process, and the route of POST requests without their path.".
+-doc "The stream's process, and the route of the POST requests, whose path the stream tells.".
 -type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
 
 -doc "Starts the process for an owner and its channel. At most `Most` exchanges may be open.".
@@ -70,7 +71,10 @@ Internal.
 start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
--doc "Opens the stream, in place of an open one, and returns its generation.".
+-doc """
+Opens a stream until `Deadline`, in monotonic milliseconds, and closes an earlier one. Returns the
+generation of the new stream.
+""".
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 open(Pid, Deadline) ->
@@ -80,7 +84,10 @@ open(Pid, Deadline) ->
         exit:{timeout, _} -> {error, timeout}
     end.
 
--doc "Sends on the stream of the message's generation. Its events come to the calling process.".
+-doc """
+Sends a message to the session of the stream that has the message's `generation`. The events of the
+exchange come to the calling process, in messages for `received/2`.
+""".
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
 start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} = Outgoing,
@@ -104,7 +111,7 @@ start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} 
         {error, timeout}
     end.
 
-%% The POST's own response only acknowledges the message; the answer comes on the stream.
+%% The response of the POST only acknowledges the message. The answer comes on the stream.
 post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kind}, Route,
      #exchange{process = Pid, ref = Ref} = X) ->
     Taken = #{kind => notification, id => none, session => none, message => Message,
@@ -138,7 +145,10 @@ forget(Ref) ->
         ok
     end.
 
--doc "Returns the events in a message of the mailbox; `other` for a message of something else.".
+-doc """
+Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
+does not belong to it.
+""".
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, Event}, #exchange{ref = Ref} = X) ->
     stream_event(Event, X);
@@ -179,7 +189,7 @@ posted([Event | _], #exchange{response = Response} = X) when
 ->
     {[Response], X#exchange{post = taken, response = none}};
 posted([{failed, {http, 404, _, _}} | _], #exchange{process = Pid, generation = G} = X) ->
-    %% The session of the stream has ended, so the stream is useless.
+    %% The server no longer knows the session of the stream, so the stream is useless.
     Pid ! {lost, G},
     failed({closed, unprocessed}, X);
 posted([{failed, Reason} | _], X) ->
@@ -191,7 +201,7 @@ failed(Reason, #exchange{process = Pid, ref = Ref} = X) ->
     ok = leave(Pid, Ref),
     {[{failed, Reason}], X#exchange{post = taken}}.
 
--doc "Ends it; `false`, for the server does not learn of it.".
+-doc "Ends an exchange. Returns `false`, since the server is not told.".
 -spec abort(exchange()) -> false.
 abort(#exchange{process = Pid, ref = Ref} = X) ->
     _ = unposted(X),
@@ -271,7 +281,7 @@ events([{named, _, _} | _], #state{phase = {opening, _}} = State) ->
     ended({protocol, ~"events: expected endpoint as the first one"}, State);
 events([{named, ~"message", Data} | Events], State) ->
     #state{exchanges = Exchanges, inbox = Inbox} = State,
-    %% The answers are dropped: this server asks more than its client takes.
+    %% Refusals are dropped: this server sends more requests than its client reads.
     {_, Rest, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
     events(Events, State#state{exchanges = Rest, inbox = Next});
 events([_ | Events], State) ->
@@ -318,7 +328,7 @@ accept(Ref, _, _, State) ->
 refused(false, Most) -> {overload, Most};
 refused(taken, _) -> {protocol, ~"id or progress token: another exchange has it"}.
 
-%% The stream is over, or could not be opened.
+%% The stream has ended, or could not be opened.
 ended(Reason, #state{phase = Phase, opener = none, owner = Owner, channel = Channel} = State) ->
     Why = case {Phase, Reason} of
         {{up, _}, {closed, Closed}} -> Closed;

@@ -1,13 +1,16 @@
 -module(erlmcp_httpc_target).
 -moduledoc """
-The URL of a server: the parts that a connection needs, and URLs of the same origin. Pure.
+Takes the URL of a server apart, into what connections and requests need. Pure.
 
 Internal.
 """.
 
 -export([parse/1, origin/1, authority/1, path/1, at/2, resolve_redirect/3]).
 
--doc "Parses an absolute `http` or `https` URL without a user in it; its fragment is left out.".
+-doc """
+Parses an absolute `http` or `https` URL without a user, and leaves its fragment out. Returns
+`error` for any other term.
+""".
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
 parse(Url) when is_binary(Url) ->
     case uri_string:parse(Url) of
@@ -47,7 +50,7 @@ authority(#{host := Host} = Url) ->
         {_, _, Port} -> <<Name/binary, ":", (integer_to_binary(Port))/binary>>
     end.
 
--doc "Returns the path and query of a request's first line.".
+-doc "Returns the path and the query, as the first line of a request has them.".
 -spec path(uri_string:uri_map()) -> binary().
 path(#{path := Path} = Url) ->
     Absolute = case Path of
@@ -59,15 +62,15 @@ path(#{path := Path} = Url) ->
         #{} -> Absolute
     end.
 
--doc "Returns the URL of a path of a URL's origin.".
+-doc "Returns the URL of a path on the origin of a URL.".
 -spec at(Path :: binary(), uri_string:uri_map()) -> binary().
 at(Path, Url) ->
     Root = uri_string:recompose((maps:without([query], Url))#{path => ~""}),
     <<Root/binary, Path/binary>>.
 
 -doc """
-Resolves a `Location` against a path of a URL's origin. Returns another path of this origin,
-`elsewhere` for another origin, or `error`.
+Resolves a `location` header against the path of the request. Returns the path that it redirects to;
+`elsewhere` for a URL of another origin; `error` for a malformed one.
 """.
 -spec resolve_redirect(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.

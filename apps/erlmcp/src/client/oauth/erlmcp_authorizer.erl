@@ -4,13 +4,14 @@ The authorization of one client at one MCP server: the headers of its requests, 
 a refusal. Requests read the token from a table in their own process.
 
 The process of this module, linked to the client's, owns the table. It is asked only when a token is
-missing, refused or about to end. A flow (`m:erlmcp_oauth_flow`) then gets another token. At most
-one flow runs at a time, and further requests wait for it. It goes on when its callers give up,
-since a login may take minutes.
+missing, refused or about to expire. A flow (`m:erlmcp_oauth_flow`) then gets another token. At most
+one flow runs at a time, and requests wait for it. The flow goes on even if all waiting requests
+give up, since a login may take minutes.
 
-Secrets are in the table and in funs, so neither the printed state nor a message has any. The table
-has the row `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time. Two
-more are `{key, Key}` of proofs and `{nonce, Nonce}`, the server's latest.
+Secrets are in the table and in funs, so neither the printed state nor a message shows one. The
+table has up to three rows: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, with times in
+seconds of system time; `{key, Key}` for DPoP proofs; and `{nonce, Nonce}`, the latest DPoP nonce of
+the server.
 
 Internal.
 """.
@@ -27,10 +28,11 @@ Internal.
 -doc """
 The reason for a failed authorization, in addition to those of a flow.
 
-- `{forbidden, Error}`: the server refuses the request for a reason that no token changes.
-- `{insufficient_scope, Scopes}`: the server requires scopes that were asked for already.
+- `{forbidden, Error}`: the server refuses the request for a reason that another token would not
+  change.
+- `{insufficient_scope, Scopes}`: the server requires scopes that were requested already.
 - `{too_many_logins, Limit}`: the server refuses one token after another.
-- `{crashed, Incident}`: a crash, which the log has under this id.
+- `{crashed, Incident}`: the flow crashed; the log has the report with this id.
 """.
 -type reason() ::
     erlmcp_oauth_flow:reason()
@@ -57,29 +59,30 @@ The reason for a failed authorization, in addition to those of a flow.
     tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
     digest = none :: none | binary(),
     issuer = none :: none | binary(),
-    %% The level of the outermost address that the server was reached at.
+    %% The depth of the outermost address that the server was reached at.
     reached = none :: erlmcp_outbound_hosts:depth() | none,
     flow = none :: none | #flow{},
     logins = [] :: [integer()],
-    %% Hosts that were allowed, the latest first.
+    %% The hosts that were allowed, the latest first.
     consents = [] :: [erlmcp_outbound_hosts:consent()]
 }).
 
-%% Milliseconds of a flow without a user.
+%% The most milliseconds of a flow without a user.
 -define(FLOW_MS, 90_000).
 -define(WAITERS, 10_000).
 -define(CONSENTS, 100).
-%% Logins within ten minutes. Each login of a user opens a browser.
+%% The most logins within ten minutes, since each login opens a browser.
 -define(LOGIN_WINDOW_MS, 600_000).
 -define(USER_LOGINS, 6).
 -define(OTHER_LOGINS, 60).
-%% Seconds before its end that a token is renewed, at most; otherwise a tenth of its remaining life.
+%% A token is renewed when a tenth of its lifetime remains, but at most this many seconds before its
+%% end.
 -define(EARLY_SECONDS, 30).
 
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
-request is made before the server refuses one. Options in a fun do not appear in a supervisor's
-reports.
+authorization server is called before the MCP server refuses a request. The options may be a fun, so
+that a supervisor's reports do not show them.
 """.
 -spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
                  ServerUrl :: binary()) ->
@@ -109,8 +112,9 @@ handle(Pid) ->
     #handle{pid = Pid, table = Table, url = Url}.
 
 -doc """
-Returns the authorization headers of a request to the server; none while there is no token. Waits
-only for a token that is being renewed. A token is sent to the server's own origin alone.
+Returns the authorization headers for a request to the MCP server; none while there is no token, and
+for a URL of another origin. Waits only while an expired token is being renewed, at most until
+`Deadline`, in monotonic milliseconds.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -174,10 +178,10 @@ looked_up(Table, Name) ->
     end.
 
 -doc """
-Reports that the server refused a request with the headers `Used`, and waits until a login, a
-renewal or a step up is over. After `retry` the request may be sent again with new headers; the
-caller bounds how often. `Status` and its headers are those of the refusal. `Reached` is how far
-inside the outermost of the server's addresses lies.
+Reports that the server refused a request with the headers `Used`, and waits for the end of a login,
+a renewal or a step-up. After `retry` the request may be sent again with new headers; the caller
+bounds how often. `Status` and its headers are those of the refusal. `Reached` is the depth of the
+outermost of the server's addresses.
 """.
 -spec challenged(handle(), Used :: [{binary(), iodata()}],
                  {Status :: 401 | 403, #{binary() => binary()}},
@@ -188,7 +192,7 @@ challenged(#handle{pid = Pid}, Used, {Status, Headers}, Reached, Deadline) ->
     ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers), Reached},
         Deadline).
 
-%% A digest tells whether the token is the current one, without revealing it.
+%% By its digest the process recognises the current token, so no message needs to contain it.
 token_digest(Headers) ->
     case lists:keyfind(~"authorization", 1, Headers) of
         {_, Value} ->
@@ -203,7 +207,7 @@ digest(Token) ->
 challenge(#{~"www-authenticate" := Field}) ->
     Schemes = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
                          Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
-    %% A server with both schemes has the same parameters under both.
+    %% A server that offers both schemes has the same parameters in both challenges.
     Params = lists:foldl(fun(Params, Above) -> maps:merge(Params, Above) end, #{}, Schemes),
     #{metadata => maps:get(~"resource_metadata", Params, none),
       scopes => erlmcp_oauth_scope:parse(maps:get(~"scope", Params, ~"")),
@@ -211,7 +215,8 @@ challenge(#{~"www-authenticate" := Field}) ->
 challenge(_) ->
     #{metadata => none, scopes => [], error => none}.
 
-%% The other scheme may have another error next to the demand for a nonce.
+%% Returns the error of the challenges. `use_dpop_nonce` takes precedence, since the other scheme
+%% may have another error.
 error_name(Schemes, Params) ->
     NonceError = ~"use_dpop_nonce",
     case [Error || #{~"error" := Error} <- Schemes, Error =:= NonceError] of
@@ -222,7 +227,7 @@ error_name(Schemes, Params) ->
 nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
 nonce(_) -> none.
 
--doc "Reports the headers of a response, whose nonce the next proof needs.".
+-doc "Reports the headers of a response, which may have the DPoP nonce that the next proof needs.".
 -spec notice(handle(), #{binary() => binary()}) -> ok.
 notice(#handle{pid = Pid, table = Table}, Headers) ->
     case nonce(Headers) of
@@ -235,8 +240,8 @@ notice(#handle{pid = Pid, table = Table}, Headers) ->
             end
     end.
 
-%% Waits, so that the next request has the nonce. A nonce that is lost costs that request a second
-%% try.
+%% Waits until the process has the nonce, so that the next request uses it. If that fails, the next
+%% request is refused and sent again.
 report_nonce(Pid, Nonce) ->
     try
         gen_server:call(Pid, {nonce, Nonce}, 1000)
@@ -299,7 +304,7 @@ handle_call({nonce, Nonce}, _, State) ->
     {reply, ok, State};
 handle_call({challenged, Used, Status, Challenge, Nonce, Reached}, From,
             #state{reached = Before} = Previous) ->
-    %% An atom is greater than any number.
+    %% `none` is greater than any number.
     State = Previous#state{reached = min(Before, Reached)},
     _ = keep_nonce(Nonce, State),
     case decided(Used, Status, Challenge, Nonce, State) of
@@ -324,7 +329,7 @@ handle_info({timeout, Timer, flow},
     exit(Pid, kill),
     {noreply, flow_ended({error, timeout}, Flow, State#state{flow = none})};
 handle_info({'EXIT', Pid, _}, #state{flow = #flow{pid = Pid} = Flow} = State) ->
-    %% Killed from outside: a flow reports its own failures before its end.
+    %% The flow was killed from outside: otherwise it would have reported its result before its end.
     {noreply, flow_ended({error, {crashed, ~"killed"}}, Flow, State#state{flow = none})};
 handle_info(_, State) ->
     {noreply, State}.
@@ -336,7 +341,7 @@ terminate(_, _) ->
     ok.
 
 decided(Used, Status, Challenge, Nonce, #state{digest = Digest} = State) ->
-    %% Another caller may have got another token since.
+    %% Another request may have led to a new token meanwhile.
     case Used =/= Digest andalso serves(State) of
         true -> retry;
         false -> decided_anew(Used, Status, Challenge, Nonce, State)
@@ -428,7 +433,8 @@ outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 
 outcome({error, _} = Error, _, State) ->
     {Error, State}.
 
-%% The next challenge of the server decides what to do. Earlier scopes are asked for again.
+%% The server's next challenge decides what to do then. The scopes of the dropped token will be
+%% requested again.
 dropped(#state{table = Table, kept = Kept, tokens = Tokens} = State) ->
     true = ets:delete(Table, token),
     ok = erlmcp_oauth_credentials:drop_tokens(Kept),
@@ -441,7 +447,7 @@ installed(#{access_token := Token, type := Type, expires_at := End} = Tokens,
                               renewable(Tokens, settings(Settings))}),
     State#state{tokens = fun() -> Tokens end, digest = digest(Token)}.
 
-%% An atom is later than any number.
+%% `infinity`, an atom, is greater than any number.
 renew_at(infinity) -> infinity;
 renew_at(End) ->
     Remaining = End - erlang:system_time(second),

@@ -1,8 +1,8 @@
 -module(erlmcp_challenge).
 -moduledoc """
-The challenges of a `WWW-Authenticate` field. Pure. Errors of servers are tolerated where the
-meaning is plain, such as a URL without quotes or a missing comma. Other malformed parts are left
-out.
+Parses the challenges of a `WWW-Authenticate` header. Pure. Common errors of servers whose meaning
+is clear, such as a URL without quotes or a missing comma, are tolerated. Other malformed parts are
+left out.
 
 Source: RFC 9110, section 11.6.1.
 
@@ -14,9 +14,9 @@ Internal.
 -export_type([challenge/0]).
 
 -doc """
-A challenge. The scheme and the names of parameters are in lower case; values are as sent, without
-quotes. If a parameter comes twice the first one counts. `token68` is there if the scheme has one
-instead of parameters.
+A challenge. The scheme and the names of parameters are in lower case; values are unchanged, without
+quotes. Of a repeated parameter, the first value counts. `token68` is present if the challenge has
+such a value instead of parameters.
 """.
 -type challenge() :: #{
     scheme := binary(),
@@ -33,8 +33,9 @@ instead of parameters.
 -define(IS_SPACE(C), (C =:= $\s orelse C =:= $\t)).
 
 -doc """
-Parses the challenges of a field, in their order. Several fields are one, joined by commas. A field
-of more than 16384 bytes has none; at most 16 challenges are read, and 32 parameters of each.
+Returns the challenges of a header, in their order. A repeated header is given as one, joined with
+commas. A header of more than 16384 bytes gives none. At most 16 challenges are read, and 32
+parameters of each.
 
 ```erlang
 1> erlmcp_challenge:parse(~'Bearer realm="a, b", error=invalid_token, Basic realm="c"').
@@ -94,13 +95,13 @@ with_param(Name, Value, [#{params := Params} = Challenge | Found]) ->
 value(<<$", Rest/binary>>) -> quoted(Rest, <<>>);
 value(Rest) -> bare(Rest, <<>>).
 
-%% A quoted string that does not end has no value.
+%% A quoted string without an end has no value.
 quoted(<<$", Rest/binary>>, Read) -> {Read, Rest};
 quoted(<<$\\, C, Rest/binary>>, Read) -> quoted(Rest, <<Read/binary, C>>);
 quoted(<<C, Rest/binary>>, Read) when C =/= $\\ -> quoted(Rest, <<Read/binary, C>>);
 quoted(_, _) -> {none, <<>>}.
 
-%% More characters than in a token, for URLs without quotes.
+%% Allows more characters than a token has, for URLs without quotes.
 bare(<<C, Rest/binary>>, Read) when C > $\s, C < 16#7f, C =/= $,, C =/= $" ->
     bare(Rest, <<Read/binary, C>>);
 bare(Rest, <<>>) -> {none, Rest};
@@ -125,6 +126,6 @@ padding(Rest, Read) -> {Read, Rest}.
 skip_space(<<C, Rest/binary>>) when ?IS_SPACE(C) -> skip_space(Rest);
 skip_space(Rest) -> Rest.
 
-%% Tokens are ASCII.
+%% Converts to lower case. Tokens are ASCII.
 lower(Token) ->
     string:lowercase(Token).

@@ -1,7 +1,7 @@
 -module(erlmcp_dpop).
 -moduledoc """
-Proofs of possession (DPoP): a JWT for each request, signed with the key that the token is bound to.
-The key is on the curve P-256, and the algorithm is ES256.
+Makes proofs of possession (DPoP): a JWT for each request, signed with the key that the token is
+bound to. The key is on the curve P-256, and the algorithm is ES256.
 
 Source: RFC 9449; RFC 7638 for the thumbprint.
 
@@ -14,11 +14,11 @@ Internal.
 
 -record(key, {private :: jose_jwk:key(), public :: #{binary() => binary()}}).
 
--doc "A private key, which is a secret. `to_map/1` converts it for storage.".
+-doc "A private key, a secret; `to_map/1` converts it for storage.".
 -opaque key() :: #key{}.
 -doc """
-Further claims of a proof: the server's latest nonce, and the access token of the request (none at
-the token endpoint).
+Further claims of a proof: the latest nonce of the server, and the access token of the request, of
+which the proof contains the hash. A request to the token endpoint has no access token.
 """.
 -type claims() :: #{nonce => binary(), access_token => binary()}.
 
@@ -32,8 +32,9 @@ key(Private) ->
     #key{private = Private, public = maps:with([~"kty", ~"crv", ~"x", ~"y"], Public)}.
 
 -doc """
-Returns the value of the `DPoP` field of one request. `Method` is in upper case; the query and the
-fragment of `Url` are left out. Each proof has an id of its own, so it serves once.
+Returns a proof, the value of the `DPoP` header of one request. `Method` is in upper case. The query
+and the fragment of `Url` are left out of the proof. Each proof has its own id, so it can be used
+once.
 """.
 -spec proof(Method :: binary(), Url :: binary(), claims(), key()) -> binary().
 proof(Method, Url, Claims, #key{private = Private, public = Public}) ->
@@ -54,25 +55,25 @@ claims(Claims) ->
 claim({nonce, Nonce}) -> {~"nonce", Nonce};
 claim({access_token, Token}) -> {~"ath", erlmcp_base64url:encode(crypto:hash(sha256, Token))}.
 
--doc "Returns the thumbprint of the key, as in `jkt` and `dpop_jkt`.".
+-doc "Returns the SHA-256 thumbprint of the key, as in `jkt` and `dpop_jkt`.".
 -spec thumbprint(key()) -> binary().
 thumbprint(#key{private = Private}) ->
     <<Thumbprint/binary>> = jose_jwk:thumbprint(Private),
     Thumbprint.
 
 -doc """
-Returns the key as a JWK with its private part, to be stored with the refresh token that is bound to
-it.
+Returns the key as a JWK with its private part, for storing it with the refresh token that is bound
+to it.
 """.
 -spec to_map(key()) -> #{binary() => binary()}.
 to_map(#key{private = Private}) ->
     {_, Map} = jose_jwk:to_map(Private),
     Map.
 
--doc "Returns the key of a map that `to_map/1` returned.".
+-doc "Returns the key from a map that `to_map/1` returned; `bad_key` if the map has no valid key.".
 -spec from_map(#{binary() => term()}) -> {ok, key()} | {error, bad_key}.
 from_map(#{~"kty" := ~"EC", ~"crv" := ~"P-256", ~"d" := _} = Map) ->
-    %% jose crashes on an invalid key, and the crash would show the key.
+    %% jose crashes on an invalid key, and the reason of the crash would contain the key.
     try
         Key = key(jose_jwk:from_map(Map)),
         case is_whole(Key) of
@@ -85,8 +86,8 @@ from_map(#{~"kty" := ~"EC", ~"crv" := ~"P-256", ~"d" := _} = Map) ->
 from_map(_) ->
     {error, bad_key}.
 
-%% The parts of a key may be well formed and still belong to different keys, so the key must verify
-%% its own signature.
+%% Returns `true` if the private and the public part belong together: the key must verify its own
+%% signature.
 is_whole(#key{private = Private}) ->
     Signed = jose_jws:sign(Private, ~"", #{~"alg" => ~"ES256"}),
     {Verified, _, _} = jose_jws:verify(jose_jwk:to_public(Private), Signed),

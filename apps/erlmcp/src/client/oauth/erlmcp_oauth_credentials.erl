@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_credentials).
 -moduledoc """
-The credentials that outlive a login, in a store: tokens by server and client, and registrations by
-issuer. Incomplete stored values count as missing.
+Reads and writes the credentials that outlive a login, in a token store: tokens by server and
+client, and registrations by issuer. Incomplete values count as missing.
 
 Internal.
 """.
@@ -28,7 +28,7 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
             {error, {store, Reason}}
     end.
 
--doc "Returns the client that was registered dynamically with an issuer.".
+-doc "Returns the stored client that was registered dynamically with an issuer, or `none`.".
 -spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
 client(Issuer, #kept{module = Module, store = Store}) ->
     case Module:get({client, Issuer}, Store) of
@@ -57,18 +57,21 @@ members(Value, Names) ->
     #{Name => maps:get(atom_to_binary(Name), Value)
       || Name <- Names, is_map_key(atom_to_binary(Name), Value)}.
 
--doc "Stores a dynamically registered client. A store that fails costs another registration.".
+-doc """
+Stores a dynamically registered client. If the store fails, the client is registered again next
+time.
+""".
 -spec keep_client({Issuer :: binary(), erlmcp_oauth_registration:client()}, kept()) -> ok.
 keep_client({Issuer, Client}, #kept{module = Module, store = Store}) ->
     Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Client},
     log_failure(Module:put({client, Issuer}, Value, Store)).
 
--doc "Deletes the client that was registered dynamically with an issuer.".
+-doc "Deletes the stored client of an issuer.".
 -spec drop_client(Issuer :: binary(), kept()) -> ok.
 drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
--doc "Returns the stored tokens, and the key that they are bound to.".
+-doc "Returns the stored tokens, and the DPoP key that they are bound to, or `none`.".
 -spec tokens(kept()) ->
     {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->
@@ -130,7 +133,7 @@ server(Value) ->
 url(~"none") -> none;
 url(Url) -> Url.
 
--doc "Stores tokens, and the key that they are bound to.".
+-doc "Stores tokens, and the DPoP key that they are bound to.".
 -spec keep_tokens(erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none, kept()) -> ok.
 keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) ->
     Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Tokens},
@@ -140,7 +143,7 @@ keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) -
             end,
     log_failure(Module:put(Key, Bound, Store)).
 
--doc "Deletes the tokens.".
+-doc "Deletes the stored tokens.".
 -spec drop_tokens(kept()) -> ok.
 drop_tokens(#kept{module = Module, store = Store, tokens = Key}) ->
     log_failure(Module:delete(Key, Store)).
@@ -150,7 +153,7 @@ written(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
 written(#{} = Map) -> #{atom_to_binary(Name) => written(Value) || Name := Value <- Map};
 written(Value) -> Value.
 
-%% The token serves without the store.
+%% A failure of the store is only logged, since the tokens can be used without it.
 log_failure(ok) ->
     ok;
 log_failure({error, Reason}) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_oauth_discovery).
 -moduledoc """
-The discovery of an MCP server's authorization server: first the resource's metadata (RFC 9728),
-then the authorization server's (RFC 8414, OpenID Connect Discovery). The discovery runs in the
-calling process.
+Finds the authorization server of an MCP server. It reads the metadata of the protected resource
+(RFC 9728), and then that of the authorization server (RFC 8414, OpenID Connect Discovery). It runs
+in the calling process.
 
-An MCP server without such metadata is one of 2025-03-26, and its own authorization server. Its
-metadata is at its origin, or its endpoints have the default names of that revision. A client that
-was given the issuer asks that issuer instead.
+An MCP server without resource metadata is one of 2025-03-26, and its own authorization server. Its
+metadata is at its origin; without it, its endpoints have the default paths of that revision. If the
+user has configured an issuer, the metadata of that issuer is read instead.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 
@@ -15,19 +15,19 @@ Internal.
 
 -export([locate/3]).
 
--export_type([place/0, server/0, reason/0]).
+-export_type([protected_resource/0, server/0, reason/0]).
 
 -doc """
-The resource that an MCP server is, and the authorization server that issues its tokens. `resource`
-is byte for byte the value in the resource's metadata, and `scopes` are the scopes that it names, if
-any.
+A protected resource, which is the MCP server, with the authorization server that issues its tokens.
+`resource` is byte for byte the value in the resource's metadata, and `scopes` are the scopes in
+that metadata.
 """.
--type place() :: #{
+-type protected_resource() :: #{
     resource := binary(),
     scopes := [binary()] | none,
     server := server()
 }.
--doc "The used part of an authorization server's metadata.".
+-doc "The members of an authorization server's metadata that the client uses.".
 -type server() :: #{
     issuer := binary(),
     authorization_endpoint := binary() | none,
@@ -50,25 +50,26 @@ any.
 -define(LIST, 200).
 
 -doc """
-Finds the authorization server that issues an MCP server's tokens. `metadata` is the metadata's URL
-in the challenge, or `none`; `issuer` is the one to choose among several, or `none` for the first.
+Finds the protected resource and the authorization server of an MCP server. `metadata` is the URL of
+the metadata in the challenge, or `none`. `issuer` is the one to choose among several, or `none` for
+the first.
 """.
 -spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
              erlmcp_fetch:settings()) ->
-    {ok, place()} | {error, reason()}.
+    {ok, protected_resource()} | {error, reason()}.
 locate(ServerUrl, #{metadata := Named, issuer := Issuer}, Settings) ->
     maybe
         {ok, Resource} ?= resource(ServerUrl, Named, Settings),
-        placed(Resource, ServerUrl, Issuer, Settings)
+        with_server(Resource, ServerUrl, Issuer, Settings)
     end.
 
-placed(none, ServerUrl, Issuer, Settings) ->
+with_server(none, ServerUrl, Issuer, Settings) ->
     maybe
         {ok, Own} ?= set_or_own(Issuer, ServerUrl, Settings),
         {ok, Canonical} ?= erlmcp_oauth_url:canonical(ServerUrl),
         {ok, #{resource => Canonical, scopes => none, server => Own}}
     end;
-placed(#{resource := Resource, servers := Issuers, scopes := Scopes}, _, Issuer, Settings) ->
+with_server(#{resource := Resource, servers := Issuers, scopes := Scopes}, _, Issuer, Settings) ->
     maybe
         {ok, Chosen} ?= chosen(Issuer, Issuers),
         {ok, Server} ?= server(Chosen, Settings),
@@ -82,7 +83,7 @@ chosen(Issuer, Issuers) ->
         false -> {error, {issuer_not_offered, Issuer, Issuers}}
     end.
 
-%% Metadata that the challenge names must exist; metadata at a default place may be missing.
+%% Metadata whose URL the challenge names must exist; metadata at a well-known URL may be missing.
 resource(ServerUrl, none, Settings) ->
     probed(erlmcp_oauth_url:resource_metadata(ServerUrl), ServerUrl, Settings);
 resource(ServerUrl, Named, Settings) ->
@@ -117,7 +118,7 @@ matches(Resource, ServerUrl) ->
         false -> {error, {resource_mismatch, Resource}}
     end.
 
-%% The metadata of the authorization server with this issuer.
+%% Reads the metadata of the authorization server with an issuer.
 server(Issuer, #{plain := Plain} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},
@@ -128,7 +129,7 @@ server(Issuer, #{plain := Plain} = Settings) ->
         {error, _} = Error -> Error
     end.
 
-%% Checks the token endpoint before a user logs in, and not after.
+%% Checks that the token endpoint may be called, before a user logs in.
 usable(#{token_endpoint := Url, issuer := Issuer} = Server, Settings) ->
     maybe
         ok ?= erlmcp_outbound_hosts:endpoint(Url, Issuer, Settings),
@@ -161,7 +162,7 @@ own_server(Origin, Settings) ->
         {error, _} = Error -> Error
     end.
 
-%% The endpoints of 2025-03-26, whose servers all have PKCE and dynamic registration.
+%% The default endpoints of 2025-03-26, in which all servers have PKCE and dynamic registration.
 default_server(Origin) ->
     #{issuer => Origin,
       authorization_endpoint => <<Origin/binary, "/authorize">>,
@@ -202,7 +203,8 @@ named(Url, Settings) ->
         {error, _} = Error -> Error
     end.
 
-%% Some web servers answer every path with a page of HTML and status 200.
+%% Some web servers answer every path with an HTML page and status 200, which counts as missing
+%% metadata.
 looked_for(Url, Settings) ->
     case erlmcp_fetch:get_json(Url, Settings) of
         {ok, #{status := 200, json := {ok, #{} = Document}}} -> {ok, Document};

@@ -1,11 +1,11 @@
 -module(erlmcp_oauth_flow).
 -moduledoc """
-The way from a challenge to a token: discovery, renewal or login, and the choice of scopes. A flow
-has a process of its own, for as long as a user takes, linked to its starter. Tokens are in a fun,
-so that no message prints them. A crash is an ordinary result.
+A flow leads from a challenge to a token: discovery, the choice of scopes, and renewal or login. It
+runs in a process of its own, linked to its starter, since a user may take minutes. It returns
+tokens in a fun, so that no message shows them. A crash is reported as its result, too.
 
-The metadata of the resource is read at each challenge, since the authorization server may have
-changed. Credentials of the old one are not shown to the new one.
+The metadata of the resource is read again at each challenge, since the authorization server may
+have changed. Credentials for the old one are not sent to the new one.
 
 Internal.
 """.
@@ -17,16 +17,16 @@ Internal.
 -doc """
 The purpose of a flow.
 
-- `login`: there is no token, or it is not accepted (any more).
-- `step_up`: the token's scopes are not enough.
-- `renew`: the token ends soon.
+- `login`: there is no token, or the server does not accept it.
+- `step_up`: the token lacks scopes.
+- `renew`: the token expires soon.
 """.
 -type intent() :: {login, challenge()} | {step_up, challenge()} | renew.
--doc "The content of a challenge: the URL of the resource's metadata, and scopes.".
+-doc "The content of a challenge: the URL of the resource's metadata, and the required scopes.".
 -type challenge() :: #{metadata := binary() | none, scopes := [binary()]}.
 -doc """
-The state before a flow. `tokens` and `dpop` are funs, since their values are secret; `consents` are
-the hosts that were allowed.
+The state that a flow starts from. `tokens` and `dpop` are funs, since their values are secret.
+`consents` are the hosts that were allowed before.
 """.
 -type before() :: #{
     server_url := binary(),
@@ -39,9 +39,9 @@ the hosts that were allowed.
     kept := erlmcp_oauth_credentials:kept()
 }.
 -doc """
-The input of the steps of a flow. `tokens` are the previous ones. `issuer` is the one that the
-client's own credentials belong to, if there is one. `registered` and `learned` read and write
-registrations; `learned` is also called when a login begins.
+The input of each step of a flow. `tokens` are the previous ones. `issuer` is the one that the
+client's own credentials belong to, if it is known. `registered` reads stored registrations.
+`learned` writes them, and reports an issuer, a host or the beginning of a login.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -69,7 +69,7 @@ registrations; `learned` is also called when a login begins.
     {ok, fun(() -> erlmcp_oauth_token:tokens())}
     | {error, reason() | {crashed, Incident :: binary()}}.
 
-%% A token that is refused so soon after its refresh has not just expired.
+%% Seconds after a refresh within which a refused token cannot simply have expired.
 -define(NEW_SECONDS, 30).
 
 -doc """
@@ -85,7 +85,7 @@ start(Intent, Before, Deadline) ->
         Owner ! {flow_ended, self(), ended(Intent, Before, Deadline, Owner)}
     end).
 
-%% The arguments in the stack of a crash may be secrets, so only its places are logged.
+%% The arguments in the stack of a crash may be secrets, so only functions and lines are logged.
 ended(Intent, Before, Deadline, Owner) ->
     try run(Intent, context(Intent, Before, Deadline, Owner)) of
         {ok, Tokens} -> {ok, fun() -> Tokens end};
@@ -125,7 +125,8 @@ usable(none, _) -> none;
 usable(Tokens, {login, _}) -> refreshable(Tokens());
 usable(Tokens, _) -> Tokens().
 
-%% The server does not accept a token that was just refreshed, so another refresh would not help.
+%% Removes the refresh token if the refused token was refreshed just before: another refresh would
+%% not help.
 refreshable(#{refreshed_at := At} = Tokens) ->
     case erlang:system_time(second) - At < ?NEW_SECONDS of
         true -> maps:remove(refresh_token, Tokens);
@@ -147,29 +148,29 @@ run(renew, #{tokens := #{server := Server} = Tokens} = Context) ->
         #{refresh_token := _} ->
             refreshed(Tokens, Context);
         #{resource := Resource, requested := Scopes} ->
-            Place = #{resource => Resource, scopes => none, server => Server},
-            erlmcp_oauth_grant:tokens(Place, Scopes, Context)
+            Protected = #{resource => Resource, scopes => none, server => Server},
+            erlmcp_oauth_grant:tokens(Protected, Scopes, Context)
     end;
 run({login, Challenge}, Context) ->
     maybe
-        {ok, Place} ?= located(Challenge, Context),
-        again ?= try_refresh(Place, Context),
-        erlmcp_oauth_grant:tokens(Place, first(Challenge, Place, Context), Context)
+        {ok, Protected} ?= located(Challenge, Context),
+        again ?= try_refresh(Protected, Context),
+        erlmcp_oauth_grant:tokens(Protected, first(Challenge, Protected, Context), Context)
     end;
 run({step_up, Challenge}, #{tokens := #{requested := Before}} = Context) ->
     maybe
-        {ok, Place} ?= located(Challenge, Context),
-        {ok, Scopes} ?= more(Before, Challenge, Place, Context),
-        erlmcp_oauth_grant:tokens(Place, Scopes, Context)
+        {ok, Protected} ?= located(Challenge, Context),
+        {ok, Scopes} ?= more(Before, Challenge, Protected, Context),
+        erlmcp_oauth_grant:tokens(Protected, Scopes, Context)
     end.
 
 located(#{metadata := Url}, #{server_url := ServerUrl, fetch := Fetch} = Context) ->
     Expected = expected(Context),
     maybe
-        {ok, Place} ?= erlmcp_oauth_discovery:locate(ServerUrl, #{metadata => Url,
+        {ok, Protected} ?= erlmcp_oauth_discovery:locate(ServerUrl, #{metadata => Url,
                                                                  issuer => chosen(Context)}, Fetch),
-        ok ?= bound(Expected, Place, Context),
-        {ok, Place}
+        ok ?= bound(Expected, Protected, Context),
+        {ok, Protected}
     end.
 
 chosen(#{settings := #{issuer := Issuer}}) -> Issuer;
@@ -179,7 +180,8 @@ expected(#{settings := #{issuer := Issuer}}) -> Issuer;
 expected(#{settings := #{client_id := _}, issuer := Issuer}) -> Issuer;
 expected(#{}) -> none.
 
-%% Credentials without an issuer belong to the first issuer that they were used with.
+%% Checks that the issuer is the expected one. Credentials that were configured without an issuer
+%% belong to the first issuer that they are used with.
 bound(none, #{server := #{issuer := Found}}, #{settings := #{client_id := _}} = Context) ->
     (maps:get(learned, Context))({issuer, Found});
 bound(none, _, _) ->
@@ -189,7 +191,8 @@ bound(Expected, #{server := #{issuer := Expected}}, _) ->
 bound(Expected, #{server := #{issuer := Found}}, _) ->
     {error, {issuer_changed, Expected, Found}}.
 
-%% A refresh token goes to its issuer only. A refused one is worthless, and the login begins again.
+%% Refreshes the token, if it belongs to the same issuer and resource. `again` means that there must
+%% be a new login: there is no refresh token, or it was refused.
 try_refresh(#{server := #{issuer := Issuer} = Server, resource := Resource},
             #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
                           resource := Resource} = Tokens} = Context) ->
@@ -208,7 +211,8 @@ refreshed(Tokens, Context) ->
         erlmcp_oauth_token:refresh(Tokens, Client, Context)
     end.
 
-%% The client of the token, since another server of the same issuer may have registered a newer one.
+%% The client that got the token. It need not be the stored one: for another MCP server, a newer
+%% client may have been registered with the issuer.
 owner(#{client := Client}, _) -> {ok, Client};
 owner(#{server := Server}, Context) -> erlmcp_oauth_registration:configured(Server, Context).
 
@@ -217,7 +221,8 @@ first(#{scopes := Challenged}, #{scopes := Supported, server := Server},
     Scopes = erlmcp_oauth_scope:first(Challenged, Configured, Supported),
     offline(erlmcp_oauth_scope:union(before(Server, Context), Scopes), Server, Context).
 
-%% Earlier scopes are asked for again, unless they were another authorization server's.
+%% Scopes that were requested earlier are requested again, unless it was at another authorization
+%% server.
 before(#{issuer := Issuer}, #{tokens := #{server := #{issuer := Issuer}, requested := Before}}) ->
     Before;
 before(_, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_grant).
 -moduledoc """
-The grants: a user's login, or one of the grants without a user. A grant runs in the calling
-process. No grant is tried in place of another.
+Gets tokens by a grant: a login of the user, or one of the grants without a user. It runs in the
+calling process. Only the configured grant is tried.
 
 Sources: specification 2026-07-28, "Authorization"; the extensions OAuth Client Credentials,
 Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC 8693.
@@ -14,18 +14,19 @@ Internal.
 -define(TOKEN_TYPE, "urn:ietf:params:oauth:token-type:").
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
--doc "Gets tokens with `Scopes` for the resource of `Place`, by the grant of the settings.".
--spec tokens(erlmcp_oauth_discovery:place(), Scopes :: [binary()], erlmcp_oauth_flow:context()) ->
+-doc "Gets tokens with `Scopes` for a protected resource, by the grant in the settings.".
+-spec tokens(erlmcp_oauth_discovery:protected_resource(), Scopes :: [binary()],
+             erlmcp_oauth_flow:context()) ->
     {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.
-tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) ->
-    login(Place, Scopes, Context);
-tokens(#{server := Server} = Place, Scopes, Context) ->
+tokens(Protected, Scopes, #{settings := #{grant := authorization_code}} = Context) ->
+    login(Protected, Scopes, Context);
+tokens(#{server := Server} = Protected, Scopes, Context) ->
     #{settings := #{grant := Kind}, learned := Learned} = Context,
     maybe
         {ok, Client} ?= erlmcp_oauth_registration:configured(Server, Context),
         ok = Learned(login),
-        {ok, Grant} ?= grant(Kind, Place, Scopes, Context),
-        erlmcp_oauth_token:request(Grant ++ scope(Scopes), Scopes, Client, Place, Context)
+        {ok, Grant} ?= grant(Kind, Protected, Scopes, Context),
+        erlmcp_oauth_token:request(Grant ++ scope(Scopes), Scopes, Client, Protected, Context)
     end.
 
 scope([]) -> [];
@@ -38,9 +39,9 @@ grant(jwt_bearer, #{server := #{issuer := Issuer}}, _, #{settings := #{assertion
         {ok, Assertion} ?= assertion(Source, Issuer),
         {ok, [{~"grant_type", ?JWT_BEARER}, {~"assertion", Assertion}]}
     end;
-grant(enterprise, Place, Scopes, #{settings := #{idp := Idp}} = Context) ->
+grant(enterprise, Protected, Scopes, #{settings := #{idp := Idp}} = Context) ->
     maybe
-        {ok, Assertion} ?= identity_assertion(Idp, Place, Scopes, Context),
+        {ok, Assertion} ?= identity_assertion(Idp, Protected, Scopes, Context),
         {ok, [{~"grant_type", ?JWT_BEARER}, {~"assertion", Assertion}]}
     end.
 
@@ -72,26 +73,27 @@ at_provider(#{client_id := Id, client_secret := Secret}) ->
 at_provider(#{client_id := Id}) ->
     #{client_id => Id, auth => none}.
 
-%% The identity provider is chosen by the user, and not by any server.
+%% The context for calls of the identity provider. The user has named it, so all of its addresses
+%% are allowed.
 provider_context(#{fetch := Fetch} = Context) ->
     Context#{fetch := (maps:remove(hosts, Fetch))#{plain := [loopback]}}.
 
 login(_, _, #{settings := #{browser := none}}) ->
     {error, {browser, none}};
-%% With a configured redirect URI, the user's own program waits for the browser; otherwise the
-%% loopback listener does.
-login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Browser}} = Context) ->
+%% With a configured redirect URI, the fun `browser` of the user waits for the browser; otherwise a
+%% listener on the loopback does.
+login(Protected, Scopes, #{settings := #{redirect_uri := Uri, browser := Browser}} = Context) ->
     maybe
         {ok, Client, Pending} ?=
-            begin_login(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
+            begin_login(Protected, Uri, Scopes, erlmcp_oauth_code:state(), Context),
         {ok, Redirected} ?= sent(Browser(erlmcp_oauth_code:url(Pending))),
         redeemed(Redirected, Client, Pending, Context)
     end;
-login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
+login(Protected, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
     State = erlmcp_oauth_code:state(),
     Reference = make_ref(),
     AuthorizeUrl = fun(RedirectUri) ->
-        case begin_login(Place, RedirectUri, Scopes, State, Context) of
+        case begin_login(Protected, RedirectUri, Scopes, State, Context) of
             {ok, Client, Pending} ->
                 self() ! {Reference, Client, Pending},
                 erlmcp_oauth_code:url(Pending);
@@ -99,7 +101,7 @@ login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
                 throw({Reference, Reason})
         end
     end,
-    try erlmcp_loopback:login(AuthorizeUrl, listener(State, Place, Context), Deadline) of
+    try erlmcp_loopback:login(AuthorizeUrl, listener(State, Protected, Context), Deadline) of
         {ok, Redirected, _} ->
             receive
                 {Reference, Client, Pending} -> redeemed(Redirected, Client, Pending, Context)
@@ -112,8 +114,8 @@ login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
         throw:{Reference, Reason} -> {error, Reason}
     end.
 
-%% A registration can be reused if the redirect URI is the same, so its port is preferred. A server
-%% that refuses another port would tell only the user (RFC 8252, 7.3).
+%% A registration can be reused with the same redirect URI, so its port is preferred. A server that
+%% does not accept another port (against RFC 8252, 7.3) would tell only the user.
 listener(State, #{server := Server}, #{settings := Settings} = Context) ->
     Given = (maps:get(loopback, Settings, #{}))#{state => State},
     Options = maps:merge(Given, #{open => Browser || #{browser := Browser} <- [Settings]}),
@@ -129,26 +131,28 @@ sent({ok, Redirected}) when is_binary(Redirected) -> {ok, Redirected};
 sent({error, Reason}) -> {error, {browser, Reason}};
 sent(_) -> {error, {browser, no_answer}}.
 
-begin_login(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
+begin_login(#{server := Server} = Protected, RedirectUri, Scopes, State, Context) ->
     #{learned := Learned} = Context,
     maybe
         ok ?= browsed(Server, Context),
         {ok, #{client_id := Id} = Client} ?=
             erlmcp_oauth_registration:client(Server, RedirectUri, Context),
         {ok, Pending} ?=
-            erlmcp_oauth_code:pending(Place, {Id, RedirectUri}, Scopes, State, Context),
+            erlmcp_oauth_code:pending(Protected, {Id, RedirectUri}, Scopes, State, Context),
         ok = Learned(login),
         {ok, Client, Pending}
     end.
 
-%% The browser resolves the host itself, and its user sees where it goes.
+%% Checks the authorization endpoint. Later the browser looks up the host itself, and the user sees
+%% where it leads.
 browsed(#{authorization_endpoint := none}, _) -> ok;
 browsed(#{authorization_endpoint := Url, issuer := Issuer}, #{fetch := Fetch}) ->
     erlmcp_outbound_hosts:endpoint(Url, Issuer, Fetch).
 
-redeemed(Redirected, Client, #{place := Place, scopes := Scopes} = Pending, Context) ->
+redeemed(Redirected, Client, Pending, Context) ->
+    #{protected_resource := Protected, scopes := Scopes} = Pending,
     maybe
         {ok, Code} ?= erlmcp_oauth_code:code(Redirected, Pending),
-        erlmcp_oauth_token:request(erlmcp_oauth_code:grant(Code, Pending), Scopes, Client, Place,
-                                   Context)
+        Grant = erlmcp_oauth_code:grant(Code, Pending),
+        erlmcp_oauth_token:request(Grant, Scopes, Client, Protected, Context)
     end.

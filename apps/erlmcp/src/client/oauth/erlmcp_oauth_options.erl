@@ -1,6 +1,6 @@
 -module(erlmcp_oauth_options).
 -moduledoc """
-The option `auth` of a client: one map, checked once when the client starts. Pure.
+Checks the option `auth` of a client, a map, when the client starts. Pure.
 
 Internal.
 """.
@@ -9,7 +9,7 @@ Internal.
 
 -export_type([settings/0]).
 
--doc "The options with their defaults.".
+-doc "The checked options, with the defaults of those that were left out.".
 -type settings() :: #{
     grant := erlmcp_oauth:grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
     store := {module(), term()}, allow_hosts := erlmcp_oauth:allow_hosts(), tls := list(),
@@ -22,25 +22,21 @@ Internal.
     login_timeout => 300_000, algorithm => ~"ES256"
 }).
 
--doc "Checks the options. An error names the option and the expected values, and never its value.".
+-doc """
+Checks the options. The error names the option and the expected values, but never has the value,
+which may be a secret.
+""".
 -spec check(erlmcp_oauth:options() | term()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
     maybe
-        ok ?= each(maps:to_list(Options)),
+        ok ?= erlmcp_client_options:first_wrong(Options, fun option/2),
         #{scope := Scope} = Settings = maps:merge(?DEFAULTS, Options),
         ok ?= together(Settings),
         {ok, Settings#{scope := erlmcp_oauth_scope:parse(Scope)}}
     end;
 check(_) ->
     {error, {bad_option, auth, ~"a map"}}.
-
-each([]) -> ok;
-each([{Key, Value} | Options]) ->
-    case option(Key, Value) of
-        true -> each(Options);
-        Expected -> {error, {bad_option, Key, Expected}}
-    end.
 
 option(grant, Value) ->
     lists:member(Value, [authorization_code, client_credentials, enterprise, jwt_bearer])
@@ -90,7 +86,7 @@ option(login_timeout, Value) ->
 option(_, _) ->
     ~"an option of auth".
 
-%% The options that one option requires.
+%% Checks that the options which another option requires are there.
 together(#{grant := client_credentials} = Settings) ->
     case Settings of
         #{client_id := _, client_secret := _} -> ok;
@@ -122,7 +118,7 @@ missing(Key, Expected) ->
 
 is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
 
-%% A host as in a URL.
+%% A host as in a URL, in lower case and without a port.
 is_host(Value) ->
     is_text(Value) andalso lists:any(fun(Authority) ->
         Url = <<"https://", Authority/binary>>,

@@ -1,9 +1,10 @@
 -module(erlmcp_oauth_registration).
 -moduledoc """
-The client's identity at an authorization server: registered before, by its own metadata document,
-or by dynamic registration, in this order. The registration runs in the calling process.
+The identity of the client at an authorization server. The first of these counts: a client that the
+user has registered, the URL of the client's metadata document, or a dynamic registration. It runs
+in the calling process.
 
-Credentials of one authorization server are used with that issuer alone.
+Credentials for one authorization server are used with its issuer alone.
 
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
 
@@ -15,8 +16,9 @@ Internal.
 -export_type([client/0, reason/0]).
 
 -doc """
-A client of one authorization server. `auth` is its method at the token endpoint. A dynamically
-registered client has its `redirect_uri` and, in seconds, the end of its secret (`expires_at`).
+A client of one authorization server. `auth` is how it authenticates itself at the token endpoint. A
+dynamically registered client has its `redirect_uri`, and `expires_at` if its secret expires, in
+seconds of system time.
 """.
 -type client() :: #{
     client_id := binary(),
@@ -33,7 +35,7 @@ registered client has its `redirect_uri` and, in seconds, the end of its secret 
        Description :: binary() | none}.
 
 -doc """
-Returns the client for a login that comes back to `RedirectUri`, and registers one if needed.
+Returns the client for a login that redirects to `RedirectUri`, and registers one if there is none.
 """.
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->
@@ -49,7 +51,7 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
             Set
     end.
 
--doc "Returns the redirect URI of an earlier dynamic registration.".
+-doc "Returns the redirect URI of an earlier dynamic registration with the server, or `none`.".
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.
 redirect_uri(#{issuer := Issuer}, Context) ->
@@ -59,8 +61,8 @@ redirect_uri(#{issuer := Issuer}, Context) ->
     end.
 
 -doc """
-Returns the client that the settings give for an authorization server: registered before, or by its
-metadata document. Such a client needs no registration.
+Returns the client for an authorization server that needs no dynamic registration: one that the user
+has registered, or the one of the metadata document.
 """.
 -spec configured(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, client()} | {error, reason()}.
@@ -74,7 +76,7 @@ set(#{auth_methods := Methods}, #{settings := #{client_id := Id} = Settings}) ->
     authenticated(Settings, Methods, #{client_id => Id});
 set(#{client_metadata := true, auth_methods := Methods},
     #{settings := #{client_metadata_url := Url} = Settings}) ->
-    %% A document on the web holds no secret; it may name a key.
+    %% A public document has no secret, but it may name a key.
     authenticated(maps:without([client_secret], Settings), Methods, #{client_id => Url});
 set(_, _) ->
     none.
@@ -140,7 +142,7 @@ document(Method, RedirectUri, #{client_name := Name, dpop := Dpop}) ->
         false -> Document
     end.
 
-%% A redirect to the machine itself belongs to a native application.
+%% A client with a redirect to the loopback is a native application.
 application_type(RedirectUri) ->
     {ok, {_, Host, _}} = erlmcp_oauth_url:origin(RedirectUri),
     case erlmcp_oauth_url:loopback(Host) of

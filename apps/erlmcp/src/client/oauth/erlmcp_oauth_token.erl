@@ -1,8 +1,8 @@
 -module(erlmcp_oauth_token).
 -moduledoc """
-The token endpoint: a grant goes there with the client's authentication, and a token comes back. It
-runs in the process that asks. A token is accepted only if it can stand in a header, and is of the
-requested kind.
+Requests tokens from a token endpoint, with a grant and the client's authentication. It runs in the
+calling process. A token is accepted only if it can be sent in a header, and is of the requested
+type.
 
 Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 9449, sections 5 and 8.
 
@@ -14,9 +14,9 @@ Internal.
 -export_type([tokens/0, reason/0]).
 
 -doc """
-The granted tokens. `expires_at` is in seconds of system time. `requested` are the scopes that were
-asked for, whatever was granted. `client` is the holder if it was registered dynamically.
-`refreshed_at` is there if a refresh token was used.
+The granted tokens. `expires_at` is in seconds of system time. `requested` are the requested scopes,
+whether or not they were granted. `client` is the client, if it was registered dynamically.
+`refreshed_at` is present, in seconds of system time, if a refresh token was used.
 """.
 -type tokens() :: #{
     resource := binary(),
@@ -30,8 +30,9 @@ asked for, whatever was granted. `client` is the holder if it was registered dyn
     refreshed_at => integer()
 }.
 -doc """
-The reason for which no token was granted. `token_refused` has the error and the description of the
-authorization server, as far as they are text; `token` names the wrong member of its answer.
+The reason for which no token was granted. `token_refused` has the HTTP status, and the error and
+the description of the authorization server if they are text. `token` names the wrong member of its
+answer.
 """.
 -type reason() ::
     erlmcp_fetch:reason()
@@ -44,9 +45,12 @@ authorization server, as far as they are text; `token` names the wrong member of
 -define(ERROR_BYTES, 256).
 -define(MOST_SECONDS, 31_536_000).
 
--doc "Asks the authorization server of a resource for a token, with the parameters `Grant`.".
+-doc """
+Requests a token from the authorization server of a protected resource. The first argument has the
+form parameters of the grant.
+""".
 -spec request([{binary(), binary()}], Scopes :: [binary()], erlmcp_oauth_registration:client(),
-              erlmcp_oauth_discovery:place(), erlmcp_oauth_flow:context()) ->
+              erlmcp_oauth_discovery:protected_resource(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.
 request(Grant, Scopes, Client, #{resource := Resource, server := Server}, Context) ->
     #{token_endpoint := Url, issuer := Issuer} = Server,
@@ -63,7 +67,8 @@ registered(#{redirect_uri := _} = Client) -> #{client => Client};
 registered(#{}) -> #{}.
 
 -doc """
-Asks for a new token with the refresh token of an old one, which the new one keeps or replaces.
+Requests a new token with a refresh token. Without a new refresh token in the answer, the result
+keeps the old one.
 """.
 -spec refresh(tokens(), erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.
@@ -76,8 +81,9 @@ refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Conte
     end.
 
 -doc """
-Exchanges a token at an identity provider for the assertion that another authorization server
-accepts (RFC 8693). The assertion is not an access token, and no proof is sent.
+Exchanges a token at an identity provider for an assertion, which another authorization server
+accepts (RFC 8693). `Url` is the provider's token endpoint. No DPoP proof is sent, since the
+assertion is not an access token.
 """.
 -spec exchange(Url :: binary(), [{binary(), binary()}], erlmcp_oauth_registration:client(),
                erlmcp_oauth_flow:context()) ->
@@ -104,7 +110,7 @@ authenticated(Url, Audience, Form, Client, #{settings := Settings} = Context) ->
         posted(Url, Headers, Form ++ Parameters, #{}, Context)
     end.
 
-%% The authorization server may require a nonce in the proof, which is tried once.
+%% The authorization server may require a nonce in the proof. Then the request is sent again, once.
 posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := none}) when Claims =:= #{} ->
     erlmcp_fetch:post_form(Url, Headers, Form, Fetch);
 posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
@@ -117,7 +123,8 @@ posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
             Answer
     end.
 
-%% A client that the authorization server no longer knows is registered again next time.
+%% If the authorization server no longer knows the client, its registration is deleted, so that the
+%% next login registers another one.
 accepted(Answer, Issuer, Client, #{learned := Learned}) ->
     case accepted(Answer) of
         {error, {token_refused, _, ~"invalid_client", _}} = Error
@@ -149,7 +156,7 @@ tokens(#{~"access_token" := _}, _) ->
 tokens(_, _) ->
     {error, {token, access_token}}.
 
-%% A client that requires bound tokens refuses one that any holder can use.
+%% A client with `dpop` refuses a bearer token, which any holder could use.
 kind(~"bearer", #{dpop := none}) -> {ok, bearer};
 kind(~"dpop", #{dpop := Key}) when Key =/= none -> {ok, dpop};
 kind(_, _) -> {error, {token, token_type}}.
@@ -160,7 +167,7 @@ refresh_token(#{~"refresh_token" := Token}) when is_binary(Token), Token =/= ~""
 refresh_token(_) ->
     #{}.
 
-%% In a header the token must be one word of visible characters.
+%% In a header the token must be a single word of visible ASCII characters.
 is_token(Token) ->
     is_binary(Token) andalso Token =/= ~"" andalso byte_size(Token) =< ?TOKEN_BYTES andalso
         << <<Byte>> || <<Byte>> <= Token, Byte > 32, Byte < 127 >> =:= Token.
@@ -171,8 +178,7 @@ expiry(_) ->
     infinity.
 
 -doc """
-Returns the text of a member of an authorization server's error, short and in ASCII; `none` if it is
-not text.
+Returns a member of an authorization server's error as short ASCII text; `none` if it is not text.
 """.
 -spec error_text(Name :: binary(), #{binary() => term()}) -> binary() | none.
 error_text(Name, Document) ->

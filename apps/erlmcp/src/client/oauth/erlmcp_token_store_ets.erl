@@ -1,7 +1,7 @@
 -module(erlmcp_token_store_ets).
 -moduledoc """
-Tokens in memory, at most 1000. They end with the process that opened the store. The store takes no
-options.
+A token store in memory, for at most 1000 entries. They are lost when the process that opened the
+store ends. The store has no options.
 
 Internal.
 """.
@@ -46,7 +46,7 @@ delete(Key, Table) ->
                  ok
              end).
 
-%% The error of a missing table would contain the arguments, which are secrets.
+%% The stack of a `badarg` for a missing table would contain the arguments, which are secrets.
 in_table(Access) ->
     try
         Access()

@@ -1,10 +1,10 @@
 -module(erlmcp_pool_members).
 -moduledoc """
-The members of a pool, and the calls that go to them. A call runs at one member and, where repeating
-is safe, at others, within one deadline. The calling process runs it.
+The members of a pool, and the calls that they run. A call is tried at one member and, where
+repeating is safe, at others, within one timeout. It runs in the calling process.
 
-No process chooses the member. The clients' own tables count running calls, and a breaker
-(`erlmcp_breaker`) is atomics that calls change.
+The calling process also chooses the member. The tables of the clients count running calls, and each
+member has a breaker (`erlmcp_breaker`) in atomics.
 
 Internal.
 """.
@@ -14,7 +14,7 @@ Internal.
 
 -export_type([pool/0, index/0]).
 
-%% The least pause before members are tried again, in milliseconds; jitter adds up to as much.
+%% The shortest pause before members are tried again, in milliseconds; jitter at most doubles it.
 -define(PAUSE, 50).
 
 -type index() :: pos_integer().
@@ -26,7 +26,7 @@ Internal.
 -doc "Creates a pool whose members are not started yet.".
 -spec new(pid(), [erlmcp_client_options:settings(), ...], map()) -> pool().
 new(Pid, Members, Options) ->
-    %% Rows of members, of their settings, and of the processes of calls that `start/4` started.
+    %% The rows are the members, their settings, and the processes of calls that `start/4` started.
     Table = ets:new(members, [public, {read_concurrency, true}]),
     true = ets:insert(Table, [{Index, none, Target}
                               || {Index, #{target := Target}} <- lists:enumerate(Members)]),
@@ -48,7 +48,10 @@ member_started(Index, Pid, #{members := Table}) ->
     true = ets:update_element(Table, Index, {2, Pid}),
     ok.
 
--doc "Runs an operation at a member. The call options `key` and `repeatable` are for the pool.".
+-doc """
+Runs an operation at a member, and returns its outcome. The call options `key` and `repeatable`
+concern the pool (`m:erlmcp_pool`).
+""".
 -spec run(erlmcp_client:operation(), pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
 run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
@@ -62,7 +65,7 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     Begun = erlang:monotonic_time(millisecond),
     try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, {Retries, none}).
 
-%% `Retries` counts the tries after this one, and `Last` is the outcome of the one before.
+%% `Retries` is the number of further tries, and `Last` the outcome of the previous one.
 try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
     case {pick(Key, Tried, Pool), Last} of
         {{ok, Index, Client}, _} ->
@@ -80,19 +83,19 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
         {{error, _}, {some, Outcome}} when Tried =:= [] ->
             Outcome;
         {{error, _}, _} ->
-            %% All members were tried. After a pause they are tried again.
+            %% All members were tried, so they are tried again after a pause.
             receive
             after ?PAUSE + rand:uniform(?PAUSE) ->
                 try_at(Operation, Options, {Key, [], Pool}, Repeatable, {Retries, Last})
             end
     end.
 
-%% The rest of the call's time, which begins with its first try.
+%% Sets the timeout of a try to the rest of the call's time, which began with the first try.
 in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
     Timeout = maps:get(timeout, Options, Default),
     Options#{timeout => max(1, Begun + Timeout - erlang:monotonic_time(millisecond))}.
 
-%% Failures that are the member's, and not the call's.
+%% Returns `failed` for a failure that counts against the member, and not only for this call.
 verdict({error, {connect, _}}) -> failed;
 verdict({error, {closed, _}}) -> failed;
 verdict({error, {timeout, _}}) -> failed;
@@ -112,9 +115,10 @@ is_repeated({error, {closed, _}}, Repeatable) -> Repeatable;
 is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso Repeatable;
 is_repeated(_, _) -> false.
 
-%% A member for a call among those that work and are not in `Except`. With a key it is the member of
-%% the key, otherwise the one with the fewest calls. Without such a member, the error has the
-%% milliseconds until one may be tried. The caller reports the outcome to the member's breaker.
+%% Chooses a member that is not in `Except`, and whose breaker allows a call. With a key it is the
+%% member of that key, otherwise the one with the fewest calls. If there is none, the error has the
+%% milliseconds until one may be tried. The caller must report the outcome to the breaker of the
+%% member.
 pick(Key, Except, #{size := Size} = Pool) ->
     Others = lists:seq(1, Size) -- Except,
     Working = [{rank(Key, Index, Client), Index, Client}
@@ -159,7 +163,7 @@ start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Pid ! {go, Reference},
     Reference.
 
-%% The table ends with the pool, whose members then tell the callers.
+%% If the table is gone, the pool has ended, and its members tell their callers.
 in_table(Access) ->
     try
         Access()
@@ -191,7 +195,10 @@ cancel(Reference, #{members := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,
                   in_table(fun() -> ets:lookup(Table, Reference) end)).
 
--doc "Returns the client with the fewest calls, for operations that are not calls.".
+-doc """
+Returns the client with the fewest calls, for functions that make no call, such as subscribing. The
+error has the milliseconds until a member may be tried.
+""".
 -spec member(pool()) ->
     {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.
 member(Pool) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_pool_sup).
--moduledoc "The supervisor of a pool's clients, which restarts each by itself. Internal.".
+-moduledoc "The supervisor of a pool's clients, which restarts each one alone. Internal.".
 
 -behaviour(supervisor).
 
 -export([start_link/3, stop/1]).
 -export([init/1, start_member/2]).
 
--doc "Starts a pool: `size` clients of each server.".
+-doc "Starts a pool with `size` clients for each server.".
 -spec start_link(none | {local, atom()}, [erlmcp_client_options:settings(), ...], map()) ->
     supervisor:startlink_ret().
 start_link(none, Settings, Options) ->
@@ -23,7 +23,7 @@ stop(Pool) ->
             try
                 proc_lib:stop(Pid, shutdown, infinity)
             catch
-                %% The pool ended by itself meanwhile.
+                %% The pool has ended by itself meanwhile.
                 exit:_ -> ok
             end,
             erlmcp_client_table:leave(Pid);
@@ -36,8 +36,8 @@ init({Settings, #{size := Size} = Options}) ->
     ok = erlmcp_label:set([erlmcp_pool, Size]),
     Members = [One || One <- Settings, _ <- lists:seq(1, Size)],
     Pool = erlmcp_pool_members:new(self(), Members, Options),
-    %% The settings of members hold secrets. They are not in the child specification, which reports
-    %% show.
+    %% The settings of members have secrets, so they are not in the child specification, which
+    %% reports show.
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           [#{id => Index, start => {?MODULE, start_member, [Pool, Index]}, shutdown => 10_000}
            || Index <- lists:seq(1, length(Members))]}}.
@@ -47,7 +47,8 @@ init({Settings, #{size := Size} = Options}) ->
     gen_statem:start_ret() | {error, term()}.
 start_member(Pool, Index) ->
     maybe
-        %% Each start joins again, since the table may have been restarted.
+        %% Each start of a member joins the pool again, since the table may have been restarted
+        %% meanwhile.
         ok ?= erlmcp_client_table:join_pool(Pool),
         Settings = erlmcp_pool_members:settings(Index, Pool),
         {ok, Pid} ?= erlmcp_client_connection:start_link({none, Settings}),

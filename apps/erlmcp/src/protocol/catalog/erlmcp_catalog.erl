@@ -1,13 +1,13 @@
 -module(erlmcp_catalog).
 -moduledoc """
-The offer of a server, compiled for reading. It has the definitions (`erlmcp_catalog_entries`), and
-answers that are encoded for each revision: to list requests (`erlmcp_listing`), to `initialize` and
-to `server/discover` (`erlmcp_greeting`). Pure; the current one is read from
-`erlmcp_published_catalog`.
+Everything that a server offers, compiled so that requests only read it. A catalog has the
+definitions (`erlmcp_catalog_entries`), and answers that are encoded already for each revision. They
+are the answers to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
+(`erlmcp_greeting`). Pure; requests read the current catalog from `erlmcp_published_catalog`.
 
 A definition does not exist for a principal that may not see it. Skills are visible to all, and do
-not change while the server runs. A user's approval is bound to their content, and no notification
-tells of a change. Their files are resources with fixed contents.
+not change while the server runs. A user approves the content of a skill, and no notification tells
+clients that it has changed. Their files are resources with fixed contents.
 
 Internal.
 """.
@@ -22,16 +22,17 @@ Internal.
 -export_type([catalog/0, settings/0, part/0]).
 
 -doc """
-Settings of a catalog: the definitions of one page, the milliseconds that a client may keep a list,
-and the keys for cursors and state. The others wrap each handler: the server's `middleware`, the one
-that caches results (`cached`), and the guards of a definition (`guarded`).
+Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
+client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
+a result. The others wrap each handler: the server's `middleware`, the middleware that caches
+results (`cached`), and the guards of a definition (`guarded`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
     keys := erlmcp:key_ring(),
     reply_bytes => pos_integer(),
     middleware => [erlmcp:middleware()],
-    cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
+    cached => fun((erlmcp_definition:kind(), Position :: non_neg_integer(),
                    erlmcp_definition:definition()) -> erlmcp:middleware()),
     guarded => fun((erlmcp_definition:definition()) ->
                        {ok, [erlmcp:middleware()]} | {error, atom(), binary()}),
@@ -43,7 +44,7 @@ that caches results (`cached`), and the guards of a definition (`guarded`).
     settings := settings(),
     server_meta := binary(),
     entries := erlmcp_catalog_entries:entries(),
-    %% They do not change while the server runs.
+    %% Folders of skills do not change while the server runs.
     directories := erlmcp_skill:listings() | apart,
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
@@ -51,19 +52,19 @@ that caches results (`cached`), and the guards of a definition (`guarded`).
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 
--doc "A part that many changes leave as it is.".
+-doc "A part of a catalog that most changes do not touch.".
 -type part() :: erlmcp_catalog_entries:layer() | erlmcp_skill:listings().
 
-%% Definitions up to which a catalog counts as small.
+%% The most definitions of a small catalog.
 -define(SMALL, 256).
-%% Resource templates that are at hand as a list.
+%% The most resource templates that are kept as a list of their own.
 -define(FEW_TEMPLATES, 16).
 
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-Creates a catalog with these definitions; lists keep their order. The meta-schemas that check their
-schemas are those of `erlmcp_schema:metaschemas/0`.
+Creates a catalog with the given definitions; lists have the same order. The meta-schemas are those
+of `erlmcp_schema:metaschemas/0`, and check the schemas of the definitions.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -99,10 +100,13 @@ insert_all([{Kind, Source} | Sources], Metaschemas, Catalog) ->
 
 insert(Kind, Source, Metaschemas, Catalog) ->
     maybe
-        {ok, Definition} ?= erlmcp_definition:compile(Kind, Source, Metaschemas),
+        {ok, Definition} ?= compiled(Kind, Source, Metaschemas),
         {ok, Next} ?= keep(Kind, maps:remove(files, Definition), Catalog),
         keep_files(maps:get(files, Definition, []), Next)
     end.
+
+compiled(skill, Source, _) -> erlmcp_skill:compile(Source);
+compiled(Kind, Source, Metaschemas) -> erlmcp_definition:compile(Kind, Source, Metaschemas).
 
 keep(Kind, Definition, Catalog) ->
     #{entries := Entries, extensions := Extensions, settings := Settings} = Catalog,
@@ -136,8 +140,8 @@ keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
 files(#{entries := Entries}) ->
     [File || #{contents := _} = File <- erlmcp_catalog_entries:definitions(resource, Entries)].
 
-%% "Resource MUST exist on the server": for as long as a tool names it. A mounted server checks its
-%% own.
+%% "Resource MUST exist on the server", for as long as a tool names it as its view. A mounted server
+%% checks its own tools.
 with_views(After, Catalog) ->
     case without_view(After, fun(Uri) -> not is_resource(Uri, Catalog) end, Catalog) of
         [] -> {ok, Catalog};
@@ -146,21 +150,24 @@ with_views(After, Catalog) ->
             {error, {bad_definition, tool, Name, ui, Expected}}
     end.
 
-%% The first tool behind a place whose view is missing, if there is one.
+%% Returns the first tool after a position whose view is missing, in a list that may be empty.
 without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) ->
     case is_map_key(erlmcp_extension:ui(), Extensions) of
         true -> tool_without_view(After, IsMissing, Entries);
         false -> []
     end.
 
--doc "Adds a definition at the end of its list.".
+-doc """
+Adds a definition at the end of its list. The error has the first wrong field, or the key of an
+existing definition.
+""".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
 add(Kind, Source, Metaschemas, Catalog) ->
-    Place = erlmcp_catalog_entries:next(map_get(entries, Catalog)),
+    Position = erlmcp_catalog_entries:next(map_get(entries, Catalog)),
     maybe
         {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
-        with_views(Place - 1, changed_at(Place, Kind, greeting_again(Catalog, Next)))
+        with_views(Position - 1, changed_at(Position, Kind, greeting_again(Catalog, Next)))
     end.
 
 greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) -> Next;
@@ -168,7 +175,7 @@ greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
 Removes the definition whose name, URI or URI template is `Key`. `in_use` names the definition that
-needs it: the tool whose view it is, or the skill.
+needs it: the tool whose view it is, or the skill whose file it is.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -181,13 +188,14 @@ remove(Kind, Key, Catalog) ->
             {error, {in_use, skill, Key}};
         {_, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
-        {Place, _} ->
-            without_views(Kind, Catalog, changed_at(Place, Kind, without(Kind, Key, Catalog)));
+        {Position, _} ->
+            without_views(Kind, Catalog, changed_at(Position, Kind, without(Kind, Key, Catalog)));
         error ->
             {error, not_found}
     end.
 
-%% Checks all tools, one of which may have lost its view. A mounted server's view may go.
+%% Returns the catalog, unless one of its tools has lost its view. A view of a mounted server may be
+%% removed.
 without_views(Kind, Before, Rest) when Kind =:= resource; Kind =:= resource_template ->
     IsLost = fun(Uri) -> is_resource(Uri, Before) andalso not is_resource(Uri, Rest) end,
     case without_view(-1, IsLost, Rest) of
@@ -202,7 +210,7 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
 
 -doc """
 Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those that are left out.
-Definitions that `Since` names were mounted already, and are not compiled again: see
+Definitions that were mounted already, according to `Since`, are not compiled again: see
 `erlmcp_mount:mount/6`.
 """.
 -spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
@@ -220,7 +228,10 @@ mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
 unmount(Prefix, #{entries := Entries} = Catalog) ->
     encode_lists(Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
 
--doc "Returns a small catalog in the form that is cheapest to read; `large` for a large one.".
+-doc """
+Returns a small catalog with all definitions in one layer, which is cheapest to read; `large` for
+any other catalog.
+""".
 -spec whole(catalog()) -> {ok, catalog()} | large.
 whole(#{entries := Entries} = Catalog) ->
     case erlmcp_catalog_entries:size(Entries) > ?SMALL of
@@ -229,8 +240,8 @@ whole(#{entries := Entries} = Catalog) ->
     end.
 
 -doc """
-Splits a large catalog into the part that changes often, and the parts that many changes leave as
-they are. It cannot be read before it is joined again.
+Splits a large catalog into a part that changes often, and parts that most changes do not touch. The
+catalog cannot be read until `join/2` has put it together again.
 """.
 -spec split(catalog()) -> {catalog(), [{erlmcp_catalog_entries:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
@@ -241,7 +252,7 @@ split(#{entries := Entries, directories := Directories} = Catalog) ->
         _ -> {Rest#{directories := apart}, Many ++ [{directories, Directories}]}
     end.
 
--doc "Joins the parts of a catalog that was split.".
+-doc "Puts a catalog that `split/1` has split together again.".
 -spec join(catalog(), [part()]) -> catalog().
 join(#{directories := apart} = Catalog, Parts) ->
     {Layers, [Directories]} = lists:split(length(Parts) - 1, Parts),
@@ -249,12 +260,15 @@ join(#{directories := apart} = Catalog, Parts) ->
 join(#{entries := Few} = Catalog, Many) ->
     Catalog#{entries := erlmcp_catalog_entries:join(Few, Many)}.
 
--doc "Returns the version of a catalog: a number that is different after each change.".
+-doc "Returns the version of a catalog, a number that grows with each change.".
 -spec version(catalog()) -> non_neg_integer().
 version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).
 
--doc "Returns the definitions by which the lists of two catalogs differ, by their kinds.".
+-doc """
+Returns the definitions by which the lists of two catalogs differ, grouped by kind. For a changed
+definition it has both versions.
+""".
 -spec changed(catalog(), catalog()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
 changed(#{entries := One}, #{entries := Other}) ->
@@ -272,7 +286,8 @@ first_page(Method, Revision, Principal, #{entries := Entries} = Catalog) ->
     erlmcp_listing:first_page(list(Method, Catalog), Entries, Revision, Principal).
 
 -doc """
-Returns the encoded result of a list request with a cursor, if the cursor is one of this list.
+Returns the encoded result of a list request with a cursor, or `error` if the cursor does not belong
+to this list.
 """.
 -spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(),
            erlmcp_auth:principal(), catalog()) -> {ok, binary()} | error.
@@ -282,21 +297,22 @@ page(Method, Cursor, Revision, Principal, #{entries := Entries} = Catalog) ->
 list(Method, #{lists := Lists}) ->
     maps:get(erlmcp_listing:kind(Method), Lists).
 
--doc "Returns the tool `Name`, if the principal sees it.".
+-doc "Returns the tool with a name, or `error` if there is none that the principal may see.".
 -spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 tool(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(tool, Name, Principal, Entries).
 
--doc "Returns the prompt `Name`, if the principal sees it.".
+-doc "Returns the prompt with a name, or `error` if there is none that the principal may see.".
 -spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 prompt(Name, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(prompt, Name, Principal, Entries).
 
 -doc """
-Returns the resource at `Uri`, or else the first template that matches it, with the template's
-variables.
+Returns the resource at `Uri`, or else the first template that matches `Uri`, with the values of the
+template's variables. Only definitions that the principal may see count; `error` means that there is
+none.
 """.
 -spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, resource | resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
@@ -306,19 +322,26 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
         error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
--doc "Returns `true` if some principal finds a resource at `Uri`.".
+-doc "Returns `true` if a resource or a template has `Uri`, visible to at least some principals.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
         orelse is_matched(Uri, Entries).
 
--doc "Returns the resource template whose text is `Template`, if the principal sees it.".
+-doc """
+Returns the resource template with this text, or `error` if there is none that the principal may
+see.
+""".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource_template, Template, Principal, Entries).
 
--doc "Returns an encoded page of the children of a folder: the first one, or a cursor's.".
+-doc """
+Returns an encoded page of the children of the folder `Uri`: the page of `Cursor`, or the first one
+for `none`. `error` means that there is no such folder, and `bad_cursor` that the cursor is not one
+of this list.
+""".
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
                 catalog()) -> {ok, binary()} | error | bad_cursor.
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
@@ -329,7 +352,10 @@ directory(Uri, Cursor, Revision, #{directories := Directories}) ->
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 
--doc "Returns a result with one encoded member, which any client may cache as long as a list.".
+-doc """
+Encodes a result with one member, whose value is encoded already. Any client may cache it for as
+long as a list.
+""".
 -spec result(Member :: binary(), Encoded :: iodata(), erlmcp_revision:revision(), catalog()) ->
     iodata().
 result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Settings}) ->
@@ -338,7 +364,9 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
                | erlmcp_result:caching(Milliseconds, public, Revision)],
     erlmcp_result:object(Members, Revision, ServerMeta).
 
--doc "Returns the definition with the key `Key`, whether or not a principal sees it.".
+-doc """
+Returns the definition with a key, whether or not a principal may see it; `error` if there is none.
+""".
 -spec definition(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 definition(Kind, Key, #{entries := Entries}) ->
@@ -347,7 +375,7 @@ definition(Kind, Key, #{entries := Entries}) ->
         error -> error
     end.
 
--doc "Returns the principals that may hear of a change of a resource: those that may read it.".
+-doc "Returns the principals that may be told of a change of a resource: those that may read it.".
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
 audience(Uri, #{entries := Entries} = Catalog) ->
     case erlmcp_catalog_entries:is_shared(resource, Entries)
@@ -361,7 +389,7 @@ audience(Uri, #{entries := Entries} = Catalog) ->
 server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
--doc "Returns the keys that seal cursors and state.".
+-doc "Returns the key ring that seals cursors and state.".
 -spec keys(catalog()) -> erlmcp:key_ring().
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
@@ -371,12 +399,14 @@ keys(#{settings := #{keys := Keys}}) ->
 page_size(#{settings := #{page_size := Size}}) ->
     Size.
 
--doc "Returns the number of bytes that a result may have, if that is bounded.".
+-doc "Returns the most bytes of a result; `error` without a bound.".
 -spec reply_bytes(catalog()) -> {ok, pos_integer()} | error.
 reply_bytes(#{settings := Settings}) ->
     maps:find(reply_bytes, Settings).
 
--doc "Returns `true` if a tool runs as a task, or one did: its tasks may outlive it.".
+-doc """
+Returns `true` if a tool may run as a task, or one that was removed might: its tasks may outlive it.
+""".
 -spec has_tasks(catalog()) -> boolean().
 has_tasks(#{extensions := Extensions}) ->
     is_map_key(erlmcp_extension:tasks(), Extensions).
@@ -395,20 +425,21 @@ encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMe
 changed_at(all, Catalog) ->
     encode_lists(Catalog);
 changed_at(Changed, Catalog) ->
-    maps:fold(fun(Kind, Place, Next) -> changed_at(Place, Kind, Next) end, Catalog, Changed).
+    maps:fold(fun(Kind, Position, Next) -> changed_at(Position, Kind, Next) end, Catalog, Changed).
 
-%% Definitions of a kind came or went, the first of them at this place.
-changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->
+%% Updates the list of a kind after definitions were added or removed, the first of them at
+%% `Position`.
+changed_at(Position, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->
     #{Kind := List} = Lists,
     Templates = case Kind of
         resource_template -> templates(Entries);
         _ -> Before
     end,
-    Catalog#{lists := Lists#{Kind := erlmcp_listing:changed(Place, Entries, List)},
+    Catalog#{lists := Lists#{Kind := erlmcp_listing:changed(Position, Entries, List)},
              templates := Templates}.
 
-%% The first tool behind a place whose view is missing, with the view's URI. Tools of a mounted
-%% server are not checked.
+%% Returns the first tool after a position whose view is missing, with the view's URI, in a list
+%% that may be empty. Tools of mounted servers are not checked.
 tool_without_view(After, IsMissing, Entries) ->
     Lacks = fun({_, #{mounted := _}, _}) ->
                     false;
@@ -424,8 +455,8 @@ tool_without_view(After, IsMissing, Entries) ->
     erlmcp_catalog_entries:take(1, tool, After, Lacks, Entries).
 
 %% The resource templates that a URI is matched against, in the order of their list. A few are kept
-%% as a list of their own. More would be costly to copy with each change, and are looked up in the
-%% entries.
+%% as a list of their own. A longer list would be costly to copy at each change, so more templates
+%% are read from the entries.
 
 templates(Entries) ->
     Definition = fun({_, Template, _}) -> {true, Template} end,

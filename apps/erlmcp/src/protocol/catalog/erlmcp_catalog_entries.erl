@@ -1,7 +1,7 @@
 -module(erlmcp_catalog_entries).
 -moduledoc """
-Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a place in the
-order of its list, used once, and its encoded objects for each revision. Pure.
+Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position in
+its list, a number that is used once, and is encoded for each revision. Pure.
 
 The definitions are in layers, so that a change is cheap however many there are. A change becomes a
 layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the
@@ -9,8 +9,8 @@ two are merged. So there are few layers, each several times as large as the one 
 is moved only a few times for each such growth.
 
 A layer has its definitions by kind and key, and the order of those that are listed. Definitions
-that it removes from the layers below are marked as `gone`. Definitions of an upper layer stand
-behind those of lower layers. A few definitions are one layer.
+that it removes from the layers below are marked as `gone`. In lists, definitions of an upper layer
+come after those of lower layers. Up to 16 definitions are a single layer.
 
 Internal.
 """.
@@ -21,34 +21,37 @@ Internal.
 -export([is_shared/2, changed/2, since/2]).
 -export([split/1, join/2]).
 
--export_type([entries/0, place/0, entry/0, layer/0, id/0]).
+-export_type([entries/0, position/0, entry/0, layer/0, id/0]).
 
--type place() :: non_neg_integer().
--doc "A definition, with its encoded objects for lists; a definition that is not listed has none.".
+-type position() :: non_neg_integer().
+-doc """
+A definition with its position, and with its JSON for the lists of each revision; a definition that
+is not listed has no JSON.
+""".
 -type entry() :: {
-    place(), erlmcp_definition:definition(),
+    position(), erlmcp_definition:definition(),
     Encoded :: #{erlmcp_revision:revision() => binary()}
 }.
--doc "The id of the change that made a layer.".
+-doc "The id of a layer: the position that was next when it was made.".
 -type id() :: non_neg_integer().
 -opaque layer() :: #{
     id := id(),
     size := pos_integer(),
     known := #{erlmcp_definition:kind() => #{Key :: binary() => entry() | gone}},
-    %% Tuples of {place(), Key}.
+    %% Tuples of {position(), Key}, in the order of positions.
     order := #{erlmcp_definition:kind() => tuple()}
 }.
 -opaque entries() :: #{
-    next := place(),
-    %% From the top.
+    next := position(),
+    %% The layers from top to bottom.
     layers := [layer()],
     %% The number of definitions that are listed for some principals only.
     restricted := #{erlmcp_definition:kind() => non_neg_integer()}
 }.
 
-%% Definitions up to which there is one layer.
+%% The most definitions that are kept in a single layer.
 -define(FEW, 16).
-%% A layer is at most this part of the layer below.
+%% A layer has at most an eighth of the definitions of the layer below.
 -define(PART, 8).
 
 -doc "Returns entries without definitions.".
@@ -61,35 +64,35 @@ new() ->
 kinds() ->
     [tool, resource, resource_template, prompt, skill].
 
--doc "Adds a definition behind the others of its kind.".
+-doc "Adds a definition after all others of its kind.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
 add(Kind, Definition, #{next := Next} = Entries) ->
     add(Next, Kind, Definition, Entries, Entries).
 
 -doc """
-Adds a definition at a place that it had in the entries `Before`. If it was there unchanged, it is
-not encoded again.
+Adds a definition at a position, which it had in the entries `Before`, or which is the next one. If
+`Before` has the same definition there, its JSON is reused.
 """.
--spec add(place(), erlmcp_definition:kind(), erlmcp_definition:definition(), Before :: entries(),
+-spec add(position(), erlmcp_definition:kind(), erlmcp_definition:definition(), Before :: entries(),
           entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
-add(Place, Kind, #{key := Key} = Definition, #{layers := Before}, Entries) ->
+add(Position, Kind, #{key := Key} = Definition, #{layers := Before}, Entries) ->
     #{next := Next, layers := Layers} = Entries,
     case entry(Kind, Key, Layers) of
         error ->
             Entry = case entry(Kind, Key, Before) of
-                {Place, Definition, _} = Same -> Same;
-                _ -> {Place, Definition, encoded(Kind, Definition)}
+                {Position, Definition, _} = Same -> Same;
+                _ -> {Position, Definition, encoded(Kind, Definition)}
             end,
-            Order = #{Kind => {{Place, Key}} || is_listed(Definition)},
+            Order = #{Kind => {{Position, Key}} || is_listed(Definition)},
             Added = put(Next, Kind, Key, Entry, Order, Layers),
             {ok, count(Kind, Definition, 1, Entries#{next := Next + 1, layers := Added})};
         _ ->
             {error, {duplicate, Kind, Key}}
     end.
 
-%% Most revisions show the same object, which is kept once.
+%% Most revisions have the same JSON for a definition, which is kept once.
 encoded(Kind, Definition) ->
     {Encoded, _} = lists:foldl(
         fun(Revision, {Encoded, Once}) ->
@@ -110,14 +113,14 @@ count(Kind, #{visible := _} = Definition, Change, #{restricted := Restricted} = 
 count(_, _, _, Entries) ->
     Entries.
 
--doc "Removes the definition of a key, which must exist.".
+-doc "Removes the definition with a key, which must exist.".
 -spec remove(erlmcp_definition:kind(), Key :: binary(), entries()) -> entries().
 remove(Kind, Key, #{next := Next, layers := Layers} = Entries) ->
     {_, Definition, _} = entry(Kind, Key, Layers),
     Left = put(Next, Kind, Key, gone, #{}, Layers),
     count(Kind, Definition, -1, Entries#{next := Next + 1, layers := Left}).
 
-%% A change as a layer on top of the others.
+%% Adds a change as a layer on top of the others, and merges layers.
 put(Id, Kind, Key, Entry, Order, Layers) ->
     settle([#{id => Id, size => 1, known => #{Kind => #{Key => Entry}}, order => Order} | Layers]).
 
@@ -127,7 +130,7 @@ settle([#{size := Above} = Upper, #{size := Below} = Lower | Layers])
 settle(Layers) ->
     Layers.
 
-%% The lowest layer needs no marks for removed definitions.
+%% Merges two layers. The lowest layer needs no marks for removed definitions.
 merge(#{id := Id, known := Upper, order := New}, #{known := Lower, order := Old}, IsLast) ->
     {Known, Order} = maps:fold(
         fun(Kind, Above, {Known, Order}) ->
@@ -136,23 +139,23 @@ merge(#{id := Id, known := Upper, order := New}, #{known := Lower, order := Old}
                 true -> maps:without([Key || Key := gone <- Above], Both);
                 false -> Both
             end,
-            Listed = lists:keymerge(1, places(Kind, Old), places(Kind, New)),
+            Listed = lists:keymerge(1, positions(Kind, Old), positions(Kind, New)),
             {Known#{Kind => Left}, Order#{Kind => in_order(Listed, Left)}}
         end, {Lower, Old}, Upper),
     layer(Id, Known, Order).
 
-places(Kind, Order) ->
+positions(Kind, Order) ->
     tuple_to_list(maps:get(Kind, Order, {})).
 
 in_order(Places, Known) ->
-    list_to_tuple([Listed || {Place, Key} = Listed <- Places,
-                             #{Key := {At, _, _}} <- [Known], At =:= Place]).
+    list_to_tuple([Listed || {Position, Key} = Listed <- Places,
+                             #{Key := {At, _, _}} <- [Known], At =:= Position]).
 
 layer(Id, Known, Order) ->
     Size = lists:sum([map_size(Keys) || _ := Keys <- Known]),
     #{id => Id, size => max(1, Size), known => Known, order => Order}.
 
--doc "Keeps the definitions for which `Wanted` returns `true`.".
+-doc "Returns the entries with only the definitions for which the fun returns `true`.".
 -spec filter(fun((erlmcp_definition:definition()) -> boolean()), entries()) -> entries().
 filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
     Kept = Entries#{next := Next + 1,
@@ -162,17 +165,17 @@ filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
                                                         is_listed(Definition)])
                           || Kind <- kinds()}}.
 
-%% The id is a new one: a filtered layer differs from the one before.
+%% A filtered layer gets a new id, since it differs from the one before.
 filtered(Wanted, Id, #{known := Known, order := Order}) ->
     Kept = #{Kind => maps:filter(fun(_, {_, Definition, _}) -> Wanted(Definition) end, Keys)
              || Kind := Keys <- Known},
-    layer(Id, Kept, #{Kind => in_order(places(Kind, Order), map_get(Kind, Kept))
+    layer(Id, Kept, #{Kind => in_order(positions(Kind, Order), map_get(Kind, Kept))
                       || Kind := _ <- Order}).
 
--doc "Merges the layers of entries into one, which is cheapest to read, and dearer to change.".
+-doc "Merges all layers into one, which is cheaper to read, but more costly to change.".
 -spec whole(entries()) -> entries().
 whole(#{next := Next, layers := Layers} = Entries) ->
-    %% The next change gets another id.
+    %% The layer takes `Next` as its id, so the next change must get another one.
     Entries#{next := Next + 1, layers := one_layer(Next, Layers)}.
 
 one_layer(_, Layers) when length(Layers) < 2 ->
@@ -180,16 +183,18 @@ one_layer(_, Layers) when length(Layers) < 2 ->
 one_layer(Id, [Upper, Lower | Layers]) ->
     one_layer(Id, [(merge(Upper, Lower, Layers =:= []))#{id := Id} | Layers]).
 
--doc "Returns the definition with the key `Key`, and its place.".
+-doc "Returns the definition with the key `Key`, and its position; `error` if there is none.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), entries()) ->
-    {place(), erlmcp_definition:definition()} | error.
+    {position(), erlmcp_definition:definition()} | error.
 find(Kind, Key, #{layers := Layers}) ->
     case entry(Kind, Key, Layers) of
-        {Place, Definition, _} -> {Place, Definition};
+        {Position, Definition, _} -> {Position, Definition};
         error -> error
     end.
 
--doc "Returns the definition with the key `Key`, if `Principal` sees it.".
+-doc """
+Returns the definition with the key `Key`, or `error` if there is none that the principal may see.
+""".
 -spec find(erlmcp_definition:kind(), Key :: binary(), erlmcp_auth:principal(), entries()) ->
     {ok, erlmcp_definition:definition()} | error.
 find(Kind, Key, Principal, #{layers := Layers}) ->
@@ -215,10 +220,10 @@ entry(_, _, []) ->
     error.
 
 -doc """
-Calls `Make` for the listed definitions behind a place, in their order, and returns the first
-`Count` terms that it makes.
+Calls a fun for the listed definitions after the position `After` (-1 for all), in their order,
+until it has returned `{true, Made}` `Count` times. Returns these terms.
 """.
--spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: place() | -1,
+-spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: position() | -1,
            fun((entry()) -> {true, Made} | false), entries()) -> [Made].
 take(Count, Kind, After, Make, #{layers := Layers}) ->
     take(Count, {Kind, After, Make, Layers}, lists:reverse(Layers)).
@@ -236,10 +241,11 @@ take(_, _, []) ->
 taken(0, _, _, _, _) ->
     [];
 taken(Count, At, Order, {Kind, _, Make, Layers} = Asked, Upper) when At =< tuple_size(Order) ->
-    {Place, Key} = element(At, Order),
+    {Position, Key} = element(At, Order),
     maybe
-        %% Otherwise an upper layer has removed it, or has it at another place.
-        {Place, _, _} = Entry ?= entry(Kind, Key, Layers),
+        %% Without a match, an upper layer has removed the definition, or has it at another
+        %% position.
+        {Position, _, _} = Entry ?= entry(Kind, Key, Layers),
         {true, Made} ?= Make(Entry),
         [Made | taken(Count - 1, At + 1, Order, Asked, Upper)]
     else
@@ -248,7 +254,7 @@ taken(Count, At, Order, {Kind, _, Make, Layers} = Asked, Upper) when At =< tuple
 taken(Count, _, _, Asked, Upper) ->
     take(Count, Asked, Upper).
 
-%% The index of the first definition behind a place: one of `From` to `To`.
+%% Returns the index in `Order`, from `From` to `To`, of the first definition after a position.
 first(_, To, To, _) ->
     To;
 first(After, From, To, Order) ->
@@ -258,7 +264,7 @@ first(After, From, To, Order) ->
         false -> first(After, Middle + 1, To, Order)
     end.
 
--doc "Returns all definitions of a kind in their order, with those that are not listed.".
+-doc "Returns all definitions of a kind in their order, listed or not.".
 -spec definitions(erlmcp_definition:kind(), entries()) -> [erlmcp_definition:definition()].
 definitions(Kind, #{layers := Layers}) ->
     Known = lists:foldr(fun(#{known := Above}, Below) ->
@@ -267,7 +273,7 @@ definitions(Kind, #{layers := Layers}) ->
     Entries = lists:keysort(1, [Entry || _ := {_, _, _} = Entry <- Known]),
     [Definition || {_, Definition, _} <- Entries].
 
--doc "Returns the number of definitions, with those that are still marked as gone.".
+-doc "Returns the number of definitions and of marks for removed ones.".
 -spec size(entries()) -> non_neg_integer().
 size(#{layers := Layers}) ->
     size(Layers, 0).
@@ -275,8 +281,8 @@ size(#{layers := Layers}) ->
 size([], Sum) -> Sum;
 size([#{size := Size} | Layers], Sum) when is_integer(Size) -> size(Layers, Sum + Size).
 
--doc "Returns the place of the next definition, which each change makes a different one.".
--spec next(entries()) -> place().
+-doc "Returns the position of the next definition, which grows with each change.".
+-spec next(entries()) -> position().
 next(#{next := Next}) ->
     Next.
 
@@ -285,7 +291,10 @@ next(#{next := Next}) ->
 is_shared(Kind, #{restricted := Restricted}) ->
     map_get(Kind, Restricted) =:= 0.
 
--doc "Returns the definitions by which the lists of two entries differ, by their kinds.".
+-doc """
+Returns the definitions by which the lists of two entries differ, grouped by kind. For a changed
+definition it has both versions.
+""".
 -spec changed(entries(), entries()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
 changed(#{layers := Before}, #{layers := After}) ->
@@ -295,7 +304,7 @@ changed(#{layers := Before}, #{layers := After}) ->
     maps:groups_from_list(fun({Kind, _}) -> Kind end, fun({_, Definition}) -> Definition end,
                           Changed).
 
-%% The keys whose definitions may differ: those in layers that only one of the two has.
+%% Returns the keys whose definitions may differ: those in layers that only one of the entries has.
 changed_keys(One, Other) ->
     Ids = ids(One),
     Common = [Id || Id <- ids(Other), lists:member(Id, Ids)],
@@ -310,7 +319,7 @@ keys(Layers) ->
 
 differing(Same, Same) ->
     [];
-differing({Place, Was, _}, {Place, Is, _}) ->
+differing({Position, Was, _}, {Position, Is, _}) ->
     case shown(Was) =:= shown(Is) of
         true -> [];
         false -> [Was, Is]
@@ -319,37 +328,42 @@ differing(Before, After) ->
     [Definition || {_, Definition, _} <- [Before, After]].
 
 -doc """
-Returns the definitions added since `next/1` was `Next`, in the order of their places, and those
-that are `gone` (some perhaps before). Returns `all` if the changes are not known any more.
+Returns the changes since `next/1` was the given position. Added definitions are in the order of
+their positions; removed ones are `gone`, and some of these may have been removed before. Returns
+`all` if layers were merged, so the changes are no longer known.
 """.
--spec since(place(), entries()) ->
+-spec since(position(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}
     | all.
 since(Next, #{layers := Layers}) ->
-    %% A layer of an earlier change is unchanged since then, and so are those below it.
+    %% A layer with an earlier id has not changed since then, and neither have those below it.
     case lists:splitwith(fun(#{id := Id}) -> Id >= Next end, Layers) of
         {_, []} ->
             all;
         {Since, _} ->
             Found = [{Kind, Key, entry(Kind, Key, Layers)} || {Kind, Key} <- keys(Since)],
-            Came = lists:keysort(1, [{Place, Kind, Key, Definition}
-                                     || {Kind, Key, {Place, Definition, _}} <- Found,
-                                        Place >= Next]),
+            Came = lists:keysort(1, [{Position, Kind, Key, Definition}
+                                     || {Kind, Key, {Position, Definition, _}} <- Found,
+                                        Position >= Next]),
             {ok, [{Kind, Key, gone} || {Kind, Key, error} <- Found]
                      ++ [{Kind, Key, Definition} || {_, Kind, Key, Definition} <- Came]}
     end.
 
-%% The object of a definition in its list, and its audience.
+%% Returns everything about a definition that a change of its list shows: its JSON, and its
+%% audience.
 shown(#{wire := Wire} = Definition) ->
     {Wire, erlmcp_definition:audience(Definition)}.
 
--doc "Splits off the lower layers, which change seldom, from the upper ones of few definitions.".
+-doc """
+Splits off the lower layers, which change seldom. The entries keep the upper layers, which have few
+definitions.
+""".
 -spec split(entries()) -> {entries(), [{id(), layer()}]}.
 split(#{layers := Layers} = Entries) ->
     {Few, Many} = lists:splitwith(fun(#{size := Size}) -> Size =< ?FEW end, Layers),
     {Entries#{layers := Few}, [{Id, Layer} || #{id := Id} = Layer <- Many]}.
 
--doc "Joins entries with the layers that were split off.".
+-doc "Puts entries together with the layers that `split/1` split off.".
 -spec join(entries(), [layer()]) -> entries().
 join(#{layers := Few} = Entries, Many) ->
     Entries#{layers := Few ++ Many}.

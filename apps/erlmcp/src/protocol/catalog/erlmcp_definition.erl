@@ -17,8 +17,8 @@ Internal.
 -type kind() :: erlmcp:kind() | skill.
 -type source() :: #{atom() => term()}.
 -doc """
-A checked definition: the source, its `key` in the catalog, and its object on the `wire`. A file of
-a skill has encoded `contents` in place of a handler.
+A checked definition: the fields of its source, its `key` in the catalog, and its JSON object for
+clients (`wire`). A file of a skill has encoded `contents` in place of a handler.
 """.
 -type definition() :: #{
     key := binary(),
@@ -41,7 +41,10 @@ The principals that may see a definition: all, or those for which its `visible` 
     | milliseconds | size | scope | scopes | visibility | middleware | cache | ui
     | task_support | task_start | count | rates | breaker | label | flag.
 
--doc "Returns the fields of a kind: name, name on the wire (if sent), type, and whether required.".
+-doc """
+Returns the fields of a kind of definition: the name, the name on the wire or `hidden`, the type,
+and whether the field is required.
+""".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
     [{name, ~"name", name, required}, {input_schema, ~"inputSchema", schema, optional},
@@ -78,13 +81,11 @@ common() ->
      {scopes, hidden, scopes, optional}].
 
 -doc """
-Compiles a definition for the catalog, or returns the first wrong field and what was expected. The
-meta-schemas are those of `erlmcp_schema:metaschemas/0`.
+Compiles a definition for the catalog. The error has the first wrong field and what was expected
+there. The meta-schemas are those of `erlmcp_schema:metaschemas/0`.
 """.
--spec compile(kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
+-spec compile(erlmcp:kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
     {ok, definition()} | {error, error()}.
-compile(skill, Source, _) ->
-    erlmcp_skill:compile(Source);
 compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
@@ -112,7 +113,7 @@ named(#{complete := Complete} = Source) ->
 named(Source) ->
     Source.
 
-%% Adds the fields that requests need, computed in advance.
+%% Adds fields that are computed in advance for requests, such as validators.
 derive(tool, #{task_starts := _} = Tool, _) when not is_map_key(task, Tool) ->
     bad(tool, Tool, task_starts, ~"a tool whose task is optional or required");
 derive(tool, #{task_timeout_ms := _} = Tool, _) when not is_map_key(task, Tool) ->
@@ -185,13 +186,13 @@ check(Kind, Source, [{Name, _, Type, Presence} | Fields]) ->
             check(Kind, Source, Fields)
     end.
 
-%% A result in a shared cache is visible to all.
+%% Results in a shared cache would be visible to all principals.
 private(Kind, #{visible := _, cache_scope := public} = Source) ->
     bad(Kind, Source, cache_scope, ~"private, since only some may see it");
 private(_, _) ->
     ok.
 
-%% A definition whose calls may wait is not quick.
+%% A definition whose calls may have to wait cannot be `quick`.
 quick(Kind, #{quick := true} = Source) when
     is_map_key(workers, Source); is_map_key(breaker, Source); is_map_key(cache, Source);
     is_map_key(task, Source)
@@ -206,7 +207,7 @@ bad(Kind, Source, Field, Expected) ->
 is_a(name, Value) -> is_binary(Value) andalso Value =/= ~"";
 is_a(text, Value) -> is_binary(Value);
 is_a(object, Value) -> is_map(Value);
-%% A schema can be wrong in many ways, which `wire/4` reports.
+%% Schemas are checked later, by `wire/4`, with better reasons.
 is_a(schema, _) -> true;
 is_a(objects, [Object | Objects]) -> is_map(Object) andalso is_a(objects, Objects);
 is_a(objects, Value) -> Value =:= [];
@@ -271,7 +272,8 @@ expected(breaker) -> ~"a name, or a map of options";
 expected(label) -> ~"a name, an atom";
 expected(flag) -> ~"true or false".
 
-%% The definition as clients read it: keys are binaries, and terms without a JSON form are refused.
+%% Converts a definition to JSON as clients read it: keys become binaries, and terms that JSON does
+%% not have are refused.
 wire(Kind, Source, Fields) ->
     Sent = [{Wire, Name, maps:get(Name, Source)}
             || {Name, Wire, _, _} <- Fields, Wire =/= hidden, is_map_key(Name, Source)],
@@ -297,7 +299,7 @@ wire(Kind, Source, [{Key, Name, Value} | Sent], Wire) ->
         {error, Expected} -> bad(Kind, Source, Name, Expected)
     end.
 
-%% Some hosts read the properties of every tool's arguments.
+%% Some hosts read `properties` without checking that an input schema has it.
 with_properties(#{~"type" := _} = Schema) when map_size(Schema) =:= 1 ->
     Schema#{~"properties" => #{}};
 with_properties(Schema) ->
@@ -321,7 +323,7 @@ json(Value) ->
             {error, ~"a value that JSON can say, in UTF-8"}
     end.
 
--doc "Encodes the definition for clients of a revision.".
+-doc "Encodes a definition as JSON for the clients of a revision.".
 -spec encode(kind(), definition(), erlmcp_revision:revision()) -> iodata().
 encode(skill, #{encoded := Encoded}, _) ->
     Encoded;
@@ -329,7 +331,8 @@ encode(Kind, #{wire := Wire} = Definition, Revision) ->
     Shown = maps:with(erlmcp_revision:fields(Kind, Revision), Wire),
     json:encode(maps:merge(shown(Kind, Shown, Revision), execution(Definition, Revision))).
 
-%% With the extension for tasks, only the server decides.
+%% In 2025-11-25 clients read whether they may call a tool as a task. With the later extension for
+%% tasks, the server decides that alone.
 execution(#{task := Support}, '2025-11-25') ->
     #{~"execution" => #{~"taskSupport" => Support}};
 execution(_, _) ->
@@ -351,7 +354,7 @@ shown(_, Wire, _) ->
 audience(#{visible := Visible}) -> Visible;
 audience(#{}) -> all.
 
--doc "Returns `true` if a principal belongs to an audience.".
+-doc "Returns `true` if a principal belongs to an audience, so that it sees the definition.".
 -spec sees(erlmcp_auth:principal(), audience()) -> boolean().
 sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).

@@ -1,16 +1,17 @@
 -module(erlmcp_listing).
 -moduledoc """
-The list of one kind of definitions, in pages. The objects are encoded for each revision by
-`erlmcp_catalog_entries`, and the first pages are encoded whole. Pure.
+The list of one kind of definitions, as the pages of its list method. `erlmcp_catalog_entries` has
+each definition encoded for each revision, and a listing has the first page encoded whole. Pure.
 
-A list with definitions that are `visible` to some principals only has no page in advance. Each
-request's page is made of the encoded objects that the principal sees: `visible` is asked for each
-of them until the page is full.
+If some definitions have a `visible` fun, no page is encoded in advance. Each request then gets a
+page of the definitions that its principal sees: their `visible` funs are called in order until the
+page is full.
 
-A cursor names the definition that a page begins after, so it stays valid while others come and go.
-It is sealed, so that no client can read how many definitions it does not see. For a list that
-differs between principals, it belongs to its principal. Cursors end when a list changes between the
-two sorts, since the pages of one walk have one scope.
+A cursor has the position of the definition that a page begins after, so it stays valid while others
+are added and removed. It is sealed, so that no client can find out how many definitions it does not
+see. If a list differs between principals, a cursor is valid for one principal alone. When a list
+begins or ceases to differ, its cursors become invalid, since all pages of one traversal must have
+the same cache scope.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
 
@@ -23,8 +24,8 @@ Internal.
 -export_type([listing/0, settings/0]).
 
 -doc """
-Settings of lists: the definitions of one page, the milliseconds that a client may keep a list, and
-the keys that seal cursors and state.
+Settings of lists: the number of definitions in one page, the milliseconds that a client may cache a
+list, and the keys that seal cursors.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -35,14 +36,14 @@ the keys that seal cursors and state.
     scope := public | private,
     settings := settings(),
     server_meta := binary(),
-    children => [{place(), Encoded :: binary()}],
-    %% The place behind which a change does not show in the first pages.
-    last := place() | none,
+    children => [{position(), Encoded :: binary()}],
+    %% A change after this position does not show in the first page; `none` if every change may.
+    last := position() | none,
     first_pages := #{erlmcp_revision:revision() => binary()}
 }.
--type place() :: erlmcp_catalog_entries:place().
+-type position() :: erlmcp_catalog_entries:position().
 
--doc "Returns the list of each kind of definitions. `Settings` may have further members.".
+-doc "Returns the lists of all kinds of definitions. The settings may have further members.".
 -spec all(erlmcp_catalog_entries:entries(), map(), ServerMeta :: binary()) ->
     #{erlmcp_definition:kind() => listing()}.
 all(Entries, Settings, ServerMeta) ->
@@ -51,10 +52,12 @@ all(Entries, Settings, ServerMeta) ->
                                   server_meta => ServerMeta, last => none, first_pages => #{}})
       || Kind <- erlmcp_catalog_entries:kinds()}.
 
--doc "Updates the list after a definition was added or removed at a place.".
--spec changed(place(), erlmcp_catalog_entries:entries(), listing()) -> listing().
-changed(Place, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
-  when is_integer(Last), Place > Last ->
+-doc """
+Updates the list after definitions were added or removed, the first of them at the given position.
+""".
+-spec changed(position(), erlmcp_catalog_entries:entries(), listing()) -> listing().
+changed(Position, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
+  when is_integer(Last), Position > Last ->
     case erlmcp_catalog_entries:is_shared(Kind, Entries) of
         true -> Listing;
         false -> in_pages(Entries, Listing)
@@ -70,7 +73,7 @@ in_pages(Entries, #{kind := Kind} = Listing) ->
 
 shared(Entries, Listing) ->
     #{settings := #{page_size := Size}} = Shared = Listing#{scope := public},
-    %% A definition more than fits tells that there is another page.
+    %% One definition more than fits into the page shows that there is another page.
     Found = found(-1, Shared, Entries, anonymous),
     Last = case length(Found) > Size of
         true -> element(1, lists:last(Found));
@@ -80,8 +83,10 @@ shared(Entries, Listing) ->
             first_pages := #{Revision => page_of(Found, Shared, Revision, anonymous)
                              || Revision <- erlmcp_revision:all()}}.
 
--doc "Returns the list of a folder's encoded children in their order, which all principals see.".
--spec directory(Uri :: binary(), [{place(), Encoded :: binary()}], settings(),
+-doc """
+Creates the list of a folder's children, which are encoded already and which all principals see.
+""".
+-spec directory(Uri :: binary(), [{position(), Encoded :: binary()}], settings(),
                 ServerMeta :: binary()) -> listing().
 directory(Uri, Children, Settings, ServerMeta) ->
     shared(none, #{kind => {directory, Uri}, scope => public, settings => Settings,
@@ -98,25 +103,26 @@ first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->
     end.
 
 -doc """
-Returns the encoded result of a list request with a cursor. A folder's list needs no entries.
+Returns the encoded result of a list request with a cursor, or `error` if the cursor is not valid. A
+folder's list needs no entries (`none`).
 """.
 -spec page(Cursor :: binary(), listing(), erlmcp_catalog_entries:entries() | none,
            erlmcp_revision:revision(), erlmcp_auth:principal()) -> {ok, binary()} | error.
 page(Cursor, Listing, Entries, Revision, Principal) ->
-    case place(Cursor, Listing, Principal) of
-        {ok, <<Place:64>>} -> {ok, page_after(Place, Listing, Entries, Revision, Principal)};
+    case position(Cursor, Listing, Principal) of
+        {ok, <<Position:64>>} -> {ok, page_after(Position, Listing, Entries, Revision, Principal)};
         _ -> error
     end.
 
-page_after(Place, Listing, Entries, Revision, Principal) ->
-    page_of(found(Place, Listing, Entries, Principal), Listing, Revision, Principal).
+page_after(Position, Listing, Entries, Revision, Principal) ->
+    page_of(found(Position, Listing, Entries, Principal), Listing, Revision, Principal).
 
-%% Returns one definition more than fits into a page.
-found(Place, #{children := Children, settings := #{page_size := Size}}, _, _) ->
-    Rest = lists:dropwhile(fun({P, _}) -> P =< Place end, Children),
+%% Returns the definitions after a position that the principal sees, one more than fit into a page.
+found(Position, #{children := Children, settings := #{page_size := Size}}, _, _) ->
+    Rest = lists:dropwhile(fun({P, _}) -> P =< Position end, Children),
     lists:sublist(Rest, Size + 1);
-found(Place, #{kind := Kind, settings := #{page_size := Size}}, Entries, Principal) ->
-    erlmcp_catalog_entries:take(Size + 1, Kind, Place, fun({At, Definition, Encoded}) ->
+found(Position, #{kind := Kind, settings := #{page_size := Size}}, Entries, Principal) ->
+    erlmcp_catalog_entries:take(Size + 1, Kind, Position, fun({At, Definition, Encoded}) ->
         erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition))
             andalso {true, {At, Encoded}}
     end, Entries).
@@ -140,10 +146,10 @@ page_of(Found, #{kind := Kind, scope := Scope} = Listing, Revision, Principal) -
 encoded(#{} = Encoded, Revision) -> map_get(Revision, Encoded);
 encoded(Encoded, _) -> Encoded.
 
-cursor(Place, #{settings := #{keys := Keys}} = Listing, Principal) ->
-    erlmcp_sealed_state:seal(Place, bound(Listing, Principal), Keys).
+cursor(Position, #{settings := #{keys := Keys}} = Listing, Principal) ->
+    erlmcp_sealed_state:seal(Position, bound(Listing, Principal), Keys).
 
-place(Cursor, #{settings := #{keys := Keys}} = Listing, Principal) ->
+position(Cursor, #{settings := #{keys := Keys}} = Listing, Principal) ->
     erlmcp_sealed_state:open(Cursor, bound(Listing, Principal), Keys).
 
 bound(#{scope := public, kind := Kind}, _) -> method(Kind);

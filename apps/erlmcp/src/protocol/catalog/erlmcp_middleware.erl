@@ -1,6 +1,6 @@
 -module(erlmcp_middleware).
 -moduledoc """
-Funs around the handlers of definitions, composed once, when a definition is added. Pure.
+Composes middleware, the funs around handlers, when a definition is added to a catalog. Pure.
 
 ```erlang
 fun(Arguments, Context, Next) -> Next(Arguments, Context) end
@@ -17,16 +17,16 @@ Internal.
 
 -doc """
 Wraps the handler of a definition: outermost is the server's middleware, then the definition's own,
-then the cache, and innermost its guards. A quick definition gets its mark.
+then the cache, and innermost its guards. The handler of a `quick` definition is marked as such.
 """.
--spec of_server(erlmcp_definition:kind(), Place :: non_neg_integer(),
+-spec of_server(erlmcp_definition:kind(), Position :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
     {ok, erlmcp_definition:definition()} | {error, Field :: atom(), Expected :: binary()}.
-of_server(Kind, Place, #{handler := _} = Given, Settings) ->
+of_server(Kind, Position, #{handler := _} = Given, Settings) ->
     Definition = marked(Given, Settings),
     All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
     Cached = case {Definition, Settings} of
-        {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Place, Definition)];
+        {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Position, Definition)];
         _ -> []
     end,
     Guarded = maps:get(guarded, Settings, fun(_) -> {ok, []} end),
@@ -43,8 +43,8 @@ marked(Definition, _) ->
     maps:remove(quick, Definition).
 
 -doc """
-Wraps each fun of a definition in middleware. The funs in `Handler` wrap its handler only, inside
-the others.
+Wraps each fun of a definition, such as its handler and its completions, in middleware. The
+middleware in `Handler` wraps only the handler, inside the rest.
 """.
 -spec wrap([erlmcp:middleware()], Handler :: [erlmcp:middleware()],
            erlmcp_definition:definition()) ->
@@ -60,13 +60,13 @@ wrap(All, Inner, #{handler := Handler} = Definition) ->
 completion(All, Complete) when is_function(Complete, 2) -> around(All, Complete);
 completion(_, Values) -> Values.
 
-%% The first is the outermost.
+%% The first middleware of the list becomes the outermost.
 around(Middleware, Fun) ->
     lists:foldr(fun(Outer, Next) ->
                     fun(Arguments, Context) -> Outer(Arguments, Context, Next) end
                 end, Fun, Middleware).
 
--doc "Returns `true` if a term is a list of middleware.".
+-doc "Returns `true` if a term is a list of middleware, which are funs of three arguments.".
 -spec is_list_of(term()) -> boolean().
 is_list_of([Middleware | Rest]) -> is_function(Middleware, 3) andalso is_list_of(Rest);
 is_list_of(Value) -> Value =:= [].

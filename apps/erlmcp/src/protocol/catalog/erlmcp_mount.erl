@@ -1,7 +1,7 @@
 -module(erlmcp_mount).
 -moduledoc """
-The definitions of a mounted server, as the server that mounts it offers them. Their names and URIs
-get a prefix, which is removed again for their handlers. Pure.
+Adds the definitions of a mounted server to the catalog of the server that mounts it. Their names
+and URIs get a prefix, which handlers do not see. Pure.
 
 | of the mounted server | mounted as `files` |
 | --- | --- |
@@ -29,17 +29,17 @@ Internal.
     | {bad_definition, erlmcp_definition:kind(), Key :: binary(), Field :: atom(),
        Expected :: binary()}.
 -doc """
-The definitions that are mounted already: those of the server when `erlmcp_catalog_entries:next/1`
-was this, without the ones that were left out. 0 means none.
+The state of an earlier mount: `erlmcp_catalog_entries:next/1` of the mounted server at that time, 0
+for no earlier mount, and the definitions that were left out.
 """.
--type since() :: {erlmcp_catalog_entries:place(), [left_out()]}.
+-type since() :: {erlmcp_catalog_entries:position(), [left_out()]}.
 -doc """
 The entries with the mounted definitions, the extensions that these need, and the definitions that
-are left out. `changed` has the places from which lists differ from before.
+are left out. `changed` has, for each kind, the first position at which its list has changed.
 """.
 -type mounted() :: #{
     entries := erlmcp_catalog_entries:entries(), extensions := erlmcp_extension:extensions(),
-    changed := #{erlmcp_definition:kind() => erlmcp_catalog_entries:place()} | all,
+    changed := #{erlmcp_definition:kind() => erlmcp_catalog_entries:position()} | all,
     left_out := [left_out()]
 }.
 
@@ -49,14 +49,15 @@ are left out. `changed` has the places from which lists differ from before.
 -define(MAX_PREFIX, 64).
 
 %% 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which the first is alphanumeric. Capitals are
-%% excluded, since the prefix stands in the place of a URI's host, which clients convert to lower
-%% case.
+%% excluded, since the prefix becomes the host of URIs, which clients convert to lower case.
 is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
     re:run(Prefix, "^[a-z0-9][a-z0-9_-]*$", [{capture, none}, dollar_endonly]) =:= match;
 is_prefix(_) ->
     false.
 
--doc "Checks the value of the option `mounts`: prefixes, each once, with servers.".
+-doc """
+Checks the value of the option `mounts`: pairs of a prefix, which may occur once, and a server.
+""".
 -spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
 check(Mounts) ->
     case prefixes(Mounts, []) of
@@ -96,12 +97,12 @@ parts(Uri) ->
     end.
 
 -doc """
-Mounts the definitions `Mounted` of a server under `Prefix`. Mounted definitions that are no longer
-offered are removed, and the others keep their places. A definition is left out if its name is
-taken, or too long with the prefix. The middleware wraps all of them.
+Mounts the definitions `Mounted` of a server under `Prefix`. Definitions that the server no longer
+offers are removed, and the others keep their positions. A definition is left out if its name is
+taken, or too long with the prefix. All handlers are wrapped in the middleware.
 
-Only two sorts are compiled: definitions that changed since the last mount, if this is known, and
-those left out whose name is free now.
+If the changes since the earlier mount are known, only two sorts of definitions are compiled:
+changed ones, and left-out ones whose name is free now.
 """.
 -spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
@@ -132,7 +133,8 @@ mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     end,
     Next#{left_out := lists:reverse(LeftOut)}.
 
-%% A tool changes when its view comes or goes.
+%% Returns the changes since the earlier mount. A view that is added or removed also changes the
+%% tool that names it, so all definitions are mounted again then.
 changed(Since, Mounted) ->
     maybe
         {ok, Changed} ?= erlmcp_catalog_entries:since(Since, Mounted),
@@ -144,24 +146,24 @@ changed(Since, Mounted) ->
         _ -> all
     end.
 
-%% Also definitions that were added again since.
+%% Removes changed definitions, even those that are offered again.
 remove_changed(Changed, Prefix, Before) ->
     lists:foldl(
         fun({Kind, Own, _}, {Entries, Gone}) ->
             Key = key(Prefix, Kind, Own),
             case erlmcp_catalog_entries:find(Kind, Key, Entries) of
-                {Place, #{mounted := Prefix}} ->
-                    {erlmcp_catalog_entries:remove(Kind, Key, Entries), from(Kind, Place, Gone)};
+                {Position, #{mounted := Prefix}} ->
+                    {erlmcp_catalog_entries:remove(Kind, Key, Entries), from(Kind, Position, Gone)};
                 _ ->
                     {Entries, Gone}
             end
         end, {Before, #{}}, Changed).
 
-%% Records the first place from which a list differs.
-from(Kind, Place, Changed) ->
-    Changed#{Kind => min(Place, maps:get(Kind, Changed, Place))}.
+%% Records the first position at which a list differs.
+from(Kind, Position, Changed) ->
+    Changed#{Kind => min(Position, maps:get(Kind, Changed, Position))}.
 
-%% Changed definitions are mounted anyway.
+%% Returns the left-out definitions that have not changed; changed ones are mounted again anyway.
 unchanged([], _, _) ->
     [];
 unchanged(LeftOut, Changed, Prefix) ->
@@ -173,7 +175,8 @@ has_room({duplicate, Kind, Key}, Entries) ->
     erlmcp_catalog_entries:find(Kind, Key, Entries) =:= error;
 has_room(_, _) -> false.
 
-%% Until all are known, the definitions that are left out are in reverse order.
+%% The result before the first definition is added. `left_out` is in reverse order until `mount/6`
+%% returns.
 nothing(Entries, Changed, LeftOut) ->
     #{entries => Entries, extensions => #{}, changed => Changed,
       left_out => lists:reverse(LeftOut)}.
@@ -184,19 +187,21 @@ added(Definitions, Prefix, Before, Nothing) ->
             #{extensions := Extensions, changed := Changed, left_out := LeftOut} = Mounted,
             maybe
                 ok ?= fits(Kind, Key),
-                Place = place(Kind, Key, Prefix, Before, erlmcp_catalog_entries:next(Entries)),
-                {ok, More} ?= erlmcp_catalog_entries:add(Place, Kind, Definition, Before, Entries),
+                Next = erlmcp_catalog_entries:next(Entries),
+                Position = position(Kind, Key, Prefix, Before, Next),
+                {ok, More} ?= erlmcp_catalog_entries:add(Position, Kind, Definition, Before,
+                                                         Entries),
                 Needed = erlmcp_definition:extensions(Kind, Definition),
                 Mounted#{entries := More, extensions := maps:merge(Extensions, Needed),
-                         changed := from(Kind, Place, Changed)}
+                         changed := from(Kind, Position, Changed)}
             else
                 {error, Reason} -> Mounted#{left_out := [Reason | LeftOut]}
             end
         end, Nothing, Definitions).
 
-place(Kind, Key, Prefix, Before, Next) ->
+position(Kind, Key, Prefix, Before, Next) ->
     case erlmcp_catalog_entries:find(Kind, Key, Before) of
-        {Place, #{mounted := Prefix}} -> Place;
+        {Position, #{mounted := Prefix}} -> Position;
         _ -> Next
     end.
 
@@ -216,12 +221,12 @@ bounded(Kind, Field, Key, _, Expected) -> {error, {bad_definition, Kind, Key, Fi
 unmount(Prefix, Entries) ->
     erlmcp_catalog_entries:filter(fun(#{mounted := Of}) -> Of =/= Prefix; (_) -> true end, Entries).
 
-%% A definition of the mounted server under a prefix. Its handler gets its own name or URI.
-%% Resources of its server in the results get the URIs that clients find them under.
+%% Returns a definition of the mounted server with the prefix. The handler gets its own name or URI,
+%% without the prefix. URIs of the server's resources in its results get the prefix.
 definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers) ->
     Key = key(Prefix, Kind, Own),
     Inward = inward(Kind, Own, Prefix),
-    %% The handler contains these already.
+    %% The mounted server's own handler is already wrapped in these.
     Bare = maps:without([middleware, cache, max_calls, rates, breaker, workers], Definition),
     completions(Inward, named(Kind, Key, Prefix, Offers, Bare#{
         key := Key, mounted => Prefix,
@@ -245,11 +250,11 @@ named(resource_template, Text, _, _, #{wire := Wire} = Definition) ->
 named(_, Name, Prefix, Offers, #{wire := Wire} = Definition) ->
     Definition#{name := Name, wire := interface(Wire#{~"name" := Name}, Prefix, Offers)}.
 
-%% The resource of an MCP App, which its tool names by its URI.
+%% Adds the prefix to the URI with which a tool names its MCP Apps view.
 interface(#{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri} = Ui} = Meta} = Wire, Prefix, Offers)
   when is_binary(Uri) ->
     Public = public(Uri, Prefix, Offers),
-    %% Earlier hosts know the other key.
+    %% Hosts from before 2026 read this key instead.
     Flat = #{~"ui/resourceUri" => Public || is_map_key(~"ui/resourceUri", Meta)},
     Wire#{~"_meta" := maps:merge(Meta#{~"ui" := Ui#{~"resourceUri" := Public}}, Flat)};
 interface(Wire, _, _) ->
@@ -270,14 +275,14 @@ inward(Kind, Own, _) when Kind =:= tool; Kind =:= prompt ->
 inward(_, _, Prefix) ->
     fun(#{uri := Uri} = Context) -> Context#{uri := own_uri(Prefix, Uri)} end.
 
-%% The URI without the prefix.
+%% Returns a URI without the prefix.
 own_uri(Prefix, Uri) ->
     {Scheme, Rest} = parts(Uri),
     Size = byte_size(Prefix),
     <<Prefix:Size/binary, $/, Own/binary>> = Rest,
     <<Scheme/binary, Own/binary>>.
 
-%% The continuation of a call is wrapped as its handler is.
+%% The continuation of a call that becomes a task is wrapped in the same way as its handler.
 returned(tool, {task, Continue}, Inward, Prefix, Offers) when is_function(Continue, 1) ->
     {task, fun(Context) ->
         returned(tool, Continue(Inward(Context)), Inward, Prefix, Offers)

@@ -1,11 +1,11 @@
 -module(erlmcp_skill).
 -moduledoc """
-A skill: its files checked, and all answers about it encoded. The files of all skills are in
+Checks the files of a skill, and encodes all answers about it. The files of all skills are in
 folders, whose children `resources/directory/read` returns in the order of their URIs. Pure;
 `erlmcp_skill_folder` reads the files of a folder on disk.
 
-The error of an invalid skill is `{bad_skill, Skill, Place, Expected}`. `Place` is the file or the
-field of its frontmatter, and `Expected` what was expected there.
+The error of an invalid skill is `{bad_skill, Skill, Where, Expected}`. `Where` is the wrong file,
+or the wrong field of the frontmatter, and `Expected` is what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
@@ -27,12 +27,13 @@ Internal.
     key := binary(), wire := #{binary() => term()}, encoded := binary(), files := [file()]
 }.
 -doc "Folders by their URIs, each with the encoded resources in it.".
--type folders() :: #{Uri :: binary() => [{Place :: non_neg_integer(), Encoded :: binary()}]}.
+-type folders() :: #{Uri :: binary() => [{Position :: non_neg_integer(), Encoded :: binary()}]}.
 -type listings() :: #{Uri :: binary() => erlmcp_listing:listing()}.
 -type error() ::
-    {bad_skill, Skill :: binary(), Place :: binary(), Expected :: binary()}.
+    {bad_skill, Skill :: binary(), Where :: binary(), Expected :: binary()}.
 
-%% The limits that every host loads: "Servers SHOULD NOT serve a skill that exceeds either limit".
+%% Every host loads a skill of this size: "Servers SHOULD NOT serve a skill that exceeds either
+%% limit".
 -define(MAX_FILES, 512).
 -define(MAX_BYTES, 16_777_216).
 -define(MAX_PATH_BYTES, 1024).
@@ -58,15 +59,18 @@ Internal.
     ~"pptx" => ~"application/vnd.openxmlformats-officedocument.presentationml.presentation"
 }).
 
--doc "Returns the number of files that one skill may have, with its `SKILL.md`.".
+-doc "Returns the most files that one skill may have, including its `SKILL.md`.".
 -spec max_files() -> pos_integer().
 max_files() -> ?MAX_FILES.
 
--doc "Returns the number of bytes that the files of one skill may have.".
+-doc "Returns the most bytes that the files of one skill may have together.".
 -spec max_bytes() -> pos_integer().
 max_bytes() -> ?MAX_BYTES.
 
--doc "Compiles a skill for the catalog, or returns what is wrong with it.".
+-doc """
+Compiles a skill for the catalog. The error has the wrong file or field, and what was expected
+there.
+""".
 -spec compile(erlmcp:skill()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->
     Label = label(Source),
@@ -79,10 +83,12 @@ compile(Source) ->
         {ok, definition(<<(prefix(Source))/binary, (maps:get(~"name", Frontmatter))/binary>>,
                         Frontmatter, Files)}
     catch
-        throw:{Place, Expected} -> {error, {bad_skill, Label, Place, Expected}}
+        throw:{Where, Expected} -> {error, {bad_skill, Label, Where, Expected}}
     end.
 
--doc "Returns the name of a skill in errors: its folder, or its name if it has a readable one.".
+-doc """
+Returns the text by which errors name a skill: its folder, or its name if it has a valid one.
+""".
 -spec label(term()) -> binary().
 label(#{folder := Folder}) -> Folder;
 label(#{name := Name}) when is_binary(Name) -> Name;
@@ -93,7 +99,8 @@ label(#{files := #{?MAIN := Main}}) when is_binary(Main) ->
     end;
 label(_) -> ~"a skill".
 
-%% The files of a source: as they are, or with a SKILL.md that is made of its fields.
+%% Returns the files of a skill's source: the given ones, or also a SKILL.md that is made of its
+%% fields.
 
 files(#{files := Files} = Source) when map_size(Source) =:= 1 -> Files;
 files(#{files := Files, folder := _}) -> Files;
@@ -170,7 +177,8 @@ frontmatter(#{?MAIN := Bytes}) ->
 frontmatter(_) ->
     throw({?MAIN, ~"a file of this name"}).
 
-%% The rules of the Agent Skills specification for its fields. Other fields pass.
+%% Checks the fields of the frontmatter that the Agent Skills specification defines. Other fields
+%% pass.
 check_fields(Frontmatter) ->
     Name = required(~"name", Frontmatter),
     re:run(Name, "^(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$",
@@ -216,7 +224,7 @@ prefix(#{prefix := Prefix}) ->
 prefix(_) ->
     ~"".
 
-%% The skill as clients see it.
+%% From here on: the skill as clients see it.
 
 definition(SkillPath, Frontmatter, Files) ->
     Root = <<"skill://", SkillPath/binary, $/>>,
@@ -247,7 +255,8 @@ file(Root, Path, Bytes, Frontmatter) ->
       wire => maps:merge(Resource, names(Path, lists:last(Segments), Frontmatter)),
       contents => iolist_to_binary(json:encode([Item]))}.
 
-%% The ending of the name says the media type; where it does not, the content does.
+%% Returns the media type by the ending of the name; if the ending is unknown, by whether the
+%% content is UTF-8.
 media_type(Name, Content) ->
     case {ending(Name), Content} of
         {Ending, _} when is_map_key(Ending, ?MEDIA_TYPES) -> maps:get(Ending, ?MEDIA_TYPES);
@@ -264,17 +273,19 @@ ending(Name) ->
 names(?MAIN, _, Frontmatter) -> maps:with([~"name", ~"description"], Frontmatter);
 names(_, Name, _) -> #{~"name" => Name}.
 
-%% Characters that RFC 3986 allows in a segment stay as they are.
+%% Percent-encodes a path segment, except the characters that RFC 3986 allows there.
 quoted(Segment) ->
     uri_string:quote(Segment, "!$&'()*+,;=:@").
 
--doc "Returns the digest of a file, as entries have it.".
+-doc "Returns the SHA-256 digest of a file, in the form that skill entries have it.".
 -spec digest(binary()) -> binary().
 digest(Bytes) ->
     Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),
     <<"sha256:", Digest/binary>>.
 
--doc "Returns the folders of `Files`, or a URI that is both a file and a folder.".
+-doc """
+Returns the folders that contain the files. The error has a URI that is both a file and a folder.
+""".
 -spec folders([file()]) -> {ok, folders()} | {error, {duplicate, resource, binary()}}.
 folders(Files) ->
     Resources = #{Uri => Wire || #{key := Uri, wire := Wire} <- Files},
@@ -308,17 +319,19 @@ name(Uri) ->
 
 children(Children) ->
     Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
-    [{Place, iolist_to_binary(json:encode(Wire))} || {Place, Wire} <- lists:enumerate(0, Wires)].
+    [{Position, iolist_to_binary(json:encode(Wire))}
+     || {Position, Wire} <- lists:enumerate(0, Wires)].
 
--doc "Returns the listings of `Folders`.".
+-doc "Returns the listings of the children of all folders.".
 -spec listings(folders(), erlmcp_listing:settings(), ServerMeta :: binary()) -> listings().
 listings(Folders, Settings, ServerMeta) ->
     #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
       || Uri := Children <- Folders}.
 
 -doc """
-Returns an encoded page of the children of the folder `Uri`: the first page, or the one that
-`Cursor` points to.
+Returns an encoded page of the children of the folder `Uri`: the page of `Cursor`, or the first one
+for `none`. `error` means that there is no such folder, and `bad_cursor` that the cursor is not one
+of this list.
 """.
 -spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
     {ok, binary()} | error | bad_cursor.

@@ -1,7 +1,7 @@
 -module(erlmcp_tool_schema).
 -moduledoc """
-The schemas of a tool, compiled when the tool is defined. Arguments are checked before its handler
-runs, and structured content after it. Pure.
+Compiles the schemas of a tool when the tool is defined, checks arguments before its handler runs,
+and structured content after it. Pure.
 
 Source: specification, "Server features / Tools", "Output Schema" and "Security Considerations".
 
@@ -13,13 +13,14 @@ Internal.
 -type validators() :: #{input_validator | output_validator => erlmcp_schema:compiled()}.
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
-%% Keywords that make no value invalid.
+%% Keywords that no value can violate.
 -define(SILENT, [~"$schema", ~"$comment", ~"$defs", ~"definitions", ~"title", ~"description",
                  ~"default", ~"examples", ~"deprecated", ~"readOnly", ~"writeOnly"]).
 
 -doc """
-Returns the validators of a tool as it is on the wire. The arguments have one, unless every object
-fits the input schema: then checking costs nothing. The output has one if there is a schema.
+Returns the validators for the arguments and the structured content of a tool, given as its JSON
+object. If every object fits the input schema, the arguments have no validator, so checking them
+costs nothing. The structured content has one if the tool has an output schema.
 """.
 -spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
     {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.
@@ -51,7 +52,7 @@ validator(Field, Schema, Metaschemas) ->
         {error, Reason} -> {error, Field, erlmcp_schema:reason(Reason)}
     end.
 
-%% True if every object fits. In doubt the answer is no.
+%% Returns `true` if every object fits the schema, and `false` if that is not obvious.
 fits_all(Schema) ->
     lists:all(fun({~"type", Type}) -> Type =:= ~"object";
                  ({~"required", Names}) -> Names =:= [];
@@ -65,8 +66,8 @@ says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
 says_nothing(Schema) -> Schema =:= true.
 
 -doc """
-Checks arguments. If they do not fit, it returns the answer to the request. In revisions that have
-it so that is a result, which tells the model each error; in others it is an error.
+Checks the arguments of a call. If they do not fit, it returns the answer to the request. That is a
+result with each error for the model (since 2025-11-25), or a refusal (before).
 """.
 -spec check_arguments(map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -86,8 +87,8 @@ text(Found) ->
     iolist_to_binary([~"The arguments do not fit the tool's input schema." | Sentences]).
 
 -doc """
-Checks that a tool's result keeps the promise of its output schema to clients of the revision.
-`Content` is the JSON of the structured content, which such a tool must have.
+Checks that a tool's structured content fits the output schema that clients of the revision were
+shown. `Content` is its JSON; `none`, for a result without structured content, is an error then.
 """.
 -spec check_result(Content :: binary() | none, erlmcp_definition:definition() | #{},
                    erlmcp_revision:revision()) ->
@@ -106,8 +107,8 @@ check_result(_, _, _) ->
     ok.
 
 -doc """
-Returns `true` if a tool, as it is on the wire, shows clients of a revision an output schema.
-Earlier revisions have structured content of type object only.
+Returns `true` if clients of a revision are shown the output schema of a tool, given as its JSON
+object. Before 2026-07-28 that is only a schema of type object.
 """.
 -spec is_promised(Wire :: #{binary() => term()}, erlmcp_revision:revision()) -> boolean().
 is_promised(#{~"outputSchema" := #{~"type" := ~"object"}}, Revision) ->

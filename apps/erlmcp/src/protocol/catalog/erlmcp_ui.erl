@@ -1,7 +1,7 @@
 -module(erlmcp_ui).
 -moduledoc """
-The fields of definitions for MCP Apps: `ui` of a tool, which names the view of its results, and of
-a resource, which is such a view. They are checked here and put into `_meta`. Pure.
+The field `ui` of definitions, for MCP Apps. In a tool it names the view of the tool's results; a
+resource with it is such a view. The field is checked here and put into `_meta`. Pure.
 
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
 
@@ -22,12 +22,12 @@ The field `ui` of a tool.
 -doc """
 The field `ui` of a resource whose URI has the scheme `ui`: the sandbox that the view asks for.
 
-- `csp`: the origins that it loads from; none by default. `connect_domains` for requests,
+- `csp`: the origins that the view may load from; none by default. `connect_domains` for requests,
   `resource_domains` for images, scripts, styles and fonts, `frame_domains` for frames,
   `base_uri_domains` for its base URI.
 - `permissions`: some of `camera`, `microphone`, `geolocation` and `clipboard_write`.
-- `domain`: an origin of its own, in the form that the host documents.
-- `prefers_border`: whether it wants a border and a background.
+- `domain`: an origin for the view alone, in the form that the host documents.
+- `prefers_border`: whether the view asks for a border and a background.
 """.
 -type view() :: #{
     csp => #{connect_domains | resource_domains | frame_domains | base_uri_domains => [binary()]},
@@ -37,8 +37,8 @@ The field `ui` of a resource whose URI has the scheme `ui`: the sandbox that the
 }.
 
 -doc """
-Adds `_meta` for the `ui` of a definition, and the media type of views for a view; or returns the
-wrong field.
+Converts the `ui` of a definition to `_meta`, and adds the media type of views to a view. The error
+has the wrong field and what was expected there.
 """.
 -spec with_meta(erlmcp_definition:kind(), erlmcp_definition:source()) ->
     {ok, erlmcp_definition:source()} | {error, Field :: atom(), Expected :: binary()}.
@@ -64,7 +64,7 @@ described(Field, Ui, Source) ->
         Known ->
             Meta = maps:get(meta, Source, #{}),
             Older = case Known of
-                %% The key from before 2026, for hosts that know only that.
+                %% The key from before 2026, for hosts that read only that one.
                 #{~"resourceUri" := Uri} -> #{~"ui/resourceUri" => Uri};
                 #{} -> #{}
             end,
@@ -118,7 +118,8 @@ csp(frame_domains) -> ~"frameDomains";
 csp(base_uri_domains) -> ~"baseUriDomains";
 csp(_) -> throw(~"csp: connect_domains, resource_domains, frame_domains, base_uri_domains alone").
 
-%% The host puts them into a header, so they must not contain characters that end a directive.
+%% The host puts these origins into a header, so they must not contain characters that end a
+%% directive.
 origins(Name, Origins) ->
     try lists:all(fun is_origin/1, Origins) of
         true -> Origins;
@@ -146,16 +147,14 @@ permission(_) -> throw(~"permissions: of camera, microphone, geolocation and cli
 view_of(#{wire := #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}}}) -> {ok, Uri};
 view_of(_) -> none.
 
--doc """
-Returns `true` if a tool may name this URI, or one that this URI template matches, as its view.
-""".
+-doc "Returns `true` if a URI, or a URI that a template matches, may be the view of a tool.".
 -spec may_be_view(binary()) -> boolean().
 may_be_view(Text) ->
     [Literal | _] = binary:split(Text, ~"{"),
     Size = min(byte_size(Literal), byte_size(~"ui://")),
     binary:part(Literal, 0, Size) =:= binary:part(~"ui://", 0, Size).
 
--doc "Returns `true` if a definition is for MCP Apps.".
+-doc "Returns `true` if a definition has the field `ui`, or is a view.".
 -spec is_used(erlmcp_definition:definition()) -> boolean().
 is_used(#{wire := #{~"_meta" := #{~"ui" := _}}}) -> true;
 is_used(#{wire := #{~"mimeType" := Type}}) -> Type =:= erlmcp_extension:view_type();

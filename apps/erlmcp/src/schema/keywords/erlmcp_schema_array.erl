@@ -13,7 +13,7 @@ Internal.
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, evaluated/2, fail/6]).
 
 -doc "Returns the parts of `Schema` for the keywords of arrays.".
--spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+-spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Sizes = keywords([~"minItems", ~"maxItems"], Schema, Context),
     Others = keywords([~"uniqueItems", ~"contains"], Schema, Context),
@@ -30,7 +30,8 @@ keywords(Keywords, Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
      || Keyword <- Keywords, #{Keyword := Value} <- [Schema]].
 
-%% Both sizes and the items in one check. An atom is greater than any number.
+%% The bounds of the size and the items in one check. A missing bound is an atom, which is greater
+%% than any number.
 sized(Least, Most, Items) ->
     fun
         (V, Table, Budget) when length(V) >= Least, length(V) =< Most ->
@@ -41,7 +42,10 @@ sized(Least, Most, Items) ->
             Items(V, Table, Budget)
     end.
 
--doc "Returns `true` if the items have a check, which also refuses other values if `type` does.".
+-doc """
+Returns `true` if a schema has a keyword for items. If its `type` allows only arrays, the check of
+that keyword also refuses all other values.
+""".
 -spec has_items(map()) -> boolean().
 has_items(Schema) ->
     lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
@@ -54,12 +58,12 @@ items(Schema, #{place := #place{dialect = Dialect}} = Context) ->
         _ -> {none, ~"items"}
     end,
     Prefix = [Pair || #{First := List} <- [Schema],
-                      {_, Pair} <- erlmcp_schema_compile:children(First, List, list, Context)],
+                      {_, Pair} <- erlmcp_schema_context:children(First, List, list, Context)],
     Others = case {Schema, Schema} of
         {#{Rest := Sub}, _} ->
-            [{Rest, erlmcp_schema_compile:child([Rest], Sub, Context, Rest)}];
+            [{Rest, erlmcp_schema_context:child([Rest], Sub, Context, Rest)}];
         {_, #{~"unevaluatedItems" := Sub}} ->
-            [{~"unevaluatedItems", erlmcp_schema_compile:child(
+            [{~"unevaluatedItems", erlmcp_schema_context:child(
                 [~"unevaluatedItems"], Sub, Context, ~"unevaluatedItems")}];
         _ ->
             []
@@ -147,7 +151,7 @@ rest([], _, _, _, _, Run) ->
     Run.
 
 part(~"minItems", Value, _, Context) ->
-    Limit = erlmcp_schema_value:integral({~"minItems", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"minItems", Value}, Context),
     Check = fun
         (V, _, Budget) when is_list(V) ->
             Length = length(V),
@@ -160,7 +164,7 @@ part(~"minItems", Value, _, Context) ->
     end,
     leaf(~"minItems", Check, Limit);
 part(~"maxItems", Value, _, Context) ->
-    Limit = erlmcp_schema_value:integral({~"maxItems", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"maxItems", Value}, Context),
     Check = fun
         (V, _, Budget) when is_list(V) ->
             Length = length(V),
@@ -188,12 +192,12 @@ part(~"uniqueItems", true, _, _) ->
     end,
     leaf(~"uniqueItems", Check, true);
 part(~"contains", Sub, Schema, #{place := #place{dialect = Dialect}} = Context) ->
-    {Check, _} = erlmcp_schema_compile:child([~"contains"], Sub, Context, ~"contains"),
-    Least = erlmcp_schema_value:integral(
+    {Check, _} = erlmcp_schema_context:child([~"contains"], Sub, Context, ~"contains"),
+    Least = erlmcp_schema_context:integral(
         {~"minContains", maps:get(~"minContains", Schema, 1)}, Context),
     Most = case Schema of
         #{~"maxContains" := Max} ->
-            erlmcp_schema_value:integral({~"maxContains", Max}, Context);
+            erlmcp_schema_context:integral({~"maxContains", Max}, Context);
         #{} ->
             %% Greater than any number.
             infinity
@@ -205,7 +209,7 @@ part(~"contains", Sub, Schema, #{place := #place{dialect = Dialect}} = Context) 
     end,
     {[Contains], [contains_finder(Check, Least, Most, Evaluates)]};
 part(Keyword, _, _, Context) ->
-    erlmcp_schema_compile:invalid(Keyword, Context).
+    erlmcp_schema_context:invalid(Keyword, Context).
 
 contains(_, _, _, Most, _, Budget) when Most < 0 -> bnot Budget;
 contains([], _, Least, _, _, Budget) when Least > 0 -> bnot Budget;
@@ -248,7 +252,7 @@ contains_finder(Check, Least, Most, Evaluates) ->
             Run
     end.
 
-%% The cost of looking at a whole term.
+%% The cost, in steps, of reading a whole term.
 weight([Item | Items], N) when is_list(Item); is_map(Item) -> weight(Items, weight(Item, N));
 weight([_ | Items], N) -> weight(Items, N + 1);
 weight(#{} = Map, N) -> weight(maps:values(Map), N + map_size(Map));

@@ -3,9 +3,9 @@
 The translation of regular expressions of ECMA-262 (2023, section 22.2, with the `u` flag) to those
 of `m:re`, for the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 
-Syntax of Perl's alone (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In two points the
-translation is more lenient than the standard. A character that needs no backslash may have one, if
-it is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves.
+Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In two points
+the translation is more lenient than the standard. A backslash may stand before any character that
+is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves.
 
 Internal.
 """.
@@ -25,7 +25,8 @@ Internal.
 ).
 
 -doc """
-Translates a regular expression of ECMA-262 to one of `m:re`.
+Translates a regular expression of ECMA-262 to one of `m:re`. Returns `error` if it is malformed, or
+uses syntax that only Perl has.
 
 ## Examples
 
@@ -65,7 +66,7 @@ outside(<<C, Rest/binary>>) when C =:= ${; C =:= $}; C =:= $] -> [$\\, C | quant
 outside(<<C/utf8, Rest/binary>>) -> [<<C/utf8>> | quantifier(Rest)];
 outside(_) -> throw(invalid).
 
-%% Behind an expression that can be repeated.
+%% After an expression that can be repeated.
 quantifier(<<C, Rest/binary>>) when C =:= $*; C =:= $+; C =:= $? -> [C | lazy(Rest)];
 quantifier(<<"{", Rest/binary>> = Text) ->
     case counts(Rest) of

@@ -44,7 +44,8 @@ Internal.
 ).
 
 -doc """
-Returns a fun that tells whether a string has a format.
+Returns a fun that returns `true` for strings of the format, or `unknown` for a format that is not
+in the table.
 
 ## Examples
 
@@ -112,7 +113,7 @@ fraction(Rest) -> Rest.
 digits(<<D, Rest/binary>>) when ?IS_DIGIT(D) -> digits(Rest);
 digits(Rest) -> Rest.
 
-%% The offset in minutes.
+%% The offset from UTC in minutes.
 offset(Z) when Z =:= ~"Z"; Z =:= ~"z" -> 0;
 offset(<<Sign, H1, H2, ":", M1, M2>>)
         when Sign =:= $+ orelse Sign =:= $-, ?IS_DIGIT(H1), ?IS_DIGIT(H2), ?IS_DIGIT(M1),
@@ -257,7 +258,7 @@ is_ipv6(Text) when byte_size(Text) =< 45 ->
     case binary:split(Text, ~"::") of
         [Whole] -> groups(Whole, last) =:= 8;
         [Left, Right] ->
-            %% At least one group is left out, and there is no second gap.
+            %% `::` stands for at least one group, and occurs once.
             Count = groups_or_none(Left, inner) + groups_or_none(Right, last),
             Count >= 0 andalso Count =< 7
     end;
@@ -267,7 +268,7 @@ is_ipv6(_) ->
 groups_or_none(<<>>, _) -> 0;
 groups_or_none(Text, Where) -> groups(Text, Where).
 
-%% The number of groups, or a negative number that no sum makes valid.
+%% The number of groups; for malformed ones a negative number, with which no sum is valid.
 groups(Text, Where) ->
     count(binary:split(Text, ~":", [global]), Where, 0).
 

@@ -13,14 +13,14 @@ Internal.
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
 -doc "Returns the parts of `Schema` for the keywords of this module.".
--spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+-spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [part(Keyword, Value, Schema, Context)
      || Keyword <- [~"allOf", ~"anyOf", ~"oneOf", ~"not", ~"if"],
         #{Keyword := Value} <- [Schema]].
 
 part(~"allOf", Of, _, Context) ->
-    Pairs = erlmcp_schema_compile:children(~"allOf", Of, list, Context),
+    Pairs = erlmcp_schema_context:children(~"allOf", Of, list, Context),
     Check = erlmcp_schema_run:all([Check || {_, {Check, _}} <- Pairs]),
     Finds = finds(Pairs),
     {[charged(length(Pairs), Check)],
@@ -34,10 +34,10 @@ part(~"anyOf", Of, _, Context) ->
 part(~"oneOf", Of, _, Context) ->
     choice(~"oneOf", Of, Context);
 part(~"not", Sub, _, Context) ->
-    {Refused, _} = erlmcp_schema_compile:child([~"not"], Sub, Context, ~"not"),
+    {Refused, _} = erlmcp_schema_context:child([~"not"], Sub, Context, ~"not"),
     leaf(~"not", fun(V, Table, Budget) -> bnot Refused(V, Table, spend(1, Budget)) end, true);
 part(~"if", Sub, Schema, Context) ->
-    {If, FindIf} = erlmcp_schema_compile:child([~"if"], Sub, Context, ~"if"),
+    {If, FindIf} = erlmcp_schema_context:child([~"if"], Sub, Context, ~"if"),
     {Then, FindThen} = branch_of(~"then", Schema, Context),
     {Else, FindElse} = branch_of(~"else", Schema, Context),
     {[conditional(If, Then, Else)],
@@ -52,7 +52,7 @@ part(~"if", Sub, Schema, Context) ->
 
 branch_of(Keyword, Schema, Context) ->
     case Schema of
-        #{Keyword := Sub} -> erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword);
+        #{Keyword := Sub} -> erlmcp_schema_context:child([Keyword], Sub, Context, Keyword);
         #{} -> erlmcp_schema_run:pass()
     end.
 
@@ -66,9 +66,9 @@ charged(Cost, Check) ->
         (_, _, _) -> throw(budget)
     end.
 
-%% anyOf and oneOf.
+%% The part for `anyOf` or `oneOf`.
 choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
-    Pairs = erlmcp_schema_compile:children(Keyword, Of, list, Context),
+    Pairs = erlmcp_schema_context:children(Keyword, Of, list, Context),
     Checks = [Check || {_, {Check, _}} <- Pairs],
     Finds = finds(Pairs),
     Places = [erlmcp_schema_place:child([Keyword, Token], Sub, Place, Index)
@@ -86,9 +86,9 @@ choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
              [find_choice(Keyword, Finds)]}
     end.
 
-%% Finds a property of which each schema requires another constant, so that a value passes at most
-%% one schema. Most branches of `oneOf` and `anyOf` are such. Gives the property, and the number of
-%% the schema for each constant, from 0.
+%% Finds a property that tells the schemas apart: each schema requires it and allows another
+%% constant, so a value passes at most one schema. In practice most `oneOf` and `anyOf` have such a
+%% property. Returns the property, and for each constant the index of its schema, counted from 0.
 common_tag([_, _ | _] = Places, Index) ->
     Tags = [tags(followed(Place, Index)) || Place <- Places],
     first_tag(lists:sort(maps:keys(hd(Tags))), Tags);
@@ -113,7 +113,8 @@ followed(#place{schema = #{~"$ref" := _}, dialect = Dialect} = Place, Index) ->
 followed(Place, _) ->
     Place.
 
-%% The constants of the required properties, if only objects pass.
+%% The required properties with a constant, each with its constant, of a schema that only objects
+%% pass.
 tags(#place{schema = #{} = Whole, dialect = Dialect}) ->
     Keywords = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
                            erlmcp_schema_dialect:effective(Whole, Dialect)),
@@ -173,7 +174,8 @@ conditional(If, Then, Else) ->
         end
     end.
 
-%% The tag names the schema that was meant; the value fails the others by their tags.
+%% The value of the property selects the schema that was meant. The value fails the other schemas,
+%% which require other constants.
 find_tagged(Keyword, Name, Numbers, Finds) ->
     Count = tuple_size(Finds),
     fun
@@ -202,7 +204,7 @@ choose(Keyword, Finds, V, I, S, Run) ->
             Next
     end.
 
-%% The schemas that the value passes, and the first error of each other one.
+%% The schemas that the value passes, and the first error of each schema that it fails.
 branches([{Token, Find} | Finds], V, I, S, Run, Passed, Failed) ->
     case Find(V, I, [Token | S], branch(spent(1, Run))) of
         #run{errors = []} = Tried ->

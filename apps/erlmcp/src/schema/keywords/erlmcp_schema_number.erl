@@ -8,7 +8,7 @@ Internal.
 
 -export([to_integer/1, is_multiple/2]).
 
--doc "Returns a number without a fraction as an integer, and any other term unchanged.".
+-doc "Converts a number without a fraction to an integer, and returns any other term unchanged.".
 -spec to_integer(term()) -> term().
 to_integer(N) when is_float(N), trunc(N) == N -> trunc(N);
 to_integer(Other) -> Other.

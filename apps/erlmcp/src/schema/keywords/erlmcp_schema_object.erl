@@ -1,8 +1,8 @@
 -module(erlmcp_schema_object).
 -moduledoc """
-The keywords for an object. The keywords for its members (`properties`, `patternProperties`,
+The keywords for objects. Those for single members (`properties`, `patternProperties`,
 `additionalProperties`, `required`) have one common check, since nearly every object schema has them
-together. The others are for the object as a whole: the number of its members, their names, and
+together. The others concern the object as a whole: the number of its members, their names, and
 members that require others. Pure.
 
 Internal.
@@ -14,15 +14,16 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, fail/6]).
 
-%% Up to this size OTP keeps the members of a map in a list.
+%% Up to this size OTP stores the members of a map as an array in the order of their keys.
 -define(SMALL, 32).
-%% Below this size, looking up each member costs less than the list.
+%% Below this size, looking up each member costs less than making a list of them.
 -define(TINY, 4).
 
 -type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
 
 -doc """
-Returns `true` if the schema has the common check, which also refuses other values if `type` does.
+Returns `true` if a schema has a keyword that one check for all members implements. If its `type`
+allows only objects, this check also refuses all other values.
 """.
 -spec has_check(map()) -> boolean().
 has_check(Schema) ->
@@ -31,7 +32,7 @@ has_check(Schema) ->
                ~"unevaluatedProperties"]).
 
 -doc "Returns the parts of `Schema` for the keywords of objects.".
--spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+-spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [members(Schema, Context)
      | [part(Keyword, Value, Context)
@@ -44,7 +45,7 @@ members(Schema, Context) ->
     Patterns = [{erlmcp_schema_pattern:compile(Text, [~"patternProperties", Text], Context), Text,
                  Pair}
                 || {Text, Pair} <- children(~"patternProperties", Schema, Context)],
-    Required = erlmcp_schema_value:names(
+    Required = erlmcp_schema_context:names(
         {~"required", maps:get(~"required", Schema, [])}, Context),
     Rest = rest(Schema, Context),
     {[check(Properties, Required, Patterns, Rest, Schema) || has_check(Schema)],
@@ -57,16 +58,16 @@ names(Properties) ->
 
 children(Keyword, Schema, Context) ->
     case Schema of
-        #{Keyword := Of} -> erlmcp_schema_compile:children(Keyword, Of, map, Context);
+        #{Keyword := Of} -> erlmcp_schema_context:children(Keyword, Of, map, Context);
         #{} -> []
     end.
 
 %% Next to `additionalProperties`, `unevaluatedProperties` finds nothing.
--spec rest(map(), erlmcp_schema_compile:context()) -> rest().
+-spec rest(map(), erlmcp_schema_context:context()) -> rest().
 rest(Schema, Context) ->
     Keywords = [Keyword || Keyword <- [~"additionalProperties", ~"unevaluatedProperties"],
                            is_map_key(Keyword, Schema)],
-    [{Keyword, Sub, erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)}
+    [{Keyword, Sub, erlmcp_schema_context:child([Keyword], Sub, Context, Keyword)}
      || Keyword <- lists:sublist(Keywords, 1), #{Keyword := Sub} <- [Schema]].
 
 %% The common check. `any` stands for members without a check, `none` for forbidden members.
@@ -96,7 +97,7 @@ check(Properties, Required, Patterns, Rest, Schema) ->
         _ -> open(Named, Only)
     end.
 
-%% The property that tells the branches of a oneOf apart is most often one of these.
+%% The property that tells the schemas of a `oneOf` apart is most often one of these.
 constants(#{~"properties" := Properties}) ->
     #{Name => true || Name := #{~"const" := _} <- Properties};
 constants(_) ->
@@ -160,7 +161,7 @@ closed(Named, Only) ->
         (_, _, Budget) -> Budget
     end.
 
-%% `Other` counts the members that were not found among the named ones.
+%% `Other` counts the members that are not in `properties`.
 only([{Name, _, Check} | Named], [{Name, Value} | Members], V, Other, Table, Budget) ->
     case Check(Value, Table, Budget) of
         Balance when Balance >= 0 -> only(Named, Members, V, Other - 1, Table, Balance);
@@ -179,8 +180,8 @@ only([{Name, Required, Check} | Named], Members, V, Other, Table, Budget) ->
 only([], _, _, 0, _, Budget) -> Budget;
 only([], _, _, _, _, Budget) -> bnot Budget.
 
-%% The members of a small map come in the order of the named ones, so the next one is most often the
-%% member to check. Otherwise it is looked up: the order matters only for speed.
+%% The members of a small map and the named properties have the same order, so the next member is
+%% most often the one to check. Otherwise the member is looked up: the order matters only for speed.
 order(V) when map_size(V) >= ?TINY, map_size(V) =< ?SMALL -> maps:to_list(V);
 order(_) -> [].
 
@@ -262,7 +263,7 @@ finder(Properties, Required, Rest, Schema) ->
             Run
     end.
 
-%% `Other` counts the members that were not found among the properties.
+%% `Other` counts the members that are not in `properties`, as in `only/6`.
 properties([{Name, Find} | Properties], V, Other, I, S, Required, Rest, Run) ->
     case V of
         #{Name := Value} ->
@@ -347,14 +348,14 @@ sorted(V) -> lists:sort(maps:to_list(V)).
 %% The keywords for the object as a whole.
 
 part(~"minProperties", Value, Context) ->
-    Limit = erlmcp_schema_value:integral({~"minProperties", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"minProperties", Value}, Context),
     Check = fun
         (V, _, Budget) when is_map(V), map_size(V) < Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
     leaf(~"minProperties", Check, Limit);
 part(~"maxProperties", Value, Context) ->
-    Limit = erlmcp_schema_value:integral({~"maxProperties", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"maxProperties", Value}, Context),
     Check = fun
         (V, _, Budget) when is_map(V), map_size(V) > Limit -> bnot Budget;
         (_, _, Budget) -> Budget
@@ -362,7 +363,7 @@ part(~"maxProperties", Value, Context) ->
     leaf(~"maxProperties", Check, Limit);
 part(~"propertyNames", Sub, Context) ->
     {Check, Find} =
-        erlmcp_schema_compile:child([~"propertyNames"], Sub, Context, ~"propertyNames"),
+        erlmcp_schema_context:child([~"propertyNames"], Sub, Context, ~"propertyNames"),
     Names = fun
         (V, Table, Budget) when is_map(V) ->
             each_name(maps:keys(V), Check, Table, spend(map_size(V), Budget));
@@ -385,19 +386,19 @@ part(~"dependentRequired", Of, Context) when is_map(Of) ->
     both([dependent_names(~"dependentRequired", Name, Names, Context)
           || {Name, Names} <- lists:sort(maps:to_list(Of))]);
 part(~"dependentSchemas", Of, Context) ->
-    Pairs = erlmcp_schema_compile:children(~"dependentSchemas", Of, map, Context),
+    Pairs = erlmcp_schema_context:children(~"dependentSchemas", Of, map, Context),
     both([dependent_schema(~"dependentSchemas", Name, Pair) || {Name, Pair} <- Pairs]);
 part(~"dependencies", Of, Context) when is_map(Of) ->
     both([case Needed of
               _ when is_list(Needed) ->
                   dependent_names(~"dependencies", Name, Needed, Context);
               _ ->
-                  Pair = erlmcp_schema_compile:child([~"dependencies", Name], Needed, Context,
+                  Pair = erlmcp_schema_context:child([~"dependencies", Name], Needed, Context,
                                                      ~"dependencies"),
                   dependent_schema(~"dependencies", Name, Pair)
           end || {Name, Needed} <- lists:sort(maps:to_list(Of))]);
 part(Keyword, _, Context) ->
-    erlmcp_schema_compile:invalid(Keyword, Context).
+    erlmcp_schema_context:invalid(Keyword, Context).
 
 both(Parts) ->
     lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, Parts).
@@ -411,7 +412,7 @@ each_name([], _, _, Budget) ->
     Budget.
 
 dependent_names(Keyword, Name, Names, Context) ->
-    Needed = erlmcp_schema_value:names({Keyword, Names}, Context),
+    Needed = erlmcp_schema_context:names({Keyword, Names}, Context),
     Cost = length(Needed),
     Check = fun
         (V, _, Budget) when is_map_key(Name, V) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_schema_pattern).
 -moduledoc """
-The patterns of schemas: regular expressions of ECMA-262 in its Unicode mode. `m:re` runs them, or
-`m:erlmcp_schema_shape` if they are as simple as most are. Pure.
+The patterns of schemas: regular expressions of ECMA-262 in its Unicode mode. Most patterns are
+simple, and `m:erlmcp_schema_shape` matches them; `m:re` matches the others. Pure.
 
-No pattern can blow up. A match is tried with a bound on its work, then twice more with larger
-bounds, at larger costs to the validation's budget. After the third try the value is refused. An
-honest pattern can fail so on a text of more than 10,000 bytes, if it has a repetition, no `^` and
-no early match.
+No pattern can run without a bound. A match is tried with a bound on its steps, then twice more with
+larger bounds, at larger costs to the validation's budget. After the third try the value is refused.
+An honest pattern can be refused in this way, too. It has a repetition, no `^` and no early match,
+and the text has more than 10,000 bytes.
 
 Internal.
 """.
@@ -17,31 +17,31 @@ Internal.
 
 -type pattern() :: {shape, erlmcp_schema_shape:shape()} | {re, Compiled :: term(), nature()}.
 
-%% Whether the match can begin only at the start; whether one of its steps can take as long as the
-%% text; how many of its steps may wait for the end of others.
+%% `Anchored`: whether a match can begin only at the start of the text. `Runs`: whether one step of
+%% `m:re` can read the whole text. `Open`: how many steps may wait for the end of others.
 -type nature() :: {Anchored :: boolean(), Runs :: boolean(), Open :: pos_integer()}.
 
-%% Steps of the match in the three tries, and their costs, for an empty text.
+%% The three tries: the steps that `m:re` may take, and the cost to the budget, for an empty text.
 -define(TRIES, [{500, 20}, {20_000, 1_000}, {1_000_000, 50_000}]).
-%% Steps of the three tries if a step may go over the whole text; their costs grow with its bytes.
+%% The steps of the three tries if one step may read the whole text. The costs grow with the text's
+%% bytes.
 -define(RUNS, [64, 20_000, 1_000_000]).
 -define(MOST_BYTES, 100_000_000).
 -define(BYTES_A_STEP, 500).
 
-%% Bytes that a match may take. A waiting step keeps the positions of the expression's groups.
+%% Bytes of memory that a match may take. Each waiting step keeps the positions of all groups.
 -define(MEMORY, 32_000_000).
 
-%% Bytes of a regular expression in a value, for the format `regex`.
+%% Bytes of a regular expression that is a value, for the format `regex`.
 -define(LONGEST, 10_000).
 
 -doc """
-Compiles a pattern, which stands at `Tokens` in the schema. Throws `invalid_pattern` or
-`pattern_too_long`.
+Compiles the pattern at `Tokens` in the schema. Throws `invalid_pattern` or `pattern_too_long`.
 """.
--spec compile(binary(), [binary()], erlmcp_schema_compile:context()) -> pattern().
+-spec compile(binary(), [binary()], erlmcp_schema_context:context()) -> pattern().
 compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
     byte_size(Text) =< Limit
-        orelse throw({pattern_too_long, erlmcp_schema_compile:location(Tokens, Context), Limit}),
+        orelse throw({pattern_too_long, erlmcp_schema_context:location(Tokens, Context), Limit}),
     case erlmcp_schema_shape:compile(Text) of
         {ok, Shape} ->
             {shape, Shape};
@@ -50,7 +50,7 @@ compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
                 {ok, Compiled} ->
                     {re, Compiled, nature(Text)};
                 {error, invalid} ->
-                    Location = erlmcp_schema_compile:location(Tokens, Context),
+                    Location = erlmcp_schema_context:location(Tokens, Context),
                     throw({invalid_pattern, Location, Text})
             end
     end.
@@ -60,8 +60,8 @@ compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
 is_pattern(Text) ->
     byte_size(Text) =< ?LONGEST andalso element(1, regex(Text)) =:= ok.
 
-%% The text before the match is part of the expression: otherwise each start would have a bound of
-%% its own.
+%% The expression also matches the text before the match. Otherwise the bound on steps would hold
+%% for each start alone.
 regex(Text) ->
     maybe
         {ok, Translated} ?= erlmcp_schema_ecma:translate(Text),
@@ -72,7 +72,10 @@ regex(Text) ->
         _ -> {error, invalid}
     end.
 
--doc "Checks a text. Throws `pattern` if it takes too long, `budget` if the budget is spent.".
+-doc """
+Matches a text, and returns the remaining budget, or `bnot` of it without a match. Throws `pattern`
+if the match takes too long, and `budget` if the budget is spent.
+""".
 -spec match(binary(), pattern(), non_neg_integer()) -> integer().
 match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
     Balance = erlmcp_schema_run:spend(byte_size(Text) bsr 5, Budget),
@@ -83,14 +86,14 @@ match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
 match(Text, {re, Compiled, {_, _, Open} = Nature}, Budget) when is_binary(Text) ->
     Options = [{capture, none}, report_errors, {match_limit_recursion, Open}],
     run(tries(Nature, byte_size(Text)), Text, Compiled, Options, Budget);
-%% A key that is not a string comes from a handler of the server itself, by mistake.
+%% A key that is not a string: a handler of the server returned it by mistake.
 match(_, _, Budget) ->
     bnot Budget.
 
 tries({_, false, _}, Size) ->
     [{Steps + 4 * Size, Cost + Size bsr 3} || {Steps, Cost} <- ?TRIES];
 tries({Anchored, true, _}, Size) ->
-    %% Each start is at least one step.
+    %% Each position where a match may begin costs at least one step.
     Starts = case Anchored of
         true -> 0;
         false -> 4 * Size
@@ -127,8 +130,8 @@ alternates(<<"|", _/binary>>, 0) -> true;
 alternates(<<_, Rest/binary>>, Depth) -> alternates(Rest, Depth);
 alternates(<<>>, _) -> false.
 
-%% `m:re` counts its steps, but a repeated character or class is one step, and so is a reference
-%% back to a group.
+%% For `m:re` a repeated character or class is one step, however long the text, and so is a back
+%% reference.
 runs(<<"\\", C, _/binary>>, _) when C >= $1, C =< $9; C =:= $k -> true;
 runs(<<"\\", _, Rest/binary>>, _) -> runs(Rest, one);
 runs(<<"[", Rest/binary>>, _) -> runs(after_class(Rest), one);
@@ -147,7 +150,10 @@ after_class(<<>>) -> <<>>.
 is_long(Counts) ->
     re:run(Counts, "^[0-9]*(?:,[}]|,?[0-9]{3})", [{capture, none}]) =:= match.
 
--doc "Returns the finder of a keyword with a pattern, which reports a pattern that takes too long.".
+-doc """
+Wraps the finder of a keyword with a pattern. If the pattern takes too long, the validation ends
+with that error.
+""".
 -spec halting(binary(), binary(), erlmcp_schema_run:finder()) -> erlmcp_schema_run:finder().
 halting(Keyword, Text, Finder) ->
     case erlmcp_schema_shape:compile(Text) of

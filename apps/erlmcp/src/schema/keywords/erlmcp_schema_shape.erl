@@ -11,9 +11,10 @@ Internal.
 
 -export_type([shape/0]).
 
-%% The characters, and how many of them.
+%% Classes of characters, each with the number of its repetitions.
 -opaque shape() :: [{class(), Least :: non_neg_integer(), Most :: non_neg_integer()}].
-%% A bit for each of the 128: three integers of at most one word each.
+%% One bit for each of the 128 ASCII characters, in three integers that are small on a 64-bit
+%% machine.
 -type class() :: {From0 :: integer(), From48 :: integer(), From96 :: integer()}.
 
 %% More than the length of any text.
@@ -34,7 +35,7 @@ Internal.
 ).
 
 -doc """
-Compiles a pattern to a shape, if it is simple enough.
+Compiles a pattern to a shape. Returns `error` if only a regular expression can match it.
 
 ## Examples
 
@@ -128,7 +129,7 @@ count(Digits) when byte_size(Digits) >= 1, byte_size(Digits) =< 6 ->
 count(_) ->
     throw(other).
 
-%% If the number is not fixed, no character that continues it may also follow it.
+%% A repetition without a fixed number: none of its characters may begin the next part.
 deterministic([{Set, Least, Most} | Items]) when Least =/= Most ->
     ordsets:is_disjoint(ordsets:from_list(Set), first(Items)) andalso deterministic(Items);
 deterministic([_ | Items]) -> deterministic(Items);
@@ -157,7 +158,7 @@ match(Text, [{Class, Least, Most} | Items]) ->
 match(Text, []) ->
     Text =:= <<>>.
 
-%% Four at a time take two thirds of the time.
+%% Reading four bytes in one match takes two thirds of the time.
 are(<<C1, C2, C3, C4, Rest/binary>>, A, B, D)
         when ?IS_IN(C1, A, B, D), ?IS_IN(C2, A, B, D), ?IS_IN(C3, A, B, D), ?IS_IN(C4, A, B, D) ->
     are(Rest, A, B, D);
@@ -171,7 +172,7 @@ exactly(<<C, Rest/binary>>, N, {A, B, D} = Class, Items) when ?IS_IN(C, A, B, D)
 exactly(_, _, _, _) ->
     false.
 
-%% Takes all of them, since none can belong to the next part.
+%% Reads all characters of the class, since none can belong to the next part.
 span(<<C, Rest/binary>>, N, {A, B, D} = Class, Least, Most, Items) when ?IS_IN(C, A, B, D) ->
     span(Rest, N + 1, Class, Least, Most, Items);
 span(Rest, N, _, Least, Most, Items) ->

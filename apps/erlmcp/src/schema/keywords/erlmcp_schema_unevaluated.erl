@@ -1,8 +1,7 @@
 -module(erlmcp_schema_unevaluated).
 -moduledoc """
-The keywords `unevaluatedProperties` and `unevaluatedItems`. They concern members and items that no
-other keyword has evaluated, neither of the schema nor of one that it applies to the same value.
-Pure.
+The keywords `unevaluatedProperties` and `unevaluatedItems`. They apply to members and items that no
+other keyword has evaluated, in this schema or in one that it applies to the value. Pure.
 
 Internal.
 """.
@@ -15,9 +14,9 @@ Internal.
                ~"dependentSchemas", ~"dependencies"]).
 
 -doc """
-Returns the schema, and those of these keywords that need evaluations at run time. If no subschema
-is applied to the same value, they are equal to `additionalProperties` or to the rest of `items`.
-Then they stay in the schema.
+Splits off the `unevaluated` keywords that need evaluations at run time: returns the rest of the
+schema, and these keywords. Without a subschema that is applied to the same value, they mean the
+same as `additionalProperties`, or as `items` for the remaining items. Then they stay in the schema.
 """.
 -spec resolved(map(), erlmcp_schema_dialect:dialect()) -> {map(), Sought :: map()}.
 resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
@@ -31,13 +30,13 @@ resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
 resolved(Schema, _) ->
     {Schema, #{}}.
 
--doc "Returns the finders of these keywords, which run last.".
--spec finders(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:finder()].
+-doc "Returns the finders of the `unevaluated` keywords, which run after all others.".
+-spec finders(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:finder()].
 finders(Schema, Context) ->
     [finder(Keyword, Child)
      || Keyword <- [~"unevaluatedProperties", ~"unevaluatedItems"],
         #{Keyword := Sub} <- [Schema],
-        {_, Child} <- [erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)]].
+        {_, Child} <- [erlmcp_schema_context:child([Keyword], Sub, Context, Keyword)]].
 
 finder(Keyword, Find) ->
     fun

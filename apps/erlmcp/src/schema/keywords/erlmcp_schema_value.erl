@@ -9,12 +9,12 @@ Internal.
 -include("../erlmcp_schema.hrl").
 
 -export([parts/2]).
--export([integral/2, names/2, characters/1]).
+-export([characters/1]).
 
 -import(erlmcp_schema_run, [leaf/3, spend/2]).
 
 -doc "Returns the parts of `Schema` for the keywords of this module.".
--spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+-spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Parts = [{Keyword, part(Keyword, Value, Context)}
              || Keyword <- [~"type", ~"enum", ~"const", ~"minimum", ~"exclusiveMinimum",
@@ -29,7 +29,7 @@ parts(Schema, Context) ->
         _ -> [{Checks, finders(Parts, Checks, Schema)}]
     end.
 
-%% Most values are valid, and one check tells so for all keywords.
+%% Most values are valid, so one check for all keywords comes first.
 finders(Parts, Checks, Schema) ->
     case {lists:append([Finders || {_, {_, Finders}} <- Parts]), Schema} of
         {[], _} ->
@@ -53,9 +53,9 @@ unless_passed(Check, Find) ->
         end
     end.
 
-%% The common check for the type and its most frequent companions.
+%% One check for the type and the keywords that most often stand next to it.
 fused(#{~"type" := ~"object"} = Schema) ->
-    %% The members' check refuses values that are not objects.
+    %% The check of the members also refuses values that are not objects.
     {[], [~"type" || erlmcp_schema_object:has_check(Schema)]};
 fused(#{~"type" := ~"array"} = Schema) ->
     {[], [~"type" || erlmcp_schema_array:has_items(Schema)]};
@@ -100,7 +100,7 @@ fused(#{~"type" := Type} = Schema)
     Least = maps:get(~"minimum", Schema, none),
     Most = maps:get(~"maximum", Schema, none),
     Integral = Type =:= ~"integer",
-    %% An atom is greater than any number.
+    %% A missing bound is an atom, which is greater than any number.
     {[fun
           (V, _, Budget) when is_integer(V), V =< Most, Least =:= none orelse V >= Least ->
               Budget;
@@ -167,7 +167,7 @@ part(~"multipleOf", Of, _) when is_number(Of), Of > 0 ->
     end,
     leaf(~"multipleOf", Check, Of);
 part(~"minLength", Value, Context) ->
-    Limit = integral({~"minLength", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"minLength", Value}, Context),
     Check = fun
         %% A character has one to four bytes.
         (V, _, Budget) when is_binary(V), byte_size(V) < 4 * Limit ->
@@ -181,7 +181,7 @@ part(~"minLength", Value, Context) ->
     end,
     leaf(~"minLength", Check, Limit);
 part(~"maxLength", Value, Context) ->
-    Limit = integral({~"maxLength", Value}, Context),
+    Limit = erlmcp_schema_context:integral({~"maxLength", Value}, Context),
     Check = fun
         (V, _, Budget) when is_binary(V), byte_size(V) > Limit ->
             Balance = spend(byte_size(V) bsr 6, Budget),
@@ -201,12 +201,12 @@ part(~"pattern", Text, Context) when is_binary(Text) ->
     end,
     leaf(~"pattern", Check, Text);
 part(~"format", Name, Context) when is_binary(Name) ->
-    case erlmcp_schema_compile:asserts_formats(Context) of
+    case erlmcp_schema_context:asserts_formats(Context) of
         true -> format(Name);
         false -> {[], []}
     end;
 part(Keyword, _, Context) ->
-    erlmcp_schema_compile:invalid(Keyword, Context).
+    erlmcp_schema_context:invalid(Keyword, Context).
 
 format(Name) ->
     case erlmcp_schema_format:check(Name) of
@@ -245,12 +245,13 @@ type(~"object", _) ->
 type(~"array", _) ->
     fun(V, _, Budget) when is_list(V) -> Budget; (_, _, Budget) -> bnot Budget end;
 type(_, Context) ->
-    erlmcp_schema_compile:invalid(~"type", Context).
+    erlmcp_schema_context:invalid(~"type", Context).
 
 any([Check]) -> Check;
 any([Check | Checks]) -> erlmcp_schema_run:either(Check, any(Checks)).
 
-%% Scalars are looked up; arrays and objects are compared, numbers within them by their value.
+%% Scalars are looked up in a set. Arrays and objects are compared, with the numbers in them by
+%% value (`1` is `1.0`).
 enum(Values) ->
     {Composite, Scalar} = lists:partition(fun(V) -> is_map(V) orelse is_list(V) end, Values),
     Set = #{erlmcp_schema_number:to_integer(V) => true || V <- Scalar},
@@ -259,7 +260,7 @@ enum(Values) ->
     fun
         (V, _, Budget) when is_binary(V), byte_size(V) > Longest ->
             bnot Budget;
-        %% Looking up an array or object would mean reading all of it.
+        %% A lookup would hash the whole array or object.
         (V, _, Budget) when not is_map(V), not is_list(V), is_map_key(V, Set) ->
             Budget;
         (V, _, Budget) when is_float(V), is_map_key(trunc(V), Set), trunc(V) == V ->
@@ -274,7 +275,10 @@ enum(Values) ->
             end
     end.
 
--doc "Returns the length of a text in characters; a text that is not UTF-8 has a length too.".
+-doc """
+Returns the number of characters in a text. In bytes that are not UTF-8, it counts those that may
+begin a character.
+""".
 -spec characters(binary()) -> non_neg_integer().
 characters(Text) ->
     characters(Text, 0).
@@ -283,18 +287,3 @@ characters(Text) ->
 characters(<<C, Rest/binary>>, N) when C band 16#C0 =/= 16#80 -> characters(Rest, N + 1);
 characters(<<_, Rest/binary>>, N) -> characters(Rest, N);
 characters(<<>>, N) -> N.
-
--doc "Returns a keyword's value, which must be a count.".
--spec integral({binary(), term()}, erlmcp_schema_compile:context()) -> non_neg_integer().
-integral({Keyword, Value}, Context) ->
-    case erlmcp_schema_number:to_integer(Value) of
-        N when is_integer(N), N >= 0 -> N;
-        _ -> erlmcp_schema_compile:invalid(Keyword, Context)
-    end.
-
--doc "Returns a keyword's value, which must be a list of names.".
--spec names({binary(), term()}, erlmcp_schema_compile:context()) -> [binary()].
-names({Keyword, Names}, Context) ->
-    is_list(Names) andalso lists:all(fun is_binary/1, Names)
-        orelse erlmcp_schema_compile:invalid(Keyword, Context),
-    lists:uniq(Names).

@@ -199,10 +199,10 @@ used({once, Id, _}, Expires, #{flow := Flow}, #{limits := Limits, used_states :=
         ok ->
             ok;
         again ->
-            Again = ~"good for once, and used before: make the request anew, without it",
+            Again = ~"valid once, and used already: send the request again without it",
             {error, erlmcp_params:invalid(~"requestState", Again)};
         {full, Limit, Observed} ->
-            Full = ~"too many states that are good for once were used",
+            Full = ~"too many states that are valid once were used",
             {error, erlmcp_refusal:new(concurrent_limit_exceeded, Full,
                                        #{limit => Limit, observed => Observed,
                                          retry_after_ms => 1000})}

@@ -103,7 +103,7 @@ permitted(Arguments, Context, Next, Breaker, Pool, Guard) ->
     end.
 
 not_yet() ->
-    erlmcp_refusal:new(service_unavailable, ~"a part of the server begins anew",
+    erlmcp_refusal:new(service_unavailable, ~"a part of the server is restarting",
                        #{retry_after_ms => 1000}).
 
 %% Checks the breaker before the call waits for a worker.

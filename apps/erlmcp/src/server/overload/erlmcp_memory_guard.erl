@@ -60,26 +60,26 @@ expected(memory_percent, _) -> {error, ~"an integer of 1 to 100"}.
 events() -> {memory_full, memory_ok, ?LOWER}.
 
 -doc false.
-open() -> erlmcp_machine:places("/").
+open() -> erlmcp_machine:memory_sources("/").
 
 -doc false.
-look(Bounds, Places) ->
-    Seen = case looks(Places, Bounds) of
+look(Bounds, Sources) ->
+    Seen = case looks(Sources, Bounds) of
         [] ->
             none;
         Looks ->
             #{used := Used, limit := Limit} = Fullest = fullest(Looks),
             {Used, Limit, Fullest}
     end,
-    {Seen, ?PAUSE, Places}.
+    {Seen, ?PAUSE, Sources}.
 
--spec looks([erlmcp_machine:place()], erlmcp_overload_guard:bounds()) -> [look()].
-looks(Places, #{memory_percent := Percent, memory_bytes := Bytes}) ->
+-spec looks([erlmcp_machine:memory_source()], erlmcp_overload_guard:bounds()) -> [look()].
+looks(Sources, #{memory_percent := Percent, memory_bytes := Bytes}) ->
     [#{source => node, used => erlang:memory(total), limit => Bytes} || Bytes =/= infinity]
-        ++ [#{source => Source, used => Used, limit => max(1, Total * Percent div 100)}
-            || Place <- Places,
-               {ok, #{source := Source, used := Used, total := Total}} <-
-                   [erlmcp_machine:memory(Place)]].
+        ++ [#{source => Kind, used => Used, limit => max(1, Total * Percent div 100)}
+            || Source <- Sources,
+               {ok, #{source := Kind, used := Used, total := Total}} <-
+                   [erlmcp_machine:memory(Source)]].
 
 fullest(Looks) ->
     [Fullest | _] = lists:sort(fun(#{used := Used, limit := Limit},
@@ -89,5 +89,5 @@ fullest(Looks) ->
     Fullest.
 
 -doc false.
-received(_, _, Places) ->
-    {none, Places}.
+received(_, _, Sources) ->
+    {none, Sources}.

@@ -1,6 +1,7 @@
 -module(erlmcp_oauth_scope).
 -moduledoc """
-The choice of scopes to ask for. Pure. A list of scopes has each once, in the order of first use.
+Chooses the scopes that a client requests. Pure. Lists of scopes have no duplicates, and keep the
+order in which scopes first occur.
 
 Source: specification 2026-07-28, "Scope Selection Strategy" and "Step-Up Authorization Flow".
 
@@ -11,7 +12,7 @@ Internal.
 
 -define(SCOPES, 200).
 
--doc "Parses a `scope` parameter. Words that are not scopes are left out.".
+-doc "Parses a `scope` parameter to its scopes. Words that cannot be scopes are left out.".
 -spec parse(binary()) -> [binary()].
 parse(Text) ->
     Words = binary:split(Text, ~" ", [global, trim_all]),
@@ -23,20 +24,20 @@ is_scope(Word) ->
                   Byte > 32 andalso Byte < 127 andalso Byte =/= $" andalso Byte =/= $\\
               end, binary_to_list(Word)).
 
--doc "Returns scopes as a `scope` parameter.".
+-doc "Returns the value of the `scope` parameter for a list of scopes.".
 -spec text([binary()]) -> binary().
 text(Scopes) ->
     iolist_to_binary(lists:join(~" ", Scopes)).
 
--doc "Returns the scopes of both lists.".
+-doc "Returns the scopes of both lists, each once.".
 -spec union([binary()], [binary()]) -> [binary()].
 union(One, Other) ->
     lists:sublist(lists:uniq(One ++ Other), ?SCOPES).
 
 -doc """
-Returns the scopes of a first authorization. They are those of the challenge and of the client's
-configuration; or the latter alone; or those of the resource's metadata. Without any of these the
-list is empty, and the parameter is omitted.
+Returns the scopes to request in the first authorization. They are those of the challenge and of the
+client's configuration. If neither has any, they are those of the resource's metadata. Without any
+of these the list is empty, and the request has no `scope` parameter.
 """.
 -spec first(Challenged :: [binary()], Configured :: [binary()], Supported :: [binary()] | none) ->
     [binary()].
@@ -46,8 +47,9 @@ first([], Configured, _) -> Configured;
 first(Challenged, Configured, _) -> union(Challenged, Configured).
 
 -doc """
-Returns the scopes of a step up: the earlier ones, and those of the challenge or else of the
-metadata. `none` if these add nothing, since the same scopes would not help.
+Returns the scopes to request in a step-up: the earlier ones, and those of the challenge or, if it
+has none, of the metadata. Returns `none` if these add no scope, since a token with the same scopes
+would be refused again.
 """.
 -spec more(Before :: [binary()], Challenged :: [binary()], Supported :: [binary()] | none) ->
     {ok, [binary()]} | none.
@@ -62,8 +64,9 @@ more(Before, Added) ->
     end.
 
 -doc """
-Adds `offline_access`, for a refresh token, if the authorization server has this scope. An empty
-list stays empty: otherwise `offline_access` would be the only scope asked for.
+Adds the scope `offline_access`, with which the server grants a refresh token, if the authorization
+server offers it. An empty list stays empty, since `offline_access` would be the only scope of the
+request.
 """.
 -spec offline([binary()], Offered :: [binary()]) -> [binary()].
 offline([], _) -> [];

@@ -1,11 +1,12 @@
 -module(erlmcp_oauth_url).
 -moduledoc """
-The URLs of OAuth: which may be called, which belong together, and where metadata is. Pure.
+Decides which URLs of OAuth may be called, which name the same resource, and where metadata is.
+Pure.
 
 An authorization server is called over https. Plain http is allowed only if the MCP server's own URL
-is plain http, as in tests and on a developer's machine. Then other plain URLs may be on the
-loopback if the server is there itself, and otherwise on its own host. So a distant server's
-metadata never leads to another host's plain http, nor to another scheme.
+is plain http, as in tests and on a developer's machine. If that server is on the loopback, other
+http URLs may be on the loopback, too; otherwise they must be on the server's own host. So the
+metadata of a distant server never leads to plain http on another host.
 
 Internal.
 """.
@@ -38,7 +39,7 @@ canonical(Url) ->
         {ok, recompose(Kept)}
     end.
 
--doc "Returns the scheme, host and port of a URL.".
+-doc "Returns the scheme, host and port of a URL, which must be http or https.".
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->
     maybe
@@ -46,7 +47,7 @@ origin(Url) ->
         {ok, {Scheme, Host, maps:get(port, Parts, default_port(Scheme))}}
     end.
 
--doc "Returns `true` if two URLs have one origin.".
+-doc "Returns `true` if two URLs have the same scheme, host and port.".
 -spec same_origin(binary(), binary()) -> boolean().
 same_origin(One, Other) ->
     case {origin(One), origin(Other)} of
@@ -54,7 +55,7 @@ same_origin(One, Other) ->
         _ -> false
     end.
 
--doc "Returns `true` if a URL is that of a resource, or below it.".
+-doc "Returns `true` if `Url` is the URL of a resource, or a path below it.".
 -spec within(Url :: binary(), Resource :: binary()) -> boolean().
 within(Url, Resource) ->
     case {same_origin(Url, Resource), parse(Url), parse(Resource)} of
@@ -67,8 +68,8 @@ within(Url, Resource) ->
     end.
 
 -doc """
-Returns `true` if two texts name one resource. Such texts are equal, or URLs that differ only in the
-case of scheme and host, a default port, or an empty path's slash.
+Returns `true` if two texts name the same resource. They are equal, or URLs that differ only in the
+case of scheme and host, in a default port, or in the slash of an empty path.
 """.
 -spec same_resource(binary(), binary()) -> boolean().
 same_resource(Same, Same) ->
@@ -90,7 +91,7 @@ resource(Url) ->
 segments(Path) ->
     [Segment || Segment <- binary:split(Path, ~"/", [global]), Segment =/= ~""].
 
-%% A path with `..` is not below any other one.
+%% A path with `..` does not count as below any other.
 below(Path, Parent) ->
     lists:prefix(Parent, Path) andalso not lists:member(~"..", Path ++ Parent).
 
@@ -108,7 +109,9 @@ plain_hosts(ServerUrl) ->
             []
     end.
 
--doc "Returns `true` if a URL may be called: https, or plain http to one of the hosts `Plain`.".
+-doc """
+Returns `true` if a URL may be called: its scheme is https, or http to one of the hosts `Plain`.
+""".
 -spec allowed(binary(), plain()) -> boolean().
 allowed(Url, Plain) ->
     case origin(Url) of
@@ -120,7 +123,7 @@ allowed(Url, Plain) ->
 is_host(Host, loopback) -> loopback(Host);
 is_host(Host, Allowed) -> Host =:= Allowed.
 
--doc "Returns `true` if a host is the machine itself.".
+-doc "Returns `true` if a host is `localhost` or a loopback address.".
 -spec loopback(Host :: binary()) -> boolean().
 loopback(~"localhost") ->
     true;
@@ -131,7 +134,7 @@ loopback(Host) ->
         _ -> false
     end.
 
--doc "Returns the possible URLs of an MCP server's metadata, in the order to try.".
+-doc "Returns the URLs at which an MCP server may have its metadata, in the order to try them.".
 -spec resource_metadata(ServerUrl :: binary()) -> [binary(), ...].
 resource_metadata(ServerUrl) ->
     Name = ~"/.well-known/oauth-protected-resource",
@@ -141,7 +144,9 @@ resource_metadata(ServerUrl) ->
                  under_origin(ServerUrl, Name)]
     end.
 
--doc "Returns the possible URLs of an authorization server's metadata, in the order to try.".
+-doc """
+Returns the URLs at which an authorization server may have its metadata, in the order to try them.
+""".
 -spec server_metadata(Issuer :: binary()) -> [binary(), ...].
 server_metadata(Issuer) ->
     OAuth = ~"/.well-known/oauth-authorization-server",
@@ -153,7 +158,7 @@ server_metadata(Issuer) ->
             end,
     [under_origin(Issuer, Path) || Path <- Paths].
 
--doc "Returns the URL with the path `Path` on the origin of `Url`.".
+-doc "Returns the URL of the path `Path` on the origin of `Url`.".
 -spec under_origin(binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
     {ok, Parts} = parse(Url),
@@ -165,7 +170,7 @@ with_host(Url, Host) ->
     {ok, Parts} = parse(Url),
     recompose(Parts#{host := Host}).
 
-%% Without a slash at its end.
+%% The path without a slash at its end.
 path(Url) ->
     {ok, #{path := Path}} = parse(Url),
     string:trim(Path, trailing, "/").

@@ -1,6 +1,6 @@
 -module(erlmcp_scope).
 -moduledoc """
-Scopes: the permissions of the holder of a token. Pure.
+The scopes of a principal: what it may do, as its token says. Pure.
 
 Source: RFC 6749, section 3.3; specification 2026-07-28, "Authorization / Scope Challenge Handling".
 
@@ -11,7 +11,7 @@ Internal.
 
 -export_type([implied/0]).
 
--doc "The narrower scopes that a broader one includes.".
+-doc "For each broader scope, the narrower ones that it includes.".
 -type implied() :: #{erlmcp:scope() => [erlmcp:scope()]}.
 
 -doc """
@@ -40,8 +40,8 @@ are_scope_bytes(Rest) ->
     Rest =:= <<>>.
 
 -doc """
-Returns `ok` if `Scopes` include all `Needed` ones. The refusal names all of them, present or not,
-so that a client can ask for all at once.
+Returns `ok` if a request's scopes include all of `Needed`. The refusal names all of `Needed`, even
+those that the request has, so that a client can ask for all at once.
 """.
 -spec check(Needed :: [erlmcp:scope()], erlmcp:scopes()) -> ok | {error, erlmcp_refusal:refusal()}.
 check([], _) -> ok;

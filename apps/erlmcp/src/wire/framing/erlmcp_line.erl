@@ -1,10 +1,10 @@
 -module(erlmcp_line).
 -moduledoc """
-Messages framed by newlines, with a bound, for TCP and stdio. Pure.
+Splits the bytes of TCP and stdio into lines, one message each, of bounded length. Pure.
 
-The framing turns bytes, in any portions, into whole lines. A line over the bound is reported as
-soon as it passes the bound, and the rest of it is dropped. So a peer cannot make the framing hold
-more than the bound and one chunk.
+Bytes may come in any portions. A line over the bound is reported as soon as it passes the bound,
+and the rest of it is dropped. So a peer cannot make the framing hold more than the bound and one
+chunk.
 
 Internal.
 """.
@@ -16,7 +16,8 @@ Internal.
 -record(state, {
     max :: pos_integer(),
     newline :: binary:cp(),
-    %% The beginning of an unfinished line; `swallow` if it is over the bound.
+    %% The beginning of an unfinished line; `swallow` while the rest of a line over the bound is
+    %% dropped.
     held = ~"" :: binary() | swallow,
     %% Whether that beginning is only whitespace.
     is_blank = true :: boolean()
@@ -31,11 +32,11 @@ new(Max) ->
     #state{max = Max, newline = binary:compile_pattern(~"\n")}.
 
 -doc """
-Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in their order. Lines
-with nothing but whitespace are left out. A line over the bound is replaced by one
-`{too_large, Observed}`, with the bytes seen so far, which may come before the line ends.
+Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in their order. Lines of
+only whitespace are left out. A line over the bound gives one `{too_large, Observed}` as soon as it
+passes the bound. `Observed` is the number of its bytes so far.
 
-The lines are parts of the chunk, and keep it alive.
+The lines are sub-binaries of the chunk, and keep it in memory.
 
 ## Examples
 
@@ -66,15 +67,15 @@ split(Chunk, #state{newline = Newline, held = Held} = State) ->
         [End | Rest] -> push(Rest, line(join(Held, End), State), State)
     end.
 
-%% The copy lets go of the chunk, of which this may be a small part.
+%% The copy lets the chunk be garbage collected, of which this may be a small part.
 push([~""], Lines, State) -> {lists:reverse(Lines), State#state{held = ~"", is_blank = true}};
 push([Part], Lines, State) ->
     hold(binary:copy(Part), Part, Lines, State#state{is_blank = true});
 push([Line | Rest], Lines, State) -> push(Rest, line(Line, State) ++ Lines, State).
 
-%% Appending to a binary costs only the appended bytes, however many the chunks are, as long as it
-%% is not matched in between. So only its size, its last byte and the newest part are looked at. A
-%% list of chunks would take many times their size if a peer sends single bytes.
+%% Appending to a binary copies only the appended bytes, however many chunks there are, as long as
+%% it is not matched in between. So only its size, its last byte and the newest part are read. If a
+%% peer sends single bytes, a list of chunks would take many times their size.
 join(swallow, _) -> swallow;
 join(Held, Bytes) when byte_size(Held) =:= 0 -> Bytes;
 join(Held, Bytes) -> <<Held/binary, Bytes/binary>>.
@@ -107,7 +108,7 @@ content(Line) ->
         false -> [Line]
     end.
 
-%% Without the "\r" of a "\r\n", whose "\n" may still come.
+%% The size without a last "\r", whose "\n" may still come.
 content_size(Line) when byte_size(Line) =:= 0 ->
     0;
 content_size(Line) ->
@@ -124,13 +125,13 @@ is_blank(Rest) -> Rest =:= ~"".
 is_partial(#state{held = swallow}) -> true;
 is_partial(#state{is_blank = IsBlank}) -> not IsBlank.
 
--doc "Returns the number of bytes that are held of an unfinished line.".
+-doc "Returns the number of bytes that are kept of an unfinished line.".
 -spec held(state()) -> non_neg_integer().
 held(#state{held = swallow}) -> 0;
 held(#state{held = Held}) -> byte_size(Held).
 
 -doc """
-Drops the held bytes, and the rest of their line as it comes.
+Drops the kept bytes of an unfinished line, and the rest of that line when it comes.
 
 ## Examples
 
@@ -144,7 +145,8 @@ give_up(#state{held = ~""} = State) -> State;
 give_up(State) -> State#state{held = swallow}.
 
 -doc """
-Returns a last line without a newline, if there is one. No more bytes may follow.
+Returns the unfinished line at the end of the bytes, if there is one. The framing must not be used
+after that.
 
 ## Examples
 

@@ -1,6 +1,6 @@
 -module(erlmcp_sse).
 -moduledoc """
-Server-sent events, encoded; `m:erlmcp_sse_reader` reads them. Pure.
+Encodes server-sent events, which `m:erlmcp_sse_reader` parses. Pure.
 
 Source: WHATWG HTML, "Server-sent events", section "Parsing an event stream".
 
@@ -19,14 +19,14 @@ Internal.
 }.
 
 -doc """
-Encodes an event. Data that is not in a map is written unchanged and must not contain a newline,
-which is true of `erlmcp_json:encode/1`. Data in a map is split at its newlines, and a reader joins
-the lines with `\n`. `retry` is in milliseconds.
+Encodes an event. Iodata is the event's data; it is written unchanged and must not contain a
+newline, as JSON of `erlmcp_json:encode/1` never does. The `data` of a map is split at its newlines,
+and a reader joins the lines with `\n`. `retry` is in milliseconds.
 
 ## Errors
 
-* `badarg` if `event` or `id` contains a character that would end its line, or `id` a NUL, for which
-  a reader would ignore it
+* `badarg` if `event` or `id` contains a character that would end its line, or `id` contains a NUL,
+  since readers ignore such an id
 
 ## Examples
 
@@ -60,7 +60,7 @@ on_one_line(Value) ->
 lines(Text) ->
     binary:split(Text, [~"\r\n", ~"\n", ~"\r"], [global]).
 
--doc "Returns a comment, which every reader ignores, to show that a silent stream is alive.".
+-doc "Returns a comment, which readers ignore, to keep a silent stream open.".
 -spec comment() -> binary().
 comment() ->
     ~":\n\n".

@@ -1,9 +1,9 @@
 -module(erlmcp_sse_reader).
 -moduledoc """
-Server-sent events, read from their bytes, with a bound. Pure.
+Parses server-sent events of bounded size. Pure.
 
-A reader turns bytes, in any portions, into whole events, in time linear in the bytes. After an
-event over the bound, the stream gives no more events.
+Bytes may come in any portions, and the time is linear in their number. After an event over the
+bound, the reader returns no more events.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".
@@ -26,15 +26,16 @@ Internal.
     max :: pos_integer(),
     newline :: binary:cp(),
     return :: binary:cp(),
-    %% The beginning of an unfinished line; `over` if the bound was passed.
+    %% The beginning of an unfinished line; `over` after an event over the bound.
     held = ~"" :: binary() | over,
     %% Whether the last byte was a CR, which ended its line, and whose LF may follow.
     returned = false :: boolean(),
     first = true :: boolean(),
-    %% The open event. Its data is a part of the chunk until a second line or the chunk's end comes.
+    %% The unfinished event. Its data is a sub-binary of the chunk until a second line of data or
+    %% the chunk's end comes.
     name = ~"" :: binary(),
     data = none :: none | {part | own, binary()},
-    %% The fields that outlive an event.
+    %% The fields that keep their value for the next events.
     stream = #{id => ~""} :: #{id := binary(), retry => non_neg_integer()},
     last_id = ~"" :: binary()
 }).
@@ -43,7 +44,7 @@ Internal.
 
 %% Bytes before the data in its line: "data: ".
 -define(FIELD, 6).
-%% Digits of a `retry`: a longer number is not meant seriously.
+%% Digits of a `retry`; a longer number is ignored.
 -define(RETRY_DIGITS, 15).
 
 -doc """
@@ -59,10 +60,10 @@ new(Max) ->
 Returns the events that end in the received bytes, in their order. If an event is over the bound,
 `{too_large, Max}` is the last one ever returned.
 
-`event` is `message` if the stream gives no name. `id` and `retry` are the stream's latest; before
-the first, `id` is empty and `retry` absent. Events without data and unknown fields are left out.
-Bytes that are not UTF-8 stay as they are. Data is a part of the bytes if possible, and keeps them
-alive.
+`event` is `message` if the event has no name. `id` and `retry` are the stream's latest; before the
+first, `id` is empty and `retry` absent. Events without data and unknown fields are left out. Bytes
+that are not UTF-8 stay as they are. Data is a sub-binary of the received bytes if possible, and
+keeps them in memory.
 
 ## Examples
 
@@ -137,7 +138,7 @@ last(Part, Held, Events, #state{return = Return} = State) ->
 finish({Events, State}) ->
     {lists:reverse(Events), own(State)}.
 
-%% The copy lets go of the chunk, of which this may be a small part.
+%% The copy lets the chunk be garbage collected, of which this may be a small part.
 hold(~"", ~"", Events, State) ->
     {Events, State#state{held = ~""}};
 hold(End, Held, Events, #state{max = Max} = State) ->
@@ -153,7 +154,7 @@ hold(End, Held, Events, #state{max = Max} = State) ->
 own(#state{data = {part, Data}} = State) -> State#state{data = {own, binary:copy(Data)}};
 own(State) -> State.
 
-%% Appending to a binary costs only the appended bytes, as long as it is not matched in between.
+%% Appending to a binary copies only the appended bytes, as long as it is not matched in between.
 join(Held, Part) when byte_size(Held) =:= 0 -> Part;
 join(Held, Part) -> <<Held/binary, Part/binary>>.
 
@@ -227,14 +228,17 @@ split_field(Line) ->
     end.
 
 -doc """
-Returns the id of the last whole event, with data or without; empty if it had none. A reader resumes
-the stream after this id.
+Returns the id of the last whole event, even of one without data; empty if no event had an id. A
+client resumes the stream after this id.
 """.
 -spec last_id(state()) -> binary().
 last_id(#state{last_id = Id}) ->
     Id.
 
--doc "Returns the milliseconds that the stream asks a reader to wait before it reconnects, if any.".
+-doc """
+Returns the milliseconds that the server asks a client to wait before it reconnects (`retry`), or
+`none`.
+""".
 -spec retry(state()) -> {ok, non_neg_integer()} | none.
 retry(#state{stream = #{retry := Delay}}) -> {ok, Delay};
 retry(_) -> none.

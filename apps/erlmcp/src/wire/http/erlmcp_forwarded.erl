@@ -1,14 +1,16 @@
 -module(erlmcp_forwarded).
 -moduledoc """
-The client behind proxies, as the headers `Forwarded` and `X-Forwarded-For` name it. Pure.
+Finds the address of a client behind proxies, in the headers `Forwarded` and `X-Forwarded-For`.
+Pure.
 
-Each proxy appends the address of its own peer. So both headers are read from their end, as long as
-a trusted proxy wrote the hop. The client is the last hop that is not trusted. The text in front of
-it is ignored, even an opening quote, since that client may have written any.
+Each proxy appends the address of its own peer. So both headers are read from their end, for as long
+as a hop was written by a trusted proxy. The client is the first hop from the end whose address is
+not a trusted proxy's. The text before it is ignored, even an opening quote, since the client can
+have written that text itself.
 
-If a hop has no address (`unknown`, a name of the proxy's own, or other text), the proxy that wrote
-it counts as the client. If both headers are there and differ, the proxy counts as the client, too.
-It may write one of them and pass on the other as its client wrote it.
+If a hop has no address (`unknown`, an obfuscated name, or other text), the proxy that wrote it
+counts as the client. If both headers are there and lead to different addresses, `Proxy` counts as
+the client. That proxy may write only one of them, and pass on the other as its client wrote it.
 
 Source: RFC 7239, sections 4 to 6.
 
@@ -17,7 +19,7 @@ Internal.
 
 -export([client/3, is_there/1]).
 
-%% Hops that are looked at, and bytes of one.
+%% The most hops that are read, and the most bytes of one.
 -define(HOPS, 32).
 -define(HOP, 1024).
 
@@ -25,7 +27,7 @@ Internal.
 
 -type headers() :: #{binary() => binary()}.
 
--doc "Returns `true` if one of the two headers is among these.".
+-doc "Returns `true` if `Forwarded` or `X-Forwarded-For` is among the headers.".
 -spec is_there(headers()) -> boolean().
 is_there(#{~"x-forwarded-for" := _}) -> true;
 is_there(#{~"forwarded" := _}) -> true;
@@ -73,7 +75,7 @@ last_not_trusted(Form, Text, Nearest, Trusted, Hops) ->
         error -> Nearest
     end.
 
-%% The last hop of a list, and the text before it.
+%% Returns the last hop of a list, and the text before it.
 last(Form, Text) ->
     Size = byte_size(Text),
     last(Form, Text, Size - 1, max(0, Size - ?HOP)).
@@ -96,7 +98,7 @@ last(Form, Text, At, Least) ->
             last(Form, Text, At - 1, Least)
     end.
 
-%% The beginning of a quoted string that ends before here.
+%% Returns the offset of the opening quote of a quoted string that ends at `At`.
 opening(_, At, Least) when At < Least ->
     error;
 opening(Text, At, Least) ->
@@ -126,7 +128,7 @@ address(elements, Element) ->
         _ -> error
     end.
 
-%% The values that an element has under `for`.
+%% Returns the values of the parameter `for` in an element.
 pairs(Element, Found) ->
     maybe
         [Name, Text] ?= binary:split(Element, ~"="),

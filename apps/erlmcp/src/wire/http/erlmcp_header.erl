@@ -1,7 +1,7 @@
 -module(erlmcp_header).
 -moduledoc """
-The `Mcp-*` headers that mirror a stateless request's body on HTTP. Pure. Headers are maps by their
-names in lower case.
+Checks the `Mcp-*` headers of a stateless HTTP request against the request's body, which they
+mirror. Pure. Headers are maps with lower-case names.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the extension
 `io.modelcontextprotocol/tasks`, "Routing Headers".
@@ -16,22 +16,26 @@ Internal.
 
 -type headers() :: #{binary() => binary()}.
 -doc """
-The values of these headers, read once for all requests with the same ones; `undefined` is absent.
+The values of the `Mcp-*` headers, parsed once for all requests with equal headers; `undefined` is
+an absent one.
 """.
 -type values() :: #{
     version := binary() | undefined,
     method := binary() | undefined,
-    %% The member of the body with the name, if a request of this method has one.
+    %% The member of `params` that `Mcp-Name` mirrors, if the method has one.
     source := binary() | none,
     name := {ok, binary()} | {error, Given :: binary()} | undefined
 }.
--doc "A mirrored argument: its header, the keys that lead to it, and its type.".
+-doc """
+An argument that a header mirrors: the header's name, the keys that lead to the argument, and its
+type.
+""".
 -type declaration() :: {Header :: binary(), Path :: [binary(), ...], Type :: binary()}.
 
-%% Beyond these a JSON number is not an exact integer everywhere.
+%% Greater integers are not exact in every JSON reader.
 -define(SAFE_INTEGER, 9007199254740991).
 
--doc "Reads the version, the method and the name in headers.".
+-doc "Parses the headers with the version, the method and the name.".
 -spec read(headers()) -> values().
 read(Headers) ->
     Method = maps:get(~"mcp-method", Headers, undefined),
@@ -60,14 +64,14 @@ check(Method, _, #{method := Method, source := none}) ->
 check(Method, Params, #{method := Method, source := Field, name := Name}) ->
     case Params of
         #{Field := Value} when is_binary(Value) -> check_name(Name, Field, Value);
-        %% The method itself refuses a body without the field, with more details.
+        %% A body without the field is refused later, by the method, with more details.
         #{} -> ok
     end;
 check(Method, _, #{method := Given}) ->
     mismatch([~"Mcp-Method: expected ", erlmcp_value_text:literal(Method),
               ~", as the body's method, got ", shown(Given)]).
 
--doc "Returns the member of a method's `params` that `Mcp-Name` mirrors.".
+-doc "Returns the member of a method's `params` that `Mcp-Name` mirrors, or `none`.".
 -spec source(Method :: binary() | undefined) -> binary() | none.
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";
@@ -127,7 +131,9 @@ check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
 argument(Path) ->
     [~"the argument ", lists:join($., Path)].
 
--doc "Returns the argument that `Keys` lead to, or `absent` if there is none or it is `null`.".
+-doc """
+Returns the argument that the keys of `Path` lead to, or `absent` if there is none or it is `null`.
+""".
 -spec argument(Path :: [binary(), ...], Arguments :: term()) -> absent | term().
 argument([Key | Keys], #{} = Object) ->
     case Object of
@@ -152,9 +158,9 @@ same(Value, Text) when is_number(Value), byte_size(Text) =< 32 ->
 same(_, _) -> false.
 
 -doc """
-Returns the arguments that a tool's input schema declares to be mirrored, by `x-mcp-header`. A
-declaration must be a header token and unique. It must stand on a string, integer or boolean that
-only `properties` lead to. Otherwise the error says what was expected.
+Returns the arguments for which a tool's input schema declares a header, with `x-mcp-header`. The
+header's name must be a token, and unique. The argument must be a string, integer or boolean,
+reached through `properties` alone. Otherwise the error says what was expected.
 """.
 -spec declared(InputSchema :: map()) -> {ok, [declaration()]} | {error, Expected :: binary()}.
 declared(Schema) ->
@@ -184,7 +190,8 @@ property(#{~"x-mcp-header" := Header} = Schema, Path) ->
 property(Schema, Path) ->
     reachable(Schema, Path).
 
-%% Counts all declarations, wherever they stand; the content of an example or a default is data.
+%% Counts all declarations, wherever they are. Examples and defaults are data, and may contain the
+%% same key.
 annotations(#{} = Schema) ->
     Below = maps:without([~"x-mcp-header", ~"default", ~"const", ~"enum", ~"examples"], Schema),
     Here = case Schema of
@@ -205,8 +212,8 @@ is_token(Name) ->
         re:run(Name, "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 -doc """
-Decodes the value of a header: it is plain, or base64 between `=?base64?` and `?=`. Padding is
-required, and only the alphabet and printable ASCII are accepted.
+Decodes the value of a header, which is plain text, or base64 between `=?base64?` and `?=`. Padding
+is required, and only the alphabet and printable ASCII are accepted.
 
 ```erlang
 {ok, ~"Hello"} = erlmcp_header:decode(~"=?base64?SGVsbG8=?=").

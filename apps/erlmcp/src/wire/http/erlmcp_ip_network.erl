@@ -1,9 +1,9 @@
 -module(erlmcp_ip_network).
 -moduledoc """
-IP addresses and networks as text, and the addresses that a network contains. Pure.
+Parses IP addresses and networks, and decides whether a network contains an address. Pure.
 
-An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is that IPv4 address, since sockets of both
-families return it so.
+An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) counts as the IPv4 address, since sockets of
+both families report IPv4 peers in that form.
 
 Source: RFC 4291, sections 2.2 and 2.5.5.2; RFC 4632, section 3.1.
 
@@ -14,11 +14,15 @@ Internal.
 
 -export_type([network/0]).
 
--doc "A network: the bits of an address of its family, the length of the prefix, and its value.".
+-doc """
+A network: the bits of its family's addresses, the length of the prefix in bits, and the prefix as a
+number.
+""".
 -opaque network() :: {Bits :: 32 | 128, Prefix :: 1..128, First :: non_neg_integer()}.
 
 -doc """
-Parses a network: an address, or the first address of a network and the length of its prefix.
+Parses a network: a single address, or the first address of a network, `/`, and the length of its
+prefix in bits.
 
 ## Examples
 
@@ -27,7 +31,7 @@ Parses a network: an address, or the first address of a network and the length o
 2> erlmcp_ip_network:has({10, 1, 2, 3}, [Network]).
 true
 3> erlmcp_ip_network:read(~"10.0.0.1/8").
-{error, ~"10.0.0.0/8, whose address has no bits behind the prefix"}
+{error, ~"10.0.0.0/8, whose address is zero after the prefix"}
 ```
 
 ## Errors
@@ -66,7 +70,7 @@ prefixed(Ip, Prefix, {Bits, Value}) ->
             {ok, {Bits, Prefix, First}};
         Base ->
             {error, iolist_to_binary([inet:ntoa(ip(Base, Ip)), $/, integer_to_binary(Prefix),
-                                      ~", whose address has no bits behind the prefix"])}
+                                      ~", whose address is zero after the prefix"])}
     end.
 
 ip(Value, {_, _, _, _}) -> list_to_tuple([Byte || <<Byte>> <= <<Value:32>>]);

@@ -1,7 +1,7 @@
 -module(erlmcp_request_header).
 -moduledoc """
-The `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP, which
-`m:erlmcp_header` checks on the other side. Pure. Names are in lower case.
+Makes the `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP, which
+`m:erlmcp_header` checks in the server. Pure. Names are in lower case.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; 2025-06-18 and 2025-11-25,
 "Transports / Protocol Version Header"; the extension `io.modelcontextprotocol/tasks`, "Routing
@@ -17,8 +17,8 @@ Internal.
 -type headers() :: [{Name :: binary(), Value :: binary()}].
 
 -doc """
-Returns the header of a revision, for all messages once it is agreed on. The two oldest revisions
-have none.
+Returns `MCP-Protocol-Version`, for all messages after the revision is agreed on. The two oldest
+revisions do not have it.
 """.
 -spec version(erlmcp_revision:revision()) -> headers().
 version(Revision) when Revision >= '2025-06-18' ->
@@ -50,8 +50,8 @@ request(Method, Params) ->
     end.
 
 -doc """
-Returns the `Mcp-Param-*` headers of a tool call. Each argument that its tool declares to be
-mirrored (`erlmcp_header:declared/1`) has one, if it is a string, an integer or a boolean.
+Returns the `Mcp-Param-*` headers of a tool call. Each argument for which the tool declares a header
+(`erlmcp_header:declared/1`) gets it, if its value is a string, an integer or a boolean.
 
 ## Examples
 
@@ -74,7 +74,7 @@ text(true) -> {ok, ~"true"};
 text(false) -> {ok, ~"false"};
 text(Text) when is_binary(Text) -> {ok, encode(Text)};
 text(Number) when is_integer(Number) -> {ok, integer_to_binary(Number)};
-%% An integer to JSON Schema.
+%% A float without a fraction, which is an integer to JSON Schema.
 text(Number) when is_float(Number), trunc(Number) == Number ->
     {ok, integer_to_binary(trunc(Number))};
 text(_) -> none.

@@ -1,14 +1,14 @@
 -module(erlmcp_json).
 -moduledoc """
-JSON within limits, on top of OTP's `m:json`. Pure.
+Encodes JSON, and decodes it within limits, on top of OTP's `m:json`. Pure.
 
 Bytes from outside are refused at the first one that breaks a limit or the grammar, with a reason
 that a program can match. Only `true`, `false` and `null` become atoms. A decoded string of more
-than 64 bytes is a part of its message, and keeps it alive.
+than 64 bytes is a sub-binary of its message, and keeps the message in memory.
 
-Nearly all messages are valid, and a fast decoder reads them. It leaves strings that are not plain
-ASCII, and numbers that are not small integers, to `m:json`, each by itself. If it cannot read a
-message, the message is read again with `json:decode/3`, which finds the reason.
+Nearly all messages are valid, so a fast decoder comes first. It passes strings that are not plain
+ASCII, and numbers that are not small integers, to `m:json` one by one. If it cannot decode a
+message, the message is decoded again with `json:decode/3`, which finds the reason.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
@@ -27,7 +27,10 @@ Internal.
     atom() => term()
 }.
 -type json_term() :: erlmcp_schema:json().
--doc "An object that is recognised by its text: the text, the object, its depth, and its members.".
+-doc """
+An object that is recognised by its text: the text, the decoded object, its depth, and the number of
+members in it at all levels.
+""".
 -type known_object() ::
     {binary(), #{binary() => json_term()}, Depth :: pos_integer(), Members :: non_neg_integer()}.
 -type decode_error() ::
@@ -42,21 +45,21 @@ Internal.
     | unexpected_end
     | trailing_bytes.
 
-%% Bytes of a number. Reading an integer takes time quadratic in its digits.
+%% The most bytes of a number. Decoding an integer takes time quadratic in its digits.
 -define(NUMBER_BYTES, 400).
-%% Bytes of an object that is worth recognising.
+%% The most bytes of an object that is recognised by its text.
 -define(KNOWN, 1_024).
-%% Members of a request.
+%% The number of members of a request.
 -define(REQUEST, 4).
 
-%% Bytes of a message that is worth reading twice, if it turns out to be invalid.
+%% The most bytes of a message for the fast decoder, since an invalid message is decoded twice.
 -define(FAST_BYTES, 65_536).
-%% Digits of an integer that the fast decoder reads, and bytes of any other number that it takes.
-%% `json:decode/3` makes a number with an exponent and no fraction two bytes longer, which then may
-%% have `NUMBER_BYTES`.
+%% The most digits of an integer that the fast decoder reads itself, and the most bytes of any other
+%% number. `json:decode/3` makes a number with an exponent and no fraction two bytes longer, which
+%% then may have `NUMBER_BYTES`.
 -define(SMALL_DIGITS, 18).
 -define(FAST_NUMBER_BYTES, 398).
-%% Bytes of a text that is worth reading twice, if it turns out not to be plain.
+%% The most bytes of a text that `is_plain/1` checks, since a text that is not plain is read twice.
 -define(PLAIN_BYTES, 1_024).
 
 -define(IS_SPACE(C), C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t).
@@ -69,24 +72,25 @@ Internal.
         (Seven bor ?LESS(Seven, $\s) bor ?LESS((Seven bxor ?ALL($")), 1)
              bor ?LESS((Seven bxor ?ALL($\\)), 1)) band ?ALL(16#80) =:= 0).
 
-%% The place of a value for the fast decoder: by itself, in an array, or under a key. `last` is the
-%% last member of the outermost object.
--type place() :: alone | element | binary() | last.
-%% The places around it, each with the values read there, the last first.
--type around() :: [{place(), list()}].
-%% The whole binary, and the object that is known in it.
+%% The slot that the fast decoder's next value fills: the whole text (`alone`), an `element` of an
+%% array, or the member with a key. `last` is the last member of the outermost object.
+-type slot() :: alone | element | binary() | last.
+%% The slots of the open arrays and objects, innermost first, each with the values read before it in
+%% its own container, in reverse order.
+-type around() :: [{slot(), list()}].
+%% The whole text, and the object to recognise in it.
 -type whole() :: {binary(), known_object() | none}.
 -type outcome() :: {ok, json_term()} | other.
 
 %% An open array or object for `json:decode/3`: the remaining depth, the members that objects may
-%% still have, and its content so far, the last first.
+%% still have, and its content so far, in reverse order.
 -type open() ::
     {Depth :: non_neg_integer(), Left :: non_neg_integer(), Inside :: list()}.
 
 -doc """
 Encodes a term as `json:encode/1` does, with two additions for Elixir. `nil` is `null`, and a date
-or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Any other struct is refused by its
-name, since its members are private and would reach clients by accident.
+or a time (`m:erlmcp_elixir_terms`) is an ISO 8601 string. Any other struct is refused, since its
+members are private and would reach clients by accident.
 
 ## Errors
 
@@ -117,7 +121,7 @@ encoded(Term, Encode) ->
     json:encode_value(Term, Encode).
 
 -doc """
-Decodes the JSON value in `Binary`; whitespace may stand around it.
+Decodes a JSON text, which may have whitespace around its value.
 
 `message_bytes` is the size of the message. `depth` is how many arrays and objects may be nested (1
 allows one). `members` is how many members the objects of the whole message may have. `members` and
@@ -125,7 +129,7 @@ allows one). `members` is how many members the objects of the whole message may 
 
 Some reasons need an explanation:
 
-- `invalid_byte`: a byte that is neither JSON nor UTF-8 at its place.
+- `invalid_byte`: a byte at which neither JSON nor UTF-8 can continue, and its offset.
 - `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone. A high one
   alone is an `invalid_byte` after it.
 - `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
@@ -150,7 +154,9 @@ Some reasons need an explanation:
 decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
--doc "Decodes as `decode/2` does, faster if a member `_meta` is the known object.".
+-doc """
+Decodes as `decode/2` does, and faster if the text contains the known object as a member `_meta`.
+""".
 -spec decode(binary(), limits(), known_object() | none) ->
     {ok, json_term()} | {error, decode_error()}.
 decode(Binary, #{message_bytes := Limit}, _) when byte_size(Binary) > Limit ->
@@ -164,9 +170,9 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
     read(Binary, Depth, Most).
 
 -doc """
-Decodes `params`, the last of a request's four members. `Text` is the part behind the first `At`
-bytes, which have the version and the id, up to the value: the method and the key. Returns `other`
-if the binary is different, invalid, or goes on behind the request.
+Decodes only `params`, the last of a request's four members. The first `At` bytes are skipped: they
+have the version and the id. Then comes `Text`, which has the method and the key `params`. Returns
+`other` if the binary has another text there, is invalid, or has more bytes after the request.
 
 ## Examples
 
@@ -194,9 +200,9 @@ params(_, _, _, _) ->
     other.
 
 -doc """
-Returns the first object that is a member `_meta` in the text of a value, to be recognised when the
-next value is decoded. It keeps no part of `Binary` alive. `none` if there is no such object, or it
-has more than 1,024 bytes.
+Returns the first object that is a member `_meta` in a JSON text, so that `decode/3` recognises it
+in the next text. It is a copy, and does not keep the text in memory. Returns `none` if there is no
+such object, or it has more than 1,024 bytes.
 
 ## Examples
 
@@ -226,7 +232,7 @@ known_meta(Binary) ->
         _ -> none
     end.
 
-%% The depth of a value, and the number of members of its objects.
+%% Returns the depth of a value, and the number of members in all of its objects.
 measures(Object) when is_map(Object) ->
     {Depth, Members} = measures(maps:values(Object)),
     {Depth, Members + map_size(Object)};
@@ -236,17 +242,17 @@ measures(Array) when is_list(Array) ->
 measures(_) ->
     {0, 0}.
 
--doc "Returns the known object.".
+-doc "Returns the decoded object of a known one.".
 -spec known_object(known_object()) -> #{binary() => json_term()}.
 known_object({_, Object, _, _}) -> Object.
 
--doc "Returns `true` if an object is the known one.".
+-doc "Returns `true` if an object equals the known one.".
 -spec is_known(json_term(), known_object() | none) -> boolean().
 is_known(Object, {_, Object, _, _}) -> true;
 is_known(_, _) -> false.
 
 -doc """
-Returns `true` if a text is short, and equals its JSON string without the quotes.
+Returns `true` if a text is short, and its JSON string is the text itself in quotes.
 
 ## Examples
 
@@ -263,37 +269,37 @@ are_plain(<<Seven:56, Rest/binary>>) when ?ARE_PLAIN(Seven) -> are_plain(Rest);
 are_plain(<<C, Rest/binary>>) when C >= $\s, C < 16#80, C =/= $", C =/= $\\ -> are_plain(Rest);
 are_plain(Rest) -> Rest =:= <<>>.
 
-%% The fast decoder. Arrays and objects may be no deeper than `Depth`, and objects may have
-%% `Members` members together, none of them twice. A member `_meta` with the text of the known
+%% The fast decoder. Arrays and objects may be nested up to `Depth`. All objects together may have
+%% `Members` members, and no object the same key twice. A member `_meta` with the text of the known
 %% object becomes that object.
 -spec fast(binary(), Depth :: pos_integer(), Members :: pos_integer(), known_object() | none) ->
     outcome().
 fast(Binary, Depth, Members, Known) ->
     value(Binary, {Binary, Known}, 0, alone, [], [], Depth, Members).
 
-%% The arguments of all these functions: the unread bytes, the whole, and the offset of the unread
-%% bytes in it; the place of the value, the values read there, and the places around it; the
-%% remaining depth and members.
--spec value(binary(), whole(), non_neg_integer(), place(), list(), around(), non_neg_integer(),
+%% The arguments of all these functions are the unread bytes; the whole text, and the offset of the
+%% unread bytes in it; the slot of the next value, the values read before it in its container, and
+%% the slots of the containers around; the remaining depth and members.
+-spec value(binary(), whole(), non_neg_integer(), slot(), list(), around(), non_neg_integer(),
             integer()) -> outcome().
-value(<<$", Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) ->
-    string(Rest, Whole, At + 1, 0, Place, Read, Around, Depth, Left);
-value(<<${, Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) when Depth > 0 ->
-    first_key(Rest, Whole, At + 1, [{Place, Read} | Around], Depth - 1, Left);
-value(<<C, Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) when C >= $1, C =< $9 ->
-    integer(Rest, Whole, At, 1, C - $0, Place, Read, Around, Depth, Left);
-value(<<$[, Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) when Depth > 0 ->
-    first_element(Rest, Whole, At + 1, [{Place, Read} | Around], Depth - 1, Left);
-value(<<"true", Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) ->
-    behind(Rest, Whole, At + 4, true, Place, Read, Around, Depth, Left);
-value(<<"false", Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) ->
-    behind(Rest, Whole, At + 5, false, Place, Read, Around, Depth, Left);
-value(<<"null", Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) ->
-    behind(Rest, Whole, At + 4, null, Place, Read, Around, Depth, Left);
-value(<<C, Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) when ?IS_SPACE(C) ->
-    value(Rest, Whole, At + 1, Place, Read, Around, Depth, Left);
-value(<<C, Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) when C =:= $0; C =:= $- ->
-    number(Rest, Whole, At, 1, Place, Read, Around, Depth, Left);
+value(<<$", Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) ->
+    string(Rest, Whole, At + 1, 0, Slot, Read, Around, Depth, Left);
+value(<<${, Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) when Depth > 0 ->
+    first_key(Rest, Whole, At + 1, [{Slot, Read} | Around], Depth - 1, Left);
+value(<<C, Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) when C >= $1, C =< $9 ->
+    integer(Rest, Whole, At, 1, C - $0, Slot, Read, Around, Depth, Left);
+value(<<$[, Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) when Depth > 0 ->
+    first_element(Rest, Whole, At + 1, [{Slot, Read} | Around], Depth - 1, Left);
+value(<<"true", Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + 4, true, Slot, Read, Around, Depth, Left);
+value(<<"false", Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + 5, false, Slot, Read, Around, Depth, Left);
+value(<<"null", Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + 4, null, Slot, Read, Around, Depth, Left);
+value(<<C, Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) when ?IS_SPACE(C) ->
+    value(Rest, Whole, At + 1, Slot, Read, Around, Depth, Left);
+value(<<C, Rest/binary>>, Whole, At, Slot, Read, Around, Depth, Left) when C =:= $0; C =:= $- ->
+    number(Rest, Whole, At, 1, Slot, Read, Around, Depth, Left);
 value(_, _, _, _, _, _, _, _) ->
     other.
 
@@ -301,23 +307,23 @@ behind(<<$,, Rest/binary>>, Whole, At, Value, Key, Read, Around, Depth, Left) wh
     is_binary(Key)
 ->
     key(Rest, Whole, At + 1, [{Key, Value} | Read], Around, Depth, Left - 1);
-behind(<<$}, Rest/binary>>, Whole, At, Value, Key, Read, [{Place, Outside} | Around], Depth, Left)
+behind(<<$}, Rest/binary>>, Whole, At, Value, Key, Read, [{Slot, Outside} | Around], Depth, Left)
   when is_binary(Key), Left > 0 ->
     Members = [{Key, Value} | Read],
     case object(Members) of
         Object when map_size(Object) =:= length(Members) ->
-            behind(Rest, Whole, At + 1, Object, Place, Outside, Around, Depth + 1, Left - 1);
+            behind(Rest, Whole, At + 1, Object, Slot, Outside, Around, Depth + 1, Left - 1);
         _ ->
             other
     end;
 behind(<<$,, Rest/binary>>, Whole, At, Value, element, Read, Around, Depth, Left) ->
     value(Rest, Whole, At + 1, element, [Value | Read], Around, Depth, Left);
-behind(<<$], Rest/binary>>, Whole, At, Value, element, Read, [{Place, Outside} | Around], Depth,
+behind(<<$], Rest/binary>>, Whole, At, Value, element, Read, [{Slot, Outside} | Around], Depth,
        Left) ->
     Array = lists:reverse(Read, [Value]),
-    behind(Rest, Whole, At + 1, Array, Place, Outside, Around, Depth + 1, Left);
-behind(<<C, Rest/binary>>, Whole, At, Value, Place, Read, Around, Depth, Left) when ?IS_SPACE(C) ->
-    behind(Rest, Whole, At + 1, Value, Place, Read, Around, Depth, Left);
+    behind(Rest, Whole, At + 1, Array, Slot, Outside, Around, Depth + 1, Left);
+behind(<<C, Rest/binary>>, Whole, At, Value, Slot, Read, Around, Depth, Left) when ?IS_SPACE(C) ->
+    behind(Rest, Whole, At + 1, Value, Slot, Read, Around, Depth, Left);
 behind(<<>>, _, _, Value, alone, _, _, _, _) ->
     {ok, Value};
 behind(<<"}">>, _, _, Value, last, _, _, _, _) ->
@@ -329,21 +335,21 @@ object([{Key, Value}]) -> #{Key => Value};
 object([{One, First}, {Other, Second}]) -> #{One => First, Other => Second};
 object(Members) -> maps:from_list(Members).
 
-first_element(<<$], Rest/binary>>, Whole, At, [{Place, Read} | Around], Depth, Left) ->
-    behind(Rest, Whole, At + 1, [], Place, Read, Around, Depth + 1, Left);
+first_element(<<$], Rest/binary>>, Whole, At, [{Slot, Read} | Around], Depth, Left) ->
+    behind(Rest, Whole, At + 1, [], Slot, Read, Around, Depth + 1, Left);
 first_element(<<C, Rest/binary>>, Whole, At, Around, Depth, Left) when ?IS_SPACE(C) ->
     first_element(Rest, Whole, At + 1, Around, Depth, Left);
 first_element(Rest, Whole, At, Around, Depth, Left) ->
     value(Rest, Whole, At, element, [], Around, Depth, Left).
 
-first_key(<<$}, Rest/binary>>, Whole, At, [{Place, Read} | Around], Depth, Left) ->
-    behind(Rest, Whole, At + 1, #{}, Place, Read, Around, Depth + 1, Left);
+first_key(<<$}, Rest/binary>>, Whole, At, [{Slot, Read} | Around], Depth, Left) ->
+    behind(Rest, Whole, At + 1, #{}, Slot, Read, Around, Depth + 1, Left);
 first_key(<<C, Rest/binary>>, Whole, At, Around, Depth, Left) when ?IS_SPACE(C) ->
     first_key(Rest, Whole, At + 1, Around, Depth, Left);
 first_key(Rest, Whole, At, Around, Depth, Left) ->
     key(Rest, Whole, At, [], Around, Depth, Left).
 
-%% Frequent keys and values are literals, and not built again for each message.
+%% Frequent keys and values are literals, which cost no memory in each message.
 key(<<"\"jsonrpc\":\"2.0\"", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
     behind(Rest, Whole, At + 15, ~"2.0", ~"jsonrpc", Read, Around, Depth, Left);
 key(<<"\"method\":\"tools/call\"", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
@@ -380,7 +386,8 @@ key(<<C, Rest/binary>>, Whole, At, Read, Around, Depth, Left) when ?IS_SPACE(C) 
 key(_, _, _, _, _, _, _) ->
     other.
 
-%% No object's text is the beginning of another one's, so a matching beginning is that object.
+%% The text of an object is never a prefix of another object's, so a text that begins with it is
+%% that object.
 meta(Rest, {_, {Text, Object, Deep, Members}} = Whole, At, Read, Around, Depth, Left) when
     Deep =< Depth
 ->
@@ -401,61 +408,61 @@ colon(<<C, Rest/binary>>, Whole, At, Key, Read, Around, Depth, Left) when ?IS_SP
 colon(_, _, _, _, _, _, _, _) ->
     other.
 
-%% A string begins at `At` in the whole, and `Size` bytes of it are read.
-string(<<Seven:56, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) when
+%% A string that begins at the offset `At` of the whole text; `Size` bytes of it are read.
+string(<<Seven:56, Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) when
     ?ARE_PLAIN(Seven)
 ->
-    string(Rest, Whole, At, Size + 7, Place, Read, Around, Depth, Left);
-string(Rest, Whole, At, Size, Place, Read, Around, Depth, Left) ->
-    string_end(Rest, Whole, At, Size, Place, Read, Around, Depth, Left).
+    string(Rest, Whole, At, Size + 7, Slot, Read, Around, Depth, Left);
+string(Rest, Whole, At, Size, Slot, Read, Around, Depth, Left) ->
+    string_end(Rest, Whole, At, Size, Slot, Read, Around, Depth, Left).
 
-string_end(<<C, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) when
+string_end(<<C, Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) when
     C >= $\s, C < 16#80, C =/= $", C =/= $\\
 ->
-    string_end(Rest, Whole, At, Size + 1, Place, Read, Around, Depth, Left);
+    string_end(Rest, Whole, At, Size + 1, Slot, Read, Around, Depth, Left);
 string_end(<<$", Rest/binary>>, Whole, At, Size, key, Read, Around, Depth, Left) ->
     colon(Rest, Whole, At + Size + 1, part(Whole, At, Size), Read, Around, Depth, Left);
-string_end(<<$", Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) ->
-    behind(Rest, Whole, At + Size + 1, part(Whole, At, Size), Place, Read, Around, Depth,
+string_end(<<$", Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + Size + 1, part(Whole, At, Size), Slot, Read, Around, Depth,
            Left);
-string_end(Rest, Whole, At, Size, Place, Read, Around, Depth, Left) ->
-    text(Rest, Whole, At, Size, Place, Read, Around, Depth, Left).
+string_end(Rest, Whole, At, Size, Slot, Read, Around, Depth, Left) ->
+    text(Rest, Whole, At, Size, Slot, Read, Around, Depth, Left).
 
-%% A string that is not plain: its end is found first, and then it is decoded.
-text(<<$", Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) ->
+%% A string that is not plain ASCII: its end is found first, and then `m:json` decodes it.
+text(<<$", Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) ->
     case token(Whole, At - 1, Size + 2) of
-        {ok, Key} when Place =:= key ->
+        {ok, Key} when Slot =:= key ->
             colon(Rest, Whole, At + Size + 1, Key, Read, Around, Depth, Left);
         {ok, String} ->
-            behind(Rest, Whole, At + Size + 1, String, Place, Read, Around, Depth, Left);
+            behind(Rest, Whole, At + Size + 1, String, Slot, Read, Around, Depth, Left);
         other ->
             other
     end;
-text(<<$\\, _, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) ->
-    text(Rest, Whole, At, Size + 2, Place, Read, Around, Depth, Left);
-text(<<_, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) ->
-    text(Rest, Whole, At, Size + 1, Place, Read, Around, Depth, Left);
+text(<<$\\, _, Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) ->
+    text(Rest, Whole, At, Size + 2, Slot, Read, Around, Depth, Left);
+text(<<_, Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) ->
+    text(Rest, Whole, At, Size + 1, Slot, Read, Around, Depth, Left);
 text(<<>>, _, _, _, _, _, _, _, _) ->
     other.
 
-integer(<<C, Rest/binary>>, Whole, At, Size, Integer, Place, Read, Around, Depth, Left) when
+integer(<<C, Rest/binary>>, Whole, At, Size, Integer, Slot, Read, Around, Depth, Left) when
     C >= $0, C =< $9, Size < ?SMALL_DIGITS
 ->
-    integer(Rest, Whole, At, Size + 1, Integer * 10 + C - $0, Place, Read, Around, Depth, Left);
-integer(<<C, _/binary>> = Rest, Whole, At, Size, _, Place, Read, Around, Depth, Left) when
+    integer(Rest, Whole, At, Size + 1, Integer * 10 + C - $0, Slot, Read, Around, Depth, Left);
+integer(<<C, _/binary>> = Rest, Whole, At, Size, _, Slot, Read, Around, Depth, Left) when
     C >= $0, C =< $9; C =:= $.; C =:= $e; C =:= $E
 ->
-    number(Rest, Whole, At, Size, Place, Read, Around, Depth, Left);
-integer(Rest, Whole, At, Size, Integer, Place, Read, Around, Depth, Left) ->
-    behind(Rest, Whole, At + Size, Integer, Place, Read, Around, Depth, Left).
+    number(Rest, Whole, At, Size, Slot, Read, Around, Depth, Left);
+integer(Rest, Whole, At, Size, Integer, Slot, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + Size, Integer, Slot, Read, Around, Depth, Left).
 
-number(<<C, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) when
+number(<<C, Rest/binary>>, Whole, At, Size, Slot, Read, Around, Depth, Left) when
     C >= $0, C =< $9; C =:= $.; C =:= $e; C =:= $E; C =:= $+; C =:= $-
 ->
-    number(Rest, Whole, At, Size + 1, Place, Read, Around, Depth, Left);
-number(Rest, Whole, At, Size, Place, Read, Around, Depth, Left) when Size =< ?FAST_NUMBER_BYTES ->
+    number(Rest, Whole, At, Size + 1, Slot, Read, Around, Depth, Left);
+number(Rest, Whole, At, Size, Slot, Read, Around, Depth, Left) when Size =< ?FAST_NUMBER_BYTES ->
     case token(Whole, At, Size) of
-        {ok, Number} -> behind(Rest, Whole, At + Size, Number, Place, Read, Around, Depth, Left);
+        {ok, Number} -> behind(Rest, Whole, At + Size, Number, Slot, Read, Around, Depth, Left);
         other -> other
     end;
 number(_, _, _, _, _, _, _, _, _) ->
@@ -471,7 +478,7 @@ token(Whole, At, Size) ->
 part({Whole, _}, At, Size) ->
     binary_part(Whole, At, Size).
 
-%% The decoder that finds the reason.
+%% The slower decoder, which finds the reason of an error.
 
 read(Binary, Depth, Most) ->
     Decoders = #{
@@ -521,7 +528,7 @@ close_object({_, Left, Members}, {Depth, _, Around}) ->
         Object -> throw({duplicate_key, duplicate(Members, Object)})
     end.
 
-%% The first key that came again.
+%% Returns the first key that occurs a second time.
 duplicate(Members, Object) ->
     hd([Key || {Key, _} <- lists:reverse(Members)] -- maps:keys(Object)).
 

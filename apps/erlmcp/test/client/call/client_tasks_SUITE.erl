@@ -12,6 +12,7 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
          task_takes_longer_than_a_call/1, without_tasks_there_are_none/1]).
 -export([unasked_task_is_refused/1, malformed_tasks_are_refused/1, pace_is_the_servers/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_peer, [result/2]).
 
 -define(WAIT, 30_000).
@@ -69,7 +70,7 @@ started(Era, Config) ->
     [{server, Server}, {client, Client}, {url, Url} | Config].
 
 end_per_testcase(_, Config) ->
-    case proplists:get_value(server, Config) of
+    case server(Config) of
         undefined ->
             ok;
         Server ->

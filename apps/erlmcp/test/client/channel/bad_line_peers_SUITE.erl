@@ -15,6 +15,7 @@ suite has a reason.
 -export([child_never_answers/1, child_ends/1, child_writes_200_mib/1, child_floods/1,
          child_cannot_be_started/1, no_child_is_left/1]).
 
+-import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_peer, [result/2, spaces/0, drip/2, flood/3]).
 
 -define(WAIT, 30_000).
@@ -46,8 +47,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_watch:stop(watch(Config)).
-
-watch(Config) -> proplists:get_value(watch, Config).
 
 never_in_time(Config) ->
     each(Config, #{timeout => 300}, {timeout, 300},

@@ -10,6 +10,7 @@ server of a case writes what it likes once it has a whole request for a tool.
          windows_are_ignored/1, window_is_never_opened/1, heads_without_end/1,
          small_heads_that_grow/1, floods_of_frames/1, wrong_answers/1]).
 
+-import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_peer, [drip/2]).
 
 -define(WAIT, 30_000).
@@ -34,8 +35,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_watch:stop(watch(Config)).
-
-watch(Config) -> proplists:get_value(watch, Config).
 
 never_in_time(Config) ->
     each(Config, 300, [{timeout, 300}],

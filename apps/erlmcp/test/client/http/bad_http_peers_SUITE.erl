@@ -13,10 +13,10 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an en
          too_large_heads/1, elsewhere/1, streams_that_end_at_once/1,
          every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
 
--import(erlmcp_test_bad_http_peer, [each/4, is/1, watch/1, with_client/3, with_peer/3, flushed/0,
-                                    session/1, discovered/1, complete/2, text/2, initialized/0,
-                                    json/1, typed/2, head/2, chunked/1, chunk/1, write/2,
-                                    ending/2]).
+-import(erlmcp_test_suite, [watch/1]).
+-import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, session/1,
+                                    discovered/1, complete/2, text/2, initialized/0, json/1,
+                                    typed/2, head/2, chunked/1, chunk/1, write/2, ending/2]).
 -import(erlmcp_test_peer, [result/2, event/1, spaces/0, drip/3, flood/3]).
 
 suite() ->

@@ -11,9 +11,9 @@ rules for all servers that misbehave are in `m:bad_http_peers_SUITE`.
          what_is_kept_is_small/1, floods_on_the_session_stream/1,
          questions_on_the_session_stream/1]).
 
--import(erlmcp_test_bad_http_peer, [each/4, is/1, watch/1, with_client/3, with_peer/3, flushed/0,
-                                    now_ms/0, session/1, typed/2, head/2, chunked/1, chunk/1,
-                                    write/2]).
+-import(erlmcp_test_suite, [watch/1]).
+-import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, now_ms/0,
+                                    session/1, typed/2, head/2, chunked/1, chunk/1, write/2]).
 -import(erlmcp_test_peer, [result/2, event/1, drip/3, flood/3]).
 
 -define(WAIT, 30_000).

@@ -17,6 +17,8 @@ that are refused. What the authorizer does for a token is in the suites of `test
 -export([the_nonce_of_an_answer_is_in_the_next_proof/1, a_nonce_that_is_never_right/1]).
 -export([wrong_options/1, secrets_are_in_no_report/1]).
 
+-import(erlmcp_test_suite, [peer/1]).
+
 all() ->
     [a_call_waits_for_the_login, calls_at_once_share_a_login, a_login_knows_what_was_reached,
      a_server_that_refuses_every_token, a_login_that_fails_is_named, a_login_that_takes_too_long,
@@ -40,9 +42,6 @@ init_per_testcase(_, Config) ->
 end_per_testcase(_, Config) ->
     ok = erlmcp_test_oauth:stop(peer(Config)),
     erlmcp_test_sent:heard(Config, []).
-
-peer(Config) ->
-    proplists:get_value(peer, Config).
 
 %% An MCP server behind the tokens. The fun gives headers of its answers.
 serves(Peer, Fields) ->

@@ -23,6 +23,8 @@ kept, and that no secret is seen in a log or an error.
 -export([log/2]).
 -export([open/1, get/2, put/3, delete/2]).
 
+-import(erlmcp_test_suite, [peer/1]).
+
 -define(REDIRECT, ~"http://localhost:9/callback").
 
 suite() ->
@@ -42,8 +44,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_oauth:stop(peer(Config)).
-
-peer(Config) -> proplists:get_value(peer, Config).
 
 start(More, Peer) ->
     {ok, Pid} = erlmcp_authorizer:start_link(erlmcp_test_oauth:logged_in(More),

@@ -16,6 +16,8 @@ bound to a key.
 -export([proofs_go_with_every_request/1, nonces_of_both_servers/1, the_latest_nonce_counts/1]).
 -export([a_token_without_its_key_is_refused/1, a_key_outlives_the_process/1]).
 
+-import(erlmcp_test_suite, [peer/1]).
+
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
 suite() ->
@@ -35,9 +37,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_oauth:stop(peer(Config)).
-
-peer(Config) ->
-    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
     {ok, Pid} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),

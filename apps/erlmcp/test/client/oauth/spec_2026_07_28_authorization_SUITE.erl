@@ -35,6 +35,8 @@ server on real sockets. Each case quotes what it proves.
 -export([a_step_up_asks_for_the_union/1, a_step_up_for_nothing_more_ends/1]).
 -export([a_step_up_is_bounded/1, another_403_is_no_step_up/1]).
 
+-import(erlmcp_test_suite, [peer/1]).
+
 -define(PRM, ~"/.well-known/oauth-protected-resource/mcp").
 -define(ROOT_PRM, ~"/.well-known/oauth-protected-resource").
 -define(METADATA, ~"/.well-known/oauth-authorization-server").
@@ -56,9 +58,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_oauth:stop(peer(Config)).
-
-peer(Config) ->
-    proplists:get_value(peer, Config).
 
 started(Options, Peer) ->
     {ok, Authorizer} = erlmcp_authorizer:start_link(Options, erlmcp_test_oauth:url(Peer)),

@@ -13,8 +13,9 @@ changes its keys. HTTP to it is real.
 -export([tokens_are_introspected/1, an_answer_is_kept_for_a_while/1, no_answer_is_no_token/1]).
 -export([introspections_are_bounded/1, nobody_waits_for_a_dead_process/1]).
 
--import(erlmcp_test_bearer, [jwt/2, introspection/2, claims/1, token/2, opaque/2, bearer/1,
-                             verify/2, begun/2, awaited/2, refusal/1, refused/2, held/3,
+-import(erlmcp_test_suite, [issuer/1]).
+-import(erlmcp_test_bearer, [handle/2, jwt/2, introspection/2, claims/1, token/2, opaque/2,
+                             bearer/1, verify/2, begun/2, awaited/2, refusal/1, refused/2, held/3,
                              next_asked/0, nobody_asked/0, asked/2, later/1]).
 
 -define(INVALID, {auth_invalid_credentials, 401, ~"invalid_token"}).
@@ -38,13 +39,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_issuer:stop(issuer(Config)).
-
-issuer(Config) ->
-    proplists:get_value(issuer, Config).
-
-%% A listener's, with these options beside or in place of a source of JWTs.
-handle(Options, Config) ->
-    erlmcp_test_bearer:handle(maps:merge(#{tokens => [jwt(#{}, issuer(Config))]}, Options)).
 
 keys_are_fetched_once(Config) ->
     Issuer = issuer(Config),

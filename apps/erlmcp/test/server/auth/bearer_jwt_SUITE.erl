@@ -16,7 +16,9 @@ or none.
 -export([mutated_claims_are_never_accepted/1]).
 -export([log/2]).
 
--import(erlmcp_test_bearer, [jwt/2, claims/1, token/2, part/1, encode/1, verify/2, refused/2]).
+-import(erlmcp_test_suite, [issuer/1]).
+-import(erlmcp_test_bearer, [handle/2, jwt/2, claims/1, token/2, part/1, encode/1, verify/2,
+                             refused/2]).
 
 -define(URL, ~"https://mcp.example/mcp").
 -define(INVALID, {auth_invalid_credentials, 401, ~"invalid_token"}).
@@ -41,13 +43,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_issuer:stop(issuer(Config)).
-
-issuer(Config) ->
-    proplists:get_value(issuer, Config).
-
-%% A listener's, with these options beside or in place of a source of JWTs.
-handle(Options, Config) ->
-    erlmcp_test_bearer:handle(maps:merge(#{tokens => [jwt(#{}, issuer(Config))]}, Options)).
 
 every_algorithm_serves(Config) ->
     [begin

@@ -14,8 +14,9 @@ without a good one is told. The authorization server is real (`m:erlmcp_test_iss
 -export([no_secret_is_shown/1]).
 -export([log/2]).
 
--import(erlmcp_test_bearer, [jwt/2, introspection/2, token/2, encode/1, request/1, bearer/1,
-                             verify/2, answer/2, begun/2, awaited/2, refusal/1, refused/2,
+-import(erlmcp_test_suite, [issuer/1]).
+-import(erlmcp_test_bearer, [handle/2, jwt/2, introspection/2, token/2, encode/1, request/1,
+                             bearer/1, verify/2, answer/2, begun/2, awaited/2, refusal/1, refused/2,
                              held/3, next_asked/0, asked/2]).
 
 -define(URL, ~"https://mcp.example/mcp").
@@ -40,13 +41,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_issuer:stop(issuer(Config)).
-
-issuer(Config) ->
-    proplists:get_value(issuer, Config).
-
-%% A listener's, with these options beside or in place of a source of JWTs.
-handle(Options, Config) ->
-    erlmcp_test_bearer:handle(maps:merge(#{tokens => [jwt(#{}, issuer(Config))]}, Options)).
 
 a_token_says_who_asks(Config) ->
     Handle = handle(#{}, Config),

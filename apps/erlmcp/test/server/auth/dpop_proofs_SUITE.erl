@@ -18,6 +18,7 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
 -export([nonces/1, nonces_change/1]).
 -export([mutated_proofs_are_never_accepted/1, challenges/1]).
 
+-import(erlmcp_test_suite, [issuer/1]).
 -import(erlmcp_test_bearer, [encode/1, part/1]).
 
 -define(URL, ~"https://mcp.example/mcp").
@@ -39,9 +40,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_issuer:stop(issuer(Config)).
-
-issuer(Config) ->
-    proplists:get_value(issuer, Config).
 
 %% Keys that are given: nobody waits, and no process is needed.
 handle(Options, Config) ->

@@ -4,7 +4,7 @@ A listener's check of bearer tokens without the listener: `verify/2` is asked fo
 for what the check waits for, and gives its answer. The issuer is `m:erlmcp_test_issuer`.
 """.
 
--export([handle/1, jwt/2, introspection/2, url/0]).
+-export([handle/1, handle/2, jwt/2, introspection/2, url/0]).
 -export([claims/1, token/2, opaque/2, part/1, encode/1]).
 -export([request/1, bearer/1, verify/2, answer/2, begun/2, awaited/2, refusal/1, refused/2]).
 -export([held/3, next_asked/0, nobody_asked/0, asked/2, later/1]).
@@ -13,6 +13,11 @@ for what the check waits for, and gives its answer. The issuer is `m:erlmcp_test
 
 -doc "The resource that tokens are for.".
 url() -> ~"https://mcp.example/mcp".
+
+-doc "A handle with these options beside or in place of a source of JWTs of the case's issuer.".
+handle(Options, Config) ->
+    Issuer = erlmcp_test_suite:issuer(Config),
+    handle(maps:merge(#{tokens => [jwt(#{}, Issuer)]}, Options)).
 
 -doc "A handle and its process, which ends with the calling one.".
 handle(Options) ->

@@ -17,6 +17,8 @@ what was made for one principal is nobody else's. Quotes are of specification 20
          calls_are_their_principals/1, state_is_its_principals/1, sessions_keep_no_request/1]).
 -export([log/2]).
 
+-import(erlmcp_test_suite, [server/1]).
+
 -define(TIMEOUT, 30_000).
 
 suite() ->
@@ -46,7 +48,7 @@ init_per_testcase(_, Config) ->
     [{server, Server} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    erlmcp_test_http:stop(server(Config)).
 
 serve(Authenticate) ->
     #{tools := Tools} = Definitions = erlmcp_test_http:definitions(self()),
@@ -80,9 +82,6 @@ as(Name) ->
 
 bearer(Name) ->
     #{~"authorization" => <<"Bearer user-", Name/binary>>}.
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 session(Server, Name) ->
     #{status := 200, headers := #{~"mcp-session-id" := Id}} =

@@ -13,6 +13,7 @@ and calls are right after each, over HTTP and TCP, in both eras.
          a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1,
          a_change_is_told_after_a_crash/1]).
 
+-import(erlmcp_test_suite, [transport/1]).
 -import(erlmcp_test_servers, [terms/1]).
 -import(erlmcp_test_client, [open/3, told/1]).
 
@@ -238,7 +239,7 @@ answer(Id, Exchange) ->
     end.
 
 client(Server, Config) ->
-    open(Server, proplists:get_value(transport, Config), proplists:get_value(revision, Config)).
+    open(Server, transport(Config), proplists:get_value(revision, Config)).
 
 %% Each change that a client waits for reaches it: the first of all, those that follow it at once,
 %% and the first after the catalog has settled; among few definitions and among many.

@@ -16,6 +16,7 @@ requests with the set of resources currently available to the requesting client"
 -export([a_crash_hides/1, headers_tell_nothing/1, clients_of_tcp_listeners/1]).
 -export([log/2]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_client, [ask/3, told/1]).
 
 -define(TIMEOUT, 30_000).
@@ -50,9 +51,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 %% Who asks is who the token names. Of each kind there is one for all and one for ada alone.
 start(Options) ->

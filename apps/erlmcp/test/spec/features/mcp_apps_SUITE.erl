@@ -12,6 +12,7 @@ over HTTP and TCP, and what of it is refused.
          templates_are_views_too/1, tools_are_checked/1, views_are_checked/1,
          meta_written_by_hand/1, mounted_apps_are_apps/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/4, ask/3]).
 
 -define(ID, ~"io.modelcontextprotocol/ui").
@@ -46,7 +47,7 @@ init_per_testcase(Case, Config) ->
     end.
 
 end_per_testcase(_, Config) ->
-    case proplists:get_value(server, Config) of
+    case server(Config) of
         undefined -> ok;
         Server -> erlmcp_test_client:stop(Server)
     end.
@@ -90,8 +91,8 @@ client(Revision, Config) ->
     client(Revision, #{}, Config).
 
 client(Revision, Capabilities, Config) ->
-    Transport = proplists:get_value(transport, Config),
-    open(proplists:get_value(server, Config), Transport, Revision, Capabilities).
+    Transport = transport(Config),
+    open(server(Config), Transport, Revision, Capabilities).
 
 result(Client, Method, Params) ->
     #{~"result" := Result} = ask(Client, Method, Params),

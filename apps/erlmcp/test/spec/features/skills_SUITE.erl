@@ -12,6 +12,7 @@ as a host uses them.
          directories_have_their_children/1, others_are_no_directories/1,
          lists_have_pages/1, directories_have_pages/1, older_clients_read_files/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/3]).
 -import(erlmcp_test_skills, [result/3, code/3, verify/2, main/2]).
 
@@ -50,7 +51,7 @@ init_per_testcase(Case, Config) ->
     end.
 
 end_per_testcase(_, Config) ->
-    case proplists:get_value(server, Config) of
+    case server(Config) of
         undefined -> ok;
         Server -> erlmcp_test_client:stop(Server)
     end.
@@ -67,7 +68,7 @@ served() ->
        prefix => ~"acme/billing", files => #{~"examples/email.md" => ~"Dear customer"}}].
 
 client(Revision, Config) ->
-    open(proplists:get_value(server, Config), proplists:get_value(transport, Config), Revision).
+    open(server(Config), transport(Config), Revision).
 
 clients(Config) ->
     [client(Revision, Config) || Revision <- [~"2026-07-28", ~"2025-11-25"]].
@@ -80,7 +81,7 @@ declared_where_served(Config) ->
     #{~"capabilities" := #{~"extensions" := #{?ID := #{~"directoryRead" := true}} = Extensions,
                            ~"resources" := #{}}} = result(Modern, ~"server/discover", #{}),
     1 = map_size(Extensions),
-    Server = proplists:get_value(server, Config),
+    Server = server(Config),
     #{~"extensions" := Extensions} = capabilities(Server, ~"2025-11-25"),
     [false = is_map_key(~"extensions", capabilities(Server, Older))
      || Older <- [~"2025-06-18", ~"2025-03-26", ~"2024-11-05"]],
@@ -237,7 +238,7 @@ lists_have_pages(Config) ->
     Skills = [#{name => Name, description => ~"x"} || Name <- Names],
     Server = erlmcp_test_client:start(#{page_size => 3, skills => Skills}),
     [begin
-         Client = open(Server, proplists:get_value(transport, Config), Revision),
+         Client = open(Server, transport(Config), Revision),
          Pages = walk(Client, ~"skills/list", ~"skills", #{}),
          [3, 3, 1] = [length(Page) || Page <- Pages],
          Names = [Name || #{~"frontmatter" := #{~"name" := Name}} <- lists:append(Pages)],
@@ -262,7 +263,7 @@ directories_have_pages(Config) ->
                                         skills => [#{files => Files#{~"SKILL.md" =>
                                                                          main(~"x", ~"")}}]}),
     [begin
-         Client = open(Server, proplists:get_value(transport, Config), Revision),
+         Client = open(Server, transport(Config), Revision),
          Read = ~"resources/directory/read",
          Pages = walk(Client, Read, ~"resources", #{uri => ~"skill://x/a"}),
          [[~"1", ~"2"], [~"3", ~"4"], [~"5"]] =

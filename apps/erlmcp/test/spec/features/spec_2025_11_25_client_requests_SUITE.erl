@@ -19,6 +19,7 @@ a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
 -export([undeclared_capabilities_are_refused/1, sampling_with_tools_needs_its_capability/1,
          elicitation_is_of_its_revision/1, json_alone_cannot_be_asked/1, batch_asks_too/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/4, request/4, batch/2, next/1, over/1, ask/3, ask/4, answer/3,
                              answer_error/3]).
 -import(erlmcp_test_http, [ended/1]).
@@ -55,12 +56,6 @@ end_per_testcase(_, Config) ->
 
 start(Limits) ->
     erlmcp_test_client:start((definitions(self()))#{limits => Limits}).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
 
 client(Config) ->
     client(Config, ~"2025-11-25").

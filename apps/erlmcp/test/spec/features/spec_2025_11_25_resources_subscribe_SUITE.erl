@@ -9,6 +9,7 @@
 -export([missed_updates_are_told_once/1, missed_updates_are_forgotten/1]).
 -export([subscriptions_are_bounded/1, ended_sessions_leave_nothing/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/3, batch/2, next/1, over/1, ask/3, told/1, stream/1, counts/1]).
 
 -define(UPDATED, ~"notifications/resources/updated").
@@ -46,14 +47,11 @@ start(Limits) ->
                                resources => [Resource(Uri)
                                              || Uri <- [~"test://a", ~"test://b", ~"test://c"]]}).
 
-server(Config) ->
-    proplists:get_value(server, Config).
-
 client(Config) ->
     client(Config, ~"2025-11-25").
 
 client(Config, Revision) ->
-    open(server(Config), proplists:get_value(transport, Config), Revision).
+    open(server(Config), transport(Config), Revision).
 
 revisions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].

@@ -15,8 +15,9 @@ waiting for a response."
          task_takes_back_what_it_asked/1, end_of_input_takes_back_what_was_asked/1,
          client_that_comes_back_is_told/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, batch/2, next/1, over/1, answered/1,
-                             nothing_more/1, answer/3, answer_error/3, cancel/2]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, batch/2, next/1, over/1, answered/1, nothing_more/1,
+                             answer/3, answer_error/3, cancel/2]).
 -import(erlmcp_test_http, [ended/1]).
 
 suite() ->

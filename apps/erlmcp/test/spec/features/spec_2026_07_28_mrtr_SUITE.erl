@@ -20,6 +20,7 @@
          strange_requests_are_not_sent/1]).
 -export([sealed_opens_and_nothing_else/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/4, ask/3, ask/4, with_capabilities/2]).
 -import(erlmcp_test_property, [holds/2]).
 
@@ -52,13 +53,13 @@ init_per_testcase(_, Config) ->
     [{server, erlmcp_test_client:start(definitions(self()))} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 client(Config) ->
-    client(proplists:get_value(server, Config), Config).
+    client(server(Config), Config).
 
 client(Server, Config) ->
-    open(Server, proplists:get_value(transport, Config), ?REVISION, ?ALL).
+    open(Server, transport(Config), ?REVISION, ?ALL).
 
 %% Tells the test what each round was given.
 definitions(Test) ->
@@ -299,7 +300,7 @@ state_is_good_for_once(Config) ->
     Again = retry(client(Config), named(~"once"), State),
     _ = refused(Again),
     #{~"error" := #{~"message" := Message}} = Again,
-    ~"requestState: good for once, and used before: make the request anew, without it" = Message,
+    ~"requestState: valid once, and used already: send the request again without it" = Message,
     %% Another state of the same request is another.
     hello(retry(Client, named(~"once"), first_round(Client, ~"once"))),
     Often = first_round(Client, ~"often"),
@@ -352,7 +353,7 @@ used_states_of_one_are_bounded(Config) ->
     Limits = #{used_states_per_principal => 2},
     Server = erlmcp_test_client:start((definitions(self()))#{limits => Limits}),
     full(client(Server, Config), 2),
-    case proplists:get_value(transport, Config) of
+    case transport(Config) of
         http ->
             Other = client(Server#{from => {127, 0, 1, 1}}, Config),
             hello(retry(Other, named(~"once"), first_round(Other, ~"once")));
@@ -560,7 +561,7 @@ malformed_input_is_refused(Config) ->
 %% support for in its capabilities."; "Servers MUST NOT send elicitation requests with modes that
 %% are not supported by the client."
 undeclared_capabilities_are_named(Config) ->
-    Status = case proplists:get_value(transport, Config) of http -> 400; _ -> 200 end,
+    Status = case transport(Config) of http -> 400; _ -> 200 end,
     [begin
          Client = with_capabilities(Declared, client(Config)),
          #{~"error" := #{~"code" := -32021, ~"data" := Data} = Error} =

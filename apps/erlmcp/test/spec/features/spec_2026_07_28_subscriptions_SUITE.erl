@@ -16,6 +16,7 @@
          a_burst_of_changes_is_told/1]).
 -export([many_streams_of_a_connection/1, reset_of_a_stream_is_forgotten/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/3, status/1, ask/3, ask/4, listen/3, listen/4, told/1, cancel/2,
                              subscribers/1, forgotten/1]).
 
@@ -73,12 +74,6 @@ start(Limits) ->
 strange_uris() ->
     [~"@subscription@", ~"\"@subscription@\"", ~"test://\x{20ac}/\x{1f600}", ~"a\\\"b\n",
      ~"file:///a%20b?c=d#e", binary:copy(~"x", 5000)].
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
 
 client(Config) ->
     open(server(Config), transport(Config), ?REVISION).

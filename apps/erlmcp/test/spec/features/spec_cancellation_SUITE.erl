@@ -14,8 +14,8 @@
          cancellation_races_with_the_answer/1]).
 -export([deadline_is_an_answer/1, progress_does_not_move_the_deadline/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, over/1, answered/1,
-                             nothing_more/1, notify/3]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, next/1, over/1, answered/1, nothing_more/1, notify/3]).
 -import(erlmcp_test_http, [ended/1]).
 -import(erlmcp_test_line, [await_call/0]).
 

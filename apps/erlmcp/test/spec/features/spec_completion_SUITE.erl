@@ -9,6 +9,7 @@
 -export([unknown_references_are_refused/1, malformed_requests_are_refused/1,
          failures_are_errors/1, completion_has_a_deadline/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/3, ask/3]).
 
 -define(METHOD, ~"completion/complete").
@@ -39,7 +40,7 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 %% Names of arguments may be atoms, as those of a tool's input schema.
 start(Limits) ->
@@ -86,7 +87,7 @@ client(Config) ->
     client(Config, ~"2026-07-28").
 
 client(Config, Revision) ->
-    open(proplists:get_value(server, Config), proplists:get_value(transport, Config), Revision).
+    open(server(Config), transport(Config), Revision).
 
 prompt() ->
     #{type => ~"ref/prompt", name => ~"review"}.
@@ -113,7 +114,7 @@ capability_is_declared(Config) ->
     #{~"result" := #{~"capabilities" := #{~"completions" := #{}}}} =
         ask(client(Config), ~"server/discover", #{}),
     [#{messages := [#{~"result" := #{~"capabilities" := #{~"completions" := #{}}}}]} =
-         erlmcp_test_http:initialize(proplists:get_value(server, Config), Revision, #{})
+         erlmcp_test_http:initialize(server(Config), Revision, #{})
      || Revision <- revisions() -- [~"2026-07-28"]].
 
 %% "ref/prompt: References a prompt by name"; "ref/resource: References a resource URI or URI

@@ -14,6 +14,7 @@ asked with before a handler sees it, in both eras, over HTTP and TCP.
          shorthand_is_sent_as_json_schema/1, bad_requested_schema_is_an_incident/1]).
 -export([answers_without_state_are_checked/1, state_keeps_what_was_asked/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/4, ask/3, request/4, next/1, over/1, answer/3]).
 
 -define(INVALID, -32602).
@@ -44,7 +45,7 @@ init_per_testcase(_, Config) ->
     [{server, erlmcp_test_client:start(definitions(self()))} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 %% Each tells the test what it is given, and gives it back.
 definitions(Test) ->
@@ -84,7 +85,7 @@ mail() ->
       ~"properties" => #{~"mail" => #{~"type" => ~"string", ~"format" => ~"email"}}}.
 
 client(Revision, Config) ->
-    open(proplists:get_value(server, Config), proplists:get_value(transport, Config), Revision,
+    open(server(Config), transport(Config), Revision,
          ?ALL).
 
 %% The answer to a request whose handler asks, each request being answered by its method and name.
@@ -246,7 +247,7 @@ answers_without_state_are_checked(Config) ->
 
 %% The schema is the one that the form was shown with, not what the handler would ask now.
 state_keeps_what_was_asked(Config) ->
-    #{pid := Pid} = proplists:get_value(server, Config),
+    #{pid := Pid} = server(Config),
     Client = client(~"2026-07-28", Config),
     Test = self(),
     Change = fun(Type) ->

@@ -11,7 +11,8 @@
 -export([messages_say_what_was_logged/1, many_messages_come_in_order/1, answer_is_the_end/1,
          messages_stay_on_their_stream/1, logs_of_the_server_are_not_sent/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, answered/1, nothing_more/1, ask/3]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, answered/1, nothing_more/1, ask/3]).
 
 -define(LEVELS, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
                  ~"emergency"]).

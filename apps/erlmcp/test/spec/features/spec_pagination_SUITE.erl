@@ -11,6 +11,7 @@
 -export([changed_cursors_are_refused/1, strange_cursors_are_refused/1]).
 -export([walks_miss_nothing_that_stays/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/3, ask/3]).
 
 -define(INVALID, -32602).
@@ -39,7 +40,7 @@ init_per_testcase(_, Config) ->
     [{server, start(#{page_size => 3})} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 start(Options) ->
     start(10, Options).
@@ -79,9 +80,6 @@ lists_of() ->
 revisions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25", ~"2026-07-28"].
 
-server(Config) ->
-    proplists:get_value(server, Config).
-
 client(Config) ->
     client(server(Config), Config).
 
@@ -89,7 +87,7 @@ client(Server, Config) ->
     client(Server, ~"2026-07-28", Config).
 
 client(Server, Revision, Config) ->
-    open(Server, proplists:get_value(transport, Config), Revision).
+    open(Server, transport(Config), Revision).
 
 %% A page: its names, and the cursor of the next.
 page(Client, Method, Cursor) ->

@@ -5,7 +5,8 @@
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([pong_is_empty/1, calls_do_not_hold_it_up/1, stateless_requests_have_none/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, over/1, ask/3, ask/4]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, next/1, over/1, ask/3, ask/4]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

@@ -10,8 +10,8 @@
 -export([tokens_are_of_their_request/1, answer_is_the_end/1, error_is_the_end/1,
          clients_progress_is_ignored/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, next/1, answered/1, nothing_more/1,
-                             ask/3, notify/3]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

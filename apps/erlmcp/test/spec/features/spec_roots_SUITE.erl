@@ -6,8 +6,9 @@
 -export([sessions_are_asked/1, stateless_clients_are_asked/1, undeclared_is_never_asked/1]).
 -export([changes_are_heard_of/1, roots_that_change_meanwhile/1, errors_end_the_call/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, open/4, request/4, next/1, answered/1,
-                             nothing_more/1, ask/3, notify/3, answer/3, answer_error/3]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [open/4, request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3,
+                             answer/3, answer_error/3]).
 
 -define(CHANGED, ~"notifications/roots/list_changed").
 

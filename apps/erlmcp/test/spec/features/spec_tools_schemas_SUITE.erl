@@ -16,6 +16,7 @@ calls, for each revision, over HTTP and TCP; and "Base protocol / JSON Schema Us
          nothing_is_promised_to_earlier_revisions/1]).
 -export([bad_schema_is_refused_by_name/1, schemas_are_not_fetched/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [open/3, ask/3]).
 
 -define(INVALID, -32602).
@@ -47,7 +48,7 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     _ = logger:remove_handler(?MODULE),
-    erlmcp_test_client:stop(proplists:get_value(server, Config)).
+    erlmcp_test_client:stop(server(Config)).
 
 tools(Test) ->
     Tool = fun(Name, Schema) ->
@@ -93,7 +94,7 @@ tuple(Schema, First, Rest) ->
             properties => #{a => #{First => [#{type => string}], Rest => #{type => integer}}}}.
 
 client(Revision, Config) ->
-    open(proplists:get_value(server, Config), proplists:get_value(transport, Config), Revision).
+    open(server(Config), transport(Config), Revision).
 
 %% What a call of a tool came to, with the text of its first content.
 call(Client, Name, Arguments) ->
@@ -184,7 +185,7 @@ every_object_fits_a_tool_without_constraints(Config) ->
      end || Name <- [~"none", ~"open", ~"silent"],
             Arguments <- [#{}, #{~"a" => #{~"b" => [null]}}, #{~"" => 1}]],
     %% That there is nothing to pay for it is seen where the tool is compiled.
-    {ok, _, Instance} = erlmcp_registry:whereis(maps:get(pid, proplists:get_value(server, Config))),
+    {ok, _, Instance} = erlmcp_registry:whereis(maps:get(pid, server(Config))),
     Catalog = erlmcp_published_catalog:catalog(Instance),
     [begin
          {ok, Tool} = erlmcp_catalog:tool(Name, anonymous, Catalog),
@@ -321,7 +322,7 @@ nothing_is_promised_to_earlier_revisions(Config) ->
 %% unsupported dialects gracefully by returning an appropriate error indicating the dialect is not
 %% supported". A bad one takes no other definition with it.
 bad_schema_is_refused_by_name(Config) ->
-    #{pid := Pid} = Server = proplists:get_value(server, Config),
+    #{pid := Pid} = Server = server(Config),
     Client = open(Server, tcp, ~"2026-07-28"),
     List = listed(Client),
     [begin
@@ -354,7 +355,7 @@ deep(N) -> #{type => object, properties => #{a => deep(N - 1)}}.
 %% "Implementations MUST NOT automatically dereference $ref values that resolve to a network URI";
 %% "Schemas that fail to validate due to an unresolved external $ref SHOULD be rejected".
 schemas_are_not_fetched(Config) ->
-    #{pid := Pid} = proplists:get_value(server, Config),
+    #{pid := Pid} = server(Config),
     {ok, Listening} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {active, false}]),
     {ok, Port} = inet:port(Listening),
     Uri = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/schema.json">>,

@@ -5,8 +5,9 @@
 -export([call/2, call/3, waiting/1, update/3, keys/1]).
 -export([lacks_the_extension/1, settled/1, dead/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_http, [ended/1]).
--import(erlmcp_test_client, [server/1, transport/1, ask/3, with_capabilities/2]).
+-import(erlmcp_test_client, [ask/3, with_capabilities/2]).
 -import(erlmcp_test_tasks, [refused/2, id/1, running/0]).
 
 -define(REVISION, ~"2026-07-28").

@@ -3,7 +3,7 @@
 
 -export([client/1, client/2, augmented/2, augmented/3, call/2, waiting/1, result/2]).
 
--import(erlmcp_test_client, [server/1, transport/1]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_tasks, [ask/3, running/0, id/1]).
 
 -define(REVISION, ~"2025-11-25").

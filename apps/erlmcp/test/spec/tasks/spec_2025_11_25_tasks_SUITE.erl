@@ -13,7 +13,8 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls 
          list_has_pages/1, list_is_the_principals/1, tasks_are_their_principals/1,
          survives_the_session/1, is_seen_by_the_other_revision/1, expired_is_gone/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, over/1, answer/3]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, over/1, answer/3]).
 -import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
                                     result/2]).
 -import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,

@@ -16,7 +16,8 @@ for input meanwhile, and is told of its changes.
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
          a_lost_task_is_told/1, what_nobody_reads_is_not_kept/1]).
 
--import(erlmcp_test_client, [server/1, transport/1, request/4, over/1, answer/3, answer_error/3]).
+-import(erlmcp_test_suite, [server/1, transport/1]).
+-import(erlmcp_test_client, [request/4, over/1, answer/3, answer_error/3]).
 -import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
                                     result/2]).
 -import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,

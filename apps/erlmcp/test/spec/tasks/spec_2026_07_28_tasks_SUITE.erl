@@ -19,9 +19,10 @@ specification. Input is in `m:spec_2026_07_28_tasks_input_SUITE`; who is told, a
          handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1,
          mounted_tools_go_on_as_mounted/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
                                       lacks_the_extension/1, settled/1, dead/1]).
--import(erlmcp_test_client, [server/1, ask/3]).
+-import(erlmcp_test_client, [ask/3]).
 -import(erlmcp_test_tasks, [refused/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").

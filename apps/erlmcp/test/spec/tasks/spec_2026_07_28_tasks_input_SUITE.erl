@@ -10,9 +10,10 @@ the extension `io.modelcontextprotocol/tasks`.
          keys_are_used_once/1, input_in_time_or_failed/1, undeclared_input_is_failed/1,
          rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3,
                                       keys/1]).
--import(erlmcp_test_client, [server/1, with_capabilities/2]).
+-import(erlmcp_test_client, [with_capabilities/2]).
 -import(erlmcp_test_tasks, [accept/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").

@@ -11,9 +11,10 @@ over HTTP and TCP. Quotes are of the specification of the extension
          changes_are_told/1, listening_needs_the_extension/1, listening_is_bounded/1,
          listening_is_by_task/1, tasks_are_their_principals/1, principals_are_bounded/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
                                       update/3, lacks_the_extension/1, settled/1]).
--import(erlmcp_test_client, [server/1, transport/1, ask/3, listen/4, told/1]).
+-import(erlmcp_test_client, [ask/3, listen/4, told/1]).
 -import(erlmcp_test_tasks, [accept/2, refused/2, running/0, finish/2, get/2, id/1, keeper/2,
                             until/3]).
 

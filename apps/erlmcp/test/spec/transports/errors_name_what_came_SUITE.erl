@@ -11,6 +11,7 @@ refuses on its sockets. What came is cut, and shown so that it does nothing to w
          bytes_are_told/1, hostile_headers_are_shown/1, hostile_members_are_shown/1,
          hostile_names_are_shown/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, call/4, post/3, message/3,
                            initialize/2]).
 
@@ -39,9 +40,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 headers_are_told(Config) ->
     [{Name, Told} = {Name, refused(call(server(Config), ~"tools/list", #{},
@@ -208,11 +206,11 @@ messages_are_told(Config) ->
 bytes_are_told(Config) ->
     [{Body, {400, -32700, Told}} = {Body, refused(post(server(Config), headers(), Body))}
      || {Body, Told} <- [
-         {~B'{"id": x}', ~"expected JSON in UTF-8, got the byte 120 behind 7 bytes"},
+         {~B'{"id": x}', ~"expected JSON in UTF-8, got the byte 120 after 7 bytes"},
          {<<"{\"id\": \"", 255, "\"}">>,
-          ~"expected JSON in UTF-8, got the byte 255 behind 8 bytes"},
-         {~B'{"id": ', ~"expected JSON in UTF-8, got a part of it"},
-         {~"{} {}", ~"expected JSON in UTF-8, got more behind it"},
+          ~"expected JSON in UTF-8, got the byte 255 after 8 bytes"},
+         {~B'{"id": ', ~"expected JSON in UTF-8, got an incomplete value"},
+         {~"{} {}", ~"expected JSON in UTF-8, got more bytes after the value"},
          {~B'{"id":1,"id":2}', ~B'an object has the key "id" twice'}]].
 
 %% Bytes that are no text, and more of them than help.

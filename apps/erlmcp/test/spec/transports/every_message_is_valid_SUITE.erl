@@ -6,6 +6,7 @@
 -export([messages_of_2024_11_05/1, messages_of_2025_03_26/1, messages_of_2025_06_18/1,
          messages_of_2025_11_25/1, messages_of_2026_07_28/1, wrong_messages_are_found/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/4, initialize/2, initialize/3, get_stream/2, event/1, close/1,
                            post/3]).
 -import(erlmcp_test_schema, [check/3]).
@@ -29,7 +30,7 @@ init_per_testcase(_, Config) ->
     [{server, erlmcp_test_http:start(Options)} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    erlmcp_test_http:stop(server(Config)).
 
 messages_of_2024_11_05(Config) -> of_session(~"2024-11-05", Config).
 messages_of_2025_03_26(Config) -> of_session(~"2025-03-26", Config).
@@ -37,7 +38,7 @@ messages_of_2025_06_18(Config) -> of_session(~"2025-06-18", Config).
 messages_of_2025_11_25(Config) -> of_session(~"2025-11-25", Config).
 
 of_session(Revision, Config) ->
-    #{pid := Pid} = Server = proplists:get_value(server, Config),
+    #{pid := Pid} = Server = server(Config),
     #{messages := Hello} = initialize(Server, Revision, #{}),
     ok = check(Revision, ~"initialize", Hello),
     Session = initialize(Server, Revision),
@@ -61,7 +62,7 @@ of_session(Revision, Config) ->
     close(Stream).
 
 messages_of_2026_07_28(Config) ->
-    Server = proplists:get_value(server, Config),
+    Server = server(Config),
     Revision = ~"2026-07-28",
     Meta = #{progressToken => 5, ~"io.modelcontextprotocol/logLevel" => ~"debug"},
     [begin

@@ -15,8 +15,9 @@ are in `m:http_sse_bounds_SUITE`, and what the endpoints are asked in `m:http_ss
          end_of_the_stream_ends_the_session/1, stop_ends_the_stream/1, stop_says_what_waits/1,
          death_of_the_session_ends_the_stream/1, quiet_streams_are_kept_alive/1]).
 
--import(erlmcp_test_sse_server, [server/1, client/1, session/1, call/2, call/3, text/1, code/1,
-                                 sessions/1, count/1, settled/2, stream/1]).
+-import(erlmcp_test_suite, [server/1]).
+-import(erlmcp_test_sse_server, [client/1, session/1, call/2, call/3, text/1, code/1, sessions/1,
+                                 count/1, settled/2, stream/1]).
 -import(erlmcp_test_sse, [open/1, close/1, event/1, message/1, post/2, post/3, send/2, ask/4,
                           initialize/2, is_quiet/1]).
 -import(erlmcp_test_line, [request/3, stateless/3, notification/2]).

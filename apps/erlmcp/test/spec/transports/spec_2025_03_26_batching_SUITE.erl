@@ -11,6 +11,7 @@
          other_revisions_have_no_batches/1, cancelled_ends_one_call_of_a_batch/1,
          disconnect_does_not_cancel_a_batch/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/4, message/3, connect/1, send/4, close/1, response/1, initialize/2,
                            running/0, finish/2, ended/1, post/3]).
 
@@ -31,7 +32,7 @@ init_per_testcase(_, Config) ->
     [{server, Server}, {session, initialize(Server, ~"2025-03-26")} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    erlmcp_test_http:stop(server(Config)).
 
 start(Limits) ->
     erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{limits => Limits}).
@@ -48,14 +49,14 @@ batch(Members) ->
     [$[, lists:join($,, Members), $]].
 
 post_batch(Config, Members) ->
-    post_batch(proplists:get_value(server, Config), proplists:get_value(session, Config), Members).
+    post_batch(server(Config), proplists:get_value(session, Config), Members).
 
 post_batch(Server, Session, Members) ->
     {Headers, _} = message(~"", #{}, #{session => Session}),
     post(Server, Headers, batch(Members)).
 
 open_batch(Config, Members) ->
-    Socket = connect(proplists:get_value(server, Config)),
+    Socket = connect(server(Config)),
     {Headers, _} = message(~"", #{}, #{session => proplists:get_value(session, Config)}),
     ok = send(Socket, ~"POST", Headers, batch(Members)),
     Socket.
@@ -169,7 +170,7 @@ initialize_cannot_be_batched(Config) ->
     Initialize = member(1, ~"initialize", #{protocolVersion => ~"2025-03-26", capabilities => #{},
                                             clientInfo => #{name => ~"c", version => ~"1"}}),
     #{status := 400, headers := Headers, messages := [#{~"error" := #{~"code" := -32600}}]} =
-        post(proplists:get_value(server, Config), [{~"content-type", ~"application/json"}],
+        post(server(Config), [{~"content-type", ~"application/json"}],
              batch([Initialize])),
     false = is_map_key(~"mcp-session-id", Headers),
     #{messages := [[#{~"id" := 1, ~"error" := #{~"code" := -32600}}]]} =
@@ -177,7 +178,7 @@ initialize_cannot_be_batched(Config) ->
 
 %% Revision 2025-06-18, changes: "Remove support for JSON-RPC batching."
 other_revisions_have_no_batches(Config) ->
-    Server = proplists:get_value(server, Config),
+    Server = server(Config),
     [begin
          #{messages := [#{~"error" := #{~"code" := -32600}} = Refused]} =
              post_batch(Server, initialize(Server, Revision), [member(1, ~"ping", #{})]),
@@ -191,7 +192,7 @@ cancelled_ends_one_call_of_a_batch(Config) ->
     Calls = maps:from_list([{Id, Pid} || {Pid, #{~"id" := Id}} <- [running(), running()]]),
     #{1 := Cancelled, 2 := Other} = Calls,
     #{status := 202} =
-        call(proplists:get_value(server, Config), ~"notifications/cancelled", #{requestId => 1},
+        call(server(Config), ~"notifications/cancelled", #{requestId => 1},
              #{session => proplists:get_value(session, Config), id => none}),
     _ = ended(Cancelled),
     finish(Other, ~"undisturbed"),

@@ -21,9 +21,9 @@ Messages to the Server": a stream of a session outlives its connections, within 
          kept_events_are_bounded_in_age/1, slow_reader_is_cut_and_comes_back/1,
          slow_reader_of_http2_is_cut/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/4, start_call/4, connect/1, close/1, head/1, response/1, chunk/1,
-                           initialize/2, get_stream/2, get_stream/3, finish/2, running/0,
-                           ended/1]).
+                           initialize/2, get_stream/2, get_stream/3, finish/2, running/0, ended/1]).
 
 -define(REVISION, ~"2025-11-25").
 
@@ -74,9 +74,6 @@ reports([Text | Texts], Context, Test) ->
         {finish, more} -> reports(Texts, Context, Test);
         {finish, Return} -> Return
     end.
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 session(Config) ->
     initialize(server(Config), ?REVISION).

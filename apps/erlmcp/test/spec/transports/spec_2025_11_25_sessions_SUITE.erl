@@ -18,6 +18,7 @@
          ended_calls_make_room/1, cancelled_answers_make_room_once/1,
          late_answers_make_room_once/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, start_call/4, close/1, response/1, initialize/2,
                            initialize/3, delete/2, get_stream/2, finish/2, ended/1]).
 
@@ -41,9 +42,6 @@ end_per_testcase(_, Config) ->
 
 start(Limits) ->
     erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{limits => Limits}).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 revisions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].

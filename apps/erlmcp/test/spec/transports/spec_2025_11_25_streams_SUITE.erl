@@ -11,6 +11,7 @@
          cancelled_of_another_session_is_ignored/1, disconnect_does_not_cancel/1,
          delete_ends_the_running_calls/1, call_that_meets_delete_is_answered/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/4, start_call/4, message/3, connect/1, send/4, close/1, response/1,
                            head/1, chunk/1, event/1, initialize/2, delete/2, get_stream/2,
                            get_stream/3, running/0, finish/2, ended/1]).
@@ -35,9 +36,6 @@ end_per_testcase(_, Config) ->
 
 start(Limits) ->
     erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{limits => Limits}).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 revisions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"].

@@ -16,6 +16,7 @@
 -export([prompt_takes_arguments/1, prompt_gives_all_kinds_of_content/1,
          missing_prompt_argument_is_named/1, unknown_prompt_is_invalid_params/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, response/1]).
 
 suite() ->
@@ -37,9 +38,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 result(Server, Method, Params) ->
     #{status := 200, messages := [#{~"jsonrpc" := ~"2.0", ~"id" := 1, ~"result" := Result}]} =

@@ -7,6 +7,7 @@
          id_of_another_type_is_refused/1, unreadable_json_is_refused/1,
          no_message_is_refused_by_field/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/4, post/3, message/3]).
 
 suite() ->
@@ -29,9 +30,6 @@ end_per_testcase(_, Config) ->
 
 start(Options) ->
     erlmcp_test_http:start(maps:merge(erlmcp_test_http:definitions(self()), Options)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 %% "If the body is a JSON-RPC notification: if the server accepts it, the server MUST return HTTP
 %% status code 202 Accepted with no body."

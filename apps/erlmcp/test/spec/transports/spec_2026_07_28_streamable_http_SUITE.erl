@@ -20,9 +20,9 @@
 -export([disconnect_cancels_the_call/1, disconnect_while_streaming_cancels_the_call/1,
          disconnect_ends_a_handler_that_traps_exits/1]).
 
--import(erlmcp_test_http, [connect/1, write/2, send/4, close/1, response/1, head/1, event/1,
-                           call/3, call/4, post/3, message/3, meta/0, running/0, finish/2,
-                           ended/1]).
+-import(erlmcp_test_suite, [server/1]).
+-import(erlmcp_test_http, [connect/1, write/2, send/4, close/1, response/1, head/1, event/1, call/3,
+                           call/4, post/3, message/3, meta/0, running/0, finish/2, ended/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -44,9 +44,6 @@ end_per_testcase(_, Config) ->
 
 start(Options) ->
     erlmcp_test_http:start(maps:merge(erlmcp_test_http:definitions(self()), Options)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 -define(ACCEPT, {~"accept", ~"application/json, text/event-stream"}).
 -define(JSON, {~"content-type", ~"application/json"}).

@@ -14,6 +14,7 @@ request, has the types of its revision's official schema. Which members there ar
          declarations_themselves_are_required/1, refusals_say_what_came/1,
          wrong_ones_are_never_learnt/1, sessions_begin_after_a_refusal/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [connect/1, call/4, message/3, send/4, response/1, close/1]).
 -import(erlmcp_test_property, [holds/2]).
 
@@ -41,9 +42,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 %% Every member that the schema has, at once.
 whole_declarations_are_taken(_) ->

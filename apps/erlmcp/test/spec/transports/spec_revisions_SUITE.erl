@@ -9,6 +9,7 @@
          prompt_content_is_of_the_revisions_types/1, structured_content_is_of_the_revision/1,
          only_the_newest_has_result_types_and_caching/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, initialize/2, initialize/3]).
 
 suite() ->
@@ -28,9 +29,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 revisions() ->
     [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25", ~"2026-07-28"].

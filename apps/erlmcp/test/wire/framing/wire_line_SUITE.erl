@@ -15,6 +15,8 @@ too many, and time and memory in proportion to what comes in.
          memory_for_single_bytes/1, lets_go_of_the_chunk/1, time_is_linear/1,
          any_cut_gives_the_same/1, like_a_split/1]).
 
+-import(erlmcp_test_chunks, [cut/2]).
+
 all() ->
     [examples, lines, carriage_returns, blank_lines, partial, end_of_input, bound,
      bound_and_carriage_return, reported_once, goes_on_after, memory_for_single_bytes,
@@ -83,20 +85,10 @@ goes_on_after(_Config) ->
                  feed(5, [~"12345678", ~"9\nok\n1234567", ~"8\r\n\ntoo\n"])),
     ?assertEqual([], erlmcp_line:flush(push(5, [~"12345678", ~"9"]))).
 
-%% A list of chunks would take many bytes for each of them.
 memory_for_single_bytes(_Config) ->
-    Size = 1 bsl 17,
-    Self = self(),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        State = push(Size, lists:duplicate(Size, ~"x")),
-        garbage_collect(),
-        {memory, Heap} = process_info(self(), memory),
-        {binary, Binaries} = process_info(self(), binary),
-        Self ! {self(), Heap + lists:sum([Bytes || {_, Bytes, _} <- Binaries])},
+    erlmcp_test_chunks:is_compact(erlmcp_line, [], fun(Size, State) ->
         ?assertEqual([binary:copy(~"x", Size)], erlmcp_line:flush(State))
-    end),
-    receive {Pid, Memory} -> ?assert(Memory < 3 * Size, Memory) end,
-    receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end.
+    end).
 
 lets_go_of_the_chunk(_Config) ->
     Chunk = binary:copy(~"0123456789abcde\n", 1 bsl 16),
@@ -106,22 +98,9 @@ lets_go_of_the_chunk(_Config) ->
     ?assertEqual(100, byte_size(Rest)),
     ?assert(binary:referenced_byte_size(Rest) < 1000).
 
-%% Four times the bytes may take four times as long, not sixteen times; eight leaves room for noise.
-%% It is the processor's time: what else the machine does counts for nothing.
 time_is_linear(_Config) ->
-    [begin
-         Run = fun(Factor) ->
-             Chunks = lists:duplicate(Factor * Count, Chunk),
-             {Before, _} = statistics(runtime),
-             _ = [push(1 bsl 24, Chunks) || _ <- lists:seq(1, 25)],
-             {After, _} = statistics(runtime),
-             After - Before
-         end,
-         Once = Run(1),
-         Fourfold = Run(4),
-         ?assert(Fourfold < 8 * Once + 100, {Chunk, Once, Fourfold})
-     end || {Chunk, Count} <- [{~"x", 50_000}, {binary:copy(~"x", 1460), 1000},
-                               {~"line\n", 50_000}]].
+    erlmcp_test_chunks:is_linear(erlmcp_line, [{~"x", 50_000}, {binary:copy(~"x", 1460), 1000},
+                                               {~"line\n", 50_000}]).
 
 any_cut_gives_the_same(_Config) ->
     check(?FORALL({Pieces, Cuts, Max}, {list(piece()), list(range(1, 9)), range(1, 8)},
@@ -153,12 +132,6 @@ piece() ->
     frequency([{3, ~"\n"}, {1, ~"\r\n"}, {1, ~"\r"}, {1, ~" "}, {4, ~"x"}, {2, ~"yz"},
                {1, ~"12345678"}]).
 
-cut(Bytes, [Size | Sizes]) when byte_size(Bytes) > Size ->
-    <<Chunk:Size/binary, Rest/binary>> = Bytes,
-    [Chunk | cut(Rest, Sizes ++ [Size])];
-cut(Bytes, _) ->
-    [Bytes].
-
 %% How much of a line over the bound had come by its report is a matter of the cut.
 outcome(Max, Chunks) ->
     [case Line of
@@ -167,12 +140,10 @@ outcome(Max, Chunks) ->
      end || Line <- lists:append(feed(Max, Chunks)) ++ erlmcp_line:flush(push(Max, Chunks))].
 
 feed(Max, Chunks) ->
-    {Lines, _} = lists:mapfoldl(fun erlmcp_line:push/2, erlmcp_line:new(Max), Chunks),
-    Lines.
+    erlmcp_test_chunks:feed(erlmcp_line, Max, Chunks).
 
 push(Max, Chunks) ->
-    lists:foldl(fun(Chunk, State) -> element(2, erlmcp_line:push(Chunk, State)) end,
-                erlmcp_line:new(Max), Chunks).
+    erlmcp_test_chunks:push(erlmcp_line, Max, Chunks).
 
 check(Property) ->
     ?assert(proper:quickcheck(Property, [{to_file, user}, {numtests, 2000}])).

@@ -14,6 +14,8 @@ What the paragraphs say of whole streams is in `m:wire_sse_SUITE`.
          data_in_one_piece_is_not_copied/1, lets_go_of_the_chunk/1, memory_for_single_bytes/1,
          time_is_linear/1, any_cut_gives_the_same/1, like_the_paragraphs/1]).
 
+-import(erlmcp_test_chunks, [cut/2]).
+
 all() ->
     [examples, events_come_when_they_end, bound, over_is_over, last_id, retry,
      data_in_one_piece_is_not_copied, lets_go_of_the_chunk, memory_for_single_bytes,
@@ -86,38 +88,16 @@ lets_go_of_the_chunk(_) ->
     {[#{data := Data, id := Id}], _} = erlmcp_sse_reader:push(~"\n\n", State),
     [?assert(binary:referenced_byte_size(Kept) < 1000) || Kept <- [Data, Id]].
 
-%% A list of chunks would take many bytes for each of them.
 memory_for_single_bytes(_) ->
-    Size = 1 bsl 17,
-    Self = self(),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        State = push(Size, [~"data: " | lists:duplicate(Size, ~"x")]),
-        garbage_collect(),
-        {memory, Heap} = process_info(self(), memory),
-        {binary, Binaries} = process_info(self(), binary),
-        Self ! {self(), Heap + lists:sum([Bytes || {_, Bytes, _} <- Binaries])},
+    erlmcp_test_chunks:is_compact(erlmcp_sse_reader, [~"data: "], fun(Size, State) ->
         {[#{data := Data}], _} = erlmcp_sse_reader:push(~"\n\n", State),
         ?assertEqual(Size, byte_size(Data))
-    end),
-    receive {Pid, Memory} -> ?assert(Memory < 3 * Size, Memory) end,
-    receive {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual(normal, Reason) end.
+    end).
 
-%% Four times the bytes may take four times as long, not sixteen times; eight leaves room for noise.
-%% It is the processor's time: what else the machine does counts for nothing.
 time_is_linear(_) ->
-    [begin
-         Run = fun(Factor) ->
-             Chunks = lists:duplicate(Factor * Count, Chunk),
-             {Before, _} = statistics(runtime),
-             _ = [push(1 bsl 24, Chunks) || _ <- lists:seq(1, 25)],
-             {After, _} = statistics(runtime),
-             After - Before
-         end,
-         Once = Run(1),
-         Fourfold = Run(4),
-         ?assert(Fourfold < 8 * Once + 100, {Chunk, Once, Fourfold})
-     end || {Chunk, Count} <- [{~"x", 20_000}, {binary:copy(~"x", 1460), 250},
-                               {~"data: x\n", 20_000}, {~"data: x\r\r", 10_000}]].
+    erlmcp_test_chunks:is_linear(erlmcp_sse_reader,
+                                 [{~"x", 20_000}, {binary:copy(~"x", 1460), 250},
+                                  {~"data: x\n", 20_000}, {~"data: x\r\r", 10_000}]).
 
 any_cut_gives_the_same(_) ->
     check(?FORALL({Pieces, Cuts, Max}, {list(piece()), list(range(1, 9)), range(1, 12)},
@@ -180,12 +160,6 @@ piece() ->
                {1, ~"event:"}, {1, ~"retry: "}, {1, ~"1"}, {1, ~":"}, {2, ~" "}, {2, ~"x"},
                {1, ~"yz"}, {1, <<16#EF, 16#BB, 16#BF>>}]).
 
-cut(Bytes, [Size | Sizes]) when byte_size(Bytes) > Size ->
-    <<Chunk:Size/binary, Rest/binary>> = Bytes,
-    [Chunk | cut(Rest, Sizes ++ [Size])];
-cut(Bytes, _) ->
-    [Bytes].
-
 outcome(Max, Chunks) ->
     State = push(Max, Chunks),
     {lists:append(feed(Max, Chunks)), erlmcp_sse_reader:last_id(State),
@@ -198,12 +172,10 @@ flat(Max, Chunks) ->
      end || Event <- lists:append(feed(Max, Chunks))].
 
 feed(Max, Chunks) ->
-    {Events, _} = lists:mapfoldl(fun erlmcp_sse_reader:push/2, erlmcp_sse_reader:new(Max), Chunks),
-    Events.
+    erlmcp_test_chunks:feed(erlmcp_sse_reader, Max, Chunks).
 
 push(Max, Chunks) ->
-    lists:foldl(fun(Chunk, State) -> element(2, erlmcp_sse_reader:push(Chunk, State)) end,
-                erlmcp_sse_reader:new(Max), Chunks).
+    erlmcp_test_chunks:push(erlmcp_sse_reader, Max, Chunks).
 
 check(Property) ->
     erlmcp_test_property:holds(Property, 3000).

@@ -12,7 +12,7 @@ that bound, so that callers go elsewhere: a call would wait for several schedule
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 -export([compute/2]).
 
-%% How long a process may wait for a scheduler.
+%% Milliseconds that a process may wait for a scheduler.
 -define(BOUND_MS, 20).
 %% Processes for each scheduler, and for each core.
 -define(INSIDE, 150).

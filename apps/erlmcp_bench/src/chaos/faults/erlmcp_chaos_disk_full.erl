@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_disk_full).
 -moduledoc """
-A fault: the file system is full that holds a tool's token store and the node's log. Calls that need
-the disk are refused, and everything else is served as before. Data that was stored before the fault
-is still there after it.
+A fault: the file system with a tool's token store and the node's log is full. Calls that need the
+disk are refused, and everything else is served as before. Data that was stored before the fault is
+still there after it.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

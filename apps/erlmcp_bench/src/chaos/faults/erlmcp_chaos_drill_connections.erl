@@ -16,7 +16,7 @@ there may be nothing to detect.
 -define(WITHIN_MS, 500).
 -define(RATE, 400).
 -define(LOOK_MS, 10).
-%% Polls until the connections were closed and are open again.
+%% The most polls until the connections were closed and are open again.
 -define(LOOKS, 12_000).
 
 -doc false.
@@ -68,7 +68,7 @@ connections() ->
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> Closed :: non_neg_integer().
 close(Count, Milliseconds) ->
     Pids = lists:sublist(erlmcp_chaos_inside:pids(connections), Count),
-    %% In ten parts, the last of them in time.
+    %% In ten parts, the last of which ends in time.
     close(Pids, max(1, ceil(length(Pids) / 10)), Milliseconds div 12),
     length(Pids).
 

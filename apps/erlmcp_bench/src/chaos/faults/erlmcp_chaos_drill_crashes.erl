@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_drill_crashes).
 -moduledoc """
 A drill: fifty processes of the server are killed, ten a second. They are calls, connections and
-children of its supervisor, at random. The supervisor gives up after this many deaths of children,
-and the server restarts meanwhile.
+children of its supervisor, at random. The supervisor does not survive as many deaths of its
+children, so the server restarts meanwhile.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

@@ -4,8 +4,8 @@ A drill with eight nodes behind an `m:erlmcp_pool`. One node is killed, and anot
 in its place, on the same port. Callers continue all the time, each at its own pace. The drill is
 over when the pool uses all eight nodes again and the new one has served.
 
-The callers say that their calls may be repeated. A call that the pool cannot save is reported as
-failed.
+The callers say that their calls may be repeated. A call that the pool cannot repeat with success is
+reported as failed.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

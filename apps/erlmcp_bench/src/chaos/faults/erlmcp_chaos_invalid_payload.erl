@@ -11,8 +11,8 @@ No connection is lost, and no byte of a message becomes an atom.
 
 -define(MESSAGES, 10_000).
 -define(SHORT_MESSAGES, 1_000).
-%% Every fifth message goes over HTTP. On TCP this many are written at once, with one good message
-%% behind them.
+%% Every fifth message goes over HTTP. On TCP this many are written at once, followed by one good
+%% message.
 -define(BATCH, 20).
 %% On HTTP a good message comes after this many.
 -define(HTTP_BATCH, 10).
@@ -63,7 +63,7 @@ run(#{target := Target} = Context) ->
 inside(Context) ->
     erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, state, []).
 
-%% A batch of malformed messages gets as many refusals, then the good message its answer.
+%% Each malformed message of a batch gets a refusal, and then the good message gets its answer.
 lines(0, _, _) ->
     ok;
 lines(Batches, Connection, Context) ->

@@ -169,7 +169,7 @@ stdio(Context) ->
     ok = erlmcp_chaos_stdio_server:close(Server),
     heal(Context).
 
-%% A line that goes on and on is refused in its middle, and still gets its end.
+%% A line that does not end is refused while it is being sent; the rest of it is still sent.
 line(Variant, Send, Reply, Context) ->
     ok = Send(bytes(?LIMIT)),
     Chunk = bytes(?CHUNK),

@@ -9,7 +9,7 @@ The bound and everything that the callers can ask for are small, so the machine 
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 
 -define(MIB, 1_048_576).
-%% Bytes of the node.
+%% The bound on the node's memory, in bytes.
 -define(BOUND, 160 * ?MIB).
 %% Each caller has one call at a time. Half of the calls fill the node, and all of them together
 %% need less than twice its memory.
@@ -48,7 +48,7 @@ run(#{target := Target} = Context) ->
     end,
     Plan = #{target => {http, erlmcp_bench_target:url(Target)}, duration_ms => ?LONGEST_MS,
              warmup_ms => 0, timeout_ms => ?LONGEST_MS,
-             %% Not the addresses of the load, which is not at fault.
+             %% The fault has its own address, so that the load's addresses are not refused for it.
              sources => [{127, 0, 0, 9}],
              observer => erlmcp_chaos_context:observer(Context, fault)},
     Hold = {~"tools/call", #{~"name" => ~"hold",

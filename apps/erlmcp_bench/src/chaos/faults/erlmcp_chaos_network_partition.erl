@@ -59,7 +59,7 @@ down_ms(Context) ->
         false -> ?DOWN_MS
     end.
 
-%% Holds the fault for its time.
+%% Waits while the link is down.
 down_for(Milliseconds) ->
     receive after Milliseconds -> ok end.
 

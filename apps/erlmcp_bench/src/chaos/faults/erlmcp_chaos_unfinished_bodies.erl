@@ -13,7 +13,7 @@ room. No other client notices, even though a good client's message is as large.
 -export([follow/1, most/0]).
 
 -define(MIB, 1_048_576).
-%% Bytes of the node, and by default also of unfinished messages.
+%% The bound on the node's memory in bytes, and by default also on the bytes of unfinished messages.
 -define(BOUND, 192 * ?MIB).
 %% Each client sends this part of a message. Together that is more than the node may hold.
 -define(CLIENTS, 100).
@@ -116,7 +116,7 @@ probe(Id, #{target := Target} = Context) ->
     answered = erlmcp_chaos_client:ask(Connection, Context, probe, Call, ?WAIT_MS),
     erlmcp_chaos_client:close(Connection).
 
--doc "Runs in the server's node: reads its memory every `LookMs` milliseconds.".
+-doc "Runs in the server's node: starts to read the node's memory at intervals, in milliseconds.".
 -spec follow(pos_integer()) -> ok.
 follow(LookMs) ->
     _ = spawn(fun() ->
@@ -136,7 +136,7 @@ follow_memory(LookMs, {Memory, Held}) ->
 
 -doc """
 Runs in the server's node: returns the peak of its memory, the peak of unfinished messages, and the
-bound of the latter.
+bound of unfinished messages, all in bytes.
 """.
 -spec most() -> {Memory :: pos_integer(), Held :: non_neg_integer(), Bound :: pos_integer()}.
 most() ->

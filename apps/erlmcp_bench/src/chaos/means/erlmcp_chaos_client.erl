@@ -44,7 +44,7 @@ connect(Transport, Target, Options) ->
 close({_, Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Writes `Bytes`.".
+-doc "Writes bytes to the connection, as they are.".
 -spec send(connection(), iodata()) -> ok | {error, term()}.
 send({_, Socket}, Bytes) ->
     gen_tcp:send(Socket, Bytes).
@@ -57,12 +57,12 @@ request(Id, Method, Params) ->
     #{jsonrpc => ~"2.0", id => Id, method => Method,
       params => Params#{'_meta' => maps:merge(Meta, maps:get('_meta', Params, #{}))}}.
 
--doc "Returns the call of a tool.".
+-doc "Returns a stateless request that calls a tool.".
 -spec call(Id :: integer(), Tool :: binary(), Arguments :: map()) -> map().
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
 
--doc "Encodes `Message` for a connection of the transport.".
+-doc "Encodes a message for a transport: as an HTTP request, or as a line.".
 -spec bytes(transport(), Message :: map()) -> iodata().
 bytes(tcp, Message) ->
     [json:encode(Message), $\n];
@@ -76,7 +76,10 @@ bytes(http, #{method := Method, params := Params} = Message) ->
 posted(Headers, Body) ->
     [head(Headers, iolist_size(Body)), Body].
 
--doc "Returns the head of a body of `Bytes` bytes, which may never be sent.".
+-doc """
+Returns the head of an HTTP request that announces a body of `Bytes` bytes. The body need not be
+sent.
+""".
 -spec announced(Bytes :: non_neg_integer()) -> iodata().
 announced(Bytes) ->
     head([], Bytes).
@@ -86,7 +89,9 @@ head(Headers, Bytes) ->
      ~"accept: application/json, text/event-stream\r\n", Headers, ~"content-length: ",
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
--doc "Sends a message and returns its outcome. The id of the reply is checked.".
+-doc """
+Sends a message, waits `Milliseconds` for the reply, checks the reply's id, and returns the outcome.
+""".
 -spec ask(connection(), erlmcp_chaos_context:context(), erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
 ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Milliseconds) ->
@@ -95,7 +100,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
         ok ->
             case reply(Connection, Milliseconds) of
                 {ok, #{~"id" := Id} = Reply} -> outcome(Reply);
-                %% A refusal of the connection as a whole.
+                %% A refusal without an id, which concerns the whole connection.
                 {ok, #{~"error" := _} = Reply} when not is_map_key(~"id", Reply) -> outcome(Reply);
                 {ok, _} -> {wrong, id};
                 {error, Reason} -> {failed, Reason}
@@ -106,7 +111,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
     ok = erlmcp_chaos_context:outcome(Context, Source, Outcome, SentUs),
     Outcome.
 
--doc "Reads and decodes the next reply on a connection.".
+-doc "Reads and decodes the next reply on a connection, which must come within `Milliseconds`.".
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->
     case gen_tcp:recv(Socket, 0, Milliseconds) of
@@ -139,7 +144,7 @@ length_of(Socket, Length, Milliseconds) ->
 body(_, 0, _) -> {ok, <<>>};
 body(Socket, Length, Milliseconds) -> gen_tcp:recv(Socket, Length, Milliseconds).
 
-%% HTTP refuses an invalid request without a message.
+%% An invalid HTTP request is refused by a status, without a body.
 decoded(Status, <<>>) -> {ok, #{~"error" => #{~"code" => Status}}};
 decoded(_, Body) -> decoded(Body).
 
@@ -151,7 +156,7 @@ decoded(Bytes) ->
         error:_ -> {error, no_json}
     end.
 
--doc "Reads and drops at least `Bytes` bytes.".
+-doc "Reads and drops at least `Bytes` bytes, which must come within `Milliseconds`.".
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
     ok | {error, term()}.
 discard(_, Bytes, _) when Bytes =< 0 ->

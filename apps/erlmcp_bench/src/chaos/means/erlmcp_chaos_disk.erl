@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-Two users of a disk in the node of the server under test. The tool `keep` writes to a token store,
-and a log is in a file.
+Uses a disk in the node of the server under test. The tool `keep` writes to a token store, and a log
+handler writes to a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).
@@ -27,7 +27,7 @@ start(Folder) ->
         written(~"before", File)
     end.
 
--doc "Handles a call of the tool.".
+-doc "Handles a call of the tool `keep`: writes a value to the store, reads it, and deletes it.".
 -spec keep(map(), map()) -> binary().
 keep(_, _) ->
     {Store, _, Counters} = persistent_term:get(?MODULE),
@@ -40,13 +40,16 @@ keep(_, _) ->
     ok = atomics:add(Counters, ?KEPT, 1),
     ~"kept".
 
--doc "Returns how many calls of the tool have succeeded.".
+-doc "Returns how many calls of the tool `keep` have succeeded.".
 -spec kept() -> non_neg_integer().
 kept() ->
     {_, _, Counters} = persistent_term:get(?MODULE),
     atomics:get(Counters, ?KEPT).
 
--doc "Checks that the first stored value is still there, and that the log is written again.".
+-doc """
+Checks that the value which `start/1` stored is still there, and that the log is written again. The
+error says what failed.
+""".
 -spec check() -> ok | {error, term()}.
 check() ->
     {Store, File, _} = persistent_term:get(?MODULE),
@@ -58,7 +61,7 @@ check() ->
         Other -> {error, {not_kept, Other}}
     end.
 
-%% The handler's own process may have restarted.
+%% The process of the log handler may have restarted meanwhile.
 written(Mark, File) ->
     Line = <<"erlmcp_chaos_disk writes ", Mark/binary>>,
     logger:error("~ts", [Line]),

@@ -20,12 +20,15 @@
     [ -z \"$hogs\" ] || kill -KILL $hogs
     wait").
 
--doc "Starts `Count` processes. They end with the calling process, or with `stop/1`.".
+-doc """
+Starts `Count` operating system processes that compute all the time. They end with the calling
+process, or with `stop/1`.
+""".
 -spec start(Count :: pos_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 
--doc "Ends the processes.".
+-doc "Ends the processes of `start/1`.".
 -spec stop(erlmcp_chaos_keeper:keeper()) -> ok | {error, term()}.
 stop(Hogs) ->
     erlmcp_chaos_keeper:release(Hogs).

@@ -25,14 +25,17 @@ load_all() ->
     _ = code:ensure_modules_loaded(All),
     ok.
 
--doc "Returns figures of the node, and the process of the server's supervisor.".
+-doc """
+Returns the pid of the server's supervisor as text, and the node's processes, ports, atoms and bytes
+of memory.
+""".
 -spec state() -> state().
 state() ->
     #{supervisor => lists:flatten(io_lib:format("~p", [erlmcp_bench_host:server()])),
       processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
       atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
 
--doc "Kills all processes of a kind at once. Returns how many they were.".
+-doc "Kills all processes of a kind at once, and returns their number.".
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
     Pids = pids(Kind),

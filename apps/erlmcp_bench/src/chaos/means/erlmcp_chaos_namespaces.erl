@@ -16,7 +16,7 @@ four.
 
 -define(PREFIX, "erlmcp").
 
-%% Removing either end removes the pair.
+%% Removing one end removes both.
 -define(MAKE, "
     ip netns add \"$1\" &&
     ip link add \"$2\" type veth peer name \"$3\" netns \"$1\" &&
@@ -77,7 +77,7 @@ set(#{namespace := Namespace, device := Device}, State) ->
         ok
     end.
 
--doc "Returns the words that go before a command to run it in the namespace.".
+-doc "Returns the words that, in front of a command, run it in the namespace.".
 -spec prefix(link()) -> [string()].
 prefix(#{namespace := Namespace}) ->
     ["ip", "netns", "exec", Namespace].
@@ -102,7 +102,7 @@ sweep() ->
 
 remove(Namespace) ->
     {Own, _} = devices(Namespace),
-    %% Either may already be gone.
+    %% The namespace or the link may be gone already.
     _ = erlmcp_chaos_program:run("ip", ["link", "delete", Own]),
     _ = erlmcp_chaos_program:run("ip", ["netns", "delete", Namespace]),
     ok.

@@ -48,7 +48,7 @@ send(Port, Bytes) ->
         error:badarg -> {error, closed}
     end.
 
--doc "Reads and decodes the next message of the server.".
+-doc "Reads and decodes the next message of the server, which must come within `Milliseconds`.".
 -spec reply(server(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
 reply(Port, Milliseconds) ->
     receive

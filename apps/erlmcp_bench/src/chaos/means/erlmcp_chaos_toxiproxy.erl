@@ -22,7 +22,7 @@ Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on reques
     kill -KILL \"$proxy\"
     wait").
 
--doc "Returns the path of the program.".
+-doc "Returns the path of `toxiproxy-server`, or an error if it is not installed.".
 -spec program() -> {ok, file:filename()} | {error, {no_program, string()}}.
 program() ->
     Name = os:getenv("ERLMCP_TOXIPROXY", "toxiproxy-server"),

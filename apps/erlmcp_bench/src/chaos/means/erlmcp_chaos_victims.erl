@@ -32,8 +32,9 @@ port(Socket) ->
     Port.
 
 -doc """
-Runs a drill next to `Callers` callers, whose calls take some time, so that there are processes to
-kill. It begins when the first fun returns `ok`. `Kill` kills, and returns how many.
+Runs a drill while `Callers` callers make calls that take some time, so that there are processes to
+kill. The fault begins when the first fun returns `ok`. `Kill` kills processes, and returns their
+number.
 """.
 -spec drill(Callers :: pos_integer(), fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()),

@@ -2,8 +2,9 @@
 -moduledoc """
 Counts times from 1 microsecond to an hour, in buckets that are less than 1 % wide.
 
-Nothing is sampled, and no long time is lost. A histogram takes any number of times in 26 KiB for
-each scheduler. Any number of processes record into one without waiting for each other.
+Every time is counted: nothing is sampled, and no long time is left out. A histogram takes 26 KiB
+for each scheduler, however many times it counts. Any number of processes can record into it without
+waiting for each other.
 
 The buckets are those of HdrHistogram (Gil Tene), with 128 steps for each power of two. Times below
 256 microseconds are exact.
@@ -23,8 +24,8 @@ The buckets are those of HdrHistogram (Gil Tene), with 128 steps for each power 
 -opaque histogram() :: #histogram{}.
 
 -doc """
-Counts by time: each entry covers the times above the entry before it, up to its own. Empty entries
-are left out.
+The counts of a histogram: each entry counts the times above those of the entry before it, up to its
+own time. Entries with a count of 0 are left out.
 """.
 -type entries() :: [{UpToUs :: pos_integer(), Count :: pos_integer()}].
 
@@ -79,7 +80,7 @@ longest(Bucket) ->
     Shift = Bucket div ?STEPS - 1,
     ((Bucket - Shift * ?STEPS + 1) bsl Shift) - 1.
 
--doc "Returns how many times were counted.".
+-doc "Returns the number of counted times.".
 -spec count(histogram()) -> non_neg_integer().
 count(Histogram) ->
     sum(buckets(Histogram), 0).
@@ -128,7 +129,7 @@ buckets(#histogram{counts = Counts}) ->
     [{Bucket, Count} || Bucket <- lists:seq(1, ?BUCKETS - 1),
                         Count <- [counters:get(Counts, Bucket)], Count > 0].
 
--doc "Returns a new histogram with the times of all `Histograms`.".
+-doc "Returns a new histogram with the times of all given ones.".
 -spec merge([histogram()]) -> histogram().
 merge(Histograms) ->
     New = #histogram{counts = Counts, longest = Longest} = new(),
@@ -145,7 +146,7 @@ merge(Histograms) ->
 to_list(Histogram) ->
     Longest = max(Histogram),
     Last = bucket(Longest),
-    %% A longer time may be counted meanwhile, but each entry still covers one bucket.
+    %% A longer time may be counted while the list is made, but each entry still covers one bucket.
     [{case Bucket of Last -> Longest; _ -> longest(Bucket) end, Count}
      || {Bucket, Count} <- buckets(Histogram)].
 
@@ -159,7 +160,7 @@ from_list(Entries) ->
     New.
 
 -doc """
-Returns the times that were counted between two lists of one histogram.
+Returns the times that a histogram has counted since an earlier list of it.
 
 ## Examples
 

@@ -6,20 +6,21 @@ Functions return `undefined` where there is no such process, or no `/proc`.
 
 -export([self/0, cpu_us/1, rss_bytes/1]).
 
--doc "The number of a process, as `os:getpid/0` gives it for this one.".
+-doc "The id of a process in the operating system, as an integer.".
 -type os_pid() :: pos_integer().
 
 %% The unit of the kernel's counts in /proc/PID/stat on all our architectures: hundredths of a
 %% second.
 -define(TICK_US, 10_000).
 
--doc "Returns the number of this node's process.".
+-doc "Returns the process id of this node in the operating system.".
 -spec self() -> os_pid().
 self() ->
     list_to_integer(os:getpid()).
 
 -doc """
 Returns the processor time of all threads of a process, in user and kernel mode, in microseconds.
+Returns `undefined` if the process has ended.
 """.
 -spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
 cpu_us(OsPid) ->
@@ -35,7 +36,7 @@ cpu_us(OsPid) ->
         (binary_to_integer(User) + binary_to_integer(System)) * ?TICK_US
     end.
 
--doc "Returns the resident memory of a process, in bytes.".
+-doc "Returns the resident memory of a process, in bytes, or `undefined` if the process has ended.".
 -spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
 rss_bytes(OsPid) ->
     maybe

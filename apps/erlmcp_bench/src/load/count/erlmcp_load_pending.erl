@@ -11,7 +11,7 @@ connection with a stray reply counts as answered wrongly.
 -export_type([pending/0]).
 
 -record(pending, {
-    %% The kind of each request, when it was due, and its deadline.
+    %% The kind of each request, the time when it was due, and its deadline.
     requests = #{} :: #{erlmcp_load_wire:tag() => {Kind :: pos_integer(), Due :: integer(),
                                                   Deadline :: integer()}},
     %% Requests that timed out and may still be answered.
@@ -28,7 +28,10 @@ connection with a stray reply counts as answered wrongly.
 -spec new() -> pending().
 new() -> #pending{}.
 
--doc "Adds a request of `Kind` that was sent, with the time `Due` and its deadline.".
+-doc """
+Adds a request that was sent, with its kind, the time when it was due, and its deadline, both in
+microseconds.
+""".
 -spec add(erlmcp_load_wire:tag(), Kind :: pos_integer(), Due :: integer(), Deadline :: integer(),
           pending()) -> pending().
 add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->
@@ -38,7 +41,7 @@ add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->
 -spec count(pending()) -> non_neg_integer().
 count(#pending{requests = Requests}) -> map_size(Requests).
 
--doc "Returns the request that was sent first.".
+-doc "Returns the oldest request that waits, or `none`.".
 -spec oldest(pending()) -> erlmcp_load_wire:tag() | none.
 oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
@@ -71,7 +74,10 @@ drop(Tag, #pending{requests = Requests} = Pending) ->
 stray(#pending{strays = Strays} = Pending) ->
     Pending#pending{strays = Strays + 1}.
 
--doc "Returns the requests that timed out, oldest first, and the next deadline.".
+-doc """
+Returns the requests that timed out before `Now`, oldest first, and the next deadline (`none` if no
+request waits). Times are in microseconds.
+""".
 -spec overdue(Now :: integer(), pending()) ->
     {[erlmcp_load_wire:tag()], Next :: integer() | none}.
 overdue(Now, #pending{requests = Requests}) ->
@@ -96,7 +102,7 @@ give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
 give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
--doc "Removes all requests. Returns when they were due.".
+-doc "Removes all requests. Returns the times at which they were due, in microseconds.".
 -spec clear(pending()) -> {[integer()], pending()}.
 clear(#pending{requests = Requests}) ->
     {[Due || _ := {_, Due, _} <- Requests], new()}.

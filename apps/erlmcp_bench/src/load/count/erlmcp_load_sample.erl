@@ -37,7 +37,7 @@ are those of a result file.
 
 -define(MIB, 1_048_576).
 
--doc "Reads all counters now.".
+-doc "Reads all counters of a load at this moment.".
 -spec mark(erlmcp_load_plan:settings()) -> mark().
 mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
     #{at => erlang:monotonic_time(microsecond),
@@ -50,7 +50,10 @@ mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
 of_server(_, none) -> undefined;
 of_server(Fun, Server) -> Fun(Server).
 
--doc "Returns what happened between two marks, of a load that began to measure at `Begun`.".
+-doc """
+Returns the sample between two marks of a load, which began to measure at `Begun`, in monotonic
+microseconds.
+""".
 -spec between(mark(), mark(), Begun :: integer()) -> sample().
 between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,
         #{at := Later, counts := After, latency := Latency} = To, Begun) ->

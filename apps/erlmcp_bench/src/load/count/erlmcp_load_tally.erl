@@ -1,7 +1,7 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-Counts the outcomes and times of the requests of a group of connections. Figures that all
-connections share go into common counters at once. Counts by reason are kept until the end.
+Counts the outcomes and times of the requests of a group of connections. Most figures go at once
+into counters that all groups share. Counts by reason are kept here until the end.
 """.
 
 -export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).
@@ -17,7 +17,7 @@ connections share go into common counters at once. Counts by reason are kept unt
     counts :: erlmcp_load_counts:counts(),
     latency :: erlmcp_bench_histogram:histogram(),
     refusal_latency :: erlmcp_bench_histogram:histogram(),
-    %% Only in an open loop.
+    %% The histogram of lateness, in an open loop only.
     lateness :: none | erlmcp_bench_histogram:histogram(),
     observer :: none | pid(),
     expected :: [erlmcp_load_reply:expectation(), ...],
@@ -42,12 +42,12 @@ new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, l
            lateness = case Loop of {open, _} -> Lateness; _ -> none end,
            observer = Observer, expected = Expected, shared = Shared}.
 
--doc "Measures requests that are due from `Us` on.".
+-doc "Measures only requests that are due from `Us` on, in monotonic microseconds.".
 -spec begins(Us :: integer(), tally()) -> tally().
 begins(Us, Tally) ->
     Tally#tally{from = Us}.
 
--doc "Counts a request that is sent now and was due at `Due`.".
+-doc "Counts a request that is sent now and was due at `Due`, both in monotonic microseconds.".
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
     ok = erlmcp_load_counts:add(Counts, sent, 1),
@@ -58,14 +58,14 @@ sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when D
 sent(_, _, _) ->
     ok.
 
--doc "Counts a request that was due at `Due` and is never sent.".
+-doc "Counts a request that was due at `Due`, in monotonic microseconds, and is never sent.".
 -spec unsent(Due :: integer(), tally()) -> ok.
 unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
     erlmcp_load_counts:add(Counts, unsent, 1);
 unsent(_, _) ->
     ok.
 
--doc "Judges a reply to a request of `Kind`.".
+-doc "Judges a reply to a request of a kind, by its status and its body.".
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(), erlmcp_load_wire:event_status(),
              Body :: binary(), tally()) -> {erlmcp_load_reply:verdict(), tally()}.
 judged(Kind, Tag, Status, Body, #tally{patterns = Patterns, expected = Expectations} = Tally) ->
@@ -101,7 +101,9 @@ learned(Kind, Reply, Id, Verdict, Own, #tally{patterns = Patterns, shared = Shar
 learned(_, _, _, _, _, Tally) ->
     Tally.
 
--doc "Counts the outcome of a request that was due at `Due` and ends now.".
+-doc """
+Counts the outcome of a request that was due at `Due` and ends now, both in monotonic microseconds.
+""".
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().
 concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Observer} = Tally)
@@ -133,6 +135,6 @@ counted(Kind, Reason, #tally{counts = Counts, totals = Totals} = Tally) ->
     More = maps:update_with(Reason, fun(Number) -> Number + 1 end, 1, Reasons),
     Tally#tally{totals = Totals#{Kind := More}}.
 
--doc "Returns the counts by reason.".
+-doc "Returns the counts of refused, failed and wrongly answered requests, by reason.".
 -spec totals(tally()) -> totals().
 totals(#tally{totals = Totals}) -> Totals.

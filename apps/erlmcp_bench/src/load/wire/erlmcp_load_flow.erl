@@ -32,7 +32,9 @@ Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 -define(END_STREAM, 1).
 -define(END_HEADERS, 4).
 
--doc "Returns the limits that every server grants until it sends others.".
+-doc """
+Returns the state of a new connection, with the limits that apply before the server sends others.
+""".
 -spec new() -> flow().
 new() ->
     #flow{}.
@@ -84,7 +86,10 @@ sent({Id, Stream, Bytes}, #flow{window = Window, frame = Max} = Flow) ->
             {[frame(Room, ?DATA, ?NO_FLAG, Id), Part | Frames], Remaining, Sent}
     end.
 
--doc "Applies changed settings of the server.".
+-doc """
+Applies changed settings of the server. Returns the bytes that may be sent now; the error is that of
+a window that became too large.
+""".
 -spec settings(cow_http2:settings(), flow()) -> {ok, iodata(), flow()} | {error, cow_http2:error()}.
 settings(Settings, #flow{stream = Before, frame = Max, unsent = Unsent} = Flow) ->
     Stream = maps:get(initial_window_size, Settings, Before),
@@ -92,12 +97,15 @@ settings(Settings, #flow{stream = Before, frame = Max, unsent = Unsent} = Flow) 
                       unsent = [{Id, Window + Stream - Before, Rest}
                                 || {Id, Window, Rest} <- Unsent]}).
 
--doc "Widens the connection's window by `Increment`.".
+-doc "Widens the connection's window by `Increment` bytes. The result is as in `settings/2`.".
 -spec window(pos_integer(), flow()) -> {ok, iodata(), flow()} | {error, cow_http2:error()}.
 window(Increment, #flow{window = Window} = Flow) ->
     widened(Flow#flow{window = Window + Increment}).
 
--doc "Widens the window of a stream. A stream that has sent everything does not need it.".
+-doc """
+Widens the window of the stream `Id` by `Increment` bytes. The result is as in `settings/2`. A
+stream that has sent everything is left as it is.
+""".
 -spec window(cow_http2:streamid(), pos_integer(), flow()) ->
     {ok, iodata(), flow()} | {error, cow_http2:error()}.
 window(Id, Increment, #flow{unsent = Unsent} = Flow) ->

@@ -2,9 +2,9 @@
 -moduledoc """
 The header blocks of one HTTP/2 connection. Pure.
 
-A generator sends the same few header lists again and again, and gets the same few answers. Sent
-headers go into the server's table while it has room, as in browsers and h2load, and are never
-evicted. So a header list soon becomes a few constant bytes, which are encoded once.
+A generator sends a few header lists again and again, and gets a few different answers. Sent headers
+go into the server's table while it has room, as in browsers and h2load, and are never evicted. So a
+header list soon becomes a few constant bytes, which are encoded once.
 
 An answer whose block equals the block before it is not decoded again. cowlib decodes the others.
 
@@ -45,7 +45,7 @@ Source: RFC 7541.
 -define(NEWEST, 62).
 -define(EACH, 32).
 
--doc "Returns the tables of a new connection.".
+-doc "Returns the state of a new connection, with empty header tables.".
 -spec new() -> state().
 new() ->
     #hpack{}.
@@ -87,8 +87,8 @@ field({Name, Value} = Header, #hpack{table = Table, used = Used, room = Room} = 
     end.
 
 -doc """
-Encodes a header for the end of a block that is new each time, and so is not put into the table (RFC
-7541, 6.2.2).
+Encodes a header without putting it into the table, since its value is new each time (RFC 7541,
+6.2.2).
 """.
 -spec literal(Name :: binary(), Value :: iodata()) -> iodata().
 literal(Name, Value) ->
@@ -108,14 +108,14 @@ number(Kind, Bits, Number) ->
 more(Rest) when Rest < 128 -> [Rest];
 more(Rest) -> [128 + Rest rem 128 | more(Rest div 128)].
 
--doc "Decodes a header block.".
+-doc "Decodes a header block; `error` if it is not valid.".
 -spec decode(binary(), state()) -> {ok, cow_http:headers(), state()} | error.
 decode(Block, #hpack{block = Block, headers = Headers} = State) ->
     {ok, Headers, State};
 decode(Part, #hpack{decoder = Decoder} = State) ->
     %% The table outlives the received packet.
     Block = binary:copy(Part),
-    %% cowlib reports a broken block by failing, each time in another way.
+    %% cowlib crashes on an invalid block, for various reasons.
     try cow_hpack:decode(Block, Decoder, ?HEADERS) of
         {Headers, Decoder} ->
             {ok, Headers, State#hpack{block = Block, headers = Headers}};

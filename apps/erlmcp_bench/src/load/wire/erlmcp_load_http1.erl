@@ -3,8 +3,8 @@
 The wire of HTTP/1.1. Connections are kept alive, and requests are sent one after the other. Replies
 are JSON or a stream of events, with a length, in chunks or up to the end of the connection. Pure.
 
-A head that equals the one before it is compared and not parsed. Heads stay equal for a second while
-replies have the same length.
+A head that equals the previous one is not parsed again. Heads change only once a second (`Date`)
+while replies have the same length.
 """.
 
 -behaviour(erlmcp_load_wire).
@@ -207,7 +207,7 @@ body(Bytes, Head, #state{waiting = Waiting} = State, Events) ->
         {empty, _} -> {error, unasked_reply}
     end.
 
-%% Most replies arrive as a whole.
+%% Most replies arrive complete.
 body(Bytes, #head{framing = {length, Length}, events = false, session = none, closing = false,
                   status = Status} = Head, Tag, Others, State, Events) ->
     case Bytes of
@@ -281,7 +281,7 @@ chunk(Bytes, #state{rest = Missing} = State, Events) ->
     case binary:split(Bytes, ~"\r\n") of
         [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk};
         [Line] -> {ok, Events, State#state{held = Line}};
-        %% The end of the chunk before.
+        %% The line end of the previous chunk.
         [<<>>, Rest] when Missing =:= size -> read(Rest, State, Events);
         [<<>>, Rest] when Missing =:= trailer -> complete(Rest, State, Events);
         [_, Rest] when Missing =:= trailer -> read(Rest, State, Events);

@@ -2,9 +2,9 @@
 -moduledoc """
 The load generator's HTTP/2: one connection, on cowlib's frames and HPACK. Pure.
 
-Each request is a stream. A request over the server's limit of streams waits here until another
-stream ends. The windows for the server are as wide as h2load's: a generator reads everything at
-once.
+Each request is a stream. A request over the server's limit of streams waits until another stream
+ends. The windows for the server are as wide as those of h2load, since a generator reads everything
+at once.
 
 Source: RFC 9113.
 """.
@@ -31,7 +31,7 @@ Source: RFC 9113.
 
 -record(stream, {
     tag :: tag(),
-    %% `none` until the final headers: headers with 1xx have others after them.
+    %% `none` until the final headers come; headers with a status of 1xx come before them.
     status = none :: none | 200..999,
     size = 0 :: non_neg_integer(),
     %% The parts of the body, newest first; or the reader of a stream of events, and whether the
@@ -83,14 +83,14 @@ new(Options) ->
     %% A stream never gets a window update: its window has room for the longest body.
     #http2{max = min(maps:get(max_bytes, Options, ?BODY), ?WINDOW)}.
 
--doc "Returns the first bytes of the connection.".
+-doc "Returns the first bytes to send on a connection.".
 -spec opened(state()) -> {iodata(), state()}.
 opened(State) ->
     {[~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
       cow_http2:settings(#{enable_push => false, initial_window_size => ?WINDOW}),
       cow_http2:window_update(?WINDOW - ?FIRST_WINDOW)], State}.
 
--doc "Returns the template of a message, for the target in `Options`.".
+-doc "Prepares a message for the target in the options, so that requests only need their ids.".
 -spec template(erlmcp_load_wire:message(), erlmcp_load_wire:options()) -> template().
 template(#{method := Method, headers := Own} = Message, Options) ->
     #{authority := Authority, path := Path} = Options,

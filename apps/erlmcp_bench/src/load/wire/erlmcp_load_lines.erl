@@ -3,7 +3,7 @@
 The wire of JSON-RPC in lines, for TCP and the standard streams of a program. Replies come in any
 order, and their ids tell which request they answer. Pure.
 
-Servers write an id first or last. There it is found without parsing the line.
+Servers write an id first or last in a message, where it is found without parsing the line.
 """.
 
 -behaviour(erlmcp_load_wire).

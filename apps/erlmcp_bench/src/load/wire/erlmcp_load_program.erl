@@ -14,7 +14,9 @@ stays, it gets SIGTERM and then SIGKILL, together with its process group.
 
 -export_type([program/0, environment/0]).
 
--doc "Changes of a program's environment from this node's. `false` removes a variable.".
+-doc """
+The variables in which a program's environment differs from this node's. `false` removes a variable.
+""".
 -type environment() :: [{Name :: string(), Value :: string() | false}].
 
 -opaque program() :: #{port := port(), closed := reference(), writer := pid(), guard := pid(),
@@ -49,13 +51,14 @@ owned(Port, {os_pid, OsPid}) ->
     Closed = monitor(port, Port),
     Writer = spawn(fun() -> write(Port, monitor(process, Owner)) end),
     Guard = spawn(fun() -> guard(Port, OsPid, monitor(process, Owner)) end),
-    %% A broken pipe must not end this process. The guard closes the port when its owner ends.
+    %% A broken pipe must not end this process, so it is not linked to the port. The guard closes
+    %% the port when its owner ends.
     true = unlink(Port),
     {ok, #{port => Port, closed => Closed, writer => Writer, guard => Guard, os_pid => OsPid}};
 owned(_, undefined) ->
     {error, ended}.
 
--doc "Returns `true` if `Term` is an environment.".
+-doc "Returns `true` if a term is a list of environment variables.".
 -spec is_environment(term()) -> boolean().
 is_environment(Term) ->
     is_list(Term)
@@ -107,7 +110,7 @@ ended(OsPid, Signals, Remaining) ->
             ended(OsPid, Others, ?END_MS)
     end.
 
--doc "Writes to the program's input.".
+-doc "Writes bytes to the program's input, without waiting for the program to read them.".
 -spec send(program(), iodata()) -> ok.
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},
@@ -118,7 +121,7 @@ send(#{writer := Writer}, Bytes) ->
 key(#{port := Port}) ->
     Port.
 
--doc "Returns what a message means for the program.".
+-doc "Interprets a message for a program; `other` is one that does not belong to it.".
 -spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.
 message({Port, {data, Bytes}}, #{port := Port}) -> {bytes, Bytes};
 message({Port, {exit_status, _}}, #{port := Port}) -> {closed, ended};
@@ -127,8 +130,8 @@ message({'DOWN', Closed, port, _, _}, #{closed := Closed}) -> {closed, ended};
 message(_, _) -> other.
 
 -doc """
-Waits for the next message of the program, at most `Milliseconds`. Other messages stay in the
-mailbox.
+Waits for the next message of the program, or returns `timeout` after `Milliseconds`. Other messages
+stay in the mailbox.
 """.
 -spec next(program(), Milliseconds :: non_neg_integer()) ->
     {bytes, binary()} | {closed, ended} | timeout.
@@ -154,6 +157,6 @@ stop(#{closed := Closed, guard := Guard}) ->
         ok
     end.
 
--doc "Returns the number of the program's process.".
+-doc "Returns the process id of the program in the operating system.".
 -spec os_pid(program()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.

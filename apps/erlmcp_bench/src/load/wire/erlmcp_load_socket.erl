@@ -25,7 +25,7 @@ refused, and so is one without a choice where HTTP/2 is offered.
 -type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
     | {stdio, erlmcp_load_program:program()}.
 
--doc "Identifies a socket in its messages.".
+-doc "The term that identifies a socket in its messages.".
 -type key() :: port() | ssl:sslsocket() | none.
 
 -type event() :: {bytes, binary()} | passive | {closed, Reason :: atom()} | other.
@@ -41,7 +41,7 @@ refused, and so is one without a choice where HTTP/2 is offered.
 -define(UNSENT, 1_048_576).
 -define(FEW_UNSENT, 524_288).
 
--doc "Connects within `Milliseconds`. From then on a number of packets may come in.".
+-doc "Connects within `Milliseconds`. Some packets may come in before `activate/1` must be called.".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
 connect({tcp, Ip, Port, From}, Milliseconds) ->
     Options = [{mode, binary} | options(Milliseconds)] ++ late_port(From),
@@ -93,7 +93,7 @@ reason({tls_alert, {Alert, _}}) -> Alert;
 reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
--doc "Writes `Bytes`. It waits no longer than the connect timeout.".
+-doc "Writes bytes. Waits at most as long as connecting may take, if the peer does not read.".
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
     sent(erlmcp_tcp_send:send(Socket, Bytes));
@@ -114,8 +114,8 @@ activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
 
 -doc """
-Gives a socket to the process `To`, and returns the messages that came for it before. The streams of
-a program stay with their process.
+Gives a socket to the process `To`, and returns the messages that have already arrived for it. The
+streams of a program stay with their process.
 """.
 -spec give(pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
@@ -123,30 +123,31 @@ give(_, {stdio, _}) ->
 give(To, {tcp, Socket}) ->
     %% If the socket is closed, one of the messages says so.
     _ = inet:setopts(Socket, [{active, false}]),
-    Came = came(Socket),
-    given(gen_tcp:controlling_process(Socket, To), Came, {tcp_closed, Socket});
+    Pending = pending(Socket),
+    given(gen_tcp:controlling_process(Socket, To), Pending, {tcp_closed, Socket});
 give(To, {tls, Socket}) ->
     _ = ssl:setopts(Socket, [{active, false}]),
-    Came = came(Socket),
-    given(ssl:controlling_process(Socket, To), Came, {ssl_closed, Socket}).
+    Pending = pending(Socket),
+    given(ssl:controlling_process(Socket, To), Pending, {ssl_closed, Socket}).
 
-given(ok, Came, _) -> Came;
-given({error, _}, Came, Closed) -> Came ++ [Closed].
+given(ok, Pending, _) -> Pending;
+given({error, _}, Pending, Closed) -> Pending ++ [Closed].
 
-came(Socket) ->
+pending(Socket) ->
     receive
         {Of, Socket, _} = Message when Of =:= tcp; Of =:= ssl; Of =:= tcp_error; Of =:= ssl_error ->
-            [Message | came(Socket)];
+            [Message | pending(Socket)];
         {Of, Socket} = Message when Of =:= tcp_closed; Of =:= ssl_closed ->
-            [Message | came(Socket)];
+            [Message | pending(Socket)];
         {Of, Socket} when Of =:= tcp_passive; Of =:= ssl_passive ->
-            came(Socket)
+            pending(Socket)
     after 0 ->
         []
     end.
 
 -doc """
-Takes a socket that was given, so that its data come in. Returns a message if it is already closed.
+Takes a socket that was given, so that its data come to this process. Returns a message if it is
+already closed.
 """.
 -spec take(socket()) -> [Message :: term()].
 take(Socket) ->
@@ -167,7 +168,7 @@ widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
 widened(_, _) ->
     false.
 
--doc "Closes a socket; a program has ended then.".
+-doc "Closes a socket. The program of a connection on stdio has ended when the function returns.".
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->
     %% A peer that does not read must not delay the close.
@@ -199,7 +200,7 @@ source({'DOWN', _, port, Port, _}) -> Port;
 source({Port, _}) when is_port(Port) -> Port;
 source(_) -> none.
 
--doc "Returns what a message means for its socket.".
+-doc "Interprets a message for a socket; `other` is one that does not belong to it.".
 -spec message(term(), socket()) -> event().
 message({tcp, Socket, Bytes}, {tcp, Socket}) -> {bytes, Bytes};
 message({tcp_passive, Socket}, {tcp, Socket}) -> passive;
@@ -213,7 +214,8 @@ message(Message, {stdio, Program}) -> erlmcp_load_program:message(Message, Progr
 message(_, _) -> other.
 
 -doc """
-Waits for the next message of a socket, at most `Milliseconds`. Other messages stay in the mailbox.
+Waits for the next message of a socket, or returns `timeout` after `Milliseconds`. Other messages
+stay in the mailbox.
 """.
 -spec next(socket(), Milliseconds :: non_neg_integer()) -> event() | timeout.
 next({tcp, Socket} = Of, Milliseconds) ->

@@ -10,8 +10,8 @@ generator's processor time for a connection.
 -type option() :: {atom(), term()} | {raw, integer(), integer(), binary()}.
 
 -doc """
-Connects within `Milliseconds`, from an address unless it is `any`. The options are those of a port,
-with its values for them. The calling process then owns the socket.
+Connects within `Milliseconds`, from the address `From` (any address of the machine for `any`). The
+options are those of `prim_inet:setopts/2`. The calling process owns the socket.
 """.
 -spec connect(inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any, [option()],
               Milliseconds :: pos_integer()) -> {ok, gen_tcp:socket()} | {error, atom()}.

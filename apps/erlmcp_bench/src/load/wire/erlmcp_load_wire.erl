@@ -16,7 +16,7 @@ id spliced in. Ids always have ten digits, so that a length in the template stay
 -doc "The number of a request on its connection.".
 -type tag() :: 0..8_999_999_999.
 
--doc "Bytes with an id between each two of them.".
+-doc "The bytes of a message, in pieces between which the id is inserted.".
 -type pieces() :: [binary(), ...].
 
 -doc """
@@ -57,7 +57,7 @@ An incoming event.
     | {failed, tag(), Reason :: atom()}
     | closing.
 
--doc "The HTTP status of a reply.".
+-doc "The HTTP status of a reply; `none` on other wires.".
 -type event_status() :: 100..599 | none.
 
 -type state() :: term().
@@ -66,10 +66,10 @@ An incoming event.
 -doc "Returns the state of a connection that is being opened.".
 -callback new(options()) -> state().
 
--doc "Returns the first bytes of a connection, which most wires do not have.".
+-doc "Returns the first bytes to send on a connection. Most wires have none.".
 -callback opened(state()) -> {iodata(), state()}.
 
--doc "Prepares a message.".
+-doc "Prepares a message, so that requests only need their ids.".
 -callback template(message(), options()) -> template().
 
 -doc "Returns the bytes of a request. They are sent in this order.".
@@ -112,12 +112,12 @@ Returns the number of the request with the id `Id`, or `error` if no request can
 tag(Id) when is_integer(Id), Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
 tag(_) -> error.
 
--doc "Returns the bytes with an id between each two of them.".
+-doc "Returns the pieces of a message with the id between each two of them.".
 -spec spliced(pieces(), Id :: binary()) -> iodata().
 spliced([Piece], _) -> Piece;
 spliced([Piece | Pieces], Id) -> [Piece, Id | spliced(Pieces, Id)].
 
--doc "Returns the size of the spliced bytes.".
+-doc "Returns the number of bytes that `spliced/2` returns.".
 -spec spliced_size(pieces()) -> non_neg_integer().
 spliced_size(Pieces) ->
     iolist_size(Pieces) + 10 * (length(Pieces) - 1).

@@ -33,7 +33,7 @@ does. It checks its result, and crashes if the result is wrong.
 
 -export_type([work/0]).
 
--doc "The work for `erlmcp_bench_operations:run/1`.".
+-doc "The funs of a component for `erlmcp_bench_operations:run/1`.".
 -type work() :: #{
     prepare := fun((Number :: pos_integer()) -> term()),
     operation := fun((term()) -> term()),

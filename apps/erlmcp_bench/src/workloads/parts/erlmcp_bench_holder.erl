@@ -26,7 +26,7 @@ is checked when it is opened. Then the process is silent.
 %% Milliseconds to end the sessions of one connection.
 -define(GOODBYE_MS, 1_000).
 
--doc "Opens `Count` items. The first of them has the number `Number`.".
+-doc "Starts a process that opens `Count` items, which are numbered from `Number` on.".
 -spec start(kind(), erlmcp_load_target:target(), Number :: non_neg_integer(),
             Count :: pos_integer()) -> holder().
 start(Kind, Target, Number, Count) ->
@@ -59,7 +59,9 @@ plan(Kind, Target, Connections) ->
 sleep(Milliseconds) ->
     {~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}.
 
--doc "Waits until all items are open.".
+-doc """
+Waits until all items are open. The error is that of the first item that could not be opened.
+""".
 -spec opened(holder()) -> ok | {error, term()}.
 opened(Holder) ->
     receive
@@ -135,21 +137,21 @@ awaited(call, _, _, Held, _) ->
 awaited(Kind, Tag, Expected, Held, Settings) ->
     maybe
         {ok, Events, Next} ?= events(Held, Settings),
-        case came(Kind, Tag, Expected, Events) of
+        case checked(Kind, Tag, Expected, Events) of
             ok -> {ok, Next};
             nothing -> awaited(Kind, Tag, Expected, Next, Settings);
             {error, _} = Error -> Error
         end
     end.
 
-came(stream, _, _, Events) ->
+checked(stream, _, _, Events) ->
     %% An accepted stream sends an acknowledgement; a refused one gets a reply.
     case {lists:keymember(message, 1, Events), lists:keyfind(reply, 1, Events)} of
         {true, _} -> ok;
         {false, false} -> nothing;
         {false, Reply} -> {error, Reply}
     end;
-came(_, Tag, Expected, Events) ->
+checked(_, Tag, Expected, Events) ->
     case lists:keyfind(reply, 1, Events) of
         {reply, Tag, Status, Body} ->
             case erlmcp_load_reply:check(Body, Status, erlmcp_load_wire:id(Tag), Expected, []) of

@@ -74,7 +74,9 @@ begins(#{begins := Begins}) -> Begins.
 -spec answered(load()) -> non_neg_integer().
 answered(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:count(Latency).
 
--doc "Waits for the end, and returns the outcomes.".
+-doc """
+Waits for the end of the load, and returns its outcomes, or the reason for which a worker failed.
+""".
 -spec await(load()) -> {ok, report()} | {error, {worker_failed, Reason :: term()}}.
 await(#{processes := Processes} = Load) ->
     case counted(Processes, []) of

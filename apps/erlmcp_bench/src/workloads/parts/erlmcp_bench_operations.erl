@@ -205,7 +205,7 @@ measured(More, Kept, State, {Operation, Timer, Deadline, Times, {_, Done}} = Wit
     End = erlang:monotonic_time(nanosecond),
     ok = atomics:put(Times, Kept + 1, max(1, End - Begin - Timer)),
     _ = More rem ?COUNTED =:= 0 andalso counters:add(Done, 1, ?COUNTED),
-    %% An atom is greater than every number.
+    %% `infinity`, an atom, is greater than any number.
     case More > 1 andalso End < Deadline of
         true -> measured(More - 1, Kept + 1, Next, With);
         false -> {More - 1, Kept + 1, End, Next}

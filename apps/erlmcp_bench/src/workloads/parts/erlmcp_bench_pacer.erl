@@ -106,8 +106,8 @@ wake(Request, Pids, Words) ->
 word(Request, Workers) -> Request rem Workers + 1.
 
 -doc """
-Waits in a worker until its request is due. Returns the time, or `over` if a process that the worker
-monitors has ended.
+Waits in a worker until its request is due. Returns the monotonic time in nanoseconds, or `over` if
+a process that the worker monitors has ended.
 """.
 -spec await(Request :: non_neg_integer(), schedule(), pacer()) -> Now :: integer() | over.
 await(Request, #{workers := Workers} = Schedule, Words) ->

@@ -12,7 +12,7 @@ one for each connection.
                "erlmcp_bench_quick_fixture, "
                "listen => [{stdio, #{}}]}).").
 
--doc "Returns the program and its arguments.".
+-doc "Returns the command that starts the server: the program and its arguments.".
 -spec words() -> [string(), ...].
 words() ->
     Own = [filename:dirname(filename:absname(Beam))

@@ -92,13 +92,13 @@ send(Request, Connection) ->
 %% Receives only messages of the connection's calls: the mailbox may have others.
 awaited(Connection) ->
     receive
-        {'EXIT', _, _} = Message -> heard(Message, Connection);
-        {{erlmcp_call, _}, _} = Message -> heard(Message, Connection)
+        {'EXIT', _, _} = Message -> handled(Message, Connection);
+        {{erlmcp_call, _}, _} = Message -> handled(Message, Connection)
     after ?ANSWER ->
         {timeout, Connection}
     end.
 
-heard(Message, Connection) ->
+handled(Message, Connection) ->
     {Out, Next} = erlmcp_connection:info(Message, Connection),
     written(Out, Next).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_room).
 -moduledoc """
-Computes how many connections are possible between this node, which opens them, and a server, and
-which limit of either side is reached first. Pure.
+Computes how many connections this node can open to a server, and which limit of either side is
+reached first. Pure.
 """.
 
 -export([for/3]).
@@ -9,7 +9,7 @@ which limit of either side is reached first. Pure.
 -export_type([room/0]).
 
 -doc """
-The number of connections, at most those that were wanted. If they are fewer, `bounded_by` names the
+The number of connections, which is at most the wanted one. If it is lower, `bounded_by` names the
 limit, such as `~"descriptors of the server"`.
 """.
 -type room() :: #{connections := pos_integer(), bounded_by => binary()}.

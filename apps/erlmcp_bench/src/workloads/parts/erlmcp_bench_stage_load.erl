@@ -116,8 +116,8 @@ drained(Socket) ->
     end.
 
 -doc """
-Measures these functions in a request, without each other. Times are the median, multiplied by the
-calls for each request. Reductions are the mean.
+Measures the given functions in a request, without the measured functions that they call. A time is
+the median, multiplied by the calls for each request. Reductions are the mean.
 """.
 -spec metered(erlmcp_bench_meter:unit(), [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.

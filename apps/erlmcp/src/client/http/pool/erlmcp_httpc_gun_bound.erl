@@ -1,8 +1,9 @@
 -module(erlmcp_httpc_gun_bound).
 -moduledoc """
-The bound on the memory of a gun connection's process. Some releases of gun keep headers, and
-requests that the server does not take, without a bound of their own. Gun calls this event handler
-in that process, first when the process starts. Another event tells the address that was reached.
+Bounds the memory of a gun connection's process. Some releases of gun buffer headers, and requests
+that the server does not read, without a bound. Gun calls this event handler in the process of the
+connection, for the first time when the process starts. A later event has the address that was
+reached.
 
 Internal.
 """.
@@ -18,9 +19,13 @@ Internal.
          ws_send_frame_start/2, ws_send_frame_end/2, protocol_changed/2, origin_changed/2,
          cancel/2, disconnect/2, terminate/2]).
 
--doc "Bounds the calling process to `Bytes` of memory. With more it is killed, without a report.".
--spec init(gun_event:init_event(), {Bytes :: pos_integer(), erlmcp_httpc_opening:reached()}) ->
-    erlmcp_httpc_opening:reached().
+-doc """
+Bounds the memory of the calling process to `Bytes`. If it takes more, it is killed, and no report
+is logged.
+""".
+-spec init(gun_event:init_event(),
+           {Bytes :: pos_integer(), erlmcp_httpc_pool_connections:reached()}) ->
+    erlmcp_httpc_pool_connections:reached().
 init(_, {Bytes, Reached}) ->
     _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
     Reached.

@@ -1,21 +1,21 @@
 -module(erlmcp_httpc_pool).
 -moduledoc """
-The connections of a client to one origin. The process opens and ends them, and calls take and give
-them back by the functions of this module. Taking a free connection asks no process
-(`m:erlmcp_httpc_pool_table`); the pool's process is asked only to open one or to wait for one.
+The pool of a client's connections to one origin. Its process opens and closes them, and calls lease
+them. A free connection is leased without asking a process (`m:erlmcp_httpc_pool_table`). The pool's
+process is asked only if a call has to wait for one.
 
-HTTP/1.1 carries one exchange at a time on a connection, and streams have connections of their own.
-With HTTP/2 calls and streams share connections, up to the server's number of streams. A further
-connection is opened when the others are full. Idle connections are closed after `idle_ms`.
+On HTTP/1.1 a connection carries one exchange at a time, and long streams have connections of their
+own. On HTTP/2 calls and streams share connections, up to the number of streams that the server
+allows. Another connection is opened when all are full. Idle connections are closed after `idle_ms`.
 
-A server that cannot be reached is left alone for a growing pause (`m:erlmcp_client_backoff`). Calls
-in this pause fail at once with the reason.
+If the server cannot be reached, no connection is tried during a pause, which grows with each
+failure (`m:erlmcp_client_backoff`). Calls fail at once in this pause, with the reason.
 
-The holder of a lease monitors a connection of gun, since gun does not answer messages to a
-connection that has just ended. A socket changes its owner with its lease (`m:erlmcp_httpc_socket`).
-A lease is given back `broken` if its exchange on HTTP/1.1 is not over, or if the server closes the
-connection. The third case is an HTTP/2 connection that, as gun reports, takes no more streams. A
-lease whose holder dies is found within a second.
+The holder of a lease monitors a connection of gun, since no answer comes from a connection that has
+just ended. The holder becomes the owner of a socket (`m:erlmcp_httpc_socket`). A lease is given
+back as `broken` if its exchange on HTTP/1.1 is not complete, or if the server closes the
+connection. The third case is an HTTP/2 connection that accepts no more streams, as gun reports. The
+lease of a dead holder is found within a second.
 
 Internal.
 """.
@@ -28,22 +28,24 @@ Internal.
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
          format_status/1]).
 
--export_type([options/0, handle/0, lease/0]).
+-export_type([origin/0, options/0, handle/0, lease/0]).
 
+-type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
+                   inet:port_number()}.
 -doc """
 Options of a pool, with their defaults.
 
-- `connections`: connections for calls, at most; 8
-- `streams`: long streams, at most; 100
-- `waiting`: calls that may wait for a connection; 1000
-- `idle_ms`: milliseconds that a connection may be idle; 30000
+- `connections`: the most connections for calls; 8
+- `streams`: the most long streams; 100
+- `waiting`: the most calls that may wait for a connection; 1000
+- `idle_ms`: milliseconds after which an idle connection is closed; 30000
 - `connect_timeout`: milliseconds to open a connection; 10000
-- `tls`: options of ssl, which override those of `erlmcp_tls:client_options/2`
+- `tls`: options of `m:ssl`, which override those of `erlmcp_tls:client_options/2`
 - `protocols`: the protocols to offer over TLS; in the clear, `[http2]` means HTTP/2 and any other
   value HTTP/1.1
 """.
 -type options() :: #{
-    origin := erlmcp_httpc_opening:origin(),
+    origin := origin(),
     connections => pos_integer(),
     streams => pos_integer(),
     waiting => pos_integer(),
@@ -57,12 +59,13 @@ Options of a pool, with their defaults.
 
 -define(DEFAULTS, #{connections => 8, streams => 100, waiting => 1000, idle_ms => 30_000,
                     connect_timeout => 10_000, tls => [], protocols => [http2, http]}).
-%% Milliseconds between sweeps, at most.
+%% The most milliseconds between two sweeps.
 -define(SWEEP, 1000).
-%% Milliseconds to leave a server alone after its first failure, and at most.
+%% Milliseconds of the pause after the first failure, and of the longest pause.
 -define(FIRST_PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
-%% Milliseconds that a call waits while another one tries a server that could not be reached before.
+%% The most milliseconds that a call waits while another one tries a server that could not be
+%% reached before.
 -define(PATIENCE, 500).
 
 -type waiters() :: gb_trees:tree(pos_integer(), waiter()).
@@ -72,7 +75,7 @@ Options of a pool, with their defaults.
     slots :: erlmcp_httpc_pool_table:slots(),
     settings :: map(),
     fleet :: erlmcp_httpc_pool_connections:fleet(),
-    %% The calls and the streams that wait, first come, first served: by a number that grows.
+    %% The waiting calls and streams, by a number that grows: the first one is served first.
     calls = gb_trees:empty() :: waiters(),
     streams = gb_trees:empty() :: waiters(),
     next = 1 :: pos_integer(),
@@ -83,7 +86,8 @@ Options of a pool, with their defaults.
 }).
 
 -doc """
-Starts a pool without a connection. Options in a fun do not appear in a supervisor's reports.
+Starts a pool without connections. The options may be a fun, so that a supervisor's reports do not
+show them.
 """.
 -spec start_link(options() | fun(() -> options())) -> {ok, pid()}.
 start_link(Options) when is_function(Options) ->
@@ -91,17 +95,17 @@ start_link(Options) when is_function(Options) ->
 start_link(Options) ->
     {ok, _} = gen_server:start_link(?MODULE, maps:merge(?DEFAULTS, Options), []).
 
--doc "Returns the handle for the other functions, which is small.".
+-doc "Returns the handle for the other functions, a small term.".
 -spec handle(pid()) -> handle().
 handle(Pool) ->
     gen_server:call(Pool, handle).
 
 -doc """
-Takes a connection for one exchange of the calling process, or for one long stream. Waits until
-`Deadline`, in milliseconds of `erlang:monotonic_time/1`, while all are taken.
+Leases a connection to the calling process, for one exchange or for one long stream. Waits while all
+are taken, until `Deadline`, in milliseconds of `erlang:monotonic_time/1`.
 
-`connect` has the reason for which the server could not be reached; `stopped` means that the pool
-has ended. `overload` means that too many calls wait, or too many streams are open.
+`{connect, Why}` has the reason for which the server could not be reached; `stopped` means that the
+pool has ended. `{overload, Limit}` means that too many calls wait, or too many streams are open.
 """.
 -spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
     {ok, lease()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
@@ -123,7 +127,7 @@ checkout({Pool, Slots, Limit} = Handle, Kind, Deadline) ->
         error:badarg -> {error, {connect, stopped}}
     end.
 
-%% A free connection goes to the processes that wait first.
+%% A free connection goes first to the processes that wait already.
 at_once(Kind, Slots, Limit) ->
     case erlmcp_httpc_pool_table:waiting(Kind, Slots) of
         0 when Kind =:= call ->
@@ -165,12 +169,15 @@ protocol({Lease, _}) ->
 owner({_, {Pool, _, _}}) ->
     Pool.
 
--doc "Returns how far inside the outermost address lies that a connection has reached.".
+-doc """
+Returns the depth of the outermost address that connections have reached (`erlmcp_outbound_hosts`),
+or `none`.
+""".
 -spec outermost(handle()) -> erlmcp_outbound_hosts:depth() | none.
 outermost({_, Slots, _}) ->
     erlmcp_httpc_pool_table:outermost(Slots).
 
--doc "Gives a lease back, once.".
+-doc "Gives a lease back, once, and says whether its connection is still usable.".
 -spec give_back(lease(), reusable | broken) -> ok.
 give_back({Lease, {Pool, Slots, _}}, How) ->
     try erlmcp_httpc_pool_table:release({Lease, How}, Slots) of
@@ -182,9 +189,8 @@ give_back({Lease, {Pool, Slots, _}}, How) ->
     end.
 
 -doc """
-Returns numbers of a pool: connections that can be taken (`open`), leases that are out (`busy`), and
-calls and streams that wait (`waiting`). `ejected` is the milliseconds that an unreachable server is
-still left alone.
+Returns numbers of a pool: usable connections (`open`), leases (`busy`), and waiting calls and
+streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again.
 """.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.
@@ -209,7 +215,7 @@ numbers(Slots) ->
 init(#{connections := Connections, streams := Streams, origin := Origin} = Settings) ->
     {Scheme, Host, Port} = Origin,
     ok = erlmcp_label:set([?MODULE, Scheme, {Host, Port}]),
-    %% The end of a connection comes as an exit message.
+    %% The end of a connection's process comes as an exit message.
     _ = process_flag(trap_exit, true),
     Slots = erlmcp_httpc_pool_table:new(Connections, Streams),
     {ok, #state{slots = Slots, settings = Settings,
@@ -250,8 +256,8 @@ reachable(Slots) ->
         {error, _} = Error -> Error
     end.
 
-%% A caller that tries the server again may spend all its time; the others fail after a shorter
-%% wait.
+%% The call that tries the server again may wait until its deadline; the others fail after a shorter
+%% time.
 add(Kind, {Pid, _} = From, Deadline, #state{next = Number} = State) ->
     {Until, Error} = case probing(State) of
         true -> min({Deadline, timeout},
@@ -303,7 +309,7 @@ handle_info(Message, #state{fleet = Fleet} = State) ->
 terminate(_, #state{fleet = Fleet}) ->
     erlmcp_httpc_pool_connections:stop(Fleet).
 
-%% Options of TLS may hold a key and its password.
+%% Options of TLS may contain a key and its password.
 -doc false.
 format_status(Status) ->
     maps:map(fun(state, #state{failures = Failures}) -> {?MODULE, Failures};
@@ -316,7 +322,7 @@ failed(Why, #state{failures = Before, slots = Slots} = State) ->
     ok = erlmcp_httpc_pool_table:refuse(Why, erlmcp_clock:now_ms() + Pause, Slots),
     back_off(Why, Pause, State#state{failures = Failures, why = Why}).
 
-%% Processes that wait for an open connection may still get it.
+%% Waiting processes may still get another connection, if one is open.
 back_off(Why, Pause, #state{slots = Slots} = State) ->
     case erlmcp_httpc_pool_table:open(Slots) of
         0 -> answer_all({error, {connect, Why}}, State);
@@ -328,7 +334,7 @@ answer_all(Answer, #state{calls = Calls, streams = Streams} = State) ->
                              Number <- gb_trees:keys(Waiters)],
     lists:foldl(fun({Kind, Number}, Acc) -> answer(Kind, Number, Answer, Acc) end, State, All).
 
-%% Gives free connections to the processes that wait, and opens further ones that they need.
+%% Leases free connections to the waiting processes, and opens more connections if they need them.
 progress(State) ->
     Served = serve(stream, serve(call, State)),
     Calls = gb_trees:size(Served#state.calls),
@@ -339,8 +345,8 @@ progress(State) ->
     end.
 
 serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
-    %% Written before the search for a free one: a process that gives one back later then tells the
-    %% pool.
+    %% This number is written before the search for a free connection. So a process that gives one
+    %% back later sees it, and tells the pool.
     ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots),
     case gb_trees:is_empty(waiters(Kind, State)) of
         true ->
@@ -406,8 +412,8 @@ waiters(stream, #state{streams = Waiters}) -> Waiters.
 put_waiters(call, Waiters, State) -> State#state{calls = Waiters};
 put_waiters(stream, Waiters, State) -> State#state{streams = Waiters}.
 
-%% After every change: publishes the numbers of waiting processes, and plans the next sweep. Without
-%% connections there is none.
+%% Called after every change: publishes the numbers of waiting processes, and plans the next sweep,
+%% if there are connections.
 settle(#state{slots = Slots, fleet = Fleet, settings = #{idle_ms := Idle}} = State) ->
     [ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots)
      || Kind <- [call, stream]],

@@ -1,11 +1,16 @@
 -module(erlmcp_httpc_pool_connections).
 -moduledoc """
 The connections of a pool, from their opening to their end. A value of the pool's process, which
-owns gun's processes and the sockets, and passes their messages to this module.
+owns the processes of gun and the sockets, and passes their messages to this module.
 
-A connection is `opening` until it may be used; with HTTP/2 that is when the server's settings have
-named its number of streams. Then it is `open`, `draining` when it may not be taken any more but is
-still held, and `closing` while HTTP/2 says goodbye.
+A connection is `opening` until it can be used; on HTTP/2 that is when the server's settings, with
+the number of streams, have come. Then it is `open`. It is `draining` when it has leases, but can no
+longer be leased, and `closing` while HTTP/2 closes in order.
+
+Gun opens a connection, except for HTTP/1.1 in the clear, which is a mere socket
+(`m:erlmcp_httpc_socket`). If a host name has addresses of both families, one family is tried after
+the other. `localhost` means both loopback addresses, whatever the system's resolver says (RFC 6761,
+6.3).
 
 Internal.
 """.
@@ -13,67 +18,127 @@ Internal.
 -export([new/2, range/2, size/1, opening/1]).
 -export([grow/3, received/2, drain/2, sweep/2, stop/1]).
 
--export_type([fleet/0]).
+-export_type([fleet/0, reached/0]).
+
+-doc "A fun that is called with the address of each new connection, in the process that opens it.".
+-type reached() :: fun((inet:ip_address()) -> ok).
+-type family() :: inet | inet6.
+%% The data for opening connections, computed once for a pool.
+-type target() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
+                    secure := boolean(), tls := [ssl:tls_client_option()],
+                    protocols := [http | http2], reached := reached()}.
 
 -record(connection, {
     id :: integer(),
-    place :: erlmcp_httpc_pool_table:place(),
+    place :: erlmcp_httpc_pool_table:slot(),
     stage = opening :: opening | open | draining | closing,
     protocol = http :: erlmcp_httpc_pool_table:protocol(),
     seats = 0 :: non_neg_integer(),
-    %% The address families left to try, the reason of the first failure, and the timer of the
-    %% attempt.
-    ways :: [erlmcp_httpc_opening:way()],
+    %% The address families that are left to try, the reason of the first failure, and the timer of
+    %% the attempt.
+    families :: [family()],
     why = none :: term(),
     timer = none :: none | reference(),
     since :: integer()
 }).
 -record(fleet, {
     slots :: erlmcp_httpc_pool_table:slots(),
-    opening :: erlmcp_httpc_opening:opening(),
+    target :: target(),
     calls :: pos_integer(),
     streams :: pos_integer(),
     idle_ms :: pos_integer(),
     connect_timeout :: pos_integer(),
-    %% The protocol of the newest connection.
+    %% The protocol of the newest connection, which decides how connections are shared.
     protocol :: http | http2 | unknown,
     connections = #{} :: #{erlmcp_httpc_pool_table:connection() => #connection{}}
 }).
 
 -opaque fleet() :: #fleet{}.
 
-%% Streams on a connection of HTTP/2: the number where the server names none, and the most.
+%% Streams on a connection of HTTP/2: the number if the server names none, and the most that are
+%% used.
 -define(STREAMS, 100).
 -define(MOST_STREAMS, 1000).
-%% Milliseconds that a server has to close its end of a connection.
+%% Milliseconds within which a server must close its end of a connection.
 -define(GOODBYE, 1000).
 %% Errors after which the other address family is tried: a host may have an address, or a server at
 %% it, in one family only.
 -define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
                     eafnosupport, einval, etimedout]).
 
--doc "Returns a fleet without connections.".
+%% The most bytes of memory that the process of a connection may take.
+-define(HEAP_BYTES, 268_435_456).
+%% The most bytes that gun reads at once and sends as one message.
+-define(BUFFER, 16_384).
+%% Milliseconds between the pings of HTTP/2, and the number of pings that may remain unanswered.
+%% Without pings, a connection to a vanished peer would be used for calls forever.
+-define(PING, 20_000).
+-define(PINGS_UNANSWERED, 2).
+
+-doc "Returns the connections of a new pool, which has none yet.".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
     Reached = fun(Address) ->
         erlmcp_httpc_pool_table:reached(erlmcp_outbound_hosts:inwards(Address), Slots)
     end,
-    Opening = erlmcp_httpc_opening:new(Settings, Reached),
-    Protocol = case erlmcp_httpc_opening:protocols(Opening) of
+    #{protocols := Protocols} = Target = target(Settings, Reached),
+    Protocol = case Protocols of
         [One] -> One;
         _ -> unknown
     end,
-    #fleet{slots = Slots, opening = Opening, calls = Calls, streams = Streams, idle_ms = Idle,
+    #fleet{slots = Slots, target = Target, calls = Calls, streams = Streams, idle_ms = Idle,
            connect_timeout = Timeout, protocol = Protocol}.
 
--doc "Returns the range of places where a call or a stream finds its connection.".
+target(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
+         protocols := Wanted}, Reached) ->
+    Secure = Scheme =:= https,
+    Protocols = offered(Secure, Wanted),
+    #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
+      reached => Reached,
+      gun => #{protocols => Protocols,
+               %% No supervisor of gun: the process that opens the connection owns it and closes it.
+               supervise => false,
+               %% The pool decides when to try again.
+               retry => 0,
+               connect_timeout => Timeout,
+               domain_lookup_timeout => Timeout,
+               tls_handshake_timeout => Timeout,
+               event_handler => {erlmcp_httpc_gun_bound, {?HEAP_BYTES, Reached}},
+               http2_opts => #{notify_settings_changed => true,
+                               %% The client refuses server push.
+                               max_concurrent_streams => 0,
+                               %% A server that accepts no more requests may finish the ones that it
+                               %% has.
+                               closing_timeout => infinity,
+                               initial_connection_window_size => 8_000_000,
+                               initial_stream_window_size => 1_000_000,
+                               max_fragmented_header_block_size => 65_536,
+                               keepalive => ?PING,
+                               keepalive_tolerance => ?PINGS_UNANSWERED}}}.
+
+%% Without TLS the protocol is not negotiated, so HTTP/2 is used only if the user knows that the
+%% server has it (prior knowledge).
+offered(true, Wanted) -> Wanted;
+offered(false, [http2]) -> [http2];
+offered(false, _) -> [http].
+
+host(Host) when is_tuple(Host) ->
+    Host;
+host(Host) ->
+    Text = unicode:characters_to_list(Host),
+    case inet:parse_strict_address(string:trim(Text, both, "[]")) of
+        {ok, Address} -> Address;
+        {error, einval} -> Text
+    end.
+
+-doc "Returns the range of slots in which a call or a stream finds a connection.".
 -spec range(call | stream, fleet()) -> call | stream | shared.
 range(stream, #fleet{protocol = http}) -> stream;
 range(stream, _) -> shared;
 range(call, _) -> call.
 
--doc "Returns the number of connections in any stage.".
+-doc "Returns the number of all connections, in whatever stage.".
 -spec size(fleet()) -> non_neg_integer().
 size(#fleet{connections = Connections}) ->
     map_size(Connections).
@@ -88,8 +153,8 @@ opening_places(#fleet{connections = Connections}) ->
 
 -doc """
 Opens connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one for each;
-with HTTP/2 one is opened at a time, since it may serve them all. At most `Most` are being opened
-then.
+on HTTP/2 one is opened at a time, since it may serve all of them. At most the given number of
+connections is being opened at the same time.
 """.
 -spec grow(#{call := non_neg_integer(), stream := non_neg_integer()}, pos_integer() | infinity,
            fleet()) -> {ok, fleet()} | {failed, Why :: term(), fleet()}.
@@ -108,7 +173,7 @@ grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
 
 places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
     Opening = [Place || Place <- opening_places(Fleet), Place >= First, Place =< Last],
-    %% A closing connection has no holders any more.
+    %% A closing connection no longer has leases.
     Taken = [Place || _ := #connection{place = Place, stage = Stage} <- Connections,
                       Stage =/= closing],
     Free = lists:seq(First, Last) -- Taken,
@@ -116,9 +181,9 @@ places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
 
 begin_all([], Fleet) ->
     {ok, Fleet};
-begin_all([Place | Rest], #fleet{opening = Opening, connect_timeout = Timeout} = Fleet) ->
+begin_all([Place | Rest], #fleet{target = Target, connect_timeout = Timeout} = Fleet) ->
     Id = erlang:unique_integer(),
-    Connection = #connection{id = Id, place = Place, ways = erlmcp_httpc_opening:ways(Opening),
+    Connection = #connection{id = Id, place = Place, families = families(Target),
                              timer = erlang:send_after(Timeout, self(), {slow, Id}),
                              since = erlmcp_clock:now_ms()},
     case begin_next(Connection, Fleet) of
@@ -126,10 +191,53 @@ begin_all([Place | Rest], #fleet{opening = Opening, connect_timeout = Timeout} =
         {failed, _, _} = Failed -> Failed
     end.
 
-begin_next(#connection{ways = [Way | Ways]} = Connection, #fleet{opening = Opening} = Fleet) ->
-    case erlmcp_httpc_opening:open(Opening, Way) of
-        {ok, Gun} -> {changed, put(Gun, Connection#connection{ways = Ways}, Fleet)};
+begin_next(#connection{families = [Family | Families]} = Connection,
+           #fleet{target = Target} = Fleet) ->
+    case open(Target, Family) of
+        {ok, Gun} -> {changed, put(Gun, Connection#connection{families = Families}, Fleet)};
         {error, Why} -> cancel(Connection), {failed, Why, Fleet}
+    end.
+
+families(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
+families(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
+families(_) -> [inet, inet6].
+
+%% The process that opens a connection is linked to this one. It reports success by `socket_up` or
+%% `gun_up`, and for HTTP/2 then also the server's settings (`gun_notify`). It exits on failure.
+open(#{host := Host} = Target, Family) ->
+    maybe
+        {ok, Transport} ?= transport(Target),
+        Tcp = [Family, {buffer, ?BUFFER}, {send_timeout, 15_000}, {send_timeout_close, true},
+               {nodelay, true}, {keepalive, true}],
+        connect(address(Host, Family), Target, Tcp, Transport)
+    end.
+
+connect(Address, #{secure := false, protocols := [http]} = Target, Tcp, _) ->
+    #{port := Port, gun := #{connect_timeout := Timeout}, reached := Reached} = Target,
+    erlmcp_httpc_socket:open({Address, Port}, Tcp, Timeout, Reached);
+connect(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
+    %% Gun starts with the node's first client, since a node that only serves does not need it.
+    {ok, _} = application:ensure_all_started(gun),
+    gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
+
+address("localhost", inet) -> {127, 0, 0, 1};
+address("localhost", inet6) -> {0, 0, 0, 0, 0, 0, 0, 1};
+address(Host, _) -> Host.
+
+transport(#{secure := false}) ->
+    {ok, #{transport => tcp}};
+transport(#{secure := true, host := Host, tls := Own}) ->
+    maybe
+        {ok, Options} ?= erlmcp_tls:client_options(Host, Own),
+        {ok, #{transport => tls, tls_opts => without_system_roots(Own, Options)}}
+    end.
+
+%% Leaves the system's roots out, since gun uses them by default. Explicit ones would be copied into
+%% the process of each connection, most of a megabyte, for its whole life.
+without_system_roots(Own, Options) ->
+    case lists:keymember(cacerts, 1, Own) of
+        true -> Options;
+        false -> lists:keydelete(cacerts, 1, Options)
     end.
 
 put(Gun, Connection, #fleet{connections = Connections} = Fleet) ->
@@ -147,8 +255,9 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-Interprets a message of a connection. A connection can be taken now (`opened`), has `changed`, or
-the server could not be reached (`failed`). `other` is a message of something else.
+Interprets a message of a connection. A connection can be leased now (`opened`), another state has
+`changed`, or the server could not be reached (`failed`). `other` is a message that belongs to no
+connection.
 """.
 -spec received(term(), fleet()) ->
     {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
@@ -164,7 +273,7 @@ received({tcp_passive, Socket}, Fleet) ->
         _ = erlmcp_httpc_socket:read_on(Socket),
         {changed, Fleet}
     end);
-%% Bytes that no request asked for.
+%% Bytes that came without a request: the connection is closed.
 received({tcp, Socket, _}, Fleet) ->
     find(Socket, Fleet, fun(_) ->
         ok = erlmcp_httpc_socket:close(Socket),
@@ -179,7 +288,7 @@ received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
     end);
 received({gun_down, Gun, _, Why, _}, Fleet) ->
     find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, Why, Fleet) end);
-%% The end of a socket is a message to its owner; the end of a linked process is an exit message.
+%% The end of a socket is reported by a message, and the end of gun's process by an exit message.
 received({tcp_closed, Socket}, Fleet) ->
     find(Socket, Fleet, fun(Connection) -> ended(Socket, Connection, closed, Fleet) end);
 received({'EXIT', Gun, Reason}, Fleet) ->
@@ -228,9 +337,9 @@ rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
     {changed, put(Gun, Connection#connection{seats = Seats}, Fleet)}.
 
 ended(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
-    #connection{ways = Ways, why = Before} = Connection,
+    #connection{families = Families, why = Before} = Connection,
     Reason = worse(Before, Why),
-    case Ways =/= [] andalso lists:member(Why, ?OTHERWISE) of
+    case Families =/= [] andalso lists:member(Why, ?OTHERWISE) of
         true ->
             #fleet{connections = Connections} = Fleet,
             begin_next(Connection#connection{why = Reason},
@@ -242,7 +351,7 @@ ended(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
     ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
     {changed, remove(Gun, Fleet)}.
 
-%% Of two reasons, the one that says more.
+%% Returns the reason that says more, of two.
 worse(none, Why) -> Why;
 worse(nxdomain, Why) -> Why;
 worse(Before, _) -> Before.
@@ -252,7 +361,7 @@ why(normal) -> closed;
 why(killed) -> killed;
 why(_) -> crashed.
 
--doc "Closes a connection to new requests; it ends when no process holds it any more.".
+-doc "Withdraws a connection, so that it gets no new requests. It is closed when it has no leases.".
 -spec drain(erlmcp_httpc_pool_table:connection(), fleet()) -> fleet().
 drain(Gun, #fleet{connections = Connections} = Fleet) ->
     case Connections of
@@ -278,8 +387,8 @@ close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
     put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Fleet).
 
 -doc """
-Finds changes of which no message comes: leases whose holders died, and connections that are idle or
-have to end.
+Finds changes that no message reports: leases of dead holders, and connections that are idle or must
+be closed.
 """.
 -spec sweep(Now :: integer(), fleet()) -> fleet().
 sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
@@ -291,8 +400,8 @@ sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
                   tend(Gun, Connection, maps:get(Id, Held, {0, 0}), Now, Acc)
               end, Fleet, Connections).
 
-%% Counts the living and the dead holders of each connection. On HTTP/2 a dead holder's stream
-%% cannot be ended alone, so it keeps its seat. On HTTP/1.1 the connection ends.
+%% Counts the leases of living and of dead holders for each connection. On HTTP/2 the stream of a
+%% dead holder cannot be ended alone, so it keeps its seat. On HTTP/1.1 the connection is closed.
 visit({{Id, _}, Holder, _, _} = Row, ById, Slots, Counts) ->
     {Living, Dead} = maps:get(Id, Counts, {0, 0}),
     case Holder =/= orphan andalso is_process_alive(Holder) of
@@ -339,7 +448,7 @@ tend(_, #connection{place = Place}, {Living, Dead}, _, Fleet) ->
     ok = erlmcp_httpc_pool_table:settle(Place, Living + Dead, Fleet#fleet.slots),
     Fleet.
 
--doc "Ends all connections at once.".
+-doc "Closes all connections at once.".
 -spec stop(fleet()) -> ok.
 stop(#fleet{connections = Connections}) ->
     lists:foreach(fun cut/1, maps:keys(Connections)).

@@ -1,86 +1,250 @@
 -module(erlmcp_httpc_pool_request).
 -moduledoc """
-A request on a connection that the pool lent, until the connection is given back. A value of the
-process that sent it, which gets the connection's messages and passes them to this module.
+A request on a leased connection, until the connection is given back. A value of the process that
+sent it, which gets the connection's messages and passes them to this module.
 
-The connection is gun's (`m:erlmcp_httpc_gun_request`), or a socket of HTTP/1.1 in the clear
-(`m:erlmcp_httpc_socket_request`).
+The connection is gun's for HTTP/2, and for HTTP/1.1 over TLS. For HTTP/1.1 in the clear it is a
+socket, whose bytes this module reads (`m:erlmcp_httpc_socket_response`).
 
 Internal.
 """.
 
--export([request/3, received/2, drained/1, next/2, give_back/2]).
+-export([request/3, received/2, next/2, drained/1, give_back/2]).
 
--export_type([loan/0, request_line/0, news/1, connection_state/0]).
+-export_type([loan/0, request_line/0, meaning/0, connection_state/0]).
 
--opaque loan() :: {module(), term()}.
+-record(gun, {
+    lease :: erlmcp_httpc_pool:lease(),
+    connection :: pid(),
+    monitor :: reference(),
+    stream :: gun:stream_ref(),
+    %% The messages of gun that were read since gun was last allowed to send more.
+    unread = 0 :: non_neg_integer(),
+    %% Whether the server closes the connection after the response.
+    closes = false :: boolean()
+}).
+-record(socket, {
+    lease :: erlmcp_httpc_pool:lease(),
+    socket :: inet:socket(),
+    monitor :: reference(),
+    at = {head, ~"", 0} :: {head, Held :: binary(), From :: non_neg_integer()}
+        | erlmcp_httpc_socket_response:body(),
+    %% Whether the server closes the connection after the response.
+    closes = false :: boolean(),
+    %% Whether the body is so large that a part may still be unsent when the response comes.
+    large :: boolean()
+}).
+
+-opaque loan() :: #gun{} | #socket{}.
 -type request_line() :: {post | get | delete, Path :: binary()}.
 -doc """
-The state of a connection after a request. The response has ended (`reusable`) or goes on (`cut`),
-the server broke it off (`reset`), or the connection is useless (`broken`).
+The state of a connection after a request. The response is complete (`reusable`) or not (`cut`), the
+server has reset the stream (`reset`), or the connection is useless (`broken`).
 """.
 -type connection_state() :: reusable | cut | reset | broken.
 -doc """
-The meaning of a message.
+The meaning of a message of the connection.
 
-- `head`: the response has begun; `Data` is the part of its body that came with it.
+- `head`: the status and the headers of the response; `Data` is the part of the body that came with
+  them.
 - `data`: a part of the body.
-- `broken`: the response was broken off, and the loan has to be given back in the named state. The
-  reason is `unprocessed` if the server never took the request.
+- `broken`: no more of the response comes, and the connection must be given back in the given state.
+  The reason is `unprocessed` if the server never took the request.
 - `more`: nothing to act on.
-- `other`: the message is not one of this request's.
+- `other`: the message does not belong to this request.
 """.
--type news(Loan) ::
-    {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), Loan}
-    | {data, fin | nofin, binary(), Loan}
+-type meaning() ::
+    {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), loan()}
+    | {data, fin | nofin, binary(), loan()}
     | {broken, unprocessed | term(), connection_state()}
-    | {more, Loan}
+    | {more, loan()}
     | other.
 
-%% Milliseconds for the end of a stream whose response has come.
+%% Milliseconds to wait for the end of a stream after the awaited JSON-RPC response.
 -define(DRAIN, 20).
+%% The messages that gun may send ahead of those that were read.
+-define(FLOW, 16).
+%% The exchange has checked the headers already. Gun's check would compile a pattern for each
+%% header.
+-define(GUN_OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
+%% The most bytes of a request body after which a socket's next request is sent without waiting.
+-define(LARGE, 8192).
 
 -doc """
-Sends a request on the connection. Returns `ended` if the connection had ended; then it was given
-back.
+Sends a request on a leased connection. Returns `ended` if the connection had ended already; the
+lease was given back then.
 """.
 -spec request(erlmcp_httpc_pool:lease(), request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
-request(Lease, Asked, Content) ->
+request(Lease, RequestLine, Content) ->
     case erlmcp_httpc_pool:protocol(Lease) of
-        plain ->
-            case erlmcp_httpc_socket_request:request(Lease, Asked, Content) of
-                {ok, Loan} -> {ok, {erlmcp_httpc_socket_request, Loan}};
-                ended -> ended
+        plain -> request_on_socket(Lease, RequestLine, Content);
+        _ -> {ok, request_on_gun(Lease, RequestLine, Content)}
+    end.
+
+request_on_gun(Lease, {Method, Path}, {Headers, Body}) ->
+    Connection = erlmcp_httpc_pool:connection(Lease),
+    Monitor = monitor(process, Connection),
+    Stream = gun:request(Connection, name(Method), Path, Headers, Body, ?GUN_OPTIONS),
+    #gun{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream}.
+
+name(post) -> ~"POST";
+name(get) -> ~"GET";
+name(delete) -> ~"DELETE".
+
+request_on_socket(Lease, {Method, Path}, {Headers, Body}) ->
+    Socket = erlmcp_httpc_pool:connection(Lease),
+    case erlmcp_httpc_socket:take(Socket) of
+        {ok, Monitor} ->
+            Loan = #socket{lease = Lease, socket = Socket, monitor = Monitor,
+                           large = byte_size(Body) > ?LARGE},
+            %% The first write to a socket never blocks, however large it is.
+            case gen_tcp:send(Socket, bytes(Method, Path, Headers, Body)) of
+                ok ->
+                    {ok, Loan};
+                {error, _} ->
+                    ok = give_back(broken, Loan),
+                    ended
             end;
-        _ ->
-            {ok,
-             {erlmcp_httpc_gun_request, erlmcp_httpc_gun_request:request(Lease, Asked, Content)}}
+        ended ->
+            ok = erlmcp_httpc_pool:give_back(Lease, broken),
+            ended
     end.
 
--doc "Interprets a message of the mailbox.".
--spec received(Message :: term(), loan()) -> news(loan()).
-received(Message, {Module, Loan}) ->
-    case Module:received(Message, Loan) of
-        {head, IsFin, Status, Fields, Data, Next} ->
-            {head, IsFin, Status, Fields, Data, {Module, Next}};
-        {data, IsFin, Data, Next} -> {data, IsFin, Data, {Module, Next}};
-        {more, Next} -> {more, {Module, Next}};
-        Other -> Other
+bytes(post, Path, Headers, Body) ->
+    [~"POST ", Path, ~" HTTP/1.1\r\ncontent-length: ", integer_to_binary(byte_size(Body)), ~"\r\n",
+     lines(Headers), ~"\r\n", Body];
+bytes(Method, Path, Headers, _) ->
+    [name(Method), ~" ", Path, ~" HTTP/1.1\r\n", lines(Headers), ~"\r\n"].
+
+lines(Headers) ->
+    [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
+
+-doc "Interprets a message of the mailbox for a request, see `t:meaning/0`.".
+-spec received(Message :: term(), loan()) -> meaning().
+received({tcp, Socket, Bytes}, #socket{socket = Socket} = Loan) ->
+    arrived(Bytes, Loan);
+received({tcp_passive, Socket}, #socket{socket = Socket} = Loan) ->
+    %% If this fails, the message of the socket's end follows.
+    _ = erlmcp_httpc_socket:read_on(Socket),
+    {more, Loan};
+received({tcp_closed, Socket}, #socket{socket = Socket, at = until_closed} = Loan) ->
+    {data, fin, ~"", Loan};
+received({tcp_closed, Socket}, #socket{socket = Socket}) ->
+    {broken, closed, broken};
+received({tcp_error, Socket, Why}, #socket{socket = Socket}) ->
+    {broken, Why, broken};
+received({'DOWN', Monitor, port, _, _}, #socket{monitor = Monitor}) ->
+    {broken, stopped, broken};
+received({gun_data, Connection, Stream, IsFin, Data},
+         #gun{connection = Connection, stream = Stream} = Loan) ->
+    {data, IsFin, Data, allowed(IsFin, Loan)};
+received({gun_response, Connection, Stream, IsFin, Status, Headers},
+         #gun{connection = Connection, stream = Stream} = Loan) ->
+    Fields = erlmcp_httpc_answer:fields(Headers),
+    {head, IsFin, Status, Fields, ~"", Loan#gun{closes = erlmcp_httpc_answer:closes(Fields)}};
+received({gun_trailers, Connection, Stream, _},
+         #gun{connection = Connection, stream = Stream} = Loan) ->
+    {data, fin, ~"", Loan};
+received({gun_inform, Connection, Stream, _, _},
+         #gun{connection = Connection, stream = Stream} = Loan) ->
+    {more, Loan};
+received({gun_push, Connection, Stream, Pushed, _, _, _},
+         #gun{connection = Connection, stream = Stream} = Loan) ->
+    ok = gun:cancel(Connection, Pushed),
+    {more, Loan};
+received({gun_error, Connection, Stream, Reason},
+         #gun{connection = Connection, stream = Stream}) ->
+    broken(Reason);
+%% An error of the whole connection, which gun reports in addition to those of its streams.
+received({gun_error, Connection, _}, #gun{connection = Connection} = Loan) ->
+    {more, Loan};
+received({'DOWN', Monitor, process, _, Reason}, #gun{monitor = Monitor}) ->
+    broken(down(Reason));
+received(_, _) ->
+    other.
+
+arrived(Bytes, #socket{at = {head, Held, From}} = Loan) ->
+    All = case Held of
+        ~"" -> Bytes;
+        _ -> <<Held/binary, Bytes/binary>>
+    end,
+    case erlmcp_httpc_socket_response:head(All, From) of
+        {ok, Status, Fields, {Body, Closes}, Behind} ->
+            response_head({Status, Fields}, Behind, Loan#socket{at = Body, closes = Closes});
+        {informed, ~""} -> {more, Loan#socket{at = {head, ~"", 0}}};
+        {informed, Behind} -> arrived(Behind, Loan#socket{at = {head, ~"", 0}});
+        {more, Next} -> {more, Loan#socket{at = {head, All, Next}}};
+        {error, Reason} -> {broken, Reason, broken}
+    end;
+arrived(Bytes, #socket{at = Body} = Loan) ->
+    case erlmcp_httpc_socket_response:body(Bytes, Body) of
+        {nofin, ~"", Next} -> {more, Loan#socket{at = Next}};
+        {IsFin, Part, Next} -> {data, IsFin, Part, with_body(Next, Loan)};
+        {error, Reason} -> {broken, Reason, broken}
     end.
 
--doc "Waits for the next message of the request in the mailbox, until `Deadline`.".
--spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
-next({Module, Loan}, Deadline) ->
-    Module:next(Loan, Deadline).
+%% Often the whole body comes in one packet with the head.
+response_head({Status, Fields}, ~"", #socket{at = Body} = Loan) when Body =/= whole ->
+    {head, nofin, Status, Fields, ~"", Loan};
+response_head({Status, Fields}, Behind, #socket{at = Body} = Loan) ->
+    case erlmcp_httpc_socket_response:body(Behind, Body) of
+        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, with_body(Next, Loan)};
+        {error, Reason} -> {broken, Reason, broken}
+    end.
+
+with_body(surplus, Loan) -> Loan#socket{at = whole, closes = true};
+with_body(Body, Loan) -> Loan#socket{at = Body}.
+
+allowed(nofin, #gun{unread = Unread, connection = Connection, stream = Stream} = Loan)
+  when Unread + 1 >= ?FLOW div 2 ->
+    ok = gun:update_flow(Connection, Stream, Unread + 1),
+    Loan#gun{unread = 0};
+allowed(_, #gun{unread = Unread} = Loan) ->
+    Loan#gun{unread = Unread + 1}.
+
+%% Gun ends its streams before the connection ends, so a stream without such a message was never
+%% opened.
+down(noproc) -> unprocessed;
+down({shutdown, _}) -> unprocessed;
+down(Reason) -> Reason.
+
+%% On HTTP/2 a single stream may fail, while the connection stays usable.
+broken({stream_error, refused_stream, _}) -> {broken, unprocessed, reset};
+broken({stream_error, _, _} = Reason) -> {broken, Reason, reset};
+broken({goaway, _, _}) -> {broken, unprocessed, broken};
+broken(closing) -> {broken, unprocessed, broken};
+broken(Reason) -> {broken, Reason, broken}.
 
 -doc """
-Returns the state of a connection on whose stream the response has come. A connection of HTTP/1.1 is
-free only at the stream's end, which servers send right after the response.
+Waits for the next message of the request in the mailbox, or for `Deadline`, in monotonic
+milliseconds (`timeout`).
+""".
+-spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
+next(#gun{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
+    receive
+        Message when element(2, Message) =:= Connection, element(3, Message) =:= Stream;
+                     element(2, Message) =:= Monitor ->
+            {ok, Message}
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
+        timeout
+    end;
+next(#socket{socket = Socket, monitor = Monitor}, Deadline) ->
+    receive
+        Message when element(2, Message) =:= Socket; element(2, Message) =:= Monitor ->
+            {ok, Message}
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
+        timeout
+    end.
+
+-doc """
+Returns the state of a connection on which the awaited response has come in a stream of events. A
+connection of HTTP/1.1 is `reusable` only at the end of the stream, which servers send right after
+the response.
 """.
 -spec drained(loan()) -> connection_state().
 drained(Loan) ->
-    drained(Loan, erlang:monotonic_time(millisecond) + ?DRAIN).
+    drained(Loan, erlmcp_clock:now_ms() + ?DRAIN).
 
 drained(Loan, Until) ->
     case next(Loan, Until) of
@@ -89,14 +253,50 @@ drained(Loan, Until) ->
                 {data, fin, _, _} -> reusable;
                 {data, nofin, _, Next} -> drained(Next, Until);
                 {more, Next} -> drained(Next, Until);
-                {broken, _, Left} -> Left;
+                {broken, _, State} -> State;
                 _ -> drained(Loan, Until)
             end;
         timeout ->
             cut
     end.
 
--doc "Gives the connection back, once. No more messages of the request come.".
+-doc """
+Gives the connection back, once. No more messages of the request come. A socket in the middle of a
+response is closed.
+""".
 -spec give_back(connection_state(), loan()) -> ok.
-give_back(Left, {Module, Loan}) ->
-    Module:give_back(Left, Loan).
+give_back(cut, #gun{connection = Connection, stream = Stream} = Loan) ->
+    ok = gun:cancel(Connection, Stream),
+    ok = give_back(reset, Loan),
+    gun:flush(Stream);
+give_back(State, #gun{lease = Lease, monitor = Monitor} = Loan) ->
+    true = demonitor(Monitor, [flush]),
+    erlmcp_httpc_pool:give_back(Lease, usable(State, Loan));
+give_back(reusable, #socket{closes = false, large = false} = Loan) ->
+    give_back_socket(Loan);
+give_back(reusable, #socket{closes = false, socket = Socket} = Loan) ->
+    case inet:getstat(Socket, [send_pend]) of
+        {ok, [{send_pend, 0}]} -> give_back_socket(Loan);
+        _ -> give_back(broken, Loan)
+    end;
+give_back(_, #socket{lease = Lease, socket = Socket, monitor = Monitor}) ->
+    ok = erlmcp_httpc_pool:give_back(Lease, broken),
+    erlmcp_httpc_socket:close(Socket, Monitor).
+
+usable(_, #gun{closes = true}) ->
+    broken;
+usable(reset, #gun{lease = Lease}) ->
+    %% On HTTP/2 the connection may have other streams.
+    case erlmcp_httpc_pool:protocol(Lease) of
+        http -> broken;
+        http2 -> reusable
+    end;
+usable(State, _) ->
+    State.
+
+give_back_socket(#socket{lease = Lease, socket = Socket, monitor = Monitor}) ->
+    State = case erlmcp_httpc_socket:give(Socket, Monitor, erlmcp_httpc_pool:owner(Lease)) of
+        ok -> reusable;
+        ended -> broken
+    end,
+    erlmcp_httpc_pool:give_back(Lease, State).

@@ -1,30 +1,31 @@
 -module(erlmcp_httpc_socket).
 -moduledoc """
-A connection of HTTP/1.1 in the clear: a socket without a process of its own. The pool owns it until
-the holder of a lease takes it, and again when it is given back. Its owner gets the received bytes
-as messages. The socket is linked to the pool alone, and ends with it.
+A connection of HTTP/1.1 in the clear: a socket without a process of its own. The pool's process
+owns it, except while a call has leased it. The owner gets the received bytes as messages. The
+socket is linked to the pool's process alone, and closes with it.
 
 Internal.
 """.
 
 -export([open/4, read_on/1, take/1, give/3, close/2, close/1]).
 
-%% Packets that may wait unread, before the socket must be asked for more.
+%% The packets that may wait unread, before the socket must be asked for more.
 -define(AHEAD, 16).
 
 -doc """
 Begins to open a connection, in a process linked to the calling one. On success the caller gets
-`{socket_up, Pid, Socket}` and owns the socket. On failure the process exits with `{shutdown, Why}`.
+`{socket_up, Pid, Socket}` and owns the socket. On failure, also after the timeout in milliseconds,
+the process exits with `{shutdown, Why}`.
 """.
 -spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
-           timeout(), erlmcp_httpc_opening:reached()) -> {ok, pid()}.
+           timeout(), erlmcp_httpc_pool_connections:reached()) -> {ok, pid()}.
 open(At, Options, Timeout, Reached) ->
     Owner = self(),
     {ok, spawn_link(fun() -> opened(Owner, At, Options, Timeout, Reached) end)}.
 
 opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
-    %% Only a socket that is a port can change its owner in this way, whatever the node's default
-    %% is.
+    %% The owner can be changed in this way only if the socket is a port, so the node's default does
+    %% not apply.
     Own = [{inet_backend, inet} | Options] ++ [binary, {packet, raw}, {active, false}],
     maybe
         {ok, Socket} ?= gen_tcp:connect(Address, Port, Own, Timeout),
@@ -36,19 +37,20 @@ opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
         {error, Why} -> exit({shutdown, Why})
     end.
 
--doc "Allows some more packets, after which `tcp_passive` comes.".
+-doc "Lets the socket deliver some more packets, and then `tcp_passive`.".
 -spec read_on(inet:socket()) -> ok | {error, inet:posix()}.
 read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
 
 -doc """
-Takes a connection from the pool. The monitor tells of an end that no socket message reports.
+Makes the calling process the owner of a leased connection, or returns `ended` if the server has
+closed it. The monitor reports an end of the socket of which no `tcp_closed` comes.
 """.
 -spec take(inet:socket()) -> {ok, Monitor :: reference()} | ended.
 take(Socket) ->
     try erlang:port_connect(Socket, self()) of
         true ->
-            %% The end of the socket must not kill this process.
+            %% `port_connect/2` links the new owner, which the end of the socket must not kill.
             true = unlink(Socket),
             Monitor = monitor(port, Socket),
             case is_open(Socket) of
@@ -62,15 +64,19 @@ take(Socket) ->
         error:badarg -> ended
     end.
 
-%% A request sent before the server's close is noticed would be lost. Linux tells at once: the first
-%% byte of TCP_INFO is the state, and 1 means established.
+%% Returns `false` if the server has closed the connection, of which the message may not have come
+%% yet. A request sent then would be lost. On Linux the first byte of TCP_INFO is the state, and 1
+%% means established.
 is_open(Socket) ->
     case os:type() of
         {unix, linux} -> inet:getopts(Socket, [{raw, 6, 11, 1}]) =:= {ok, [{raw, 6, 11, <<1>>}]};
         _ -> true
     end.
 
--doc "Gives a connection back to the pool, unless unexpected bytes came on it.".
+-doc """
+Gives a connection back to the pool. If unexpected bytes came on it, it is closed instead, and the
+result is `ended`.
+""".
 -spec give(inet:socket(), reference(), pid()) -> ok | ended.
 give(Socket, Monitor, Pool) ->
     try erlang:port_connect(Socket, Pool) of
@@ -83,7 +89,7 @@ give(Socket, Monitor, Pool) ->
             ended
     end.
 
-%% Messages to this process were sent before the connection changed its owner.
+%% Handles the messages that the socket sent to this process before it changed its owner.
 at_rest(Socket) ->
     receive
         {tcp_passive, Socket} ->
@@ -98,12 +104,12 @@ at_rest(Socket) ->
         ok
     end.
 
--doc "Ends a connection that the calling process owns, and drops its unread and unsent bytes.".
+-doc "Closes a connection that the calling process owns, and drops unread and unsent bytes.".
 -spec close(inet:socket(), reference()) -> ok.
 close(Socket, Monitor) ->
     true = demonitor(Monitor, [flush]),
     ok = close(Socket),
-    %% After the end of the port no more messages of it come.
+    %% No messages of the port come after its end.
     End = monitor(port, Socket),
     receive {'DOWN', End, port, _, _} -> forgotten(Socket) end.
 
@@ -115,9 +121,9 @@ forgotten(Socket) ->
         ok
     end.
 
--doc "Ends a connection at once, from any process.".
+-doc "Closes a connection at once, from any process.".
 -spec close(inet:socket()) -> ok.
 close(Socket) ->
-    %% With any other reason the port would wait until all sent bytes are taken.
+    %% With any other reason the port would wait until the server has read all sent bytes.
     true = exit(Socket, kill),
     ok.

@@ -1,6 +1,6 @@
 -module(erlmcp_httpc_socket_response).
 -moduledoc """
-The bytes of an HTTP/1.1 response: its head, and then the parts of its body. Pure.
+Parses an HTTP/1.1 response: its head, and then the parts of its body. Pure.
 
 Source: RFC 9112.
 
@@ -12,8 +12,9 @@ Internal.
 -export_type([body/0]).
 
 -doc """
-The rest of a body: a number of bytes, chunks and their trailers, or all bytes until the connection
-is closed. `whole` is the end of a body; `surplus` is an end that more bytes follow.
+The rest of a body: a number of bytes, chunks, trailers, or all bytes until the connection is
+closed. `whole` means that the body is complete; `surplus` that it is complete, but more bytes
+follow.
 """.
 -type body() ::
     {length, pos_integer()}
@@ -21,18 +22,18 @@ is closed. `whole` is the end of a body; `surplus` is an end that more bytes fol
     | {trailers, Held :: binary()}
     | until_closed | whole | surplus.
 
-%% Bytes of a head, and the number of headers in it.
+%% The most bytes of a head, and the most headers in it.
 -define(HEAD, 100_000).
 -define(HEADERS, 100).
-%% Bytes between chunks, and of trailers.
+%% The most bytes between chunks, and of trailers.
 -define(BETWEEN, 10_000).
-%% Digits of a body's length.
+%% The most digits of a body's length.
 -define(DIGITS, 18).
 
 -doc """
-Parses the head at the beginning of `Bytes`, and returns it with the bytes behind it. `informed` is
-an interim response (1xx). The end of the head is looked for from `From` on, where an earlier look
-with fewer bytes stopped.
+Parses the head at the beginning of a binary, and returns it with the bytes after it. `informed` is
+an interim response (1xx). `more` means that the head is not complete; the next call, with more
+bytes, gets its `From`, at which the search for the end of the head continues.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}
@@ -56,11 +57,11 @@ parsed(Bytes) ->
             _ -> response(Status, Version, erlmcp_httpc_answer:fields(Headers), Behind)
         end
     catch
-        %% cowlib crashes on heads that it does not understand.
+        %% cowlib crashes on malformed heads.
         error:_ -> {error, malformed}
     end.
 
-%% No request asks for another protocol.
+%% No request asks to switch protocols.
 response(101, _, _, _) ->
     {error, malformed};
 response(Status, _, _, Behind) when Status < 200 ->
@@ -85,11 +86,13 @@ framed(_, _, _) -> until_closed.
 
 closes(until_closed, _, _) -> true;
 closes(_, 'HTTP/1.0', _) -> true;
-%% With both framings, an intermediary may have gone by the other one.
+%% If a response has both framings, an intermediary may have used the other one.
 closes({chunks, _, _}, _, #{~"content-length" := _}) -> true;
 closes(_, _, Fields) -> erlmcp_httpc_answer:closes(Fields).
 
--doc "Returns the next part of a body, whether it is the last one (`fin`), and the rest to come.".
+-doc """
+Returns the next part of a body, `fin` if it is the last one, and the state for the next call.
+""".
 -spec body(binary(), body()) -> {fin | nofin, Part :: binary(), body()} | {error, malformed}.
 body(Bytes, {length, Left}) ->
     case Bytes of
@@ -117,7 +120,7 @@ body(Bytes, until_closed) ->
 body(Bytes, whole) ->
     {fin, ~"", end_of_body(Bytes)}.
 
-%% Trailers are not read.
+%% Skips trailers.
 trailers(Part, Held) ->
     case binary:split(Held, ~"\r\n\r\n") of
         [_, Rest] -> {fin, Part, end_of_body(Rest)};

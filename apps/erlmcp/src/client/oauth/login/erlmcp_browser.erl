@@ -1,7 +1,7 @@
 -module(erlmcp_browser).
 -moduledoc """
-The browser of the user at this machine: `open` on macOS, `wslview` in WSL, and `xdg-open` elsewhere
-if there is a display.
+Opens the browser of the user on this machine: with `open` on macOS, `wslview` in WSL, and
+`xdg-open` elsewhere if there is a display.
 
 Internal.
 """.
@@ -15,14 +15,14 @@ Internal.
 -define(WAIT_MS, 3000).
 -define(MAX_URL_BYTES, 16384).
 
-%% The browser's output is dropped, so that it is not mixed with the node's. A browser that runs on
-%% neither holds the port, nor fails when the port is gone. The URL is an argument: the shell
-%% interprets no part of it.
+%% The output of the browser is discarded, so that it is not mixed with the node's. A browser that
+%% keeps running does not keep the port open, and does not fail when the port is closed. The URL is
+%% an argument, of which the shell interprets no part.
 -define(COMMAND, "\"$0\" \"$1\" >/dev/null 2>&1 </dev/null; echo $? 2>/dev/null").
 
 -doc """
-Opens a URL (`is_url/1`). A program that has not failed after three seconds counts as successful,
-since a browser need not end.
+Opens a URL, which must be one of `is_url/1`. A program that has not failed within three seconds
+counts as successful, since a browser may keep running.
 """.
 -spec open(Url :: binary()) -> ok | {error, reason()}.
 open(Url) ->
@@ -53,7 +53,7 @@ run(Program, Url) ->
         closed(Port, ok)
     end.
 
-%% The shell ends right after its line, so the port may be gone already.
+%% The shell exits right after its output, so the port may be closed already.
 closed(Port, Result) ->
     try
         true = port_close(Port)
@@ -71,7 +71,7 @@ flush(Port) ->
 
 -doc """
 Returns `true` if a browser may be given `Url`: an `http` or `https` URL of at most 16384 bytes, in
-characters of URLs. A URL of another scheme would start any program that the system has for it.
+the characters of URLs. For a URL of another scheme, the system might start any program.
 """.
 -spec is_url(binary()) -> boolean().
 is_url(Url) when byte_size(Url) > ?MAX_URL_BYTES -> false;

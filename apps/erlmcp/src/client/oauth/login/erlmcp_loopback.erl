@@ -1,14 +1,14 @@
 -module(erlmcp_loopback).
 -moduledoc """
-A login in the user's browser, which comes back to this machine: a listener on 127.0.0.1, open
+Runs a login in the user's browser that redirects to this machine: a listener on 127.0.0.1, open
 during the login, waits for the redirect.
 
-The calling process owns the listener, so it always closes with the call. Eight processes accept,
-since browsers open connections that they do not use. Requests are bounded: 8192 bytes a line, 64
-headers, 5 seconds a request, 100 requests a login.
+The calling process owns the listener, which is closed when the function returns. Eight processes
+accept connections, since browsers open some that they do not use. Requests are bounded: 8192 bytes
+a line, 64 headers, 5 seconds a request, 100 requests a login.
 
-A request is the redirect of the login, or any other one, which is refused without details. The
-`Host` must be this listener's: a page that rebinds its own name to 127.0.0.1 has another.
+Any request but the redirect is refused without details. The header `Host` must name this listener,
+which protects from pages that rebind their own host name to 127.0.0.1.
 
 Source: RFC 8252, section 7.3.
 
@@ -22,13 +22,13 @@ Internal.
 -doc """
 Options of a login.
 
-- `port`: the port to listen on; 0, the default, is any free one. Servers that follow RFC 8252 take
-  any port.
+- `port`: the port to listen on; 0, the default, is any free one. Servers that follow RFC 8252
+  accept any port.
 - `wanted`: the preferred port, if `port` is not set.
 - `path`: the path of the redirect; `/callback` by default.
 - `host`: the machine's name in the redirect URI, `127.0.0.1` (the default) or `localhost`.
-- `state`: the `state` that the redirect must have. A redirect without it is ignored. Without this
-  option the first redirect counts.
+- `state`: the `state` that the redirect must have; one with another `state` is ignored. Without
+  this option the first redirect counts.
 - `open`: opens the user's browser; `erlmcp_browser:open/1` by default. It runs in a process of its
   own, and is killed when the login ends.
 - `say`: tells the user the URL if `open` failed; a notice of `m:logger` by default.
@@ -48,7 +48,7 @@ The reason for a failed login.
 - `{bad_option, Name}`: an option is unknown or of the wrong type.
 - `{listen, Why}`: the port is not available (`eaddrinuse`).
 - `bad_authorize_url`: a browser may not be given this URL (`erlmcp_browser:is_url/1`).
-- `{too_many_requests, Max}`: there were too many other requests than the redirect.
+- `{too_many_requests, Max}`: too many requests came that were not the redirect.
 - `timeout`: the redirect did not come in time.
 """.
 -type reason() ::
@@ -63,14 +63,15 @@ The reason for a failed login.
 -define(MAX_LINE_BYTES, 8192).
 -define(MAX_HEADERS, 64).
 -define(REQUEST_MS, 5000).
-%% Milliseconds that a connection is still read after its answer.
+%% Milliseconds for which a connection is still read after its answer.
 -define(LINGER_MS, 500).
 -define(NOTHING, ~"There is nothing here.").
 
 -doc """
-Opens the listener, passes its URI to `AuthorizeUrl`, opens the returned URL in the browser, and
-waits for the redirect. The result is the redirect's URL with its query unchanged: the caller checks
-`code`, `error`, `state` and `iss`. `Deadline` is in milliseconds of `erlang:monotonic_time/1`.
+Opens the listener, calls `AuthorizeUrl` with its redirect URI, opens the returned URL in the
+browser, and waits for the redirect. Returns the URL of the redirect with its query unchanged: the
+caller checks `code`, `error`, `state` and `iss`. `Deadline` is in milliseconds of
+`erlang:monotonic_time/1`.
 """.
 -spec login(AuthorizeUrl :: fun((RedirectUri :: binary()) -> Url :: binary()), options(),
             Deadline :: integer()) ->
@@ -116,7 +117,7 @@ listening(Options) ->
         listen(0)
     end.
 
-%% On Windows, a reused address could be shared with any other program.
+%% On Windows, `reuseaddr` would let any other program listen on the same address.
 listen(Port) ->
     Reuse = case os:type() of
         {unix, _} -> [{reuseaddr, true}];
@@ -163,7 +164,7 @@ redirected(Url, Expected, #{open := Open} = Options, Deadline, Listener) ->
         flush(Login)
     end.
 
-%% The reason of a crash may contain the URL.
+%% The reason of a crash may contain the URL, so it is not passed on.
 opened(Open, Url) ->
     try
         Open(Url)
@@ -195,7 +196,7 @@ flush(Login) ->
     after 0 -> ok
     end.
 
-%% Ends when the listener closes.
+%% Accepts connections until the listener is closed.
 accept(Listener, Expected, Login, Seen) ->
     case gen_tcp:accept(Listener) of
         {ok, Socket} ->
@@ -205,7 +206,7 @@ accept(Listener, Expected, Login, Seen) ->
         {error, closed} ->
             ok;
         {error, _} ->
-            %% Without file descriptors, for example, another attempt at once would fail too.
+            %% An attempt right after an error, such as a lack of file descriptors, would fail, too.
             receive after 100 -> accept(Listener, Expected, Login, Seen) end
     end.
 
@@ -217,7 +218,8 @@ serve(Socket, Expected, Login, _) ->
         {ok, Method, Target, Hosts} ->
             {Status, Text, IsRedirect} = decide(Method, Target, Hosts, Expected),
             _ = gen_tcp:send(Socket, response(Status, Text)),
-            %% The browser has its page. The target is unchanged, in the characters of a URL.
+            %% The browser has got its page. The target is unchanged, and has only the characters
+            %% that URLs may have.
             _ = IsRedirect andalso (Login ! {Login, {redirected, Target}}),
             ok;
         error ->
@@ -258,7 +260,7 @@ is_own([Host], Port) ->
 is_own(_, _) ->
     false.
 
-%% Text in other characters than those of a URL is not a query.
+%% A text with characters that URLs may not have is not a query.
 query(Query) ->
     case re:run(Query, ~B|^[!$-;=?-Z_a-z~[\]]*$|, [{capture, none}, dollar_endonly]) of
         match -> uri_string:dissect_query(Query);
@@ -304,7 +306,8 @@ response(Status, Text) ->
     [~"HTTP/1.1 ", Status, ~"\r\n", [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields],
      ~"\r\n", Page].
 
-%% Closing at once would reset a connection with unread bytes, and the browser would lose the page.
+%% Closing a connection with unread bytes at once would reset it, and the browser could lose the
+%% page.
 finish(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
     _ = inet:setopts(Socket, [{packet, raw}]),

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_code).
 -moduledoc """
-The authorization request of a login, and the check of its answer. A proof (PKCE, with the method
-S256) shows that the client that asked for a code redeems it. Pure, except for chance.
+Makes the authorization request of a login, and checks the answer. With PKCE (method S256), the
+client that redeems a code proves that it has requested the code. Pure, except for random numbers.
 
 Source: specification 2026-07-28, "Authorization Response Validation" and "Authorization Code
 Protection"; RFC 7636; RFC 8707; RFC 9207.
@@ -13,9 +13,9 @@ Internal.
 
 -export_type([pending/0, reason/0]).
 
--doc "A login in progress, with the values that its answer is checked against.".
+-doc "A login in progress, with the values against which its answer is checked.".
 -type pending() :: #{
-    place := erlmcp_oauth_discovery:place(),
+    protected_resource := erlmcp_oauth_discovery:protected_resource(),
     client_id := binary(),
     redirect_uri := binary(),
     scopes := [binary()],
@@ -24,8 +24,8 @@ Internal.
     jkt := binary() | none
 }.
 -doc """
-The reason for a failed login. `answer` names the wrong part of the URL that the browser came back
-to; `refused` has the error of the authorization server.
+The reason for a failed login. `answer` names the wrong part of the URL of the redirect; `refused`
+has the error of the authorization server.
 """.
 -type reason() ::
     {no_authorization_endpoint, Issuer :: binary()}
@@ -34,25 +34,29 @@ to; `refused` has the error of the authorization server.
     | {answer, redirect_uri | query | state | iss_missing | iss | code}
     | {refused, Error :: binary(), Description :: binary() | none}.
 
--doc "Returns a random state. An answer without it does not belong to this login.".
+-doc "Returns a random `state`, by which the answer to a login is recognised.".
 -spec state() -> binary().
 state() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
--doc "Begins a login at the authorization server `Server`, by a client with `RedirectUri`.".
--spec pending(erlmcp_oauth_discovery:place(), Client :: {binary(), RedirectUri :: binary()},
+-doc """
+Prepares a login at the authorization server of a protected resource. It is an error if the server
+has no authorization endpoint or no PKCE, or if the endpoint's URL is not allowed.
+""".
+-spec pending(erlmcp_oauth_discovery:protected_resource(),
+              Client :: {binary(), RedirectUri :: binary()},
               Scopes :: [binary()], State :: binary(), erlmcp_oauth_flow:context()) ->
     {ok, pending()} | {error, reason()}.
-pending(#{server := Server} = Place, {ClientId, RedirectUri}, Scopes, State, Context) ->
+pending(#{server := Server} = Protected, {ClientId, RedirectUri}, Scopes, State, Context) ->
     #{fetch := #{plain := Plain}, dpop := Dpop} = Context,
     maybe
         ok ?= possible(Server, Plain),
-        {ok, #{place => Place, client_id => ClientId, redirect_uri => RedirectUri,
+        {ok, #{protected_resource => Protected, client_id => ClientId, redirect_uri => RedirectUri,
                scopes => Scopes, state => State, verifier => verifier(),
                jkt => thumbprint(Dpop)}}
     end.
 
-%% 43 characters of 256 random bits, a secret.
+%% The PKCE code verifier: 256 random bits in 43 characters, a secret.
 verifier() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(32)).
 
@@ -72,9 +76,9 @@ possible(#{authorization_endpoint := Url, code_challenge_methods := Methods, iss
 thumbprint(none) -> none;
 thumbprint(Key) -> erlmcp_dpop:thumbprint(Key).
 
--doc "Returns the URL that the user is sent to.".
+-doc "Returns the URL of the authorization request, which the browser opens.".
 -spec url(pending()) -> binary().
-url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url}},
+url(#{protected_resource := #{resource := Resource, server := #{authorization_endpoint := Url}},
       client_id := ClientId, redirect_uri := RedirectUri, scopes := Scopes, state := State,
       verifier := Verifier, jkt := Jkt}) ->
     erlmcp_oauth_url:with_query(
@@ -86,11 +90,12 @@ url(#{place := #{resource := Resource, server := #{authorization_endpoint := Url
         ++ [{~"dpop_jkt", Jkt} || Jkt =/= none]).
 
 -doc """
-Returns the code in the URL that the browser returned to. The answer, even an error, counts only if
-its state is the login's and its issuer the one that the user was sent to.
+Returns the code in the URL of the redirect. The answer, even an error, counts only if it has the
+`state` of this login, and the issuer that the request was sent to.
 """.
 -spec code(Redirected :: binary(), pending()) -> {ok, binary()} | {error, reason()}.
-code(Redirected, #{redirect_uri := RedirectUri, state := State, place := #{server := Server}}) ->
+code(Redirected, #{redirect_uri := RedirectUri, state := State} = Pending) ->
+    #{protected_resource := #{server := Server}} = Pending,
     maybe
         true ?= erlmcp_oauth_url:endpoint(Redirected) =:= erlmcp_oauth_url:endpoint(RedirectUri)
             orelse {error, {answer, redirect_uri}},
@@ -108,7 +113,7 @@ is_state(#{~"state" := Found}, State) when byte_size(Found) =:= byte_size(State)
 is_state(_, _) ->
     false.
 
-%% Simple string comparison, without normalisation.
+%% Issuers are compared as strings, without normalisation.
 issuer(#{~"iss" := Issuer}, #{issuer := Issuer}) -> ok;
 issuer(#{~"iss" := _}, _) -> {error, {answer, iss}};
 issuer(#{}, #{iss := true}) -> {error, {answer, iss_missing}};
@@ -122,7 +127,7 @@ answered(#{~"code" := Code}) when Code =/= ~"" ->
 answered(_) ->
     {error, {answer, code}}.
 
--doc "Returns the form parameters that redeem a code.".
+-doc "Returns the form parameters with which the code is redeemed at the token endpoint.".
 -spec grant(Code :: binary(), pending()) -> [{binary(), binary()}].
 grant(Code, #{redirect_uri := RedirectUri, verifier := Verifier}) ->
     [{~"grant_type", ~"authorization_code"}, {~"code", Code}, {~"redirect_uri", RedirectUri},

@@ -13,6 +13,7 @@ scripts/with_proxy.sh sets them up.
          a_header_of_the_client_changes_nothing/1,
          the_header_that_the_proxy_does_not_write_is_not_taken/1]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, chunk/1, head/1,
                            initialize/2, delete/2, get_stream/2, running/0, finish/2, ended/1]).
 
@@ -99,7 +100,7 @@ limits(_) -> #{principal_messages_per_minute => ?RATE}.
 
 end_per_testcase(_, Config) ->
     true = port_close(proplists:get_value(proxy_port, Config)),
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    erlmcp_test_http:stop(server(Config)).
 
 %% It ends when its input does.
 start_proxy({Name, Version, Client}, #{url := Url}) ->
@@ -186,7 +187,7 @@ sessions_have_their_stream_and_end(Config) ->
     [begin
          Session = initialize(front(Config), Revision),
          {Stream, {200, _}} = get_stream(front(Config), Session),
-         #{pid := Pid} = proplists:get_value(server, Config),
+         #{pid := Pid} = server(Config),
          ok = erlmcp:add(Pid, tool, #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
          ok = read_until(Stream, ~"notifications/tools/list_changed", 1),
          ok = erlmcp:remove(Pid, tool, ~"new"),

@@ -13,6 +13,8 @@ This module is the stream handler of both listeners: it answers with what it was
 -export([same_bytes_are_the_same_requests/1, one_fault_has_one_status/1, each_choice_is_one/1]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
+-import(erlmcp_test_suite, [server/1]).
+
 -include_lib("proper/include/proper.hrl").
 
 %% Milliseconds in which an answer comes, and much more than that.
@@ -46,7 +48,7 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     ok = cowboy:stop_listener(?MODULE),
-    Server = proplists:get_value(server, Config),
+    Server = server(Config),
     Server ! stop,
     _ = erlmcp_test_http:ended(Server),
     erlmcp_test_applications:stop(Config).

@@ -13,6 +13,7 @@
 -export([crash_is_one_internal_error/1, deadline_ends_the_call/1, heap_bound_ends_the_call/1]).
 -export([log/2]).
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [connect/1, write/2, send/4, close/1, response/1, head/1, closed/1,
                            call/3, post/3, message/3, running/0, finish/2, ended/1]).
 
@@ -36,9 +37,6 @@ end_per_testcase(_, Config) ->
 
 start(Options) ->
     erlmcp_test_http:start(maps:merge(erlmcp_test_http:definitions(self()), Options)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
 
 %% Bounded refusal: at the limit it succeeds, at the limit plus one it is refused.
 depth_and_members_are_bounded(_) ->

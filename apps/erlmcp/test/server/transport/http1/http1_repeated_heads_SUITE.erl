@@ -12,6 +12,7 @@ each is answered as if it came first, whoever sends it and whichever session it 
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, message/3]).
 
 suite() ->
@@ -51,8 +52,6 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
-
-server(Config) -> proplists:get_value(server, Config).
 
 session(Name, Config) ->
     #{status := 200, headers := #{~"mcp-session-id" := Id}} =

@@ -15,6 +15,7 @@ RFC 9112: requests of all kinds on a new connection, and on one that has had oth
 
 -include_lib("proper/include/proper.hrl").
 
+-import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, closed/1, start/1, message/3,
                            definitions/1]).
 
@@ -66,8 +67,6 @@ end_per_testcase(Case, Config) ->
         true -> ok;
         false -> erlmcp_test_http:stop(server(Config))
     end.
-
-server(Config) -> proplists:get_value(server, Config).
 
 %% A whole plain request, with other lines of its head or another body.
 request() -> request([]).

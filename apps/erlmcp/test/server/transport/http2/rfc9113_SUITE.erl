@@ -9,6 +9,8 @@ rate of frames that have to be answered (10.5).
 -export([small_windows_are_filled/1, pings_have_a_rate/1, settings_have_a_rate/1,
          those_of_a_quiet_client_are_answered/1]).
 
+-import(erlmcp_test_suite, [server/1]).
+
 -define(PATIENCE, 30_000).
 
 suite() ->
@@ -31,7 +33,7 @@ init_per_testcase(_, Config) ->
         listen => [{http, #{}}]})} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    erlmcp_test_http:stop(server(Config)).
 
 %% 6.9.1: "The sender MUST NOT send a flow-controlled frame with a length that exceeds the space
 %% available in either of the flow-control windows": less is sent, and the rest when there is space.
@@ -116,7 +118,7 @@ connect(Config) ->
     connect(#{}, Config).
 
 connect(Settings, Config) ->
-    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    Socket = erlmcp_test_http:connect(server(Config)),
     ok = gen_tcp:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(Settings)]),
     ok = begun(Socket, <<>>),
     {Socket, 1}.

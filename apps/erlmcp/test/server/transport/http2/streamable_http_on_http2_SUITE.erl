@@ -13,6 +13,7 @@
          streams_of_a_connection_are_bounded/1, windows_are_opened_again/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
+-import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_http, [message/3, running/0, finish/2, ended/1]).
 
 -define(TIMEOUT, 30_000).
@@ -61,10 +62,10 @@ init_per_testcase(_, Config) ->
     [{server, start(#{}, Config)} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    erlmcp_test_http:stop(server(Config)).
 
 start(Limits, Config) ->
-    Listener = case proplists:get_value(transport, Config) of
+    Listener = case transport(Config) of
         tls -> #{tls => proplists:get_value(server_tls, Config)};
         tcp -> #{}
     end,
@@ -72,10 +73,10 @@ start(Limits, Config) ->
                                                                    listen => [{http, Listener}]}).
 
 open(Config) ->
-    open(proplists:get_value(server, Config), [proplists:get_value(protocol, Config)], Config).
+    open(server(Config), [proplists:get_value(protocol, Config)], Config).
 
 open(#{port := Port}, Protocols, Config) ->
-    Options = #{transport => proplists:get_value(transport, Config), protocols => Protocols,
+    Options = #{transport => transport(Config), protocols => Protocols,
                 retry => 0, tls_opts => proplists:get_value(client_tls, Config)},
     {ok, Connection} = gun:open("127.0.0.1", Port, Options),
     {ok, Protocol} = gun:await_up(Connection, ?TIMEOUT),
@@ -187,7 +188,7 @@ refusals_have_their_status(Config) ->
     gun:close(Connection).
 
 session_lives_from_initialize_to_delete(Config) ->
-    #{pid := Pid} = proplists:get_value(server, Config),
+    #{pid := Pid} = server(Config),
     Connection = open(Config),
     Params = #{protocolVersion => ~"2025-11-25", capabilities => #{},
                clientInfo => #{name => ~"suite", version => ~"1"}},
@@ -384,7 +385,7 @@ block(Headers) ->
 %% space available in either of the flow-control windows advertised by the receiver." So whoever has
 %% sent exactly as much as there was room for waits for more.
 windows_are_opened_again(Config) ->
-    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    Socket = erlmcp_test_http:connect(server(Config)),
     {Headers, Body} = message(~"tools/list", #{}, #{}),
     Size = 65_535 div 15,
     Whole = [Body, binary:copy(~" ", Size - byte_size(Body))],
@@ -411,11 +412,11 @@ frame(Socket, Type) ->
     end.
 
 tls_url_is_https(Config) ->
-    #{url := <<"https://127.0.0.1:", _/binary>>} = proplists:get_value(server, Config).
+    #{url := <<"https://127.0.0.1:", _/binary>>} = server(Config).
 
 %% RFC 7301, 3.2: the server selects the protocol that it prefers of those that the client offers.
 alpn_prefers_http2(Config) ->
-    #{port := Port} = proplists:get_value(server, Config),
+    #{port := Port} = server(Config),
     Client = proplists:get_value(client_tls, Config),
     [begin
          {ok, Socket} = ssl:connect("127.0.0.1", Port,

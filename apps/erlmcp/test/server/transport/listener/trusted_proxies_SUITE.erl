@@ -552,13 +552,14 @@ wrong_options(_) ->
     {{http, trusted_proxies, ~"0.0.0.0/0"}, ~"a prefix of 1 to 32 bits"} =
         Refused({http, #{trusted_proxies => [~"0.0.0.0/0"]}}),
     {{http, trusted_proxies, ~"10.0.0.1/8"},
-     ~"10.0.0.0/8, whose address has no bits behind the prefix"} =
+     ~"10.0.0.0/8, whose address is zero after the prefix"} =
         Refused({http, #{trusted_proxies => [~"10.0.0.1/8"]}}),
     {{http, proxy_protocol}, ~"true or false"} =
         Refused({http, #{trusted_proxies => [~"::1"], proxy_protocol => v2}}),
-    [{{Transport, proxy_protocol}, ~"trusted_proxies beside it, from which the header is read"} =
+    [{{Transport, proxy_protocol},
+      ~"trusted_proxies next to it, from which the header is accepted"} =
          Refused({Transport, #{proxy_protocol => true}}) || Transport <- [http, tcp]],
-    [{{tcp, trusted_proxies}, ~"proxy_protocol => true beside it"} =
+    [{{tcp, trusted_proxies}, ~"proxy_protocol => true next to it"} =
          Refused({tcp, Options#{trusted_proxies => [~"::1"]}})
      || Options <- [#{}, #{proxy_protocol => false}]],
     {{stdio, trusted_proxies}, _} = Refused({stdio, #{trusted_proxies => [~"::1"]}}).

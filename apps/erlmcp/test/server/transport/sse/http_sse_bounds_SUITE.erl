@@ -9,7 +9,8 @@
          untaken_messages_are_told_of_the_end/1, unread_bytes_are_bounded/1, slow_readers_are_cut/1,
          stalled_readers_are_cut/1, reading_late_is_not_slow/1]).
 
--import(erlmcp_test_sse_server, [start/1, server/1, client/1, client/2, session/2, open_post/1,
+-import(erlmcp_test_suite, [server/1]).
+-import(erlmcp_test_sse_server, [start/1, client/1, client/2, session/2, open_post/1,
                                  json_headers/0, call/2, call/3, text/1, code/1, sessions/1,
                                  count/1, settled/2, stream/1, untaken/4]).
 -import(erlmcp_test_sse, [open/1, open/2, close/1, get/4, message/1, post/2, post/3, send/2, ask/4,

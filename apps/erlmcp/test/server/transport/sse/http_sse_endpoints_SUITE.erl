@@ -11,9 +11,9 @@ The two endpoints of HTTP+SSE, as HTTP: what may be asked of them, by whom, and 
          paths_are_the_options/1, without_the_option_there_is_nothing/1,
          sessions_belong_to_their_principal/1, options_are_checked/1]).
 
--import(erlmcp_test_sse_server, [start/1, start/2, server/1, client/1, client/2, session/1,
-                                 session/2, open_post/1, json_headers/0, call/2, call/3, text/1,
-                                 code/1]).
+-import(erlmcp_test_suite, [server/1]).
+-import(erlmcp_test_sse_server, [start/1, start/2, client/1, client/2, session/1, session/2,
+                                 open_post/1, json_headers/0, call/2, call/3, text/1, code/1]).
 -import(erlmcp_test_sse, [open/1, open/2, get/4, message/1, post/2, post/3, post/4, initialize/2,
                           is_quiet/1]).
 -import(erlmcp_test_line, [request/3]).

@@ -1,27 +1,27 @@
--module(erlmcp_bench_scenario_places).
+-module(erlmcp_bench_scenario_endpoints).
 -moduledoc """
-The places that the clients of a scenario connect to. They are servers in nodes of their own, or
-URLs of other servers. Where a fault needs it, half of the clients connect through a proxy. A single
-process calls these functions, and the nodes and the proxy end with it.
+The endpoints that the clients of a scenario connect to. They are servers in nodes of their own, or
+URLs of other servers. If the scenario's faults need it, half of the clients connect through a
+proxy. A single process calls these functions, and the nodes and the proxy end with it.
 """.
 
 -export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, os_pids/1]).
 -export([add_latency/2, remove_latency/1, drop/2, kill/1]).
 
--export_type([places/0, place/0]).
+-export_type([endpoints/0, endpoint/0]).
 
--doc "The members of a plan of `m:erlmcp_load` for a target.".
--type place() :: #{target := term(), protocol => http1 | http2}.
--opaque places() :: #{
-    nodes := [pid()], clients := [place()], crowd := [place()],
+-doc "The members of an `m:erlmcp_load` plan that select a server.".
+-type endpoint() :: #{target := term(), protocol => http1 | http2}.
+-opaque endpoints() :: #{
+    nodes := [pid()], clients := [endpoint()], crowd := [endpoint()],
     proxy := none | {not_run, Reason :: term()}
              | {erlmcp_chaos_toxiproxy:toxiproxy(), [erlmcp_chaos_toxiproxy:proxy()]}
 }.
 
 -doc """
-Opens the places of a scenario with the given options, see `t:erlmcp_bench_scenario:options/0`.
+Opens the endpoints of a scenario with the given options, see `t:erlmcp_bench_scenario:options/0`.
 """.
--spec open(erlmcp_bench_scenarios:scenario(), map()) -> {ok, places()} | {error, term()}.
+-spec open(erlmcp_bench_scenarios:scenario(), map()) -> {ok, endpoints()} | {error, term()}.
 open(_, #{urls := Urls, transport := Transport}) ->
     {ok, #{nodes => [], crowd => [], proxy => none,
            clients => [#{target => {http, Url}, protocol => Transport} || Url <- Urls]}};
@@ -29,10 +29,10 @@ open(Scenario, #{nodes := Count} = Options) ->
     maybe
         {ok, Nodes} ?= started(lists:seq(1, Count), Options, []),
         Facts = [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes],
-        Direct = [place(Address, Options) || #{clients := Address} <- Facts],
+        Direct = [endpoint(Address, Options) || #{clients := Address} <- Facts],
         {Proxy, Proxied} = proxied(Scenario, Facts, Options),
         {ok, #{nodes => Nodes, proxy => Proxy, clients => Direct ++ Proxied,
-               crowd => [place(Address, Options) || #{crowd := Address} <- Facts]}}
+               crowd => [endpoint(Address, Options) || #{crowd := Address} <- Facts]}}
     end.
 
 started([], _, Nodes) ->
@@ -51,21 +51,21 @@ metrics_port(_, #{metrics := 0}) -> #{metrics => 0};
 metrics_port(Number, #{metrics := Port}) -> #{metrics => Port + Number};
 metrics_port(_, _) -> #{}.
 
-place(#{ip := Ip, port := Port}, #{transport := tcp}) ->
+endpoint(#{ip := Ip, port := Port}, #{transport := tcp}) ->
     #{target => {tcp, Ip, Port}};
-place(#{ip := Ip, port := Port, url := Url}, #{transport := Transport}) ->
+endpoint(#{ip := Ip, port := Port, url := Url}, #{transport := Transport}) ->
     There = (uri_string:parse(Url))#{host := list_to_binary(inet:ntoa(Ip)), port := Port},
     #{target => {http, uri_string:recompose(There)}, protocol => Transport}.
 
-%% Without the proxy's program only that fault is not injected.
+%% Without the program of the proxy, only the fault that needs it is not injected.
 proxied(#{faults := Faults}, Facts, Options) ->
     case lists:keymember(add_latency, 1, Faults) of
         true ->
             case erlmcp_chaos_toxiproxy:start() of
                 {ok, Toxiproxy} ->
-                    {Names, Places} = lists:unzip([proxy(Toxiproxy, Address, Options)
+                    {Names, Endpoints} = lists:unzip([proxy(Toxiproxy, Address, Options)
                                                    || #{clients := Address} <- Facts]),
-                    {{Toxiproxy, Names}, Places};
+                    {{Toxiproxy, Names}, Endpoints};
                 {error, Reason} ->
                     {{not_run, Reason}, []}
             end;
@@ -75,38 +75,38 @@ proxied(#{faults := Faults}, Facts, Options) ->
 
 proxy(Toxiproxy, #{ip := Ip, port := Port} = Address, Options) ->
     {ok, Name, {ProxyIp, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Ip, Port}),
-    {Name, place(Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
+    {Name, endpoint(Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
 
--doc "Closes all places.".
--spec close(places()) -> ok.
+-doc "Closes all endpoints.".
+-spec close(endpoints()) -> ok.
 close(#{nodes := Nodes, proxy := Proxy}) ->
     _ = [erlmcp_chaos_toxiproxy:stop(Toxiproxy) || {Toxiproxy, [_ | _]} <- [Proxy]],
     lists:foreach(fun erlmcp_bench_scenario_node:stop/1, Nodes).
 
--doc "Returns the places for clients.".
--spec clients(places()) -> [place()].
+-doc "Returns the endpoints for the scenario's own clients.".
+-spec clients(endpoints()) -> [endpoint()].
 clients(#{clients := Clients}) -> Clients.
 
--doc "Returns the places for the crowd.".
--spec crowd(places()) -> [place()].
+-doc "Returns the endpoints for the crowd, the additional clients of a scenario.".
+-spec crowd(endpoints()) -> [endpoint()].
 crowd(#{crowd := Crowd}) -> Crowd.
 
 -doc "Returns the number of nodes that were started.".
--spec nodes(places()) -> non_neg_integer().
+-spec nodes(endpoints()) -> non_neg_integer().
 nodes(#{nodes := Nodes}) -> length(Nodes).
 
 -doc "Returns the URLs of the nodes' metrics.".
--spec metrics(places()) -> [binary()].
-metrics(Places) -> [Url || #{metrics := Url} <- facts(Places)].
+-spec metrics(endpoints()) -> [binary()].
+metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 
--doc "Returns the process numbers of the nodes.".
--spec os_pids(places()) -> [pos_integer()].
-os_pids(Places) -> [OsPid || #{os_pid := OsPid} <- facts(Places)].
+-doc "Returns the numbers of the nodes' processes in the operating system.".
+-spec os_pids(endpoints()) -> [pos_integer()].
+os_pids(Endpoints) -> [OsPid || #{os_pid := OsPid} <- facts(Endpoints)].
 
 facts(#{nodes := Nodes}) -> [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes].
 
 -doc "Adds latency, in milliseconds, for the clients that connect through a proxy.".
--spec add_latency(places(), Milliseconds :: pos_integer()) -> ok | {not_run, term()}.
+-spec add_latency(endpoints(), Milliseconds :: pos_integer()) -> ok | {not_run, term()}.
 add_latency(#{proxy := {not_run, Reason}}, _) ->
     {not_run, Reason};
 add_latency(#{proxy := {Toxiproxy, Names}}, Milliseconds) ->
@@ -114,8 +114,8 @@ add_latency(#{proxy := {Toxiproxy, Names}}, Milliseconds) ->
         ok = erlmcp_chaos_toxiproxy:add(Toxiproxy, Name, {latency, Milliseconds})
     end, Names).
 
--doc "Removes the latency.".
--spec remove_latency(places()) -> ok.
+-doc "Removes the latency that `add_latency/2` added.".
+-spec remove_latency(endpoints()) -> ok.
 remove_latency(#{proxy := {not_run, _}}) ->
     ok;
 remove_latency(#{proxy := {Toxiproxy, Names}}) ->
@@ -123,9 +123,9 @@ remove_latency(#{proxy := {Toxiproxy, Names}}) ->
 
 -doc """
 Closes `Count` connections of the crowd, evenly over the nodes. Returns how many were closed, and
-when.
+the time in monotonic microseconds.
 """.
--spec drop(places(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
+-spec drop(endpoints(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
 drop(#{nodes := Nodes}, Count) ->
     Drops = [erlmcp_bench_scenario_node:drop(Node, Part)
              || {Node, Part} <- erlmcp_bench_scenario_plan:split(Count, Nodes)],
@@ -135,6 +135,6 @@ drop(#{nodes := Nodes}, Count) ->
 -doc """
 Kills the last node, which is then started again. Returns the time in monotonic microseconds.
 """.
--spec kill(places()) -> {ok, AtUs :: integer()}.
+-spec kill(endpoints()) -> {ok, AtUs :: integer()}.
 kill(#{nodes := Nodes}) ->
     erlmcp_bench_scenario_node:kill(lists:last(Nodes)).

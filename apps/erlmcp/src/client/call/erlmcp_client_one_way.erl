@@ -1,0 +1,60 @@
+-module(erlmcp_client_one_way).
+-moduledoc """
+Sends the messages of a client that have no response: its notifications, and its answers to requests
+of the server. This runs in the process of the caller, which waits until the transport has delivered
+the message, and reads all messages of its mailbox meanwhile.
+
+Internal.
+""".
+
+-export([notify/4, answer/4]).
+
+%% Milliseconds in which a message must be delivered.
+-define(SEND, 5000).
+
+-doc """
+Sends a notification on a negotiated connection, and waits until the transport has delivered it. The
+error is the reason for which it has not.
+""".
+-spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
+             erlmcp_client_connection:live()) ->
+    ok | {error, erlmcp_channel:reason()}.
+notify(Method, Params, Client, #{revision := Revision} = Live) ->
+    send(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
+
+-doc """
+Answers a request of the server, and waits until the transport has delivered the answer. The error
+is the reason for which it has not.
+""".
+-spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
+             erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
+    ok | {error, erlmcp_channel:reason()}.
+answer(Id, Answer, Client, #{revision := Revision} = Live) ->
+    send(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
+
+send(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
+    #{session := Session, generation := Generation} = Live,
+    Deadline = erlmcp_clock:now_ms() + ?SEND,
+    Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
+                 session => Session, generation => Generation, deadline => Deadline},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} -> taken(Transport, Exchange, Deadline);
+        {error, _} = Error -> Error
+    end.
+
+taken(Transport, Exchange, Deadline) ->
+    receive
+        Message ->
+            case Transport:received(Message, Exchange) of
+                other -> taken(Transport, Exchange, Deadline);
+                {Events, Next} -> taken(Events, Transport, Next, Deadline)
+            end
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
+        _ = Transport:abort(Exchange),
+        {error, timeout}
+    end.
+
+taken([sent | _], _, _, _) -> ok;
+taken([{failed, Reason} | _], _, _, _) -> {error, Reason};
+taken([_ | Events], Transport, Exchange, Deadline) -> taken(Events, Transport, Exchange, Deadline);
+taken([], Transport, Exchange, Deadline) -> taken(Transport, Exchange, Deadline).

@@ -1,0 +1,89 @@
+-module(erlmcp_schema_context).
+-moduledoc """
+The context in which the keywords of a schema are compiled: the subschema, and the options. A
+keyword gets the funs of its own subschemas from the context, and a checked value. Pure.
+
+The compiler puts a fun of its own into the context. So the modules of keywords call no module above
+them, although schemas contain schemas.
+
+Internal.
+""".
+
+-include("erlmcp_schema.hrl").
+
+-export([child/4, children/4, integral/2, names/2, invalid/2, location/2, asserts_formats/1]).
+
+-export_type([context/0]).
+
+-type context() :: #{
+    index := erlmcp_schema_index:index(),
+    place := erlmcp_schema_place:subschema(),
+    %% Returns the check and the finder of a subschema inside this one.
+    compile := fun((erlmcp_schema_place:subschema(), context()) -> erlmcp_schema_run:node_pair()),
+    %% The compiler's numbers of subschemas.
+    numbers := #{erlmcp_schema_place:key() => pos_integer()},
+    formats := assert | annotate,
+    max_pattern := pos_integer()
+}.
+
+-doc """
+Returns the check and the finder of the subschema at `Tokens` in the current one. Throws
+`invalid_keyword` with `InvalidKeyword` if it is no schema.
+""".
+-spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
+    erlmcp_schema_run:node_pair().
+child(Tokens, Schema, #{place := Place, index := Index, compile := Compile} = Context, _)
+        when is_map(Schema); is_boolean(Schema) ->
+    Compile(erlmcp_schema_place:child(Tokens, Schema, Place, Index), Context);
+child(_, _, Context, Keyword) ->
+    invalid(Keyword, Context).
+
+-doc """
+Returns the checks and finders of the schemas in a keyword's list or map, each with its token.
+""".
+-spec children(binary(), term(), list | map, context()) ->
+    [{binary(), erlmcp_schema_run:node_pair()}].
+children(Keyword, Schemas, list, Context) when is_list(Schemas) ->
+    [{Token, child([Keyword, Token], Schema, Context, Keyword)}
+     || {N, Schema} <- lists:enumerate(0, Schemas), Token <- [integer_to_binary(N)]];
+children(Keyword, Schemas, map, Context) when is_map(Schemas) ->
+    [{Name, child([Keyword, Name], Schema, Context, Keyword)}
+     || {Name, Schema} <- lists:sort(maps:to_list(Schemas))];
+children(Keyword, _, _, Context) ->
+    invalid(Keyword, Context).
+
+-doc """
+Returns the value of a keyword as a non-negative integer. Throws `invalid_keyword` for any other
+value.
+""".
+-spec integral({Keyword :: binary(), Value :: term()}, context()) -> non_neg_integer().
+integral({Keyword, Value}, Context) ->
+    case erlmcp_schema_number:to_integer(Value) of
+        N when is_integer(N), N >= 0 -> N;
+        _ -> invalid(Keyword, Context)
+    end.
+
+-doc """
+Returns the value of a keyword as a list of unique names. Throws `invalid_keyword` for any other
+value.
+""".
+-spec names({Keyword :: binary(), Value :: term()}, context()) -> [binary()].
+names({Keyword, Names}, Context) ->
+    is_list(Names) andalso lists:all(fun is_binary/1, Names) orelse invalid(Keyword, Context),
+    lists:uniq(Names).
+
+-doc "Throws the reason `invalid_keyword`, for a keyword whose value the dialect does not allow.".
+-spec invalid(binary(), context()) -> no_return().
+invalid(Keyword, #{place := Place}) ->
+    throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
+
+-doc "Returns the location of the value at `Tokens` in the current subschema, for an error.".
+-spec location([binary()], context()) -> binary().
+location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
+    erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
+
+-doc "Returns `true` if `format` is asserted, and not only an annotation.".
+-spec asserts_formats(context()) -> boolean().
+asserts_formats(#{formats := assert}) -> true;
+asserts_formats(#{place := #place{dialect = Dialect}}) ->
+    erlmcp_schema_dialect:formats(Dialect) =:= asserted.
