@@ -526,7 +526,7 @@ body(#connection{body = none} = Connection) ->
 body(#connection{buffer = <<>>} = Connection) ->
     Connection;
 body(#connection{body = Body, buffer = Buffer} = Connection) ->
-    case erlmcp_httpd_http1_message:body(Buffer, Body) of
+    case erlmcp_httpd_http1_message:body(Buffer, Body, patterns(Connection)) of
         {done, Data, Behind} ->
             Read = resumed(Connection#connection{body = none,
                                                  buffer = compact(Behind)}),
