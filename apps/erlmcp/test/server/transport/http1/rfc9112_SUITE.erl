@@ -534,42 +534,13 @@ the_last_response_can_be_read(_) ->
 %% closing the connection." In TLS 1.2 a record says outside that it is an alert: 21.
 tls_ends_with_an_alert(_) ->
     Server = erlmcp_test_http:start(#{listen => [{http, #{tls => erlmcp_test_http:shown()}}]}),
-    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listener),
-    Test = self(),
-    Relay = spawn_link(fun() ->
-        {ok, Here} = gen_tcp:accept(Listener),
-        {ok, There} = gen_tcp:connect({127, 0, 0, 1}, maps:get(port, Server), [binary]),
-        Test ! {self(), relayed(Here, There, <<>>)}
-    end),
-    {ok, Socket} = ssl:connect({127, 0, 0, 1}, Port, [{versions, ['tlsv1.2']}, {active, false},
-                                                      {verify, verify_none}, binary]),
-    ok = write(Socket, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"Connection: close"])),
-    #{status := 200} = response(Socket),
-    ok = closed(Socket),
-    21 = lists:last(receive {Relay, Bytes} -> record_types(Bytes) after 30_000 -> error(open) end),
+    21 = lists:last(erlmcp_test_tls_relay:record_types(Server, [], fun(Socket) ->
+        ok = write(Socket, listing(~"POST /mcp HTTP/1.1",
+                                   [~"Host: localhost", ~"Connection: close"])),
+        #{status := 200} = response(Socket),
+        ok = closed(Socket)
+    end)),
     erlmcp_test_http:stop(Server).
-
-%% What the server has sent until it closed the connection.
-relayed(Here, There, Bytes) ->
-    receive
-        {tcp, Here, Sent} ->
-            ok = gen_tcp:send(There, Sent),
-            relayed(Here, There, Bytes);
-        {tcp, There, Sent} ->
-            ok = gen_tcp:send(Here, Sent),
-            relayed(Here, There, <<Bytes/binary, Sent/binary>>);
-        {tcp_closed, Here} ->
-            ok = gen_tcp:shutdown(There, write),
-            relayed(Here, There, Bytes);
-        {tcp_closed, There} ->
-            Bytes
-    end.
-
-record_types(<<Type, _:16, Size:16, _:Size/binary, Records/binary>>) ->
-    [Type | record_types(Records)];
-record_types(<<>>) ->
-    [].
 
 %% RFC 9110, 6.6.1: "An origin server with a clock [...] MUST generate a Date header field in all
 %% 2xx (Successful), 3xx (Redirection), and 4xx (Client Error) responses".
