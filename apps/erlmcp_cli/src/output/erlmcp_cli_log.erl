@@ -16,7 +16,7 @@ all text of the command.
 
 %% The name of the process of OTP's handler `default`, as in the logger's guide.
 -define(WRITER, logger_std_h_default).
-%% Lines that may wait to be written.
+%% Lines that may wait to be written, and reports that are held.
 -define(WAITING, 200).
 
 -doc """
@@ -31,22 +31,49 @@ never_wait() ->
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc """
-Runs `Start` without the reports of OTP and of ranch. The caller gets the reason of a failure once,
-and these reports repeat it in pages. Other reports meanwhile are shown: a server may have its first
-requests before `Start` returns. For `own` the warning of a listener that authenticates no client is
-left out: `erlmcp serve` prints it for that server in a line.
+Runs `Start`. While it runs, reports of OTP and of ranch are held. If it fails they are dropped: the
+caller gets the reason of the failure once, and they repeat it in pages. Otherwise they are shown
+then. They are none of the start's own: a server may have its first requests before `Start` returns,
+and processes of its user may crash. For `own` the warning of a listener that authenticates no
+client is left out: `erlmcp serve` prints it for that server in a line.
 """.
--spec without_reports(whose(), Start :: fun(() -> Result)) -> Result.
+-spec without_reports(whose(), Start :: fun(() -> {ok, Started} | {error, Reason})) ->
+    {ok, Started} | {error, Reason}.
 without_reports(Whose, Start) ->
-    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, Whose}),
-    try Start() after logger:remove_primary_filter(?MODULE) end.
+    Held = ets:new(?MODULE, [ordered_set, public]),
+    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, {Whose, Held}}),
+    try
+        Result = try Start() after logger:remove_primary_filter(?MODULE) end,
+        _ = [ok = show(Event) || {ok, _} <- [Result], {_, Event} <- ets:tab2list(Held)],
+        Result
+    after
+        ets:delete(Held)
+    end.
+
+show(#{level := Level, msg := {report, Report}, meta := Meta}) ->
+    logger:log(Level, Report, Meta);
+show(#{level := Level, msg := {string, Text}, meta := Meta}) ->
+    logger:log(Level, Text, Meta);
+show(#{level := Level, msg := {Format, Arguments}, meta := Meta}) ->
+    logger:log(Level, Format, Arguments, Meta).
 
 -doc false.
--spec no_report(logger:log_event(), whose()) -> stop | ignore.
-no_report(#{meta := #{domain := [otp | _]}}, _) -> stop;
-no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}}, _) -> stop;
-no_report(#{msg := {report, #{what := listener_asks_nobody}}}, own) -> stop;
+-spec no_report(logger:log_event(), {whose(), Held :: ets:table()}) -> stop | ignore.
+no_report(#{meta := #{domain := [otp | _]}} = Event, {_, Held}) -> held(Event, Held);
+no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}} = Event, {_, Held}) ->
+    held(Event, Held);
+no_report(#{msg := {report, #{what := listener_asks_nobody}}}, {own, _}) -> stop;
 no_report(_, _) -> ignore.
+
+held(Event, Held) ->
+    try
+        _ = ets:info(Held, size) < ?WAITING
+            andalso ets:insert(Held, {erlang:unique_integer([monotonic]), Event}),
+        stop
+    catch
+        %% The start has returned.
+        error:badarg -> ignore
+    end.
 
 -doc false.
 -spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().
