@@ -89,8 +89,8 @@ twice.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}
     | {error, status()}.
-split({<<"\r\n", _/binary>> = Bytes, _}, Patterns) ->
-    empty_lines(Bytes, 0, Patterns);
+split({<<"\r\n", _/binary>> = Bytes, Seen}, Patterns) ->
+    empty_lines(Bytes, Seen, 0, Patterns);
 split({Bytes, Seen}, #{head_end := HeadEnd} = Patterns) ->
     From = max(0, Seen - 3),
     Size = byte_size(Bytes),
@@ -108,14 +108,14 @@ split({Bytes, Seen}, #{head_end := HeadEnd} = Patterns) ->
 
 %% 2.2: "a server that is expecting to receive and parse a request-line SHOULD ignore at least one
 %% empty line (CRLF) received prior to the request-line."
-empty_lines(<<"\r\n", Bytes/binary>>, Count, Patterns) when Count < ?EMPTY ->
-    empty_lines(Bytes, Count + 1, Patterns);
-empty_lines(<<"\r\n", _/binary>>, _, _) ->
+empty_lines(<<"\r\n", Bytes/binary>>, Seen, Count, Patterns) when Count < ?EMPTY ->
+    empty_lines(Bytes, max(0, Seen - byte_size(~"\r\n")), Count + 1, Patterns);
+empty_lines(<<"\r\n", _/binary>>, _, _, _) ->
     {error, 400};
-empty_lines(Bytes, Count, Patterns) ->
-    case split({Bytes, 0}, Patterns) of
+empty_lines(Bytes, Seen, Count, Patterns) ->
+    case split({Bytes, Seen}, Patterns) of
         %% They are skipped again with the bytes that follow.
-        {more, _} when Count > 0 -> {more, 0};
+        {more, Now} -> {more, Now + Count * byte_size(~"\r\n")};
         Split -> Split
     end.
 
