@@ -118,7 +118,7 @@ connect(Config) ->
 
 connect(Settings, Config) ->
     Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
-    ok = gen_tcp:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(Settings)]),
+    ok = gen_tcp:send(Socket, preface(Settings)),
     ok = begun(Socket, <<>>),
     {Socket, 1}.
 
@@ -149,21 +149,36 @@ tls_ends_with_an_alert(_) ->
          Server = erlmcp_test_http:start(#{listen => [{http, #{tls => erlmcp_test_http:shown()}}]}),
          Types = erlmcp_test_tls_relay:record_types(
              Server, [{alpn_advertised_protocols, [~"h2"]}], fun(Socket) ->
-                 ok = ssl:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                                        cow_http2:settings(#{})]),
                  ok = Ends(Server, Socket),
                  ended(Socket)
              end),
          {Name, 21} = {Name, lists:last(Types)},
          erlmcp_test_http:stop(Server)
      end || Name := Ends <- #{
+         %% 3.4: "Clients and servers MUST treat an invalid connection preface as a connection error
+         %% (Section 5.4.1) of type PROTOCOL_ERROR."
+         client_speaks_another => fun(_, Socket) ->
+             ssl:send(Socket, ~"GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n")
+         end,
          %% 6.7: "If a PING frame is received with a stream identifier field value other than 0x00,
          %% the recipient MUST respond with a connection error (Section 5.4.1) of type
          %% PROTOCOL_ERROR."
-         client_is_wrong => fun(_, Socket) -> ssl:send(Socket, <<8:24, 6, 0, 1:32, 0:64>>) end,
-         client_leaves =>
-             fun(_, Socket) -> ssl:send(Socket, cow_http2:goaway(0, no_error, <<>>)) end,
-         server_stops => fun(Server, _) -> erlmcp_test_http:stop(Server), ok end}].
+         client_is_wrong => fun(_, Socket) ->
+             ssl:send(Socket, [preface(), <<8:24, 6, 0, 1:32, 0:64>>])
+         end,
+         client_leaves => fun(_, Socket) ->
+             ssl:send(Socket, [preface(), cow_http2:goaway(0, no_error, <<>>)])
+         end,
+         server_stops => fun(Server, Socket) ->
+             ok = ssl:send(Socket, preface()),
+             erlmcp_test_http:stop(Server)
+         end}].
+
+preface() ->
+    preface(#{}).
+
+preface(Settings) ->
+    [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(Settings)].
 
 ended(Socket) ->
     case ssl:recv(Socket, 0, ?PATIENCE) of
@@ -178,8 +193,7 @@ the_last_response_can_be_read(_) ->
          {ok, Socket} = ssl:connect({127, 0, 0, 1}, maps:get(port, Server),
                                     [{versions, [Version]}, {verify, verify_none}, binary,
                                      {active, false}, {alpn_advertised_protocols, [~"h2"]}]),
-         ok = ssl:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(#{}),
-                                <<8:24, 6, 0, 1:32, 0:64>>]),
+         ok = ssl:send(Socket, [preface(), <<8:24, 6, 0, 1:32, 0:64>>]),
          ok = ssl:send(Socket, binary:copy(<<0:8>>, 5_000_000)),
          protocol_error = reason(Socket, <<>>),
          erlmcp_test_http:stop(Server)
