@@ -31,11 +31,13 @@ never_wait() ->
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc """
-Runs `Start`. While it runs, reports of OTP and of ranch are held. If it fails they are dropped: the
-caller gets the reason of the failure once, and they repeat it in pages. Otherwise they are shown
-then. They are none of the start's own: a server may have its first requests before `Start` returns,
-and processes of its user may crash. For `own` the warning of a listener that authenticates no
-client is left out: `erlmcp serve` prints it for that server in a line.
+Runs `Start`, and holds the reports of OTP and of ranch meanwhile. If `Start` fails, these reports
+are dropped: the caller gets the reason once, and the reports repeat it in pages. If `Start`
+succeeds, the reports are shown. They are not about the start then: a server may have its first
+requests before `Start` returns, and a process of its user may crash. At most 200 reports are held.
+
+For `own` the warning of a listener that authenticates no client is left out: `erlmcp serve` prints
+it for that server in a line.
 """.
 -spec without_reports(whose(), Start :: fun(() -> {ok, Started} | {error, Reason})) ->
     {ok, Started} | {error, Reason}.

@@ -29,8 +29,8 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
                   closes := boolean()}.
 
 -doc """
-The part of a body that is still to be read: the rest of its length, or from here on the line of a
-chunk, its data, the end of its data, or the trailers.
+The part of a body that is still to be read. Of a body with a length it is the rest of that. Of one
+in chunks the line of a chunk comes next, its data, the end of its data, or the trailers.
 """.
 -opaque body() ::
     {length, Left :: pos_integer()}
