@@ -103,7 +103,9 @@ The options of every client.
 A client's own options on HTTP.
 
 - `headers`: names and values that every request has, except those that the client sets itself.
-- `token`: the token of `Authorization: Bearer`, or a fun that returns it when the client starts.
+- `token`: the token of `Authorization: Bearer`, or a fun that returns `{ok, Token}` or
+  `{error, Reason}`. The fun is called once, when the client starts. With an error the client does
+  not start: `{error, {secret, Reason}}`.
 - `auth`: OAuth, see `t:erlmcp_oauth:options/0`. A client has at most one of `auth`, `token` and an
   `authorization` header.
 - `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default that is found
@@ -117,7 +119,7 @@ A client's own options on HTTP.
 """.
 -type http_options() :: #{
     headers => [{binary(), binary()}],
-    token => binary() | fun(() -> binary()),
+    token => erlmcp_oauth:secret(),
     auth => erlmcp_oauth:options(),
     transport => sse,
     connections => pos_integer(), streams => pos_integer(), idle_ms => pos_integer(),
@@ -298,7 +300,8 @@ Starts a client, linked to the calling process. The client connects to the serve
 ## Errors
 
 `{bad_option, Key, Expected}`: an option is unknown or of the wrong type. If it is one of the
-transport's, the caller may also be sent an exit signal, as by any `start_link`.
+transport's, the caller may also be sent an exit signal, as by any `start_link`. `{secret, Reason}`:
+the fun of the option `token` returned `{error, Reason}`.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->

@@ -21,7 +21,15 @@ The way in which a client gets a token.
 """.
 -type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
 
--doc "A secret, or a fun that returns it and is called each time that the secret is sent.".
+-doc """
+A secret, or a fun that returns it. The fun is called each time that the secret is sent, except that
+of a client's option `token`, which is called once.
+
+## Errors
+
+If the fun returns `{error, Reason}`, nothing is sent. A client's call that needs the secret fails
+with `{unauthorized, {secret, Reason}}`.
+""".
 -type secret() :: binary() | fun(() -> {ok, binary()} | {error, term()}).
 
 -doc """

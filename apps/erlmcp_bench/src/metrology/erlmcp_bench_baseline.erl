@@ -10,15 +10,9 @@ with all values of at least three runs of each workload. Each kind has a file, s
 -export_type([baseline/0, reason/0]).
 
 -doc """
-<<<<<<< HEAD
-The member `kind`, and in `workloads` for each workload its identity, `runs_count`, the day of the
-last run (`measured_on`), the `environment` of the first run, and `figures`. Each figure has
-`median`, `min`, `max` and `values`, in the order of the runs.
-=======
 A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has its
-identity, `runs_count`, the `environment` of its first run, and `figures`. Each figure has `median`,
-`min`, `max` and `values`, in the order of the runs.
->>>>>>> dc06d894783a280018d8ff7b482eeadc618f3fd1
+identity, `runs_count`, the day of the last run (`measured_on`), the `environment` of the first run,
+and `figures`. Each figure has `median`, `min`, `max` and `values`, in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -78,15 +72,11 @@ workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
               ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
                               || Name <- common(Figures)}}.
 
-<<<<<<< HEAD
 day(Seconds) ->
     {{Year, Month, Day}, _} = calendar:system_time_to_universal_time(Seconds, second),
     iolist_to_binary(io_lib:format("~4..0b-~2..0b-~2..0b", [Year, Month, Day])).
 
-%% A figure of zero or less is left out: changes are shares of it.
-=======
 %% A figure of zero or less is left out, since changes are computed as shares of it.
->>>>>>> dc06d894783a280018d8ff7b482eeadc618f3fd1
 common(Figures) ->
     [Name || Name := _ <- hd(Figures),
              lists:all(fun(#{Name := Value}) -> Value > 0;

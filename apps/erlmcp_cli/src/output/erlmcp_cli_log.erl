@@ -16,7 +16,7 @@ spelled out, as in all text of the command.
 
 %% The registered name of the process of OTP's handler `default`.
 -define(WRITER, logger_std_h_default).
-%% The most lines that may wait to be written.
+%% The most lines that may wait to be written, and the most reports that are held.
 -define(WAITING, 200).
 
 -doc """
@@ -31,22 +31,51 @@ never_wait() ->
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc """
-Runs a fun that starts something. Reports of OTP and ranch on a failed start are dropped, since they
-repeat at length the reason that the caller gets. Other reports are shown, since a server may serve
-requests before the fun returns. For `own`, the warning on a listener that authenticates no client
-is left out, too, since `erlmcp serve` prints it itself.
+Runs `Start`, and holds the reports of OTP and ranch meanwhile. If `Start` fails, these reports are
+dropped, since they repeat at length the reason that the caller gets. If `Start` succeeds, the
+reports are shown: a server may serve requests before `Start` returns, and a process of its user may
+crash. At most 200 reports are held.
+
+For `own`, the warning on a listener that authenticates no client is left out, too, since `erlmcp
+serve` prints it itself.
 """.
--spec without_reports(whose(), Start :: fun(() -> Result)) -> Result.
+-spec without_reports(whose(), Start :: fun(() -> {ok, Started} | {error, Reason})) ->
+    {ok, Started} | {error, Reason}.
 without_reports(Whose, Start) ->
-    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, Whose}),
-    try Start() after logger:remove_primary_filter(?MODULE) end.
+    Held = ets:new(?MODULE, [ordered_set, public]),
+    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, {Whose, Held}}),
+    try
+        Result = try Start() after logger:remove_primary_filter(?MODULE) end,
+        _ = [ok = show(Event) || {ok, _} <- [Result], {_, Event} <- ets:tab2list(Held)],
+        Result
+    after
+        ets:delete(Held)
+    end.
+
+show(#{level := Level, msg := {report, Report}, meta := Meta}) ->
+    logger:log(Level, Report, Meta);
+show(#{level := Level, msg := {string, Text}, meta := Meta}) ->
+    logger:log(Level, Text, Meta);
+show(#{level := Level, msg := {Format, Arguments}, meta := Meta}) ->
+    logger:log(Level, Format, Arguments, Meta).
 
 -doc false.
--spec no_report(logger:log_event(), whose()) -> stop | ignore.
-no_report(#{meta := #{domain := [otp | _]}}, _) -> stop;
-no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}}, _) -> stop;
-no_report(#{msg := {report, #{what := listener_asks_nobody}}}, own) -> stop;
+-spec no_report(logger:log_event(), {whose(), Held :: ets:table()}) -> stop | ignore.
+no_report(#{meta := #{domain := [otp | _]}} = Event, {_, Held}) -> held(Event, Held);
+no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}} = Event, {_, Held}) ->
+    held(Event, Held);
+no_report(#{msg := {report, #{what := listener_asks_nobody}}}, {own, _}) -> stop;
 no_report(_, _) -> ignore.
+
+held(Event, Held) ->
+    try
+        _ = ets:info(Held, size) < ?WAITING
+            andalso ets:insert(Held, {erlang:unique_integer([monotonic]), Event}),
+        stop
+    catch
+        %% The start has returned.
+        error:badarg -> ignore
+    end.
 
 -doc false.
 -spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().

@@ -122,14 +122,14 @@ connect({stdio, Command}, Channel, #{connect_timeout := Timeout}) ->
 activate({Maker, Folder, Command}, #{options := Options}) ->
     StopMs = maps:get(stop_ms, Options, ?STOP_MS),
     Activated = maybe
-        {ok, Teller} ?= open_script(["tell", Folder], []),
-        {ok, Reader} ?= open_reader(Folder, "out"),
-        {ok, ErrorReader} ?= open_reader(Folder, "err"),
+        {ok, [Teller, Reader, ErrorReader] = Copiers} ?=
+            open_scripts([["tell", Folder], read(Folder, "out"), read(Folder, "err")], []),
+        %% Two portions are allowed: while the reader copies one, it may already copy the next.
+        [ok = go_on(Copier) || Copier <- [Reader, ErrorReader], _ <- [1, 2]],
         Pids = [Pid || Port <- [Reader, ErrorReader], Pid <- pid_of(Port)],
-        {ok, Guard} ?= open_script(guard(Folder, StopMs, Pids), []),
+        {ok, [Guard]} ?= open_scripts([guard(Folder, StopMs, Pids)], Copiers),
         ok = command(Maker, ~"taken\n"),
-        {ok, Server} ?= open_server(Folder, Command, Options,
-                                    [Guard, Reader, ErrorReader, Teller]),
+        {ok, Server} ?= open_server(Folder, Command, Options, [Guard | Copiers]),
         {ok, #child{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
                   reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
                   teller = Teller, errors = erlmcp_stdio_stderr:new(hd(Command), script())}}
@@ -137,14 +137,23 @@ activate({Maker, Folder, Command}, #{options := Options}) ->
     ok = close_port(Maker),
     Activated.
 
-%% Two portions are allowed: while the reader copies one, it may already copy the next.
-open_reader(Folder, Stream) ->
+%% Opens a port for each script. If one fails, it closes these and `Others`.
+open_scripts([], _) ->
+    {ok, []};
+open_scripts([Arguments | More], Others) ->
     maybe
-        {ok, Reader} ?= open_script(["read", Folder, Stream, integer_to_list(?PORTION)], []),
-        ok = go_on(Reader),
-        ok = go_on(Reader),
-        {ok, Reader}
+        {ok, Port} ?= or_close(Others, open_script(Arguments, [])),
+        {ok, Ports} ?= open_scripts(More, [Port | Others]),
+        {ok, [Port | Ports]}
     end.
+
+or_close(_, {ok, _} = Opened) ->
+    Opened;
+or_close(Others, {error, _} = Error) ->
+    lists:foreach(fun close_port/1, Others),
+    Error.
+
+read(Folder, Stream) -> ["read", Folder, Stream, integer_to_list(?PORTION)].
 
 go_on(Reader) -> command(Reader, ~"more\n").
 
@@ -155,13 +164,8 @@ open_server(Folder, Command, Options, Others) ->
     Cd = [{cd, Path} || {ok, Path} <- [maps:find(cd, Options)]],
     Env = [{env, erlmcp_stdio_environment:changes(maps:get(inherit, Options, safe),
                                                   maps:get(env, Options, []))}],
-    case open_script(["run", Folder | Command] ++ maps:get(args, Options, []), Cd ++ Env) of
-        {ok, Server} ->
-            {ok, Server};
-        {error, _} = Error ->
-            lists:foreach(fun close_port/1, Others),
-            Error
-    end.
+    or_close(Others, open_script(["run", Folder | Command] ++ maps:get(args, Options, []),
+                                 Cd ++ Env)).
 
 open_script(Arguments, Options) ->
     Script = script(),

@@ -29,18 +29,20 @@ Checked options.
 -define(SLOTS, 10_000).
 
 -doc """
-Checks a URL and options. The error has the first wrong option, and what was expected.
+Checks a URL and options, and returns the settings. The error has the first wrong option, and what
+was expected; or it is `{secret, Reason}` if the fun of `token` has returned `{error, Reason}`.
 
 - `headers`: a list of names and values, sent with every request; it must not have names that the
   client sets itself
-- `token`: the bearer token of the `authorization` header, or a fun that returns it, called when the
-  client starts; `auth`: options of OAuth, see `m:erlmcp_authorizer`
+- `token`: the bearer token of the `authorization` header, or a fun that returns it as `{ok, Token}`
+  when the client starts; `auth`: options of OAuth, see `m:erlmcp_authorizer`
 - `transport`: `sse` if the URL is the stream of an HTTP+SSE server (2024-11-05); without this
   option such a server is recognised by its answers
 - `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_httpc_pool:options/0`
 """.
 -spec check(Url :: term(), map()) ->
-    {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+    {ok, settings()}
+    | {error, {bad_option, Key :: term(), Expected :: binary()} | {secret, Reason :: term()}}.
 check(Target, Options) ->
     maybe
         {ok, Url} ?= erlmcp_httpc_target:parse(Target),
@@ -62,7 +64,7 @@ option(headers, Headers) ->
         orelse ~"a list of names and values of headers that the client does not send itself";
 option(token, Token) ->
     is_function(Token, 0) orelse is_token(Token)
-        orelse ~"a binary that a header can hold, or a fun that gives it";
+        orelse ~"a binary that a header can hold, or a fun that returns {ok, Token}";
 option(auth, Auth) ->
     is_map(Auth) orelse ~"a map";
 option(Key, Value) when Key =:= connections; Key =:= streams ->
@@ -111,10 +113,16 @@ is_name(Name) ->
 
 %% A fun hides the token from child specifications, and so from a supervisor's reports.
 token(#{token := Given}) when is_function(Given) ->
-    Token = Given(),
-    case is_token(Token) of
-        true -> token(#{token => Token});
-        false -> {error, {bad_option, token, ~"a fun that gives a binary that a header can hold"}}
+    maybe
+        {ok, Token} ?= Given(),
+        true ?= is_token(Token),
+        token(#{token => Token})
+    else
+        {error, Reason} ->
+            {error, {secret, Reason}};
+        _ ->
+            {error, {bad_option, token,
+                     ~"a fun that returns {ok, Token} for a header, or {error, Reason}"}}
     end;
 token(#{token := Token}) -> {ok, [{~"authorization", <<"Bearer ", Token/binary>>}]};
 token(_) -> {ok, []}.

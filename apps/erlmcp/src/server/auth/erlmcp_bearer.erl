@@ -124,12 +124,11 @@ waiting(#{tables := Tables}, Subject, Question, Request, Outcomes, {Pid, Tag} = 
 credentials(#{headers := #{~"authorization" := Field}}, #{dpop := Dpop}) ->
     maybe
         [Name, Rest] ?= binary:split(Field, ~" "),
-        {ok, Scheme} ?= scheme(string:lowercase(Name), Dpop),
-        Token = string:trim(Rest, both, " "),
-        true ?= is_token(Token),
+        {ok, Scheme} ?= scheme(cowboy_bstr:to_lower(Name), Dpop),
+        {match, [Token]} ?= token(Rest),
         {ok, Scheme, Token}
     else
-        false -> {error, erlmcp_bearer_failure:malformed(~"Authorization: expected one token")};
+        nomatch -> {error, erlmcp_bearer_failure:malformed(~"Authorization: expected one token")};
         _ -> {error, erlmcp_bearer_failure:missing()}
     end;
 credentials(_, _) ->
@@ -139,11 +138,12 @@ scheme(~"bearer", Dpop) when Dpop =/= required -> {ok, bearer};
 scheme(~"dpop", Dpop) when Dpop =/= off -> {ok, dpop};
 scheme(_, _) -> none.
 
-%% The characters of RFC 6750; a comma would be a second field.
-is_token(Token) ->
-    Token =/= ~"" andalso byte_size(Token) =< ?TOKEN_BYTES
-        andalso match =:= re:run(Token, ~"^[A-Za-z0-9._~+/-]+=*$",
-                                 [{capture, none}, dollar_endonly]).
+%% The characters of RFC 6750; a comma would be a second field. The octets need not be text.
+token(Octets) when byte_size(Octets) =< ?TOKEN_BYTES ->
+    re:run(Octets, ~"^ *([A-Za-z0-9._~+/-]+=*) *$",
+           [{capture, all_but_first, binary}, dollar_endonly]);
+token(_) ->
+    nomatch.
 
 %% Checks that the sender may use the token, by its key (DPoP) or by the certificate of the
 %% connection. Returns the nonce to use next if there is a new one. A proof serves once, and is used

@@ -91,9 +91,11 @@ names(Extensions) when is_list(Extensions) ->
 names(_) ->
     [].
 
-%% The most significant name comes last, as in RFC 4514.
+%% The most significant name comes last, as in RFC 4514. One with several values is another than as
+%% many names.
 text({rdnSequence, Sequence}) ->
-    Parts = [attribute(Attribute) || Set <- lists:reverse(Sequence), Attribute <- Set],
+    Parts = [lists:join($+, [attribute(Attribute) || Attribute <- Set])
+             || Set <- lists:reverse(Sequence)],
     iolist_to_binary(lists:join($,, Parts)).
 
 attribute(#'AttributeTypeAndValue'{type = Type, value = Value}) ->

@@ -4,7 +4,7 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([the_runtime_makes_process_groups/1, a_child_answers/1, our_own_server_answers/1,
          arguments_folder_and_environment/1, the_same_in_another_locale/1,
-         secrets_are_not_inherited/1, no_such_program/1,
+         secrets_are_not_inherited/1, no_such_program/1, no_port_is_left_without_a_server/1,
          errors_are_logged/1, errors_are_drained_and_bounded/1,
          last_words_are_heard/1, last_words_may_come_late/1,
          an_end_may_come_after_that_of_the_output/1,
@@ -20,7 +20,7 @@
          many_short_messages_arrive/1,
          a_child_that_does_not_read/1, one_folder_each_and_none_left/1,
          no_folder_is_left_between_two_owners/1, a_server_that_is_late_does_not_begin/1]).
--export([killed_node/1, log/2, the_same_in_another_locale/2]).
+-export([killed_node/1, log/2, the_same_in_another_locale/2, no_port_is_left_without_a_server/2]).
 
 -import(erlmcp_test_channel, [open/3, up/1, down/1, send/3, request/4, outcome/2, ask/4, owned/1]).
 
@@ -36,7 +36,7 @@ suite() ->
 all() ->
     [the_runtime_makes_process_groups, a_child_answers, our_own_server_answers,
      arguments_folder_and_environment, the_same_in_another_locale,
-     secrets_are_not_inherited, no_such_program,
+     secrets_are_not_inherited, no_such_program, no_port_is_left_without_a_server,
      errors_are_logged, errors_are_drained_and_bounded,
      last_words_are_heard, last_words_may_come_late,
      an_end_may_come_after_that_of_the_output,
@@ -114,6 +114,50 @@ the_same_in_another_locale(in_the_peer, Config) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     _ = arguments_folder_and_environment(Config),
     ok.
+
+%% A node has so many ports and no more. A server that gets some of those that it needs gives them
+%% back, or each later attempt would take more.
+no_port_is_left_without_a_server(Config) ->
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io,
+                                      args => ["+Q", "1024", "-pa" | code:get_path()]}),
+    ok = peer:call(Peer, ?MODULE, ?FUNCTION_NAME, [in_the_peer, Config], 60_000),
+    peer:stop(Peer).
+
+no_port_is_left_without_a_server(in_the_peer, _) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    Client = fun() -> erlmcp_client:start_link({stdio, [~"sh", ~"-c", <<?ANSWER>>], #{}}) end,
+    lists:foldl(fun(Free, Taken) ->
+        Rest = with_free_ports(Free, taken(Taken)),
+        Before = length(erlang:ports()),
+        {ok, Alone} = Client(),
+        {Free, {error, {connect, system_limit}}} = {Free, erlmcp_client:server(Alone)},
+        ok = ports(Before, ?PATIENCE),
+        ok = erlmcp_client:stop(Alone),
+        Rest
+    end, [], lists:seq(0, 4)),
+    ok.
+
+%% Takes all ports that there are.
+taken(Taken) ->
+    case gen_udp:open(0, [{inet_backend, inet}]) of
+        {ok, Socket} -> taken([Socket | Taken]);
+        {error, _} -> Taken
+    end.
+
+with_free_ports(0, Taken) ->
+    Taken;
+with_free_ports(Free, [Socket | Taken]) ->
+    ok = gen_udp:close(Socket),
+    with_free_ports(Free - 1, Taken).
+
+%% The client tries again after a pause, and has no ports in between.
+ports(Count, Milliseconds) when Milliseconds > 0 ->
+    case length(erlang:ports()) of
+        Count -> ok;
+        _ -> receive after 10 -> ports(Count, Milliseconds - 10) end
+    end;
+ports(Count, _) ->
+    {Count, length(erlang:ports())}.
 
 %% A foreign program must not see the secrets of the node's environment.
 secrets_are_not_inherited(_) ->

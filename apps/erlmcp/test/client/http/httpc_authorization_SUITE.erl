@@ -15,7 +15,7 @@ that are refused. What the authorizer does for a token is in the suites of `test
 -export([a_server_that_refuses_every_token/1, a_login_that_fails_is_named/1]).
 -export([a_login_that_takes_too_long/1, a_session_is_left_without_a_login/1]).
 -export([the_nonce_of_an_answer_is_in_the_next_proof/1, a_nonce_that_is_never_right/1]).
--export([wrong_options/1, secrets_are_in_no_report/1]).
+-export([wrong_options/1, secrets_are_in_no_report/1, a_token_may_come_from_a_fun/1]).
 
 -import(erlmcp_test_suite, [peer/1]).
 
@@ -23,7 +23,8 @@ all() ->
     [a_call_waits_for_the_login, calls_at_once_share_a_login, a_login_knows_what_was_reached,
      a_server_that_refuses_every_token, a_login_that_fails_is_named, a_login_that_takes_too_long,
      a_session_is_left_without_a_login, the_nonce_of_an_answer_is_in_the_next_proof,
-     a_nonce_that_is_never_right, wrong_options, secrets_are_in_no_report].
+     a_nonce_that_is_never_right, wrong_options, secrets_are_in_no_report,
+     a_token_may_come_from_a_fun].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -240,6 +241,22 @@ wrong_options(Config) ->
          {auth, #{auth => #{}, token => ~"t"}},
          {headers, #{auth => #{}, headers => [{~"Authorization", ~"Basic eA=="}]}}
      ]].
+
+%% The fun of `token` returns what every fun of a secret returns, `t:erlmcp_oauth:secret/0`.
+a_token_may_come_from_a_fun(Config) ->
+    Peer = peer(Config),
+    Start = fun(Fun) ->
+        erlmcp_client:start_link({http, erlmcp_test_oauth:url(Peer), #{token => Fun}})
+    end,
+    {ok, Client} = Start(fun() -> {ok, ~"t-ada"} end),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    ok = erlmcp_client:stop(Client),
+    [~"Bearer t-ada"] = lists:usort([Field || #{headers := #{~"authorization" := Field}}
+                                                  <- erlmcp_test_oauth:asked(Peer, ~"/mcp")]),
+    process_flag(trap_exit, true),
+    {error, {secret, sealed}} = Start(fun() -> {error, sealed} end),
+    [{error, {bad_option, token, _}} = Start(fun() -> Returned end)
+     || Returned <- [~"t-ada", {ok, ~""}, {ok, ~"a\nb"}, {ok, "t-ada"}, error]].
 
 %% "Secrets" of the options are in no state that prints, and supervisors print their children's.
 secrets_are_in_no_report(Config) ->

@@ -5,11 +5,13 @@ what was made for one principal is nobody else's. Quotes are of specification 20
 "Authorization", and of "Security Best Practices / Session Hijacking".
 """.
 
+-include_lib("public_key/include/public_key.hrl").
+
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([nobody_is_asked/1, handlers_know_the_principal/1, each_request_is_asked_once/1,
          tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1,
-         certificates_are_told/1]).
+         certificates_are_told/1, names_of_certificates_are_different/1]).
 -export([missing_credentials_are_401/1, wrong_credentials_are_401/1, refused_before_the_body/1,
          every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
          wrong_options_are_refused/1]).
@@ -30,7 +32,7 @@ all() ->
 groups() ->
     [{asked, [nobody_is_asked, handlers_know_the_principal, each_request_is_asked_once,
               tcp_clients_are_the_listeners_principal, what_authenticate_is_told,
-              certificates_are_told]},
+              certificates_are_told, names_of_certificates_are_different]},
      {refused, [missing_credentials_are_401, wrong_credentials_are_401, refused_before_the_body,
                 every_method_is_asked, a_crash_refuses, a_return_that_is_none_refuses,
                 wrong_options_are_refused]},
@@ -203,6 +205,40 @@ certificates_are_told(_) ->
              error(not_told)
          end
      end || {Own, Expected} <- [{[], #{}}, {Client, #{certificate => Certificate}}]],
+    erlmcp_test_http:stop(Server).
+
+%% RFC 4514, 2.2: "Where there is a multi-valued RDN, the outputs from adjacent
+%% AttributeTypeAndValues are separated by a plus sign". Two clients of one authority must not be
+%% one principal.
+names_of_certificates_are_different(_) ->
+    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    #{key := RootKey} = Root = public_key:pkix_test_root_cert("authority", Made),
+    Chain = #{root => Root, intermediates => [], peer => Made},
+    #{server_config := Tls, client_config := Client} =
+        public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+    #'OTPCertificate'{tbsCertificate = Certificate} =
+        public_key:pkix_decode_cert(proplists:get_value(cert, Client), otp),
+    Server = erlmcp_test_http:start(#{
+        tools => [#{name => ~"whoami", handler => fun(_, #{principal := {_, Name}}) -> Name end}],
+        listen => [{http, #{tls => [{verify, verify_peer}, {fail_if_no_peer_cert, true} | Tls],
+                            authenticate => {certificate, #{}}}}]}),
+    [Ada, Firm] = [#'AttributeTypeAndValue'{type = Type, value = {utf8String, Value}}
+                   || {Type, Value} <- [{?'id-at-commonName', ~"ada"},
+                                        {?'id-at-organizationName', ~"firm"}]],
+    Names = [begin
+        Signed = public_key:pkix_sign(
+            Certificate#'OTPTBSCertificate'{subject = {rdnSequence, Sequence}}, RootKey),
+        {ok, Socket} = ssl:connect("127.0.0.1", maps:get(port, Server),
+                                   [{cert, Signed}, {verify, verify_none}, {active, false}, binary
+                                    | proplists:delete(cert, Client)], ?TIMEOUT),
+        {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"whoami"}, #{}),
+        ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+        #{messages := [#{~"result" := #{~"content" := [#{~"text" := Name}]}}]} =
+            erlmcp_test_http:response(Socket),
+        ok = ssl:close(Socket),
+        Name
+    end || Sequence <- [[[Firm], [Ada]], [[Ada], [Firm]], [[Ada, Firm]]]],
+    [~"CN=ada,O=firm", ~"O=firm,CN=ada", ~"CN=ada+O=firm"] = Names,
     erlmcp_test_http:stop(Server).
 
 %% Refusals.

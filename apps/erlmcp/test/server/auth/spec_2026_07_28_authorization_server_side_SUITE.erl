@@ -14,7 +14,7 @@ How tokens are checked is in the suites of `bearer`; here a fun says who asks.
          metadata_of_the_sse_endpoint/1, no_metadata_without_an_issuer/1,
          only_its_paths_are_public/1]).
 -export([a_challenge_names_the_metadata/1, a_bad_token_is_named/1,
-         nothing_odd_is_in_a_challenge/1]).
+         nothing_odd_is_in_a_challenge/1, octets_need_not_be_text/1]).
 -export([scopes_of_a_tool/1, scopes_of_resources/1, scopes_of_prompts/1, scopes_of_completions/1,
          scopes_of_subscriptions/1, scopes_of_all_requests/1, broader_scopes/1,
          all_are_listed/1, every_request_has_its_own/1, handlers_know_scopes_and_claims/1,
@@ -37,7 +37,7 @@ groups() ->
                  metadata_of_the_sse_endpoint, no_metadata_without_an_issuer,
                  only_its_paths_are_public]},
      {challenges, [a_challenge_names_the_metadata, a_bad_token_is_named,
-                   nothing_odd_is_in_a_challenge]},
+                   nothing_odd_is_in_a_challenge, octets_need_not_be_text]},
      {scopes, [scopes_of_a_tool, scopes_of_resources, scopes_of_prompts, scopes_of_completions,
                scopes_of_subscriptions, scopes_of_all_requests, broader_scopes, all_are_listed,
                every_request_has_its_own, handlers_know_scopes_and_claims,
@@ -206,6 +206,25 @@ a_bad_token_is_named(_) ->
         Refused = erlmcp_test_http:call(Server, ~"tools/list", #{}, with(~"bad")),
         #{status := 401} = Refused,
         #{~"error" := ~"invalid_token", ~"resource_metadata" := _} = challenge(Refused)
+    end).
+
+%% RFC 9110, 5.5: "a recipient SHOULD treat other allowed octets in field content (i.e., obs-text)
+%% as opaque data." A stranger must not be able to have each request logged as a crash.
+octets_need_not_be_text(_) ->
+    Tokens = [{static, [#{token => ~"t", principal => ada}]}],
+    Listener = #{authenticate => {bearer, #{tokens => Tokens, dpop => optional}},
+                 protected_resource => #{}},
+    with_server(Listener, fun(Server) ->
+        {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
+        [begin
+             Socket = erlmcp_test_http:connect(Server),
+             ok = erlmcp_test_http:send(Socket, ~"POST", [{~"authorization", Field} | Headers],
+                                        Body),
+             {Field, #{status := Status}} = {Field, erlmcp_test_http:response(Socket)},
+             ok = erlmcp_test_http:close(Socket)
+         end || {Status, Field} <- [{401, <<255, " t">>}, {400, <<"Bearer ", 255>>},
+                                    {400, <<"Bearer t", 255>>}, {400, <<"DPoP  ", 16#C3, 40, " ">>},
+                                    {200, ~"BEARER  t"}, {400, ~"Bearer t t"}]]
     end).
 
 %% RFC 6750, 3: "values for the error_description attribute MUST NOT include characters outside the

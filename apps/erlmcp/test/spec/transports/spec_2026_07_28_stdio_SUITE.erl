@@ -343,10 +343,9 @@ the_client_is_the_listeners_principal(Config) ->
 
 prints_elsewhere(More, Server) ->
     Quiet = [~"io", ~"user", ~"spawned", ~"logger", ~"application", ~"reads" | More],
-    %% One after the other: `erlang:display/1` writes its octets one by one. The command shows no
-    %% reports of OTP until the server's start has returned, which the first requests may precede.
+    %% One after the other: `erlang:display/1` writes its octets one by one.
     Answers = [ask(Server, Message)
-               || Message <- [call(Name, Name, #{}) || Name <- Quiet ++ [~"crash"]]
+               || Message <- [call(Name, Name, #{}) || Name <- [~"crash" | Quiet]]
                              ++ [stateless(~"read", ~"resources/read",
                                            #{~"uri" => ~"noise://here"})]],
     {0, Rest} = finish(Server),

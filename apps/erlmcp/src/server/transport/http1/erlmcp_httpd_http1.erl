@@ -526,7 +526,7 @@ body(#connection{body = none} = Connection) ->
 body(#connection{buffer = <<>>} = Connection) ->
     Connection;
 body(#connection{body = Body, buffer = Buffer} = Connection) ->
-    case erlmcp_httpd_http1_message:body(Buffer, Body) of
+    case erlmcp_httpd_http1_message:body(Buffer, Body, patterns(Connection)) of
         {done, Data, Behind} ->
             Read = resumed(Connection#connection{body = none,
                                                  buffer = compact(Behind)}),
@@ -750,10 +750,7 @@ ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) 
 %% LINGER, this reads what the client still sends. A reset would take from the client the response
 %% that it has not read.
 finish(ranch_ssl, Socket) ->
-    case ssl:close(Socket, {self(), ?LINGER}) of
-        {error, _} -> ok;
-        Downgraded -> gen_tcp:close(element(2, Downgraded))
-    end;
+    erlmcp_tls_accept:finish(Socket, ?LINGER);
 finish(ranch_tcp, Socket) ->
     case gen_tcp:shutdown(Socket, write) of
         ok -> linger(Socket, erlmcp_clock:now_ms() + ?LINGER);

@@ -9,7 +9,7 @@ Source: RFC 9112; RFC 9110.
 Internal.
 """.
 
--export([patterns/0, split/2, has_line/1, parse/2, framing/1, body/2]).
+-export([patterns/0, split/2, has_line/1, parse/2, framing/1, body/3]).
 -export([head/2, chunk/2]).
 
 -export_type([patterns/0, head/0, body/0, status/0]).
@@ -28,8 +28,13 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
                   has_body := boolean(), body_length := undefined | non_neg_integer(),
                   closes := boolean()}.
 
--doc "The part of a body that is still to be read.".
--opaque body() :: {length, Left :: pos_integer()} | {chunks, cow_http_te:state()} | trailers.
+-doc """
+The part of a body that is still to be read. Of a body with a length it is the rest of that. Of one
+in chunks the line of a chunk comes next, its data, the end of its data, or the trailers.
+""".
+-opaque body() ::
+    {length, Left :: pos_integer()}
+    | chunk | {chunk, Left :: pos_integer()} | chunk_end | trailers.
 
 -doc "The HTTP status with which a request is refused.".
 -type status() :: 400 | 414 | 417 | 431 | 501 | 505.
@@ -46,6 +51,9 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
 %% Fields of a head, and empty lines before it.
 -define(FIELDS, 100).
 -define(EMPTY, 5).
+%% Digits of the size of a chunk, and bytes between them and the end of their line.
+-define(DIGITS, 16).
+-define(EXTENSION, 128).
 %% Bytes of the fields behind a body in chunks.
 -define(TRAILERS, 4_096).
 
@@ -81,8 +89,8 @@ twice.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}
     | {error, status()}.
-split({<<"\r\n", _/binary>> = Bytes, _}, Patterns) ->
-    empty_lines(Bytes, 0, Patterns);
+split({<<"\r\n", _/binary>> = Bytes, Seen}, Patterns) ->
+    empty_lines(Bytes, Seen, 0, Patterns);
 split({Bytes, Seen}, #{head_end := HeadEnd} = Patterns) ->
     From = max(0, Seen - 3),
     Size = byte_size(Bytes),
@@ -100,14 +108,14 @@ split({Bytes, Seen}, #{head_end := HeadEnd} = Patterns) ->
 
 %% 2.2: "a server that is expecting to receive and parse a request-line SHOULD ignore at least one
 %% empty line (CRLF) received prior to the request-line."
-empty_lines(<<"\r\n", Bytes/binary>>, Count, Patterns) when Count < ?EMPTY ->
-    empty_lines(Bytes, Count + 1, Patterns);
-empty_lines(<<"\r\n", _/binary>>, _, _) ->
+empty_lines(<<"\r\n", Bytes/binary>>, Seen, Count, Patterns) when Count < ?EMPTY ->
+    empty_lines(Bytes, max(0, Seen - byte_size(~"\r\n")), Count + 1, Patterns);
+empty_lines(<<"\r\n", _/binary>>, _, _, _) ->
     {error, 400};
-empty_lines(Bytes, Count, Patterns) ->
-    case split({Bytes, 0}, Patterns) of
+empty_lines(Bytes, Seen, Count, Patterns) ->
+    case split({Bytes, Seen}, Patterns) of
         %% They are skipped again with the bytes that follow.
-        {more, _} when Count > 0 -> {more, 0};
+        {more, Now} -> {more, Now + Count * byte_size(~"\r\n")};
         Split -> Split
     end.
 
@@ -378,48 +386,92 @@ expectation(_, _) ->
 -doc "Returns how the body of a request with this head is framed, if it has one.".
 -spec framing(head()) -> body() | none.
 framing(#{has_body := false}) -> none;
-framing(#{body_length := undefined}) -> {chunks, {0, 0}};
+framing(#{body_length := undefined}) -> chunk;
 framing(#{body_length := Length}) -> {length, Length}.
 
 -doc """
 Reads what there is of a body. `more` has what is read of it, and the bytes that are to be given
 again with those that follow.
 """.
--spec body(Bytes :: binary(), body()) ->
+-spec body(Bytes :: binary(), body(), patterns()) ->
     {done, Data :: binary(), Behind :: binary()}
     | {more, Data :: binary(), Again :: binary(), body()}
     | broken.
-body(Bytes, {length, Left}) ->
+body(Bytes, {length, Left}, _) ->
     case Bytes of
         <<Data:Left/binary, Behind/binary>> -> {done, Data, Behind};
         _ -> {more, Bytes, <<>>, {length, Left - byte_size(Bytes)}}
     end;
-body(<<>>, Chunks) ->
-    {more, <<>>, <<>>, Chunks};
-body(Bytes, {chunks, State}) ->
-    try cow_http_te:stream_chunked(Bytes, State) of
-        more -> {more, <<>>, Bytes, {chunks, State}};
-        {more, Data, Next} -> {more, Data, <<>>, {chunks, Next}};
-        {more, Data, Left, Next} when is_integer(Left) -> {more, Data, <<>>, {chunks, Next}};
-        {more, Data, Again, Next} -> {more, Data, Again, {chunks, Next}};
-        {done, no_trailers, Behind} -> {done, <<>>, Behind};
-        {done, Data, no_trailers, Behind} -> {done, Data, Behind};
-        {done, trailers, Behind} -> trailers(<<>>, Behind);
-        {done, Data, trailers, Behind} -> trailers(Data, Behind)
-    catch
-        error:_ -> broken
-    end;
-body(Bytes, trailers) ->
-    trailers(<<>>, Bytes).
+body(Bytes, State, Patterns) ->
+    chunks(Bytes, State, <<>>, Patterns).
 
+%% 7.1: "chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF".
+chunks(Bytes, chunk, Data, Patterns) ->
+    case chunk_size(Bytes, 0, 0) of
+        {0, Rest} -> chunks(Rest, trailers, Data, Patterns);
+        {Size, Rest} -> chunks(Rest, {chunk, Size}, Data, Patterns);
+        more -> {more, Data, Bytes, chunk};
+        broken -> broken
+    end;
+chunks(Bytes, {chunk, Left}, Data, Patterns) ->
+    case Bytes of
+        <<Chunk:Left/binary, Rest/binary>> ->
+            chunks(Rest, chunk_end, <<Data/binary, Chunk/binary>>, Patterns);
+        _ ->
+            {more, <<Data/binary, Bytes/binary>>, <<>>, {chunk, Left - byte_size(Bytes)}}
+    end;
+chunks(Bytes, chunk_end, Data, Patterns) ->
+    case Bytes of
+        <<"\r\n", Rest/binary>> -> chunks(Rest, chunk, Data, Patterns);
+        _ when Bytes =:= <<>>; Bytes =:= ~"\r" -> {more, Data, Bytes, chunk_end};
+        _ -> broken
+    end;
 %% 7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or
 %% discard the received trailer fields."
-trailers(Data, Bytes) ->
-    case binary:split(Bytes, ~"\r\n\r\n") of
-        [Trailers, Behind] when byte_size(Trailers) =< ?TRAILERS -> {done, Data, Behind};
-        [_] when byte_size(Bytes) =< ?TRAILERS -> {more, Data, Bytes, trailers};
-        _ -> broken
+chunks(<<"\r\n", Behind/binary>>, trailers, Data, _) ->
+    {done, Data, Behind};
+chunks(Bytes, trailers, Data, #{head_end := HeadEnd, line_end := LineEnd} = Patterns) ->
+    case binary:split(Bytes, HeadEnd) of
+        [Trailers, Behind] when byte_size(Trailers) =< ?TRAILERS - byte_size(~"\r\n") ->
+            Lines = binary:split(Trailers, LineEnd, [global]),
+            case length(Lines) =< ?FIELDS andalso fields(Lines, Patterns, #{}) of
+                #{} -> {done, Data, Behind};
+                _ -> broken
+            end;
+        %% The empty line may come next.
+        [_] when byte_size(Bytes) < ?TRAILERS + byte_size(~"\r\n") ->
+            {more, Data, Bytes, trailers};
+        _ ->
+            broken
     end.
+
+%% 7.1: "chunk-size = 1*HEXDIG".
+chunk_size(<<C, Rest/binary>>, Size, Digits) when C >= $0, C =< $9, Digits < ?DIGITS ->
+    chunk_size(Rest, 16 * Size + C - $0, Digits + 1);
+chunk_size(<<C, Rest/binary>>, Size, Digits) when C >= $a, C =< $f, Digits < ?DIGITS ->
+    chunk_size(Rest, 16 * Size + C - $a + 10, Digits + 1);
+chunk_size(<<C, Rest/binary>>, Size, Digits) when C >= $A, C =< $F, Digits < ?DIGITS ->
+    chunk_size(Rest, 16 * Size + C - $A + 10, Digits + 1);
+chunk_size(<<>>, _, 0) -> more;
+chunk_size(_, _, 0) -> broken;
+chunk_size(Bytes, Size, _) -> chunk_line(Bytes, Size, ?EXTENSION).
+
+%% Some senders fill the line with space. 7.1.1: "A recipient MUST ignore unrecognized chunk
+%% extensions."
+chunk_line(<<"\r\n", Rest/binary>>, Size, _) -> {Size, Rest};
+chunk_line(<<C, Rest/binary>>, Size, Left) when (C =:= $\s orelse C =:= $\t), Left > 0 ->
+    chunk_line(Rest, Size, Left - 1);
+chunk_line(<<";", Rest/binary>>, Size, Left) -> extension(Rest, Size, Left);
+chunk_line(Bytes, _, _) -> line_end(Bytes).
+
+extension(<<"\r\n", Rest/binary>>, Size, _) -> {Size, Rest};
+extension(<<C, Rest/binary>>, Size, Left) when C =/= $\r, C =/= $\n, C =/= 0, Left > 0 ->
+    extension(Rest, Size, Left - 1);
+extension(Bytes, _, _) -> line_end(Bytes).
+
+%% The rest of the line may come next.
+line_end(Bytes) when Bytes =:= <<>>; Bytes =:= ~"\r" -> more;
+line_end(_) -> broken.
 
 -doc "Returns the head of a response.".
 -spec head(cowboy:http_status(), cowboy:http_headers()) -> iodata().

@@ -5,9 +5,10 @@ calling process, and is the transport that cowboy reads and writes through.
 
 The transport is the socket's own, except that it counts what is sent in answer to PING and
 SETTINGS. Cowboy answers every one of them and counts them as frames alone, of which a busy proxy
-sends many. Above their rate the connection ends with GOAWAY, ENHANCE_YOUR_CALM.
+sends many. Above their rate the connection ends with GOAWAY, ENHANCE_YOUR_CALM. A connection over
+TLS ends with a closure alert, which cowboy does not send.
 
-Source: RFC 9113, section 10.5.
+Sources: RFC 9113, section 10.5; RFC 8446, section 6.1.
 
 Internal.
 """.
@@ -22,6 +23,9 @@ Internal.
 -define(MAX_ANSWERS, {10_000, 10_000}).
 %% The highest number of a stream: which streams were read is for cowboy to say.
 -define(ANY_STREAM, 16#7fffffff).
+
+%% Milliseconds in which a client over TLS may end the connection too.
+-define(LINGER, 1_000).
 
 -define(SETTINGS, 4).
 -define(PING, 6).
@@ -125,9 +129,16 @@ setopts(Socket, Options) ->
     (transport()):setopts(Socket, Options).
 
 -doc false.
--spec shutdown(erlmcp_httpd_connection:socket(), read | write | read_write) -> ok | {error, term()}.
-shutdown(Socket, How) ->
-    (transport()):shutdown(Socket, How).
+-spec shutdown(erlmcp_httpd_connection:socket(), write) -> ok | {error, term()}.
+shutdown(Socket, write) ->
+    case transport() of
+        %% An error tells cowboy that there is nothing left to wait for.
+        ranch_ssl ->
+            ok = erlmcp_tls_accept:finish(Socket, ?LINGER),
+            {error, closed};
+        Transport ->
+            Transport:shutdown(Socket, write)
+    end.
 
 transport() ->
     #connection{transport = Transport} = get(?MODULE),

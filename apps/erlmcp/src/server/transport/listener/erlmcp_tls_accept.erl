@@ -1,11 +1,12 @@
 -module(erlmcp_tls_accept).
 -moduledoc """
 Accepts connections with TLS: ranch's transport of the listening socket. A connection itself has
-`ranch_ssl`.
+`ranch_ssl`, and ends with `finish/2`.
 
 Internal.
 """.
 
+-export([finish/2]).
 -export([listen/1, accept/2, controlling_process/2]).
 -export([recv_proxy_header/2, handshake/2, handshake/3, peername/1, sockname/1, close/1, cleanup/1,
          format_error/1]).
@@ -15,6 +16,18 @@ Internal.
 
 -type options() :: ranch:transport_opts(ranch_ssl:opts()).
 -type address() :: {inet:ip_address(), inet:port_number()}.
+
+-doc """
+Ends a connection with a closure alert. Until the client ends it too, and for at most
+`Milliseconds`, this reads what the client still sends. A reset would take from the client the
+response that it has not read. (`ssl:shutdown/2` with `write` sends no alert.)
+""".
+-spec finish(ssl:sslsocket(), Milliseconds :: pos_integer()) -> ok.
+finish(Socket, Milliseconds) ->
+    case ssl:close(Socket, {self(), Milliseconds}) of
+        {error, _} -> ok;
+        Downgraded -> gen_tcp:close(element(2, Downgraded))
+    end.
 
 -doc false.
 -spec listen(options()) -> {ok, ssl:sslsocket()} | {error, atom()}.

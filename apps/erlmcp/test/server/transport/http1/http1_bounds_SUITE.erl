@@ -6,7 +6,8 @@
 -export([depth_and_members_are_bounded/1, body_is_bounded_by_its_length/1,
          body_is_bounded_while_it_arrives/1, body_that_stops_is_408/1,
          body_that_never_starts_is_408/1, refused_body_that_never_comes_is_not_waited_for/1,
-         expectation_is_answered_with_continue/1, what_waits_behind_a_call_is_bounded/1]).
+         expectation_is_answered_with_continue/1, what_waits_behind_a_call_is_bounded/1,
+         a_head_in_many_packets_is_searched_once/1]).
 -export([connection_lives_after_each_refusal/1, http_1_0_is_served/1,
          pipelined_requests_are_answered_in_order/1,
          hundred_connections_are_served_at_once/1]).
@@ -355,3 +356,40 @@ heap_bound_ends_the_call(_) ->
     #{status := 200} = response(Socket),
     close(Socket),
     erlmcp_test_http:stop(Server).
+
+%% An empty line before it makes no difference.
+a_head_in_many_packets_is_searched_once(Config) ->
+    #{pid := Supervisor} = Server = server(Config),
+    [Listener] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    Long = binary:copy(~"y", 4_000),
+    Lines = [~"POST /mcp HTTP/1.1", ~"Host: localhost",
+             [~"Content-Length: ", integer_to_binary(byte_size(Body))]
+             | [[Name, ~": ", Value] || {Name, Value} <- Headers]]
+        ++ lists:duplicate(80, [~"X: ", Long]),
+    Work = fun(Before) ->
+        Socket = connect(Server),
+        Bytes = iolist_to_binary([Before, [[Line, ~"\r\n"] || Line <- Lines], ~"\r\n"]),
+        Size = byte_size(Bytes) - 2_000,
+        <<First:Size/binary, Rest/binary>> = Bytes,
+        ok = write(Socket, First),
+        [Pid] = connections(1, Listener),
+        Reductions = erlmcp_test_reductions:of_process(Pid, fun() ->
+            [ok = write(Socket, <<Byte>>) || <<Byte>> <= Rest],
+            ok = write(Socket, Body),
+            #{status := 200} = response(Socket)
+        end),
+        close(Socket),
+        [] = connections(0, Listener),
+        Reductions
+    end,
+    _ = Work(~""),
+    %% Packets may come together, which is less work.
+    [Alone, Behind] = [lists:min([Work(Before) || _ <- [1, 2, 3]]) || Before <- [~"", ~"\r\n"]],
+    {true, _} = {Behind < 2 * Alone, {Alone, Behind}}.
+
+connections(Count, Listener) ->
+    case ranch:procs(Listener, connections) of
+        Pids when length(Pids) =:= Count -> Pids;
+        _ -> receive after 10 -> connections(Count, Listener) end
+    end.

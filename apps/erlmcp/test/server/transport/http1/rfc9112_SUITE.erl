@@ -17,7 +17,8 @@ what it says of malformed requests. `http1_beside_cowboy_SUITE` has many more of
          http_1_0_has_no_transfer_codings/1, chunked_is_the_last_coding/1,
          two_lengths_are_refused/1, an_invalid_length_gets_400/1,
          an_incomplete_message_is_none/1, chunk_extensions_are_ignored/1,
-         a_chunk_size_does_not_overflow/1, trailers_are_discarded/1,
+         a_chunk_size_does_not_overflow/1, a_chunk_begins_with_its_size/1,
+         trailers_are_discarded/1, trailers_are_fields/1, trailers_are_bounded/1,
          a_response_says_its_framing/1, a_body_is_read_or_the_connection_closed/1,
          close_ends_the_connection/1, http_1_0_persists_if_asked/1,
          an_unknown_expectation_gets_417/1, a_response_has_a_date/1]).
@@ -338,18 +339,67 @@ a_chunk_size_does_not_overflow(Config) ->
      || {Status, Large} <- [{400, [~"1", binary:copy(~"0", 16)]},
                             {400, [~"1", binary:copy(~"0", 32)]}]].
 
+%% 7.1: "chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF"; "chunk-size = 1*HEXDIG". 7.1.1:
+%% "chunk-ext = *( BWS ";" BWS chunk-ext-name [...] )". If a proxy in between read another size, the
+%% two would not agree on the beginning of the next request.
+a_chunk_begins_with_its_size(Config) ->
+    {Size, Body} = sized(),
+    [refused(400, chunked([Size, ~"\r\n", Body, ~"\r\n", Last, ~"\r\n\r\n"]), Config)
+     || Last <- [~";a", ~" ", ~"\t", ~"", ~"0 0", ~"0\ta", ~"0x0", ~"0\r", ~"0;a\n", ~"0;a\0"]],
+    lives(served(chunked([Size, ~" \t;a\r\n", Body, ~"\r\n00 \r\n\r\n"]), Config)).
+
 %% 7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or
 %% discard the received trailer fields. [...] A recipient MUST NOT merge a received trailer field
 %% into the header section unless its corresponding header field definition explicitly permits and
-%% instructs how the trailer field value can be safely merged." The next message begins behind them.
+%% instructs how the trailer field value can be safely merged." The next message begins behind them,
+%% whatever they say about lengths.
 trailers_are_discarded(Config) ->
+    [begin
+         Lines = [[Trailer, ~"\r\n"] || Trailer <- Trailers],
+         Socket = served([trailed(Lines), listing()], Config),
+         #{status := 200} = response(Socket),
+         lives(Socket)
+     end || Trailers <- [[~"Host: evil.example.com", ~"X: y"], [~"Content-Length: 5"],
+                         [~"Transfer-Encoding: chunked"], [~"Connection: close"]]].
+
+trailed(Trailers) ->
     {Size, Body} = sized(),
-    Trailers = ~"Host: evil.example.com\r\nX: y\r\n",
-    Socket = served([chunked([Size, ~"\r\n", Body, ~"\r\n0\r\n", Trailers, ~"\r\n"]), listing()],
-                    Config),
-    #{status := 200} = response(Socket),
-    lives(Socket),
-    %% Bounded: of 4,096 bytes.
+    chunked([Size, ~"\r\n", Body, ~"\r\n0\r\n", Trailers, ~"\r\n"]).
+
+%% 7.1.2: "trailer-section = *( field-line CRLF )". 2.2: "A recipient of such a bare CR MUST
+%% consider that element to be invalid or replace each bare CR with SP". 5.1: "A server MUST reject,
+%% with a response status code of 400 (Bad Request), any received request message that contains
+%% whitespace between a header field name and colon." 5.2: "A server that receives an obs-fold in a
+%% request message [...] MUST either reject the message by sending a 400 (Bad Request) [...] or
+%% replace each received obs-fold". RFC 9110, 5.5: "Field values containing CR, LF, or NUL
+%% characters are invalid and dangerous [...]; a recipient of CR, LF, or NUL within a field value
+%% MUST either reject the message or replace each of those characters with SP".
+trailers_are_fields(Config) ->
+    [refused(400, [trailed([Trailer, ~"\r\n"]), listing()], Config)
+     || Trailer <- [~"X: a\rb", ~"\rX: a", ~"X: a\r", ~"X: a\nY: b", ~"X: a\0", ~"X : a",
+                    ~"X: a\r\n b", ~" X: a", ~"X", ~": a", ~"X\xe9: a", ~"X Y: a",
+                    ~"POST /mcp HTTP/1.1"]].
+
+%% RFC 9110, 5.4: "A server that receives a request header field line, field value, or set of fields
+%% larger than it wishes to process MUST respond with an appropriate 4xx (Client Error) status
+%% code." It wishes to process 4,096 octets and 100 fields, whichever packets they come in.
+trailers_are_bounded(Config) ->
+    Octets = fun(Count) -> [~"X: ", binary:copy(~"y", Count - 5), ~"\r\n"] end,
+    [begin
+         lives(served(trailed(Octets(4_096)), Config)),
+         lives(served(trailed(lists:duplicate(100, ~"X: y\r\n")), Config)),
+         Socket = connect(server(Config)),
+         <<First:(byte_size(Whole) - Last)/binary, Rest/binary>> = Whole,
+         ok = write(Socket, First),
+         {error, timeout} = gen_tcp:recv(Socket, 0, 100),
+         ok = write(Socket, Rest),
+         #{status := 200} = response(Socket),
+         lives(Socket)
+     end || Whole <- [iolist_to_binary(trailed(Octets(4_096)))], Last <- [1, 2, 3]],
+    refused(400, trailed(Octets(4_097)), Config),
+    refused(400, trailed(lists:duplicate(101, ~"X: y\r\n")), Config),
+    %% The end of them is not waited for.
+    {Size, Body} = sized(),
     Long = binary:copy(~"y", 4_096),
     refused(400, chunked([Size, ~"\r\n", Body, ~"\r\n0\r\nX: ", Long]), Config).
 
@@ -484,42 +534,13 @@ the_last_response_can_be_read(_) ->
 %% closing the connection." In TLS 1.2 a record says outside that it is an alert: 21.
 tls_ends_with_an_alert(_) ->
     Server = erlmcp_test_http:start(#{listen => [{http, #{tls => erlmcp_test_http:shown()}}]}),
-    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listener),
-    Test = self(),
-    Relay = spawn_link(fun() ->
-        {ok, Here} = gen_tcp:accept(Listener),
-        {ok, There} = gen_tcp:connect({127, 0, 0, 1}, maps:get(port, Server), [binary]),
-        Test ! {self(), relayed(Here, There, <<>>)}
-    end),
-    {ok, Socket} = ssl:connect({127, 0, 0, 1}, Port, [{versions, ['tlsv1.2']}, {active, false},
-                                                      {verify, verify_none}, binary]),
-    ok = write(Socket, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost", ~"Connection: close"])),
-    #{status := 200} = response(Socket),
-    ok = closed(Socket),
-    21 = lists:last(receive {Relay, Bytes} -> record_types(Bytes) after 30_000 -> error(open) end),
+    21 = lists:last(erlmcp_test_tls_relay:record_types(Server, [], fun(Socket) ->
+        ok = write(Socket, listing(~"POST /mcp HTTP/1.1",
+                                   [~"Host: localhost", ~"Connection: close"])),
+        #{status := 200} = response(Socket),
+        ok = closed(Socket)
+    end)),
     erlmcp_test_http:stop(Server).
-
-%% What the server has sent until it closed the connection.
-relayed(Here, There, Bytes) ->
-    receive
-        {tcp, Here, Sent} ->
-            ok = gen_tcp:send(There, Sent),
-            relayed(Here, There, Bytes);
-        {tcp, There, Sent} ->
-            ok = gen_tcp:send(Here, Sent),
-            relayed(Here, There, <<Bytes/binary, Sent/binary>>);
-        {tcp_closed, Here} ->
-            ok = gen_tcp:shutdown(There, write),
-            relayed(Here, There, Bytes);
-        {tcp_closed, There} ->
-            Bytes
-    end.
-
-record_types(<<Type, _:16, Size:16, _:Size/binary, Records/binary>>) ->
-    [Type | record_types(Records)];
-record_types(<<>>) ->
-    [].
 
 %% RFC 9110, 6.6.1: "An origin server with a clock [...] MUST generate a Date header field in all
 %% 2xx (Successful), 3xx (Redirection), and 4xx (Client Error) responses".

@@ -1,13 +1,14 @@
 -module(rfc9113_SUITE).
 -moduledoc """
 RFC 9113, HTTP/2, as far as cowboy leaves it to its users: windows of a few octets (6.9), and the
-rate of frames that have to be answered (10.5).
+rate of frames that have to be answered (10.5). RFC 8446, TLS: how a connection ends (6.1).
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([small_windows_are_filled/1, pings_have_a_rate/1, settings_have_a_rate/1,
-         those_of_a_quiet_client_are_answered/1]).
+         those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
+         the_last_response_can_be_read/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 
@@ -18,10 +19,10 @@ suite() ->
 
 all() ->
     [small_windows_are_filled, pings_have_a_rate, settings_have_a_rate,
-     those_of_a_quiet_client_are_answered].
+     those_of_a_quiet_client_are_answered, tls_ends_with_an_alert, the_last_response_can_be_read].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, ssl], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
@@ -119,7 +120,7 @@ connect(Config) ->
 
 connect(Settings, Config) ->
     Socket = erlmcp_test_http:connect(server(Config)),
-    ok = gen_tcp:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(Settings)]),
+    ok = gen_tcp:send(Socket, preface(Settings)),
     ok = begun(Socket, <<>>),
     {Socket, 1}.
 
@@ -141,3 +142,72 @@ those_of_a_quiet_client_are_answered(Config) ->
          {ping_ack, Number} = next(Socket, <<>>)
      end || Number <- lists:seq(1, 200)],
     ok = gen_tcp:close(Socket).
+
+%% RFC 8446, 6.1: "Each party MUST send a "close_notify" alert before closing its write side of the
+%% connection, unless it has already sent some error alert." RFC 5246, 7.2.1: "The client and the
+%% server must share knowledge that the connection is ending in order to avoid a truncation attack."
+tls_ends_with_an_alert(_) ->
+    [begin
+         Server = erlmcp_test_http:start(#{listen => [{http, #{tls => erlmcp_test_http:shown()}}]}),
+         Types = erlmcp_test_tls_relay:record_types(
+             Server, [{alpn_advertised_protocols, [~"h2"]}], fun(Socket) ->
+                 ok = Ends(Server, Socket),
+                 ended(Socket)
+             end),
+         {Name, 21} = {Name, lists:last(Types)},
+         erlmcp_test_http:stop(Server)
+     end || Name := Ends <- #{
+         %% 3.4: "Clients and servers MUST treat an invalid connection preface as a connection error
+         %% (Section 5.4.1) of type PROTOCOL_ERROR."
+         client_speaks_another => fun(_, Socket) ->
+             ssl:send(Socket, ~"GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n")
+         end,
+         %% 6.7: "If a PING frame is received with a stream identifier field value other than 0x00,
+         %% the recipient MUST respond with a connection error (Section 5.4.1) of type
+         %% PROTOCOL_ERROR."
+         client_is_wrong => fun(_, Socket) ->
+             ssl:send(Socket, [preface(), <<8:24, 6, 0, 1:32, 0:64>>])
+         end,
+         client_leaves => fun(_, Socket) ->
+             ssl:send(Socket, [preface(), cow_http2:goaway(0, no_error, <<>>)])
+         end,
+         server_stops => fun(Server, Socket) ->
+             ok = ssl:send(Socket, preface()),
+             erlmcp_test_http:stop(Server)
+         end}].
+
+preface() ->
+    preface(#{}).
+
+preface(Settings) ->
+    [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(Settings)].
+
+ended(Socket) ->
+    case ssl:recv(Socket, 0, ?PATIENCE) of
+        {ok, _} -> ended(Socket);
+        {error, closed} -> ok
+    end.
+
+%% A client that still sends when its connection ends reads why.
+the_last_response_can_be_read(_) ->
+    [begin
+         Server = erlmcp_test_http:start(#{listen => [{http, #{tls => erlmcp_test_http:shown()}}]}),
+         {ok, Socket} = ssl:connect({127, 0, 0, 1}, maps:get(port, Server),
+                                    [{versions, [Version]}, {verify, verify_none}, binary,
+                                     {active, false}, {alpn_advertised_protocols, [~"h2"]}]),
+         ok = ssl:send(Socket, [preface(), <<8:24, 6, 0, 1:32, 0:64>>]),
+         ok = ssl:send(Socket, binary:copy(<<0:8>>, 5_000_000)),
+         protocol_error = reason(Socket, <<>>),
+         erlmcp_test_http:stop(Server)
+     end || Version <- ['tlsv1.2', 'tlsv1.3']].
+
+reason(Socket, Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, {goaway, _, Reason, _}, _} ->
+            Reason;
+        {ok, _, Rest} ->
+            reason(Socket, Rest);
+        more ->
+            {ok, More} = ssl:recv(Socket, 0, ?PATIENCE),
+            reason(Socket, <<Bytes/binary, More/binary>>)
+    end.
