@@ -30,8 +30,9 @@ the task was made in. A connection on lines can have several sessions, one after
 The record of a task.
 
 - `id`, `version`, `status`, `message`: the task's id, version, status, and a text about that.
-- `principal`: the principal that may see the task. `flow`: the client that the task counts for,
-  which is the principal or the address of an anonymous client.
+- `principal`: the principal that may see the task.
+- `tenant`: the client whose limits the task counts against: the principal, or the address of an
+  anonymous client.
 - `owner`: see `t:owner/0`. `node`: where the task runs.
 - `created`, `updated`: milliseconds of system time. `ttl`: milliseconds that the task is kept.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.
@@ -42,7 +43,7 @@ The record of a task.
     id := id(),
     version := pos_integer(),
     principal := erlmcp:principal(),
-    flow := term(),
+    tenant := term(),
     owner := owner(),
     node := node(),
     status := status(),
@@ -65,14 +66,14 @@ calling process ends with it. `Options` are those of the option `task_store`.
 """.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """
-Stores a new task, within the limits `tasks` and, for those with one `flow`, `tasks_per_principal`.
+Stores a new task, within the limits `tasks` and, for one `tenant`, `tasks_per_principal`.
 """.
 -callback put(task(), State :: term()) -> ok | {error, {full, Limit :: pos_integer()}}.
 -doc "Returns the task with this id.".
 -callback get(id(), State :: term()) -> {ok, task()} | error.
 -doc """
 Replaces the version of a task before this one. `changed`: another version is stored, or none.
-`full`: the result exceeds the limit `task_bytes` or, for one `flow`, `task_bytes_per_principal`.
+`full`: the result exceeds the limit `task_bytes` or, for one `tenant`, `task_bytes_per_principal`.
 """.
 -callback update(task(), State :: term()) -> ok | {error, changed | {full, Limit :: pos_integer()}}.
 -doc "Returns at most `Count` tasks of an owner, the oldest first, and whether there are more.".

@@ -81,10 +81,9 @@ bound of its notifications.
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp:key_ring(),
-    %% The permit of the server's gate and the flow that its bounds are for, which the shell passes
-    %% on.
+    %% The permit of the server's gate, and the tenant that it counts for. The shell passes both on.
     permit => term(),
-    flow => erlmcp_gate:tenant(),
+    tenant => erlmcp_gate:tenant(),
     %% The number of its session among those of its connection.
     session => non_neg_integer(),
     %% The call is to become a task, or it is the continuation of one that became a task.

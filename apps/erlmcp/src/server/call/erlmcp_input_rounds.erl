@@ -193,9 +193,9 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
             {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
     end.
 
-used({once, Id, _}, Expires, #{flow := Flow}, #{limits := Limits, used_states := Used}) ->
+used({once, Id, _}, Expires, #{tenant := Tenant}, #{limits := Limits, used_states := Used}) ->
     #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
-    case erlmcp_used_states:use({Expires, Id}, Flow, {Max, MaxOfOne}, Used) of
+    case erlmcp_used_states:use({Expires, Id}, Tenant, {Max, MaxOfOne}, Used) of
         ok ->
             ok;
         again ->

@@ -16,7 +16,7 @@ Internal.
 -doc "Makes an empty table. It belongs to the calling process.".
 -spec new() -> used().
 new() ->
-    %% {{Expires, Id}, Flow}
+    %% {{Expires, Id}, Tenant}
     {ets:new(erlmcp_used_states, [public, ordered_set, {write_concurrency, true}]),
      erlmcp_tenant_counts:new()}.
 
@@ -27,11 +27,11 @@ Records that a state was used. It expires at `Expires`, a system time in millise
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->
     ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
-use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
+use(State, Tenant, {Max, MaxOfOne}, {States, Counts} = Used) ->
     ok = forget_expired(erlang:system_time(millisecond), Used),
     %% The bound of the tenant first, which is the smaller one.
     case ets:member(States, State)
-        orelse erlmcp_tenant_counts:take({flow, Flow}, 1, MaxOfOne, Counts) of
+        orelse erlmcp_tenant_counts:take({tenant, Tenant}, 1, MaxOfOne, Counts) of
         true ->
             again;
         {full, Observed} ->
@@ -39,32 +39,32 @@ use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
         ok ->
             case erlmcp_tenant_counts:take(all, 1, Max, Counts) of
                 ok ->
-                    noted(State, Flow, Used);
+                    noted(State, Tenant, Used);
                 {full, Observed} ->
-                    ok = erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts),
+                    ok = erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts),
                     {full, Max, Observed}
             end
     end.
 
 %% Of those that bring a state at once, one does it first.
-noted(State, Flow, {States, _} = Used) ->
-    case ets:insert_new(States, {State, Flow}) of
+noted(State, Tenant, {States, _} = Used) ->
+    case ets:insert_new(States, {State, Tenant}) of
         true ->
             ok;
         false ->
-            ok = give_back(Flow, Used),
+            ok = give_back(Tenant, Used),
             again
     end.
 
-give_back(Flow, {_, Counts}) ->
-    ok = erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts),
+give_back(Tenant, {_, Counts}) ->
+    ok = erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts),
     erlmcp_tenant_counts:give_back(all, 1, Counts).
 
 %% Each goes once, and so this costs each that comes as much as one that goes.
 forget_expired(Now, {States, _} = Used) ->
     case ets:first(States) of
         {Expires, _} = State when Expires =< Now ->
-            _ = [ok = give_back(Flow, Used) || {_, Flow} <- ets:take(States, State)],
+            _ = [ok = give_back(Tenant, Used) || {_, Tenant} <- ets:take(States, State)],
             forget_expired(Now, Used);
         _ ->
             ok

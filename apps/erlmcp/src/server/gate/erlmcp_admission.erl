@@ -138,7 +138,7 @@ effects(Effects, {batch, Permits, Refused}, Tenant) ->
     {Silent, [Answer]} = lists:split(length(Effects) - 1, Effects),
     Silent ++ [answer(Answer, Permits, [{reply, 200, Error} || Error <- Refused], Tenant)];
 effects([{call, Call}], Permit, Tenant) ->
-    [{call, Call#{permit => Permit, flow => Tenant}}];
+    [{call, Call#{permit => Permit, tenant => Tenant}}];
 effects(Effects, Permit, _) ->
     ok = erlmcp_gate:leave(Permit),
     Effects.
@@ -157,7 +157,7 @@ answer(Answer, Permits, Refused, _) ->
 
 item({call, #{id := Id} = Call}, Tenant, Permits) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, Call#{permit => Permit, flow => Tenant}}, Rest};
+    {{call, Call#{permit => Permit, tenant => Tenant}}, Rest};
 item(Item, _, Permits) ->
     {Item, Permits}.
 

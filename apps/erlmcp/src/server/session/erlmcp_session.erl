@@ -33,7 +33,7 @@ Internal.
     id :: binary(),
     instance :: erlmcp_instance:instance(),
     principal :: erlmcp_auth:principal(),
-    flow :: erlmcp_gate:tenant(),
+    tenant :: erlmcp_gate:tenant(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
     %% for each running call, whether its places are given back
@@ -50,9 +50,9 @@ Opens a session of a tenant and returns its id, or a refusal if no more sessions
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
-open(Session, Flow, Instance) ->
+open(Session, Tenant, Instance) ->
     Id = erlmcp_session_table:new_id(),
-    case reserve(Id, none, Session, Flow, Instance) of
+    case reserve(Id, none, Session, Tenant, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
     end.
@@ -66,9 +66,9 @@ the same tenant if the tenant has as many as one may have, or else one of any te
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
-reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
+reserve(Id, Pid, Session, Tenant, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place. Of callers that race for the last place none gets one beyond it.
-    case erlmcp_session_table:add(Id, Pid, Session, Flow, Instance) of
+    case erlmcp_session_table:add(Id, Pid, Session, Tenant, Instance) of
         {ok, Count} when Count > Max ->
             case make_room(all, Instance) of
                 {ended, Other} when Other =/= Id -> ok;
@@ -78,14 +78,14 @@ reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
         {ok, _} ->
             ok;
         {full, Observed} ->
-            case make_room({of_flow, Flow}, Instance) of
-                {ended, _} -> reserve(Id, Pid, Session, Flow, Instance);
-                none -> {error, too_many_of(Flow, Observed, Instance)}
+            case make_room({of_tenant, Tenant}, Instance) of
+                {ended, _} -> reserve(Id, Pid, Session, Tenant, Instance);
+                none -> {error, too_many_of(Tenant, Observed, Instance)}
             end
     end.
 
-too_many_of(Flow, Observed, #{limits := #{sessions_per_principal := Max}}) ->
-    Whose = case Flow of
+too_many_of(Tenant, Observed, #{limits := #{sessions_per_principal := Max}}) ->
+    Whose = case Tenant of
         {anonymous, _} -> ~"too many open sessions from this address";
         _ -> ~"too many open sessions of this principal"
     end,
@@ -114,13 +114,13 @@ session has ended.
 -spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
 process(Id, Instance) ->
     case erlmcp_session_table:lookup(Id, Instance) of
-        {ok, none, Session, Flow} -> start(Id, Session, Flow, Instance);
+        {ok, none, Session, Tenant} -> start(Id, Session, Tenant, Instance);
         {ok, Pid, _, _} -> {ok, Pid};
         error -> ended
     end.
 
-start(Id, Session, Flow, Instance) ->
-    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session, Flow], Instance) of
+start(Id, Session, Tenant, Instance) ->
+    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session, Tenant], Instance) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
         %% Another request started the process first, or has just ended the session.
         {ok, undefined} -> process(Id, Instance)
@@ -206,17 +206,17 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session(),
                  erlmcp_gate:tenant()) -> gen_server:start_ret().
-start_link(Instance, Id, Session, Flow) ->
+start_link(Instance, Id, Session, Tenant) ->
     %% Most data of a session is garbage when its call ends. Without an old heap it is swept soon.
-    gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},
+    gen_server:start_link(?MODULE, {Instance, Id, Session, Tenant},
                           [{hibernate_after, 100}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
 -doc false.
-init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
+init({Instance, Id, #{revision := Revision, principal := Principal}, Tenant}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
     ok = erlmcp_label:set([?MODULE, Revision], Key),
-    State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
+    State = #state{id = Id, instance = Instance, principal = Principal, tenant = Tenant,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, Key, Limits)},
     %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
@@ -437,9 +437,9 @@ last_adopted(State) ->
         State
     end.
 
-watch(Topics, #state{principal = Principal, flow = Flow, instance = Instance} = State) ->
+watch(Topics, #state{principal = Principal, tenant = Tenant, instance = Instance} = State) ->
     #{limits := #{subscriptions_per_principal := Max}} = Instance,
-    case erlmcp_subscriptions:add_counted(Topics, owner(), session, {Principal, Flow}, Max,
+    case erlmcp_subscriptions:add_counted(Topics, owner(), session, {Principal, Tenant}, Max,
                                           table(State)) of
         ok -> ok;
         {full, Observed} -> {error, erlmcp_subscriptions:refusal(Max, Observed)}

@@ -3,13 +3,13 @@
 The open sessions of a server: their rows, how many each tenant has, and an index of those that were
 never used.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Flow}`.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Tenant}`.
 
 - `Pid` is `none` until the session needs its process.
 - `LastUsed` is `{unused, Opened}` until a request names the session. After that it is updated once
   in a hundredth of `session_idle_ms`, and a session ends that much later.
 - `Missed` has a bit for each list that changed while the session had no process.
-- `Flow` is the tenant that the session is counted for (`m:erlmcp_tenant_counts`).
+- `Tenant` is the tenant that the session is counted for (`m:erlmcp_tenant_counts`).
 
 The id of an HTTP+SSE session is `{sse, Id}`, so that neither kind is found as the other. Its
 process keeps its state, and its row counts the messages that the process has not taken yet.
@@ -86,13 +86,13 @@ or `full` if its tenant has as many as a tenant may have.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
     {ok, pos_integer()} | {full, Observed :: pos_integer()}.
-add(Id, Pid, Session, Flow, Instance) ->
+add(Id, Pid, Session, Tenant, Instance) ->
     #{sessions := #sessions{rows = Rows, counts = Counts, unused = Unused},
       limits := #{sessions_per_principal := Max}} = Instance,
-    case erlmcp_tenant_counts:take({flow, Flow}, 1, Max, Counts) of
+    case erlmcp_tenant_counts:take({tenant, Tenant}, 1, Max, Counts) of
         ok ->
             Opened = erlang:monotonic_time(microsecond),
-            Kept = tenant(Flow, Session),
+            Kept = tenant(Tenant, Session),
             true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
             %% After the row, so that a process that finds the session in the index finds the row.
             ok = add_unused({Opened, Id, Kept}, Unused),
@@ -103,7 +103,7 @@ add(Id, Pid, Session, Flow, Instance) ->
 
 %% A principal is its own tenant. The session has a copy of the principal that keeps no request in
 %% memory.
-tenant({anonymous, _} = Flow, _) -> Flow;
+tenant({anonymous, _} = Tenant, _) -> Tenant;
 tenant(_, #{principal := Principal}) -> Principal.
 
 -doc "Finds a principal's session by its id, and counts this as a use of the session.".
@@ -122,8 +122,8 @@ find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = In
                 false ->
                     error
             end;
-        [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Flow}] ->
-            case first_use({Opened, Id, Flow}, Instance) of
+        [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Tenant}] ->
+            case first_use({Opened, Id, Tenant}, Instance) of
                 true -> find(Id, Principal, Instance);
                 false -> error
             end;
@@ -181,7 +181,7 @@ for.
     {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.
 lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     case ets:lookup(Rows, Id) of
-        [{_, Pid, Session, _, _, _, Flow}] -> {ok, Pid, Session, Flow};
+        [{_, Pid, Session, _, _, _, Tenant}] -> {ok, Pid, Session, Tenant};
         [] -> error
     end.
 
@@ -209,18 +209,18 @@ note(Id, List, Rows) ->
     ok.
 
 -doc "Returns the oldest session, of all or of a tenant, that was not used since it was opened.".
--spec oldest_unused(all | {of_flow, erlmcp_gate:tenant()}, erlmcp_instance:instance()) ->
+-spec oldest_unused(all | {of_tenant, erlmcp_gate:tenant()}, erlmcp_instance:instance()) ->
     {ok, unused()} | none.
 oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).
 
 -doc "Ends a session, unless it was used meanwhile, and returns the process that it had.".
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
-end_unused({Opened, Id, Flow} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
+end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Pid = ets:lookup_element(Rows, Id, 2, none),
     %% The first use of the session may come between the two steps.
     case is_unused(Unused, Instance)
-             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Flow, Instance) of
+             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Tenant, Instance) of
         true -> {ended, Pid};
         false -> used
     end.
@@ -237,19 +237,19 @@ end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) -
     IsOver = [{'=<', '$1', Since}],
     Over = ets:select(Rows, [{{'$2', '$3', '_', {unused, '$1'}, '_', '_', '$4'}, IsOver,
                                   [{{'$2', '$3', '$4'}}]}]),
-    [Pid || {Id, Pid, Flow} <- Over,
-            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Flow, Instance),
+    [Pid || {Id, Pid, Tenant} <- Over,
+            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Tenant, Instance),
             is_pid(Pid)].
 
 %% Deletes a row if it is unchanged. Of several callers, one deletes it and gives its place back.
-ends(Row, Guards, Flow, #{sessions := #sessions{rows = Rows}} = Instance) ->
+ends(Row, Guards, Tenant, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:select_delete(Rows, [{Row, Guards, [true]}]) of
-        1 -> give_back(Flow, Instance) =:= ok;
+        1 -> give_back(Tenant, Instance) =:= ok;
         0 -> false
     end.
 
-give_back(Flow, #{sessions := #sessions{counts = Counts}}) ->
-    erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts).
+give_back(Tenant, #{sessions := #sessions{counts = Counts}}) ->
+    erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts).
 
 -doc """
 Deletes the sessions that were not used for `session_idle_ms` and have no process, or one that was
@@ -264,8 +264,8 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
     Idling = ets:select(Rows, [{{'$2', '$3', '_', '$1', '_', '_', '$4'}, IsIdle,
                                     [{{'$2', '$3', '$4'}}]}]),
     lists:foreach(
-        fun({Id, none, Flow}) ->
-                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Flow, Instance);
+        fun({Id, none, Tenant}) ->
+                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Tenant, Instance);
            ({Id, Pid, _}) ->
                 is_process_alive(Pid) orelse delete(Id, Instance)
         end, Idling).
@@ -275,8 +275,8 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
 delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
     Unattended = ets:select(Rows, [{{'$1', none, '_', '_', '_', '_', '$2'}, [],
                                         [{{'$1', '$2'}}]}]),
-    lists:foreach(fun({Id, Flow}) ->
-        ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
+    lists:foreach(fun({Id, Tenant}) ->
+        ends({Id, none, '_', '_', '_', '_', '_'}, [], Tenant, Instance)
     end, Unattended).
 
 -doc "Returns `true` if there is a session with the id `Id`.".
@@ -334,9 +334,9 @@ take(Id, Instance) ->
 
 taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:take(Rows, Id) of
-        [{_, Pid, _, Used, _, _, Flow}] ->
-            ok = give_back(Flow, Instance),
-            _ = [is_unused({Opened, Id, Flow}, Instance) || {unused, Opened} <- [Used]],
+        [{_, Pid, _, Used, _, _, Tenant}] ->
+            ok = give_back(Tenant, Instance),
+            _ = [is_unused({Opened, Id, Tenant}, Instance) || {unused, Opened} <- [Used]],
             {ok, Pid};
         [] ->
             gone
@@ -366,32 +366,32 @@ ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle
 
 %% The index has the unused sessions in the order in which they were opened. The oldest of all, and
 %% the oldest of a tenant, are found without a search. Each session has two rows,
-%% `{{Opened, Id}, Flow}` and `{{Flow, Opened, Id}}`; pairs come before triples.
+%% `{{Opened, Id}, Tenant}` and `{{Tenant, Opened, Id}}`; pairs come before triples.
 
-add_unused({Opened, Id, Flow}, Table) ->
-    true = ets:insert(Table, [{{Flow, Opened, Id}}, {{Opened, Id}, Flow}]),
+add_unused({Opened, Id, Tenant}, Table) ->
+    true = ets:insert(Table, [{{Tenant, Opened, Id}}, {{Opened, Id}, Tenant}]),
     ok.
 
 %% Takes a session out of the index because it is used, or to end it. Of several callers, one gets
 %% `true`.
-take_unused({Opened, Id, Flow}, Table) ->
-    true = ets:delete(Table, {Flow, Opened, Id}),
+take_unused({Opened, Id, Tenant}, Table) ->
+    true = ets:delete(Table, {Tenant, Opened, Id}),
     ets:take(Table, {Opened, Id}) =/= [].
 
 oldest(all, Table) ->
     case ets:first(Table) of
         {Opened, Id} = Key ->
             case ets:lookup(Table, Key) of
-                [{_, Flow}] -> {ok, {Opened, Id, Flow}};
+                [{_, Tenant}] -> {ok, {Opened, Id, Tenant}};
                 %% Another process has just taken the session out.
                 [] -> oldest(all, Table)
             end;
         _ ->
             none
     end;
-oldest({of_flow, Flow}, Table) ->
-    case ets:next(Table, {Flow, ?EVER, ~""}) of
-        {Flow, Opened, Id} -> {ok, {Opened, Id, Flow}};
+oldest({of_tenant, Tenant}, Table) ->
+    case ets:next(Table, {Tenant, ?EVER, ~""}) of
+        {Tenant, Opened, Id} -> {ok, {Opened, Id, Tenant}};
         _ -> none
     end.
 

@@ -15,7 +15,7 @@ Each event of a task is another one. `?PENDING` of them wait, and later ones are
 specification allows: clients can ask for the task.
 
 Topics that clients name, resources and tasks, are counted for the client's tenant in the same
-table, as `{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row names the tenant that it is
+table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each row names the tenant it is
 counted for, so that the rows of a process that was killed are given back too.
 
 Internal.
@@ -76,15 +76,16 @@ Returns `full` if the tenant would have more than `Max` of them.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
                   ets:table()) -> ok | {full, Observed :: pos_integer()}.
-add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
+add_counted(Topics, Owner, Subscription, {Principal, Tenant}, Max, Table) ->
     {Named, Lists} = lists:partition(fun is_tuple/1, lists:usort(Topics)),
-    case Named =:= [] orelse erlmcp_tenant_counts:take({flow, Flow}, length(Named), Max, Table) of
+    Count = length(Named),
+    case Count =:= 0 orelse erlmcp_tenant_counts:take({tenant, Tenant}, Count, Max, Table) of
         {full, _} = Full ->
             Full;
         _ ->
             ok = add(Lists, Owner, Subscription, Principal, Table),
             true = ets:insert(Table, [{{Topic, Owner, Subscription}, pending(Topic), Principal,
-                                       {flow, Flow}} || Topic <- Named]),
+                                       {tenant, Tenant}} || Topic <- Named]),
             ok
     end.
 
@@ -97,7 +98,7 @@ refusal(Max, Observed) ->
 %% Of several processes that delete a row, one gives back its count.
 delete(Key, Table) ->
     case ets:take(Table, Key) of
-        [{_, _, _, {flow, _} = Counted}] -> erlmcp_tenant_counts:give_back(Counted, 1, Table);
+        [{_, _, _, {tenant, _} = Counted}] -> erlmcp_tenant_counts:give_back(Counted, 1, Table);
         _ -> ok
     end.
 

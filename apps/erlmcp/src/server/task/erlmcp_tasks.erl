@@ -39,13 +39,13 @@ returns.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} = Context,
+start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principal} = Context,
       Instance) ->
     #{limits := #{task_ttl_ms := Max}} = Instance,
     Id = erlmcp_base64url:encode(crypto:strong_rand_bytes(24)),
     Now = erlang:system_time(millisecond),
     Session = session(Context, Instance),
-    Task = #{id => Id, version => 1, principal => Principal, flow => Flow,
+    Task = #{id => Id, version => 1, principal => Principal, tenant => Tenant,
              owner => owner(Call, Context), node => node(), status => working,
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
     Rest = maps:without([task, permit, session], Call),

@@ -52,7 +52,7 @@ common. `extra` are headers that its answer has in addition.
     request_context := erlmcp_engine:request_context(),
     session := binary() | none,
     principal := erlmcp_auth:principal(),
-    flow := erlmcp_admission:tenant(),
+    tenant := erlmcp_admission:tenant(),
     extra := headers()
 }.
 
@@ -220,7 +220,7 @@ asked_for(#{principal := Principal} = Identity, Request, #{erlmcp := Config} = O
                       config => Config#{identity => Identity, insufficient => Insufficient},
                       request_context => erlmcp_engine:request_context(Identity, Headers),
                       session => maps:get(~"mcp-session-id", Headers, none),
-                      flow => erlmcp_admission:tenant(Principal, Ip), extra => #{}}};
+                      tenant => erlmcp_admission:tenant(Principal, Ip), extra => #{}}};
         {error, Refusal} ->
             {refuse, Refusal, #{}};
         {error, Refusal, Allowed} ->

@@ -36,7 +36,7 @@ Internal.
     %% the session that its head names
     named = none :: none | binary(),
     principal :: erlmcp_auth:principal(),
-    flow :: undefined | erlmcp_admission:tenant(),
+    tenant :: undefined | erlmcp_admission:tenant(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
     %% the method that its head announces, with which it enters before it is decoded
@@ -146,9 +146,10 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
     end.
 
 stream(#{config := Config, request_context := RequestContext, session := Named,
-         principal := Principal, flow := Flow, extra := Extra}, StreamId, #{version := Version}) ->
+         principal := Principal, tenant := Tenant, extra := Extra},
+       StreamId, #{version := Version}) ->
     #stream{owner = owner(StreamId), config = Config, request_context = RequestContext,
-            named = Named, principal = Principal, flow = Flow, extra = Extra,
+            named = Named, principal = Principal, tenant = Tenant, extra = Extra,
             alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
@@ -203,9 +204,9 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = Stream) ->
+message(Bytes, #stream{announced = Announced, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_admission:enter_announced(Announced, Bytes, Flow, Instance) of
+    case erlmcp_admission:enter_announced(Announced, Bytes, Tenant, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         undecoded -> decoded(undecoded, Bytes, Stream)
@@ -218,7 +219,7 @@ with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = 
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.request_context, Catalog)],
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.flow), #{}, Stream);
+            perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.tenant), #{}, Stream);
         other ->
             decoded({ok, Admitted}, Bytes, Stream)
     end.
@@ -234,8 +235,8 @@ decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Str
             {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stream) ->
-    case erlmcp_admission:enter(Json, Bytes, Flow, Instance) of
+admit(Json, Bytes, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
+    case erlmcp_admission:enter(Json, Bytes, Tenant, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
@@ -256,7 +257,7 @@ refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) -
             {[], Stream#stream{call = {refused, Timer}}}
     end.
 
-handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = Stream) ->
+handle(Json, Admitted, #stream{request_context = RequestContext, tenant = Tenant} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     Catalog = erlmcp_published_catalog:catalog(Instance),
     case session(Json, Stream) of
@@ -264,7 +265,7 @@ handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = 
             Known = RequestContext#{meta => erlmcp_connection_cache:known_meta(Json)},
             {Effects, Session} = erlmcp_engine:handle(Json, Known, Catalog, none),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            Left = erlmcp_admission:effects(Effects, Admitted, Flow),
+            Left = erlmcp_admission:effects(Effects, Admitted, Tenant),
             open_session(Session, Json, Left, Stream);
         unknown ->
             ok = erlmcp_admission:abandon(Admitted),
@@ -274,7 +275,7 @@ handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = 
             {Effects, Next} = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
+            perform(erlmcp_admission:effects(Effects, Admitted, Tenant), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.
 
@@ -286,9 +287,9 @@ session(Json, #stream{named = Named, request_context = RequestContext, config = 
 
 open_session(none, _, Effects, Stream) ->
     perform(Effects, #{}, Stream);
-open_session(Session, Json, Effects, #stream{flow = Flow, config = Config} = Stream) ->
+open_session(Session, Json, Effects, #stream{tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_session:open(Session, Flow, Instance) of
+    case erlmcp_session:open(Session, Tenant, Instance) of
         {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
         {error, Refusal} -> {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream}
     end.
@@ -355,13 +356,13 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged},
-       #stream{owner = Owner, principal = Principal, flow = Flow, config = Config} = Stream) ->
+       #stream{owner = Owner, principal = Principal, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
     #{limits := #{subscriptions := MaxTopics, subscriptions_per_principal := Max} = Limits} =
         Instance,
     maybe
         ok ?= few(length(Topics), MaxTopics),
-        ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Flow}, Max,
+        ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Tenant}, Max,
                                                erlmcp_instance:subscriptions(Instance)),
         expire(Stream),
         %% With the time to come back: clients that lose their streams together come back together.

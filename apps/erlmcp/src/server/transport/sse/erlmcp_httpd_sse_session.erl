@@ -46,8 +46,9 @@ time, and calls `written/1`. It is linked to the session, whose exit signal is t
 open(Stream, Principal, Address, Instance) ->
     Id = erlmcp_session_table:new_id(),
     maybe
-        Flow = erlmcp_admission:tenant(Principal, Address),
-        ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Flow, Instance),
+        Session = #{principal => Principal},
+        Tenant = erlmcp_admission:tenant(Principal, Address),
+        ok ?= erlmcp_session:reserve({sse, Id}, self(), Session, Tenant, Instance),
         {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
         {ok, Pid, Id}
     end.
