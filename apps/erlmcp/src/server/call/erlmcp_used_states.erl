@@ -1,8 +1,8 @@
 -module(erlmcp_used_states).
 -moduledoc """
-The states that are good for once and were used: a table of a server, in which each stays until it
-expires. The table has a bound, and one for each tenant. A state that a full table cannot take could
-be used again, and so it is refused.
+Remembers the states that can be used once and were used, in a table of their server, until they
+expire. The number of states is bounded, in all and for each tenant. If the table is full, another
+such state is refused, since it could be used again.
 
 Internal.
 """.
@@ -21,8 +21,8 @@ new() ->
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Records that a state was used. It expires at `Expires`, a system time in milliseconds. Returns
-`again` if the state was used before. `Max` has the bounds of all states and of one tenant's.
+Records that a state was used. It expires at `Expires`, in milliseconds of system time. Returns
+`again` if the state was used before. `Max` has the bound of all states and that of one tenant.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->
@@ -46,7 +46,7 @@ use(State, Tenant, {Max, MaxOfOne}, {States, Counts} = Used) ->
             end
     end.
 
-%% Of those that bring a state at once, one does it first.
+%% Of several processes that use the same state at the same time, one succeeds.
 noted(State, Tenant, {States, _} = Used) ->
     case ets:insert_new(States, {State, Tenant}) of
         true ->
@@ -60,7 +60,7 @@ give_back(Tenant, {_, Counts}) ->
     ok = erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts),
     erlmcp_tenant_counts:give_back(all, 1, Counts).
 
-%% Each goes once, and so this costs each that comes as much as one that goes.
+%% Each state is removed once, so on average one is removed for each that is added.
 forget_expired(Now, {States, _} = Used) ->
     case ets:first(States) of
         {Expires, _} = State when Expires =< Now ->

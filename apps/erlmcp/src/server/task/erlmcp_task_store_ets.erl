@@ -1,7 +1,7 @@
 -module(erlmcp_task_store_ets).
 -moduledoc """
-The tasks of a server in ETS tables of its supervisor: they live as long as the server, on this
-node. One table has the tasks by id, one is an index by expiry and by owner, and one has counts.
+The default task store: ETS tables of the server's supervisor, which live as long as the server. One
+table has the tasks by id, one is an index by expiry and by owner, and one has counts.
 
 Internal.
 """.
@@ -39,7 +39,7 @@ put(#{id := Id, version := Version, tenant := Tenant} = Task,
         ok
     end.
 
-%% The bound of one tenant first, which is reached sooner.
+%% The bound of one tenant is checked first, since it is reached sooner.
 take(What, Tenant, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
     case erlmcp_tenant_counts:take({What, Tenant}, Amount, MaxOfOne, Counts) of
         ok ->
@@ -133,7 +133,7 @@ sweep(Now, #store{index = Index} = Store) ->
     case ets:first(Index) of
         {expires, At, Id} = Key when At =< Now ->
             ok = delete(Id, Store),
-            %% The row may be of a task that was deleted while it was put.
+            %% The row may belong to a task that was deleted while `put/2` added it.
             true = ets:delete(Index, Key),
             sweep(Now, Store);
         _ ->

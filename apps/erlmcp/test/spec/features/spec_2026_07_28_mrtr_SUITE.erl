@@ -299,7 +299,7 @@ state_is_good_for_once(Config) ->
     Again = retry(client(Config), named(~"once"), State),
     _ = refused(Again),
     #{~"error" := #{~"message" := Message}} = Again,
-    ~"requestState: good for once, and used before: make the request anew, without it" = Message,
+    ~"requestState: it was used before; send the request again without it" = Message,
     %% Another state of the same request is another.
     hello(retry(Client, named(~"once"), first_round(Client, ~"once"))),
     Often = first_round(Client, ~"often"),
