@@ -1,8 +1,8 @@
 -module(erlmcp_mounts).
 -moduledoc """
-The servers that a server mounts: finds them, checks them and compiles them into the server's
+Finds and checks the servers that a server mounts, and compiles their definitions into the server's
 catalog before it starts. A module or a map of options becomes a server inside the one that mounts
-it. `m:erlmcp_catalog_publisher` follows the changes of mounted servers.
+it. `m:erlmcp_catalog_publisher` follows later changes of mounted servers.
 
 Internal.
 """.
@@ -121,7 +121,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "Returns a fun that tells whether the server with the key `Server` has a resource.".
+-doc "Returns a fun that returns whether the server with the key `Server` has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -134,8 +134,8 @@ offers(Server) ->
     end.
 
 -doc """
-Notifies the clients that watch this resource of a change, also those of servers that mount this
-one. Deletes its kept results.
+Notifies the clients that subscribe to a resource of a change, including those of servers that mount
+this one. Deletes the cached results of the resource.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
