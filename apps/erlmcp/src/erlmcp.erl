@@ -873,9 +873,9 @@ client_has(Context, Extension) ->
 
 -doc """
 Ends the HTTP connection on which the client waits for a call, so that a long call keeps no
-connection open. Called by the call's handler. After the time of the limit `retry_ms` the client
-reconnects, and gets the rest of the reports and the answer. Has an effect only on Streamable HTTP
-in 2025-11-25, whose clients reconnect.
+connection open. The handler of the call calls this. After `retry_ms` (a limit of the server) the
+client reconnects, and gets the rest of the reports and the answer. Has an effect only on Streamable
+HTTP in 2025-11-25, whose clients reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.

@@ -69,11 +69,12 @@ Options of a transport stand in the same map as those of every client, `t:option
 The options of every client. A value in parentheses is the default.
 
 - `name`, `version`, `title`: what the client calls itself (`erlmcp`, and its version).
-- `era`: `auto` finds out what the server speaks. `stateless` speaks 2026-07-28 only, `session` the
-  newest revision before it, and a revision only that one.
+- `era`: the revisions that the client speaks. `auto`, the default, finds out what the server
+  speaks. `stateless` is 2026-07-28, and `session` the newest revision before it that the server
+  has. A revision, such as `'2025-06-18'`, is only that one.
 - `inputs`: funs that answer what servers ask, see `t:inputs/0`.
 - `capabilities`: further capabilities of the client, such as `extensions`, as they are on the wire.
-- `tasks`: `true` if calls of tools may become tasks, which the call then waits for (`false`).
+- `tasks`: `true` if calls of tools may become tasks. Such a call waits for its task (`false`).
 - `log_level`: the lowest level of log messages that the client asks the server for.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000).
@@ -146,7 +147,7 @@ A client's own options on stdio.
 }.
 
 -doc """
-A client's own option for a server of the same node: the principal that the server takes it for
+A client's own option for a server of the same node: the principal of the client at the server
 (`anonymous`).
 """.
 -type server_options() :: #{principal => erlmcp:principal()}.
@@ -186,7 +187,7 @@ The state and the counts of a client, as `info/1` returns them.
 -doc """
 The options of one call.
 
-- `timeout`: milliseconds until the answer, or until the next progress if `progress` is given.
+- `timeout`: milliseconds until the answer or, if `progress` is given, the next report of progress.
 - `max_timeout`: milliseconds of the whole call.
 - `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
   They run in the call's process.
@@ -204,7 +205,7 @@ The options of one call.
     task => await | handle, key => term(), repeatable => boolean()
 }.
 
--doc "An operation of `async/3`. The function of the same name performs it and waits.".
+-doc "An operation of `async/3`. A function such as `call_tool/3` performs it and waits.".
 -type operation() ::
     ping
     | {list, list_kind()}

@@ -101,8 +101,8 @@ The way in which a listener identifies its clients: once for each request, befor
   look-ups that call no other process.
 - `{process, Fun}` runs the fun in a process of its own, for up to `authenticate_timeout_ms` (a
   limit of the server).
-- `{certificate, Options}` takes the client's certificate.
-- `{bearer, Options}` takes access tokens of OAuth.
+- `{certificate, Options}` identifies a client by its certificate.
+- `{bearer, Options}` identifies a client by its OAuth access token.
 """.
 -type authenticate() ::
     ask() | {process, ask()} | {certificate, certificate()} | {bearer, bearer()}.
@@ -133,7 +133,8 @@ with the local address of the connection, whatever `Host` says.
 }.
 
 -doc """
-Options of client certificates. TLS must verify the certificates: `verify_peer` in `tls`.
+Options of client certificates. TLS accepts only certificates that an authority in `cacertfile` or
+`cacerts` of `tls` has signed.
 
 - `principal`: `subject` is the pair of the issuer's and the subject's distinguished names. `san` is
   the first alternative name that is a URI, or else an email address or a DNS name. A fun gets the

@@ -81,9 +81,10 @@ Options of a login.
 }.
 
 -doc """
-Hosts that a login may contact although they are outside the issuer's origin, or deeper inside the
-network than the MCP server (a private or a loopback address). A fun decides once for each host, and
-again after it returned `false`. It runs in the process of the login, which waits for it.
+Hosts that a login may contact against two rules. Without permission a host must have the issuer's
+origin, and must not be deeper inside the network than the MCP server (a private or a loopback
+address). A fun decides once for each host, and again after it returned `false`. It runs in the
+process of the login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 

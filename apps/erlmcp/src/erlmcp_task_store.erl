@@ -21,9 +21,9 @@ wait. A task that has expired is neither found nor listed, whether it was swept 
 -doc "The status of a task, as in the specification.".
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
-The owner of a task, in whose list the task is: its principal or, for an anonymous client, the
-session in which it was created. A connection on lines can have several sessions, one after the
-other. `Number` is the number of the session on its connection.
+The owner of a task. A client can list the tasks of its owner: those of its principal or, if the
+client is anonymous, those of its session. A connection on lines can have several sessions, one
+after the other, and `Number` is the number of the session.
 """.
 -type owner() :: {principal, erlmcp:principal()} | {session, {pid(), Number :: non_neg_integer()}}.
 -doc """

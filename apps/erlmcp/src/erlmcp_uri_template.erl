@@ -39,7 +39,7 @@ a control character. Matching takes time linear in the URI, for any URI.
 -type reason() :: {invalid_literal | invalid_expression, Text :: binary()}.
 -doc "Values of variables by their names.".
 -type bindings() :: #{Name :: binary() => binary() | [binary()]}.
--doc "A value: text or a number, a list, an associative value, or none.".
+-doc "A value: text or a number, a list, an associative value, or `null` for none.".
 -type value() ::
     scalar() | [scalar()] | [{Key :: scalar(), scalar()}] | #{binary() => scalar()} | null.
 -doc "Text or a number.".

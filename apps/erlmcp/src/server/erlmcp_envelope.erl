@@ -33,7 +33,7 @@ limits(measured, Facts) ->
 limits(Plan, _) ->
     #{Name => map_get(Plan, Values) || {Name, Values} <- plans()}.
 
--doc "Returns the limits of the plans.".
+-doc "Returns each limit that the plans set, with its value in each plan.".
 -spec plans() -> [{Limit :: atom(), #{team | enterprise | gov => pos_integer()}}].
 plans() ->
     [plan(messages_per_second, 900, 3_000, 1_800),

@@ -3,7 +3,10 @@
 
 -export([check/1, sse/1]).
 
--doc "Checks the listeners. Returns the option that is wrong and what it must be.".
+-doc """
+Checks the listeners. An error names the first wrong option of a listener and what is expected.
+`{expected, Text}` is about the option `listen` itself.
+""".
 -spec check(term()) ->
     ok | {expected, binary()} | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check([]) ->

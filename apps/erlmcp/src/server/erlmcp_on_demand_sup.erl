@@ -23,8 +23,8 @@ start_link(Kind, Module, Instance) ->
     supervisor:start_link(?MODULE, {Kind, Module, Instance}).
 
 -doc """
-Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits with `noproc`
-or a similar reason while the server starts or stops.
+Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
+supervisor of `Kind` does not run, since the server starts or stops.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->

@@ -38,7 +38,7 @@ anonymous() ->
 -doc """
 Returns the identity of a request, or its refusal: 401 if `authenticate` refuses, 500 if it crashes
 or returns an invalid term. The log has the stack of a crash without arguments, since the headers of
-a request are secrets. `Key` is the key of the server, here and below.
+a request are secrets. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
@@ -95,7 +95,7 @@ run_guarded(Fun, Key) ->
         _:Reason:Stack -> {error, failed(outline(Reason), Stack, Key)}
     end.
 
--doc "Returns the refusal for an invalid return value of such a fun.".
+-doc "Returns the refusal for an invalid return value of an authentication fun.".
 -spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
 bad_return(Key) ->
     failed(bad_return, [], Key).

@@ -42,7 +42,7 @@ token). `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with th
     dpop_nonce => binary()
 }.
 -type answer() :: {ok, identity()} | {error, erlmcp_bearer_failure:failure()} | {wait, wait()}.
--doc "A request that goes on later.".
+-doc "A request that waits for the answer of another machine.".
 -opaque wait() :: #{reference := reference(), timer := reference(), owner := owner(),
                     deadline := integer(), request := erlmcp_listen:request(),
                     outcomes := erlmcp_bearer_source:outcomes()}.
@@ -222,9 +222,9 @@ headers(#{settings := Settings}, Failure, Parameters) ->
     erlmcp_bearer_failure:headers(Failure, Parameters, Settings).
 
 -doc """
-Returns the listener's metadata as a protected resource (RFC 9728), from its options. They are the
-resource (the first of `resource`, or the endpoint's URL), the authorization servers, and how tokens
-are sent and bound.
+Returns the listener's metadata as a protected resource (RFC 9728), from its options. It has the
+resource (the first of `resource`, or the endpoint's URL), the authorization servers, and the ways
+in which tokens are sent and bound.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

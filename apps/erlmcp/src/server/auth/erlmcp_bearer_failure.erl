@@ -41,7 +41,7 @@ malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
       error => ~"invalid_request"}.
 
--doc "Returns the failure for a token that is not valid here.".
+-doc "Returns the failure for a token that the listener does not accept: 401.".
 -spec invalid(binary()) -> failure().
 invalid(Text) ->
     #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
@@ -52,7 +52,7 @@ expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
--doc "Returns the failure for a token that is not used with the key to which it is bound.".
+-doc "Returns the failure for a token that is not bound to the key of its proof.".
 -spec bound(binary()) -> failure().
 bound(Text) ->
     (invalid(Text))#{scheme => dpop}.
@@ -63,7 +63,7 @@ proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof",
       scheme => dpop}.
 
--doc "Returns the failure for a proof that has not the nonce `Nonce`: 401 with that nonce.".
+-doc "Returns the failure for a proof that does not have the nonce `Nonce`: 401 with that nonce.".
 -spec nonce(Nonce :: binary()) -> failure().
 nonce(Nonce) ->
     #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),

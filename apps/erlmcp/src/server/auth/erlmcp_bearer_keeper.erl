@@ -50,7 +50,7 @@ Internal.
 %% Words of memory of a flight. An answer has at most a megabyte.
 -define(FLIGHT_HEAP, 4_000_000).
 
--doc "Starts the keeper of a listener.".
+-doc "Starts the process that asks other machines for a listener.".
 -spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     gen_server:start_ret().
 start_link(Settings, Tables) ->

@@ -33,7 +33,7 @@ start(Call, Instance) ->
         run_linked(Call, erlmcp_call_messages:linked_owner(Owner), Instance)
     end, Call, Instance).
 
--doc "Starts a call that is linked to the calling process, with a tag of the owner's.".
+-doc "Starts a call that is linked to the calling process. `Tag` is the tag of its messages.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},

@@ -129,8 +129,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc """
-Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the calls
-after it. A message of a call that has ended is ignored.
+Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
+of the calls. A message of a call that has ended is ignored.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.

@@ -38,7 +38,7 @@ Runs a call in the calling process, its connection's, in which no other call run
 answer and its reports, in their order. Returns `start` if the call needs a process of its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
-    {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
+    {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.
 run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->

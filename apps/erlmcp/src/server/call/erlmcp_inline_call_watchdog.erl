@@ -204,7 +204,7 @@ ask_for_look(Due, Look, Deadline) ->
         _ -> ok
     end.
 
--doc "Ends the watch over a call that is over.".
+-doc "Ends the watch over a call that has ended. Waits if the watchdog has found the call late.".
 -spec end_of_call(call()) -> ok.
 end_of_call({Word, Deadline}) ->
     case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of
@@ -225,7 +225,7 @@ settle(Word, Late, Over) ->
         Again -> settle(Word, Again, Over)
     end.
 
--doc "Returns `true` if a process was ended here recently.".
+-doc "Returns `true` if the watchdog has ended the process `Pid` recently.".
 -spec has_ended(pid()) -> boolean().
 has_ended(Pid) ->
     try

@@ -40,9 +40,9 @@ new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Takes room for a message, and waits for it as long as the moduledoc says. Returns how many messages
-were left out since the last one that was sent, so that this message can tell the client. Returns
-`none` if this message is to be left out, too.
+Takes room for a message, and waits until there is room, within the bounds described above. Returns
+how many messages were left out before this one, so that it can tell the client. Returns `none` if
+this message is to be left out, too.
 """.
 -spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
 room(Window) ->

@@ -22,7 +22,8 @@ new() ->
 
 -doc """
 Records that a state was used. It expires at `Expires`, in milliseconds of system time. Returns
-`again` if the state was used before. `Max` has the bound of all states and that of one tenant.
+`again` if the state was used before, and `full` if a bound is reached. `Max` has the bound of all
+states and that of one tenant.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->

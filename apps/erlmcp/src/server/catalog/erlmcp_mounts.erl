@@ -121,7 +121,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "Returns a fun that returns whether the server with the key `Server` has a resource.".
+-doc "Returns a fun, which returns `true` if the server with the key `Server` has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -152,7 +152,7 @@ resource_updated(Uri, Instance) ->
                       end
                   end, mounting(Instance)).
 
--doc "Records that the server of the calling publisher mounts this one.".
+-doc "Records that the server `Mounting`, whose publisher calls this, mounts the other one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    erlmcp_instance:instance()) -> ok.
 put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->

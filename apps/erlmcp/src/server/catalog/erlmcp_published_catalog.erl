@@ -25,7 +25,7 @@ Internal.
 first(Catalog, Key) ->
     persistent_term:put({?MODULE, Key}, written(settled, Catalog, Key)).
 
--doc "Returns the catalog. Raises `badarg` if the server has ended, as reading its tables does.".
+-doc "Returns the catalog of a server. Raises `badarg` if the server has ended.".
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
 catalog(#{key := Key}) ->
     case persistent_term:get({?MODULE, Key}) of

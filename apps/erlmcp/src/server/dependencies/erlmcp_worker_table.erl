@@ -83,7 +83,7 @@ borrow(Borrower, Seats) ->
         true -> none
     end.
 
--doc "Gives back a worker that was used. Returns `true` if calls wait for one.".
+-doc "Gives back a worker that was used. Returns `true` if calls wait for a worker.".
 -spec give_back(claim(), seats()) -> Awaited :: boolean().
 give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
@@ -185,7 +185,7 @@ mend({Table, _, _} = Seats) ->
 await(Count, {_, Words, _}) ->
     atomics:put(Words, ?WAITING, Count).
 
--doc "Returns `true` if a call waits.".
+-doc "Returns `true` if a call waits for a worker.".
 -spec awaited(seats()) -> boolean().
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.

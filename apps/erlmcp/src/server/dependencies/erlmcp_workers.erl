@@ -27,7 +27,7 @@ Internal.
 
 %% A claim that the call took itself, or a loan by the process.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
--doc "A pool as calls read it.".
+-doc "A pool: its process, and the table of its workers.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
 %% Milliseconds before a worker is started again that has ended or could not be started.
 -define(PAUSE, 100).
@@ -97,7 +97,7 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
--doc "Returns the pool `Name`.".
+-doc "Returns the pool `Name`, or `gone` if it does not run.".
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).

@@ -25,7 +25,7 @@ Internal.
 -type permit() :: erlmcp_gate:permit().
 -opaque admitted() ::
     permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}.
--doc "A stateless request of this method, and the text of its body from there to `params`.".
+-doc "A stateless request of `Method`. `Text` stands in its body between its id and its params.".
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
 %% The most principals that are counted on one connection. Only a proxy's connection has more.
@@ -167,8 +167,8 @@ abandon({batch, Permits, _}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon(Permit) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns what the head of a POST request announces: a stateless request with its method, or a message
-that has to be decoded before it enters.
+Returns what the head of a POST request announces: a stateless request with its method. Any other
+message has to be decoded before it enters.
 """.
 -spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
@@ -182,9 +182,10 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok`, or a refusal that needs only the head of a request: the server takes no requests now,
-or the principal has too many connections. A message in a session may be an answer that a call waits
-for, and is always read. An announced request (`announced/2`) is refused later, when it enters.
+Returns `ok`, or a refusal if the server takes no requests now, or the principal has too many
+connections. Only the head of the request is needed. A message in a session may be an answer that a
+call waits for, and is always read. An announced request (`announced/2`) is refused later, when it
+enters.
 """.
 -spec check_head(erlmcp_httpd_route:asked() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -235,8 +236,9 @@ check_principal(Principal, Version, Gate) ->
     end.
 
 -doc """
-Lets an announced request enter before it is decoded, if its id stands where clients write it. Any
-other message is `undecoded`, and enters when it is decoded.
+Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
+body, where most clients write it. For any other message returns `undecoded`: it enters after it is
+decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(), tenant(),
                       erlmcp_instance:instance()) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_concurrency_limiter).
 -moduledoc """
-The process of a server that limits how many of its requests are in flight, so that the machine is
-busy and yet no request waits long for a scheduler. Every 100 ms this process reads how long the
-requests that began in this window waited for a scheduler, and sets the gate's limit. The limit
+The process of a server that limits how many of its requests are in flight. The machine should be
+busy, and yet no request should wait long for a scheduler. Every 100 ms this process reads how long
+the requests that began in this window waited for a scheduler, and sets the gate's limit. The limit
 never exceeds the server's own, `in_flight`.
 
 ## The limit

@@ -68,7 +68,7 @@ due(Tenant, Clock, {Length, Since, Waiting}, Queue) ->
     Queue#{due := gb_trees:insert(When, Tenant, Due), order := Order + 1,
            tenants := Tenants#{Tenant => {Length, Since, When, Waiting}}}.
 
--doc "Takes out the request of a key.".
+-doc "Removes the request with this key from the queue, and returns its value.".
 -spec take(key(), queue()) -> {ok, Value :: term(), queue()} | error.
 take({Tenant, Id}, #{tenants := Tenants} = Queue) ->
     maybe
@@ -167,7 +167,7 @@ ahead(Tenant, #{tenants := Tenants} = Queue) ->
 round(#{tenants := Tenants}) ->
     map_size(Tenants).
 
--doc "Returns the time since which requests of a tenant have always waited.".
+-doc "Returns the time since which there was always a waiting request of a tenant.".
 -spec since(Tenant :: term(), queue()) -> integer().
 since(Tenant, #{tenants := Tenants}) ->
     #{Tenant := {_, Since, _, _}} = Tenants,

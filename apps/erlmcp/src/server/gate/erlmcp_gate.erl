@@ -383,8 +383,9 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
     erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Sets how many requests may wait, in addition to the options `queue` and others. `none` removes this
-limit. A tenant may have as many waiting requests as are still free, and ten in any case.
+Sets how many requests may wait, in addition to the limits `queue`, `queue_bytes` and
+`queue_per_principal`. `none` removes this limit. A tenant may have as many waiting requests as are
+still free, and ten in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
@@ -392,7 +393,7 @@ limit_queue(#{counters := Counters}, none) ->
 limit_queue(#{counters := Counters}, Limit) ->
     erlmcp_gate_counters:queue_limit(Limit, Counters).
 
--doc "Returns the value of a counter: how much of it the current permits hold.".
+-doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
 -spec held(gate(), erlmcp_gate_counters:name()) -> non_neg_integer().
 held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).

@@ -50,9 +50,9 @@ Internal.
 }).
 -opaque counters() :: #counters{}.
 
--doc "The owner of a counter: a tenant, an address or a definition.".
+-doc "The key of a counter: its kind, and a tenant, an address or a definition.".
 -type key() :: {Kind :: atom(), term()}.
--doc "A counter of the server, or one under a key.".
+-doc "The name of a counter: one of the server's, or the key of a tenant, an address or a tool.".
 -type name() :: in_flight | connections | waiting | waiting_bytes | key().
 -type counter() :: in_flight | connections | waiting | waiting_bytes | atomics:atomics_ref().
 -doc "An amount that was taken in one generation.".
@@ -457,7 +457,7 @@ is_held(Share, Word) ->
 word(Counter, #counters{words = Words}) when is_atom(Counter) -> {Words, index(Counter)};
 word(Array, _) -> {Array, ?HELD_AT}.
 
--doc "Returns how much of a counter the current permits hold.".
+-doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
 -spec held(name(), counters()) -> non_neg_integer().
 held({_, _} = Key, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
@@ -542,7 +542,7 @@ has_no_past(Array, Now) ->
     lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
               [second, minute, day]).
 
--doc "Adds a request that begins to run now, and came in flight at `Since`.".
+-doc "Counts a request that begins to run now, and came in flight at `Since`.".
 -spec add_start(Since :: pos_integer(), counters()) -> ok.
 add_start(Since, #counters{load = Load} = Counters) ->
     Nanoseconds = now(Counters) - Since,
@@ -564,18 +564,18 @@ starts_between(Earlier, Later) ->
     Word = (Later - Earlier) band (?STARTS_WORD - 1),
     {Word band (1 bsl ?STARTS_BITS - 1), Word bsr ?STARTS_BITS bsl ?UNIT_BITS}.
 
--doc "Adds a request that has ended, with the reductions of its process.".
+-doc "Counts a request that has ended, with the reductions of its process.".
 -spec add_work(Reductions :: non_neg_integer(), counters()) -> ok.
 add_work(Reductions, #counters{load = Load}) ->
     ok = counters:add(Load, ?DONE, 1),
     counters:add(Load, ?WORK, Reductions).
 
--doc "Returns how many requests were added, and their reductions together.".
+-doc "Returns how many requests `add_work/2` has counted, and the sum of their reductions.".
 -spec work(counters()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
 work(#counters{load = Load}) ->
     {counters:get(Load, ?DONE), counters:get(Load, ?WORK)}.
 
--doc "Adds a request that found the limit of requests in flight reached.".
+-doc "Counts a request that found the limit of requests in flight reached.".
 -spec add_refused(counters()) -> ok.
 add_refused(#counters{load = Load}) ->
     counters:add(Load, ?REFUSED, 1).

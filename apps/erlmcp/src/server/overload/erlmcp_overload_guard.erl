@@ -32,7 +32,7 @@ known. An amount with the bound `infinity` is never too much.
 
 -doc "Returns every bound with its default and its meaning.".
 -callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
--doc "Checks the value of a bound, and returns a description of the values that it may have.".
+-doc "Checks the value of a bound. An error describes the values that the bound may have.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
 -doc """
 Returns the names of the events above and below the bound. Below `Lower` percent of the bound, new
@@ -43,7 +43,7 @@ work is let in again.
 -callback open() -> State :: term().
 -doc "Measures, and returns the milliseconds until the next look.".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
--doc "Handles a message that the guard was sent as the result of a look.".
+-doc "Handles a message to the guard, such as a measurement that a look has started.".
 -callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
 %% All guards.
@@ -65,7 +65,7 @@ work is let in again.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Returns `true` if the node is over a bound of the guard `Module`.".
+-doc "Returns `true` if the node exceeds a bound of the guard `Module`.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
     %% The shared term decides first, so that all processes see a change at the same time.

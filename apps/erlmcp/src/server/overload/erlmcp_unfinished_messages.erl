@@ -165,7 +165,7 @@ is_refused(Owner) ->
         error:badarg -> false
     end.
 
--doc "Returns the refusal of a message for its client.".
+-doc "Returns the refusal that is sent to the client of a refused message.".
 -spec refusal() -> erlmcp_refusal:refusal().
 refusal() ->
     erlmcp_refusal:new(resource_exhausted, ~"the server holds too many unfinished messages",

@@ -115,8 +115,8 @@ give_back(Marks, Count, Id, Instance) ->
     end.
 
 -doc """
-Returns `true` if a call that the session's process is about to adopt has already ended and answered
-itself. Most calls have. Nothing more is to be done for such a call.
+Returns `true` if a call that the session's process is about to adopt has already ended and sent its
+answer itself. Most calls have. The session need not adopt such a call.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

@@ -139,7 +139,7 @@ answered(Call, #{calls := Calls} = State) ->
 
 -doc """
 Ends the connection of a call's stream, but not the stream. The client reconnects for the rest. Has
-an effect only for clients of a revision that reconnect.
+an effect only in 2025-11-25, whose clients reconnect.
 """.
 -spec close_connection(Call :: pid(), streams()) -> streams().
 close_connection(Call, #{primes := true, calls := Calls} = State) ->

@@ -30,7 +30,7 @@ shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := Serv
 shown(Task, _) ->
     json:encode(fields_2025(Task)).
 
--doc "Returns the result of a list, with the cursor of the next page if there is one.".
+-doc "Returns the result of `tasks/list`, with the cursor of the next page if there is one.".
 -spec listed([erlmcp_task_store:task()], Cursor :: binary() | none) -> iodata().
 listed(Tasks, Cursor) ->
     json:encode(maps:merge(#{~"tasks" => [fields_2025(Task) || Task <- Tasks]},
@@ -67,7 +67,7 @@ outcome(#{status := failed, error := Refusal}) ->
 outcome(#{status := cancelled}) ->
     {error, erlmcp_refusal:new(protocol_error, ~"the task was cancelled", #{code => -32603})}.
 
--doc "Returns a result or parameters with the task that they belong to.".
+-doc "Adds the id of a task to the `_meta` of a result or of parameters that belong to the task.".
 -spec related(erlmcp_task_store:id(), map()) -> map().
 related(Id, Object) ->
     Meta = maps:get(~"_meta", Object, #{}),

@@ -19,10 +19,13 @@ Internal.
 %% Milliseconds between two looks at a task that runs on another node.
 -define(LOOK, 1000).
 
--doc "The store of a server's tasks, and the processes of those that run here.".
+-doc "The store of a server's tasks, and the table of the processes of tasks on this node.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 
--doc "Opens the tables; they belong to the calling process, the server's supervisor.".
+-doc """
+Opens the store of a server's tasks, and creates the table of their processes. Both belong to the
+calling process, the server's supervisor.
+""".
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
     {erlmcp_task_records:open(Store, Limits),
@@ -277,7 +280,7 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
     end, Killed),
     erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
--doc "Returns the process of a task that runs here.".
+-doc "Returns the process of a task that runs on this node.".
 -spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
 process(Id, #{tasks := {_, Processes}}) ->
     case ets:lookup(Processes, Id) of

@@ -70,8 +70,8 @@ count_calls(More) ->
 
 -doc """
 Returns `true` if calls of the connection run in processes of their own. Then no quick call may run
-in the connection's process: one that does not end is ended together with its connection, and so
-would be these calls (`m:erlmcp_inline_call`).
+in the connection's process (`m:erlmcp_inline_call`). A quick call that does not end in time is
+ended together with its connection, and these calls would end with it.
 """.
 -spec has_calls() -> boolean().
 has_calls() ->

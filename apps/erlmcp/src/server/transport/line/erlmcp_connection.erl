@@ -93,9 +93,9 @@ admitted(Permits, Connection) ->
 
 -doc """
 Handles bytes that have arrived. Returns all answers that are ready, as one piece, and the state of
-the input. `started` means that a message has begun in these bytes and is not complete, `unfinished`
-that an earlier one still is not, and `complete` that the last one is. `stranger` means that the
-peer is not an MCP client, and that the connection has to end after the answer.
+the input: `complete` if no message is unfinished, `started` if the unfinished message began in
+these bytes, and `unfinished` if it began earlier. `stranger` means that the peer is not an MCP
+client, and that the connection has to end after the answer.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -120,7 +120,7 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
                                  #{limit => Limit}),
     framed(erlmcp_message:error(undefined, Refusal), Connection).
 
--doc "Handles the end of the input. An unterminated last line counts as one.".
+-doc "Handles the end of the input. An unterminated last line counts as a line.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
@@ -449,7 +449,7 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
                                #{limit => Max, observed => Count})
     end.
 
--doc "Handles a message to the process: from a call, about the end of one, or a subscription's.".
+-doc "Handles a message to the process: of a call, of its exit, or of a subscription.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));

@@ -3,7 +3,7 @@
 The proxies that a listener trusts (its option `trusted_proxies`), and the clients behind them.
 Every listener has such a value, even if it trusts no proxy.
 
-The other end of a connection is the machine that opened it or, with the option `proxy_protocol`,
+The other end of a connection is the machine that opened it. With the option `proxy_protocol` it is
 the client that a trusted proxy names in the header of the PROXY protocol. If the other end is a
 trusted proxy, each request counts as one of the client that its headers name
 (`m:erlmcp_forwarded`). Such headers from other machines are ignored, and logged once for each
@@ -74,7 +74,7 @@ client({error, protocol_error, _}, {Ip, _}, Proxies) ->
 client({error, _}, _, _) ->
     closed.
 
--doc "Returns the value for one connection of the listener, whose other end is `Peer`.".
+-doc "Adds the other end of a connection, and whether that is a trusted proxy.".
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->
     Proxies;

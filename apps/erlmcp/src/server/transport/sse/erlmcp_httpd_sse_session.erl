@@ -38,8 +38,8 @@ Internal.
 
 -doc """
 Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
-at a time, and calls `written/1` when it has written a piece. It is linked to the session and ends
-when the session ends, which is with `{shutdown, slow_consumer}` if the client does not read.
+at a time, and calls `written/1` when it has written a piece. The session is linked to the stream,
+and ends with `{shutdown, slow_consumer}` if the client does not read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
