@@ -232,7 +232,7 @@ read_value([Size | Ends], How, Steps, Uri, Dead) ->
             read_value(Ends, How, Steps, Uri, StillDead#{length(Steps) => byte_size(Rest)})
     end.
 
-%% The sizes that a value may have, the longest first.
+%% Returns the sizes that a value may have, the longest first.
 ends(Uri, Size, Stops, Dead, Ends) ->
     <<_:Size/binary, Rest/binary>> = Uri,
     case character_size(Rest, Stops) of

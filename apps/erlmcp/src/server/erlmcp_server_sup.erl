@@ -68,7 +68,7 @@ drain(Supervisor, Instance, Milliseconds) ->
         {ok, Drained}
     catch
         Class:Reason:Stack ->
-            %% The processes that a drain asks end with the server, and do not answer then.
+            %% The drain calls processes that end with the server, and then its calls fail.
             try supervisor:count_children(Supervisor) of
                 _ -> erlang:raise(Class, Reason, Stack)
             catch

@@ -147,7 +147,7 @@ named(true, #{error := Error, refusal := Refusal}) ->
 named(_, _) ->
     [].
 
-%% The characters that RFC 6750 allows between the quotes, since a user's fun may return any.
+%% Replaces characters that RFC 6750 does not allow between the quotes. A user's fun may return any.
 quotable(Text) ->
     << <<(case Byte >= 32 andalso Byte < 127 andalso Byte =/= $" andalso Byte =/= $\\ of
               true -> Byte;

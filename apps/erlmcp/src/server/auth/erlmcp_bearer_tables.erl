@@ -124,8 +124,8 @@ use_proof({Thumbprint, _} = Proof, Until, Tables) ->
             end
     end.
 
-%% In proportion to the room that other keys leave, so that the many keys of a flood cannot take all
-%% of it from later ones.
+%% The share of a key falls with the room that other keys leave. So the many keys of a flood cannot
+%% take all of it from later ones.
 most_of_key(Others, Most, PerKey) ->
     max(1, (PerKey * (Most - Others) + Most - 1) div Most).
 

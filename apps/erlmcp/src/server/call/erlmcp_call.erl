@@ -89,7 +89,7 @@ run(Call, Owner, Instance) ->
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
-%% In one binary, since it is for another process.
+%% Runs an admitted call. Its answer is one binary, since it is sent to another process.
 admitted(#{context := Context} = Call, Owner, Instance) ->
     case answered(Call, Instance, fun() -> outcome(Call, Context, Owner, Instance) end) of
         {reply, Status, Message} when is_list(Message) ->
@@ -180,7 +180,8 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
 incident(Subject, Reason, #{key := Key}) ->
     emit_incident(erlmcp_incident:log(maps:merge(Subject, Reason), Key), Subject, Key).
 
-%% In the owner's process, which must not wait for the log: other calls depend on it.
+%% Logs an incident in the owner's process, which must not wait for the log: other calls depend on
+%% that process.
 owners_incident(Subject, Reason, #{key := Key}) ->
     emit_incident(erlmcp_incident:log_apart(maps:merge(Subject, Reason), Key), Subject, Key).
 

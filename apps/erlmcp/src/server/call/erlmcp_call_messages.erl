@@ -165,7 +165,7 @@ pass_on({Pid, Tag}, Message) ->
     Pid ! {Tag, Message},
     ok.
 
--doc "Runs a fun and returns its result. If it takes longer, the owner is sent `deadline`.".
+-doc "Runs a fun and returns its result. The owner is sent `deadline` after `Milliseconds`.".
 -spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), fun(() -> Result)) -> Result.
 within(Milliseconds, {Pid, Tag}, Run) ->
     Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self(), Milliseconds}}),

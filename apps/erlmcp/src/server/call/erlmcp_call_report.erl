@@ -10,7 +10,7 @@ Internal.
 -export([owned/2, owned/3, before_progress/1, progress/3, log/4]).
 -export([elicitation_complete/2, close_connection/1]).
 
-%% In the `_meta` of a notification: how many before it were left out.
+%% The member of `_meta` that says how many notifications before this one were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
 
 -doc "Returns the context of a call whose reports go to an owner.".

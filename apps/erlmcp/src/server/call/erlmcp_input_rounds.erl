@@ -229,7 +229,7 @@ ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
         no_input(maps:keys(Requests), Timeout)
     end.
 
-%% Not a fault of the server.
+%% A client that does not answer is not a fault of the server.
 no_input(Names, Timeout) ->
     Message = [~"the client did not answer in time the request for ",
                lists:join(~", ", lists:sort(Names))],

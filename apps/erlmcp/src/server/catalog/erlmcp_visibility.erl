@@ -35,7 +35,7 @@ sees(Principal, Visible, Definition, Log) ->
 hidden(Class, Reason, Stack, {Kind, Named}, {Key, Logged}) ->
     Last = atomics:get(Logged, 1),
     Now = erlang:monotonic_time(second),
-    %% Of several processes that come here at once, one logs.
+    %% If several processes do this at the same time, one of them logs.
     _ = Now - Last >= ?QUIET
         andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
         andalso erlmcp_log:report(error, #{what => visible_crashed, kind => Kind,

@@ -57,8 +57,8 @@ seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
 -doc "Removes a worker that has ended, even from a call that has it.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
-    %% In this order. A call that takes the worker at the same time either sees the new count, or
-    %% has inserted its row before that.
+    %% The order matters. A call that takes the worker at the same time either sees the new count,
+    %% or has inserted its row before that.
     true = ets:match_delete(Table, {Number, Pid, '_'}),
     ok = atomics:add(Words, ?SEAT(Number), 2),
     true = ets:delete(Table, {taken, Pid}),
@@ -88,7 +88,7 @@ borrow(Borrower, Seats) ->
 give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
     ok = leave(Claim, Seats),
-    %% In this order. A call that begins to wait at the same time looks for a free worker again.
+    %% The order matters. A call that begins to wait at the same time looks for a free worker again.
     awaited(Seats).
 
 -doc "Takes a worker for a process, if one is free.".
@@ -140,7 +140,7 @@ leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
 -spec used(Since :: integer(), seats()) -> ok.
 used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
-    %% Of two concurrent writes one is lost, which hardly changes a mean.
+    %% If two processes write concurrently, one write is lost, which hardly changes a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
 -doc "Takes a worker away from its call. Returns `false` if the call does not have it any more.".

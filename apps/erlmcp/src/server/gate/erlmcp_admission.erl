@@ -30,7 +30,7 @@ Internal.
 
 %% The most principals that are counted on one connection. Only a proxy's connection has more.
 -define(PRINCIPALS, 100).
-%% The longest that a refusal is held back after the one before it, in milliseconds.
+%% The longest time for which a refusal waits after the one before it, in milliseconds.
 -define(HELD_BACK, 1000).
 
 -doc """
