@@ -210,8 +210,8 @@ take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
-Gives the permit of a call back, unless that was done before. A call has no permit any more if it is
-not started after all, is killed, or waits for its client.
+Gives the permit of a call back, unless that was done before. This is for a call that will not
+start, that was killed, or that waits for its client.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);

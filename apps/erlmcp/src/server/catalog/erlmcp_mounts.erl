@@ -13,8 +13,8 @@ Internal.
 -export_type([mount/0, server/0]).
 
 -doc """
-A running server of this node, by its pid or `id`, the options of a server, or a module with
-`-behaviour(erlmcp_server)`.
+A server to mount: the pid or `id` of one that runs on this node, the options of one, or a module
+with `-behaviour(erlmcp_server)`.
 """.
 -type server() :: pid() | module() | erlmcp:options() | term().
 -doc "A mounted server: its pid or `id`, and the options to start it with unless it runs already.".

@@ -102,7 +102,10 @@ later(Tenant, Due, #{clock := Clock, ended := Ended}) when Due > Clock - ?CREDIT
 later(_, _, #{ended := Ended}) ->
     Ended.
 
--doc "Drops the first request of each tenant for as long as the fun returns `true` for its key.".
+-doc """
+Drops requests from the front of each tenant's queue, until the fun returns `false` for the key of
+the first one that is left.
+""".
 -spec drop(fun((key()) -> boolean()), queue()) -> queue().
 drop(Is, #{tenants := Tenants} = Queue) ->
     lists:foldl(fun(Tenant, Rest) -> drop(Tenant, Is, Rest) end, Queue, maps:keys(Tenants)).

@@ -218,7 +218,7 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "Records that an event is about to be written. Later changes are then sent again.".
+-doc "Records that the subscriber is about to write an event. The next change is sent to it again.".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).

@@ -76,7 +76,7 @@ Registers the calling process as one that waits for the end of the task. It is s
 wait(Process) ->
     gen_server:cast(Process, {wait, self()}).
 
--doc "Ends the task's requests with an error for its call: the client did not answer one, `Key`.".
+-doc "Tells the task's call that the client refused request `Key`. Withdraws all its requests.".
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->
     gen_server:cast(Process, {refused, Key}).

@@ -17,9 +17,8 @@ Internal.
 -type options() :: [ssl:tls_server_option()].
 
 -doc """
-Returns the files that the options name. With `sni_hosts` or `sni_fun` it returns none and `ssl`
-reads the files, since it merges other options with these for each client. It checks the files every
-two minutes.
+Returns the files that the options name. With `sni_hosts` or `sni_fun` it returns none: these give
+each client other options, so `ssl` itself reads the files, and checks them every two minutes.
 """.
 -spec names(options()) -> [file:filename_all()].
 names(Options) ->
