@@ -1,7 +1,7 @@
 -module(erlmcp).
 -moduledoc """
-Model Context Protocol for Erlang/OTP: starts servers, changes them while they run, and reports from
-their handlers.
+Model Context Protocol for Erlang/OTP: starts servers, changes them while they run, and lets their
+handlers report to clients.
 
 ```erlang
 {ok, Server} = erlmcp:start_server(#{
@@ -13,7 +13,7 @@ their handlers.
 }).
 ```
 
-A server speaks all five revisions of the protocol at once, to each client the one it asks for.
+A server speaks all five revisions of the protocol. Each client gets the revision that it asks for.
 
 To write a server:
 
@@ -21,7 +21,7 @@ To write a server:
 - `t:tool/0`, `t:resource/0`, `t:resource_template/0`, `t:prompt/0`, `t:skill/0`: its definitions.
 - `t:context/0`: what its handlers are given.
 - `c:erlmcp_server:call_tool/3`, `m:erlmcp_content`: what they return.
-- `m:erlmcp_input`: what they ask a client.
+- `m:erlmcp_input`: the questions that they can ask a client.
 - `m:erlmcp_listen`: where it listens, and how it identifies clients.
 - `m:erlmcp_server`: a module that is a server.
 
@@ -44,15 +44,15 @@ The client is `m:erlmcp_client`.
 -type server() :: pid() | term().
 
 -doc """
-The options of `start_server/1`.
+The options of `start_server/1`. A value in parentheses is the default.
 
 - `name`, `version`: the server's name and version, required here or in `server/0` of the `handler`.
-- `title`, `description`, `website_url`, `icons`: shown to clients of revisions that have them.
-- `instructions`: what the client's model is told about the server as a whole.
+- `title`, `description`, `website_url`, `icons`: shown to clients whose revision has these fields.
+- `instructions`: a text about the whole server, for the client's model.
 - `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists. See
   `t:tool/0`, `t:resource/0`, `t:resource_template/0` and `t:prompt/0`.
-- `skills`: the skills that the server has for as long as it runs, see `t:skill/0`.
-- `handler`: a module with `-behaviour(erlmcp_server)`. The options given here win over those of its
+- `skills`: the server's skills, which do not change while it runs. See `t:skill/0`.
+- `handler`: a module with `-behaviour(erlmcp_server)`. Options given here override those of its
   `server/0`; its definitions come before those given here.
 - `middleware`: funs around every handler, the first outermost, see `t:middleware/0`.
 - `breakers`, `workers`: circuit breakers and pools of workers that definitions use by name. See
@@ -60,9 +60,9 @@ The options of `start_server/1`.
 - `mounts`: other servers, whose definitions are offered under a prefix, see `t:mount/0`.
 - `page_size`: definitions in one page of a list (100).
 - `list_ttl_ms`: milliseconds that a client may keep a list (60,000). A client that subscribes to
-  changes is told of them before that.
+  changes is notified of them earlier.
 - `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
-  Supervisors log a list, and no fun. The default is one key of the server's own.
+  Prefer the fun: a list can appear in a supervisor's log. The default is a new random key.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
@@ -70,7 +70,7 @@ The options of `start_server/1`.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
 - `envelope`: a set of limits by its name. `measured`, the default, is computed from the memory,
   descriptors, ports and processes that the machine has.
-- `limits`: single limits, see `t:limits/0`. They win over those of the envelope.
+- `limits`: single limits, see `t:limits/0`. They override those of the envelope.
 - `id`: a term that names the server for the functions of this module, in addition to its pid.
 """.
 -type options() :: #{
@@ -103,8 +103,8 @@ The options of `start_server/1`.
 }.
 
 -doc """
-The limits of a server, each of which has a default. The page "Options and limits" says what each
-bounds.
+The limits of a server. The page "Options and limits" has the default, the unit and the meaning of
+each.
 """.
 -type limits() :: #{
     message_bytes => pos_integer(), depth => pos_integer(), members => pos_integer(),
@@ -141,17 +141,18 @@ bounds.
 -type bound() :: pos_integer() | infinity.
 
 -doc """
-A server in another one, under a prefix. The prefix is 1 to 64 characters of `a-z`, `0-9`, `_` and
-`-`, the first of them a letter or a digit.
+A server whose definitions another server offers under a prefix. The prefix is 1 to 64 characters of
+`a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
-The server is given by its pid or `id` on this node, by the options of one, or as a module with
-`-behaviour(erlmcp_server)`. A server from options or a module runs inside the one that mounts it.
+The mounted server is one that runs on this node, named by its pid or `id`. Or it is given as
+options, or as a module with `-behaviour(erlmcp_server)`, and then runs inside the server that
+mounts it.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
 -doc """
-Keys that seal cursors and state. The first key seals and all keys open, so a key is replaced by a
-new one in front of it. Nodes that share keys share cursors and state.
+Keys that seal cursors and state. The first key seals, and every key opens. To replace a key, put
+the new one in front of it. Nodes that share keys share cursors and state.
 """.
 -type key_ring() :: [<<_:256>>, ...].
 
@@ -160,32 +161,35 @@ new one in front of it. Nodes that share keys share cursors and state.
 
 -doc """
 A definition: a tool, resource, resource template or prompt of a server. An unknown field, or one
-of the wrong type, is refused by its name. Definitions of every kind have these fields:
+of the wrong type, is an error that names the field. Definitions of every kind have these fields:
 
 - `handler`: answers the requests, see `t:handler/0`. A definition of a module with
   `-behaviour(erlmcp_server)` may leave it to the module.
 - `title`, `description`, `icons`, `meta`: shown to clients; `meta` becomes `_meta`.
 - `visible`: a fun that returns whether a principal may see and use the definition.
 - `scopes`: the scopes that a request needs to use it.
-- `quick`: `true` if the handler neither waits nor changes its process (`false`).
+- `quick`: `true` if the handler neither waits nor changes its process. The default is `false`.
 - `middleware`: funs around the handler, see `t:middleware/0`.
 - `cache`: keeps results for `ttl_ms` milliseconds, for their principal or, with the `scope`
   `public`, for everybody.
-- `max_calls`, `rates`: calls that run at once, and calls in a `second`, `minute` or `day`.
-- `breaker`: a circuit breaker, or the name of one among the server's.
-- `workers`: the name of a pool of workers. The handler finds its worker in the context.
+- `max_calls`: the most calls that run at once.
+- `rates`: the most calls in a `second`, `minute` or `day`.
+- `breaker`: a circuit breaker, or the name of one of the server's `breakers`.
+- `workers`: the name of one of the server's `workers`. The context has the worker of the call.
 """.
 -type definition() :: tool() | resource() | resource_template() | prompt().
 
 -doc """
 A tool. Its fields in addition to those of every `t:definition/0`:
 
-- `name`: the tool's name, unlike that of any other tool of the server; required.
+- `name`: the tool's name, unique among the server's tools; required.
 - `input_schema`, `output_schema`: schemas of the arguments and of the structured content.
 - `annotations`: hints such as `readOnlyHint`, by their names on the wire.
 - `timeout_ms`: milliseconds that a call may run, in place of the limit `call_timeout_ms`.
-- `task`: `optional` or `required` lets calls become tasks (`forbidden`).
-- `task_starts`: a call becomes a task `at_once`, or `on_return` of `{task, Fun}` (`at_once`).
+- `task`: whether calls may (`optional`), must (`required`) or cannot (`forbidden`) become tasks.
+  The default is `forbidden`.
+- `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return` of
+  `{task, Fun}`.
 - `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
 - `ui`: the view that shows the results (MCP Apps).
 """.
@@ -215,12 +219,14 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 -doc """
 A resource. Its fields in addition to those of every `t:definition/0`:
 
-- `uri`: the URI, unlike that of any other resource of the server; required.
+- `uri`: the URI, unique among the server's resources; required.
 - `name`: a name for programs; required.
-- `mime_type`, `size`, `annotations`: shown to clients, about the contents.
-- `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
-  them to others (`private`).
-- `ui`: what a view asks of its sandbox (MCP Apps).
+- `mime_type`, `size`, `annotations`: the MIME type of the contents, their size in bytes, and hints
+  about them.
+- `ttl_ms`: milliseconds that a client may keep the contents (0).
+- `cache_scope`: `public` if a cache may give the contents to other clients. The default is
+  `private`.
+- `ui`: the permissions and other settings of a view's sandbox (MCP Apps).
 """.
 -type resource() :: #{
     uri := binary(),
@@ -247,15 +253,10 @@ A resource. Its fields in addition to those of every `t:definition/0`:
 -doc """
 A resource template. Its fields in addition to those of every `t:definition/0`:
 
-- `uri_template`: an RFC 6570 template, unlike that of any other resource template of the server;
-  required.
-- `name`: a name for programs; required.
-- `mime_type`, `annotations`: shown to clients, about the contents.
-- `ttl_ms`, `cache_scope`: how long a client may keep the contents (0), and whether a cache may give
-  them to others (`private`).
-- `ui`: what a view asks of its sandbox (MCP Apps).
-- `complete`: values of the variables, by their names: a list, or a fun of what has been typed and
-  the context.
+- `uri_template`: an RFC 6570 template, unique among the server's resource templates; required.
+- `name`, `mime_type`, `annotations`, `ttl_ms`, `cache_scope`, `ui`: as in `t:resource/0`.
+- `complete`: completions of the variables, by their names. Each is a list of values, or a fun that
+  gets the text typed so far and the context (page "Completion").
 """.
 -type resource_template() :: #{
     uri_template := binary(),
@@ -282,9 +283,9 @@ A resource template. Its fields in addition to those of every `t:definition/0`:
 -doc """
 A prompt. Its fields in addition to those of every `t:definition/0`:
 
-- `name`: the prompt's name, unlike that of any other prompt of the server; required.
+- `name`: the prompt's name, unique among the server's prompts; required.
 - `arguments`: maps with `name` and, perhaps, `title`, `description` and `required`.
-- `complete`: values of the arguments, as for `t:resource_template/0`.
+- `complete`: completions of the arguments, as in `t:resource_template/0`.
 """.
 -type prompt() :: #{
     name := binary(),
@@ -348,11 +349,11 @@ and may return something else.
 -type next() :: fun((arguments(), context()) -> term()).
 
 -doc """
-A circuit breaker, which keeps calls away from what has failed.
+A circuit breaker, which refuses calls for a while after calls have failed.
 
-- `failures`: calls that fail in a row until it opens (5).
-- `open_ms`: milliseconds that it is open first (1,000), and twice as many after each new failure.
-- `longest_open_ms`: the most milliseconds that it is open (30,000).
+- `failures`: calls that fail in a row until the breaker opens (5).
+- `open_ms`: milliseconds that the breaker is open at first (1,000), doubled by each new failure.
+- `longest_open_ms`: the most milliseconds that the breaker is open (30,000).
 """.
 -type breaker() :: #{
     failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
@@ -362,8 +363,9 @@ A circuit breaker, which keeps calls away from what has failed.
 A pool of workers, each of which serves one call at a time.
 
 - `size`: workers in the pool; required.
-- `start`: starts a worker, which is a process or any term; required. It runs in a process that the
-  worker may be linked to. `{error, Reason}` or a crash is tried again after a growing pause.
+- `start`: starts a worker, which is a process or any term; required. The fun runs in a process that
+  the worker may be linked to. After `{error, Reason}` or a crash it is called again, with longer
+  and longer pauses.
 - `stop`: ends a worker. By default a process is sent `shutdown`, and other terms need no end.
 - `queue`: calls that may wait for a worker (100).
 """.
@@ -382,7 +384,7 @@ it changes.
 -type principal() :: term().
 -doc "A scope: printable ASCII without a space, a quotation mark or a backslash.".
 -type scope() :: binary().
--doc "The scopes of a request; `all` where nothing limits what its principal may do.".
+-doc "The scopes of a request; `all` if nothing limits what its principal may do.".
 -type scopes() :: all | [scope()].
 -doc "A revision of the protocol.".
 -type revision() :: '2024-11-05' | '2025-03-26' | '2025-06-18' | '2025-11-25' | '2026-07-28'.
@@ -392,7 +394,7 @@ The context of a call: the second argument of its handler, and the first of `pro
 and other functions here.
 
 - `method`: the method of the request.
-- `name`, `uri`: the tool or prompt, or the resource, that was asked for.
+- `name`: the requested tool or prompt. `uri`: the requested resource.
 - `principal`: the client, see `t:principal/0`. `scopes`: the scopes of the request. `claims`: the
   claims of its token, if it has one.
 - `revision`: the client's revision of the protocol.
@@ -404,10 +406,10 @@ and other functions here.
 - `deadline`: when the call will be ended, in `erlang:monotonic_time(millisecond)`.
 - `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
   input.
-- `arguments`: the arguments that are already chosen, when another one is completed.
+- `arguments`: for a completion, the values that were already chosen for the other arguments.
 - `task`: the id of the task that the call runs as, if it runs as one.
 - `worker`: the worker of the call, if its definition has `workers`.
-- `call`: a reference to the call, for the functions here.
+- `call`: a reference to the call, for the functions of this module.
 
 Middleware may add keys of its own.
 """.
@@ -433,9 +435,9 @@ Middleware may add keys of its own.
     call := call_reference(),
     atom() => term()
 }.
--doc "A reference to a call. Its form is erlmcp's own.".
+-doc "A reference to a call, in the context. Do not rely on its form.".
 -type call_reference() :: term().
--doc "The level of a log message, as in RFC 5424. The last one is the gravest.".
+-doc "The level of a log message, as in RFC 5424. The last one is the most severe.".
 -type level() :: debug | info | notice | warning | error | critical | alert | emergency.
 
 -doc "A refusal that a handler returns as `{refuse, Refusal}`. `refusal/3` makes it.".
@@ -487,9 +489,9 @@ The state and the counts of a server, as `info/1` returns them.
   `resource_exhausted` or `service_unavailable`.
 - `connections`: open connections of the listeners.
 - `sessions`: open sessions on HTTP and HTTP+SSE.
-- `in_flight`: requests that run. `concurrency_limit`: how many may run at once now. `waiting`:
-  requests that wait for their turn.
-- `cache`: results that the server keeps, see `t:cache_info/0`.
+- `in_flight`: requests that run. `concurrency_limit`: the most that may run at once now. `waiting`:
+  requests that wait until they may run.
+- `cache`: the cached results, see `t:cache_info/0`.
 - `error_budget`: see `t:error_budget/0`.
 - `mounts`: the mounted servers, and whether each runs.
 """.
@@ -502,16 +504,16 @@ The state and the counts of a server, as `info/1` returns them.
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc """
-The results that a server keeps, their size, and how many calls got one (`hits`) or ran (`misses`)
-since the server started.
+The cache of a server's results: how many it has now, and their bytes. `hits` are the calls that
+were answered from the cache since the server started, and `misses` those that had to run.
 """.
 -type cache_info() :: #{
     entries := non_neg_integer(), bytes := non_neg_integer(),
     hits := non_neg_integer(), misses := non_neg_integer()
 }.
 -doc """
-The number of a server's answers that were its own faults: since it started, and in sliding windows.
-`window` is the length of a window in seconds.
+The answers of a server (`requests`), and those of them that were its own faults (`faults`): since
+it started, and in sliding windows. `window` is the length of a window in seconds.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -526,7 +528,8 @@ An event, for the option `on_event`.
 - `event`: the event's name.
 - `server`: the `id` of the server's options.
 - `at`: the system time in milliseconds.
-- `dropped`: how many events were lost before this one, if any were. At most 1,000 wait.
+- `dropped`: how many events were lost before this one, if any were. At most 1,000 events wait for
+  the fun.
 
 The page "Events" has the other fields of each.
 """.
@@ -547,18 +550,20 @@ caller's own tree.
 ## Errors
 
 - `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
-- `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is.
-- `{bad_skill, Skill, Place, Expected}`: a file of a skill is, or a field of its frontmatter.
-- `{duplicate, Kind, Name}`: two definitions have one name.
-- `{listen, Transport, Reason}`: the server cannot listen there. `Reason` is an `t:inet:posix/0`, or
-  an error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
+- `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is unknown, missing or of
+  the wrong type.
+- `{bad_skill, Skill, Place, Expected}`: a file of a skill, or a field of its frontmatter, is wrong
+  or missing.
+- `{duplicate, Kind, Name}`: two definitions have the same name.
+- `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
+  error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
-- `{mount, Prefix, Reason}`: the server cannot be mounted there. `Reason` is one of these errors,
-  `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
+- `{mount, Prefix, Reason}`: a server cannot be mounted under this prefix. `Reason` is one of these
+  errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
 
-With `listen`, `already_started` and `not_started` the caller is also sent an exit signal, as by any
-`start_link`.
+After `listen`, `already_started` and `not_started` the caller also receives an exit signal, as from
+any failed `start_link`.
 
 ## Examples
 
@@ -597,8 +602,8 @@ start_server(Options) ->
     end.
 
 -doc """
-Returns the child specification of a server, for a supervisor of the caller's. Errors are those of
-`start_server/1`, and the supervisor gets them when it starts the server.
+Returns the child specification of a server, for a supervisor of the caller's. Wrong options are
+found when the supervisor starts the server, with the errors of `start_server/1`.
 
 ## Examples
 
@@ -619,7 +624,7 @@ child_spec(Options) ->
 
 -doc """
 Stops a server that was started outside a supervisor, and waits for its end. Each process of the
-server has a bounded time for that.
+server has a bounded time to end. Returns `{error, not_found}` if the server does not run.
 """.
 -spec stop_server(server()) -> ok | {error, not_found}.
 stop_server(Server) ->
@@ -630,11 +635,11 @@ stop_server(Server) ->
 
 -doc """
 Takes a server out of service before it is stopped. The server accepts no connections, refuses new
-requests with 1077 and ends its open subscriptions. Calls and tasks that run have `Milliseconds` to
-end, and `drain/2` returns as soon as none is left.
+requests with 1077 and ends its open subscriptions. Running calls and tasks have `Milliseconds` to
+end, and `drain/2` returns as soon as none runs.
 
-A call that has not answered by then is ended, and its client is told so (1077). `calls` is the
-number of those, and `tasks` that of the tasks which still run. The drained server stays and refuses
+A call that has not answered by then is ended, and its client gets error 1077. `calls` is the number
+of these calls, and `tasks` that of the tasks which still run. The drained server refuses requests
 until it is stopped. `not_found` is also returned for a server that was stopped meanwhile.
 
 ## Examples
@@ -656,7 +661,8 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
     end.
 
 -doc """
-Returns the addresses of a server's listeners.
+Returns the addresses of a server's listeners. Returns `{error, not_found}` if the server does not
+run.
 
 ## Examples
 
@@ -675,13 +681,13 @@ listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 
 -doc """
-Adds a definition to a running server, at the end of its list. Clients that subscribe to changes are
-told.
+Adds a definition to a running server, at the end of its list. Clients that subscribe to changes of
+this list are notified.
 
 ## Errors
 
 `{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as in
-`start_server/1`, and `not_found` for no such server.
+`start_server/1`, and `not_found` if the server does not run.
 
 ## Examples
 
@@ -707,15 +713,15 @@ add(Server, Kind, Definition) when
     change(Server, {add, Kind, Definition}).
 
 -doc """
-Removes a definition from a running server. `Key` is its name, URI or URI template. Calls of it that
-already run end in their own time. A definition of a mounted server under the same key, which the
-removed one hid, takes its place.
+Removes a definition from a running server. `Key` is its name, URI or URI template. Its running
+calls are not interrupted. If a mounted server has a definition with the same key, clients see that
+one from now on.
 
 ## Errors
 
 - `not_found`: there is no such server, or no such definition.
-- `{mounted, Prefix}`: the definition is a mounted server's, which alone can remove it.
-- `{in_use, Kind, Key}`: that definition needs it: a tool its view, or a skill its file.
+- `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
+- `{in_use, Kind, Key}`: the tool or skill `Key` needs the definition, as its view or its file.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
@@ -725,8 +731,9 @@ remove(Server, Kind, Key) when
     change(Server, {remove, Kind, Key}).
 
 -doc """
-Tells the clients that watch a resource that it has changed, also those of servers that mount this
-one. Kept contents of the resource are deleted. The URI need not be that of a definition.
+Notifies the clients that subscribe to a resource that it has changed, including the clients of
+servers that mount this one. Cached contents of the resource are deleted. The URI need not belong to
+a definition.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
@@ -735,7 +742,7 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
         error -> {error, not_found}
     end.
 
--doc "Returns the state and the counts of a server. Asks no process.".
+-doc "Returns the state and the counts of a server. Calls no process, so it never waits.".
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
     case erlmcp_registry:whereis(Server) of
@@ -793,16 +800,16 @@ with_server(Server, Do) ->
 
 -doc """
 Reports the progress of a call from its handler. A client that did not ask for progress is sent
-nothing. `Progress` is in any unit, and `total` in the same one. A report that is not greater than
-the one before is not sent. If the client reads more slowly than the handler reports, the handler
-waits (limit `unread_messages`).
+nothing. `Progress` and `total` have the same unit, whichever it is. A report is only sent if its
+`Progress` is greater than that of the report before. If the client reads more slowly than the
+handler reports, the handler waits (limit `unread_messages`).
 
 Source: specification, "Progress".
 
 ## Errors
 
-`progress/3` and the functions after it raise `{bad_argument, Name, Expected}` for a wrong argument.
-`context` is checked first.
+All functions with a context raise `{bad_argument, Name, Expected}` for a wrong argument. The
+context is checked first.
 
 ## Examples
 
@@ -821,7 +828,7 @@ progress(Context, Progress, Details) ->
 
 -doc """
 Sends the client a log message from a handler, if the client wants messages of this level. `Data` is
-any value that `json:encode/1` takes, and Elixir's `nil`, dates and times.
+any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too.
 
 Source: specification, "Logging".
 """.
@@ -844,9 +851,9 @@ log(Context, Level, Data, Details) ->
     error(wrong(Context, Wrong), [Context, Level, Data, Details]).
 
 -doc """
-Tells the client that the user has finished what `erlmcp_input:elicit_url/3` asked for under `Id`.
-The client's own answer says only that the user agreed to go to the URL. Only 2025-11-25 has this
-notification, and clients of other revisions are sent nothing.
+Notifies the client that the user has finished at the URL of `erlmcp_input:elicit_url/3` with this
+`Id`. The client's own answer says only that the user agreed to visit the URL. Only 2025-11-25 has
+this notification. Clients of other revisions are sent nothing.
 """.
 -spec elicitation_complete(context(), Id :: binary()) -> ok.
 elicitation_complete(#{call := _} = Context, Id) when is_binary(Id) ->
@@ -856,7 +863,7 @@ elicitation_complete(Context, Id) ->
 
 -doc """
 Returns `true` if the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP
-Apps). For MCP Apps the client must also show the kind of views that servers have.
+Apps). For MCP Apps the client must also accept the MIME type of views.
 """.
 -spec client_has(context(), Extension :: binary()) -> boolean().
 client_has(#{client_capabilities := Capabilities}, Extension) ->
@@ -865,10 +872,10 @@ client_has(Context, Extension) ->
     error(wrong(Context, []), [Context, Extension]).
 
 -doc """
-Ends the HTTP connection on which the client waits for a call, from the call's handler, so that a
-long call holds no connection. The client reconnects for the rest of the call and for its answer,
-after the limit `retry_ms`. Has an effect only on Streamable HTTP in 2025-11-25, whose clients
-reconnect.
+Ends the HTTP connection on which the client waits for a call, so that a long call keeps no
+connection open. The handler of the call calls this. After `retry_ms` (a limit of the server) the
+client reconnects, and gets the rest of the reports and the answer. Has an effect only on Streamable
+HTTP in 2025-11-25, whose clients reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.
@@ -878,16 +885,16 @@ close_connection(#{call := _} = Context) ->
 close_connection(Context) ->
     error(wrong(Context, []), [Context]).
 
-%% The first wrong argument, the context before all others.
+%% Returns the error for the context if that is wrong, or else for the first wrong argument.
 wrong(#{call := _}, [{Name, Expected} | _]) ->
     {bad_argument, Name, Expected};
 wrong(_, _) ->
     {bad_argument, context, ~"the map that a handler is given as its second argument"}.
 
 -doc """
-Returns a refusal for a handler to return as `{refuse, Refusal}`, when no result will do. The client
-gets an error with the number of `Name` and with `Message`, a sentence for the people who can act on
-it.
+Returns a refusal, for a handler that returns `{refuse, Refusal}` in place of a result. The client
+gets an error with the number of `Name` and with `Message`. Write `Message` as a sentence for the
+people who can remove the cause.
 
 ## Examples
 
@@ -916,8 +923,9 @@ refusal(Name, Message, Details) ->
     erlmcp_refusal:new(Name, Message, Details).
 
 -doc """
-Returns the refusal of a request that lacks scopes (403 on HTTP), for a handler that only finds out
-while it runs. `Scopes` are all that the request needs, so that the client can ask for them at once.
+Returns the refusal of a request that lacks scopes (403 on HTTP), for a handler that decides this
+while it runs. `Scopes` are all scopes that the request needs, so that the client can ask for them
+in one step.
 """.
 -spec insufficient_scope(Scopes :: [scope(), ...]) -> refusal().
 insufficient_scope(Scopes) ->

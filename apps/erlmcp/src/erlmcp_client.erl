@@ -12,11 +12,12 @@ A client finds out which of the five revisions its server speaks. It opens a ses
 has sessions, and opens another one if the server forgets it. While the server cannot be reached
 each call fails with `{connect, Why}`; the client stays, and tries again at the next call.
 
-Every call has a deadline of its own: `timeout`, which progress of the server's extends up to
+Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
 `t:reason/0`. A tool that failed returns a result with `isError`.
 
-A call is a process. It ends with the process that waits for it, and the server is told.
+Every call runs in a process of its own. If the process that waits for the call ends, the call ends
+too, and the client tells the server that the request is cancelled.
 
 To write a client:
 
@@ -65,24 +66,25 @@ Options of a transport stand in the same map as those of every client, `t:option
     | {server, erlmcp:server(), options()}.
 
 -doc """
-The options of every client.
+The options of every client. A value in parentheses is the default.
 
 - `name`, `version`, `title`: what the client calls itself (`erlmcp`, and its version).
-- `era`: `auto` finds out what the server speaks. `stateless` speaks 2026-07-28 only, `session` the
-  newest revision before it, and a revision only that one.
+- `era`: the revisions that the client speaks. `auto`, the default, finds out what the server
+  speaks. `stateless` is 2026-07-28, and `session` the newest revision before it that the server
+  has. A revision, such as `'2025-06-18'`, is only that one.
 - `inputs`: funs that answer what servers ask, see `t:inputs/0`.
 - `capabilities`: further capabilities of the client, such as `extensions`, as they are on the wire.
-- `tasks`: `true` if calls of tools may become tasks, which the call then waits for (`false`).
-- `log_level`: the lowest level of log messages that the server is asked for.
+- `tasks`: `true` if calls of tools may become tasks. Such a call waits for its task (`false`).
+- `log_level`: the lowest level of log messages that the client asks the server for.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
-- `timeout`: milliseconds until the answer to a call, or its next progress (60,000).
-- `max_timeout`: milliseconds of a call, however much progress it makes (600,000).
-- `connect_timeout`: milliseconds until a connection is open (10,000).
-- `input_timeout`: milliseconds until a question of the server's is answered (600,000).
-- `calls`, `subscriptions`: how many there are at once (1,000 and 100).
-- `limits`: of what comes from a server: `message_bytes` (4,194,304), `depth` (64), `members`
-  (100,000), `pages` of a list (1,000), `list_bytes` (16,777,216) and `call_heap_bytes`
-  (50,331,648).
+- `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000).
+- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000).
+- `connect_timeout`: milliseconds to open a connection (10,000).
+- `input_timeout`: milliseconds to answer a question of the server (600,000).
+- `calls`, `subscriptions`: the most at once (1,000 and 100).
+- `limits`: bounds of what a server sends: `message_bytes` (4,194,304), `depth` of its JSON (64),
+  `members` of its JSON (100,000), `pages` of a list (1,000), `list_bytes` (16,777,216) and
+  `call_heap_bytes` (50,331,648).
 """.
 -type options() :: #{
     name => binary(), version => binary(), title => binary(),
@@ -108,14 +110,14 @@ A client's own options on HTTP.
   not start: `{error, {secret, Reason}}`.
 - `auth`: OAuth, see `t:erlmcp_oauth:options/0`. A client has at most one of `auth`, `token` and an
   `authorization` header.
-- `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default that is found
-  out.
-- `connections`: connections for calls (8). `streams`: long streams of subscriptions and sessions
-  (100).
+- `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default the client
+  finds out which transport the server has.
+- `connections`: the most connections for calls (8). `streams`: the most streams of subscriptions
+  and sessions (100).
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
-- `tls`: options of `ssl:connect/3`, which take the place of the client's own.
-- `protocols`: what is offered over TLS (`[http2, http]`). In the clear it is HTTP/1.1, unless this
-  is `[http2]`.
+- `tls`: options of `ssl:connect/3`, which override the client's own.
+- `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS
+  it speaks HTTP/1.1, or HTTP/2 if the value is `[http2]`.
 """.
 -type http_options() :: #{
     headers => [{binary(), binary()}],
@@ -132,11 +134,11 @@ A client's own options on stdio.
 
 - `args`: further arguments of the program.
 - `env`: environment variables of the program; `false` removes one.
-- `inherit`: what else the program gets of the node's environment: `safe`, which is a few
-  variables, or `all`.
+- `inherit`: `safe`, the default, passes a few harmless variables of the node's environment to the
+  program, such as `PATH` and `HOME`. `all` passes every variable.
 - `cd`: the folder that the program runs in.
-- `stop_ms`: milliseconds that the program has to end after its input is closed, and again after
-  SIGTERM (2,000).
+- `stop_ms`: milliseconds that the program has to end after its input is closed (2,000), and again
+  after SIGTERM.
 """.
 -type stdio_options() :: #{
     args => [binary()],
@@ -147,16 +149,16 @@ A client's own options on stdio.
 }.
 
 -doc """
-A client's own option for a server of the same node: the principal that the server takes it for
+A client's own option for a server of the same node: the principal of the client at the server
 (`anonymous`).
 """.
 -type server_options() :: #{principal => erlmcp:principal()}.
 
 -doc """
-Funs that answer what servers ask. The client offers the capabilities of those that are given.
+Funs that answer what servers ask. A client declares the capabilities of the funs that it has.
 
-- `elicit` gets the parameters of a form. Members that the answer leaves out get their defaults, and
-  the form's schema is checked.
+- `elicit` gets the parameters of a form. Members that `Content` leaves out get their defaults, and
+  `Content` must fit the form's schema.
 - `elicit_url` gets the parameters of a URL to visit.
 - `sample` gets the parameters of `sampling/createMessage`, and returns its result.
 - `roots` is the list of the roots, or a fun that returns it.
@@ -171,11 +173,12 @@ Funs that answer what servers ask. The client offers the capabilities of those t
 -doc """
 The state and the counts of a client, as `info/1` returns them.
 
-- `revision`: the revision that was agreed on, and `session`: whether a session is open on HTTP.
-  Neither is there before the server was reached.
+- `revision`: the revision that the client and the server agreed on. `session`: whether a session is
+  open on HTTP. Both are absent until the client has reached the server.
 - `calls`: calls that run.
-- `dropped_notifications`: notifications lost because they came faster than they could be handed on.
-- `cache`: what the client's cache holds.
+- `dropped_notifications`: notifications that were lost because they arrived faster than the client
+  could pass them on.
+- `cache`: how many results the client's cache has, and their bytes.
 """.
 -type info() :: #{
     revision => erlmcp:revision(), session => boolean(),
@@ -186,13 +189,15 @@ The state and the counts of a client, as `info/1` returns them.
 -doc """
 The options of one call.
 
-- `timeout`: milliseconds until the answer, or until the next progress if `progress` is given.
+- `timeout`: milliseconds until the answer or, if `progress` is given, the next report of progress.
 - `max_timeout`: milliseconds of the whole call.
-- `progress`, `log`: funs that get the parameters of such notifications, in the call's process.
-- `log_level`: asks for log messages in 2026-07-28.
-- `meta`: a map for the request's `_meta`.
-- `fresh`: `true` does not take the result from the cache.
-- `task`: `handle` returns a task in place of its result; `await`, the default, waits for it.
+- `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
+  They run in the call's process.
+- `log_level`: the lowest level of log messages for this call; only in 2026-07-28.
+- `meta`: members for the request's `_meta`.
+- `fresh`: `true` asks the server even if the cache has a result.
+- `task`: if the call becomes a task, `await`, the default, waits for its result, and `handle`
+  returns the task.
 - `key`, `repeatable`: how a pool routes and repeats the call, see `m:erlmcp_pool`.
 """.
 -type call_options() :: #{
@@ -202,7 +207,7 @@ The options of one call.
     task => await | handle, key => term(), repeatable => boolean()
 }.
 
--doc "An operation of `async/3`. Each has a function of the same name.".
+-doc "An operation of `async/3`. A function such as `call_tool/3` performs it and waits.".
 -type operation() ::
     ping
     | {list, list_kind()}
@@ -219,29 +224,31 @@ The options of one call.
 -doc """
 The reason why a call failed; `format_error/1` makes a sentence of it.
 
-- `{connect, Why}`: the server could not be reached; nothing was sent.
+- `{connect, Why}`: the server could not be reached, and the request was not sent.
 - `{closed, Why}`: the connection ended before the answer. Unless `Why` is `unprocessed`, the server
   may have done the work.
 - `{http, Status, Headers, Body}`: an HTTP error without a JSON-RPC message. `Body` has at most its
   first 4,096 bytes.
 - `session_lost`: the server does not know the session any more; nothing was done.
 - `{redirect, Location}`: the server redirects to another origin, which is not followed.
-- `{unauthorized, Why}`: authorization failed, or there is none to try.
-- `{protocol, What}`: the answer is not MCP. `What` names the place, what was expected and what
-  came.
+- `{unauthorized, Why}`: the server requires authorization, and the client has none or it failed.
+- `{protocol, What}`: the answer is not MCP. `What` says what was expected, where, and what stood
+  there.
 - `{rpc, Error}`: the server answered with this error.
 - `timeout`, `{timeout, Milliseconds}`: the server did not answer in time, and was told that the
   call is cancelled.
 - `{too_large, Limit}`: a message is larger than `message_bytes`. `{too_large, heap}`: the answer
   takes more memory than a call may use.
-- `{overload, Limit}`: a bound of the client's; nothing was sent.
+- `{overload, Limit}`: the client has as many calls or subscriptions as its options allow. The
+  request was not sent.
 - `{unsupported_version, Theirs}`: the client and the server have no revision in common.
 - `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list does not end.
 - `{too_many_rounds, Limit}`: the server asks for input again and again.
-- `{input, Name, Why}`: what the server asked for under `Name` could not be answered.
-- `{unavailable, Milliseconds}`: no member of the pool works; one may after `Milliseconds`.
+- `{input, Name, Why}`: the client could not answer the server's question `Name`.
+- `{unavailable, Milliseconds}`: all members of the pool have failed recently. Try again after
+  `Milliseconds`.
 - `cancelled`, `stopped`: the call was cancelled, or the client stopped.
-- `{crashed, Reason}`: a fun of the call's crashed.
+- `{crashed, Reason}`: a fun that the call was given crashed.
 - `{bad_option, Key, Expected}`: an option of the call is unknown or of the wrong type.
 """.
 -type reason() ::
@@ -274,9 +281,12 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 -type items() :: {ok, [map()]} | {error, reason()}.
 
 -doc """
-The changes that a subscription is for: of the lists of tools, prompts and resources, and of the
-contents of `resources`, by their URIs. A session also has `logs`, messages that belong to no call,
-and `elicitations`, which tell that a user is done at a URL.
+The events that a subscription asks for.
+
+- `tools_changed`, `prompts_changed`, `resources_changed`: changes of these lists.
+- `resources`: URIs of resources, for changes of their contents.
+- `logs`: log messages that belong to no call; only in a session.
+- `elicitations`: notifications that a user has finished at a URL; only in a session.
 """.
 -type filter() :: #{
     tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
@@ -285,9 +295,9 @@ and `elicitations`, which tell that a user is done at a URL.
     elicitations => boolean()
 }.
 -doc """
-An event of a subscription, sent as `{erlmcp, Reference, Event}`. `subscribed` comes first, and no
-later change is missed. When `subscribed` comes again the connection was lost, and changes may have
-been missed meanwhile. `{ended, Reason}` comes last.
+An event of a subscription, sent as `{erlmcp, Reference, Event}`. The first event is `subscribed`,
+and no change after it is missed. Another `subscribed` means that the connection was lost: changes
+may have been missed before it. The last event is `{ended, Reason}`.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
@@ -323,8 +333,8 @@ start(Name, Target) ->
     end.
 
 -doc """
-Returns the child specification of a client. Its id has the client's name, or else its target
-without the options.
+Returns the child specification of a client. Its id contains the client's name or, if it has none,
+the target without the options.
 
 ## Examples
 
@@ -354,14 +364,15 @@ stop(Client) ->
     end.
 
 -doc """
-Returns what the server says about itself: the `revision` that was agreed on, `server_info`,
-`capabilities` and, if there are any, `instructions`. Waits until the server was reached.
+Returns what the server says about itself: `server_info`, `capabilities` and, if it has any,
+`instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
+the server.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
     server(Client, #{}).
 
--doc "Returns what `server/1` does, within a `timeout`.".
+-doc "Returns what `server/1` does, within `timeout` milliseconds.".
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
     case erlmcp_client_call:check(Options) of
@@ -377,7 +388,7 @@ live_server(#{settings := #{timeout := Default}} = Client, Options) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns the state and the counts of a client, without asking its server.".
+-doc "Returns the state and the counts of a client, without a request to its server.".
 -spec info(client()) -> info() | {error, stopped}.
 info(Client) ->
     with_client(Client, fun erlmcp_client_connection:info/1).
@@ -391,8 +402,8 @@ list_tools(Client) -> list_tools(Client, #{}).
 list_tools(Client, Options) -> run({list, tools}, Client, Options).
 
 -doc """
-Calls a tool. Structured content is checked against the tool's output schema if the tool was listed
-before.
+Calls a tool and returns its result, a map with `content` and, perhaps, `structuredContent`. If the
+client has listed the tool before, structured content must fit the tool's output schema.
 """.
 -spec call_tool(client(), Name :: binary(), Arguments :: map()) -> result().
 call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
@@ -418,7 +429,7 @@ list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 -spec list_resource_templates(client(), call_options()) -> items().
 list_resource_templates(Client, Options) -> run({list, resource_templates}, Client, Options).
 
--doc "Reads a resource.".
+-doc "Reads the resource at `Uri`. The result has its `contents`, a list of maps.".
 -spec read_resource(client(), Uri :: binary()) -> result().
 read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
 
@@ -442,7 +453,7 @@ list_skills(Client) -> list_skills(Client, #{}).
 -spec list_skills(client(), call_options()) -> items().
 list_skills(Client, Options) -> run({list, skills}, Client, Options).
 
--doc "Returns a prompt. Its arguments are strings.".
+-doc "Returns the prompt `Name`, made with these arguments. The result has its `messages`.".
 -spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()}) ->
     result().
 get_prompt(Client, Name, Arguments) -> get_prompt(Client, Name, Arguments, #{}).
@@ -455,15 +466,15 @@ get_prompt(Client, Name, Arguments, Options) ->
 
 -doc """
 Returns completions of an argument of a prompt, or of a variable of a resource template. `Value` is
-what has been typed so far.
+the text typed so far. The result has `completion`, a map with the list `values`.
 """.
 -spec complete(client(), {prompt | resource, binary()},
                {Argument :: binary(), Value :: binary()}) -> result().
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
 -doc """
-Returns completions as `complete/3` does, with options. `arguments` has the values of the other
-arguments that are already chosen, for servers since 2025-06-18.
+Returns completions as `complete/3` does, with options. `arguments` has the values that were already
+chosen for the other arguments. Servers since 2025-06-18 get them.
 """.
 -spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
                call_options() | #{arguments => #{binary() => binary()}}) -> result().
@@ -476,7 +487,7 @@ complete(Client, Of, Argument, Options) ->
         maps:remove(arguments, Options)).
 
 -doc """
-Checks that the server answers. In 2026-07-28, which has no ping, `server/discover` is sent.
+Sends a ping and waits for its answer. In 2026-07-28, which has no ping, sends `server/discover`.
 """.
 -spec ping(client()) -> {ok, pong} | {error, reason()}.
 ping(Client) -> ping(Client, #{}).
@@ -485,7 +496,7 @@ ping(Client) -> ping(Client, #{}).
 -spec ping(client(), call_options()) -> {ok, pong} | {error, reason()}.
 ping(Client, Options) -> run(ping, Client, Options).
 
--doc "Sends any request, such as one of an extension.".
+-doc "Sends any request, such as one of an extension, and returns its result.".
 -spec request(client(), Method :: binary(), Params :: map()) -> result().
 request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 
@@ -495,7 +506,7 @@ request(Client, Method, Params, Options) -> run({request, Method, Params}, Clien
 
 -doc """
 Sends a notification, such as `notifications/roots/list_changed` in a session, and waits until the
-server has taken it. In a pool one member sends it.
+server has accepted it. In a pool one member sends it.
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
@@ -511,7 +522,7 @@ run(Operation, Client, Options) ->
         end
     end.
 
-%% In a pool, one member does what concerns one connection.
+%% An operation that concerns one connection is done by one member of a pool.
 with_client(Client, Do) ->
     case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} ->
@@ -526,9 +537,9 @@ with_client(Client, Do) ->
     end.
 
 -doc """
-Starts an operation and does not wait for it, such as `{call_tool, Name, Arguments}`. The calling
-process is sent `{erlmcp, Reference, {progress | log, Params}}` while the operation runs. At the end
-it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}`, once.
+Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait for it. While the
+operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. At the
+end it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
@@ -560,7 +571,7 @@ cancel(Client, Reference) ->
     end.
 
 -doc """
-Returns a task of the server's as it is now. `Task` is the map that a call with the option
+Returns the current state of a task of the server. `Task` is the map that a call with the option
 `task => handle` returned, or `#{~"taskId" => Id}`.
 """.
 -spec task(client(), Task :: map()) -> result().
@@ -571,9 +582,9 @@ task(Client, Task) -> task(Client, Task, #{}).
 task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 
 -doc """
-Waits for the result of a task, answers its questions, and returns what the call would have
-returned. A cancelled task is `{error, cancelled}`. If the wait ends before the task, the task is
-cancelled.
+Waits for a task and returns the result of its call. Meanwhile the client answers the task's
+questions. For a cancelled task it returns `{error, cancelled}`. If the wait ends before the task,
+the task is cancelled.
 """.
 -spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
@@ -582,7 +593,7 @@ await_task(Client, Task) -> await_task(Client, Task, #{}).
 -spec await_task(client(), Task :: map(), call_options()) -> result().
 await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
 
--doc "Cancels a task.".
+-doc "Asks the server to cancel a task, and returns the answer of the server.".
 -spec cancel_task(client(), Task :: map()) -> result().
 cancel_task(Client, Task) -> cancel_task(Client, Task, #{}).
 
@@ -610,7 +621,7 @@ subscribe(Client, Filter) ->
         {error, _} = Error -> Error
     end.
 
--doc "Ends a subscription. Events that were sent before may still come.".
+-doc "Ends a subscription. Events that were sent before may still arrive.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(Client, Reference) ->
     case erlmcp_client_table:find(Client) of

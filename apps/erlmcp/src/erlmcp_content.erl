@@ -1,10 +1,10 @@
 -module(erlmcp_content).
 -moduledoc """
-Makes the content that tools and prompts return, and the contents of resources: maps. Pure. Bytes
-are given as they are, and become base64 here.
+Makes the content that tools and prompts return, and the contents of resources. Both are maps. Pure.
+Bytes are given raw, and are encoded in base64 here.
 
-The last argument of a function may be a map of further fields by their names on the wire, such as
-`annotations` and `_meta`.
+Most functions take a map of further fields as their last argument, by their names on the wire, such
+as `annotations` and `_meta`.
 
 Source: specification, "Server features / Tools / Tool result".
 """.
@@ -15,11 +15,11 @@ Source: specification, "Server features / Tools / Tool result".
 
 -export_type([content/0]).
 
--doc "An item of content, by its names on the wire.".
+-doc "An item of content: its fields by their names on the wire.".
 -type content() :: #{type := binary(), atom() => term()}.
 
 -doc """
-Returns text. It must be UTF-8.
+Returns text content. `Text` must be UTF-8.
 
 ## Examples
 
@@ -55,11 +55,11 @@ image(Bytes, MimeType) -> image(Bytes, MimeType, #{}).
 image(Bytes, MimeType, Fields) ->
     Fields#{type => ~"image", data => base64:encode(Bytes), mimeType => MimeType}.
 
--doc "Returns sound, given as its bytes. Clients of 2024-11-05 get a text that names it instead.".
+-doc "Returns audio, given as its bytes. Clients of 2024-11-05 get a text that stands for it.".
 -spec audio(Bytes :: binary(), MimeType :: binary()) -> content().
 audio(Bytes, MimeType) -> audio(Bytes, MimeType, #{}).
 
--doc "Returns sound with further fields.".
+-doc "Returns audio with further fields.".
 -spec audio(Bytes :: binary(), MimeType :: binary(), map()) -> content().
 audio(Bytes, MimeType, Fields) ->
     Fields#{type => ~"audio", data => base64:encode(Bytes), mimeType => MimeType}.
@@ -106,8 +106,8 @@ embedded(Uri, MimeType, Text, Fields) ->
     Fields#{type => ~"resource", resource => text_contents(Uri, MimeType, Text)}.
 
 -doc """
-Returns one item of a resource's contents: text. A handler returns an item or a list of them. The
-MIME type `undefined` is left out.
+Returns one item of a resource's contents: text. The handler of a resource returns one item or a
+list of them. With the MIME type `undefined` the item has no `mimeType`.
 
 ## Examples
 

@@ -1,13 +1,14 @@
 -module(erlmcp_input).
 -moduledoc """
-Makes the requests with which a handler asks its client, in the middle of a call. The client's user
-fills in a form or visits a URL (elicitation), its model completes a text (sampling), or the client
-lists its roots. Pure.
+Makes the requests with which a handler asks its client for input, in the middle of a call. The
+client's user fills in a form or visits a URL (elicitation), its model completes a text (sampling),
+or the client lists its roots. Pure.
 
 A handler returns `{input_required, Requests}` or `{input_required, Requests, State}`. `Requests` is
-a map of requests made here, by names of the handler's own. The handler is called again, with the
-answers as `input` and its state as `state` of the context. With
-`{input_required, Requests, State, #{once => true}}` a stateless client can bring that state once.
+a map of requests made here, under names that the handler chooses. The handler is called again, with
+the answers as `input` and its state as `state` of the context. A stateless client sends the state
+back with its answers. With `{input_required, Requests, State, #{once => true}}` it can use that
+state only once.
 
 ```erlang
 handler(_, #{input := #{~"who" := #{~"action" := ~"accept", ~"content" := #{~"name" := Name}}}}) ->
@@ -16,8 +17,8 @@ handler(_, _) ->
     {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", #{name => string})}}.
 ```
 
-The content of an accepted form fits its schema; content that does not is refused before the handler
-is called. A missing, declined or cancelled answer is for the handler to deal with.
+Content that does not fit the schema of its form is refused before the handler is called. The
+handler must deal with answers that are missing, declined or cancelled.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client features' pages.
 """.
@@ -28,7 +29,7 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 
 -doc "A request, as the client gets it.".
 -type request() :: #{method := binary(), params := map()}.
--doc "Requests by names of the handler's own, under which the answers come.".
+-doc "Requests under names that the handler chooses. Each answer has the name of its request.".
 -type requests() :: #{binary() => request()}.
 
 -doc """
@@ -57,8 +58,8 @@ elicit(Message, Schema) ->
             error(Reason, [Message, Schema])
     end.
 
-%% A form has the members that it shows; the protocol's subset of JSON Schema has no word for that,
-%% and wants them named even if there are none.
+%% The protocol's subset of JSON Schema for forms has no `additionalProperties`, and requires
+%% `properties` even if they are empty.
 requested(Schema, Json) ->
     Form = maps:merge(#{~"type" => ~"object", ~"properties" => #{}}, Json),
     case is_map(Schema) andalso erlmcp_schema_shorthand:is_json_schema(Schema) of
@@ -67,9 +68,9 @@ requested(Schema, Json) ->
     end.
 
 -doc """
-Returns a request that the user visits a URL, since 2025-11-25. The answer only has `action`: the
-user agreed to go, which does not mean that they went. `Id` is an id of the handler's own for
-`erlmcp:elicitation_complete/2`. Only clients of 2025-11-25 are sent it.
+Returns a request that the user visits a URL, since 2025-11-25. The answer only has `action`:
+`accept` means that the user agreed to visit the URL, not that they did. `Id` is an id that the
+handler chooses, for `erlmcp:elicitation_complete/2`. Only clients of 2025-11-25 are sent the id.
 
 ## Examples
 

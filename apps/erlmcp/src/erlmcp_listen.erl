@@ -1,15 +1,15 @@
 -module(erlmcp_listen).
 -moduledoc """
-The option `listen` of a server (`t:erlmcp:options/0`): types of listeners, and of the ways to
-identify clients. The module has no functions.
+The types of the option `listen` of a server (`t:erlmcp:options/0`): its listeners, and the ways in
+which they identify clients. The module has no functions.
 
 ```erlang
 listen => [{http, #{port => 8080, authenticate => fun my_tokens:lookup/1}},
            {stdio, #{}}]
 ```
 
-Begin with `t:listener/0`. `t:authenticate/0` has the ways to identify clients, `t:bearer/0` that
-of access tokens.
+Begin with `t:listener/0`. `t:authenticate/0` lists the ways to identify clients. `t:bearer/0` has
+the options for access tokens.
 """.
 
 -export_type([listener/0, http/0, tcp/0, stdio/0, sse/0, protected_resource/0]).
@@ -24,20 +24,21 @@ Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
 - `path`: the path of the endpoint (`/mcp`).
-- `tls`: options of `ssl:listen/2`. Without them the listener speaks plain HTTP.
+- `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own names; `any` accepts all.
-- `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Origins of
-  the same host and of the loopback address always may. `any` accepts every origin, but their pages
-  cannot read the answers.
-- `authenticate`: identifies clients, see `t:authenticate/0`. Without it all are `anonymous`.
+- `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
+  the same host and of the loopback address always may. With `any`, pages of every origin may call
+  the server, but cannot read the answers.
+- `authenticate`: identifies clients, see `t:authenticate/0`. Without it all clients are
+  `anonymous`.
 - `scopes`: the scopes that every request needs.
-- `implied_scopes`: broader scopes, with the scopes that each includes.
+- `implied_scopes`: for each broader scope, the scopes that it includes.
 - `protected_resource`: fields of the listener's OAuth metadata, see `t:protected_resource/0`.
 - `sse`: serves HTTP+SSE of 2024-11-05 in addition, see `t:sse/0`.
 - `trusted_proxies`: addresses and networks of proxies, like `~"10.0.0.0/8"`. A request from one of
-  them is that of the client which it names in `Forwarded` or `X-Forwarded-For`.
-- `proxy_protocol`: `true` if those proxies begin each connection with the header of the PROXY
+  them counts as one from the client that its `Forwarded` or `X-Forwarded-For` names.
+- `proxy_protocol`: `true` if the trusted proxies begin each connection with the header of the PROXY
   protocol.
 """.
 -type http() :: #{
@@ -57,11 +58,11 @@ Options of Streamable HTTP.
 }.
 
 -doc """
-Options of TCP: JSON-RPC messages, one a line.
+Options of TCP. Each line is one JSON-RPC message.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
 - `principal`: the principal of all clients (`anonymous`).
-- `trusted_proxies`, `proxy_protocol`: as in `t:http/0`; a listener has both or neither.
+- `trusted_proxies`, `proxy_protocol`: as in `t:http/0`. A TCP listener needs both or neither.
 """.
 -type tcp() :: #{
     ip => inet:ip_address(),
@@ -79,12 +80,12 @@ Options of standard input and output. The node stops when the input ends.
 """.
 -type stdio() :: #{output => pos_integer(), principal => erlmcp:principal()}.
 
--doc "Paths of HTTP+SSE: of the stream (`/sse`) and of the messages (`/messages`).".
+-doc "Paths of HTTP+SSE: for the stream (`/sse`) and for POST requests (`/messages`).".
 -type sse() :: #{path => binary(), message_path => binary()}.
 
 -doc """
-Fields of the metadata of RFC 9728, by their names there. The metadata is served if it has
-`authorization_servers`, here or from `t:bearer/0`.
+Fields of the metadata of RFC 9728, under their names in the RFC. The metadata is served if
+`authorization_servers` are known, from here or from `t:bearer/0`.
 """.
 -type protected_resource() :: #{
     resource => binary(), authorization_servers => [binary(), ...],
@@ -96,29 +97,30 @@ Fields of the metadata of RFC 9728, by their names there. The metadata is served
 -doc """
 The way in which a listener identifies its clients: once for each request, before the body is read.
 
-- A fun runs in the connection's process, which serves no other request meanwhile. It looks a token
-  up, and calls no other process.
-- `{process, Fun}` runs the fun in a process of its own, with a deadline.
-- `{certificate, Options}` takes the client's certificate.
-- `{bearer, Options}` takes access tokens of OAuth.
+- A fun runs in the connection's process, which serves no other request meanwhile. Use it for
+  look-ups that call no other process.
+- `{process, Fun}` runs the fun in a process of its own, for up to `authenticate_timeout_ms` (a
+  limit of the server).
+- `{certificate, Options}` identifies a client by its certificate.
+- `{bearer, Options}` identifies a client by its OAuth access token.
 """.
 -type authenticate() ::
     ask() | {process, ask()} | {certificate, certificate()} | {bearer, bearer()}.
 
 -doc """
 Returns the principal of a request, or the reason why the request is refused: a sentence in UTF-8
-that the client is shown.
+that the client gets.
 
-The map may have `scopes` (all by default), `claims`, and `expires_at`, a second of system time. A
-stream that is open at that second ends.
+The map may have `scopes` (all by default), `claims`, and `expires_at` in seconds of system time. An
+open stream of the client ends at that time.
 """.
 -type ask() :: fun((request()) ->
     {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).
 
 -doc """
-The head of an HTTP request. Header names are in lower case; `path` is without a query.
-`certificate` is the client's in DER, if TLS asked for one and the client has one. `url` is that of
-the endpoint at the address that the connection arrived at, whatever `Host` says.
+The head of an HTTP request. Header names are in lower case; `path` has no query. `certificate` is
+the client's certificate in DER, if TLS asked for one and got it. `url` is the URL of the endpoint,
+with the local address of the connection, whatever `Host` says.
 """.
 -type request() :: #{
     method := binary(),
@@ -131,11 +133,12 @@ the endpoint at the address that the connection arrived at, whatever `Host` says
 }.
 
 -doc """
-Options of client certificates. TLS has verified the certificate (`verify_peer` in `tls`).
+Options of client certificates. TLS accepts only certificates that an authority in `cacertfile` or
+`cacerts` of `tls` has signed.
 
 - `principal`: `subject` is the pair of the issuer's and the subject's distinguished names. `san` is
   the first alternative name that is a URI, or else an email address or a DNS name. A fun gets the
-  certificate in DER.
+  certificate in DER, and returns the principal or the reason of a refusal.
 - `scopes`: the scopes of all clients (`all`).
 """.
 -type certificate() :: #{
@@ -147,19 +150,21 @@ Options of client certificates. TLS has verified the certificate (`verify_peer` 
 -doc """
 Options of access tokens.
 
-- `tokens`: sources that know whether a token is good, asked in this order; required.
+- `tokens`: sources that decide whether a token is valid, asked in this order; required.
 - `resource`: the URL of the server as clients write it, or several of them. Tokens must be for one
   of these. The default, the endpoint's own URL, is wrong behind a proxy.
-- `authorization_servers`: the issuers that clients are sent to. The default is those of `tokens`.
+- `authorization_servers`: the issuers where clients can get a token. The default is those of
+  `tokens`.
 - `principal`: a fun that returns the principal of a token's claims. The default is `{Issuer,
   Subject}`, or `{Issuer, {client, ClientId}}` for a token without a subject.
-- `dpop`: whether tokens are bound to a key of the client's (RFC 9449). `off` (the default) refuses
-  a bound token, `required` any other.
-- `dpop_nonce`: `true` if proofs need a nonce of this server's, which changes every five minutes.
-- `dpop_proofs`, `dpop_proofs_per_key`: proofs in use, of all keys (100,000) and of one (10,000). A
-  proof is in use until it is too old.
+- `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
+  bound tokens, `required` refuses all others, and `optional` accepts both.
+- `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes.
+- `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is
+  used twice: of all keys (100,000) and of one key (10,000). It forgets a proof that is too old to
+  be accepted.
 - `wait_ms`: milliseconds that a request waits for authorization servers (10,000).
-- `tls`: options of TLS with authorization servers.
+- `tls`: options of `ssl:connect/3` for connections to authorization servers.
 """.
 -type bearer() :: #{
     tokens := [token_source(), ...],
@@ -175,27 +180,29 @@ Options of access tokens.
 }.
 
 -doc """
-A source that knows whether a token is good.
+A source that decides whether a token is valid.
 
-`jwt` verifies the signature of the `issuer`:
+`jwt` verifies the token's signature with the keys of the `issuer`:
 
 - `jwks`: `{uri, Url}` (https, or http on the loopback address), `{keys, Jwks}` or
   `{secret, Secret}`.
-- `algorithms`: `RS256`, `PS256`, `ES256` and `EdDSA` by default. `HS256`, `HS384` and `HS512` stand
-  alone, and have a secret of at least the bytes of their hash.
+- `algorithms`: `RS256`, `PS256`, `ES256` and `EdDSA` by default. `HS256`, `HS384` and `HS512` need
+  a `secret` at least as long as their hash, and cannot be listed with the others.
 - `audience`: accepted audiences, in place of `resource`.
-- `types`: accepted values of `typ`, by default `at+jwt` and `JWT`, which includes none.
+- `types`: accepted values of `typ`, `at+jwt` and `JWT` by default. `JWT` also accepts a token
+  without `typ`.
 - `leeway_s`: seconds that clocks may differ (60, at most 300).
 
 `introspection` asks the authorization server at `uri`:
 
-- `client_id` with a `client_secret`, or with a `key` (PEM) and its `algorithm` (`ES256`).
-- `audience`: audiences of which the answer must name one, in place of `resource`.
-- `cache_s`: seconds that an answer is kept (30, at most 300; 0 keeps none). A revoked token is good
-  for that long.
+- `client_id` with a `client_secret`, or with a `key` (PEM) and its `algorithm` (`ES256`): the
+  credentials of this server.
+- `audience`: accepted audiences, in place of `resource`. The answer must name one of them.
+- `cache_s`: seconds that an answer is kept (30, at most 300; 0 keeps none). A revoked token can be
+  accepted for that long.
 
-`static` is a list of tokens. `verify` is a fun that runs in the connection's process, so it looks a
-token up and calls no other process; `unknown` leaves the token to the next source.
+`static` is a list of tokens. `verify` is a fun that runs in the connection's process, so it must
+not call other processes. `unknown` passes the token to the next source.
 """.
 -type token_source() ::
     {jwt, #{issuer := binary(),
@@ -211,15 +218,15 @@ token up and calls no other process; `unknown` leaves the token to the next sour
                        {ok, verified_token()} | {error, binary()} | unknown)}.
 
 -doc """
-A token, or its SHA-256 in hexadecimal digits, and its principal. `expires_at` is a second of system
-time. A token without `scopes` has none.
+A token, or its SHA-256 in hexadecimal digits, and its principal. `expires_at` is in seconds of
+system time. Without `scopes` the token has no scopes.
 """.
 -type static_token() :: #{token | sha256 => binary(), principal := erlmcp:principal(),
                           scopes => erlmcp:scopes(), expires_at => integer()}.
 
 -doc """
-A token that a `verify` fun accepts. `expires_at` is a second of system time. A token without
-`scopes` has none.
+A token that a `verify` fun accepts. `expires_at` is in seconds of system time. Without `scopes` the
+token has no scopes.
 """.
 -type verified_token() :: #{principal := erlmcp:principal(), scopes => erlmcp:scopes(),
                             expires_at => integer() | infinity, claims => #{binary() => term()}}.

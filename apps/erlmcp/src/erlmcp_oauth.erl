@@ -1,7 +1,7 @@
 -module(erlmcp_oauth).
 -moduledoc """
-The option `auth` of a client on HTTP (`t:erlmcp_client:http_options/0`): types of its OAuth
-options. The module has no functions.
+The types of the option `auth` of a client on HTTP (`t:erlmcp_client:http_options/0`), which logs
+the client in by OAuth. The module has no functions.
 
 ```erlang
 {ok, Client} = erlmcp_client:start_link(
@@ -16,8 +16,9 @@ The way in which a client gets a token.
 
 - `authorization_code`: a user logs in with a browser (the default).
 - `client_credentials`: the client's own credentials, `client_secret` or `key`.
-- `enterprise`: the user's identity token is exchanged at the `idp` of their organisation.
-- `jwt_bearer`: the `assertion` of a workload's identity.
+- `enterprise`: the identity provider of the user's organisation (`idp`) exchanges the user's
+  identity token.
+- `jwt_bearer`: a JWT (`assertion`) that proves the identity of a workload.
 """.
 -type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
 
@@ -36,29 +37,31 @@ with `{unauthorized, {secret, Reason}}`.
 Options of a login.
 
 - `grant`: how the client gets a token, see `t:grant/0`.
-- `client_id`, `client_secret`: those of a client that is already registered. `issuer` is where, and
-  the credentials are sent nowhere else. The default is the first issuer that the server names.
+- `client_id`, `client_secret`: the credentials of a client that is already registered.
+- `issuer`: the authorization server that registered it. The credentials are sent nowhere else. The
+  default is the first issuer that the MCP server names.
 - `key`, `algorithm`: a private key (PEM) and its JWS algorithm (`ES256`), in place of a secret.
 - `client_metadata_url`: the https URL of the client's metadata document. It is the client's id at
   authorization servers that read such documents.
 - `client_name`: the name of a client that registers itself (`erlmcp`).
-- `browser`: a fun that sends the user to a URL; by default it is opened in the machine's browser.
-  With `none` no user is sent: kept tokens are used and renewed, and a login fails.
-- `loopback`: the listener that the browser comes back to: its `port` (any free one), `path`
-  (`/callback`) and `host` (`127.0.0.1`). `say` is a fun that shows the user the URL where the
-  browser could not be opened.
-- `redirect_uri`: where the browser is sent back to instead. `browser` is required then, and returns
-  `{ok, Url}` with the URL that the browser returned to.
-- `scope`: scopes to ask for. They are added to those of a challenge, and replace those of the
+- `browser`: a fun that sends the user to a URL. The default opens the URL in the machine's browser.
+  With `none` the client uses and renews stored tokens, and a login that needs a user fails.
+- `loopback`: the listener to which the browser returns after the login: its `port` (any free one),
+  `path` (`/callback`) and `host` (`127.0.0.1`). `say` is a fun that shows the user the URL if no
+  browser could be opened.
+- `redirect_uri`: a URL of your own to which the browser returns, in place of `loopback`. `browser`
+  is required then, and returns `{ok, Url}` with the URL that the browser returned to.
+- `scope`: scopes to ask for. They are added to the scopes of a challenge, and replace those of the
   server's metadata.
 - `assertion`: the JWT of `jwt_bearer`, or a fun that returns it for an issuer.
 - `idp`: the identity provider of `enterprise`: its `token_endpoint`, the `client_id` and
   `client_secret` there, and the user's `id_token`.
-- `dpop`: `true` if tokens are bound to a key of this client's (RFC 9449).
-- `store`: keeps registrations and tokens: `{Module, Options}` with a module of
-  `-behaviour(erlmcp_token_store)`. The default keeps them in memory for as long as the client runs.
-- `allow_hosts`: hosts that a login may lead to against the rules, see `t:allow_hosts/0` (`[]`).
-- `tls`: options of TLS with the authorization server.
+- `dpop`: `true` if tokens are bound to a key of this client (RFC 9449).
+- `store`: the store of registrations and tokens: `{Module, Options}` with a module of
+  `-behaviour(erlmcp_token_store)`. The default keeps them in memory while the client runs.
+- `allow_hosts`: exceptions to the rule of which hosts a login may contact, see `t:allow_hosts/0`.
+  The default is `[]`.
+- `tls`: options of `ssl:connect/3` for connections to the authorization server.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
 """.
 -type options() :: #{
@@ -86,15 +89,16 @@ Options of a login.
 }.
 
 -doc """
-Hosts that a login may lead to outside the issuer's origin, or further inside the network than the
-MCP server. A fun is asked once for each host, and again after a refusal. It runs in the process of
-the login, which waits for it.
+Hosts that a login may contact against two rules. Without permission a host must have the issuer's
+origin, and must not be deeper inside the network than the MCP server (a private or a loopback
+address). A fun decides once for each host, and again after it returned `false`. It runs in the
+process of the login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 
 -doc """
-A host that needs permission, and the URL that leads there. `other_origin` names the issuer whose
-origin it lies outside of, `inner_address` the private or local address that the host has.
+A host that needs permission, and the URL with that host. `other_origin` names the issuer whose
+origin the URL does not have. `inner_address` is the private or local address of the host.
 """.
 -type host_question() :: #{
     host := binary(),

@@ -1,7 +1,7 @@
 -module(erlmcp_pool).
 -moduledoc """
-Several clients as one: clients of one server, for more connections than one client has, or of
-several servers that do the same. A pool is a supervisor for your own tree, and a
+Several clients that are used as one: clients of one server, for more connections than one client
+has, or clients of several equal servers. A pool is a supervisor for your own tree, and a
 `t:erlmcp_client:client/0` like any other:
 
 ```erlang
@@ -11,13 +11,13 @@ several servers that do the same. A pool is a supervisor for your own tree, and 
 ```
 
 A call goes to the member with the fewest running calls. Calls with the same call option `key` go to
-one member as long as that member works. By rendezvous hashing, no other key moves when a member
-goes or comes back.
+the same member while that member works. If it fails, only its own keys move to other members
+(rendezvous hashing).
 
-A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. The
-breaker is half-open while one call tries the member again. A failed call that no server has run is
-tried at another member. A call that a server may have run is tried again only if it just reads, or
-if its option `repeatable` is `true`.
+A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then one
+call tries the member again, and the breaker is half-open until that call ends. A failed call that
+no server has run is tried at another member. A call that a server may have run is not, unless it
+only reads, or its option `repeatable` is `true`.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -29,10 +29,10 @@ The options of a pool.
 
 - `targets`: the servers; required.
 - `size`: clients of each server (1).
-- `retries`: how often a call is tried again (2).
+- `retries`: how often a failed call is tried again (2).
 - `failures`: calls that fail in a row until a member gets no calls (5).
-- `open_ms`: milliseconds that a member gets no calls at first (1,000), and twice as many after each
-  new failure, up to `longest_open_ms` (30,000).
+- `open_ms`: milliseconds that a member gets no calls at first (1,000), doubled by each new failure
+  up to `longest_open_ms` (30,000).
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],
@@ -66,7 +66,7 @@ start(Name, Given) ->
         {ok, Pid} ?= erlmcp_pool_sup:start_link(Name, Settings, maps:remove(targets, Options)),
         {ok, Pid}
     else
-        %% A member's transport has found a wrong option.
+        %% The transport of a member has refused an option.
         {error, {shutdown, {failed_to_start_child, _, {shutdown, Reason}}}} -> {error, Reason};
         {error, _} = Error -> Error
     end.
@@ -98,13 +98,13 @@ settings([Target | Targets], Settings) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns the child specification of a pool. Its id has the name.".
+-doc "Returns the child specification of a pool. Its id contains the pool's name.".
 -spec child_spec({{local, atom()}, options()}) -> supervisor:child_spec().
 child_spec({{local, Name}, Options}) ->
     #{id => {?MODULE, Name}, type => supervisor,
       start => {?MODULE, start_link, [{local, Name}, Options]}}.
 
--doc "Stops a pool and its clients.".
+-doc "Stops a pool and its clients. Their calls and subscriptions end with `stopped`.".
 -spec stop(erlmcp_client:client()) -> ok.
 stop(Pool) ->
     erlmcp_pool_sup:stop(Pool).

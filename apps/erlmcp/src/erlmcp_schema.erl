@@ -3,15 +3,16 @@
 JSON Schema: compiles a schema once into funs, which then validate values without reading it again.
 Pure.
 
-Dialects: 2020-12, which a schema without `$schema` is read as, 2019-09 and draft-07, and
-meta-schemas made of their vocabularies. Another dialect is refused. The required part of the
-official test suite passes for all three.
+The dialects are 2020-12 (the default), 2019-09 and draft-07, and meta-schemas made of their
+vocabularies. A schema in another dialect is refused. The required part of the official test suite
+passes for all three.
 
-No document is ever fetched: the documents that a `$ref` leads to are given, and a `$ref` that leads
-nowhere is refused. Schemas and values may be hostile. A schema is bounded in depth, subschemas and
-length of patterns, a validation in its steps, and no pattern can take long.
+No document is ever fetched. The caller gives the documents that a `$ref` can lead to, and a `$ref`
+that leads nowhere is refused. Schemas and values may be hostile. The depth of a schema, the number
+of its subschemas and the length of its patterns are bounded. So are the steps of a validation, and
+no pattern can take long.
 
-`expand/1` makes a schema of the shorthand that tools and forms are written in.
+`expand/1` makes a schema of the shorthand in which tools and forms can be written.
 
 ```erlang
 {ok, Json} = erlmcp_schema:expand(#{days => {integer, #{minimum => 1}}}),
@@ -35,12 +36,12 @@ length of patterns, a validation in its steps, and no pattern can take long.
     max_errors :: pos_integer()
 }).
 
--doc "JSON as `json:decode/1` gives it.".
+-doc "JSON as `json:decode/1` returns it.".
 -type json() ::
     null | boolean() | number() | binary() | [json()] | #{binary() => json()}.
--doc "A schema that is ready to validate. It may be kept for as long as it is needed.".
+-doc "A compiled schema. It can be stored, and used by several processes.".
 -opaque compiled() :: #compiled{}.
--doc "The options of `compile/2`, which has a table of them.".
+-doc "The options of `compile/2`, whose documentation has a table of them.".
 -type options() :: #{
     dialect => Uri :: binary(),
     formats => assert | annotate,
@@ -80,12 +81,12 @@ place in the schema; `Names` are the names that lead to the place in a shorthand
     | {too_many_subschemas, Limit :: pos_integer()}
     | {bad_shorthand, Names :: [binary()], Term :: term()}
     | budget.
--doc "An error of a validation: a small term that `details/1` and `explain/1` read.".
+-doc "An error of a validation, for `details/1` and `explain/1`.".
 -opaque error() :: erlmcp_schema_error:error().
 -doc """
-An error as data. `instance_path` is the place in the value, and `schema_path` that of the keyword
-which the value breaks, as the validation came to it through references. Both are JSON pointers.
-`message` is the sentence that `explain/1` gives.
+An error as data. `instance_path` is the place in the value. `schema_path` is the way through the
+schema and its references to the keyword that refuses the value. Both are JSON pointers. `message`
+is the sentence that `explain/1` returns.
 """.
 -type detail() :: #{
     instance_path := binary(),
@@ -154,20 +155,20 @@ Compiles a schema, whose keys are binaries.
 
 | option | default | meaning |
 | --- | --- | --- |
-| `dialect` | 2020-12 | of a schema without `$schema`, by the address of its meta-schema |
+| `dialect` | 2020-12 | the dialect of a schema without `$schema`: the address of its meta-schema |
 | `formats` | `annotate` | `assert` refuses a value that does not have its `format` |
 | `schemas` | `#{}` | schemas that may be referred to, by their address without fragment |
 | `check` | `true` | whether the meta-schema of its dialect must accept the schema |
-| `metaschemas` | `#{}` | the kept result of `metaschemas/0`, which saves most of the time |
+| `metaschemas` | `#{}` | the result of an earlier `metaschemas/0`, which saves most of the time |
 | `max_depth` | 64 | subschemas inside each other |
-| `max_subschemas` | 10,000 | subschemas; one that is referred to counts again |
+| `max_subschemas` | 10,000 | subschemas; a subschema counts again with each reference to it |
 | `max_pattern` | 2,000 | bytes of a regular expression |
-| `max_steps` | 2,000,000 | subschemas that one validation may apply; other work counts alike |
+| `max_steps` | 2,000,000 | steps of one validation, such as applying a subschema to a value |
 | `max_errors` | 10 | errors that a validation reports |
 
-The meta-schema checks the schema alone, not those in `schemas`. With `formats => assert` these
-formats are checked, and other ones are annotations: `date-time`, `date`, `time`, `email`, `uri`,
-`uri-reference`, `uri-template`, `ipv4`, `ipv6`, `uuid`, `json-pointer`, `regex`, `byte` (base64).
+The meta-schema checks the schema itself, not those in `schemas`. `formats => assert` checks these
+formats: `date-time`, `date`, `time`, `email`, `uri`, `uri-reference`, `uri-template`, `ipv4`,
+`ipv6`, `uuid`, `json-pointer`, `regex`, `byte` (base64). Any other format is an annotation.
 
 ## Examples
 
@@ -221,8 +222,8 @@ metaschema(Document, Documents) ->
     end.
 
 -doc """
-Compiles the meta-schemas of the three dialects, for the option `metaschemas` of `compile/2`. A
-program that compiles many schemas keeps them.
+Compiles the meta-schemas of the three dialects, for the option `metaschemas` of `compile/2`. Call
+it once in a program that compiles many schemas.
 """.
 -spec metaschemas() -> #{Uri :: binary() => compiled()}.
 metaschemas() ->
@@ -231,9 +232,9 @@ metaschemas() ->
          {ok, Document} <- [erlmcp_schema_meta:document(Uri)]}.
 
 -doc """
-Validates a value. The errors come in the order of the schema's keywords, at most `max_errors` of
-them; `explain/1` and `details/1` read them. `{error, budget}` is returned for a validation that
-takes more than `max_steps`.
+Validates a value. Returns at most `max_errors` errors, in the order of the schema's keywords, for
+`explain/1` and `details/1`. Returns `{error, budget}` if the validation takes more than
+`max_steps`.
 
 ## Examples
 
@@ -276,8 +277,8 @@ errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
     end.
 
 -doc """
-Returns `true` if a value is valid, and `false` if it is not or if the validation takes more than
-`max_steps`. Looks for no errors, so a refusal costs less than with `validate/2`.
+Returns `true` if a value is valid. Returns `false` if it is not, or if the validation takes more
+than `max_steps`. Collects no errors, so an invalid value costs less than with `validate/2`.
 
 ## Examples
 
@@ -298,7 +299,7 @@ is_valid(Value, #compiled{table = Table, max_steps = Steps}) ->
     end.
 
 -doc """
-Returns the errors of `validate/2` as text, a sentence each.
+Returns the errors of `validate/2` as sentences, one for each error.
 
 ## Examples
 
@@ -315,7 +316,7 @@ explain(budget) ->
 explain(Errors) ->
     [erlmcp_schema_error:sentence(Error) || Error <- Errors].
 
--doc "Returns the errors of `validate/2` as data: both places and the sentence of each.".
+-doc "Returns the errors of `validate/2` as data: the paths and the sentence of each.".
 -spec details([error(), ...]) -> [detail(), ...].
 details(Errors) ->
     [erlmcp_schema_error:detail(Error) || Error <- Errors].

@@ -1,11 +1,11 @@
 -module(erlmcp_server).
 -moduledoc """
-The behaviour of a module that is a server: `server/0` returns its name and version, the other
-callbacks what it offers. Give the module as `handler` to `erlmcp:start_server/1`.
+The behaviour of a module that is a server. `server/0` returns its name and version, and the other
+callbacks return what it offers. Give the module as `handler` to `erlmcp:start_server/1`.
 
-A definition may leave `handler` out. The module's `call_tool/3`, `read_resource/3` or
-`get_prompt/3` is called for it then. In place of any result these may return `{ok, Result}`,
-`{refuse, Refusal}` (`erlmcp:refusal/3`), or a question to the client (`m:erlmcp_input`).
+For a definition without `handler`, the module's `call_tool/3`, `read_resource/3` or `get_prompt/3`
+is called. In place of any result these may return `{ok, Result}`, `{refuse, Refusal}`
+(`erlmcp:refusal/3`), or a question to the client (`m:erlmcp_input`).
 
 ```erlang
 -module(calculator).
@@ -20,17 +20,23 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 ```
 """.
 
--doc "Returns the options, at least `name` and `version`. Options given next to `handler` win.".
+-doc """
+Returns the options of the server, at least `name` and `version`. Options that are given together
+with `handler` override these.
+""".
 -callback server() -> erlmcp:options().
--doc "Returns the tools, in the order of their list. Tools given next to `handler` follow them.".
+-doc """
+Returns the tools, in the order of the list that clients get. Tools that are given together with
+`handler` follow them.
+""".
 -callback tools() -> [erlmcp:tool()].
--doc "Returns the resources, as `c:tools/0` does the tools.".
+-doc "Returns the resources, in the same way as `c:tools/0`.".
 -callback resources() -> [erlmcp:resource()].
--doc "Returns the resource templates, as `c:tools/0` does the tools.".
+-doc "Returns the resource templates, in the same way as `c:tools/0`.".
 -callback resource_templates() -> [erlmcp:resource_template()].
--doc "Returns the prompts, as `c:tools/0` does the tools.".
+-doc "Returns the prompts, in the same way as `c:tools/0`.".
 -callback prompts() -> [erlmcp:prompt()].
--doc "Returns the skills.".
+-doc "Returns the skills, which do not change while the server runs.".
 -callback skills() -> [erlmcp:skill()].
 -doc """
 Runs the tool `Name`. Returns text, a list of contents (`m:erlmcp_content`), a map or
@@ -38,9 +44,9 @@ Runs the tool `Name`. Returns text, a list of contents (`m:erlmcp_content`), a m
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 -doc """
-Reads the resource at `Uri`. `Variables` are those of its template, and empty for a resource without
-one. Returns text, `{blob, Bytes}`, a map as JSON, contents (`erlmcp_content:text_contents/3`) or a
-list of them, or `{error, not_found | Text}`.
+Reads the resource at `Uri`. `Variables` has the values of its template's variables, and is empty
+for a resource without a template. Returns text, `{blob, Bytes}`, a map that becomes JSON, contents
+(`erlmcp_content:text_contents/3`), a list of contents, or `{error, not_found | Text}`.
 """.
 -callback read_resource(Uri :: binary(), Variables :: map(), erlmcp:context()) -> term().
 -doc """

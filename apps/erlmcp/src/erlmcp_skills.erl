@@ -1,7 +1,7 @@
 -module(erlmcp_skills).
 -moduledoc """
-Reads the skills of a server with a client (`m:erlmcp_client`), and checks that each file is the one
-that the skill's entry describes. No file is read before it is asked for.
+Reads the files of a server's skills with a client (`m:erlmcp_client`), and checks that each file is
+the one that the skill's entry describes. A file is read when you ask for it, not before.
 
 ```erlang
 {ok, [#{~"frontmatter" := #{~"description" := _}} = Skill | _]} = erlmcp_client:list_skills(Client),
@@ -16,13 +16,14 @@ Source: the extension `io.modelcontextprotocol/skills`.
 -export_type([skill/0, reason/0]).
 
 -doc """
-An entry of `erlmcp_client:list_skills/1`. `uri` is that of its `SKILL.md`, and `frontmatter` the
-head of that file. `resources` has every file with its `uri`, `size` in bytes and `digest`.
+An entry of `erlmcp_client:list_skills/1`. `uri` is the URI of its `SKILL.md`, and `frontmatter` the
+fields at the beginning of that file. `resources` has every file with its `uri`, `size` in bytes and
+`digest`.
 """.
 -type skill() :: #{binary() => term()}.
 -doc """
 The reason why a file could not be read. `not_in_skill`: the skill has no file with that URI.
-`unverified`: the file that came is not the one that the entry describes.
+`unverified`: the server sent a file that is not the one that the entry describes.
 """.
 -type reason() ::
     erlmcp_client:reason()
@@ -30,8 +31,8 @@ The reason why a file could not be read. `not_in_skill`: the skill has no file w
     | {unverified, size | digest | frontmatter, Uri :: binary()}.
 
 -doc """
-Returns the `SKILL.md` of a skill, after a check of its size, digest and frontmatter. A caller that
-gets an error must not use the skill, nor read its other files.
+Returns the `SKILL.md` of a skill, after a check of its size, digest and frontmatter. If the check
+fails, do not use the skill, and do not read its other files.
 """.
 -spec load(erlmcp_client:client(), skill()) -> {ok, binary()} | {error, reason()}.
 load(Client, Skill) ->

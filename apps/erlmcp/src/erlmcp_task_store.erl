@@ -3,12 +3,12 @@
 The behaviour of a store for the records of a server's tasks, for the option `task_store`. A server
 without that option keeps them in memory, on this node.
 
-The record of a running task has one writer; other processes read it. The `version` grows by one
-with each change, and a change replaces the version before it only (`c:update/2`). So a process that
-was cut off from the store does not overwrite what another one has written about its task.
+The record of a running task has one writer; other processes read it. Each change adds one to the
+`version`, and can only replace the version before it (`c:update/2`). So a process that was cut off
+from the store cannot overwrite a newer record of its task.
 
-A record must be readable on every node that shares the store. The pid of a session in `owner` is
-only compared, and `node` names the node where the task runs.
+A record must be readable on every node that shares the store. `node` names the node where the task
+runs. The pid of a session in `owner` is compared with others, and nothing else.
 
 The callbacks are called by processes of calls and tasks, never by that of a connection, and may
 wait. A task that has expired is neither found nor listed, whether it was swept or not.
@@ -21,17 +21,18 @@ wait. A task that has expired is neither found nor listed, whether it was swept 
 -doc "The status of a task, as in the specification.".
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
-The owner of the list that a task is in: its principal or, for an anonymous client, the session that
-the task was made in. A connection on lines can have several sessions, one after the other, which
-`Number` counts.
+The owner of a task. A client can list the tasks of its owner: those of its principal or, if the
+client is anonymous, those of its session. A connection on lines can have several sessions, one
+after the other, and `Number` is the number of the session.
 """.
 -type owner() :: {principal, erlmcp:principal()} | {session, {pid(), Number :: non_neg_integer()}}.
 -doc """
 The record of a task.
 
 - `id`, `version`, `status`, `message`: the task's id, version, status, and a text about that.
-- `principal`: the principal that may see the task. `flow`: the client that the task counts for,
-  which is the principal or the address of an anonymous client.
+- `principal`: the principal that may see the task.
+- `tenant`: the client whose limits the task counts against: the principal, or the address of an
+  anonymous client.
 - `owner`: see `t:owner/0`. `node`: where the task runs.
 - `created`, `updated`: milliseconds of system time. `ttl`: milliseconds that the task is kept.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.
@@ -42,7 +43,7 @@ The record of a task.
     id := id(),
     version := pos_integer(),
     principal := erlmcp:principal(),
-    flow := term(),
+    tenant := term(),
     owner := owner(),
     node := node(),
     status := status(),
@@ -56,29 +57,36 @@ The record of a task.
     error => erlmcp:refusal(),
     bytes := non_neg_integer()
 }.
--doc "A position in a list: after the task with this id, which was created at this time.".
+-doc "A position in a list: the task after which the next page begins.".
 -type position() :: {Created :: integer(), id()}.
 
 -doc """
-Opens the store. The supervisor of the server calls it each time it starts, and what belongs to the
-calling process ends with it. `Options` are those of the option `task_store`.
+Opens the store with the `Options` of `task_store`. The server's supervisor calls it whenever the
+server starts. ETS tables that it creates are deleted when the server ends.
 """.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """
-Stores a new task, within the limits `tasks` and, for those with one `flow`, `tasks_per_principal`.
+Stores a new task, within the limits `tasks` and, for one `tenant`, `tasks_per_principal`.
 """.
 -callback put(task(), State :: term()) -> ok | {error, {full, Limit :: pos_integer()}}.
 -doc "Returns the task with this id.".
 -callback get(id(), State :: term()) -> {ok, task()} | error.
 -doc """
-Replaces the version of a task before this one. `changed`: another version is stored, or none.
-`full`: the result exceeds the limit `task_bytes` or, for one `flow`, `task_bytes_per_principal`.
+Replaces the record of a task, if the store has the version before this one. Otherwise returns
+`changed`. Returns `full` if the result exceeds the limit `task_bytes` or, for one `tenant`,
+`task_bytes_per_principal`.
 """.
 -callback update(task(), State :: term()) -> ok | {error, changed | {full, Limit :: pos_integer()}}.
--doc "Returns at most `Count` tasks of an owner, the oldest first, and whether there are more.".
+-doc """
+Returns at most `Count` tasks of an owner, the oldest first, from a position on. `More` is `true` if
+there are further tasks.
+""".
 -callback list(owner(), After :: position() | first, Count :: pos_integer(), State :: term()) ->
     {[task()], More :: boolean()}.
 -doc "Deletes a task, if it is there.".
 -callback delete(id(), State :: term()) -> ok.
--doc "Deletes the tasks that have expired by `Now`, without looking at the others.".
+-doc """
+Deletes the tasks that have expired at `Now`, in milliseconds of system time. It is called often, so
+it should not read all tasks.
+""".
 -callback sweep(Now :: integer(), State :: term()) -> ok.

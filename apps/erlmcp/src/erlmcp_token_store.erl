@@ -1,12 +1,12 @@
 -module(erlmcp_token_store).
 -moduledoc """
-The behaviour of a store for tokens, and for registrations of a client, between logins. A client
+The behaviour of a store for the tokens and registrations of a client, between logins. A client
 keeps them in memory unless its option `store` (`t:erlmcp_oauth:options/0`) names another store,
 such as `m:erlmcp_token_store_file`.
 
-A value is a JSON object with binary keys, and has secrets in it. Of two writers of one key the last
-one counts; values of different keys never disturb each other. The callbacks may wait for a disk,
-and for nothing slower.
+A value is a JSON object with binary keys, and contains secrets. If two processes write the same
+key, the last value stays. Writing a key never changes the values of others. The callbacks may wait
+for a disk, but for nothing slower.
 """.
 
 -export_type([key/0, reason/0]).
@@ -17,10 +17,12 @@ and for nothing slower.
 The reason why a store failed.
 
 - `closed`: the process that opened the store has ended.
-- `{full, Max}`, `{too_large, Max}`: more values, or more bytes of one, than the store keeps.
-- `malformed`: the value was not written by the store.
+- `{full, Max}`: the store has `Max` values already. `{too_large, Max}`: the value has more than
+  `Max` bytes.
+- `malformed`: the stored bytes are not a value that this store has written.
 - `{unsafe, What, Why}`: other users could read the folder or the file, or replace it.
-- `{file, Why}`: the file system's error.
+- `{file, Why}`: an error of the file system.
+- `{bad_option, Name}`: an option is unknown, missing or wrong.
 """.
 -type reason() ::
     closed
@@ -33,7 +35,8 @@ The reason why a store failed.
     | term().
 
 -doc """
-Opens the store, for every process to use. Tables of the calling process end with that process.
+Opens the store. Any process may use the result. ETS tables that the callback creates are deleted
+when the calling process ends.
 """.
 -callback open(Options :: map()) -> {ok, Store :: term()} | {error, reason()}.
 -doc "Returns the value of a key.".

@@ -1,11 +1,11 @@
 -module(erlmcp_token_store_file).
 -moduledoc """
-A token store (`m:erlmcp_token_store`) in a folder of a POSIX file system. It is the option
+A token store (`m:erlmcp_token_store`) in a folder of a POSIX file system. Set it as the option
 `store => {erlmcp_token_store_file, #{folder => Path}}` of `t:erlmcp_oauth:options/0`.
 
-The store makes the folder, of mode 0700, with a JSON file of mode 0600 for each key. A file is
-written aside and renamed, so a reader sees a whole value. Writers of different keys, on this node
-or another, have nothing in common.
+The store creates the folder with mode 0700, and a JSON file with mode 0600 for each key. A value is
+written to a temporary file that is then renamed, so a reader sees the old value or the new one.
+Several nodes may share the folder.
 
 At most 1000 values of at most 64 KiB are kept. A folder or file is refused if it is a symbolic
 link, belongs to another user, or can be read or written by others.
@@ -22,9 +22,9 @@ link, belongs to another user, or can be read or written by others.
 -define(MAX_VALUES, 1000).
 -define(MAX_BYTES, 65536).
 -define(LIMITS, #{message_bytes => ?MAX_BYTES, depth => 32, members => 4096}).
-%% The files of a writer that was killed are deleted after an hour.
+%% Seconds after which the temporary file of a killed writer is deleted.
 -define(ABANDONED_S, 3600).
-%% Tries while other processes make the folder.
+%% Tries of an operation, at most, while other processes create the folder.
 -define(TRIES, 10).
 
 -doc false.
@@ -46,16 +46,16 @@ opened(Folder) ->
         {ok, #store{folder = Folder, owner = Owner}}
     end.
 
-%% Another process that makes the folder too replaces it as long as it is empty. A file that was
-%% about to be made there then finds no folder.
+%% Another process may create the folder at the same time, and its rename replaces an empty one. A
+%% file that is created between the two steps then finds no folder.
 tried(Fun, Tries) ->
     case Fun() of
         {error, {file, enoent}} when Tries > 1 -> tried(Fun, Tries - 1);
         Outcome -> Outcome
     end.
 
-%% The folder is renamed too, so that it is never seen without its mode. A folder that another
-%% process has made meanwhile stays if it has files.
+%% The folder gets its mode under a temporary name, and is renamed after that. A folder that another
+%% process has created meanwhile stays if it has files.
 make(Folder) ->
     case file:read_link_info(Folder) of
         {error, enoent} -> make_aside(Folder, aside(filename:dirname(Folder)));
@@ -78,7 +78,7 @@ make_aside(Folder, Aside) ->
             end
     end.
 
-%% Erlang does not say which user it runs as; a file that it made does.
+%% Erlang cannot say which user it runs as. The owner of a new file is that user.
 owner(Folder) ->
     Path = aside(Folder),
     maybe
@@ -163,7 +163,7 @@ room(Path, Folder) ->
             ok
     end.
 
-%% The file has its mode before it has anything in it.
+%% The file gets its mode while it is still empty.
 write_aside(Path, Bytes) ->
     maybe
         {ok, File} ?= filed(file:open(Path, [write, exclusive, raw, binary])),
@@ -232,8 +232,8 @@ path(Key, #store{folder = Folder}) ->
     Name = binary:encode_hex(crypto:hash(sha256, text(Key)), lowercase),
     filename:join(Folder, <<Name/binary, ".json">>).
 
-%% A text for each key, which is the same in every release. OTP does not promise that for its
-%% external term format.
+%% Encodes a key as bytes that are the same in every release of OTP. The external term format may
+%% change between releases.
 text(Key) when is_binary(Key) -> sized($b, Key);
 text(Key) when is_atom(Key) -> sized($a, atom_to_binary(Key));
 text(Key) when is_integer(Key) -> sized($i, integer_to_binary(Key));

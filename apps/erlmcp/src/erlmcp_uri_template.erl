@@ -9,15 +9,15 @@ A client makes the URI of a resource from a resource template:
 Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~"lib"})
 ```
 
-The RFC defines no matching, so this is erlmcp's own. A URI matches if it can be read from the left
-to its end. Each variable takes as many characters as it can, and at least one:
+The RFC does not define matching, so these are erlmcp's own rules. A URI matches if it can be read
+from the left to its end. Each variable takes as many characters as it can, and at least one:
 
 - A value never contains `/`, `?` or `#`, unless its operator is `+` or `#`. It contains no `,` that
   separates it from the next variable of its expression. If the template has an expression with the
   operator `?`, `;` or `&`, a value contains no such character, unless its operator is `#`.
-- Only variables of `?`, `;` and `&` may be absent. They may stand in any order, and a parameter
-  that the template does not have is no match.
-- A value that is longer than its prefix allows (`{id:3}`) is no match.
+- Only variables of `?`, `;` and `&` may be absent. They may stand in any order. A URI with a
+  parameter that the template does not have does not match.
+- A URI does not match if a value is longer than its prefix allows (`{id:3}`).
 
 Values are percent-decoded and valid UTF-8, and otherwise unrestricted: `..`, a `/` that was `%2F`,
 a control character. Matching takes time linear in the URI, for any URI.
@@ -35,11 +35,11 @@ a control character. Matching takes time linear in the URI, for any URI.
 -type part() :: Literal :: binary() | {operator(), [variable(), ...]}.
 -type operator() :: none | $+ | $# | $. | $/ | $; | $? | $&.
 -type variable() :: {Name :: binary(), none | explode | {prefix, pos_integer()}}.
--doc "The reason why a text is no template, with the part that is wrong.".
+-doc "The reason why a text is not a template, with the part that is wrong.".
 -type reason() :: {invalid_literal | invalid_expression, Text :: binary()}.
 -doc "Values of variables by their names.".
 -type bindings() :: #{Name :: binary() => binary() | [binary()]}.
--doc "A value: text or a number, a list, an associative value, or none.".
+-doc "A value: text or a number, a list, an associative value, or `null` for none.".
 -type value() ::
     scalar() | [scalar()] | [{Key :: scalar(), scalar()}] | #{binary() => scalar()} | null.
 -doc "Text or a number.".
@@ -193,10 +193,9 @@ match(Uri, #template{steps = Steps}) when byte_size(Uri) =< ?MAX_URI ->
 match(_, _) ->
     nomatch.
 
-%% Dead says for each step, counted from the end, how many bytes stand behind the last end of its
-%% value that was tried in vain. The longest value is tried first, so every end from there on is in
-%% vain. A value that begins earlier is not tried across that end again, which makes matching
-%% linear.
+%% `Dead` has a number of bytes for each step, counted from the last step. Every end of the step's
+%% value with at most that many bytes behind it was tried in vain. A value that begins earlier is
+%% not extended to these ends again. So matching takes linear time.
 read([], ~"", _) ->
     {ok, []};
 read([], _, Dead) ->
@@ -233,7 +232,7 @@ read_value([Size | Ends], How, Steps, Uri, Dead) ->
             read_value(Ends, How, Steps, Uri, StillDead#{length(Steps) => byte_size(Rest)})
     end.
 
-%% The sizes that a value may have, the longest first.
+%% Returns the sizes that a value may have, the longest first.
 ends(Uri, Size, Stops, Dead, Ends) ->
     <<_:Size/binary, Rest/binary>> = Uri,
     case character_size(Rest, Stops) of
@@ -258,7 +257,7 @@ character_size(<<C/utf8, Rest/binary>> = Text, Stops) when C =/= $% ->
 character_size(_, _) ->
     0.
 
-%% By the first hexadecimal digit of the character's first byte.
+%% Returns the bytes of a character, from the first hexadecimal digit of its first byte.
 utf8_size(H) when H =:= $C; H =:= $c; H =:= $D; H =:= $d -> 2;
 utf8_size(H) when H =:= $E; H =:= $e -> 3;
 utf8_size(H) when H =:= $F; H =:= $f -> 4;
@@ -266,7 +265,7 @@ utf8_size(_) -> 1.
 
 bindings(Found) ->
     Values = lists:flatmap(fun values/1, Found),
-    %% Of a name that stands twice the last value is kept: the whole one rather than its prefix.
+    %% If a variable occurs twice, the greater value stays: the whole value and not its prefix.
     Bindings = maps:from_list(lists:sort([{Name, Value} || {{Name, _}, Value} <- Values])),
     Agrees = fun({{Name, Modifier}, Value}) ->
         cut(Modifier, maps:get(Name, Bindings)) =:= Value

@@ -40,11 +40,13 @@ table() ->
       ~"a new process waits too long for a scheduler: new work is refused with 1078"},
      {processors_ok, [waited, limit], ~"a new process waits for less than half of the bound again"},
      {incident, [incident, what, method, target],
-      ~"a handler crashed, died, was late or gave too much; the log has the rest under the id"},
+      <<"a handler crashed, was killed, was late or returned too much; the log has the rest "
+        "under the id">>},
      {not_quick, [method, target, why, limit],
-      ~"a handler that is said to be `quick` used more than `limit` `reductions`, or milliseconds"},
+      ~"a handler with `quick => true` used more than `limit` `reductions`, or milliseconds"},
      {slow_consumer, [limit],
-      ~"a client that does not read was cut; `limit` is the bound that it passed"},
+      <<"the stream or connection of a client that does not read was closed; `limit` is the "
+        "bound that it passed">>},
      {breaker_opened, [target, opens_in_ms],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"},

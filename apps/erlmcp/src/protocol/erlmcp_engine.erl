@@ -82,10 +82,9 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp:key_ring(),
-    %% The permit of the server's gate, and the flow that its bounds apply to. The engine only
-    %% passes them on.
+    %% The permit of the server's gate, and the tenant that it counts for. The shell passes both on.
     permit => term(),
-    flow => erlmcp_gate:tenant(),
+    tenant => erlmcp_gate:tenant(),
     %% The number of the request's session among the sessions of its connection.
     session => non_neg_integer(),
     %% Set if the call becomes a task.

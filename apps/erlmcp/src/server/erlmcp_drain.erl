@@ -1,27 +1,29 @@
 -module(erlmcp_drain).
 -moduledoc """
-Takes a server out of service without losing what it has accepted. Its listeners take no more
-connections, and new requests are refused with 1077; open subscriptions end with their result; calls
-and tasks that run are waited for. Calls that are still there when the time is over are ended, and
-their clients told so. At last the sessions end, and with them their streams.
+Takes a server out of service without losing requests that it has accepted. Its listeners accept no
+more connections, and new requests are refused with 1077. Open subscriptions end with their result.
+Running calls and tasks have some time to end. Calls that still run after that are ended, and their
+clients get error 1077. At last the sessions end, with their streams.
 
 Internal.
 """.
 
 -export([drain/3]).
 
-%% Milliseconds between two looks at running work, and for the last answers of ended work.
+%% Milliseconds between two looks at the running calls and tasks, and milliseconds to wait for the
+%% last answers of ended calls.
 -define(LOOK, 10).
 -define(LAST_WORDS, 1000).
 
 -export_type([drained/0]).
 
--doc "Calls that were ended before they had answered, and tasks that run still.".
+-doc "The number of calls that were ended before they had answered, and of tasks that still run.".
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with the listeners `Listeners`, within `Milliseconds`, and in two seconds more
-for the last answers of ended calls and sessions. Crashes if the server is stopped meanwhile.
+Drains an instance with the listeners `Listeners`. Running calls and tasks have `Milliseconds` to
+end. The last answers of ended calls and sessions take up to two seconds more. Crashes if the server
+is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
             Milliseconds :: non_neg_integer()) -> drained().
@@ -30,7 +32,7 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_gate:drain(Gate),
     ok = lists:foreach(fun ranch:suspend_listener/1, Listeners),
     ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
-    Ended = case await(fun() -> rests(Instance) end, Milliseconds) of
+    Ended = case await(fun() -> is_idle(Instance) end, Milliseconds) of
         ok -> 0;
         timeout -> end_calls(erlmcp_gate:calls(Gate))
     end,
@@ -42,15 +44,15 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_event:emit(Key, drained, Left),
     Left.
 
-%% In the order in which work moves: from waiting to running, and from there to a task. The tasks'
-%% supervisor ends with the server, the gate's numbers stay.
-rests(#{gate := Gate} = Instance) ->
+%% The counts are read in the order in which a request moves: it waits, runs, and may become a task.
+%% The count of tasks fails if the server has ended, since their supervisor has ended then.
+is_idle(#{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
     Running = erlmcp_gate:held(Gate, in_flight),
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
     {Waiting, Running} =:= {0, 0} andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
 
-%% The owner of a call hears of its end, and answers its client.
+%% The owner of a call gets its exit signal, and answers its client.
 end_calls(Calls) ->
     ok = lists:foreach(fun(Call) -> exit(Call, {shutdown, draining}) end, Calls),
     length(Calls).

@@ -17,7 +17,7 @@ Internal.
 
 %% Bytes of memory that a connection may cost while a message of it is handled.
 -define(CONNECTION, 65_536).
-%% Connections that no machine is measured to carry.
+%% The most connections of the measured envelope.
 -define(MOST, 100_000).
 
 -doc "Returns the names of the envelopes.".
@@ -33,12 +33,13 @@ limits(measured, Facts) ->
 limits(Plan, _) ->
     #{Name => map_get(Plan, Values) || {Name, Values} <- plans()}.
 
--doc "Returns the limits of the plans.".
+-doc "Returns each limit that the plans set, with its value in each plan.".
 -spec plans() -> [{Limit :: atom(), #{team | enterprise | gov => pos_integer()}}].
 plans() ->
     [plan(messages_per_second, 900, 3_000, 1_800),
      plan(connections, 25_000, 100_000, 50_000),
-     %% Half of the queue for one, and a KiB for each, as far as a gate can count.
+     %% One principal may fill half of the queue. Each request may have a KiB, up to the highest
+     %% number that a gate can count.
      plan(queue, 100_000, 500_000, 300_000),
      plan(queue_per_principal, 50_000, 250_000, 150_000),
      plan(queue_bytes, 102_400_000, 268_435_455, 268_435_455),
@@ -54,16 +55,16 @@ plan(Limit, Team, Enterprise, Gov) ->
     {Limit, #{team => Team, enterprise => Enterprise, gov => Gov}}.
 
 -doc """
-Returns the measured limits, each with its function of the facts and its description. A function
-returns `default` if the machine does not tell the fact.
+Returns the measured limits, each with a description and a function that computes it from the facts.
+The function returns `default` if a fact is not known.
 """.
 -spec measured() ->
     [{Limit :: atom(), fun((erlmcp_machine:facts()) -> integer() | default), How :: binary()}].
 measured() ->
     [{connections, fun connections/1,
-      <<"the descriptors and the ports but a fourth (256 at least, 1,024 at most; of few, half), a "
-        "fourth of the processes, and a fourth of the memory at 64 KiB each: the least of them, "
-        "100,000 at most">>},
+      <<"the least of these, 100,000 at most: three fourths of the descriptors and of the ports "
+        "(or all except 1,024 of many, half of few), a fourth of the processes, and a fourth of "
+        "the memory at 64 KiB each">>},
      {message_bytes, share(256, 4 * ?MIB), ~"1/256 of the memory, 4 MiB at most"},
      {unread_bytes, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
      {queue_bytes_per_connection, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
@@ -75,7 +76,7 @@ measured() ->
 connections(Facts) ->
     lists:min([?MOST | maps:values(carried(Facts))]).
 
--doc "Returns how many connections each resource of a machine would carry.".
+-doc "Returns for how many connections each resource of a machine is enough.".
 -spec carried(erlmcp_machine:facts()) ->
     #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
 carried(Facts) ->

@@ -1,13 +1,13 @@
 -module(erlmcp_handler_module).
 -moduledoc """
-The callbacks of a module with `-behaviour(erlmcp_server)`, as options of a server.
+Makes the options of a server from the callbacks of a module with `-behaviour(erlmcp_server)`.
 
 Internal.
 """.
 
 -export([options/1]).
 
--doc "Returns the options of a handler module, its definitions with their funs filled in.".
+-doc "Returns the options of a handler module. Each of its definitions has a handler.".
 -spec options(module()) -> erlmcp:options().
 options(Module) ->
     Options = Module:server(),
@@ -36,7 +36,8 @@ handlers(Module) ->
         Module:get_prompt(Name, Arguments, Context)
      end)}].
 
-%% A definition without a handler is refused now, and does not crash when it is called.
+%% If the module does not export the callback, the definition stays without a handler and is refused
+%% now. It does not crash later, when it is called.
 exported(Module, Callback, Handler) ->
     case erlang:function_exported(Module, Callback, 3) of
         true -> Handler;

@@ -1,33 +1,35 @@
 -module(erlmcp_heap).
--moduledoc "The initial and the largest memory of a server's processes. Internal.".
+-moduledoc "Sets the initial and the largest heap of a server's processes. Internal.".
 
 -export([of_call/1, max_of_call/1, bound_connection/1, busy_connection/1, slow_connection/1]).
 
-%% Words. A small request fits without a garbage collection; bench/peers.sh shows the difference.
+%% Words of the first heap of a call, in which a small request needs no garbage collection.
+%% bench/peers.sh shows the difference.
 -define(FIRST, 987).
-%% Words of a connection that has many calls at once. The state of the calls is not copied for every
-%% few messages then.
+%% Words of the first heap of a connection with many calls at once. With a smaller one, a garbage
+%% collection copies the state of the calls after every few messages.
 -define(BUSY, 16_000).
 %% Bytes of a connection's memory in addition to several messages.
 -define(SPARE, 16_000_000).
 
--doc "Returns the options to spawn the process of a call with.".
+-doc "Returns the heap options with which the process of a call is spawned.".
 -spec of_call(erlmcp_server_options:limits()) -> [{min_heap_size | max_heap_size, term()}].
 of_call(Limits) ->
     [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
 
 -doc """
-Returns the memory bound of a process that runs user code, or keeps its results. The process dies
-without a report in the log.
+Returns the memory bound of a process that runs user code, or keeps its results. A process over the
+bound is killed, without a report in the log.
 """.
 -spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 -doc """
-Bounds the memory of the calling process, a connection's, once. Messages that a client sends ahead
-have no other bound. There is room for the largest answer in addition to unread bytes, and for the
-requests that may wait until fewer calls run. From OTP 28 on the binaries of messages count too.
+Bounds the memory of the calling process, a connection's. Only the first call has an effect.
+Messages that a client sends ahead have no other bound. The bound leaves room for the largest
+answer, for unread bytes, and for the requests that may wait on the connection. From OTP 28 on,
+binaries of messages count too.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
@@ -42,7 +44,7 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
             ok
     end.
 
--doc "Sets whether the calling process, a connection's, is busy enough for a larger heap.".
+-doc "Sets whether the calling process, a connection's, has the larger heap of a busy connection.".
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->
     _ = process_flag(min_heap_size, case Busy of
@@ -52,8 +54,8 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Sets whether the calling process, a connection's, collects all of its garbage each time. That pays
-for one with few requests: its heap is less than half as large then.
+Sets whether each garbage collection of the calling process, a connection's, is a full one. For a
+connection with few requests this is worthwhile: its heap is less than half as large.
 """.
 -spec slow_connection(boolean()) -> ok.
 slow_connection(Slow) ->

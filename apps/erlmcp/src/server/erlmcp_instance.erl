@@ -1,14 +1,13 @@
 -module(erlmcp_instance).
 -moduledoc """
-The shared state of one running server's processes: a value that each of them gets, and persistent
-terms that all read and none copies. All names in it are unique, so that the servers of a node
-cannot collide.
+The state that the processes of one running server share: a value, the instance, and persistent
+terms. All names in it are unique, so that servers of the same node cannot collide.
 
-The persistent terms are the value itself, under the server's key, the settings of its listeners,
-its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process that starts gets a
-persistent term without a copy, so that a connection costs only its own state. Each term is written
-again when its writer restarts. The process of this module removes them when the server ends. It
-writes nothing, answers no message, and ends after all that read them.
+The persistent terms are the instance itself, under the server's key, the settings of its listeners,
+its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process reads a persistent
+term without a copy, so that a connection costs only its own state. Each term is written again when
+its writer restarts. The process of this module ends after all readers, and then removes the terms.
+It does nothing else.
 
 Internal.
 """.
@@ -24,9 +23,9 @@ Internal.
 
 -doc """
 A server's key, its limits and gate, the servers that it mounts, and the tables of its processes.
-`supervisors` has those of sessions and tasks, and `mounting` the servers that mount this one
-(`m:erlmcp_mounts`). `changing` has a catalog that changes (`m:erlmcp_published_catalog`), and
-`cache` kept results (`m:erlmcp_result_cache`).
+The table `supervisors` has the supervisors of sessions and tasks, and `mounting` the servers that
+mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
+(`m:erlmcp_published_catalog`), and `cache` has cached results (`m:erlmcp_result_cache`).
 """.
 -type instance() :: #{
     key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
@@ -36,12 +35,12 @@ A server's key, its limits and gate, the servers that it mounts, and the tables 
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     error_budget := erlmcp_error_budget:budget(),
-    %% The options to spawn the process of a call with.
+    %% The options with which the process of a call is spawned.
     process := [{atom(), term()}],
     of_calls := of_calls()
 }.
 
--doc "The part of an instance that calls use. Each call has a copy, and so it is small.".
+-doc "The part of an instance that calls use. It is small, since each call has a copy.".
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
@@ -51,8 +50,8 @@ A server's key, its limits and gate, the servers that it mounts, and the tables 
 }.
 
 -doc """
-Completes an instance with the part for calls, and with tables that have no module of their own.
-They belong to the calling process, the server's supervisor.
+Completes an instance with the part for calls, and with the tables that no other module creates.
+These tables belong to the calling process, the server's supervisor.
 """.
 -spec new(#{atom() => term()}) -> instance().
 new(#{limits := Limits} = Parts) ->
@@ -83,20 +82,20 @@ of_calls(Instance) ->
 subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
--doc "Stores the supervisor of the HTTP sessions of a kind, or of the tasks.".
+-doc "Stores the supervisor of a kind: of HTTP sessions, of HTTP+SSE sessions, or of tasks.".
 -spec put_supervisor(erlmcp_on_demand_sup:kind(), pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
--doc "Returns that supervisor; `undefined` while there is none yet.".
+-doc "Returns the supervisor of a kind, or `undefined` if it has not started yet.".
 -spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 
 -doc """
-Shares a term under a name that is unique on the node, and returns the shared term. The names of a
-server are given to `start_link/2`.
+Stores a persistent term under a name that is unique on the node, and returns the stored term. Pass
+the names of a server to `start_link/2`, which removes their terms.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->
@@ -112,8 +111,8 @@ find(Name) ->
     end.
 
 -doc """
-Starts the process that removes the terms which are shared under a server's key and these names, its
-catalog, and its state in the log.
+Starts the process that cleans up when the server ends. It removes the terms that are shared under
+`Key` and `Names`, the catalog, and the server's state in the log.
 """.
 -spec start_link(Server :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->

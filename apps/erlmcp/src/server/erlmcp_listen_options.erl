@@ -1,9 +1,12 @@
 -module(erlmcp_listen_options).
--moduledoc "The option `listen`: the listeners of a server and their options. Pure. Internal.".
+-moduledoc "Checks the option `listen`: a server's listeners and their options. Pure. Internal.".
 
 -export([check/1, sse/1]).
 
--doc "Checks the listeners. Returns the option that is wrong and what it must be.".
+-doc """
+Checks the listeners. An error names the first wrong option of a listener and what is expected.
+`{expected, Text}` is about the option `listen` itself.
+""".
 -spec check(term()) ->
     ok | {expected, binary()} | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check([]) ->
@@ -133,7 +136,8 @@ is_url(Value) ->
             false
     end.
 
-%% Bytes that a URL has as they are; clients are told the one of them with a query behind it.
+%% Only bytes that stand in a URL unescaped. Clients get the path for messages with a query behind
+%% it.
 endpoints([]) ->
     ok;
 endpoints([{Name, Path} | Options]) when
@@ -158,16 +162,16 @@ paths(Options) ->
         {error, _} = Error -> Error
     end.
 
-%% An option without which another one does nothing.
+%% Refuses an option that has no effect without another one.
 proxies(Transport, #{proxy_protocol := true} = Options) when
     not is_map_key(trusted_proxies, Options)
 ->
     {error, {bad_option, {Transport, proxy_protocol},
-             ~"trusted_proxies next to it, from which the header is accepted"}};
+             ~"trusted_proxies too: the header is read from these alone"}};
 proxies(tcp, #{trusted_proxies := _, proxy_protocol := true}) ->
     ok;
 proxies(tcp, #{trusted_proxies := _}) ->
-    {error, {bad_option, {tcp, trusted_proxies}, ~"proxy_protocol => true next to it"}};
+    {error, {bad_option, {tcp, trusted_proxies}, ~"proxy_protocol => true, too"}};
 proxies(_, _) ->
     ok.
 
@@ -176,12 +180,12 @@ said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->
     case [Name || Name <- [resource, authorization_servers], is_map_key(Name, Fields)] of
         [] -> ok;
         [Name | _] -> {error, {bad_option, {http, protected_resource, Name},
-                               ~"to be said among the options of bearer"}}
+                               ~"to be set among the options of bearer, not here"}}
     end;
 said_once(_) ->
     ok.
 
--doc "Returns the paths of HTTP+SSE, for GET and for POST, if a listener's options ask for it.".
+-doc "Returns the paths of HTTP+SSE, for GET and for POST, or `none` without the option `sse`.".
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
 sse(_) -> none.

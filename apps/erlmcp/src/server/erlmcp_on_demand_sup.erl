@@ -1,8 +1,8 @@
 -module(erlmcp_on_demand_sup).
 -moduledoc """
-Supervises the processes of one kind that a server starts as it needs them: of its HTTP sessions, of
-its HTTP+SSE sessions, or of its tasks. A process that dies is not started again: the session is
-gone, or the task has failed.
+Supervises processes of one kind that a server starts when it needs them: those of HTTP sessions, of
+HTTP+SSE sessions, or of tasks. A process that dies is not started again: the session has ended, or
+the task has failed.
 
 Internal.
 """.
@@ -23,8 +23,8 @@ start_link(Kind, Module, Instance) ->
     supervisor:start_link(?MODULE, {Kind, Module, Instance}).
 
 -doc """
-Starts a process of `Kind`, whose arguments are the instance and `Arguments`. Exits if the server
-starts or stops.
+Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
+supervisor of `Kind` does not run, since the server starts or stops.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->

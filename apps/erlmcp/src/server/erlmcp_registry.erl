@@ -1,18 +1,18 @@
 -module(erlmcp_registry).
 -moduledoc """
-The node's running servers, by pid and by the `id` of their options. Every process reads the table,
-so that a look-up waits for no process. The table has a server's key, under which its instance is
-found (`m:erlmcp_instance`).
+The registry of the node's running servers, by pid and by the `id` of their options. It is a table
+that every process reads itself, and the process that writes it. The table has a server's key, under
+which its instance is found (`m:erlmcp_instance`).
 
 The process adds servers that start and removes servers that end. The table belongs to the
-application's supervisor, and keeps the servers when the process is started again.
+application's supervisor, so it keeps its rows when the process is started again.
 
 Internal.
 """.
 
 -behaviour(gen_server).
 
-%% To look a server up is two reads.
+%% A look-up is two reads.
 -compile({inline, [found/1, row/1]}).
 
 -export([open/0, start_link/0, register/2, whereis/1, watch/1, ready/1]).
@@ -50,7 +50,7 @@ register(Id, Key) ->
 whereis(Server) ->
     maybe
         {Pid, Key} ?= found(Server),
-        %% A killed server is in the table until this process hears of its end.
+        %% A server that was killed stays in the table until the registry gets its 'DOWN' message.
         true ?= is_process_alive(Pid),
         {ok, Instance} ?= erlmcp_instance:find(Key),
         {ok, Pid, Instance}
@@ -58,7 +58,7 @@ whereis(Server) ->
         _ -> error
     end.
 
-%% A pid before an id: the id may be any term.
+%% A pid is looked up as a server's pid first, and then as an id, which may be any term.
 found(Pid) when is_pid(Pid) ->
     case row({pid, Pid}) of
         none -> row({id, Pid});
@@ -76,12 +76,12 @@ Returns the supervisor and the instance of a server. From now on the calling pro
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
-    %% In this order, no server between the two is missed.
+    %% In this order, a server that starts between the two steps is not missed.
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
 -doc """
-Tells the processes that watch the server of an instance that the server has published its catalog.
+Notifies the processes that watch a server that it has published its catalog.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
@@ -94,7 +94,7 @@ ready(#{key := Key}) ->
 
 -doc false.
 init([]) ->
-    %% The servers and watchers of the process before this one.
+    %% The table may have servers and watchers from before a restart of this process.
     Known = ets:select(?MODULE, [{{{pid, '$1'}, '_', '_'}, [], ['$1']},
                                  {{{watcher, '$1', '_'}}, [], ['$1']}]),
     lists:foreach(fun(Pid) -> monitor(process, Pid) end, Known),
@@ -103,7 +103,8 @@ init([]) ->
 -doc false.
 handle_call({register, Id, Key}, {Pid, _}, State) ->
     maybe
-        %% A supervisor may start a server again before the end of the last one is heard here.
+        %% A supervisor may start a server again before this process gets the 'DOWN' message of the
+        %% one before.
         {Running, _} ?= row({id, Id}),
         true ?= is_process_alive(Running),
         {reply, {error, {already_started, Running}}, State}
@@ -124,7 +125,7 @@ handle_cast(_, State) ->
 
 -doc false.
 handle_info({'DOWN', _, process, Pid, _}, State) ->
-    %% The id may be that of another server already.
+    %% The id may belong to another server already.
     _ = [true = ets:delete_object(?MODULE, {{id, Id}, Server})
          || {_, Server, Id} <- ets:take(?MODULE, {pid, Pid})],
     true = ets:match_delete(?MODULE, {{watcher, Pid, '_'}}),

@@ -1,8 +1,8 @@
 -module(erlmcp_server_options).
 -moduledoc """
-The options of a server: one documented map, checked once, when the server starts. Impure: it loads
-the handler module, reads the folders of skills and the facts of the machine, and makes a key. The
-limits are data (`limits/0`); code, documents and tests read them there.
+Checks the options of a server, once, when the server starts. Impure: it loads the handler module,
+reads the folders of skills and the facts of the machine, and makes a key. The limits are data
+(`limits/0`), which code, documents and tests read here.
 
 Internal.
 """.
@@ -30,71 +30,89 @@ Internal.
 -spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
-     {depth, 64, ~"nesting of a message's JSON"},
-     {members, 10_000, ~"object members in a message's JSON"},
+     {depth, 64, ~"nesting of the JSON of a message"},
+     {members, 10_000, ~"object members in the JSON of a message"},
      {calls_per_connection, 100, ~"requests of one connection that run at once"},
      {queue_per_connection, 10_000,
-      ~"requests of one connection of TCP or stdio that wait to run; 0 for none"},
-     {queue_bytes_per_connection, 16_777_216, ~"bytes of them"},
+      ~"waiting requests of one connection of TCP or stdio; 0 for none"},
+     {queue_bytes_per_connection, 16_777_216, ~"bytes of the waiting requests of one connection"},
      {sessions, 10_000, ~"open HTTP sessions"},
-     {sessions_per_principal, 1_000, ~"those of one principal, or of one anonymous address"},
-     {subscriptions, 1_000, ~"resources that one session, or one connection, may watch"},
+     {sessions_per_principal, 1_000,
+      ~"open HTTP sessions of one principal, or of one anonymous address"},
+     {subscriptions, 1_000, ~"subscriptions to resources of one session, or of one connection"},
      {subscriptions_per_principal, 10_000,
-      ~"resources and tasks that one principal, or one anonymous address, may watch"},
+      ~"subscriptions to resources and tasks of one principal, or of one anonymous address"},
      {session_idle_ms, 1_800_000, ~"milliseconds until an unused session ends"},
-     {unused_session_ms, 60_000, ~"the same of a session without any use since `initialize`"},
-     {stored_events, 1_000, ~"events that a session keeps for a client that lost a connection"},
-     {stored_bytes, 1_048_576, ~"bytes of them, in addition to the newest event"},
-     {stored_ms, 300_000, ~"milliseconds that they are kept"},
-     {retry_ms, 1_000, ~"milliseconds, and up to half as many more, until a client comes back"},
+     {unused_session_ms, 60_000,
+      ~"milliseconds until a session ends that was never used after `initialize`"},
+     {stored_events, 1_000,
+      ~"events that a session keeps for a client that has lost its connection"},
+     {stored_bytes, 1_048_576,
+      ~"bytes of the events that a session keeps, in addition to the newest one"},
+     {stored_ms, 300_000, ~"milliseconds that a session keeps an event"},
+     {retry_ms, 1_000, ~"milliseconds, and up to half as many more, until a client reconnects"},
      {rate_retry_ms, 1, ~"minimum `Retry-After` of a rate-limit refusal, in milliseconds"},
      {queue_retry_ms, 1, ~"minimum `Retry-After` of a refusal for load, in milliseconds"},
-     {reconnect_ms, 60_000, ~"milliseconds until a call that asks an absent client ends"},
-     {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
-     {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer a call's requests"},
-     {used_states, 100_000, ~"used states of calls that are good for once, until they expire"},
-     {used_states_per_principal, 10_000, ~"those of one principal, or of one anonymous address"},
+     {reconnect_ms, 60_000,
+      ~"milliseconds until a call ends that waits for input of a disconnected client"},
+     {call_timeout_ms, 60_000,
+      ~"milliseconds that a call may run, unless its tool sets `timeout_ms`"},
+     {input_timeout_ms, 600_000,
+      ~"milliseconds that a client may take to answer a request for input"},
+     {used_states, 100_000,
+      ~"remembered states that can be used once; each is remembered until it expires"},
+     {used_states_per_principal, 10_000,
+      ~"remembered states of one principal, or of one anonymous address"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
      {reply_bytes, 67_108_864, ~"bytes of the answer to a request"},
-     {unread_bytes, 16_777_216, ~"bytes that wait for a client of HTTP to read, until it is cut"},
-     {unread_messages, 1_000, ~"messages of a call that wait to be written, until it skips some"},
-     {cache_entries, 10_000, ~"results of calls that are kept"},
-     {cache_bytes, 67_108_864, ~"bytes of the results of calls that are kept"},
+     {unread_bytes, 16_777_216,
+      ~"bytes that a client of HTTP has not read, before its stream or connection is closed"},
+     {unread_messages, 1_000, ~"unwritten messages of a call, before some are left out"},
+     {cache_entries, 10_000, ~"cached results"},
+     {cache_bytes, 67_108_864, ~"bytes of the cached results"},
      {skills_bytes, 67_108_864, ~"bytes of the files of all skills, which are kept in memory"},
-     {tasks, 20_000, ~"tasks that are kept, running or over"},
-     {tasks_per_principal, 2_000, ~"those of one principal, or of one anonymous address"},
-     {task_bytes, 268_435_456, ~"bytes of the results of tasks that are kept"},
+     {tasks, 20_000, ~"tasks, including those that have ended and not expired"},
+     {tasks_per_principal, 2_000, ~"tasks of one principal, or of one anonymous address"},
+     {task_bytes, 268_435_456, ~"bytes of the results of all tasks"},
      {task_bytes_per_principal, 67_108_864,
-      ~"those of one principal, or of one anonymous address"},
-     {task_ttl_ms, 3_600_000, ~"milliseconds from its creation that a task is kept at most"},
-     {task_timeout_ms, 1_800_000, ~"milliseconds a task may run, unless its tool says otherwise"},
-     {authenticate_timeout_ms, 10_000, ~"milliseconds a process may take to find out an identity"},
-     {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
-     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read a response"},
-     {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
+      ~"bytes of the results of tasks of one principal, or of one anonymous address"},
+     {task_ttl_ms, 3_600_000,
+      ~"milliseconds from the creation of a task until it is deleted, at most"},
+     {task_timeout_ms, 1_800_000,
+      ~"milliseconds that a task may run, unless its tool sets `task_timeout_ms`"},
+     {authenticate_timeout_ms, 10_000, ~"milliseconds that an `authenticate` process may take"},
+     {receive_timeout_ms, 30_000, ~"milliseconds from the first byte of a message to its last"},
+     {send_timeout_ms, 30_000, ~"milliseconds that a client may take to read a response"},
+     {keep_alive_ms, 15_000, ~"milliseconds until a comment is sent on a quiet stream"},
      {error_budget_requests, 200,
       ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Returns the limits that are the bounds of a server's gate, see `m:erlmcp_gate`.".
+-doc "Returns the limits of a server's gate (`m:erlmcp_gate`), with defaults and descriptions.".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},
-     {connections_per_address, infinity, ~"those from one address; of IPv6, from one /64 network"},
-     {connections_per_principal, infinity, ~"those of one principal that is not `anonymous`"},
+     {connections_per_address, infinity,
+      ~"open connections from one IPv4 address, or from one /64 network of IPv6"},
+     {connections_per_principal, infinity,
+      ~"open connections of one principal that is not `anonymous`"},
      {in_flight, 10_000, ~"requests that run at once"},
-     {in_flight_per_principal, infinity, ~"those of one principal, or of one anonymous address"},
-     {queue, 2_000, ~"requests that wait for a place among those that run; 0 for none"},
-     {queue_bytes, 67_108_864, ~"bytes of them"},
-     {queue_per_principal, 1_000, ~"those of one principal, or of one anonymous address"},
-     {queue_ms, 1_000, ~"milliseconds that one waits at most"},
-     {messages_per_second, infinity, ~"messages that a server takes in a second"},
-     {messages_per_minute, infinity, ~"the same in a minute"},
-     {messages_per_day, infinity, ~"the same in a day"},
+     {in_flight_per_principal, infinity,
+      ~"requests that run or wait, of one principal or of one anonymous address"},
+     {queue, 2_000, ~"requests that wait until they may run; 0 for none"},
+     {queue_bytes, 67_108_864, ~"bytes of the waiting requests"},
+     {queue_per_principal, 1_000,
+      ~"waiting requests of one principal, or of one anonymous address"},
+     {queue_ms, 1_000, ~"milliseconds that a request may wait"},
+     {messages_per_second, infinity, ~"messages to a server in a second"},
+     {messages_per_minute, infinity, ~"messages to a server in a minute"},
+     {messages_per_day, infinity, ~"messages to a server in a day"},
      {principal_messages_per_second, infinity,
       ~"messages of one principal, or of one anonymous address, in a second"},
-     {principal_messages_per_minute, infinity, ~"the same in a minute"},
-     {principal_messages_per_day, infinity, ~"the same in a day"},
+     {principal_messages_per_minute, infinity,
+      ~"messages of one principal, or of one anonymous address, in a minute"},
+     {principal_messages_per_day, infinity,
+      ~"messages of one principal, or of one anonymous address, in a day"},
      {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
 
 -doc """
@@ -212,7 +230,7 @@ option(breakers, Value) ->
           ~"a map of names, atoms, to maps with failures, open_ms and longest_open_ms");
 option(workers, Value) ->
     named(fun erlmcp_workers:is_options/1, Value,
-          ~"a map of names, atoms, to maps with size and start, and stop and queue where wanted");
+          ~"a map of names, atoms, to maps with size, start and, perhaps, stop and queue");
 option(mounts, Value) -> erlmcp_mount:check(Value);
 option(skills, Skills) when length(Skills) >= 0 -> ok;
 option(skills, _) -> {expected, ~"a list of skills"};
@@ -287,7 +305,7 @@ limit({Name, Value}) ->
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
 
-%% The options of the handler module. Its callbacks serve definitions without a fun.
+%% Returns the options of the handler module. Its callbacks handle definitions without a fun.
 handler(#{handler := Module}) when is_atom(Module) ->
     maybe
         {module, Module} ?= code:ensure_loaded(Module),

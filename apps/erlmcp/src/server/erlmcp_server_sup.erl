@@ -15,12 +15,13 @@ Internal.
 -export([start_link/2, publisher/1, listeners/1, drain/3]).
 -export([init/1]).
 
-%% Milliseconds between two sweeps of the tasks. An expired task is not found, swept or not.
+%% Milliseconds between two sweeps of the tasks. A task that has expired is never found, even before
+%% a sweep deletes it.
 -define(TASKS, 10_000).
 %% Milliseconds between two sweeps of the subscriptions, whose processes may have been killed.
 -define(SUBSCRIPTIONS, 60_000).
-%% Milliseconds between two sweeps of the sessions, at least and at most. In between it is this part
-%% of the time that a session may be unused.
+%% The milliseconds between two sweeps of the sessions are this part of the time that a session may
+%% be unused, between a least and a most.
 -define(LEAST, 10).
 -define(MOST, 30_000).
 -define(PART, 4).
@@ -67,7 +68,7 @@ drain(Supervisor, Instance, Milliseconds) ->
         {ok, Drained}
     catch
         Class:Reason:Stack ->
-            %% The processes that a drain asks end with the server, and do not answer then.
+            %% The drain calls processes that end with the server, and then its calls fail.
             try supervisor:count_children(Supervisor) of
                 _ -> erlang:raise(Class, Reason, Stack)
             catch
@@ -104,10 +105,10 @@ init(Given) ->
     Shared = [ListenerId || #{id := {listener, ListenerId}} <- Listeners]
         ++ [erlmcp_workers:shared_name(Name, Key) || Name := _ <- Workers],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
-          %% First: it ends last.
+          %% The first child ends last.
           [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
-          %% So does what tells what the others have to tell until then.
+          %% The process of events ends after all others, which may still report some.
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
            || OnEvent =/= none]
           ++
@@ -156,25 +157,26 @@ sweeper(Name, Milliseconds, Sweep, Last, Instance) ->
     #{id => Name,
       start => {erlmcp_sweeper, start_link, [Name, Milliseconds, {Sweep, Last}, Instance]}}.
 
-%% The process of a server that ends first. It closes the open subscriptions while their connections
-%% are still there, so that each stream ends with its result. A stream without one counts as lost
-%% (specification 2026-07-28, "Subscriptions / Graceful Closure").
+%% This process ends before all others of its server. Then it closes the open subscriptions while
+%% their connections still exist, so that each stream ends with its result. A client takes a stream
+%% without a result for a lost one (specification 2026-07-28, "Subscriptions / Graceful Closure").
 subscription_sweeper(Instance) ->
     Table = erlmcp_instance:subscriptions(Instance),
     sweeper(subscription_sweeper, ?SUBSCRIPTIONS,
             fun(_) -> erlmcp_subscriptions:sweep(Table) end,
             fun(_) -> erlmcp_subscriptions:close(Table) end, Instance).
 
-%% An expired session is not found. Sweeping makes room for another one.
+%% An expired session is never found. Sweeps make room for other sessions.
 session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->
     min(?MOST, max(?LEAST, min(Idle, Unused) div ?PART)).
 
-%% After the listeners: they end before them.
+%% These start after the listeners, and so end before them.
 sse_sessions(Listen, Instance) ->
     [on_demand(sse_sessions, erlmcp_httpd_sse_session, Instance)
      || lists:any(fun({_, Options}) -> is_map_key(sse, Options) end, Listen)].
 
-%% In a node that was started for one server alone, those of its applications stay closed.
+%% Returns the listeners to open. If the environment `listening_applications` is set, servers of
+%% other applications open none.
 opened([], _) ->
     [];
 opened(Listen, Key) ->
@@ -190,9 +192,9 @@ opened(Listen, Key) ->
         _ -> Listen
     end.
 
-%% The id is the listener's ranch reference too; the key in it makes it the node's only one.
+%% The id is also the listener's ranch reference. The key makes it unique on the node.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
-    %% The options for logs, without secrets of the tls options.
+    %% Options that logs may show: without the `tls` options, which can have secrets.
     Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
     Id = {{Key, Number}, Transport, Shown},
     ok = warn(Transport, Options, Key),
@@ -218,7 +220,7 @@ warn(Transport, Options, Key) ->
     end.
 
 is_asking(http, Options) -> is_map_key(authenticate, Options);
-%% This option names the principal of all clients on purpose.
+%% On TCP, a listener with this option was given a principal for all clients on purpose.
 is_asking(tcp, Options) -> is_map_key(principal, Options).
 
 advice(http) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_tenant_counts).
 -moduledoc """
-Counts of kept items, in all and of each tenant, in a table that all processes change themselves.
-A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of an anonymous client. A count
-of zero has no row, and so there are at most as many rows as items.
+Counts items that a server keeps, such as sessions, in all and for each tenant, in a table that all
+processes change themselves. A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of
+an anonymous client. A count of zero has no row, so the table has at most as many rows as items.
 
 Internal.
 """.
@@ -11,14 +11,14 @@ Internal.
 
 -type key() :: atom() | {Kind :: atom(), erlmcp_gate:tenant()}.
 
--doc "Makes a table without counts. It belongs to the calling process.".
+-doc "Makes an empty table of counts, which belongs to the calling process.".
 -spec new() -> ets:table().
 new() ->
     ets:new(erlmcp_tenant_counts, [public, {write_concurrency, auto}]).
 
 -doc """
-Adds an amount to a count, unless the sum exceeds `Max`. `Observed` is that sum. An amount that is
-not positive is always added.
+Adds an amount to a count. If the sum would exceed `Max`, returns `full` with that sum and adds
+nothing. An amount that is not positive is always added.
 """.
 -spec take(key(), Amount :: integer(), Max :: pos_integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.
@@ -31,7 +31,7 @@ take(Key, Amount, Max, Counts) ->
             ok
     end.
 
--doc "Takes an amount away from a count.".
+-doc "Subtracts an amount from a count.".
 -spec give_back(key(), Amount :: integer(), ets:table()) -> ok.
 give_back(Key, Amount, Counts) ->
     case ets:update_counter(Counts, Key, {2, -Amount}, {Key, 0}) of

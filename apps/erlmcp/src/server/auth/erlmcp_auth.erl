@@ -3,9 +3,9 @@
 The identity of an HTTP request, as the listener's `authenticate` returns it. `authenticate` is
 called once for each request, before the request's body is read.
 
-A principal is any term that means the same client each time. Sessions, sealed state and restricted
-lists belong to the principal that they were made for, compared by `=:=`. So a principal must not
-contain values that change for the same client, such as a token or its expiry.
+A principal is a term that identifies a client. Sessions, sealed state and restricted lists belong
+to one principal, and principals are compared by `=:=`. So a principal must not contain values that
+change for the same client, such as a token or its expiry.
 
 Source: specification 2026-07-28, "Authorization", and "Security Best Practices / Session
 Hijacking".
@@ -37,8 +37,8 @@ anonymous() ->
 
 -doc """
 Returns the identity of a request, or its refusal: 401 if `authenticate` refuses, 500 if it crashes
-or returns an invalid term. The log has the place of a crash, and no part of the request, whose
-headers are secrets. `Key` is that of the server, here and below.
+or returns an invalid term. The log has the stack of a crash without arguments, since the headers of
+a request are secrets. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
@@ -83,8 +83,8 @@ refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_cre
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
-Runs an authentication fun of the user's. If it crashes, the error is a 500, and the log has the
-place and none of the arguments.
+Runs an authentication fun of the user's. If it crashes, the error is a 500, and the log has its
+stack without arguments.
 """.
 -spec run_guarded(fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.
@@ -95,14 +95,14 @@ run_guarded(Fun, Key) ->
         _:Reason:Stack -> {error, failed(outline(Reason), Stack, Key)}
     end.
 
--doc "Returns the refusal for an invalid return value of such a fun.".
+-doc "Returns the refusal for an invalid return value of an authentication fun.".
 -spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
 bad_return(Key) ->
     failed(bad_return, [], Key).
 
 failed(Reason, Stack, Key) ->
     Incident = erlmcp_incident:log(#{what => authenticate_failed, reason => Reason,
-                                     stacktrace => [place(Entry) || Entry <- Stack]}, Key),
+                                     stacktrace => lists:map(fun without_arguments/1, Stack)}, Key),
     erlmcp_refusal:new(internal_error, ~"internal error", #{code => -32603, incident => Incident}).
 
 %% The kind of an error, without the value it was made with.
@@ -111,7 +111,7 @@ outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1,
 outline(_) -> thrown.
 
 %% A function without a matching clause has its arguments in place of its arity.
-place({Module, Function, Arguments, Location}) when is_list(Arguments) ->
+without_arguments({Module, Function, Arguments, Location}) when is_list(Arguments) ->
     {Module, Function, length(Arguments), Location};
-place(Entry) ->
+without_arguments(Entry) ->
     Entry.

@@ -4,9 +4,9 @@ The authentication of an HTTP request by its access token: `authenticate => {bea
 listener.
 
 A token that is remembered, listed, or signed with a known key is checked at once, in the calling
-process. Questions to another machine (keys that are not known yet, an introspection) run in a
-bounded number of processes, with a deadline. The caller gets a message when its request can go on,
-and does not block meanwhile.
+process. Otherwise another machine is asked: for the keys of the issuer, or about the token. These
+questions run in a bounded number of processes, with a deadline. The caller gets a message when its
+request can go on, and does not block meanwhile.
 
 Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RFC 9068 and RFC 8725
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
@@ -25,14 +25,14 @@ Internal.
 -opaque handle() :: #{settings := erlmcp_bearer_options:settings(),
                       tables := erlmcp_bearer_tables:tables()}.
 -doc """
-The process that is told when a request can go on. It gets
+The process that continues a request which waits. It is sent
 `{Tag, {erlmcp_bearer, Reference, Outcome}}`, and passes the inner tuple to `awaited/3`.
 """.
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
 The identity of a request. `expires_at` is the second of system time from which the token is
-invalid: an open stream has to end then. `claims` are the token's (none for a `static` token).
-`dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
+invalid: an open stream has to end then. `claims` are the claims of the token (none for a `static`
+token). `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
 """.
 -type identity() :: #{
     principal := erlmcp_auth:principal(),
@@ -42,7 +42,7 @@ invalid: an open stream has to end then. `claims` are the token's (none for a `s
     dpop_nonce => binary()
 }.
 -type answer() :: {ok, identity()} | {error, erlmcp_bearer_failure:failure()} | {wait, wait()}.
--doc "A request that goes on later.".
+-doc "A request that waits for the answer of another machine.".
 -opaque wait() :: #{reference := reference(), timer := reference(), owner := owner(),
                     deadline := integer(), request := erlmcp_listen:request(),
                     outcomes := erlmcp_bearer_source:outcomes()}.
@@ -57,8 +57,8 @@ new(Settings, Server) ->
 
 -doc """
 Returns the child specification of a handle's process, which fetches keys, asks for introspections,
-and removes old entries. Without it, remembered tokens are accepted and all others refused as
-unavailable.
+and removes old entries. While it does not run, remembered tokens are accepted and all others are
+refused with 503.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->
@@ -222,9 +222,9 @@ headers(#{settings := Settings}, Failure, Parameters) ->
     erlmcp_bearer_failure:headers(Failure, Parameters, Settings).
 
 -doc """
-Returns the listener's metadata as a protected resource (RFC 9728), from its options. They are the
-resource (the first of `resource`, or the endpoint's URL), the authorization servers, and how tokens
-are sent and bound.
+Returns the listener's metadata as a protected resource (RFC 9728), from its options. It has the
+resource (the first of `resource`, or the endpoint's URL), the authorization servers, and the ways
+in which tokens are sent and bound.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_bearer_failure).
 -moduledoc """
-The reasons for which a token is refused, with the headers that tell the client. Pure.
+The reasons for which a request's token is refused, and the headers of these refusals. Pure.
 
 Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.1.
 
@@ -15,8 +15,8 @@ Internal.
 
 -doc """
 A failure: the refusal with its status, number and sentence, and the parts of the challenge. `error`
-is that of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the one that the client used.
-`dpop_nonce` is a nonce for its proofs, and `scope` the scopes that it needs.
+is an error code of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the scheme that the
+client used. `dpop_nonce` is a nonce for its proofs, and `scope` has the scopes that it needs.
 """.
 -type failure() :: #{
     refusal := erlmcp_refusal:refusal(),
@@ -30,7 +30,7 @@ is that of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the one tha
 %% Milliseconds between sweeps of old proofs.
 -define(SWEEP_MS, 5_000).
 
--doc "Returns the failure without a token: 401 without an error, as in RFC 6750.".
+-doc "Returns the failure of a request without a token: 401 without an error code (RFC 6750).".
 -spec missing() -> failure().
 missing() ->
     #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
@@ -41,7 +41,7 @@ malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
       error => ~"invalid_request"}.
 
--doc "Returns the failure for a token that is not valid here.".
+-doc "Returns the failure for a token that the listener does not accept: 401.".
 -spec invalid(binary()) -> failure().
 invalid(Text) ->
     #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
@@ -52,7 +52,7 @@ expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
--doc "Returns the failure for a token that is not used as it is bound.".
+-doc "Returns the failure for a token that is not bound to the key of its proof.".
 -spec bound(binary()) -> failure().
 bound(Text) ->
     (invalid(Text))#{scheme => dpop}.
@@ -63,7 +63,7 @@ proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof",
       scheme => dpop}.
 
--doc "Returns the failure for a proof without this nonce.".
+-doc "Returns the failure for a proof that does not have the nonce `Nonce`: 401 with that nonce.".
 -spec nonce(Nonce :: binary()) -> failure().
 nonce(Nonce) ->
     #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),
@@ -99,14 +99,15 @@ proofs(all, Limit) ->
 full(Name, Text, Limit) ->
     #{refusal => erlmcp_refusal:new(Name, Text, #{retry_after_ms => ?SWEEP_MS, limit => Limit})}.
 
--doc "Returns the failure for any other refusal, such as that of a user's fun that crashed.".
+-doc "Returns the failure for any other refusal, such as one for a user's fun that crashed.".
 -spec refused(erlmcp_refusal:refusal()) -> failure().
 refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure. Of the accepted schemes `Bearer`, which most
-clients know, comes first. The error stands at the scheme that the request used.
+Returns the headers of an answer with this failure. The challenge names the accepted schemes,
+`Bearer` first, since most clients know that one. The error code is a parameter of the scheme that
+the request used.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.
@@ -146,7 +147,7 @@ named(true, #{error := Error, refusal := Refusal}) ->
 named(_, _) ->
     [].
 
-%% The characters that RFC 6750 allows between the quotes, since a user's fun may return any.
+%% Replaces characters that RFC 6750 does not allow between the quotes. A user's fun may return any.
 quotable(Text) ->
     << <<(case Byte >= 32 andalso Byte < 127 andalso Byte =/= $" andalso Byte =/= $\\ of
               true -> Byte;

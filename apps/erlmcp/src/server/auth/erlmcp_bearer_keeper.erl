@@ -1,9 +1,9 @@
 -module(erlmcp_bearer_keeper).
 -moduledoc """
-The process of a listener that asks other machines, for an issuer's keys or about a token. Each
-question runs in a process of its own (a flight), once for all requests that wait for its answer. At
-most sixteen questions about tokens run at a time, and others wait for their turn. The keeper also
-removes old entries.
+The process of a listener that asks other machines: an issuer for its keys, or an authorization
+server about a token. Each question runs in a process of its own (a flight), once for all requests
+that wait for its answer. At most sixteen questions about tokens run at a time, and the others wait
+in a queue. The keeper also removes old entries from the listener's tables.
 
 Sources: RFC 7517, section 5 (the keys of an issuer); RFC 9111, section 5.2 (how long they are
 fresh); RFC 7662 (the introspection of a token).
@@ -50,16 +50,16 @@ Internal.
 %% Words of memory of a flight. An answer has at most a megabyte.
 -define(FLIGHT_HEAP, 4_000_000).
 
--doc "Starts the keeper of a listener.".
+-doc "Starts the process that asks other machines for a listener.".
 -spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     gen_server:start_ret().
 start_link(Settings, Tables) ->
     gen_server:start_link(?MODULE, {Settings, Tables}, []).
 
 -doc """
-Asks about a subject, and does not wait. The waiter gets the outcome as a message, if it comes
-before `Deadline`, in milliseconds of monotonic time. The token is in a fun, so that nothing prints
-it.
+Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
+outcome, if there is one before `Deadline` (milliseconds of monotonic time). The token is in a fun,
+so that no log shows it.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->

@@ -41,8 +41,8 @@ key of the server that they belong to (`m:erlmcp_log`).
 -define(STATIC, 10_000).
 
 -doc """
-Checks options. An error names the option and the expected value, and never its value. Options of a
-source are named by their path: `{tokens, 1, issuer}`.
+Checks options. An error has the name of the option and what is expected, and never the given value.
+Options of a source are named by their path: `{tokens, 1, issuer}`.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -172,7 +172,7 @@ words(Names) -> lists:join(~", ", Names).
 
 shown(Name) when is_binary(Name) -> erlmcp_printable:quoted(Name);
 shown(Name) when is_atom(Name) -> [~"the atom ", erlmcp_printable:quoted(atom_to_binary(Name))];
-shown(_) -> ~"what is no binary".
+shown(_) -> ~"a term that is not a binary".
 
 %% A client that can choose a token's algorithm could have a public key taken for a secret. So a
 %% source has either keys or a secret, and a secret only with named algorithms.
@@ -184,16 +184,16 @@ keys_and_algorithms(#{jwks := {secret, Secret}} = Jwt) ->
             case Algorithms -- erlmcp_jwk:secret_algorithms() of
                 [] -> secret(Secret, Algorithms);
                 [Other | _] ->
-                    {algorithms, <<"HS256, HS384 or HS512 alone, for jwks has a secret; ",
-                                   Other/binary, " has public keys">>}
+                    {algorithms, <<"HS256, HS384 and HS512 only, since jwks has a secret; ",
+                                   Other/binary, " needs public keys">>}
             end
     end;
 keys_and_algorithms(#{jwks := Keys} = Jwt) ->
     Algorithms = maps:get(algorithms, Jwt, ?DEFAULT_ALGORITHMS),
     case [One || One <- Algorithms, lists:member(One, erlmcp_jwk:secret_algorithms())] of
         [] -> some_fits(Keys, Algorithms);
-        [Secret | _] -> {algorithms, <<"algorithms with public keys, for jwks has such; ",
-                                       Secret/binary, " has a secret: jwks => {secret, Secret}">>}
+        [Secret | _] -> {algorithms, <<"algorithms with public keys, since jwks has such keys; ",
+                                       Secret/binary, " needs jwks => {secret, Secret}">>}
     end.
 
 secret(Secret, Algorithms) ->
@@ -346,8 +346,8 @@ listed(Values) when is_list(Values) -> Values;
 listed(Value) -> [Value].
 
 -doc """
-Returns the URIs that tokens may be for. The metadata names the first one. On the loopback, without
-`resource`, its addresses and its name count as the same.
+Returns the URIs of the resources for which tokens are accepted. The metadata names the first one.
+Without `resource`, a listener on the loopback address accepts all names of that address.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
 The sources of a listener, which find the identity of a token. They are tried in their order until
-one has the token. The functions run in the calling process, and get the answers of other machines
-as outcomes.
+one knows the token. The functions run in the calling process. Answers of other machines are passed
+to them as outcomes.
 
 Internal.
 """.
@@ -55,8 +55,9 @@ The subject of a question to another machine: the keys of a source, or whether a
 }).
 
 -doc """
-Returns the identity of a token and its bindings, or the reason for its refusal. With
-`{wait, Subject, Token}` another machine must be asked first.
+Returns the identity of a token and its bindings, or the reason for its refusal. After
+`{wait, Subject, Token}` the caller asks another machine (`m:erlmcp_bearer_keeper`), and calls this
+again with the outcome.
 """.
 -spec identity(Token :: binary(), erlmcp_listen:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
@@ -170,10 +171,10 @@ keys({uri, _}, Index, Tables) ->
 
 algorithm_not_taken(#{algorithm := Algorithm}, Algorithms) ->
     iolist_to_binary([~"the token's algorithm ", erlmcp_printable:part(Algorithm, ?ALGORITHM_BYTES),
-                      ~" is not taken, only ", lists:join(~", ", Algorithms)]).
+                      ~" is not accepted, only ", lists:join(~", ", Algorithms)]).
 
 unsigned(unknown_key) -> ~"the token's key is not one of its issuer's";
-unsigned(signature) -> ~"the token's signature does not hold".
+unsigned(signature) -> ~"the token's signature is not valid".
 
 refreshed(fresh, _, _) -> ok;
 refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).

@@ -1,14 +1,14 @@
 -module(erlmcp_bearer_tables).
 -moduledoc """
 The tables of a listener: the keys of issuers, the identities of recently checked tokens, inactive
-tokens, and used proofs. Every table has a bound, and every row an end.
+tokens, and used proofs. Every table has a bound, and every row expires.
 
 Proofs are counted by the key that signed them, so that a flood of one key leaves room for the
-others. A key may have `dpop_proofs_per_key` in use, and fewer as those of other keys fill the
-table.
+others. A key may have `dpop_proofs_per_key` proofs in use, and fewer the more of the table the
+proofs of other keys fill.
 
-Tokens are stored as hashes with a secret. Times are seconds of system time; those of keys are
-milliseconds of monotonic time.
+Tokens are stored as hashes with a secret. Times are in seconds of system time, except those of
+keys, which are in milliseconds of monotonic time.
 
 Internal.
 """.
@@ -124,8 +124,8 @@ use_proof({Thumbprint, _} = Proof, Until, Tables) ->
             end
     end.
 
-%% In proportion to the room that other keys leave, so that the many keys of a flood cannot take all
-%% of it from later ones.
+%% The share of a key falls with the room that other keys leave. So the many keys of a flood cannot
+%% take all of it from later ones.
 most_of_key(Others, Most, PerKey) ->
     max(1, (PerKey * (Most - Others) + Most - 1) div Most).
 
@@ -136,8 +136,8 @@ released(Thumbprint, Provers) ->
     ok.
 
 -doc """
-Returns the keys of a source. `stale` keys are valid, and should be fetched again; `none` if they
-are too old.
+Returns the keys of a source. Keys that are `stale` are still valid, and should be fetched again.
+Returns `none` if there are no keys, or they are too old.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
@@ -170,7 +170,7 @@ may_fetch(Index, #{words := Words}) ->
 fetch_again(Index, Milliseconds, #{words := Words}) ->
     atomics:put(Words, ?NEXT(Index), erlang:monotonic_time(millisecond) + Milliseconds).
 
--doc "Returns `true` if the caller is the one to ask for a refresh of the keys.".
+-doc "Returns `true` to one caller, which then asks for a refresh of the keys.".
 -spec begin_refresh(Index :: pos_integer(), tables()) -> boolean().
 begin_refresh(Index, #{words := Words} = Tables) ->
     may_fetch(Index, Tables) andalso
@@ -181,7 +181,7 @@ begin_refresh(Index, #{words := Words} = Tables) ->
 end_refresh(Index, #{words := Words}) ->
     atomics:put(Words, ?REFRESHING(Index), 0).
 
--doc "Returns the process that asks other machines.".
+-doc "Returns the process that asks other machines (`m:erlmcp_bearer_keeper`).".
 -spec keeper(tables()) -> {ok, pid()} | none.
 keeper(#{keys := Keys}) ->
     case ets:lookup_element(Keys, keeper, 2, none) of
@@ -189,7 +189,7 @@ keeper(#{keys := Keys}) ->
         Pid -> {ok, Pid}
     end.
 
--doc "Sets the process that asks other machines, for which no request waits yet.".
+-doc "Sets the process that asks other machines, and the count of waiting requests to zero.".
 -spec set_keeper(pid(), tables()) -> ok.
 set_keeper(Pid, #{keys := Keys, words := Words}) ->
     true = ets:insert(Keys, {keeper, Pid}),
@@ -213,7 +213,7 @@ enter(#{words := Words} = Tables) ->
 leave(Count, #{words := Words}) ->
     atomics:sub(Words, ?WAITERS, Count).
 
--doc "Removes rows whose time has passed, and returns their number.".
+-doc "Removes expired rows, and returns their number.".
 -spec sweep(Now :: integer(), tables()) -> non_neg_integer().
 sweep(Now, Tables) ->
     #{identities := Identities, inactive := Inactive, proofs := Proofs,

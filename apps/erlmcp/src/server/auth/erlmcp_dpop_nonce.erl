@@ -1,7 +1,7 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
 The nonces that proofs of possession must have: the nonce of the current period of five minutes, or
-of the period before. Nonces are not stored, but computed from their period and a secret.
+that of the period before. A nonce is computed from its period and a secret, and not stored.
 
 Source: RFC 9449, section 9.
 
@@ -16,17 +16,17 @@ Internal.
 
 -define(SECONDS, 300).
 
--doc "Generates a secret.".
+-doc "Generates the secret from which the nonces of a listener are computed.".
 -spec new() -> secret().
 new() ->
     crypto:strong_rand_bytes(32).
 
--doc "Returns the nonce of `Now`, a second of system time.".
+-doc "Returns the nonce of the period of `Now`, in seconds of system time.".
 -spec current(secret(), Now :: integer()) -> binary().
 current(Secret, Now) ->
     nonce(Secret, Now div ?SECONDS).
 
--doc "Returns the period of a nonce, or `false` if it is of no period that counts.".
+-doc "Returns whether a nonce is of the current period or the previous one, or `false`.".
 -spec period(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
 period(Secret, Nonce, Now) when is_binary(Nonce) ->
     Time = Now div ?SECONDS,

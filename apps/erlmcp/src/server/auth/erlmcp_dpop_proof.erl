@@ -1,6 +1,6 @@
 -module(erlmcp_dpop_proof).
 -moduledoc """
-The check of a proof of possession that came with a request. Pure.
+Checks the proof of possession in the header `DPoP` of a request. Pure.
 
 Source: RFC 9449, sections 4.2, 4.3, 7 and 11.1.
 
@@ -36,7 +36,7 @@ one. `until` is the second of system time from which it cannot be used any more.
 algorithms() ->
     [~"ES256", ~"EdDSA", ~"RS256", ~"PS256"].
 
--doc "Checks that a text is a valid proof for the request; otherwise it says what is wrong.".
+-doc "Checks that a text is a valid proof for the request. An error says what is wrong.".
 -spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
 check(Text, Wanted) ->
     maybe
@@ -48,8 +48,8 @@ check(Text, Wanted) ->
         ok ?= erlmcp_jwt:check_signature(Jwt#{kid := none}, algorithms(), [Key]),
         check_claims(Jwt, Key, Wanted)
     else
-        {error, _} -> {error, ~"the proof's signature does not hold"};
-        _ -> {error, ~"this is no proof: a JWT of the type dpop+jwt with a public jwk"}
+        {error, _} -> {error, ~"the proof's signature is not valid"};
+        _ -> {error, ~"a proof must be a JWT of the type dpop+jwt with a public jwk"}
     end.
 
 is_private(Jwk) ->

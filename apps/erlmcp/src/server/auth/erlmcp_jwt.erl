@@ -1,6 +1,6 @@
 -module(erlmcp_jwt).
 -moduledoc """
-A signed JWT in its compact form, read within bounds and checked. Pure.
+Reads signed JWTs in their compact form, within bounds, and checks their signatures. Pure.
 
 Ambiguous forms are refused: base64url that is not canonical, JSON with a repeated member, and a
 header with `crit` (no extension is supported) or `b64`.
@@ -77,7 +77,7 @@ media_type(Type) ->
 
 -doc """
 Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `unknown_key` means
-that none of the keys can have signed it.
+that a key which is not among `Keys` may have signed it.
 """.
 -spec check_signature(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.

@@ -1,7 +1,7 @@
 -module(erlmcp_token_claims).
 -moduledoc """
-The claims of an access token: their check, and the identity that they give. Pure. They are the
-claims of a JWT, or of an introspection's answer, which has the same names.
+Checks the claims of an access token, and derives the client's identity from them. Pure. They are
+the claims of a JWT, or those of the answer to an introspection, which have the same names.
 
 Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 2.2; RFC 8707.
 
@@ -30,7 +30,7 @@ binding of another kind.
 %% The latest end of a token: the end of the year 9999.
 -define(LAST, 253_402_300_799).
 
--doc "Checks the claims. `expiry` means that the end is missing or not a number.".
+-doc "Checks the claims. `expiry` means that the claim `exp` is missing or not a number.".
 -spec check(claims(), wanted()) -> ok | {error, reason()}.
 check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
     #{introspected := Introspected, audience := Accepted} = Wanted,
@@ -69,8 +69,8 @@ is_one(Audience, Accepted) ->
     lists:any(fun(One) -> erlmcp_oauth_url:same_resource(Audience, One) end, Accepted).
 
 -doc """
-Returns the default principal, the scopes, and the end: the first second at which the token is not
-accepted any more. `no_subject` if the claims name no principal.
+Returns the default principal, the scopes and the claims. `expires_at` is the first second at which
+the token is not accepted any more. Returns `no_subject` if the claims name no principal.
 """.
 -spec identity(claims(), wanted()) ->
     {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],

@@ -1,7 +1,7 @@
 -module(erlmcp_batch).
 -moduledoc """
-A JSON-RPC batch of 2025-03-26. One process runs the calls of the message side by side, and sends
-their answers to the owner as one. To its owner a batch is a call.
+A JSON-RPC batch of 2025-03-26. One process runs the calls of the batch at the same time, and sends
+their answers to its owner as one message. To its owner a batch is a call.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
@@ -12,8 +12,8 @@ Internal.
 
 -doc """
 Starts a batch that is linked to the calling process, and returns that process's calls with it.
-`Given` are calls, and answers that are known already. The calls of a batch count like others: one
-over the limit, and one whose id is in use, is refused in the batch's answer.
+`Given` has the calls of the batch, and the answers that are known already. The calls count like
+others: a call over the limit, or with an id in use, is refused in the answer of the batch.
 """.
 -spec start([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), erlmcp_calls:calls()) ->
     erlmcp_calls:calls().
@@ -55,17 +55,18 @@ entry(Items, Revision) ->
     {batch, [Id || {call, #{id := Id}} <- Items], {Revision, ~"batch", undefined}, none}.
 
 -doc """
-Returns the refusal of a subscription in a batch: it would keep the others waiting for its end.
+Returns the refusal of a subscription in a batch: the answers of the other requests would have to
+wait for its end.
 """.
 -spec refuse_listen(erlmcp_message:id()) -> erlmcp_reply:reply().
 refuse_listen(Id) ->
     Message = ~"subscriptions/listen: not in a batch",
     erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
 
-%% A batch of which nothing is left to answer is answered with nothing.
+%% If no request of the batch is left to be answered, the batch has no answer.
 run(Items, #{key := Key, limits := #{reply_bytes := Max}} = Instance, Owner) ->
     process_flag(trap_exit, true),
-    %% Whatever becomes of this process before it has started them all.
+    %% First of all: this process may be killed before it has started all calls.
     ok = lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
     case gather(Answers, Calls, Owner, {Max, Key}) of

@@ -1,24 +1,24 @@
 -module(erlmcp_call).
 -moduledoc """
-A running call of user code, in a process of its own. It has a deadline and a heap bound, and sends
-its owner what the handler reports (`m:erlmcp_call_report`) and, once, its answer. Its crash is one
-error for its caller.
+A running call of user code, in a process of its own, with a deadline and a heap bound. It sends its
+owner the reports of the handler (`m:erlmcp_call_report`) and, once, its answer. If it crashes, its
+client gets an error, and nothing else is affected.
 
-`m:erlmcp_call_messages` says who owns a call, what the call sends its owner, and how it answers.
-The call is linked to its owner, which kills it at its deadline. A call of a task answers with a
-result or a refusal as such.
+`m:erlmcp_call_messages` has the owners of calls, the messages that they are sent, and the form of
+an answer. The call is linked to its owner, which kills it at its deadline. The answer of a task's
+call is a result or a refusal, and not an encoded message.
 
 Internal.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).
--export([subject/1, place/1, take_over/1, leave/1]).
+-export([subject/1, permit/1, take_over/1, leave/1]).
 -export([timeout/2, answered/3, timed_out/4, died/4]).
 
 -export_type([owner/0, subject/0]).
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The name or the URI that was asked for is the target.".
+-doc "The subject of a call. `Target` is the requested name or URI.".
 -type subject() ::
     {erlmcp_revision:revision(), Method :: binary(), Target :: binary() | undefined}.
 
@@ -33,7 +33,7 @@ start(Call, Instance) ->
         run_linked(Call, erlmcp_call_messages:linked_owner(Owner), Instance)
     end, Call, Instance).
 
--doc "Starts a call that is linked to the calling process, with a tag of the owner's.".
+-doc "Starts a call that is linked to the calling process. `Tag` is the tag of its messages.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
@@ -60,8 +60,8 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     erlmcp_call_messages:exit_with_answer(Pid, Status, Bytes).
 
 -doc """
-Runs a call in the calling process, which has none of the bounds of a call's unless it was started
-so, and returns its answer.
+Runs a call in the calling process and returns its answer. The memory of the process is bounded only
+if `start_process/3` has started it.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -89,7 +89,7 @@ run(Call, Owner, Instance) ->
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
-%% In one binary, since it is for another process.
+%% Runs an admitted call. Its answer is one binary, since it is sent to another process.
 admitted(#{context := Context} = Call, Owner, Instance) ->
     case answered(Call, Instance, fun() -> outcome(Call, Context, Owner, Instance) end) of
         {reply, Status, Message} when is_list(Message) ->
@@ -99,8 +99,9 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Returns the answer of a call to what a fun gives: with the bounds of answers, an incident where it
-fails, and counted. An `exit(shutdown)` goes through.
+Runs a fun and makes the answer of a call from its result. An answer that is too large is refused, a
+crash becomes an incident, and the answer is counted in the error budget. Passes `exit(shutdown)`
+on.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
                fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
@@ -119,7 +120,7 @@ answered(#{id := Id, context := Context}, Instance, Run) ->
     Answer.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
-    %% It waits for another process.
+    %% The call waits for another process, and needs no permit meanwhile.
     ok = leave(Call),
     erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
@@ -127,7 +128,7 @@ outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
 outcome(Call, Context, Owner, Instance) ->
     erlmcp_input_rounds:run(Call, Context, Owner, Instance).
 
-%% A result that is too large is logged: the operator can mend it, the caller cannot.
+%% A result that is too large is logged, since only the operator can change that.
 bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
         #{limits := #{reply_bytes := Max}} = Instance) ->
     Message = message(Result, Id),
@@ -153,8 +154,8 @@ refused(Refusal, Id, Revision) ->
 message(Result, task) -> Result;
 message(Result, Id) -> erlmcp_message:result(Id, Result).
 
-%% Taking the size has shown every error of a result, while its call could still fail. The process
-%% of a task stores its result.
+%% Computing the size (`bounded/4`) has already raised any error of the iolist, so nothing here
+%% fails. The process of a task stores the result.
 encoded(Message, task) ->
     Bytes = iolist_to_binary(Message),
     {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
@@ -175,13 +176,14 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
                                  #{code => -32603, incident => Incident}),
     refused(Refusal, Id, Revision).
 
-%% The event tells of the incident, and the log has its reason.
-incident(Told, Why, #{key := Key}) ->
-    emit_incident(erlmcp_incident:log(maps:merge(Told, Why), Key), Told, Key).
+%% The event has the id of the incident, and the log has the reason, too.
+incident(Subject, Reason, #{key := Key}) ->
+    emit_incident(erlmcp_incident:log(maps:merge(Subject, Reason), Key), Subject, Key).
 
-%% In the owner's process, which must not wait for the log: other calls depend on it.
-owners_incident(Told, Why, #{key := Key}) ->
-    emit_incident(erlmcp_incident:log_apart(maps:merge(Told, Why), Key), Told, Key).
+%% Logs an incident in the owner's process, which must not wait for the log: other calls depend on
+%% that process.
+owners_incident(Subject, Reason, #{key := Key}) ->
+    emit_incident(erlmcp_incident:log_apart(maps:merge(Subject, Reason), Key), Subject, Key).
 
 emit_incident(Incident, Told, Key) ->
     ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
@@ -190,27 +192,26 @@ emit_incident(Incident, Told, Key) ->
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
 
--doc "Returns what a call is about, for a process that answers in its place.".
+-doc "Returns the subject of a call, for a process that answers in its place.".
 -spec subject(erlmcp_engine:call()) -> subject().
 subject(#{context := #{revision := Revision, method := Method} = Context}) ->
     {Revision, Method, target(Context)}.
 
 -doc """
-Returns the place of a call at the server's gate, for a process that leaves it if the call is
-killed.
+Returns the permit of a call, for the process that gives it back if the call is killed.
 """.
--spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
-place(#{permit := Permit}) -> {permit, Permit};
-place(_) -> none.
+-spec permit(erlmcp_engine:call()) -> erlmcp_calls:permit().
+permit(#{permit := Permit}) -> {permit, Permit};
+permit(_) -> none.
 
--doc "Takes over the place of a call for the calling process.".
+-doc "Makes the calling process the holder of a call's permit.".
 -spec take_over(erlmcp_engine:call()) -> ok.
 take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
-Leaves the place of a call at the server's gate: when the call is not started, is killed, or waits
-for its client. More than once does no harm.
+Gives the permit of a call back, unless that was done before. This is for a call that will not
+start, that was killed, or that waits for its client.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
@@ -229,8 +230,8 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
     answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
 
 -doc """
-Returns the answer to a request whose call died without one: of its heap bound, or by another
-process.
+Returns the answer to a request whose call died without one: it passed its heap bound, or another
+process has ended it.
 """.
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
            erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
@@ -241,9 +242,9 @@ died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
     answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
 
 why({shutdown, draining}, _, _) ->
-    erlmcp_refusal:new(server_shutting_down, ~"the server stops, and the call with it");
+    erlmcp_refusal:new(server_shutting_down, ~"the server stops, and has ended the call");
 why(killed, Subject, #{limits := #{call_heap_bytes := Bytes}} = Instance) ->
-    %% The runtime kills with the reason that a process kills with.
+    %% The exit reason is `killed`, whether the runtime or a process has killed the call.
     erlmcp_refusal:new(resource_exhausted,
                        [~"the call was killed: it passed its memory bound of ",
                         integer_to_binary(Bytes), ~" bytes, or a process killed it"],
@@ -252,7 +253,7 @@ why(Reason, Subject, Instance) ->
     erlmcp_refusal:new(internal_error, ~"the call was ended",
                        #{code => -32603, incident => dead(Reason, Subject, Instance)}).
 
-%% A linked process or the runtime has ended it, so its owner reports that.
+%% A linked process or the runtime has ended the call, so its owner reports the incident.
 dead(Reason, {_, Method, Target}, Instance) ->
     owners_incident(#{what => call_died, method => Method, target => Target},
                     #{reason => Reason}, Instance).

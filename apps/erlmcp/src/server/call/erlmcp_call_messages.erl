@@ -3,25 +3,26 @@
 The messages between running calls, the processes that own them, and the connections that wait for
 their answers. Each has a type here and a function that sends it; no other module builds one.
 
-An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. The owner of a call is
+An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are four kinds of owners:
 
-- of a stateless request its connection, with the tag `{erlmcp_call, Call}` on lines and cowboy's
-  `{Pid, StreamId}` on HTTP. The call answers with its exit signal.
-- of an HTTP session the session's process, with `{erlmcp_call, Call, Marks}`. The call answers the
-  connection that waits for it, or, if it has reported something before, the session.
-- of a task the task's process, with `erlmcp_task`. The call answers with its exit signal.
-- inline, without a process of its own, the connection that it runs in, with `inline`. Its reports
-  are kept until it returns its answer.
+- A call of a stateless request is owned by its connection. The tag is `{erlmcp_call, Call}` on
+  lines, and cowboy's `{Pid, StreamId}` on HTTP. The call answers with its exit signal.
+- A call of an HTTP session is owned by the session's process. The tag is
+  `{erlmcp_call, Call, Marks}`. The call answers the connection that waits for it or, if it has
+  reported something before, the session.
+- A call of a task is owned by the task's process. The tag is `erlmcp_task`. The call answers with
+  its exit signal.
+- An inline call runs in the process of its connection, which owns it. The tag is `inline`. Its
+  reports are kept until it returns its answer.
 
-The answer is the exit signal `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}`. The owner traps
-exits and must hear of a death anyway, and so it hears of each call once, and not twice. `ended/1`
-reads the reason of an exit signal.
+The exit signal with an answer is `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}`. An owner must
+handle the exit signal of a call anyway, so a message with the answer would only be one more.
+`ended/1` reads the reason of an exit signal.
 
-The receivers match the messages where they wait for them: `m:erlmcp_connection`,
-`m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`, `m:erlmcp_batch` and
-`m:erlmcp_calls` what owners are sent (`t:message/0`) and connections that wait (`t:to_waiting/0`);
-`m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch` what calls are sent
-(`t:to_call/0`).
+The receivers match the messages where they wait for them. `t:message/0` and `t:to_waiting/0` are
+received in `m:erlmcp_connection`, `m:erlmcp_httpd_stream`, `m:erlmcp_session`,
+`m:erlmcp_task_process`, `m:erlmcp_batch` and `m:erlmcp_calls`. `t:to_call/0` is received in
+`m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch`.
 
 Internal.
 """.
@@ -37,20 +38,20 @@ Internal.
 -export_type([message/0, asked/0, to_call/0, to_waiting/0, to_task_waiter/0, adoption/0, marks/0,
               ending/0]).
 
--doc "A request to the client, by its id, and the task that it is of.".
+-doc "A request to the client: its id, and the id of the task that it belongs to.".
 -type asked() :: {erlmcp_message:id(), erlmcp_task_store:id() | none}.
 -doc """
 A message of a call to its owner:
 
-- `notification`: bytes for the client. The owner gives back their place in the window when it has
-  written them (`m:erlmcp_notification_window`).
+- `notification`: bytes for the client. When the owner has written them, it frees their room in the
+  window (`m:erlmcp_notification_window`).
 - `request`: a request to the client. The owner passes its answer on to `Asking` (`response/3`),
   unless the call ends before, or withdraws the request.
-- `withdraw`: the call waits no more for the answer to that request.
-- `deadline`: the time of the call is over. The owner kills it.
-- `close_connection`: the client is to come back for the rest of the stream.
-- `status`, `input`: of a task alone. Its process answers `input` with `input/2`.
-- `answer`: of a call of an HTTP session, after what it has reported.
+- `withdraw`: the call does not wait for the answer to that request any more.
+- `deadline`: the call has passed its deadline. The owner kills it.
+- `close_connection`: the owner ends the connection of the call's stream, and the client reconnects.
+- `status`, `input`: only from the call of a task. Its process answers `input` with `input/2`.
+- `answer`: only from a call of an HTTP session that has reported something before.
 """.
 -type message() ::
     {notification, binary(), erlmcp_notification_window:window()}
@@ -62,17 +63,18 @@ A message of a call to its owner:
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
     | {answer, erlmcp_reply:status(), iodata()}.
 -doc """
-A message to a call: the client's answer to one of its requests, or all answers of a task's clients.
-`cancel` tells a batch that one of its requests is cancelled.
+A message to a call. `erlmcp_response` has the client's answer to one of its requests.
+`erlmcp_input` has all answers that the call of a task has asked for. `cancel` is sent to a batch:
+its client has cancelled this request.
 """.
 -type to_call() ::
     {erlmcp_response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | {erlmcp_input, {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}}
     | {cancel, erlmcp_message:id()}.
 -doc """
-A message to a connection that waits for the answer of a session's call, or has one of the session's
-streams. It confirms the `Key` of each event that it has written. After the `last` event, an answer
-or `cancelled` nothing more is sent.
+A message to a connection that waits for the answer of a session's call, or is attached to one of
+the session's streams. The connection confirms the `Key` of each event that it has written. After
+the `last` event, an answer or `cancelled` nothing more is sent.
 """.
 -type to_waiting() ::
     {answer, erlmcp_reply:status(), iodata()}
@@ -91,16 +93,16 @@ or `cancelled` nothing more is sent.
 }.
 -doc """
 The state that all processes of a session's call share: whether it has reported something, and
-whether its places among the session's calls are given back.
+whether it still counts among the session's running calls.
 """.
 -opaque marks() :: atomics:atomics_ref().
--doc "The end of a call: with its answer, with nothing to say, or without an answer.".
+-doc "The end of a call: with its answer, without one since it has sent it before, or by a crash.".
 -type ending() :: {answer, Status :: term(), Answer :: term()} | silent | {died, Reason :: term()}.
 
 -define(GIVEN_BACK, 1).
 -define(REPORTED, 2).
 
--doc "Returns the owner of the calling process, a call, that is linked to its owner's process.".
+-doc "Returns the owner of the calling process, a call that is linked to the process `Pid`.".
 -spec linked_owner(pid()) -> erlmcp_call:owner().
 linked_owner(Pid) ->
     {Pid, {erlmcp_call, self()}}.
@@ -117,7 +119,7 @@ session_owner(Session, Marks) ->
 inline_owner() ->
     {self(), inline}.
 
--doc "Sends the owner a notification for the client, which has a place in the window.".
+-doc "Sends the owner a notification for the client, for which the window has room.".
 -spec notification(erlmcp_call:owner(), binary(), erlmcp_notification_window:window()) -> ok.
 notification(Owner, Bytes, Window) ->
     pass_on(Owner, {notification, Bytes, Window}).
@@ -150,7 +152,7 @@ task_input(Owner, Requests) ->
 -doc "Sends an owner a message, which may be of another call.".
 -spec pass_on(erlmcp_call:owner(), message()) -> ok.
 pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
-    %% Before the message: the answer follows it through the session.
+    %% Before the message: the call then sends its answer through the session, too.
     ok = atomics:put(Marks, ?REPORTED, 1),
     Pid ! {Tag, Message},
     ok;
@@ -163,7 +165,7 @@ pass_on({Pid, Tag}, Message) ->
     Pid ! {Tag, Message},
     ok.
 
--doc "Returns what a fun returns. The owner is sent `deadline` when it takes longer than this.".
+-doc "Runs a fun and returns its result. The owner is sent `deadline` after `Milliseconds`.".
 -spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), fun(() -> Result)) -> Result.
 within(Milliseconds, {Pid, Tag}, Run) ->
     Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self(), Milliseconds}}),
@@ -174,8 +176,9 @@ within(Milliseconds, {Pid, Tag}, Run) ->
     end.
 
 -doc """
-Ends the calling process, a call, with its answer for the owner's process that it is linked to. The
-process itself ends normally, and what its handler linked is not disturbed.
+Ends the calling process, a call, and sends its answer as an exit signal to its owner's process
+`Pid`. The process itself ends with the reason `normal`, so processes that its handler has linked do
+not end.
 """.
 -spec exit_with_answer(pid(), erlmcp_reply:status() | ok | error, term()) -> ok.
 exit_with_answer(Pid, Status, Answer) ->
@@ -183,13 +186,13 @@ exit_with_answer(Pid, Status, Answer) ->
     unlink(Pid),
     ok.
 
--doc "Returns what the exit signal of a call says.".
+-doc "Returns how a call has ended, from the reason of its exit signal.".
 -spec ended(Reason :: term()) -> ending().
 ended({erlmcp_answer, Status, Answer}) -> {answer, Status, Answer};
 ended(normal) -> silent;
 ended(Reason) -> {died, Reason}.
 
--doc "Hands a call to its session's process, `{erlmcp_adopt, Adoption}`.".
+-doc "Hands a call over to its session's process, which is sent `{erlmcp_adopt, Adoption}`.".
 -spec adopt(Session :: pid(), adoption()) -> ok.
 adopt(Session, Adoption) ->
     Session ! {erlmcp_adopt, Adoption},
@@ -206,14 +209,14 @@ has_reported(Marks) ->
     atomics:get(Marks, ?REPORTED) =:= 1.
 
 -doc """
-Marks the places of a call as given back. It is `true` once: for the process that gives them back,
-and that answers.
+Marks a call as one that does not count among its session's running calls any more. Returns `true`
+to the first caller, which subtracts the call from that count and answers its request.
 """.
 -spec give_back(marks()) -> boolean().
 give_back(Marks) ->
     atomics:exchange(Marks, ?GIVEN_BACK, 1) =:= 0.
 
--doc "Returns `true` if the places of the call are given back.".
+-doc "Returns `true` if the call does not count among its session's running calls any more.".
 -spec is_given_back(marks()) -> boolean().
 is_given_back(Marks) ->
     atomics:get(Marks, ?GIVEN_BACK) =:= 1.
@@ -245,8 +248,8 @@ answer({Pid, Tag}, Status, Bytes) ->
 -doc "Sends a connection an event of its stream.".
 -spec event(Connection :: erlmcp_call:owner(), erlmcp_session_streams:key(), erlmcp_sse:event(),
             more | last) -> ok.
-event({Pid, Tag}, Key, Event, Place) ->
-    Pid ! {Tag, {stream, Key, Event, Place}},
+event({Pid, Tag}, Key, Event, More) ->
+    Pid ! {Tag, {stream, Key, Event, More}},
     ok.
 
 -doc "Tells a connection that nothing more is sent to it.".

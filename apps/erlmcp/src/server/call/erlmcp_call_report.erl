@@ -1,8 +1,8 @@
 -module(erlmcp_call_report).
 -moduledoc """
-Reports of a handler before the answer of its call: progress, log messages, and others. They go to
-the call's owner (`m:erlmcp_call_messages`). Notifications have a bound
-(`m:erlmcp_notification_window`).
+Sends the reports of a handler, such as progress and log messages, before the answer of its call.
+They go to the call's owner (`m:erlmcp_call_messages`). `m:erlmcp_notification_window` bounds those
+that are not written yet.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 -export([owned/2, owned/3, before_progress/1, progress/3, log/4]).
 -export([elicitation_complete/2, close_connection/1]).
 
-%% In the `_meta` of a notification: how many before it were left out.
+%% The member of `_meta` that says how many notifications before this one were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
 
 -doc "Returns the context of a call whose reports go to an owner.".
@@ -18,15 +18,18 @@ Internal.
 owned(Owner, #{call := Call} = Context) ->
     Context#{call := Call#{owner => Owner}}.
 
--doc "Returns the same with the window of its notifications, or the limits of an inline call's.".
+-doc """
+Returns the context of a call whose reports go to an owner, with the window of its notifications. An
+inline call has the limits for a window instead.
+""".
 -spec owned(erlmcp_call:owner(), Window :: term(), erlmcp_engine:context()) ->
     erlmcp_engine:context().
 owned(Owner, Window, #{call := Call} = Context) ->
     Context#{call := Call#{owner => Owner, window => Window}}.
 
 -doc """
-Reports progress, if the client asked for it. A value that does not grow is not sent: the
-specification wants each to be greater than the one before.
+Reports progress, if the client asked for it. A value that is not greater than the one before is not
+sent, as the specification requires.
 """.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
@@ -56,7 +59,7 @@ ordinal(Progress) ->
         <<1:1, Size:63>> -> -Size
     end.
 
--doc "Returns the context of a call that can report progress, before it has.".
+-doc "Returns the context of a call, prepared for its first report of progress.".
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
     Context;
@@ -65,7 +68,7 @@ before_progress(#{call := Call} = Context) ->
     ok = atomics:put(Last, 1, -1 bsl 63),
     Context#{call := Call#{progressed => Last}}.
 
-%% The message of a task's progress is what its clients see of it when they look.
+%% The message of a task's progress becomes its status message, for clients that ask for the task.
 status(#{task := _, call := #{owner := Owner}}, #{message := Message}) ->
     <<_/binary>> = Text = unicode:characters_to_binary(Message),
     erlmcp_call_messages:task_status(Owner, Text);
@@ -88,7 +91,7 @@ log(#{log_level := Wanted} = Context, Level, Data, Details) ->
         false -> ok
     end.
 
--doc "Tells the client that a URL elicitation is done, if its revision has a word for it.".
+-doc "Notifies the client that a URL elicitation is done, if its revision has that notification.".
 -spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
 elicitation_complete(#{revision := Revision} = Context, Id) ->
     case erlmcp_revision:elicitation_ids(Revision) of
@@ -96,8 +99,7 @@ elicitation_complete(#{revision := Revision} = Context, Id) ->
         false -> ok
     end.
 
-%% The tasks of 2026-07-28 have no notifications of their calls; those of 2025-11-25 say whose they
-%% are.
+%% In 2026-07-28 the call of a task sends no notifications. In 2025-11-25 they name their task.
 send(#{task := _, revision := '2026-07-28'}, _, _) ->
     ok;
 send(#{task := Id} = Context, Method, Params) ->
@@ -139,8 +141,8 @@ with_left_out(Count, Params) ->
     Params#{~"_meta" => Meta#{?LEFT_OUT => Count}}.
 
 -doc """
-Ends the connection of the call's stream, whose client comes back for what follows. Only a session
-of 2025-11-25 on HTTP has that.
+Ends the connection of the call's stream. The client reconnects for the rest of the stream. Has an
+effect only in a session of 2025-11-25 on HTTP.
 """.
 -spec close_connection(erlmcp_engine:context()) -> ok.
 close_connection(#{call := #{owner := Owner}}) ->

@@ -1,11 +1,11 @@
 -module(erlmcp_calls).
 -moduledoc """
-The running calls of one connection or HTTP session: started or adopted, answered, cancelled, ended.
-A value that the process of the connection or session keeps. The calls are linked to that process,
-which traps exits; those that it started are bounded in number and answer by an exit signal.
+The running calls of one connection or HTTP session, as a value that its process keeps. The calls
+are linked to that process, which traps exits. It starts calls, up to a limit, which answer with
+their exit signals, or adopts calls that others have started.
 
-When a call ends, its open requests to the client are `withdrawn`. The client is told so
-(`withdrawal/1`) before the answer of the call.
+When a call ends, its open requests to the client are withdrawn. The client is notified of that
+(`withdrawal/1`) before it gets the answer of the call.
 
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 
@@ -18,12 +18,12 @@ Internal.
          end_session/1, stop/1, leave/1]).
 -export([withdrawal/1]).
 
--export_type([calls/0, entry/0, place/0, withdrawn/0]).
+-export_type([calls/0, entry/0, permit/0, withdrawn/0]).
 
--doc "A call or a batch, the requests that it answers, what it is about, and its place.".
--type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), place()}.
+-doc "A call or a batch: the ids of the requests that it answers, its subject, and its permit.".
+-type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), permit()}.
 %% The permit of a call at the server's gate. Its owner gives it back if the call is killed.
--type place() :: {permit, erlmcp_gate:permit()} | none.
+-type permit() :: {permit, erlmcp_gate:permit()} | none.
 -doc "Requests to the client that are not answered, and whose answers are not needed any more.".
 -type withdrawn() :: [erlmcp_call_messages:asked()].
 -opaque calls() :: #{
@@ -66,12 +66,12 @@ ids(Call, #{running := Running}) ->
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
 
--doc "Refuses the id of a request whose call runs.".
+-doc "Returns `ok` if no call of a request with the id `Id` runs, or a refusal.".
 -spec check_id(erlmcp_message:id(), calls()) -> ok | {refuse, erlmcp_refusal:refusal()}.
 check_id(Id, #{ids := Ids}) when is_map_key(Id, Ids) -> {refuse, id_in_use()};
 check_id(_, _) -> ok.
 
--doc "Starts a call, or says why not: its id is in use, or the connection's limit is reached.".
+-doc "Starts a call. Returns a refusal if its id is in use, or the connection's limit is reached.".
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
 start(#{id := Id, context := #{revision := Revision}} = Call,
@@ -86,7 +86,7 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
             erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Instance),
-            Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:place(Call)},
+            Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:permit(Call)},
             {ok, adopt(Pid, Entry, Calls)}
     end.
 
@@ -120,8 +120,8 @@ instance(#{instance := Instance}) ->
     Instance.
 
 -doc """
-Takes in a call or a batch that another process started and linked to this one. Its answer is a
-message, `{answer, Status, Bytes}`, if it does not go to another process.
+Adds a call or a batch that another process has started and linked to the calling one. Its answer
+goes to another process, or arrives as a message `{answer, Status, Bytes}`.
 """.
 -spec adopt(pid(), entry(), calls()) -> calls().
 adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->
@@ -129,8 +129,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc """
-Handles a message of a call. Returns bytes for the client, and the calls after it. An ended call is
-not heard.
+Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
+of the calls. A message of a call that has ended is ignored.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
@@ -149,8 +149,8 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[{Id, Task}], [], Calls#{asked := Rest}};
         {#{Call := _}, {answer, _, Bytes}} ->
             forget(Call, Bytes, Calls);
-        {#{Call := {call, [Id], Subject, Place}}, {deadline, Call, Milliseconds}} ->
-            end_call(Call, Place),
+        {#{Call := {call, [Id], Subject, Permit}}, {deadline, Call, Milliseconds}} ->
+            end_call(Call, Permit),
             {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Id, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
@@ -174,8 +174,8 @@ abandon(Call, Calls) ->
     unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
 
 -doc """
-Ends all requests to the client, which will answer nothing any more. The calls that wait are told
-so.
+Ends all requests to the client, which can answer nothing any more. The calls that wait for answers
+get an error.
 """.
 -spec end_of_input(calls()) -> {withdrawn(), calls()}.
 end_of_input(Calls) ->
@@ -191,7 +191,7 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
     {Withdrawn, Calls#{asked := Left}}.
 
 -doc """
-Handles the end of a linked process. Returns the answer of its call, or the error in its place.
+Handles the end of a linked process. Returns the answer of its call, or an error if it had none.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
@@ -199,10 +199,10 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
         {#{Pid := _}, {answer, _, Bytes}} ->
             forget(Pid, Bytes, Calls);
         {#{Pid := _}, silent} ->
-            %% Its answer went elsewhere.
+            %% Its answer went to another process.
             forget(Pid, [], Calls);
-        {#{Pid := {call, [Id], Subject, Place}}, _} ->
-            ok = leave(Place),
+        {#{Pid := {call, [Id], Subject, Permit}}, _} ->
+            ok = leave(Permit),
             {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Subject, Instance),
             forget(Pid, Bytes, Calls);
         {#{Pid := {batch, _, Subject, _}}, _} ->
@@ -213,16 +213,16 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call with the id `Id`, if it runs; nothing more is sent for the call. A batch ends its call
-itself, and withdraws its requests.
+Ends the call of the request with the id `Id`, if it runs. Nothing more is sent for it. If the
+request is part of a batch, the batch ends the call itself and withdraws its requests.
 """.
 -spec cancel(erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running} = Calls) ->
     case find(Id, Calls) of
         {ok, Pid} ->
             case Running of
-                #{Pid := {call, _, _, Place}} ->
-                    end_call(Pid, Place),
+                #{Pid := {call, _, _, Permit}} ->
+                    end_call(Pid, Permit),
                     {Withdrawn, _, Left} = forget(Pid, [], Calls),
                     {Withdrawn, Left};
                 #{Pid := {batch, _, _, _}} ->
@@ -233,7 +233,7 @@ cancel(Id, #{running := Running} = Calls) ->
             {[], Calls}
     end.
 
--doc "Encodes the notification that the answer to the request `Id` is not needed any more.".
+-doc "Encodes the notification that the answer to a request is not needed any more.".
 -spec withdrawal(erlmcp_call_messages:asked()) -> binary().
 withdrawal({Id, Task}) ->
     Params = of_task(Task, #{~"requestId" => Id,
@@ -249,10 +249,10 @@ of stateless requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running} = Calls) ->
-    Ended = #{Pid => Place || Pid := {_, _, {Revision, _, _}, Place} <- Running,
+    Ended = #{Pid => Permit || Pid := {_, _, {Revision, _, _}, Permit} <- Running,
                               erlmcp_revision:era(Revision) =:= session},
-    maps:fold(fun(Pid, Place, Left) ->
-                  end_call(Pid, Place),
+    maps:fold(fun(Pid, Permit, Left) ->
+                  end_call(Pid, Permit),
                   {_, _, Next} = forget(Pid, [], Left),
                   Next
               end, Calls, Ended).
@@ -260,21 +260,21 @@ end_session(#{running := Running} = Calls) ->
 -doc "Ends all calls.".
 -spec stop(calls()) -> ok.
 stop(#{running := Running}) ->
-    maps:foreach(fun(Pid, {_, _, _, Place}) -> end_call(Pid, Place) end, Running).
+    maps:foreach(fun(Pid, {_, _, _, Permit}) -> end_call(Pid, Permit) end, Running).
 
-end_call(Pid, Place) ->
+end_call(Pid, Permit) ->
     unlink(Pid),
     exit(Pid, kill),
-    leave(Place).
+    leave(Permit).
 
 -doc "Gives back the permit of a killed call.".
--spec leave(place()) -> ok.
+-spec leave(permit()) -> ok.
 leave({permit, Permit}) -> erlmcp_gate:leave(Permit);
 leave(none) -> ok.
 
 forget(Pid, Bytes, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     {{_, Inside, _, _}, Rest} = maps:take(Pid, Running),
-    %% In a session a client may have used an id twice; the later call has it then.
+    %% In a session a client may have used an id twice. Then the id belongs to the later call.
     Own = [Id || Id <- Inside, maps:get(Id, Ids, undefined) =:= Pid],
     {Withdrawn, Left} = withdrawn(fun(Call) -> Call =:= Pid end, Asked),
     {Withdrawn, Bytes,

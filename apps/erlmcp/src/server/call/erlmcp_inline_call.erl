@@ -1,7 +1,7 @@
 -module(erlmcp_inline_call).
 -moduledoc """
-Calls of definitions with `quick => true` run in the process of their connection, without a process
-of their own. A connection asks here first, and starts an ordinary call if the answer is `start`:
+Runs calls of definitions with `quick => true` in the process of their connection, without a process
+of their own. A connection starts an ordinary call if `run/2` returns `start`, in these cases:
 
 - The call has to wait for its permit, continues an earlier round, or is to become a task.
 - Its client wants its progress or its log.
@@ -20,13 +20,13 @@ Internal.
 
 -export([is_in_turn/1, run/2, tell/5]).
 
-%% Reductions for which messages that came together are answered by inline calls: some ten
-%% milliseconds, for which the first answer waits to be written.
+%% Reductions that inline calls may use while they answer messages that arrived together. These are
+%% about ten milliseconds, for which the first answer waits to be written.
 -define(TURN, 400_000).
 
 -doc """
-Returns `true` if the calling process, a connection's, may run one more inline call. `Since` are its
-reductions when its messages came; it may not have used many since then.
+Returns `true` if the calling process, a connection's, may run one more inline call. `Since` is its
+number of reductions when its messages arrived. It may have used `?TURN` reductions since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->
@@ -38,7 +38,7 @@ Runs a call in the calling process, its connection's, in which no other call run
 answer and its reports, in their order. Returns `start` if the call needs a process of its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
-    {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
+    {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.
 run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->
@@ -47,7 +47,7 @@ run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, 
     Longest = erlmcp_inline_call_watchdog:longest_ms(),
     case erlmcp_inline_call_watchdog:is_quick(Mark, Now) andalso not erlmcp_gate:waits(Permit)
         andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= Longest of
-        true -> placed(Call, Now + Longest, Instance);
+        true -> permitted(Call, Now + Longest, Instance);
         false -> start
     end;
 run(_, _) ->
@@ -58,7 +58,7 @@ is_told_nothing(#{progress_token := Token}) when Token =/= undefined -> false;
 is_told_nothing(#{revision := '2026-07-28', log_level := Level}) -> Level =:= undefined;
 is_told_nothing(_) -> true.
 
-placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Call, Deadline,
+permitted(#{definition := #{quick := Mark, key := Target}, context := Context} = Call, Deadline,
        #{key := Key} = Instance) ->
     #{method := Method} = Context,
     Watched = {Mark, {Key, Method, Target}},
@@ -117,7 +117,7 @@ tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
     #{id := Session, instance := Instance} = Known,
     Entry = {call, [Id], erlmcp_call:subject(Call), none},
     Answer = iolist_to_binary(Bytes),
-    %% It may be one more than the limit: the call is over already.
+    %% This may be one more than the limit, since the call is over already.
     ok = erlmcp_session_table:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, Entry, Waiting, fun(Owner) ->

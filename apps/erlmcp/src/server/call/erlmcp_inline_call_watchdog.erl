@@ -1,30 +1,30 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
-The process of the node that ends quick calls which are not quick (`m:erlmcp_inline_call`). Such a
-call runs in its connection's process, which watches no clock meanwhile. When a call passes its
-deadline, the watchdog ends that process a moment later, unless the process reports first that the
-call is over. Once the watchdog has seen a late call, the process waits for the watchdog's answer
-before it goes on. So it is never ended for a call that is over. Neither is a process ended that has
-had no processor meanwhile.
+The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`).
+An inline call runs in its connection's process, which cannot watch the clock meanwhile. When the
+call passes its deadline, the watchdog ends that process a moment later, unless the process reports
+first that the call is over. Once the watchdog has seen a late call, the process waits for the
+watchdog's answer before it goes on. So a process is never ended for a call that is over, nor if it
+has had no processor time meanwhile.
 
-A late call does not mean that its definition is slow. On a busy node all calls are late, and on a
-busy connection a call may be interrupted and wait to be scheduled. A definition is not quick if the
-process of the call waits, works on, or is in native code all the time. A process that only waited
-for the scheduler is looked at again.
+A late call does not mean that its definition is slow. On a busy node all calls are late, and a call
+may be interrupted and wait for a scheduler. A definition is not quick if the process of the call
+waits for something else, uses many reductions, or is in native code all the time. A process that
+only waited for a scheduler is looked at again.
 
 The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
-(`mark/0`): the time until which it is not quick. That is a minute after a call with too many
-reductions, and for good after a call that lasted too long. Both are logged, and are events.
+(`mark/0`): the time until which it is not quick. After a call with too many reductions that is one
+minute, and after a call that lasted too long it is for good. Both are logged, and are events.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
-of its call into a word of its own, and later that the call is over. A table has all words, and a
-look goes through them. The look comes at the first deadline that the look before found, and at most
-`?APART` milliseconds later. If a look finds no call, no other look follows until a process that
-begins a call asks for one. Words that are not used any more leave the table. So idle and ended
-processes cost nothing here.
+of its call into an atomic of its own, its word, and later that the call is over. A table has all
+words, and the watchdog looks through them. Each look finds the first deadline, and the next look is
+at that time, or at most `?APART` milliseconds later. If a look finds no running call, none follows
+until a process that begins a call asks for one. Words that are not used any more are removed from
+the table. So idle and ended processes cost nothing here.
 
-The table belongs to the application's supervisor. A watchdog that is started again finds the words
-in it, also those of late calls.
+The table belongs to the application's supervisor. So a watchdog that is started again finds all
+words in it, including those of late calls.
 
 Internal.
 """.
@@ -41,7 +41,8 @@ Internal.
 -define(MOST, 40_000).
 %% Milliseconds of a call.
 -define(LONGEST, 1_000).
-%% Milliseconds for which a definition is not quick after a slow call, and the same for good.
+%% Milliseconds for which a definition is not quick after a slow call, and a value that means for
+%% good.
 -define(PAUSE, 60_000).
 -define(FOR_GOOD, (1 bsl 60)).
 
@@ -54,10 +55,10 @@ Internal.
 %% The latest processes that were ended here and are remembered.
 -define(ENDED, 100).
 
-%% Milliseconds in which a late process that has the processor may still report that it is done.
+%% Milliseconds in which a late process may still report that its call is over.
 -define(GRACE, 1_000).
 %% How often a process gets these milliseconds again if it neither waits nor has used many
-%% reductions: then the processor was late.
+%% reductions. Such a process had no processor time.
 -define(GRACES, 30).
 %% Milliseconds between two looks at a late process, which decide whether its definition is quick.
 -define(AGAIN, 100).
@@ -65,23 +66,24 @@ Internal.
 %% The rows are `{Word, Pid, Watched}`, and `{due, Due}`.
 -define(WATCHED, 3).
 
-%% The values of a word. Far below zero, as monotonic times are: the deadline of a running call.
-%% From half of `?OVER` on: the deadline of the latest call, which is over, plus `?OVER`.
-%% `?FORGOTTEN`: the word has left the table. Between: the call was seen late, by this watchdog or
-%% one before it.
+%% The values of a word:
+%% - far below zero, as monotonic times are: the deadline of a running call;
+%% - from half of `?OVER` on: the deadline of the latest call, which is over, plus `?OVER`;
+%% - `?FORGOTTEN`: the word was removed from the table;
+%% - any value between: a watchdog has found the call late.
 -define(OVER, (1 bsl 50)).
 -define(FORGOTTEN, 0).
 -define(LATE, 1).
 
-%% The time for which the next look was asked. All read it and few write it, so it has a cache line
-%% of its own.
+%% The time of the next look that was asked for. All processes read it and few write it, so it has a
+%% cache line of its own.
 -define(DUE, 8).
 -define(NEVER, (-(1 bsl 58))).
-%% Milliseconds after which a look does not come any more: the process that asked for it was ended
-%% before its message was read.
+%% Milliseconds after its time at which a look is taken for lost: the watchdog that was asked for it
+%% ended before it read the message.
 -define(COMES, 5_000).
 
--doc "The monotonic millisecond from which on calls of a definition are quick.".
+-doc "The mark of a definition: the monotonic time in milliseconds from which it is quick again.".
 -type mark() :: atomics:atomics_ref().
 -doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.
@@ -157,7 +159,7 @@ watch(Deadline, Watched) ->
 
 watched(Deadline, Watched, Known) ->
     {_, Word, Due} = in_call(Deadline, Watched, Known),
-    %% After the deadline was written: a look that was due until just now sees it.
+    %% Read after the deadline was written, so that a look which begins now sees the deadline.
     case atomics:get(Due, ?DUE) of
         Look when Look + ?COMES > Deadline ->
             {Word, Deadline};
@@ -202,7 +204,7 @@ ask_for_look(Due, Look, Deadline) ->
         _ -> ok
     end.
 
--doc "Ends the watch over a call that is over.".
+-doc "Ends the watch over a call that has ended. Waits if the watchdog has found the call late.".
 -spec end_of_call(call()) -> ok.
 end_of_call({Word, Deadline}) ->
     case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of
@@ -223,7 +225,7 @@ settle(Word, Late, Over) ->
         Again -> settle(Word, Again, Over)
     end.
 
--doc "Returns `true` if a process was ended here recently.".
+-doc "Returns `true` if the watchdog has ended the process `Pid` recently.".
 -spec has_ended(pid()) -> boolean().
 has_ended(Pid) ->
     try
@@ -256,7 +258,7 @@ handle_cast(_, State) ->
 handle_info({timeout, Timer, look}, #state{look = {Timer, _}} = State) ->
     {noreply, look(State#state{look = none})};
 handle_info({not_quick, Word, Since, Why}, #state{late = Late} = State) ->
-    %% The call runs still: if it were over, its process would have removed it from `late`.
+    %% The call still runs: if it were over, its process would have removed it from `late`.
     case Late of
         #{Word := {_, {Mark, Whose}, Since}} ->
             ok = unmark(Mark, pause, {Whose, Why});
@@ -348,8 +350,8 @@ word(Word, Over, Now, State) when Over - ?OVER + ?KEPT =< Now ->
 word(_, _, _, _) ->
     later.
 
-%% A call that was late for an earlier watchdog is late for this one too, and its process sees the
-%% change.
+%% A call that an earlier watchdog has found late is late for this one too. Its process sees the new
+%% value of the word.
 late(Word, Seen, Late, Now, #state{late = Known} = State) ->
     case atomics:compare_exchange(Word, 1, Seen, Late) of
         ok ->
@@ -381,8 +383,7 @@ observe(Pid, Say) ->
     ok = NotQuick(why(work_of(Pid), Begin)),
     Say({overdue, given_time(Pid, Begin, NotQuick, ?GRACES)}).
 
-%% A call in native code is not quick. Its process is not ended yet: it could not be before the code
-%% returns.
+%% A call in native code is not quick. Its process cannot be ended before that code returns.
 given_time(_, _, _, 0) ->
     deadline;
 given_time(Pid, Begin, Say, Graces) ->
@@ -411,7 +412,7 @@ work_of(Pid) ->
         undefined -> gone
     end.
 
-%% A process that has ended itself passed its memory bound, or was ended in the middle of a call.
+%% If the process is dead already, it passed its memory bound, or another process has ended it.
 ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     {What, Refusal} = case is_process_alive(Pid) of
         true -> {quick_call_late, erlmcp_refusal:new(timeout, ~"the call passed its deadline")};

@@ -1,21 +1,21 @@
 -module(erlmcp_input_rounds).
 -moduledoc """
-A call of user code from its start to its result. The arguments are checked against the schema of a
-tool, and the handler is called, with rounds of input between. The handler does not notice the era
-of its client:
+Runs a call of user code from its start to its result. It checks the arguments against the schema of
+a tool and calls the handler. If the handler asks for input, it gets the client's answers and calls
+the handler again. This differs with the era of the client, which the handler does not notice:
 
 - A stateless client gets a result that asks for input, and sends the request again with the
-  answers. The questions and the handler's state travel with it, sealed: bound to the request, its
-  arguments and its principal. The seal is good for `input_timeout_ms`, or only once in that time if
-  the handler wants that (`m:erlmcp_used_states`). Answers without such a state are taken for
-  answers to the handler's first questions, so that none reaches it unchecked.
+  answers. The result has the questions and the handler's state, sealed: bound to the request, its
+  arguments and its principal. The client returns that state with its answers, within
+  `input_timeout_ms`, and only once if the handler wants that (`m:erlmcp_used_states`). Answers
+  without a state count as answers to the handler's first questions, so that each is checked.
 - A session's client gets the requests on the stream of the call, and the handler is called again
   when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`, and
   ends if the stream ends.
 - A task keeps the requests until they are answered.
 
-A handler that returns `{task, Continue}` goes on with that fun: as a task if the call can become
-one now, or else right here. If the fun asks for input, the handler is called again.
+If the handler returns `{task, Continue}`, that fun is called next: in a task if the call can become
+one now, or else here. If the fun asks for input, the handler is called again.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 
@@ -24,10 +24,10 @@ Internal.
 
 -export([run/4, arguments/2, send/4]).
 
-%% Times that one call may ask a session's client.
+%% The most rounds of input of one call in a session.
 -define(ROUNDS, 100).
 
--doc "Runs the handler. `Owner` is sent the messages for the client, and a missed deadline.".
+-doc "Runs a call. `Owner` is sent its messages, and `deadline` if it takes too long.".
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
           erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -151,7 +151,7 @@ responses(Requests, #{input := #{responses := Unasked}} = Call,
           #{revision := Revision, call := #{owner := Owner}}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
         {session, _} ->
-            %% People take their time, and the call gives its permit to others meanwhile.
+            %% A person may have to answer, so the call gives its permit back meanwhile.
             ok = erlmcp_call:leave(Call),
             ask_client(Requests, Owner, Limits);
         {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
@@ -183,7 +183,7 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
         {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
         {ok, Answers} ?= erlmcp_input_requests:answers(Asked, Responses),
-        %% The last check: a client may mend its answers and use the state again.
+        %% This is checked last, so that a client can correct its answers and use the state again.
         ok ?= used(State, Expires, Call, Instance),
         {ok, with_state(State, #{input => Answers})}
     else
@@ -193,16 +193,16 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
             {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
     end.
 
-used({once, Id, _}, Expires, #{flow := Flow}, #{limits := Limits, used_states := Used}) ->
+used({once, Id, _}, Expires, #{tenant := Tenant}, #{limits := Limits, used_states := Used}) ->
     #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
-    case erlmcp_used_states:use({Expires, Id}, Flow, {Max, MaxOfOne}, Used) of
+    case erlmcp_used_states:use({Expires, Id}, Tenant, {Max, MaxOfOne}, Used) of
         ok ->
             ok;
         again ->
-            Again = ~"valid once, and used already: send the request again without it",
+            Again = ~"it was used before; send the request again without it",
             {error, erlmcp_params:invalid(~"requestState", Again)};
         {full, Limit, Observed} ->
-            Full = ~"too many states that are valid once were used",
+            Full = ~"too many states that can be used once are remembered",
             {error, erlmcp_refusal:new(concurrent_limit_exceeded, Full,
                                        #{limit => Limit, observed => Observed,
                                          retry_after_ms => 1000})}
@@ -229,7 +229,7 @@ ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
         no_input(maps:keys(Requests), Timeout)
     end.
 
-%% Not a fault of the server.
+%% A client that does not answer is not a fault of the server.
 no_input(Names, Timeout) ->
     Message = [~"the client did not answer in time the request for ",
                lists:join(~", ", lists:sort(Names))],

@@ -1,16 +1,17 @@
 -module(erlmcp_notification_window).
 -moduledoc """
-The bound for notifications that a call has sent and its connection has not written yet. A handler
-in a loop is faster than any connection. It asks for room before it reports something (`room/1`),
-and the connection gives the room back when it has written the report (`written/2`).
+Bounds the notifications that a call has sent and its connection has not written yet. A handler in a
+loop reports faster than any connection writes. So it takes room for each notification before it
+sends it (`room/1`), and the connection frees the room when it has written the notification
+(`written/2`).
 
-Without room the handler waits, as long as its client reads, so that nothing is lost. It stops
-waiting when its client has read nothing for `?PATIENCE` milliseconds, or when it has waited for
-`?WAITS` milliseconds in all. Then its notifications are left out until there is room, and the next
-one tells their number.
+Without room the handler waits while its client reads, so that nothing is lost. It stops waiting
+when its client has read nothing for `?PATIENCE` milliseconds, or when it has waited for `?WAITS`
+milliseconds in all. Then its notifications are left out until there is room, and the next one has
+their number.
 
-The specification wants the sender of log messages and progress to limit their rate. The purpose of
-a call is its result, which is not kept waiting, or ended, for a client that does not read the rest.
+The specification requires senders of log messages and progress to limit their rate. A call is not
+delayed for longer, nor ended, because its client does not read these: its result matters more.
 
 Internal.
 """.
@@ -27,10 +28,10 @@ Internal.
 -define(WAITED, 4).
 -define(STALLED, 5).
 
-%% Milliseconds for which a call waits for a client that reads nothing, and in all.
+%% Milliseconds that a call waits at most for a client that reads nothing, and in all.
 -define(PATIENCE, 100).
 -define(WAITS, 5000).
-%% Calls of one connection whose messages have, together, the bytes that may wait for it.
+%% The window of a call has this part of the bytes that may wait for its connection.
 -define(CALLS, 16).
 
 -doc "Returns an empty window with the bounds of the limits `unread_messages` and `unread_bytes`.".
@@ -39,8 +40,9 @@ new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Takes the place of a message, if there is one. With it comes how many messages had none before; the
-message says so.
+Takes room for a message, and waits until there is room, within the bounds described above. Returns
+how many messages were left out before this one, so that it can tell the client. Returns `none` if
+this message is to be left out, too.
 """.
 -spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
 room(Window) ->
@@ -95,18 +97,18 @@ leave_out({Words, _, _}) ->
     ok = atomics:add(Words, ?LEFT_OUT, 1),
     none.
 
--doc "Adds the bytes of a message that has a place.".
+-doc "Adds the bytes of a message that has room.".
 -spec sent(Bytes :: non_neg_integer(), window()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).
 
--doc "Gives back the place of a message of `Bytes` bytes, which is written or will not be.".
+-doc "Frees the room of a message of `Bytes` bytes, which was written or will not be.".
 -spec written(Bytes :: non_neg_integer(), window()) -> ok.
 written(Bytes, {Words, _, _}) ->
     ok = atomics:sub(Words, ?BYTES, Bytes),
     atomics:sub(Words, ?MESSAGES, 1).
 
--doc "Gives back all places: the process that was to write the messages is gone.".
+-doc "Frees all room, since the process that had to write the messages has ended.".
 -spec forget(window()) -> ok.
 forget({Words, _, _}) ->
     ok = atomics:put(Words, ?BYTES, 0),

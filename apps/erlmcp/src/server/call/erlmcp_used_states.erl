@@ -1,8 +1,8 @@
 -module(erlmcp_used_states).
 -moduledoc """
-The states that are good for once and were used: a table of a server, in which each stays until it
-expires. The table has a bound, and one for each tenant. A state that a full table cannot take could
-be used again, and so it is refused.
+Remembers the states that can be used once and were used, in a table of their server, until they
+expire. The number of states is bounded, in all and for each tenant. If the table is full, another
+such state is refused, since it could be used again.
 
 Internal.
 """.
@@ -16,22 +16,23 @@ Internal.
 -doc "Makes an empty table. It belongs to the calling process.".
 -spec new() -> used().
 new() ->
-    %% {{Expires, Id}, Flow}
+    %% {{Expires, Id}, Tenant}
     {ets:new(erlmcp_used_states, [public, ordered_set, {write_concurrency, true}]),
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Records that a state was used. It expires at `Expires`, a system time in milliseconds. Returns
-`again` if the state was used before. `Max` has the bounds of all states and of one tenant's.
+Records that a state was used. It expires at `Expires`, in milliseconds of system time. Returns
+`again` if the state was used before, and `full` if a bound is reached. `Max` has the bound of all
+states and that of one tenant.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->
     ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
-use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
+use(State, Tenant, {Max, MaxOfOne}, {States, Counts} = Used) ->
     ok = forget_expired(erlang:system_time(millisecond), Used),
     %% The bound of the tenant first, which is the smaller one.
     case ets:member(States, State)
-        orelse erlmcp_tenant_counts:take({flow, Flow}, 1, MaxOfOne, Counts) of
+        orelse erlmcp_tenant_counts:take({tenant, Tenant}, 1, MaxOfOne, Counts) of
         true ->
             again;
         {full, Observed} ->
@@ -39,32 +40,32 @@ use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
         ok ->
             case erlmcp_tenant_counts:take(all, 1, Max, Counts) of
                 ok ->
-                    noted(State, Flow, Used);
+                    noted(State, Tenant, Used);
                 {full, Observed} ->
-                    ok = erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts),
+                    ok = erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts),
                     {full, Max, Observed}
             end
     end.
 
-%% Of those that bring a state at once, one does it first.
-noted(State, Flow, {States, _} = Used) ->
-    case ets:insert_new(States, {State, Flow}) of
+%% Of several processes that use the same state at the same time, one succeeds.
+noted(State, Tenant, {States, _} = Used) ->
+    case ets:insert_new(States, {State, Tenant}) of
         true ->
             ok;
         false ->
-            ok = give_back(Flow, Used),
+            ok = give_back(Tenant, Used),
             again
     end.
 
-give_back(Flow, {_, Counts}) ->
-    ok = erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts),
+give_back(Tenant, {_, Counts}) ->
+    ok = erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts),
     erlmcp_tenant_counts:give_back(all, 1, Counts).
 
-%% Each goes once, and so this costs each that comes as much as one that goes.
+%% Each state is removed once, so on average one is removed for each that is added.
 forget_expired(Now, {States, _} = Used) ->
     case ets:first(States) of
         {Expires, _} = State when Expires =< Now ->
-            _ = [ok = give_back(Flow, Used) || {_, Flow} <- ets:take(States, State)],
+            _ = [ok = give_back(Tenant, Used) || {_, Tenant} <- ets:take(States, State)],
             forget_expired(Now, Used);
         _ ->
             ok

@@ -4,14 +4,14 @@ The only process that changes a server's catalog. Readers take the published cat
 (`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and open
 sessions are notified.
 
-Clients are notified of a change at once, unless `?AT_ONCE` changes came shortly before it. Later
-changes are then notified together after `?PACE` milliseconds, and so on while there are any. After
+Clients are notified of a change at once, unless there were `?AT_ONCE` changes shortly before. Then
+clients are notified of all changes of the next `?PACE` milliseconds together, and so on. After such
 a pause without changes the catalog is settled, and at the latest after `?PACES` pauses. Until then
 the node has a second copy of merged layers.
 
-The publisher follows mounted servers. Their publishers tell it of changes, monitors tell of their
-ends, and the registry tells when a server or its publisher runs again. A mounted definition whose
-name is taken is left out, and is mounted with the change that makes the name free.
+The publisher follows mounted servers. Their publishers send it their changes, monitors show their
+ends, and the registry sends a message when a server or its publisher runs again. A mounted
+definition is left out while its name is taken by another one.
 
 Internal.
 """.
@@ -43,7 +43,8 @@ change(Publisher, Change) ->
         lists:foreach(fun await/1, Mounting)
     end.
 
-%% The publishers of the mounting servers were told already. Waits until each has done its part.
+%% The publishers of the mounting servers have the change already. Waits until each has published
+%% it.
 await({Prefix, Publisher, _}) ->
     try
         {ok, Mounting} = gen_server:call(Publisher, {refresh, Prefix}),
@@ -59,7 +60,7 @@ init(#{mounts := Mounts, key := Key} = Instance) ->
     %% After a crash the last published catalog stands, with the definitions added since the start.
     Pace = case erlmcp_published_catalog:is_changing(Instance)
                 orelse erlmcp_published_catalog:is_waiting(Instance) of
-        %% Some changes may not have been notified.
+        %% Clients may not have been notified of some changes.
         true -> (paced(?PACES))#{at_once := 0};
         false -> quiet
     end,

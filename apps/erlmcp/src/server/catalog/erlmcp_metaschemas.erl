@@ -9,12 +9,12 @@ Internal.
 
 -export([compiled/0]).
 
--doc "Returns the result of `erlmcp_schema:metaschemas/0`, which is computed once.".
+-doc "Returns the result of `erlmcp_schema:metaschemas/0`, computed once for the node.".
 -spec compiled() -> #{Uri :: binary() => erlmcp_schema:compiled()}.
 compiled() ->
     case persistent_term:get(?MODULE, undefined) of
         undefined ->
-            %% Two processes that both come first put the same value.
+            %% Two processes that do this at the same time store equal values.
             Compiled = erlmcp_schema:metaschemas(),
             ok = persistent_term:put(?MODULE, Compiled),
             Compiled;

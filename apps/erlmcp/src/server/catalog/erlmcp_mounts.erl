@@ -1,8 +1,8 @@
 -module(erlmcp_mounts).
 -moduledoc """
-The servers that a server mounts: finds them, checks them and compiles them into the server's
+Finds and checks the servers that a server mounts, and compiles their definitions into the server's
 catalog before it starts. A module or a map of options becomes a server inside the one that mounts
-it. `m:erlmcp_catalog_publisher` follows the changes of mounted servers.
+it. `m:erlmcp_catalog_publisher` follows later changes of mounted servers.
 
 Internal.
 """.
@@ -13,8 +13,8 @@ Internal.
 -export_type([mount/0, server/0]).
 
 -doc """
-A running server of this node, by its pid or `id`, the options of a server, or a module with
-`-behaviour(erlmcp_server)`.
+A server to mount: the pid or `id` of one that runs on this node, the options of one, or a module
+with `-behaviour(erlmcp_server)`.
 """.
 -type server() :: pid() | module() | erlmcp:options() | term().
 -doc "A mounted server: its pid or `id`, and the options to start it with unless it runs already.".
@@ -121,7 +121,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "Returns a fun that tells whether the server with the key `Server` has a resource.".
+-doc "Returns a fun, which returns `true` if the server with the key `Server` has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -134,8 +134,8 @@ offers(Server) ->
     end.
 
 -doc """
-Notifies the clients that watch this resource of a change, also those of servers that mount this
-one. Deletes its kept results.
+Notifies the clients that subscribe to a resource of a change, including those of servers that mount
+this one. Deletes the cached results of the resource.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
@@ -152,7 +152,7 @@ resource_updated(Uri, Instance) ->
                       end
                   end, mounting(Instance)).
 
--doc "Records that the server of the calling publisher mounts this one.".
+-doc "Records that the server `Mounting`, whose publisher calls this, mounts the other one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    erlmcp_instance:instance()) -> ok.
 put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->

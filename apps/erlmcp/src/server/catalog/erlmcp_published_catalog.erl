@@ -20,12 +20,12 @@ Internal.
 %% More levels than there can be: each is several times as large as the one above it.
 -define(LEVELS, 16).
 
--doc "Publishes the first catalog of a server, before it starts.".
+-doc "Publishes the catalog of a server for the first time, before the server starts.".
 -spec first(erlmcp_catalog:catalog(), Server :: reference()) -> ok.
 first(Catalog, Key) ->
     persistent_term:put({?MODULE, Key}, written(settled, Catalog, Key)).
 
--doc "Returns the catalog. Raises `badarg` if the server has ended, as reading its tables does.".
+-doc "Returns the catalog of a server. Raises `badarg` if the server has ended.".
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
 catalog(#{key := Key}) ->
     case persistent_term:get({?MODULE, Key}) of
@@ -72,8 +72,8 @@ form(Key) ->
     end.
 
 -doc """
-Publishes a catalog: as one that stays (`settled`), or as one that another one will soon follow
-(`changing`).
+Publishes a catalog. `changing` is cheaper now, for a catalog that will soon change again. `settled`
+makes reads cheaper, for one that will not.
 """.
 -spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
 put(Pace, Catalog, #{key := Key, changing := Table}) ->
@@ -131,8 +131,8 @@ is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
 
 -doc """
-Stores changes to notify of, each topic with its audiences, in addition to those that wait. The next
-publisher finds them if this one is killed.
+Stores changes of which clients are not notified yet: topics, each with its audiences. They are
+added to the stored ones. If the publisher is killed, the next one finds them.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_definition:audience() => []}}.
@@ -149,7 +149,7 @@ wait(Changed, #{changing := Table}) ->
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
--doc "Calls a fun with the changes that wait, and deletes them.".
+-doc "Calls a fun with the changes of which clients are not notified yet, and deletes them.".
 -spec tell_waiting(fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->
     try ets:lookup(Table, waiting) of

@@ -3,8 +3,8 @@
 Reads the files of skills from their folders, once, when a server starts. Later changes of a folder
 have no effect on the server.
 
-Names that begin with a dot are no part of a skill. A link, a device or a name that is not UTF-8 is
-refused. No file outside the folder is read, and none over a bound.
+Files whose names begin with a dot are left out. A link, a device, or a name that is not UTF-8 is
+refused. No file outside the folder is read, and none that exceeds a bound.
 
 Internal.
 """.
@@ -18,7 +18,8 @@ Internal.
 -define(MAX_DEPTH, 32).
 
 -doc """
-Returns the sources with the files of their folders, which have at most `Max` bytes together.
+Returns the skills of `Sources`, each with the files of its folder. Refuses more than `Max` bytes of
+files together.
 """.
 -spec load([term()], Max :: pos_integer()) ->
     {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.
@@ -65,7 +66,7 @@ read(Folder, Source) ->
     try
         [] =:= maps:keys(Source) -- [path, prefix]
             orelse throw({~"path", ~"path and prefix alone"}),
-        %% The way to the folder may have links; what lies in it may not.
+        %% The path to the folder may contain links, and its contents may not.
         case file:read_file_info(Folder, [raw]) of
             {ok, #file_info{type = directory}} -> ok;
             _ -> throw({~"path", ~"a folder"})

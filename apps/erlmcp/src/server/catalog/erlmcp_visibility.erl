@@ -1,8 +1,8 @@
 -module(erlmcp_visibility).
 -moduledoc """
-Makes the `visible` fun of a definition safe to call: it is code of the user's that runs in the
-process of a connection. If it crashes, or returns neither `true` nor `false`, the definition is
-hidden. The log has a report of that, at most once a minute for each definition.
+Makes the `visible` fun of a definition safe to call. The fun is user code, and runs in the process
+of a connection. If it crashes, or returns neither `true` nor `false`, the definition is hidden, and
+that is logged, at most once a minute for each definition.
 
 Internal.
 """.
@@ -35,7 +35,7 @@ sees(Principal, Visible, Definition, Log) ->
 hidden(Class, Reason, Stack, {Kind, Named}, {Key, Logged}) ->
     Last = atomics:get(Logged, 1),
     Now = erlang:monotonic_time(second),
-    %% Of several processes that come here at once, one logs.
+    %% If several processes do this at the same time, one of them logs.
     _ = Now - Last >= ?QUIET
         andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
         andalso erlmcp_log:report(error, #{what => visible_crashed, kind => Kind,

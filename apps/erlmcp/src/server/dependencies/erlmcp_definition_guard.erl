@@ -1,9 +1,9 @@
 -module(erlmcp_definition_guard).
 -moduledoc """
-Keeps the trouble of one definition from the others of a server. It bounds the calls of the
-definition, and runs them with its circuit breaker and its worker, as middleware next to the
-handler. Its process monitors the calls: one that was killed at its deadline is a failure for the
-breaker.
+Keeps problems of one definition away from the others of a server. It is middleware around the
+handler, which bounds the calls of the definition, and runs them with its circuit breaker and its
+worker. Its process monitors the calls: a call that is killed at its deadline counts as a failure
+for the breaker.
 
 Internal.
 """.
@@ -29,9 +29,9 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-Returns a fun for the catalog of a server with these breakers, which returns the middleware that
-guards a definition. A definition without `max_calls`, `rates`, `breaker` and `workers` needs none.
-`Workers` are the names of the server's pools.
+Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
+that guards a definition, or none for a definition without `max_calls`, `rates`, `breaker` and
+`workers`. It has the server's breakers, and the names of its pools of workers.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
@@ -116,7 +116,7 @@ closed(Breaker) ->
     end.
 
 is_open(Milliseconds) ->
-    erlmcp_refusal:new(circuit_breaker_open, ~"what this call needs has failed recently",
+    erlmcp_refusal:new(circuit_breaker_open, ~"a dependency of this call has failed recently",
                        #{retry_after_ms => Milliseconds}).
 
 borrow(none, Context, _) ->
@@ -154,7 +154,7 @@ watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Guard
             erlang:raise(Class, Reason, Stack)
     end.
 
-%% An error of the caller is no failure of the definition.
+%% A refusal for an error of the caller is not a failure of the definition.
 outcome({refuse, Refusal}) ->
     case erlmcp_refusal:status(Refusal) of
         Status when Status >= 500 -> failed;

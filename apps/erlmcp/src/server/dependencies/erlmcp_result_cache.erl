@@ -1,11 +1,12 @@
 -module(erlmcp_result_cache).
 -moduledoc """
-The results that a server keeps, for definitions with the field `cache`: a table that calls read
-themselves, and the only process that writes it. A call that finds no result asks the process, which
-lets one of several equal calls run and gives the others its result.
+The cached results of a server, for definitions with the field `cache`: a table that calls read
+themselves, and the process that alone writes it. A call that finds no result asks the process,
+which lets one of several equal calls run and gives the others its result.
 
-Successful, complete returns of handlers are kept, by definition, arguments and, unless the scope is
-`public`, principal. Over the limits `cache_entries` and `cache_bytes` the oldest result is dropped.
+Only results of handlers that are complete and no errors are kept. A result is found by its
+definition, its arguments and, unless the scope is `public`, its principal. Over the limits
+`cache_entries` and `cache_bytes` the oldest result is dropped.
 
 Internal.
 """.
@@ -35,8 +36,8 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-Returns a fun for the catalog of a server, which returns the middleware that keeps the results of a
-definition.
+Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
+that caches the results of a definition.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
@@ -59,7 +60,8 @@ around(Server) ->
         end
     end.
 
-%% Rows are found by the first two, and told apart by the last.
+%% The key of a row is `{target(..), definition(..), hash(..)}`. Rows are deleted by the first two
+%% elements, and found by all three.
 definition(Kind, Key) -> erlang:phash2({Kind, Key}).
 
 target(Target) -> erlang:phash2(Target).
@@ -105,7 +107,8 @@ find(Row, Table) ->
             error
     end.
 
-%% The value is encoded, so that it does not keep the whole message that a part of it points into.
+%% The value is encoded, so that parts of it do not keep whole binaries in memory that they point
+%% into.
 run(Run, Wanted, Arguments, Context, Next, Process) ->
     try Next(Arguments, Context) of
         Return ->
@@ -122,8 +125,8 @@ run(Run, Wanted, Arguments, Context, Next, Process) ->
             erlang:raise(Class, Reason, Stack)
     end.
 
-%% An error is shared with the calls that wait, and not kept. A return that is no result, or not of
-%% the tool's output schema, is the failure of one call alone.
+%% An error is shared with the calls that wait, and not kept. A return that is not a valid result is
+%% the failure of one call alone.
 outcome({error, _}, _, _) ->
     share;
 outcome({input_required, _}, _, _) ->
@@ -148,13 +151,14 @@ is_result(Kind, Return, Definition, Context) ->
     end.
 
 -doc """
-Deletes the kept contents of the resource at `Uri`. No call that begins after this gets them.
+Deletes the cached contents of the resource at `Uri`. No call that begins after this returns gets
+them.
 """.
 -spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Uri, Instance) ->
     forget_rows(target(Uri), '_', Instance).
 
--doc "Deletes the kept results of a definition.".
+-doc "Deletes the cached results of a definition.".
 -spec forget(erlmcp_definition:kind(), Key :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Kind, Key, Instance) ->
     forget_rows('_', definition(Kind, Key), Instance).
@@ -177,7 +181,7 @@ tell(Process, Message) ->
         exit:{_, {gen_server, call, _}} -> ok
     end.
 
--doc "Returns the size of a server's cache and its counts, without asking its process.".
+-doc "Returns the size of a server's cache and its counts, without a call to its process.".
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->
     Counted = case persistent_term:get({?MODULE, Server}, none) of
@@ -255,7 +259,8 @@ without_run(Row, Run, #{joined := Joined} = State) ->
         #{} -> State
     end.
 
-%% The next waiting call runs in its place, and the others wait for that one.
+%% The call that ran has ended without a result. One of the waiting calls runs now, and the others
+%% wait for that one.
 abandoned(Run, #{runs := Runs, joined := Joined} = State) ->
     {{Row, Waiting}, Others} = maps:take(Run, Runs),
     true = demonitor(Run, [flush]),

@@ -1,14 +1,14 @@
 -module(erlmcp_worker_table).
 -moduledoc """
-The workers of a pool and the calls that have them, in a table. A call takes a worker there, and
-gives it back, without asking a process. The pool's process (`m:erlmcp_workers`) seats and removes
-workers, counts the calls that wait, and monitors the calls that have a worker.
+The workers of a pool and the calls that have them, in a table. A call takes a worker from the
+table, and gives it back, without a message to a process. The pool's process (`m:erlmcp_workers`)
+adds and removes workers, counts the calls that wait, and monitors the calls that have a worker.
 
-A call takes a worker by inserting a row for it that names the call. A worker has at most one such
-row, so at each moment the table says which call has it. Each seat also has an atomic, its word,
-which says whether the seat is worth a try. The word may be wrong for a while if a process was
-killed between two steps, and `mend/1` corrects it. It also counts the workers that were removed
-from the seat.
+The table has a numbered seat for each worker of the pool. A call takes a worker by inserting a row
+that names the worker and the call. A worker has at most one such row, so the table always shows
+which call has it. Each seat also has an atomic, its word, which says whether the seat is worth a
+try: whether it may have a free worker. The word can be wrong if a process is killed between two
+steps, and `mend/1` corrects it. The word also counts the workers that were removed from the seat.
 
 Internal.
 """.
@@ -48,7 +48,7 @@ new(Size) ->
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 
--doc "Seats a worker with its process. Calls can take it from now on.".
+-doc "Adds a worker, with its process, at a seat. Calls can take it from now on.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
 seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
     true = ets:insert(Table, {Number, Pid, Worker}),
@@ -57,8 +57,8 @@ seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
 -doc "Removes a worker that has ended, even from a call that has it.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
-    %% In this order. A call that takes the worker at the same time either sees the new count, or
-    %% has inserted its row before that.
+    %% The order matters. A call that takes the worker at the same time either sees the new count,
+    %% or has inserted its row before that.
     true = ets:match_delete(Table, {Number, Pid, '_'}),
     ok = atomics:add(Words, ?SEAT(Number), 2),
     true = ets:delete(Table, {taken, Pid}),
@@ -83,12 +83,12 @@ borrow(Borrower, Seats) ->
         true -> none
     end.
 
--doc "Gives back a worker that was used. Returns `true` if calls wait for one.".
+-doc "Gives back a worker that was used. Returns `true` if calls wait for a worker.".
 -spec give_back(claim(), seats()) -> Awaited :: boolean().
 give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
     ok = leave(Claim, Seats),
-    %% In this order. A call that begins to wait at the same time looks for a free worker again.
+    %% The order matters. A call that begins to wait at the same time looks for a free worker again.
     awaited(Seats).
 
 -doc "Takes a worker for a process, if one is free.".
@@ -136,14 +136,14 @@ leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
         _ -> worth_a_try(Number, Seats)
     end.
 
--doc "Counts a use of a worker since a time.".
+-doc "Adds a use of a worker, since the time `Since` in microseconds, to the mean time of a loan.".
 -spec used(Since :: integer(), seats()) -> ok.
 used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
-    %% Of two concurrent writes one is lost, which hardly changes a mean.
+    %% If two processes write concurrently, one write is lost, which hardly changes a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
--doc "Removes a worker from its call. Returns `false` if the call no longer has the worker.".
+-doc "Takes a worker away from its call. Returns `false` if the call does not have it any more.".
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
     case is_taken(Claim, Seats) of
@@ -185,7 +185,7 @@ mend({Table, _, _} = Seats) ->
 await(Count, {_, Words, _}) ->
     atomics:put(Words, ?WAITING, Count).
 
--doc "Returns `true` if a call waits.".
+-doc "Returns `true` if a call waits for a worker.".
 -spec awaited(seats()) -> boolean().
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.

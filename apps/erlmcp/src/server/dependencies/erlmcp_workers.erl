@@ -1,16 +1,16 @@
 -module(erlmcp_workers).
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
-worker serves one call at a time, and calls wait for a worker in their order. The process lends the
-workers. It replaces a worker that has ended, and one whose call was killed, since the state of that
-worker is unknown.
+worker serves one call at a time, and calls wait for a worker in their order. The pool's process
+replaces a worker that has ended, or whose call was killed, since the state of that worker is
+unknown.
 
-The number of waiting calls is bounded by `queue`, and their time by their deadlines. A call that
-will probably not get a worker in time, by the recent mean time of a loan, is refused at once.
+The option `queue` bounds the number of waiting calls, and their deadlines bound their time. A call
+that will probably not get a worker in time, by the recent mean time of a loan, is refused at once.
 
-Each worker has a process of its own, which starts it, is linked to the processes that the start
-linked, and stops it. So a start that takes long, or fails, delays only the calls that wait for the
-worker.
+Each worker has a process of its own, which starts and stops it. Processes that the fun `start`
+links are linked to this process. So a start that takes long, or fails, delays only the calls that
+wait for the worker.
 
 Internal.
 """.
@@ -27,7 +27,7 @@ Internal.
 
 %% A claim that the call took itself, or a loan by the process.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
--doc "A pool as calls read it.".
+-doc "A pool: its process, and the table of its workers.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
 %% Milliseconds before a worker is started again that has ended or could not be started.
 -define(PAUSE, 100).
@@ -80,7 +80,7 @@ lent(Process, Seats, Deadline) ->
         none -> gen_server:call(Process, {borrow, Deadline}, infinity)
     end.
 
--doc "Gives a worker back.".
+-doc "Gives a worker back. The pool replaces one that is `doubtful`.".
 -spec give_back(loan(), good | doubtful) -> ok.
 give_back({{Process, _}, {lent, Monitor}}, State) ->
     gen_server:cast(Process, {back, Monitor, State});
@@ -97,7 +97,7 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
--doc "Returns the pool `Name`.".
+-doc "Returns the pool `Name`, or `gone` if it does not run.".
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
@@ -176,7 +176,7 @@ is_dead(#{starting := Starting, ready := Ready}) ->
     map_size(Starting) =:= 0 andalso map_size(Ready) =:= 0.
 
 unavailable() ->
-    erlmcp_refusal:new(dependency_unavailable, ~"what this call needs is not there now",
+    erlmcp_refusal:new(dependency_unavailable, ~"a dependency of this call is not available now",
                        #{retry_after_ms => 1000}).
 
 wait(Waiting, Length, Pool) ->

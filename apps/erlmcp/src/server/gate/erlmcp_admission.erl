@@ -3,13 +3,13 @@
 Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
 connection needs a permit. So does each message, after it was decoded and before the engine gets it.
 
-The permit of a message that becomes a call goes with the call, which gives it back when it ends
+The permit of a message that becomes a call is passed to the call, which gives it back when it ends
 (`m:erlmcp_call`). A message that is answered at once gives its permit back at once. Each message of
 a batch needs a permit of its own, and the answer of the batch has the refusals.
 
-On HTTP more is known before a message is decoded. The head of a request may be reason to refuse it
-before a byte of its body is read. Its principal comes with the request, not with the connection. A
-stateless request whose head announces its method enters before it is decoded.
+On HTTP the head of a request tells more. The request may be refused before a byte of its body is
+read. The head has the principal, so each request of a connection may have another one. A stateless
+request whose head announces its method enters before it is decoded.
 
 Internal.
 """.
@@ -25,12 +25,12 @@ Internal.
 -type permit() :: erlmcp_gate:permit().
 -opaque admitted() ::
     permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}.
--doc "A stateless request of this method, and the text of its body from there to `params`.".
+-doc "A stateless request of `Method`. `Text` stands in its body between its id and its params.".
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
-%% Principals that are counted on one connection. A connection with more of them is a proxy's.
+%% The most principals that are counted on one connection. Only a proxy's connection has more.
 -define(PRINCIPALS, 100).
-%% The longest that a refusal is held back after the one before it, in milliseconds.
+%% The longest time for which a refusal waits after the one before it, in milliseconds.
 -define(HELD_BACK, 1000).
 
 -doc """
@@ -51,7 +51,7 @@ connect(Ip, Principal, #{gate := Gate}) ->
         end
     end.
 
-%% Anonymous clients are many, and their addresses distinguish them.
+%% Anonymous clients share one principal, and are counted by their addresses instead.
 connect_principal(anonymous, _) ->
     {ok, []};
 connect_principal(Principal, Gate) ->
@@ -65,12 +65,12 @@ connect_principal(Principal, Gate) ->
 leave(Permits) ->
     lists:foreach(fun erlmcp_gate:leave/1, Permits).
 
--doc "Returns the tenant that messages of a principal from an address belong to.".
+-doc "Returns the tenant of messages that a principal sends from an address.".
 -spec tenant(erlmcp_auth:principal(), inet:ip_address() | local) -> tenant().
 tenant(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
 tenant(Principal, _) -> Principal.
 
--doc "Returns `true` if the server takes requests now, within its limits.".
+-doc "Returns `true` if the server takes requests now: it does not drain and is not overloaded.".
 -spec is_open(erlmcp_instance:instance()) -> boolean().
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
@@ -108,7 +108,7 @@ enter_one(Kind, Bytes, Tenant, #{gate := Gate} = Instance) ->
 kind(#{~"method" := _, ~"id" := _}) -> request;
 kind(#{~"method" := _}) -> notification;
 kind(#{~"id" := _}) -> response;
-%% A term that is no message is answered with an error, as a request is.
+%% A term that is not a message is answered with an error, so it counts as a request.
 kind(_) -> request.
 
 enter_each([], _, _, _, {[], [], Refused}) ->
@@ -129,8 +129,8 @@ id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-Returns the engine's effects, in which each call has its permit and its tenant. A message that is
-answered already gives its permit back. The answer of a batch has its refusals, too.
+Adds its permit and its tenant to each call in the engine's effects, and returns them. Gives the
+permit of a message back that is answered already. Adds the refusals of a batch to its answer.
 """.
 -spec effects([erlmcp_engine:effect(), ...], admitted(), tenant()) ->
     [erlmcp_engine:effect(), ...].
@@ -138,7 +138,7 @@ effects(Effects, {batch, Permits, Refused}, Tenant) ->
     {Silent, [Answer]} = lists:split(length(Effects) - 1, Effects),
     Silent ++ [answer(Answer, Permits, [{reply, 200, Error} || Error <- Refused], Tenant)];
 effects([{call, Call}], Permit, Tenant) ->
-    [{call, Call#{permit => Permit, flow => Tenant}}];
+    [{call, Call#{permit => Permit, tenant => Tenant}}];
 effects(Effects, Permit, _) ->
     ok = erlmcp_gate:leave(Permit),
     Effects.
@@ -157,18 +157,18 @@ answer(Answer, Permits, Refused, _) ->
 
 item({call, #{id := Id} = Call}, Tenant, Permits) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, Call#{permit => Permit, flow => Tenant}}, Rest};
+    {{call, Call#{permit => Permit, tenant => Tenant}}, Rest};
 item(Item, _, Permits) ->
     {Item, Permits}.
 
--doc "Gives back the permit of a message that was admitted and is not handled after all.".
+-doc "Gives back the permits of a message that was admitted and will not be handled.".
 -spec abandon(admitted()) -> ok.
 abandon({batch, Permits, _}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon(Permit) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns what the head of a POST request announces. It is a stateless request of a method, or a
-message that has to be decoded first.
+Returns what the head of a POST request announces: a stateless request with its method. Any other
+message has to be decoded before it enters.
 """.
 -spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
@@ -182,10 +182,10 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok` if the head of a request is no reason to refuse it. The server has to take requests
-now, and the connection has to be one that the principal may have. A message in a session may be an
-answer that a call waits for, and is always read. An announced request (`announced/2`) is refused
-later, when it enters.
+Returns `ok`, or a refusal if the server takes no requests now, or the principal has too many
+connections. Only the head of the request is needed. A message in a session may be an answer that a
+call waits for, and is always read. An announced request (`announced/2`) is refused later, when it
+enters.
 """.
 -spec check_head(erlmcp_httpd_route:asked() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -236,8 +236,9 @@ check_principal(Principal, Version, Gate) ->
     end.
 
 -doc """
-Lets an announced request enter before it is decoded, if its id stands where clients write it. Any
-other message is `undecoded`, and enters when it is decoded.
+Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
+body, where most clients write it. For any other message returns `undecoded`: it enters after it is
+decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(), tenant(),
                       erlmcp_instance:instance()) ->
@@ -258,9 +259,9 @@ enter_announced(_, _, _, _) ->
     undecoded.
 
 -doc """
-Returns the refusal of a request in the form that its head calls for. `server/discover` is not
-refused with 429 for load: a client that explores a server's era would take 429 for the answer of an
-older server.
+Returns the refusal of a request, as clients of its method understand it. `server/discover` is not
+refused with 429: a client that explores a server's era would take 429 for the answer of an older
+server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
     erlmcp_refusal:refusal().
@@ -290,14 +291,14 @@ refused(Id, Refusal, _, _, _) ->
     erlmcp_reply:refuse(Id, Refusal).
 
 -doc """
-Returns for how many milliseconds a refusal is held back. Each refusal has a time to come back. If a
-client asks again on the same connection before that time, its next refusal is held back until then.
-A second is the most. A refusal may come up to half of that time earlier, so that refusals do not
-come all at once. So clients that ask again immediately leave the server time for admitted requests.
-Admitted requests never wait for this.
+Returns how many milliseconds to wait before a refusal is sent. Each refusal says when the client
+may try again. If the client tries again earlier on the same connection, its next refusal is sent
+only at that time, and at most a second later. A random part of up to half of the wait is taken
+away, so that refusals are not all sent at once. So clients that try again immediately leave the
+server time for admitted requests. Admitted requests never wait for this.
 
-Nothing is held back on the connection of a proxy, which many clients share. A proxy is one that the
-listener trusts. On a listener that trusts none it is any client whose headers say so.
+On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
+proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.
 """.
 -spec hold_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
                 erlmcp_httpd:config()) -> non_neg_integer().

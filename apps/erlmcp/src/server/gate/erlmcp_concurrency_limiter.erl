@@ -1,67 +1,68 @@
 -module(erlmcp_concurrency_limiter).
 -moduledoc """
-The process of a server that limits how many of its requests are in flight. The machine is to be
-busy, and no request is to wait long for it. Every 100 ms this process reads how long the requests
-that began waited for a scheduler, and sets the gate's limit. The limit never exceeds the server's
-own, `in_flight`.
+The process of a server that limits how many of its requests are in flight. The machine should be
+busy, and yet no request should wait long for a scheduler. Every 100 ms this process reads how long
+the requests that began in this window waited for a scheduler, and sets the gate's limit. The limit
+never exceeds the server's own, `in_flight`.
 
 ## The limit
 
-In each window the limit follows the gradient, which is the wanted wait by the measured one:
+In each window the limit follows the gradient, the quotient of the wanted and the measured wait:
 
     gradient = max(0.25, min(2.0, wanted / waited))
     limit = gradient * limit + sqrt(limit)
 
-A higher limit is reached in steps of half of the way. A lower one is set at once: until then all
-requests wait for the excess ones, and new requests have to queue. The square root lets some
-requests queue, so that the machine never runs out of them. The limit does not grow while it was not
-reached and less than half of it is used. It is not cut for a few requests that had to wait.
+The limit rises by half of the difference at a time. It falls at once, since all requests have to
+wait for the excess ones. The square root lets some requests queue, so that the machine never runs
+out of requests. The limit does not rise while it was not reached and less than half of it is used.
+It does not fall because of a few requests that had to wait.
 
 The rule is the one of Netflix's concurrency-limits (`Gradient2Limit`,
 github.com/Netflix/concurrency-limits). The square root is from its `GradientLimit`. As in Envoy's
 adaptive concurrency filter the gradient may be above one, so a limit that is far too low doubles
 within two windows.
 
-The latency is another one. Theirs is a request's own time next to its average over a long time.
-Ours is the time that a started request waits for a scheduler:
+The measured latency is another one. Netflix and Envoy compare the time that a request takes with a
+long-term average. This module measures how long a started request waits for a scheduler:
 
 - A request's own time says little about the machine. The request may wait for a person, or for its
   client's model. The mean over a tool of 20 microseconds and one of 20 milliseconds jumps with the
   share of each.
-- The wait for a scheduler needs no average to compare with. It is nothing on an idle machine, for
-  all tools and all numbers of cores. A learned average drifts: under lasting overload it grows
+- The wait for a scheduler needs no average to compare with. It is close to zero on an idle machine,
+  for all tools and all numbers of cores. A learned average drifts: under lasting overload it grows
   until overload is the expected state, and the limit grows with it.
 - That wait is known when a request starts, not when it ends.
 
-If all requests wait for something else, none starts, and nothing is known of the machine. So this
-process starts a process of its own in each window, and measures how long that one waits.
+If all requests wait for something else, none starts, and nothing is measured. So this process
+starts a process of its own in each window, and measures how long that one waits.
 
-A wait means that there are too many requests only if requests are the load. So the processes that
-are ready to run are counted too, at one moment of each window:
+A long wait means too many requests only if requests are the load. So the processes that are ready
+to run are counted too, at one moment of each window:
 
-- If they are few, the machine had no time for the node. Fewer requests would not give it any.
-- If requests did less than half of the work, in reductions, the load is something else. It is the
+- If they are few, the machine had no time for the node. Fewer requests would not change that.
+- If requests did less than half of the work, in reductions, the load is something else: the
   connections, which read, answer and refuse, or another part of the node. Fewer requests would wait
-  as long. Then the limit grows, so that the server does not come to do nothing but refuse. It is at
-  once as high as the number of requests that start in half of a window: a burst of such requests is
-  no overload. The number of ready processes does not show this case. A refusal is a short turn, and
-  a request that computes has long ones.
-- Requests in flight that are not ready wait for something else, and take no processor time. They
-  are let in in addition to the limit.
+  as long. Then the limit rises, so that the server does not end up refusing all requests. It rises
+  at once to the number of requests that start in half of a window, since a burst of such requests
+  is no overload. The number of ready processes does not show this case, because a refusal keeps a
+  scheduler for a much shorter time than a request that computes.
+- Requests in flight that are not ready wait for something else, and take no processor time. They do
+  not count in the limit.
 
-A tool that waits for something scarce, and not for the machine, is not limited here. A tool has
-limits of its own for that.
+Tools that wait for a scarce resource other than the machine are not limited here. Definitions have
+limits of their own for that.
 
 ## The limit of the queue
 
-The limiter also limits how many requests may wait. There is an overload if the queue was not empty
-for a quarter of the longest wait (`m:erlmcp_queue_delay`). Then no more requests may wait than will
-run in two fifths of that wait. After the whole wait they are no more than will run in a tenth of
-it. The queue would refuse the ones behind them when their time is over, which costs more than to
-refuse them when they come.
+The limiter also limits how many requests may wait. An overload begins when the queue was not empty
+for a quarter of the longest wait (`m:erlmcp_queue_delay`). Then only as many requests may wait as
+will run in two fifths of that wait. When the overload has lasted for the whole longest wait, only
+as many may wait as will run in a tenth of it. The queue would refuse further requests later, when
+they have waited too long, and that costs more than to refuse them at once.
 
-A tenant may have as many waiting requests as the limit of all tenants leaves
-(`erlmcp_gate:limit_queue/2`). A flood takes half, and the other half is for the other tenants.
+A tenant may have as many waiting requests as are still free in the limit of all tenants
+(`erlmcp_gate:limit_queue/2`). So a flood of one tenant fills half of the queue, and the other half
+is left for the other tenants.
 These are the dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
 Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
 
@@ -82,58 +83,58 @@ Internal.
 -doc """
 A window of measurements.
 
-- `started`: the requests that began to run; `waited`: the nanoseconds that they waited for a
-  scheduler, together.
+- `started`: the number of requests that began to run. `waited`: the nanoseconds that all of them
+  together waited for a scheduler.
 - `pressed`: whether the limit was reached.
-- `part`: the part of the node's recent work that was the requests'.
-- `in_flight`, `ready`: at one moment of the window, the requests in flight and the processes that
-  were ready to run.
+- `part`: the part of the node's recent work that requests have done.
+- `in_flight`, `ready`: the number of requests in flight, and of processes that were ready to run,
+  at one moment of the window.
 """.
 -type window() :: #{
     started := non_neg_integer(), waited := non_neg_integer(), pressed := boolean(),
     part := float(), in_flight := non_neg_integer(), ready := non_neg_integer()
 }.
 -record(concurrency, {
-    %% of requests that run or are ready to
+    %% the limit of requests that run or are ready to run
     limit :: float(),
-    %% other requests in flight, which wait for something else
+    %% the number of requests in flight that wait for something else
     idle = 0 :: non_neg_integer(),
     bounds :: bounds()
 }).
 -opaque concurrency() :: #concurrency{}.
 
 %% The longest mean wait that is wanted, in nanoseconds. A process runs for about 50 us before the
-%% next one has its turn, so each scheduler has five then. With twice as many each request takes
-%% twice as long, and the machine does no more.
+%% next one, so five requests are ready for each scheduler then. With twice as many, each request
+%% would take twice as long, and the machine would not do more.
 -define(WANTED, 250_000).
 -define(SMOOTHING, 0.5).
-%% The gradient where the load is not the requests.
+%% The gradient if requests are not the load.
 -define(OTHER_LOAD, 1.25).
 
-%% Fewer than two for each scheduler, of which the least limit has four.
+%% Fewer than two ready processes for each scheduler. The least limit is four for each scheduler.
 -define(IS_FEW(Ready, Min), 2 * Ready < Min).
 
-%% Samples of a window, the milliseconds between two, and those while nothing happens.
+%% Samples in a window, the milliseconds between two samples, and the same while no request runs.
 -define(SAMPLES, 5).
 -define(SAMPLE_MS, 20).
 -define(QUIET_MS, 100).
 
-%% Requests in flight for each scheduler: with fewer it would run idle between two of them.
+%% The least limit for each scheduler: with fewer requests it would be idle between two of them.
 -define(LEAST, 4).
 %% The first limit: the requests that one connection may have in flight, and twenty for each
 %% scheduler.
 -define(FIRST, 100).
 -define(FIRST_OF_SCHEDULER, 20).
 
-%% The waiting requests have to run in this part of the longest wait. It is 1 / 2.5 in an overload
-%% that may be a burst, and 1 / 10 in one that lasts.
+%% The divisors of the longest wait in which the waiting requests have to run: of an overload that
+%% may be a burst, and of one that lasts.
 -define(FIRST_PART, 2.5).
 -define(PART, 10).
-%% Requests that may wait in any case: one burst of a few clients. In an overload that lasts nothing
-%% is a burst, and these are the requests that each tenant may have.
+%% Requests that may wait in any case: one burst of a few clients. An overload that lasts is not a
+%% burst. Then fewer may wait, and each tenant may still have its ten (`m:erlmcp_gate`).
 -define(LEAST_WAITING, 60).
 -define(LEAST_WAITING_LONG, 20).
-%% The weight that a window keeps with each window after it.
+%% The factor by which the weight of a window falls with each later window.
 -define(KEPT, 0.9).
 
 -record(limiter, {
@@ -142,7 +143,7 @@ A window of measurements.
     %% the gate's sums at the end of the last window
     sums :: sums(),
     samples = [] :: [{Ready :: non_neg_integer(), InFlight :: non_neg_integer()}],
-    %% sums over the recent windows, in which each has less weight than the next
+    %% weighted sums over the recent windows
     recent = #{started => 0.0, done => 0.0, worked => 0.0, reductions => 0.0} :: recent(),
     window_end_ms :: integer(),
     %% the last times at which the queue was empty, and a request found the limit reached
@@ -165,7 +166,7 @@ start_link(Gate) ->
 -doc false.
 init(#{limits := #{in_flight := Limit}} = Gate) ->
     ok = erlmcp_label:set([?MODULE]),
-    %% It relieves a machine that has too much to do.
+    %% A busy machine needs this process most.
     _ = process_flag(priority, high),
     Schedulers = erlang:system_info(schedulers_online),
     Max = most(Limit),
@@ -177,7 +178,7 @@ init(#{limits := #{in_flight := Limit}} = Gate) ->
     {ok, #limiter{gate = Gate, concurrency = Concurrency, sums = sums(Gate),
                   window_end_ms = Now, empty_ms = Now, pressed_ms = Now}}.
 
-%% More than a node has processes.
+%% A number greater than that of all processes of a node.
 most(infinity) -> 1 bsl 27;
 most(Limit) -> Limit.
 
@@ -194,7 +195,7 @@ handle_info(sample, #limiter{gate = Gate, sums = Sums, samples = Samples} = Limi
     InFlight = erlmcp_gate:held(Gate, in_flight),
     Seen = queue_seen(erlmcp_gate:held(Gate, waiting), Limiter),
     case sums(Gate) of
-        %% No request began or found the limit reached; the reductions are not the requests'.
+        %% No request began, ended or found the limit reached since the last window.
         #{reductions := Reductions} = New
                 when InFlight =:= 0, New =:= Sums#{reductions := Reductions} ->
             sample_after(?QUIET_MS),
@@ -212,8 +213,8 @@ handle_info(_, Limiter) ->
 queue_seen(0, Limiter) -> Limiter#limiter{empty_ms = erlmcp_clock:now_ms()};
 queue_seen(_, Limiter) -> Limiter.
 
-%% The median: one sample may follow a time in which the machine had no time for the node. All that
-%% came meanwhile is ready at once then.
+%% Takes the median. One sample may follow a time in which the machine had no time for the node, and
+%% then all processes that have messages are ready at once.
 sampled(Samples, Limiter) when length(Samples) =:= ?SAMPLES ->
     {Ready, InFlight} = lists:nth(?SAMPLES div 2 + 1, lists:sort(Samples)),
     probe(#{in_flight => InFlight, ready => Ready}),
@@ -259,15 +260,16 @@ end_window(Own, Median, #limiter{gate = Gate, sums = Before, concurrency = Limit
     limit_queue(Window, erlmcp_clock:now_ms(),
                 Limiter#limiter{concurrency = Next, sums = Sums, recent = Recent}).
 
-%% The part of the node's work that is the requests'. The ones that began are taken to be like the
-%% ones that are over. While none is over, requests are taken for the load.
+%% Returns the part of the node's work that requests have done. The requests that began are assumed
+%% to need as much work as those that have ended. If none has ended, requests are taken for the
+%% whole load.
 part(#{done := Done}) when Done < 1.0e-3 -> 1.0;
 part(#{started := Started, done := Done, worked := Worked, reductions := All}) ->
     min(1.0, Started * (Worked / Done) / max(1.0, All)).
 
-%% Also where permits are enough a request often finds none. They are not enough if the queue is
-%% never empty. The overload is over when no request found the limit reached for as long: after a
-%% moment of quiet the same load may come back.
+%% A request often finds the limit reached even if there is no overload. There is one if the queue
+%% is never empty. The overload is over when no request found the limit reached for as long: after a
+%% quiet moment the same load may return.
 limit_queue(#{pressed := true} = Window, Now, #limiter{window_end_ms = End} = Limiter) ->
     overload(Window, max(1, Now - End), Limiter#limiter{pressed_ms = Now, window_end_ms = Now});
 limit_queue(_, Now, #limiter{overload_ms = none} = Limiter) ->
@@ -319,7 +321,7 @@ update(#{in_flight := InFlight, ready := Ready, pressed := Pressed} = Window,
     end,
     Before#concurrency{limit = Next, idle = idle(max(0, InFlight - Ready), Idle)}.
 
-%% A request that is ready for a moment soon waits again.
+%% Requests that become ready for a moment soon wait again, so the number falls slowly.
 idle(Now, Before) ->
     max(Now, (Now + Before) div 2).
 
@@ -330,7 +332,7 @@ gradient(#{started := Started, waited := Waited, ready := Ready, part := Part}, 
         Gradient -> Gradient
     end.
 
-%% As many as began in half of the window: they would all begin soon.
+%% The number of requests that begin in half of a window, if requests are not the load.
 soon(#{started := Started, part := Part}) when Part < 0.5 -> Started div 2;
 soon(_) -> 0.
 

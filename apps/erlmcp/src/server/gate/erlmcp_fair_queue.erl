@@ -4,15 +4,15 @@ A queue in which tenants take turns. The requests of one tenant are served first
 Pure.
 
 This is start-time fair queueing, with turns that all count the same (Goyal, Vin and Cheng,
-"Start-time Fair Queueing", SIGCOMM 1996). A clock of turns says which tenant is next: the one that
-is due first. A tenant for whom nothing waited was due a few turns ago. After its turn a tenant is
-due one turn later than before. So tenants with requests that always wait get equal shares. A tenant
-that asks for less than its share waits hardly longer than the turns of others like it. Those that
-ask for more are due later.
+"Start-time Fair Queueing", SIGCOMM 1996). Each tenant is due at a time of a clock that counts
+turns, and the tenant that is due first has the next turn. After its turn, a tenant is due one turn
+later. So tenants whose requests always wait get equal shares. A tenant that had no waiting request
+begins as one that was due a few turns ago. So a tenant that asks for less than its share hardly
+waits, except for the turns of others like it.
 
-The few turns are a credit for bursts. Without it, the third of three calls at once would wait until
-other tenants had two turns. If tenants that come and go are always due first, the clock still moves
-on slowly. So the tenants that stay have their turns.
+These few turns are a credit for bursts. Without it, the third of three calls at once would wait
+until other tenants had two turns. If tenants that come and go are always due first, the clock still
+advances slowly, so that the tenants that stay have their turns.
 
 Internal.
 """.
@@ -26,19 +26,19 @@ Internal.
 -opaque queue() :: #{
     length := non_neg_integer(), due := gb_trees:tree(due(), Tenant :: term()),
     clock := integer(), order := integer(),
-    %% the tenants for whom requests wait: how many, since when there always was one, the tenant's
-    %% place among the others, and the requests
+    %% the tenants with waiting requests: the number of requests, the time since which there was
+    %% always one, the time at which the tenant is due, and the requests
     tenants := #{Tenant :: term() => {pos_integer(), Since :: integer(), due(), requests()}},
-    %% the other tenants that had a turn and have not all of their credit back
+    %% tenants without waiting requests whose credit is not complete again
     ended := #{Tenant :: term() => Clock :: integer()}
 }.
 -type requests() :: queue:queue({Id :: term(), Value :: term()}).
 
-%% The clock's units of a turn, and the turns of other tenants in which it advances by one turn at
-%% least.
+%% The units of the clock in one turn. The clock advances by at least one turn in this number of
+%% turns.
 -define(TURN, (1 bsl 20)).
 -define(OTHERS, 16).
-%% The time since a tenant with all of its credit was due: four turns.
+%% The credit of a tenant: it begins as one that was due four turns ago.
 -define(CREDIT, (4 * ?TURN)).
 
 -doc "Makes an empty queue.".
@@ -46,7 +46,7 @@ Internal.
 new() ->
     #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, tenants => #{}, ended => #{}}.
 
--doc "Adds a request behind the others of its tenant, under an id of its own.".
+-doc "Adds a request behind the others of its tenant, under an id that is unique for the tenant.".
 -spec add(Tenant :: term(), Id :: term(), Value :: term(), Now :: integer(), queue()) ->
     queue().
 add(Tenant, Id, Value, Now, #{length := All, tenants := Tenants} = Queue) ->
@@ -68,7 +68,7 @@ due(Tenant, Clock, {Length, Since, Waiting}, Queue) ->
     Queue#{due := gb_trees:insert(When, Tenant, Due), order := Order + 1,
            tenants := Tenants#{Tenant => {Length, Since, When, Waiting}}}.
 
--doc "Takes out the request of a key.".
+-doc "Removes the request with this key from the queue, and returns its value.".
 -spec take(key(), queue()) -> {ok, Value :: term(), queue()} | error.
 take({Tenant, Id}, #{tenants := Tenants} = Queue) ->
     maybe
@@ -79,7 +79,8 @@ take({Tenant, Id}, #{tenants := Tenants} = Queue) ->
         _ -> error
     end.
 
-%% It is the first of its tenant, unless its time is over before that of the others.
+%% The request is usually the first of its tenant. Another one is taken out if its deadline is
+%% earlier.
 out(Id, Waiting) ->
     case queue:get(Waiting) of
         {Id, Value} -> {ok, Value, queue:drop(Waiting)};
@@ -101,7 +102,10 @@ later(Tenant, Due, #{clock := Clock, ended := Ended}) when Due > Clock - ?CREDIT
 later(_, _, #{ended := Ended}) ->
     Ended.
 
--doc "Drops the first request of each tenant for as long as the fun returns `true` for its key.".
+-doc """
+Drops requests from the front of each tenant's queue, until the fun returns `false` for the key of
+the first one that is left.
+""".
 -spec drop(fun((key()) -> boolean()), queue()) -> queue().
 drop(Is, #{tenants := Tenants} = Queue) ->
     lists:foldl(fun(Tenant, Rest) -> drop(Tenant, Is, Rest) end, Queue, maps:keys(Tenants)).
@@ -126,7 +130,7 @@ next(#{due := Due, tenants := Tenants}) ->
     {Id, Value} = queue:get(Waiting),
     {{Tenant, Id}, Value}.
 
--doc "Records that a request which was taken out used a turn of its tenant.".
+-doc "Records that a request, which was taken out before, has had the turn of its tenant.".
 -spec served(key(), queue()) -> queue().
 served({Tenant, _}, #{due := Due, tenants := Tenants, ended := Ended, clock := Clock} = Queue) ->
     Turn = ?TURN div max(?OTHERS, map_size(Tenants)),
@@ -139,7 +143,7 @@ served({Tenant, _}, #{due := Due, tenants := Tenants, ended := Ended, clock := C
             forget(Queue#{clock := max(Was, Clock + Turn), ended := Ended#{Tenant => Was + ?TURN}})
     end.
 
-%% Now and then: there may be many, and to look at all of them takes long.
+%% Forgets tenants whose credit is complete again. Not at each turn, since it looks at all of them.
 forget(#{tenants := Tenants, ended := Ended, clock := Clock} = Queue)
         when map_size(Ended) > 2 * (?OTHERS + map_size(Tenants)) ->
     Queue#{ended := maps:filter(fun(_, When) -> When > Clock - ?CREDIT end, Ended)};
@@ -151,7 +155,7 @@ forget(Queue) ->
 length(#{length := Length}) ->
     Length.
 
--doc "Returns the most turns before that of a request which is added now.".
+-doc "Returns how many turns there are, at most, before the turn of a request that is added now.".
 -spec ahead(Tenant :: term(), queue()) -> non_neg_integer().
 ahead(Tenant, #{tenants := Tenants} = Queue) ->
     case maps:get(Tenant, Tenants, none) of
@@ -161,12 +165,12 @@ ahead(Tenant, #{tenants := Tenants} = Queue) ->
             min(?MODULE:length(Queue), (Own + 1) * map_size(Tenants))
     end.
 
--doc "Returns the number of turns in which each tenant has one.".
+-doc "Returns the number of turns in a round, in which each tenant has one turn.".
 -spec round(queue()) -> non_neg_integer().
 round(#{tenants := Tenants}) ->
     map_size(Tenants).
 
--doc "Returns the time since which requests of a tenant have always waited.".
+-doc "Returns the time since which there was always a waiting request of a tenant.".
 -spec since(Tenant :: term(), queue()) -> integer().
 since(Tenant, #{tenants := Tenants}) ->
     #{Tenant := {_, Since, _, _}} = Tenants,

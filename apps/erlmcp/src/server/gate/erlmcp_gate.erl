@@ -34,7 +34,7 @@ Internal.
 -export_type([gate/0, limits/0, limit/0, message/0, permit/0, tenant/0, definition_limit/0]).
 
 -doc """
-The limits of a gate. The default is `infinity`, except where another one is given in brackets.
+The limits of a gate. The default is `infinity`, unless another one is given in parentheses.
 
 - `in_flight`: requests of the server that run at once; `in_flight_per_principal`: requests of one
   tenant that run or wait.
@@ -45,10 +45,10 @@ The limits of a gate. The default is `infinity`, except where another one is giv
   network of 64 bits of IPv6; `connections_per_principal`: those of one tenant.
 - `messages_per_second`, `messages_per_minute`, `messages_per_day`: messages of the server;
   `principal_messages_per_second` and so on: messages of one tenant.
-- `principals`: tenants, addresses and tools that are counted at once (10,000). If several come at
+- `principals`: tenants, addresses and tools that are counted at once (10,000). If several arrive at
   the same moment while one more is allowed, each of them is let in.
 
-A limit of what is held at once is 268,435,455 at most.
+The limits that are not rates are 268,435,455 at most.
 """.
 -type limits() :: #{
     in_flight => limit(), in_flight_per_principal => limit(),
@@ -79,14 +79,14 @@ A limit of what is held at once is 268,435,455 at most.
 }.
 -opaque permit() ::
     {erlmcp_gate_permits:permits(), erlmcp_gate_permits:id(),
-     %% the time since which the request is in flight
+     %% the time at which the request came in flight
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | not_a_request}
     | for_nothing.
 
-%% Milliseconds after which a client may come back that was refused for want of memory, processor
-%% time, descriptors or permits.
+%% Milliseconds after which a client may try again that was refused because memory, processor time,
+%% descriptors or permits are short.
 -define(RETRY_MS, 1000).
-%% The work of one request in 16 is counted: to read the reductions costs more than to leave.
+%% The work of one request in 16 is counted, since reading the reductions is expensive.
 -define(SAMPLED, 16).
 %% Requests of a tenant that may wait in any case: one burst of a few callers.
 -define(LEAST_OF_TENANT, 10).
@@ -147,8 +147,8 @@ network(Address) ->
     Address.
 
 -doc """
-Gives the calling process a permit for a connection of this tenant, which has sent its first message
-there.
+Gives the calling process a permit for a connection of `Tenant`, which has sent its first request on
+the connection.
 """.
 -spec connect_tenant(gate(), tenant()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect_tenant(#{limits := #{connections_per_principal := infinity}}, _) ->
@@ -172,7 +172,7 @@ messages are counted in the rates, and hold nothing.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
         limits := #{in_flight_per_principal := infinity}} = Gate, #{kind := request} = Message) ->
-    %% Whether the gate drains is read where the permit is taken.
+    %% Taking the permit also shows whether the gate drains.
     case ?NODE_IS_CLEAR orelse state(Gate) of
         {refuse, _} = Refused -> Refused;
         _ -> take_permit(Message, [], Gate)
@@ -183,7 +183,8 @@ enter(Gate, #{kind := request} = Message) ->
         Refused -> Refused
     end;
 enter(Gate, Message) ->
-    %% A request in flight may need it in order to end.
+    %% Notifications and responses enter in any state of the server: a request in flight may need
+    %% them in order to end.
     count(Message, Gate).
 
 now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
@@ -246,8 +247,8 @@ wait(#{tenant := Tenant, bytes := Bytes}, Taken, _, Gate) ->
             {refuse, refusal(Full)}
     end.
 
-%% As many as the limit of all leaves. One tenant gets half of that limit at most, two tenants get a
-%% third each, and the rest is for others.
+%% A tenant may have as many waiting requests as are still free in the limit of all. So one tenant
+%% gets at most half of that limit, two tenants get a third each, and the rest is left for others.
 waiting_of_tenant(#{counters := Counters, limits := #{queue_per_principal := Most}}) ->
     Left = erlmcp_gate_counters:queue_limit(Counters)
         - erlmcp_gate_counters:held(waiting, Counters),
@@ -260,7 +261,7 @@ waits(_) -> false.
 
 -doc """
 Waits until a request is in flight, for up to `Milliseconds`. The process of a call does so before
-it runs any code of the user. A request that is refused has left.
+it runs user code. The permit of a request that is refused here is given back already.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -331,8 +332,8 @@ leave({Permits, Id, _}) ->
     erlmcp_gate_permits:leave(Id, Permits).
 
 -doc """
-Counts the work of the calling process, which has run one request and nothing else. It does so for
-one process in sixteen.
+Adds the reductions of the calling process, which has run one request and nothing else, to the work
+of requests. Only one process in sixteen is counted.
 """.
 -spec add_work(permit()) -> ok.
 add_work({Permits, _, _}) ->
@@ -347,9 +348,9 @@ add_work(for_nothing) ->
     ok.
 
 -doc """
-Returns `open` if the state of the server lets requests enter now, within its limits. A transport
-may refuse a request by this state before it has read the request. Other messages enter in any
-state.
+Returns `open`, or the refusal of all requests, if the server drains or its node is overloaded. A
+transport may refuse a request by this state before it has read the request. Other messages enter in
+any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
 state(#{counters := Counters}) ->
@@ -365,7 +366,7 @@ machine() ->
         {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
 
--doc "Refuses all further requests and connections. The ones inside leave as always.".
+-doc "Refuses all further requests and connections. Permits that were given stay valid.".
 -spec drain(gate()) -> ok.
 drain(#{counters := Counters}) ->
     erlmcp_gate_counters:drain(Counters).
@@ -382,8 +383,9 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
     erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Sets how many requests may wait, in addition to the limits of the queue; `none` takes that limit
-away. A tenant may have as many as the limit leaves, and ten in any case.
+Sets how many requests may wait, in addition to the limits `queue`, `queue_bytes` and
+`queue_per_principal`. `none` removes this limit. A tenant may have as many waiting requests as are
+still free, and ten in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
@@ -391,7 +393,7 @@ limit_queue(#{counters := Counters}, none) ->
 limit_queue(#{counters := Counters}, Limit) ->
     erlmcp_gate_counters:queue_limit(Limit, Counters).
 
--doc "Returns how much is held of a counter of the server, a tenant, an address or a tool.".
+-doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
 -spec held(gate(), erlmcp_gate_counters:name()) -> non_neg_integer().
 held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).
@@ -410,7 +412,7 @@ refusal(keys_full) ->
     erlmcp_refusal:new(resource_exhausted, ~"too many clients are counted already",
                        #{retry_after_ms => ?RETRY_MS});
 refusal({waited, RetryMs}) ->
-    erlmcp_refusal:new(backpressure_active, ~"there is no place for the request in time",
+    erlmcp_refusal:new(backpressure_active, ~"the request cannot run in time",
                        #{retry_after_ms => RetryMs});
 refusal({server_wait, {_, Most} = Rate, Milliseconds}) ->
     erlmcp_refusal:new(rate_limit_exceeded, too_many(Rate, ~"to this server"),

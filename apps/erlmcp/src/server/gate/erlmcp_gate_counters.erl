@@ -1,25 +1,24 @@
 -module(erlmcp_gate_counters).
 -moduledoc """
-All counters of a gate, in words of `atomics` arrays, of which this module alone knows the layout.
-Every process changes them itself, with no process between.
+All counters of a gate, in words of `atomics` arrays. Only this module knows the layout. Every
+process changes the counters itself.
 
-The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has
-one under a key. Such a counter is an array of four words in a table. It is made when it is first
-needed, and removed when it is idle. A share is taken with a compare-and-exchange, so that never
-more than the limit is held.
+The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has a
+counter under a key: an array of four words, in a table. It is created when it is first needed, and
+removed when it is idle. A share is taken with a compare-and-exchange, so that never more than the
+limit is held.
 
-A process may be killed after it took a share and before it wrote down its permit. So each counter
-has two counts, for two generations that take turns. Nothing is added to the count of a generation
-that is over. So any part of it that no permit holds is lost, and is given back by
-`m:erlmcp_gate_permits`.
+A process may be killed after it took a share and before it wrote its permit. So each counter has
+two counts, for two generations that alternate. Nothing is added to the count of a generation that
+is over. So any part of it that no permit holds is lost, and `m:erlmcp_gate_permits` gives it back.
 
-The rates of messages are counted here too. The algorithm is the generic cell rate algorithm of
-"Traffic Control and Congestion Control in B-ISDN" (ITU-T I.371). All messages of a rate may come at
-once, and then one in each part of the period. Its state is one word: the time until which all
+The rates of messages are counted here too, with the generic cell rate algorithm of "Traffic Control
+and Congestion Control in B-ISDN" (ITU-T I.371). A tenant may use its whole rate at once, and after
+that one message in each part of the period. The state is one word: the time until which all
 messages so far are paid for.
 
-The sums for `m:erlmcp_concurrency_limiter` are here, too. They tell how long requests with a permit
-waited for a scheduler, their work, and how many requests found the limit reached.
+This module also has the sums for `m:erlmcp_concurrency_limiter`: how long requests with a permit
+waited for a scheduler, how much work they did, and how many requests found the limit reached.
 
 Internal.
 """.
@@ -43,17 +42,17 @@ Internal.
     words :: atomics:atomics_ref(),
     %% {Key, Array}
     keyed :: ets:table(),
-    %% the most keys
+    %% the highest number of keys
     keys :: pos_integer(),
     load :: counters:counters_ref(),
-    %% the zero of the clock
+    %% the monotonic time that is zero for the rates
     epoch :: integer()
 }).
 -opaque counters() :: #counters{}.
 
--doc "The owner of a counter: a tenant, an address or a definition.".
+-doc "The key of a counter: its kind, and a tenant, an address or a definition.".
 -type key() :: {Kind :: atom(), term()}.
--doc "A counter of the server, or one under a key.".
+-doc "The name of a counter: one of the server's, or the key of a tenant, an address or a tool.".
 -type name() :: in_flight | connections | waiting | waiting_bytes | key().
 -type counter() :: in_flight | connections | waiting | waiting_bytes | atomics:atomics_ref().
 -doc "An amount that was taken in one generation.".
@@ -65,12 +64,12 @@ Internal.
 -doc "A number of messages in a period.".
 -type rate() :: {second | minute | day, pos_integer()}.
 -type generation() :: 0 | 1.
--doc "The starts of requests until a moment, for `starts_between/2`.".
+-doc "The number of requests that have started until a moment, encoded for `starts_between/2`.".
 -type starts() :: integer().
 
-%% The server's words. Every request reads STATE and changes IN_FLIGHT, and so these stand side by
-%% side. Each other word that changes often has a line of the processor's cache, eight words, for
-%% itself. The words of the server's rates are the three after RATES.
+%% The indexes of the server's words. Every request reads STATE and changes IN_FLIGHT, so these two
+%% stand side by side. Each other word that changes often has a line of the processor's cache, eight
+%% words, for itself. The words of the server's rates are the three after RATES.
 -define(QUEUE_LIMIT, 2).
 -define(STATE, 9).
 -define(IN_FLIGHT, 10).
@@ -125,7 +124,7 @@ new(Keys) ->
               %% The bound of the keys needs an exact size.
               keyed = ets:new(?MODULE, [public, {write_concurrency, true},
                                         {decentralized_counters, false}]),
-              %% Zero is before every message.
+              %% So that zero is earlier than every message.
               epoch = erlang:monotonic_time(nanosecond) - 1}.
 
 -doc "Returns the time of the rates, in nanoseconds.".
@@ -142,13 +141,13 @@ most() -> ?MOST.
 is_draining(#counters{words = Words}) ->
     atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
 
--doc "Lets no request enter any more.".
+-doc "Sets the gate to drain: no request enters any more.".
 -spec drain(counters()) -> ok.
 drain(Counters) ->
     _ = change_state(fun(State) -> State bor ?DRAINING end, Counters),
     ok.
 
-%% Returns the state before.
+%% Returns the state before the change.
 change_state(Change, #counters{words = Words} = Counters) ->
     State = atomics:get(Words, ?STATE),
     case atomics:compare_exchange(Words, ?STATE, State, Change(State)) of
@@ -179,15 +178,15 @@ queue_limit(#counters{words = Words}) ->
 queue_limit(Limit, #counters{words = Words}) ->
     atomics:put(Words, ?QUEUE_LIMIT, min(Limit, ?MOST)).
 
--doc "Returns how many requests the queue's process has.".
+-doc "Returns how many requests are in the queue.".
 -spec queued(counters()) -> non_neg_integer().
 queued(#counters{words = Words}) ->
     ?QUEUED_OF(atomics:get(Words, ?STATE)).
 
 -doc """
-Sets how many requests the queue's process has. The queue does so before it looks whether more may
-be in flight. A process that leaves gives back first, and then reads this number. So at least one of
-the two notices the other.
+Sets how many requests are in the queue. The queue's process does so before it checks whether
+another request may be in flight. A process that leaves gives its share back first, and then reads
+this number. So at least one of the two notices the other.
 """.
 -spec queued(non_neg_integer(), counters()) -> ok.
 queued(Count, Counters) ->
@@ -197,8 +196,8 @@ queued(Count, Counters) ->
     ok.
 
 -doc """
-Takes a share of the requests in flight, if one is left over for each request in the queue: no
-request overtakes those. Returns the time, too.
+Takes a share of the requests in flight for a new request. There must be a free share for each
+request in the queue, too, since no request may overtake those. Also returns the time.
 """.
 -spec enter(counters()) ->
     {ok, share(), Now :: pos_integer()}
@@ -215,12 +214,12 @@ enter(#counters{words = Words} = Counters) ->
             end
     end.
 
-%% To add nothing is the quickest way to read: `atomics:get/2` waits for all writes before it, and a
-%% change of the word waits for the processor's cache a second time.
+%% Adding zero is the quickest way to read: it takes the cache line for writing, and a change of the
+%% word follows. `atomics:get/2` also waits for all earlier writes.
 read(Words, Index) ->
     atomics:add_get(Words, Index, 0).
 
--doc "Takes a share in the same way, for a request that waits and is not in the queue yet.".
+-doc "Takes a share as `enter/1` does, for a request that waits and is not in the queue yet.".
 -spec enter_waiting(counters()) ->
     {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_waiting(#counters{words = Words}) ->
@@ -234,9 +233,9 @@ enter_next(#counters{words = Words}) ->
     State = atomics:get(Words, ?STATE),
     take_in_flight(State, ?LIMIT_OF(State), Words).
 
-%% STATE was read first. An exchange that succeeds at once has seen no other change of the requests
-%% in flight. So it overtakes no request that was in the queue at that time. A later exchange may
-%% overtake a request that came to the queue meanwhile.
+%% STATE was read first. If the first exchange succeeds, the requests in flight have not changed
+%% since, so no request is overtaken that was in the queue at that time. A later exchange may
+%% overtake a request that was added to the queue meanwhile.
 take_in_flight(State, Limit, Words) ->
     case take_word(Words, ?IN_FLIGHT, 1, ?GENERATION_OF(State), Limit) of
         {ok, _} = Taken -> Taken;
@@ -247,11 +246,11 @@ take_in_flight(State, Limit, Words) ->
 -spec leave(share(), counters()) -> boolean().
 leave(Share, #counters{words = Words}) ->
     Word = atomics:add_get(Words, ?IN_FLIGHT, -Share) + Share,
-    %% One that was taken for lost was given back before (`correct/3`).
+    %% A share that was taken for lost was given back before (`correct/3`).
     _ = is_held(Share, Word) orelse atomics:add(Words, ?IN_FLIGHT, Share),
     ?QUEUED_OF(read(Words, ?STATE)) > 0.
 
-%% Takes a share of one generation, if no more than the limit is held with it.
+%% Takes a share of one generation, unless more than the limit would be held.
 take_word(Words, Index, Amount, Generation, Limit) ->
     take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), read(Words, Index)).
 
@@ -267,8 +266,8 @@ take_word(Words, Index, Amount, Generation, Limit, Word) ->
     end.
 
 -doc """
-Takes all amounts of `Limited`, or none. Returns the one whose limit is reached, or `keys_full` if
-there is no room for another key.
+Takes all amounts of `Limited`, or none. Returns `full` with the first one that exceeds its limit,
+or `keys_full` if there is no room for another key.
 """.
 -spec take([limited()], counters()) ->
     {ok, [taken()]} | {full, limited(), Observed :: pos_integer()} | keys_full.
@@ -312,7 +311,7 @@ index(connections) -> ?CONNECTIONS;
 index(waiting) -> ?WAITING;
 index(waiting_bytes) -> ?WAITING_BYTES.
 
-%% The array of a key; one that was removed is replaced.
+%% Returns the array of a key, and replaces one that was removed.
 find(Key, #counters{keyed = Keyed} = Counters) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
         none ->
@@ -327,7 +326,7 @@ find(Key, #counters{keyed = Keyed} = Counters) ->
             end
     end.
 
-%% Processes that are here at the same moment may each add a key above the bound.
+%% Processes that do this at the same moment may each add a key above the bound.
 add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
     case ets:info(Keyed, size) < Most of
         true ->
@@ -392,7 +391,7 @@ count_all([{Period, _} = Rate | Rates], Words, At, Now) ->
             {wait, Rate, Milliseconds}
     end.
 
-%% The word is the time until which all messages so far are paid for.
+%% The value of the word is the time until which all messages so far are paid for.
 count({_, Most} = Rate, Words, Index, Now) ->
     Paid = atomics:get(Words, Index),
     Interval = interval(Rate),
@@ -410,7 +409,7 @@ count({_, Most} = Rate, Words, Index, Now) ->
 uncount({Period, _} = Rate, Words, At) ->
     atomics:sub(Words, At + period(Period), interval(Rate)).
 
-%% The nanoseconds that one message pays for.
+%% Returns the nanoseconds for which one message pays.
 interval({Period, Most}) ->
     max(1, nanoseconds(Period) div Most).
 
@@ -418,12 +417,12 @@ nanoseconds(second) -> 1_000_000_000;
 nanoseconds(minute) -> 60_000_000_000;
 nanoseconds(day) -> 86_400_000_000_000.
 
-%% After the word of what is held.
+%% The position of a rate's word, after the word of held shares.
 period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Takes a message that was counted for `Key` out of `Rates` again.".
+-doc "Subtracts a message that was counted for `Key` from `Rates` again.".
 -spec uncount_rates(key(), [rate()], counters()) -> ok.
 uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
@@ -448,7 +447,7 @@ give_word(Words, Index, Share, Word) ->
                 Changed -> give_word(Words, Index, Share, Changed)
             end;
         false ->
-            %% It was taken for lost, and given back before (`correct/3`).
+            %% The share was taken for lost, and given back before (`correct/3`).
             ok
     end.
 
@@ -458,7 +457,7 @@ is_held(Share, Word) ->
 word(Counter, #counters{words = Words}) when is_atom(Counter) -> {Words, index(Counter)};
 word(Array, _) -> {Array, ?HELD_AT}.
 
--doc "Returns how much is held of a counter.".
+-doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
 -spec held(name(), counters()) -> non_neg_integer().
 held({_, _} = Key, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
@@ -472,12 +471,12 @@ held_word(Words, Index) ->
     Word = atomics:get(Words, Index),
     ?HELD(Word).
 
--doc "Begins the other generation, and returns the one that is over.".
+-doc "Begins the other generation, and returns the generation that is over now.".
 -spec next_generation(counters()) -> generation().
 next_generation(Counters) ->
     ?GENERATION_OF(change_state(fun(State) -> State bxor ?GENERATION end, Counters)).
 
--doc "Adds shares of a generation to its sums by counter.".
+-doc "Adds the shares of a permit that belong to a generation to the sums of that generation.".
 -spec add_up([taken()], generation(), Sums) -> Sums when Sums :: #{counter() => pos_integer()}.
 add_up(Taken, Generation, Sums) ->
     lists:foldl(fun({Counter, Share}, Sum) ->
@@ -491,8 +490,8 @@ count_of(Generation, Word) ->
     ?COUNT(Word bsr (?BITS * Generation)).
 
 -doc """
-Returns by how much the counts of a generation exceed the sums of permits, for each counter that
-differs.
+Returns by how much the counts of a generation exceed the sums of its permits, for each counter
+where they differ.
 """.
 -spec unwritten(generation(), Sums :: #{counter() => pos_integer()}, counters()) ->
     #{counter() => integer()}.
@@ -508,7 +507,7 @@ unwritten(Generation, Sums, #counters{keyed = Keyed} = Counters) ->
     ets:foldl(fun({_, Array}, More) -> Of(Array, More) end,
               lists:foldl(Of, #{}, [in_flight, connections, waiting, waiting_bytes]), Keyed).
 
--doc "Takes these differences away from the counts of a generation that is over.".
+-doc "Subtracts differences from the counts of a generation that is over.".
 -spec correct(generation(), #{counter() => integer()}, counters()) -> ok.
 correct(Generation, Differences, Counters) ->
     maps:foreach(fun(Counter, More) -> correct(Counter, More, Generation, Counters) end,
@@ -522,8 +521,8 @@ correct(Counter, Less, Generation, Counters) ->
 
 -doc """
 Removes the idle counters: no share of them is held, and their rates are paid for. A process that
-found one just before takes no share of it. A message that is counted in its rates at this moment is
-forgotten.
+found such a counter just before takes no share of it. A message that is counted in its rates at
+this moment is lost.
 """.
 -spec remove_idle(counters()) -> ok.
 remove_idle(#counters{keyed = Keyed} = Counters) ->
@@ -543,45 +542,45 @@ has_no_past(Array, Now) ->
     lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
               [second, minute, day]).
 
--doc "Adds a request that begins to run now, and is in flight since `Since`.".
+-doc "Counts a request that begins to run now, and came in flight at `Since`.".
 -spec add_start(Since :: pos_integer(), counters()) -> ok.
 add_start(Since, #counters{load = Load} = Counters) ->
     Nanoseconds = now(Counters) - Since,
     counters:add(Load, ?STARTS, Nanoseconds bsr ?UNIT_BITS bsl ?STARTS_BITS bor 1).
 
--doc "Returns the starts until now.".
+-doc "Returns the number of requests that have started until now, for `starts_between/2`.".
 -spec starts(counters()) -> starts().
 starts(#counters{load = Load}) ->
     counters:get(Load, ?STARTS).
 
 -doc """
-Returns how many requests have started between two moments, and their nanoseconds of waiting
-together. More than 16,777,215 starts cannot be told.
+Returns how many requests have started between two moments, and how many nanoseconds they waited
+together. The result is wrong for more than 16,777,215 starts.
 """.
 -spec starts_between(Earlier :: starts(), Later :: starts()) ->
     {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
 starts_between(Earlier, Later) ->
-    %% The difference is right also if a part has overflowed in between.
+    %% The difference is right even if a part has overflowed in between.
     Word = (Later - Earlier) band (?STARTS_WORD - 1),
     {Word band (1 bsl ?STARTS_BITS - 1), Word bsr ?STARTS_BITS bsl ?UNIT_BITS}.
 
--doc "Adds a request that is over, with the reductions of its process.".
+-doc "Counts a request that has ended, with the reductions of its process.".
 -spec add_work(Reductions :: non_neg_integer(), counters()) -> ok.
 add_work(Reductions, #counters{load = Load}) ->
     ok = counters:add(Load, ?DONE, 1),
     counters:add(Load, ?WORK, Reductions).
 
--doc "Returns how many requests were added, and their reductions together.".
+-doc "Returns how many requests `add_work/2` has counted, and the sum of their reductions.".
 -spec work(counters()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
 work(#counters{load = Load}) ->
     {counters:get(Load, ?DONE), counters:get(Load, ?WORK)}.
 
--doc "Adds a request that found the limit of requests in flight reached.".
+-doc "Counts a request that found the limit of requests in flight reached.".
 -spec add_refused(counters()) -> ok.
 add_refused(#counters{load = Load}) ->
     counters:add(Load, ?REFUSED, 1).
 
--doc "Returns how many requests have found that limit reached.".
+-doc "Returns how many requests have found the limit of requests in flight reached.".
 -spec refused(counters()) -> non_neg_integer().
 refused(#counters{load = Load}) ->
     counters:get(Load, ?REFUSED).

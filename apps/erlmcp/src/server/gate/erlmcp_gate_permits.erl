@@ -1,18 +1,18 @@
 -module(erlmcp_gate_permits).
 -moduledoc """
 The permits of a gate. Each permit is a row of a table with its holder and its shares of the gate's
-counters (`m:erlmcp_gate_counters`). The process that took the shares writes the row. Whichever
-process leaves first removes it and gives the shares back.
+counters (`m:erlmcp_gate_counters`). The process that took the shares writes the row. The first
+process that leaves removes the row and gives the shares back.
 
-Each scheduler has a table, and so its processes rarely wait for the lock of a table. One table for
-all with `write_concurrency` takes twice as long.
+Each scheduler has a table of its own, so processes rarely wait for the lock of a table. One table
+for all, with `write_concurrency`, takes twice as long.
 
-The process of this module gives back the permits of the dead. Each second it looks at all rows, and
-removes those whose holders are dead. A process may be killed between taking its shares and writing
-its row. Such a loss is a difference between a counter and the rows. If the difference is the same
-in three looks at a generation that is over, the share is given back, after six seconds at most.
-Looks are further apart if one takes more than 50 ms. The process also removes idle counters of
-keys.
+The process of this module gives back the permits of dead processes. Each second it looks at all
+rows, and removes those whose holders are dead. A process may also be killed after it took its
+shares and before it wrote its row. Then a counter differs from the sum of the rows. If the
+difference is the same in three looks at a generation that is over, it is given back. That takes at
+most six seconds, or longer if a look takes more than 50 ms. The process also removes idle counters
+of keys.
 
 Internal.
 """.
@@ -52,7 +52,8 @@ Internal.
 -record(look, {
     permits :: permits(),
     over :: erlmcp_gate_counters:generation(),
-    %% the looks at the generation that is over, and the differences that were the same in all
+    %% the number of looks at the generation that is over, and the differences that were the same in
+    %% all of them
     looks = 0 :: 0..?LOOKS - 1,
     differences = #{} :: #{term() => integer()}
 }).
@@ -76,9 +77,9 @@ add(InFlight, Held, #permits{tables = Tables}) ->
     {Table, Id}.
 
 -doc """
-Adds a share of the requests in flight to the permit of a request that waited. `Waiting` is given
-back, and `Held` is the rest of the permit. Returns `false` if the permit was left, and then the
-caller keeps the share.
+Adds a share of the requests in flight to the permit of a request that waited. Gives the shares
+`Waiting` back; the permit keeps the shares `Held`. Returns `false` if the permit was given back
+before, and then the caller keeps the share.
 """.
 -spec grant(id(), erlmcp_gate_counters:share(), {Held :: taken(), Waiting :: taken()}, permits()) ->
     boolean().
@@ -86,7 +87,7 @@ grant({Table, Id}, InFlight, {Held, Waiting}, #permits{counters = Counters}) ->
     ets:update_element(Table, Id, [{3, InFlight}, {4, Held}])
         andalso erlmcp_gate_counters:give(Waiting, Counters) =:= ok.
 
--doc "Makes another process the holder of a permit, unless the permit was left.".
+-doc "Makes another process the holder of a permit, unless the permit was given back before.".
 -spec hand_over(id(), pid()) -> ok.
 hand_over({Table, Id}, Pid) ->
     _ = ets:update_element(Table, Id, {2, Pid}),
@@ -107,7 +108,7 @@ give_back({_, _, InFlight, Held}, #permits{counters = Counters} = Permits) ->
         false -> ok
     end.
 
--doc "Returns `true` if a permit was not left yet.".
+-doc "Returns `true` if a permit was not given back yet.".
 -spec is_held(id()) -> boolean().
 is_held({Table, Id}) ->
     ets:member(Table, Id).
@@ -118,7 +119,7 @@ calls(Permits) ->
     [Holder || {_, {_, Holder, InFlight, Held}} <- rows(Permits),
                InFlight > 0 orelse lists:keymember(waiting, 1, Held)].
 
-%% All rows that stay for the whole time, and some of those that come or go meanwhile.
+%% Returns all rows that exist the whole time, and some that are added or removed meanwhile.
 rows(#permits{tables = Tables}) ->
     [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
 
@@ -134,13 +135,13 @@ Returns the process of the gate's queue and the longest wait there; `none` while
 queue(#permits{tables = Tables}) ->
     ets:lookup_element(element(1, Tables), queue, 2, none).
 
--doc "Makes a process the gate's queue, which is empty yet.".
+-doc "Makes a process the gate's queue, which has no requests yet.".
 -spec put_queue(pid(), LongestMs :: pos_integer(), permits()) -> ok.
 put_queue(Pid, LongestMs, #permits{tables = Tables, counters = Counters}) ->
     true = ets:insert(element(1, Tables), {queue, {Pid, LongestMs}}),
     erlmcp_gate_counters:queued(0, Counters).
 
--doc "Sends `look` to the queue if it has requests: more may be in flight.".
+-doc "Sends `look` to the queue if it has requests, since another one may be in flight now.".
 -spec tell_queue(permits()) -> ok.
 tell_queue(#permits{counters = Counters} = Permits) ->
     case erlmcp_gate_counters:queued(Counters) of
@@ -157,7 +158,7 @@ send_look(Permits) ->
             ok
     end.
 
--doc "Starts the process that gives back the permits of the dead.".
+-doc "Starts the process that gives back the permits of dead processes.".
 -spec start_link(erlmcp_gate:gate()) -> gen_server:start_ret().
 start_link(#{permits := Permits}) ->
     gen_server:start_link(?MODULE, Permits, []).
@@ -168,7 +169,7 @@ init(#permits{counters = Counters} = Permits) ->
     %% During a look, removed rows stay in their table and slow all requests down. So this process
     %% must not wait behind all others in the middle of a look.
     _ = process_flag(priority, high),
-    %% A process before this one may have begun the current generation just now.
+    %% If this process was restarted, the one before may have begun the current generation just now.
     {ok, later(0, #look{permits = Permits, over = erlmcp_gate_counters:next_generation(Counters)})}.
 
 -doc false.
@@ -209,7 +210,8 @@ look(#look{permits = Permits, over = Over, looks = Looks, differences = Before} 
             Look#look{looks = More, differences = Same}
     end.
 
-%% The sums of a generation by counter, of the permits of living holders. The others are given back.
+%% Returns the sums of a generation by counter, over the permits of living holders. Gives the others
+%% back.
 held_by_the_living(Generation, Permits) ->
     Rows = rows(Permits),
     Living = living(length(Rows)),
@@ -223,15 +225,15 @@ held_by_the_living(Generation, Permits) ->
         end
     end, #{}, Rows).
 
-%% All processes of the node, unless they are many more than the rows. `is_process_alive/1` may have
-%% to wait for a holder with signals to handle, until that has its turn among all busy processes.
+%% Returns all processes of the node, unless these are many more than the rows. `is_process_alive/1`
+%% may have to wait until a holder with pending signals is scheduled among all busy processes.
 living(Rows) ->
     case erlang:system_info(process_count) =< ?LISTED * Rows of
         true -> maps:from_keys(processes(), []);
         false -> #{}
     end.
 
-%% A permit that has changed meanwhile may have another holder, and is left for the next look.
+%% A permit that has changed meanwhile may have another holder. The next look decides about it.
 leave_as_read({Table, {Id, Holder, InFlight, Held} = Row}, Permits) ->
     Same = [{{Id, Holder, InFlight, '$1'}, [{'=:=', '$1', {const, Held}}], [true]}],
     case ets:select_delete(Table, Same) of

@@ -1,12 +1,12 @@
 -module(erlmcp_gate_queue).
 -moduledoc """
-The process of a gate in which requests wait until they may be in flight. A request has its share of
-the gate's limits of waiting requests before it comes here (`m:erlmcp_gate`). Tenants take turns
+The process of a gate in which requests wait until they may be in flight. A request has taken its
+share of the limits of waiting requests before (`m:erlmcp_gate`). Tenants take turns
 (`m:erlmcp_fair_queue`), so a flood of one tenant makes only that tenant wait.
 
-A request waits `queue_ms` milliseconds at most. If it has waited for too long
-(`m:erlmcp_queue_delay`) when its turn comes, it is refused, and the next one has the turn. A
-request whose turn cannot come in time is refused immediately.
+A request waits `queue_ms` milliseconds at most. If it has waited for too long at its turn
+(`m:erlmcp_queue_delay`), it is refused, and the next request has the turn. A request that cannot
+have its turn in time is refused immediately.
 
 Internal.
 """.
@@ -18,15 +18,15 @@ Internal.
 
 -export_type([waiting/0]).
 
--doc "A request that waits, and the shares of its permit: `Waiting` only for as long as it waits.".
+-doc "A request that waits, and the shares of its permit. It gives `Waiting` back when it runs.".
 -type waiting() ::
     {Tenant :: term(), Since :: pos_integer(),
      {Held :: [erlmcp_gate_counters:taken()], Waiting :: [erlmcp_gate_counters:taken()]}}.
 
-%% Milliseconds between two looks at the waiting requests. Some may have been killed, and their
-%% permits given back. A process that gave one back may have been killed before it sent a look.
+%% Milliseconds between two looks at the waiting requests. Their processes may have been killed, and
+%% a process that gave a permit back may have been killed before it sent `look`.
 -define(LOOK, 100).
-%% Milliseconds after which a request looks whether the queue still lives.
+%% Milliseconds after which a waiting process checks whether the queue still lives.
 -define(STILL_THERE, 1000).
 
 -record(queue, {
@@ -45,15 +45,15 @@ start_link(Gate) ->
     gen_server:start_link(?MODULE, Gate, []).
 
 -doc """
-Waits in the calling process until a request may run, for up to `Milliseconds`. Returns the time
-from which the request may run, or the milliseconds after which another try is worthwhile.
+Waits in the calling process until a request may run, for up to `Milliseconds`. Returns the time at
+which the request came in flight, or the milliseconds after which it is worthwhile to try again.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate_permits:permits()) ->
     {granted, Since :: pos_integer()} | {refused, RetryMs :: pos_integer()}.
 wait(Id, {Tenant, Since, Taken}, Milliseconds, Permits) ->
     Counters = erlmcp_gate_permits:counters(Permits),
-    %% More may be in flight meanwhile, and no request in the queue wants that.
+    %% Another request may be in flight by now, and none in the queue be left to be it.
     case erlmcp_gate_counters:enter_waiting(Counters) of
         {ok, InFlight} ->
             case erlmcp_gate_permits:grant(Id, InFlight, Taken, Permits) of
@@ -77,7 +77,7 @@ wait_in(Queue, Key, Taken, Milliseconds) ->
     Queue ! {wait, Key, {Reference, self(), Taken}, erlmcp_clock:now_ms() + Milliseconds},
     answered(Reference, Queue, Key, Milliseconds).
 
-%% The queue decides, as long as it lives.
+%% While the queue lives, only its answer counts.
 answered(Reference, Queue, Key, Remaining) ->
     receive
         {Reference, Answer} -> Answer
@@ -98,7 +98,7 @@ answered(Reference, Queue, Key, Remaining) ->
 -doc false.
 init(#{permits := Permits, counters := Counters, limits := #{queue_ms := Longest}}) ->
     ok = erlmcp_label:set([?MODULE]),
-    %% It grants permits before the connections read and refuse a flood.
+    %% So that it runs before the connections, which may read and refuse a flood.
     _ = process_flag(priority, high),
     ok = erlmcp_gate_permits:put_queue(self(), Longest, Permits),
     {ok, #queue{permits = Permits, counters = Counters, delay = erlmcp_queue_delay:new(Longest)}}.
@@ -162,7 +162,7 @@ later(#queue{requests = Requests, timer = none} = Queue) ->
 later(Queue) ->
     Queue.
 
-%% For as long as requests wait and more may be in flight.
+%% Repeats turns while requests wait and another one may be in flight.
 turns(#queue{requests = Requests, counters = Counters} = Queue) ->
     case erlmcp_fair_queue:length(Requests) > 0 andalso erlmcp_gate_counters:enter_next(Counters) of
         {ok, InFlight} -> turn(InFlight, erlmcp_clock:now_ms(), Queue);
@@ -192,7 +192,7 @@ grant({_, Id} = Key, {_, _, Taken} = Waiting, InFlight, Now, #queue{requests = R
             turns(Queue#queue{requests = erlmcp_fair_queue:served(Key, Rest),
                               delay = erlmcp_queue_delay:turned(Now, Delay)});
         false ->
-            %% Another process has left for it.
+            %% Another process has given the permit of this request back.
             ok = answer(Waiting, {refused, 1}),
             turn(InFlight, Now, Queue#queue{requests = Rest})
     end.
@@ -204,7 +204,7 @@ refuse(Key, #queue{requests = Requests, delay = Delay} = Queue) ->
             ok = answer(Waiting, {refused, max(1, Needed)}),
             Queue#queue{requests = Rest};
         error ->
-            %% Its turn came just before.
+            %% The request has just had its turn.
             Queue
     end.
 

@@ -4,14 +4,14 @@ Controlled delay (CoDel): how long a request may wait in the gate's queue. Pure;
 milliseconds of any clock.
 
 The algorithm is from Nichols and Jacobson, "Controlling Queue Delay" (ACM Queue 10.5, 2012). Its
-form for servers is from Maurer, "Fail at Scale" (ACM Queue 13.8, 2015). As long as the queue was
-empty recently, a request may wait for the longest time. A queue that has not been empty for a
-quarter of that time only makes every request late. Such a queue is a standing one. There a request
-may wait for a tenth of the longest time, or for as long as one turn takes.
+form for servers is from Maurer, "Fail at Scale" (ACM Queue 13.8, 2015). If the queue was empty
+recently, a request may wait for the longest time. A queue that was not empty for a quarter of that
+time is a standing queue, which only makes every request late. There a request may wait for a tenth
+of the longest time, or for as long as one turn takes if that is more.
 
-In the queue tenants take turns, and a tenant whose requests always wait asks for too much. So
-another tenant has more time in a standing queue. It has a round of turns more, up to a fifth of the
-longest time.
+Tenants take turns in the queue, and a tenant whose requests always wait asks for too much. Requests
+of other tenants may wait longer in a standing queue: for a round of turns more, up to a fifth of
+the longest time.
 
 Internal.
 """.
@@ -22,9 +22,9 @@ Internal.
 
 -opaque delay() :: #{
     longest := pos_integer(),
-    %% the last time at which the queue was empty, and the last turn
+    %% the last time at which the queue was empty, and the time of the last turn
     empty := integer(), turn := integer(),
-    %% the usual time from one turn to the next; 0 before it is known
+    %% the mean time from one turn to the next, and 0 before it is known
     distance := number()
 }.
 
@@ -34,7 +34,7 @@ Internal.
 %% allowed there to a tenant whose requests do not always wait.
 -define(STANDING, 10).
 -define(ROUND, 5).
-%% The weight of the newest turn in the usual time between two.
+%% The weight of the newest turn in the mean time between two turns.
 -define(WEIGHT, 0.125).
 
 -doc "Makes the delay of an empty queue; no request may wait longer than `Longest`.".
@@ -42,7 +42,7 @@ Internal.
 new(Longest) ->
     #{longest => Longest, empty => 0, turn => 0, distance => 0}.
 
--doc "Returns the milliseconds for which a queue is not empty before it is a standing one.".
+-doc "Returns the milliseconds after which a queue that is never empty is a standing queue.".
 -spec lasting(Longest :: pos_integer()) -> pos_integer().
 lasting(Longest) ->
     max(1, Longest div ?LASTING).
@@ -60,8 +60,8 @@ turned(Now, #{turn := Turn, distance := Distance} = Delay) ->
     Delay#{turn := Now, distance := Distance + ?WEIGHT * (Now - Turn - Distance)}.
 
 -doc """
-Returns how long a request whose turn it is may have waited. Requests of its tenant have always
-waited since `Since`, and `Round` turns are a round.
+Returns how long a request may have waited at its turn. Since `Since` there was always a waiting
+request of its tenant, and a round has `Round` turns.
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), delay()) ->
     pos_integer().
@@ -75,7 +75,7 @@ allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} =
         {false, _} -> Longest
     end.
 
--doc "Returns how long `Turns` take, as far as that is known.".
+-doc "Returns how many milliseconds `Turns` turns take, and 0 if that is not known yet.".
 -spec needed(Turns :: non_neg_integer(), delay()) -> non_neg_integer().
 needed(Turns, #{distance := Distance}) ->
     round(Turns * Distance).

@@ -1,11 +1,11 @@
 -module(erlmcp_memory_guard).
 -moduledoc """
-Keeps the node from filling its memory (`m:erlmcp_overload_guard`), with five looks a second.
+Keeps the node from filling its memory (`m:erlmcp_overload_guard`). It measures five times a second.
 
-A look reads the figures for which the kernel would end processes, or swap. They are the machine's
-memory that is not available and, where the node is in control groups with a bound, the memory of
-each group. Both include other programs, which fill the same memory. The node's own allocated memory
-is read only if it has a bound of its own.
+It reads the figures by which the kernel decides to end processes, or to swap. These are the memory
+of the machine that is not available and, if the node is in control groups with a bound, the memory
+of each group. Both include other programs, which fill the same memory. The node's own allocated
+memory is read only if it has a bound of its own.
 
 Internal.
 """.
@@ -24,7 +24,7 @@ Internal.
     source := machine | group | node, used := non_neg_integer(), limit := pos_integer()
 }.
 
--doc "Returns `ok` if there is room for new work, with one read.".
+-doc "Returns `ok` if there is memory for new work. Nearly always this is one read.".
 -spec state() -> ok | full.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -32,7 +32,7 @@ state() ->
         true -> full
     end.
 
--doc "Returns the refusal of new work. A client may come back after `RetryAfterMs`.".
+-doc "Returns the refusal of new work. A client may try again after `RetryAfterMs`.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",

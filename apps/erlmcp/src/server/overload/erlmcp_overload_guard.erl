@@ -1,10 +1,10 @@
 -module(erlmcp_overload_guard).
 -moduledoc """
-Keeps a node that is short of a resource from taking on more work. A process measures repeatedly how
-much of the resource is used. Above a bound new work is refused, until the use is well below the
-bound again. Each resource has one process on a node, and requests read its finding. Nearly always
-the node is short of nothing. So all guards share one persistent term that says so
-(`?NODE_IS_CLEAR`), and a request makes one read.
+Keeps a node that is short of a resource from taking on more work. A process, the guard of the
+resource, measures repeatedly how much of it is used. Above a bound new work is refused, until the
+use is well below the bound again. Requests read what the guards have found. Nearly always no
+resource is short. So all guards share one persistent term that says so (`?NODE_IS_CLEAR`), and a
+request makes one read.
 
 A module with this behaviour measures one resource. The bounds are the node's, and so they are in
 the environment of the application. They are read at each look, and may be changed while the node
@@ -24,23 +24,26 @@ Internal.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-The amount that is used, its bound, and the fields of the events; `none` if nothing is known. An
-amount without a bound is never over it.
+The amount that is used, its bound, and the fields of the events. `none` means that nothing is
+known. An amount with the bound `infinity` is never too much.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
 
 -doc "Returns every bound with its default and its meaning.".
 -callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
--doc "Checks the value of a bound, and returns a description of the values that it may have.".
+-doc "Checks the value of a bound. An error describes the values that the bound may have.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
--doc "Returns the events, and the percentage of a bound below which new work is let in again.".
+-doc """
+Returns the names of the events above and below the bound. Below `Lower` percent of the bound, new
+work is let in again.
+""".
 -callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
 -doc "Returns the state before the first look. It is called in the guard's process.".
 -callback open() -> State :: term().
 -doc "Measures, and returns the milliseconds until the next look.".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
--doc "Handles a message that a look led to.".
+-doc "Handles a message to the guard, such as a measurement that a look has started.".
 -callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
 %% All guards.
@@ -62,10 +65,10 @@ amount without a bound is never over it.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Returns `true` if the node is over a bound of the guard `Module`.".
+-doc "Returns `true` if the node exceeds a bound of the guard `Module`.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
-    %% No process may see it here before all may.
+    %% The shared term decides first, so that all processes see a change at the same time.
     not ?NODE_IS_CLEAR andalso has_found(Module).
 
 has_found(Module) ->
@@ -74,7 +77,7 @@ has_found(Module) ->
         Words -> atomics:get(Words, ?OVER) =:= 1
     end.
 
--doc "Returns the refusal of new work. A client may come back after `RetryAfterMs`.".
+-doc "Returns the refusal of new work. A client may try again after `RetryAfterMs`.".
 -spec refusal(module(), erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
@@ -133,7 +136,7 @@ looked(#state{module = Module, bounds = Bounds, reading = Reading} = State) ->
     {Seen, Pause, Next} = Module:look(Bounds, Reading),
     _ = erlang:send_after(Pause, self(), look),
     ok = keep(Seen, State),
-    %% A guard that was killed may have been about to tell its finding.
+    %% A guard that was killed may not have set the shared term.
     ok = tell(),
     State#state{reading = Next}.
 
@@ -172,8 +175,8 @@ under(1, Fields, #state{module = Module}) ->
     ok = erlmcp_log:report(notice, Fields#{what => Event}),
     erlmcp_event:broadcast(Event, Fields).
 
-%% Sets the term that all requests read, and compares again: another guard may have changed its
-%% finding meanwhile, and have set the term before.
+%% Sets the term that all requests read, and checks it again. Another guard may have found something
+%% else meanwhile, and may have set the term before.
 tell() ->
     Clear = not lists:any(fun has_found/1, ?GUARDS),
     case ?NODE_IS_CLEAR of

@@ -1,11 +1,11 @@
 -module(erlmcp_processor_guard).
 -moduledoc """
-Keeps a node whose schedulers have no time from taking on more (`m:erlmcp_overload_guard`). It
+Keeps a node whose schedulers are too busy from taking on more work (`m:erlmcp_overload_guard`). It
 measures repeatedly how long a new process waits for a scheduler.
 
-Requests alone do not cause such a wait, since no more are in flight than keep it short
-(`m:erlmcp_concurrency_limiter`). But a lower limit of requests does not help against other programs
-of the machine, or other processes of the node. Without a bound nothing is measured.
+Requests alone do not cause long waits, since `m:erlmcp_concurrency_limiter` limits how many are in
+flight. But that does not help against other programs of the machine, or other processes of the
+node. Without a bound nothing is measured.
 
 Internal.
 """.
@@ -28,7 +28,7 @@ Internal.
     waited = 0 :: non_neg_integer()
 }).
 
--doc "Returns `ok` if there is time for new work, with one read.".
+-doc "Returns `ok` if there is processor time for new work. Nearly always this is one read.".
 -spec state() -> ok | busy.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -36,7 +36,7 @@ state() ->
         true -> busy
     end.
 
--doc "Returns the refusal of new work. A client may come back after `RetryAfterMs`.".
+-doc "Returns the refusal of new work. A client may try again after `RetryAfterMs`.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, service_unavailable,
@@ -62,7 +62,7 @@ events() -> {processors_busy, processors_ok, ?LOWER}.
 
 -doc false.
 open() ->
-    %% It must not wait for a scheduler itself.
+    %% The guard itself must not wait for a scheduler.
     _ = process_flag(priority, high),
     #reading{}.
 
@@ -72,7 +72,7 @@ look(#{scheduler_wait_ms := infinity}, Reading) ->
 look(_, #reading{probe = none} = Reading) ->
     {none, ?PAUSE, Reading#reading{probe = probe()}};
 look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
-    %% A wait beyond the bound is known before its end.
+    %% A wait that is longer than the bound is reported before it ends.
     case erlmcp_clock:now_ms() - Since of
         Waits when Waits >= Bound ->
             Waiting = Reading#reading{waited = Waits},
@@ -81,7 +81,7 @@ look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
             {none, ?PAUSE, Reading}
     end.
 
-%% Of normal priority, as the processes of requests are.
+%% The new process has the normal priority, as the processes of requests have.
 probe() ->
     Guard = self(),
     Since = erlmcp_clock:now_ms(),

@@ -1,18 +1,18 @@
 -module(erlmcp_unfinished_messages).
 -moduledoc """
-The bytes of messages that have begun and not ended. These are bodies of HTTP, lines, and bytes that
-follow a request which is served on the same connection. They have passed no gate, and all servers
-of a node hold them in the same memory. So they have a bound of the node's own.
+Bounds the bytes of messages that have begun and not ended: bodies of HTTP requests, lines, and
+bytes that wait on a connection behind a running request. No gate has admitted these messages yet,
+and all servers of a node hold them in the same memory. So the bound is one of the node.
 
-Each process counts the bytes that it holds (`count/4`), in one row of a table and one sum. A
-message that comes in one read is never counted. Over the bound the holder waits, and reads nothing
-meanwhile. The process of this module then makes room. It refuses the largest and slowest messages
-until an eighth of the bound is free. Their order is by the bytes of their connection times the
-square of their age. A quick client's message may be as large, but is never old. Then the holders
-that wait go on, the smallest and newest first. The process also ends refused holders that do not
-give back their bytes, and gives back the bytes of dead ones.
+A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
+that arrives in one read is never counted. If the sum exceeds the bound, the holder waits, and reads
+nothing meanwhile. Then the process of this module makes room: it refuses the largest and slowest
+messages until an eighth of the bound is free. It orders them by the bytes of their connection times
+the square of their age. So a large message of a quick client is safe, since it is never old. Then
+the waiting holders go on, the smallest and newest messages first. The process also kills refused
+holders that do not give their bytes back, and gives back the bytes of dead processes.
 
-A holder `{Pid, Tag}` gets `{Tag, {unfinished, go_on | refused}}`.
+A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 
 Internal.
 """.
@@ -34,8 +34,8 @@ Internal.
 -type row() :: {owner(), Bytes :: pos_integer(), SinceMs :: integer(),
                 reading | waiting | {refused, AtMs :: integer()}}.
 
-%% Milliseconds between two looks, and while a holder waits. The pause after a look is at least this
-%% many times as long as the look.
+%% Milliseconds between two looks, and the same while a holder waits. The pause after a look is at
+%% least `?TIMES` times as long as the look.
 -define(PAUSE, 200).
 -define(SHORT_PAUSE, 5).
 -define(TIMES, 3).
@@ -43,9 +43,9 @@ Internal.
 -define(STEP, 65_536).
 %% Milliseconds that are added to each age, so that new messages are ordered by size.
 -define(NEW, 10).
-%% The memory of a node where it is not known.
+%% The memory of a node, in bytes, if it is not known.
 -define(MEMORY, (2 bsl 30)).
-%% Milliseconds after which a refused client may come back.
+%% Milliseconds after which a refused client may try again.
 -define(RETRY_MS, 1000).
 %% Milliseconds in which a refused holder has to give back its bytes.
 -define(GIVE_BACK, 2000).
@@ -68,13 +68,13 @@ Internal.
     %% the timer of the next look, and the first millisecond at which it may be
     timer = make_ref() :: reference(),
     rests_until = erlmcp_clock:now_ms() :: integer(),
-    %% the difference between the sum and its rows at the last look, if nothing changed meanwhile
+    %% the difference between the sum and the rows at the last look, if nothing changed meanwhile
     astray = 0 :: integer(),
     %% the process that wrote the last line in the log, and the time of it
     logged = none :: none | {pid(), integer()}
 }).
 
--doc "Returns every bound with its default and its meaning: the application's environment.".
+-doc "Returns every bound, a key of the application's environment, its default and its meaning.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 bounds() ->
     [{unfinished_percent, 12,
@@ -86,19 +86,19 @@ bounds() ->
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, auto}]),
     Words = atomics:new(3, []),
-    %% Until the first look.
+    %% The bound until the first look.
     ok = atomics:put(Words, ?BOUND, ?MEMORY),
     persistent_term:put(?MODULE, Words).
 
--doc "Starts the process that makes room.".
+-doc "Starts the process that makes room by refusing messages.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Counts `Now` bytes of a message, of which the calling process held `Before` until now. After `wait`
-the process reads no more of the message until it gets `go_on`. The message is as old as its first
-count.
+Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. After `wait`
+the calling process reads no more of the message until it is sent `go_on`. The age of the message is
+the time since its first count.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
@@ -140,7 +140,7 @@ added(More, Owner) ->
     Sum = atomics:add_get(Words, ?SUM, More),
     case More > 0 andalso Sum > atomics:get(Words, ?BOUND) of
         true ->
-            %% The requested look finds it in this state.
+            %% Before the look is asked for, so that it finds the row in this state.
             _ = ets:select_replace(?MODULE, [{{Owner, '$1', '$2', reading}, [],
                                               [{{{const, Owner}, '$1', '$2', waiting}}]}]),
             ok = ask(Words),
@@ -155,7 +155,7 @@ ask(Words) ->
         1 -> ok
     end.
 
--doc "Returns `true` if the message of `Owner` is to be refused: another one may have begun since.".
+-doc "Returns `true` if the current message of `Owner` is one that has to be refused.".
 -spec is_refused(owner()) -> boolean().
 is_refused(Owner) ->
     try ets:lookup_element(?MODULE, Owner, ?STATE) of
@@ -165,10 +165,10 @@ is_refused(Owner) ->
         error:badarg -> false
     end.
 
--doc "Returns the refusal of a message for its client.".
+-doc "Returns the refusal that is sent to the client of a refused message.".
 -spec refusal() -> erlmcp_refusal:refusal().
 refusal() ->
-    erlmcp_refusal:new(resource_exhausted, ~"the server holds too much of unfinished messages",
+    erlmcp_refusal:new(resource_exhausted, ~"the server holds too many unfinished messages",
                        #{limit => bound(), observed => sum(), retry_after_ms => ?RETRY_MS}).
 
 -doc "Returns the bytes of all unfinished messages of the node.".
@@ -183,7 +183,7 @@ bound() ->
 
 -doc false.
 init([]) ->
-    %% It must not wait for the processes that fill the memory.
+    %% So that it does not wait for the processes that fill the memory.
     _ = process_flag(priority, high),
     Given = configured_bounds(),
     case wrong(Given) of
@@ -194,7 +194,7 @@ init([]) ->
             {stop, {bad_option, Name, Expected}}
     end.
 
-%% The machine's memory, or that of the smallest control group.
+%% Returns the memory of the machine, or that of the smallest control group if that is less.
 memory() ->
     Facts = erlmcp_machine:facts("/"),
     lists:min([maps:get(Key, Facts, infinity) || Key <- [memory, group_memory]]).
@@ -229,7 +229,7 @@ handle_info({timeout, Timer, look}, #state{timer = Timer} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% A bound whose new value is wrong stays as it was.
+%% If the new value of a bound is wrong, the bound does not change.
 looked(#state{given = Before} = State) ->
     Given = configured_bounds(),
     Bounds = maps:merge(Before, maps:without([Name || {Name, _} <- wrong(Given)], Given)),
@@ -272,8 +272,8 @@ room_made(State) ->
     {Refused, GoOn} = choose(Rows, #{sum => Sum, bound => Bound, now => Now}),
     _ = [tell(refused, {refused, Now}, Owner) || Owner <- Refused],
     _ = [tell(go_on, reading, Owner) || Owner <- GoOn],
-    %% A holder that writes to a client which does not read handles no message, and keeps its bytes.
-    %% To refuse others instead would let a few such clients shut out all.
+    %% A holder that waits to write to its client handles no message, and keeps its bytes. If others
+    %% were refused instead, a few clients that do not read could shut out all others.
     _ = [exit(Pid, kill) || {{Pid, _}, _, _, {refused, At}} <- Rows, Now - At > ?GIVE_BACK],
     Rest = audit(Before =:= Sum, Sum - lists:sum([Bytes || {_, Bytes, _, _} <- Rows]), State),
     logged(length(Refused), Sum, Bound, Now, Rest).
@@ -304,7 +304,7 @@ logged(Refused, Sum, Bound, Now, #state{logged = Last} = State) ->
         true ->
             Report = #{what => unfinished_refused, used => Sum, limit => Bound,
                        refused => Refused, refusal => 1089},
-            %% A log may block, and this process must not wait for it.
+            %% Logging may block, so another process does it.
             Pid = spawn(fun() -> ok = erlmcp_log:report(warning, Report) end),
             State#state{logged = {Pid, Now}};
         false ->
@@ -315,8 +315,8 @@ is_quiet(none, _) -> true;
 is_quiet({Pid, At}, Now) -> Now - At >= ?QUIET_MS andalso not is_process_alive(Pid).
 
 -doc """
-Returns the owners whose messages are to be refused, and the owners that may go on. None is refused
-while all messages fit and no owner waits.
+Returns the owners whose messages are to be refused, and the owners that may go on. No message is
+refused while all fit within the bound and no owner waits.
 
 ## Examples
 

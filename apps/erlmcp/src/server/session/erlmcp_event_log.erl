@@ -1,8 +1,8 @@
 -module(erlmcp_event_log).
 -moduledoc """
-The events that were sent on the streams of one session, for clients that lost a connection. They
-are bounded in number, bytes and age: over a bound the oldest events are dropped first. The newest
-event stays whatever its size, since it may be the only answer. Pure.
+The events that were sent on the streams of one session, for a client that has lost a connection.
+They are bounded in number, bytes and age: over a bound the oldest events are dropped first. The
+newest event stays whatever its size, since it may be the only answer. Pure.
 
 Internal.
 """.
@@ -11,7 +11,7 @@ Internal.
 
 -export_type([log/0, key/0]).
 
--doc "An event's stream and its position there.".
+-doc "The key of an event: its stream, and its position in that stream.".
 -type key() :: {Stream :: non_neg_integer(), Position :: pos_integer()}.
 -opaque log() :: #{
     limits := erlmcp_server_options:limits(),
@@ -29,8 +29,8 @@ new(Limits) ->
     #{limits => Limits, order => queue:new(), events => #{}, bytes => 0}.
 
 -doc """
-Adds an event, and returns the keys of those that were dropped. `Now` is in milliseconds and never
-runs back.
+Adds an event, and returns the keys of the events that were dropped. `Now` is a monotonic time in
+milliseconds.
 """.
 -spec append(key(), binary(), Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 append(Key, Bytes, Now, #{order := Order, events := Events, bytes := Total} = Log) ->
@@ -72,7 +72,7 @@ expire(Now, #{limits := #{stored_ms := Milliseconds}} = Log, Dropped) ->
             {Dropped, Log}
     end.
 
--doc "Returns when the oldest event was added.".
+-doc "Returns the time at which the oldest event was added, or `none` if the log is empty.".
 -spec oldest(log()) -> integer() | none.
 oldest(#{order := Order}) ->
     case queue:peek(Order) of

@@ -1,16 +1,16 @@
 -module(erlmcp_session).
 -moduledoc """
-An HTTP session of the older revisions. It is a row in the instance's table, which its requests
-read, and has a process from when it is first needed (`process/2`).
+An HTTP session of the four older revisions. It is a row in the instance's table, which its requests
+read. It gets a process when it first needs one (`process/2`).
 
 The process owns the session's running calls, since a lost connection does not cancel a call of a
 session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
 Requests do not pass through it, nor do the answers of calls that report nothing before.
 
-A session ends on DELETE, and when it was unused for `session_idle_ms`; an `m:erlmcp_sweeper` then
-ends a session without a process. A session that its client never used after `initialize` ends after
-`unused_session_ms`, or before that when a new session needs its place. So a flood of `initialize`
-ends its own sessions, and none that is in use.
+A session ends on DELETE, and when it was unused for `session_idle_ms`. If it has no process, an
+`m:erlmcp_sweeper` ends it. A session that its client never used after `initialize` ends after
+`unused_session_ms`, or earlier if the server has no room for a new session. So a flood of
+`initialize` ends its own sessions, and none that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -35,39 +35,42 @@ Internal.
     principal :: erlmcp_auth:principal(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
-    %% for each running call, whether its places are given back
-    places = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
-    %% whether a timer runs that expires old events of the streams
+    %% the marks of each running call
+    marks = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
+    %% whether a timer runs that drops old events of the streams
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
-    %% notifications of changes while the session's own stream had no connection
+    %% notifications of changes that wait until the session's own stream has a connection
     missed = #{} :: #{erlmcp_engine:topic() => binary()}
 }).
 
 -doc """
-Opens a session of a tenant and returns its id, or a refusal if no more sessions may be in use.
+Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
+of the tenant's sessions, is reached.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
-open(Session, Flow, Instance) ->
+open(Session, Tenant, Instance) ->
     Id = erlmcp_session_table:new_id(),
-    case reserve(Id, none, Session, Flow, Instance) of
+    case reserve(Id, none, Session, Tenant, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
     end.
 
 -doc """
-Takes a place for a session: a row, with its process, with the process that starts it, or with none.
+Adds the row of a session, within the limits. `Pid` is its process, or the one that starts it, or
+`none`.
 
-If no place is free, the oldest session that was never used ends and gives its place. It is one of
-the same tenant if the tenant has as many as one may have, or else one of any tenant.
+If a limit is reached, the oldest session that was never used ends to make room. It is one of the
+same tenant if the tenant's limit is reached, or else one of any tenant.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
-reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
-    %% The row takes the place. Of callers that race for the last place none gets one beyond it.
-    case erlmcp_session_table:add(Id, Pid, Session, Flow, Instance) of
+reserve(Id, Pid, Session, Tenant, #{limits := #{sessions := Max}} = Instance) ->
+    %% The row is added first and counted after that. So callers that race for the last free row
+    %% never exceed the limit together.
+    case erlmcp_session_table:add(Id, Pid, Session, Tenant, Instance) of
         {ok, Count} when Count > Max ->
             case make_room(all, Instance) of
                 {ended, Other} when Other =/= Id -> ok;
@@ -77,14 +80,14 @@ reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
         {ok, _} ->
             ok;
         {full, Observed} ->
-            case make_room({of_flow, Flow}, Instance) of
-                {ended, _} -> reserve(Id, Pid, Session, Flow, Instance);
-                none -> {error, too_many_of(Flow, Observed, Instance)}
+            case make_room({of_tenant, Tenant}, Instance) of
+                {ended, _} -> reserve(Id, Pid, Session, Tenant, Instance);
+                none -> {error, too_many_of(Tenant, Observed, Instance)}
             end
     end.
 
-too_many_of(Flow, Observed, #{limits := #{sessions_per_principal := Max}}) ->
-    Whose = case Flow of
+too_many_of(Tenant, Observed, #{limits := #{sessions_per_principal := Max}}) ->
+    Whose = case Tenant of
         {anonymous, _} -> ~"too many open sessions from this address";
         _ -> ~"too many open sessions of this principal"
     end,
@@ -107,7 +110,7 @@ make_room(Of, Instance) ->
     end.
 
 -doc """
-Returns the process of a session, which is started where the session has none yet; `ended` if the
+Returns the process of a session, and starts it if the session has none yet. Returns `ended` if the
 session has ended.
 """.
 -spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
@@ -128,7 +131,7 @@ start(Id, Session, Instance) ->
         exit:_ -> ended
     end.
 
--doc "Ends the sessions whose time is over: idle without a process, or never used.".
+-doc "Ends the sessions that were never used in time, or are idle and have no process.".
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
     lists:foreach(fun close/1, erlmcp_session_table:end_overdue(Instance)),
@@ -153,7 +156,8 @@ open_stream(Pid, Owner) ->
     call(Pid, {open_stream, Owner}, {error, closed}).
 
 -doc """
-Sends a connection the events after `EventId` in its stream. Returns `gone` if they are not kept.
+Attaches a connection to the stream of the event `EventId`, and sends it the later events. Returns
+`gone` if they are not kept any more.
 """.
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed}.
@@ -165,7 +169,7 @@ resume_stream(Pid, EventId, Owner) ->
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
 
--doc "Detaches a connection that has ended from its stream.".
+-doc "Detaches a connection, which has ended, from its stream.".
 -spec detach(pid(), erlmcp_call:owner()) -> ok.
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
@@ -191,7 +195,8 @@ call(Pid, Request, Ended) ->
     end.
 
 -doc """
-Passes the client's answer on to the call that asked. A session without a process has asked nothing.
+Passes the client's answer on to the call that asked for it. A session without a process has asked
+for nothing.
 """.
 -spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
@@ -206,7 +211,8 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session()) ->
     gen_server:start_ret().
 start_link(Instance, Id, Session) ->
-    %% Most data of a session is garbage when its call ends. Without an old heap it is swept soon.
+    %% Most data of a session is garbage when its call ends, and without an old heap it is soon
+    %% collected.
     gen_server:start_link(?MODULE, {Instance, Id, Session},
                           [{hibernate_after, 100}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
@@ -297,10 +303,10 @@ handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
 handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
-    #state{calls = Calls, streams = Streams, places = Places} = State,
+    #state{calls = Calls, streams = Streams, marks = Marked} = State,
     {_, _, OtherCalls} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
     case erlmcp_call_messages:ended(Reason) of
-        silent -> {noreply, State#state{calls = OtherCalls, places = maps:remove(Call, Places),
+        silent -> {noreply, State#state{calls = OtherCalls, marks = maps:remove(Call, Marked),
                                         streams = erlmcp_session_streams:answered(Call, Streams)}};
         _ -> {noreply, answer(Call, Ended, State)}
     end;
@@ -312,7 +318,7 @@ handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) 
         true -> {noreply, keep(erlmcp_session_streams:notify(Bytes, Streams), State)};
         %% The client can ask for the task, so its notifications are not kept.
         false when element(1, Topic) =:= task -> {noreply, State};
-        %% The client is told once, when the stream has a connection.
+        %% The client is notified once, when the stream has a connection.
         false -> {noreply, State#state{missed = Missed#{Topic => Bytes}}}
     end;
 handle_info({'DOWN', Monitor, process, _, _}, #state{streams = Streams} = State) ->
@@ -343,14 +349,14 @@ handle_info(_, State) ->
     {noreply, State}.
 
 adopted(#{call := Call, marks := Marks} = Adoption, State) ->
-    #state{calls = Calls, streams = Streams, places = Places} = State,
+    #state{calls = Calls, streams = Streams, marks = Marked} = State,
     case erlmcp_session_call:has_ended(Call, Marks) of
         true ->
             State;
         false ->
             #{entry := Entry, waiting := Waiting, streams := Reads} = Adoption,
             State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
-                        places = Places#{Call => Marks},
+                        marks = Marked#{Call => Marks},
                         streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}
     end.
 
@@ -385,20 +391,21 @@ answer(Call, {Withdrawn, Bytes, NextCalls}, State) ->
 withdraw(Call, {Withdrawn, NextCalls}, #state{streams = Streams} = State) ->
     keep(erlmcp_session_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = NextCalls}).
 
-%% Gives back the places of calls that have ended, before their clients get the answers.
+%% Subtracts calls that have ended from the session's running calls, before their clients get the
+%% answers.
 settle(Call, NextCalls, State) ->
-    #state{id = Id, instance = Instance, calls = Calls, places = Places} = State,
+    #state{id = Id, instance = Instance, calls = Calls, marks = Marked} = State,
     case erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, NextCalls) of
         [] ->
             State#state{calls = NextCalls};
         Ended ->
-            {Own, Others} = maps:take(Call, Places),
+            {Own, Others} = maps:take(Call, Marked),
             _ = erlmcp_session_call:give_back(Own, length(Ended), Id, Instance),
-            State#state{calls = NextCalls, places = Others}
+            State#state{calls = NextCalls, marks = Others}
     end.
 
 %% A call may have asked a client that has lost its connection. The client has `reconnect_ms` to
-%% come back.
+%% reconnect.
 unattended({Calls, Streams}, State) ->
     _ = [after_ms(reconnect_ms, {unattended, Call}, State)
          || Call <- Calls, not erlmcp_session_streams:is_attended(Call, Streams)],
@@ -439,9 +446,10 @@ last_adopted(State) ->
 watch(Topic, #state{id = Id, principal = Principal, instance = Instance} = State) ->
     #{limits := #{subscriptions_per_principal := Max}} = Instance,
     maybe
-        {ok, _, _, Flow} ?= erlmcp_session_table:lookup(Id, Instance),
+        {ok, _, _, Tenant} ?= erlmcp_session_table:lookup(Id, Instance),
         {full, Observed} ?= erlmcp_subscriptions:add_counted([Topic], owner(), session,
-                                                             {Principal, Flow}, Max, table(State)),
+                                                             {Principal, Tenant}, Max,
+                                                             table(State)),
         {error, erlmcp_subscriptions:refusal(Max, Observed)}
     else
         ok -> ok;

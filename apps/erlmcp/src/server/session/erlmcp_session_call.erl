@@ -1,11 +1,11 @@
 -module(erlmcp_session_call).
 -moduledoc """
-A call of an HTTP session, or a batch, in its own process. It counts among the session's calls, and
-is linked to the session's process. It sends its answer to the connection that waits for it, or
-through the session if it has reported something before.
+Runs a call of an HTTP session, or a batch, in its own process. It counts among the session's
+running calls, and is linked to the session's process. It sends its answer to the connection that
+waits for it, or through the session if it has reported something before.
 
-The marks of a call are shared by its process, by processes of its handler, and by its session's
-process.
+The marks of a call (`t:erlmcp_call_messages:marks/0`) are shared by its process, by processes of
+its handler, and by its session's process.
 
 Internal.
 """.
@@ -22,7 +22,7 @@ the answer can be sent a stream.
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
 }.
 
--doc "Takes places for `Count` calls of a session, or returns a refusal if there are not as many.".
+-doc "Adds `Count` to the running calls of a session, or returns a refusal if these are too many.".
 -spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
            erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -42,13 +42,13 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
             session()) -> pid().
 start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
     Start = fun() ->
-        %% The connection may end before the call, and is not told of the call's end.
+        %% The connection may end before the call, so the call's process holds the permit.
         ok = erlmcp_call:take_over(Call),
         Run = fun(Owner) ->
             {reply, Status, Bytes} = erlmcp_call:run(Call, Owner, OfCalls),
             {Status, Bytes}
         end,
-        Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:place(Call)},
+        Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:permit(Call)},
         run(Session, Entry, Waiting, Run) =:= ended andalso erlmcp_call:leave(Call)
     end,
     erlmcp_call:start_process(Start, [], OfCalls).
@@ -70,7 +70,7 @@ run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
                     erlmcp_call_messages:answer(Owner, Status, Bytes);
                 false ->
                     #{id := Id, instance := Instance} = Session,
-                    %% If the session has given the places back, it has answered too.
+                    %% If the session has already subtracted the call, it has answered too.
                     _ = give_back(Marks, length(Ids), Id, Instance) =:= given andalso
                         erlmcp_call_messages:answer(Waiting, Status, Bytes),
                     ok
@@ -80,8 +80,8 @@ run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
             ended
     end.
 
-%% Links the calling process to the session's, and makes that its owner. `false` if the session has
-%% ended.
+%% Links the calling process to the session's process, and makes that process its owner. Returns
+%% `false` if the session has ended.
 adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry, Waiting, Marks) ->
     try
         true = link(Pid),
@@ -98,8 +98,9 @@ adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry
     end.
 
 -doc """
-Gives back the places of a call. A call that has just answered may be cancelled, or late, before the
-session hears of its end. Only one of the two gives the places back, and that one answers.
+Subtracts a call, which answers `Count` requests, from its session's running calls. A call that has
+just ended may be cancelled, or pass its deadline, before the session gets its exit signal. So the
+call and the session may both do this: the first one gets `given`, and answers.
 """.
 -spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
                 erlmcp_instance:instance()) ->
@@ -114,8 +115,8 @@ give_back(Marks, Count, Id, Instance) ->
     end.
 
 -doc """
-Returns `true` if a call that the session's process has just adopted has ended, as most have. A call
-that has answered itself has reported nothing, and needs nothing more.
+Returns `true` if a call that the session's process is about to adopt has already ended and sent its
+answer itself. Most calls have. The session need not adopt such a call.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

@@ -4,13 +4,13 @@ The streams of one HTTP session, a value that the session's process keeps. Strea
 own, which a GET opens. Each call that reports something before its answer has another one.
 
 A stream outlives its connections. Its events are kept within bounds (`m:erlmcp_event_log`). A
-client that lost a connection names the last event that it has, `Stream-Position`, and gets the ones
-after it.
+client that has lost a connection names the last event that it got, as `Stream-Position`, and gets
+the later ones.
 
 A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
-`t:erlmcp_call_messages:to_waiting/0`, and calls `written` for the key of each event that it has
-written. At most `?WINDOW` events are sent to the connection before it has written them. Later
-events stay in the log; if the log must drop one of them, the connection is cut.
+`t:erlmcp_call_messages:to_waiting/0`, and confirms each event that it has written
+(`erlmcp_session:written/2`). At most `?WINDOW` events are sent before they are confirmed. Later
+events wait in the log. If the log must drop one of these, the connection is closed.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -24,7 +24,7 @@ Internal.
 
 -export_type([streams/0, key/0]).
 
--doc "An event's stream and its position there; 0 is before the first event.".
+-doc "The key of an event: its stream, and its position there. 0 is before the first event.".
 -type key() :: {Stream :: non_neg_integer(), Position :: non_neg_integer()}.
 -type stream() :: #{
     last := non_neg_integer(),
@@ -55,8 +55,8 @@ new(Revision, Key, Limits) ->
       streams => #{0 => #{last => 0, ended => false, connection => undefined}}}.
 
 -doc """
-Adds a call that a connection waits for. `Streams` says whether the connection's client reads
-streams.
+Adds a call, for whose answer a connection waits. `Streams` is `true` if the client of the
+connection reads streams.
 """.
 -spec expect(Call :: pid(), erlmcp_call:owner(), Streams :: boolean(), streams()) -> streams().
 expect(Call, Owner, Streams, #{calls := Calls} = State) ->
@@ -67,7 +67,7 @@ expect(Call, Owner, Streams, #{calls := Calls} = State) ->
 is_open(State) ->
     has_connection(0, State).
 
--doc "Returns `true` if a call's client has a connection for the call's events.".
+-doc "Returns `true` if a connection waits for a call, or is attached to the call's stream.".
 -spec is_attended(Call :: pid(), streams()) -> boolean().
 is_attended(Call, #{calls := Calls} = State) ->
     case Calls of
@@ -92,7 +92,8 @@ message(Call, Bytes, #{calls := Calls} = State) ->
     end.
 
 -doc """
-Tells a call's client, on the call's stream, that the requests `Withdrawn` need no answer any more.
+Notifies a call's client, on the call's stream, that the requests `Withdrawn` need no answer any
+more.
 """.
 -spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
 withdraw(Call, Withdrawn, State) ->
@@ -102,8 +103,7 @@ withdraw(Call, Withdrawn, State) ->
     end, State, Withdrawn).
 
 -doc """
-Sends the answer of a call, on the call's stream if that has begun. After an empty answer nothing is
-sent.
+Sends the answer of a call, on the call's stream if that has begun. An empty answer is not sent.
 """.
 -spec answer(Call :: pid(), binary(), streams()) -> streams().
 answer(Call, ~"", State) ->
@@ -128,7 +128,7 @@ cancel(Call, #{calls := Calls} = State) ->
     end,
     answered(Call, State).
 
--doc "Removes a call that has ended and whose connection has the answer.".
+-doc "Removes a call that has sent its answer to its connection itself.".
 -spec answered(Call :: pid(), streams()) -> streams().
 answered(Call, #{calls := Calls} = State) ->
     case maps:take(Call, Calls) of
@@ -138,8 +138,8 @@ answered(Call, #{calls := Calls} = State) ->
     end.
 
 -doc """
-Ends the connection of a call's stream and not the stream: the client comes back for the rest. Has
-an effect only on clients of a revision that does so.
+Ends the connection of a call's stream, but not the stream. The client reconnects for the rest. Has
+an effect only in 2025-11-25, whose clients reconnect.
 """.
 -spec close_connection(Call :: pid(), streams()) -> streams().
 close_connection(Call, #{primes := true, calls := Calls} = State) ->
@@ -170,8 +170,8 @@ open(Owner, #{streams := #{0 := Stream}} = State) ->
     end.
 
 -doc """
-Attaches a connection to the stream of an event, in place of the connection that the stream has. It
-is sent the events after that one.
+Attaches a connection to the stream of an event, in place of the connection that the stream has. The
+connection is sent the events after that one. Returns `gone` if they are not kept any more.
 """.
 -spec resume(EventId :: binary(), erlmcp_call:owner(), streams()) ->
     {ok, streams()} | {error, gone}.
@@ -201,16 +201,17 @@ written({Number, Position}, #{streams := Streams} = State) ->
     end.
 
 -doc """
-Detaches a connection that has ended from its stream. Returns the calls that lost their connection.
+Detaches a connection, which has ended, from its stream. Returns the calls that lost their
+connection.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
-    %% A call that reported nothing yet loses the connection of its stream before the first event.
+    %% The stream of a call that has reported nothing begins now, and loses its connection at once.
     Waiting = [Call || Call := {waits, Other, true} <- Calls, Other =:= Owner],
     lost(fun(#{owner := Other}) -> Other =:= Owner end,
          lists:foldl(fun begin_stream/2, State, Waiting)).
 
--doc "Detaches a connection that has ended, by its monitor.".
+-doc "Detaches a connection, which has ended, by its monitor. Returns the same as `detach/2`.".
 -spec down(Monitor :: reference(), streams()) -> {[pid()], streams()}.
 down(Monitor, State) ->
     lost(fun(#{monitor := Other}) -> Other =:= Monitor end, State).
@@ -223,7 +224,7 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
             {[], State}
     end.
 
--doc "Drops events that are too old, and returns when to call this again.".
+-doc "Drops events that are too old, and returns after how many milliseconds to call this again.".
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
 expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     Now = erlmcp_clock:now_ms(),
@@ -235,8 +236,8 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     {Next, forget(Dropped, State#{log := Kept})}.
 
 -doc """
-Returns the milliseconds after which a client comes back to a stream. They are random within bounds,
-so that many clients do not come back at once.
+Returns the milliseconds after which a client reconnects to a stream. They are random within bounds,
+so that many clients do not reconnect at once.
 """.
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
@@ -318,7 +319,7 @@ pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = S
             slow(Number, State)
     end.
 
-%% The connection reads slower than the bounds allow.
+%% The log has dropped an event before the connection was sent it: the client reads too slowly.
 slow(Number, #{key := Key, limits := Limits} = State) ->
     ok = erlmcp_slow_consumer:cut(Key, maps:with([stored_events, stored_bytes], Limits)),
     cut(Number, State).
@@ -337,7 +338,7 @@ release(Number, #{streams := Streams} = State) ->
     true = demonitor(Monitor, [flush]),
     forget_ended(Number, State#{streams := Streams#{Number := Stream#{connection := undefined}}}).
 
-%% A connection that has not been sent a dropped event is cut, since it can never get the event.
+%% A connection that was not sent a dropped event is closed, since it can never get the event.
 forget(Dropped, State) ->
     lists:foldl(fun({Number, Position}, #{streams := Streams} = Before) ->
         case Streams of

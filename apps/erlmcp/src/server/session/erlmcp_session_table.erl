@@ -3,16 +3,17 @@
 The open sessions of a server: their rows, how many each tenant has, and an index of those that were
 never used.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Flow}`.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Tenant}`.
 
 - `Pid` is `none` until the session needs its process.
-- `LastUsed` is `{unused, Opened}` until a request names the session. After that it is updated once
-  in a hundredth of `session_idle_ms`, and a session ends that much later.
+- `LastUsed` is `{unused, Opened}` until a request names the session. After that it is a time, which
+  is updated at most once in a hundredth of `session_idle_ms`. A session ends that much later.
 - `Missed` has a bit for each list that changed while the session had no process.
-- `Flow` is the tenant that the session is counted for (`m:erlmcp_tenant_counts`).
+- `Tenant` is the tenant for which the session is counted (`m:erlmcp_tenant_counts`).
 
-The id of an HTTP+SSE session is `{sse, Id}`, so that neither kind is found as the other. Its
-process keeps its state, and its row counts the messages that the process has not taken yet.
+The id of an HTTP+SSE session is `{sse, Id}`, so that no session of one kind is found as one of the
+other. Its process keeps its state. `RunningCalls` is the number of messages that the process has
+not taken yet.
 
 Internal.
 """.
@@ -28,9 +29,9 @@ Internal.
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
-%% A use is noted if this part of the idle time has passed since the last one.
+%% A use updates the row if this part of the idle time has passed since the last update.
 -define(PART, 100).
-%% Random bytes of an id, and the ids that are drawn at once.
+%% Random bytes of an id, and how many ids are generated at once.
 -define(BYTES, 24).
 -define(AT_ONCE, 16).
 %% A time before all others.
@@ -44,10 +45,10 @@ Internal.
 -doc "A session that was not used yet: when it was opened, its id, and its tenant.".
 -type unused() :: {Microseconds :: integer(), session_id(), erlmcp_gate:tenant()}.
 
--doc "Makes a table without sessions. It belongs to the calling process.".
+-doc "Makes empty tables of sessions, which belong to the calling process.".
 -spec new() -> sessions().
 new() ->
-    %% Processes seldom read one row at the same time, and locks for readers slow down writers.
+    %% No `read_concurrency`: it slows writers down, and the same row is seldom read concurrently.
     #sessions{rows = ets:new(erlmcp_sessions, [public, {write_concurrency, auto},
                                                %% Opening a session reads the table's size.
                                                {decentralized_counters, false}]),
@@ -57,8 +58,8 @@ new() ->
 -doc """
 Returns an id that cannot be guessed and is never used again: 192 bits of OpenSSL's generator.
 
-Many random bytes cost hardly more than a few. So a process that opens a second session, as a
-proxy's connection does, draws several ids at once and keeps them (`m:erlmcp_connection_cache`).
+Many random bytes cost hardly more than a few. So a process that opens a second session, such as a
+proxy's connection, generates several ids at once and keeps them (`m:erlmcp_connection_cache`).
 """.
 -spec new_id() -> binary().
 new_id() ->
@@ -86,24 +87,24 @@ or `full` if its tenant has as many as a tenant may have.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
     {ok, pos_integer()} | {full, Observed :: pos_integer()}.
-add(Id, Pid, Session, Flow, Instance) ->
+add(Id, Pid, Session, Tenant, Instance) ->
     #{sessions := #sessions{rows = Rows, counts = Counts, unused = Unused},
       limits := #{sessions_per_principal := Max}} = Instance,
-    case erlmcp_tenant_counts:take({flow, Flow}, 1, Max, Counts) of
+    case erlmcp_tenant_counts:take({tenant, Tenant}, 1, Max, Counts) of
         ok ->
             Opened = erlang:monotonic_time(microsecond),
-            Kept = tenant(Flow, Session),
+            Kept = tenant(Tenant, Session),
             true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
-            %% After the row, so that a process that finds the session in the index finds the row.
+            %% Added after the row: a session that is found in the index must have a row.
             ok = add_unused({Opened, Id, Kept}, Unused),
             {ok, count(Instance)};
         {full, _} = Full ->
             Full
     end.
 
-%% A principal is its own tenant. The session has a copy of the principal that keeps no request in
-%% memory.
-tenant({anonymous, _} = Flow, _) -> Flow;
+%% A principal is its own tenant. The session's copy of it is stored, since the given one may keep
+%% the bytes of a request in memory.
+tenant({anonymous, _} = Tenant, _) -> Tenant;
 tenant(_, #{principal := Principal}) -> Principal.
 
 -doc "Finds a principal's session by its id, and counts this as a use of the session.".
@@ -122,8 +123,8 @@ find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = In
                 false ->
                     error
             end;
-        [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Flow}] ->
-            case first_use({Opened, Id, Flow}, Instance) of
+        [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Tenant}] ->
+            case first_use({Opened, Id, Tenant}, Instance) of
                 true -> find(Id, Principal, Instance);
                 false -> error
             end;
@@ -131,26 +132,27 @@ find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = In
             error
     end.
 
-%% A used session does not end for a new one. A session that another process is ending is not found.
+%% Takes the session out of the index, so that it does not end for a new one. Returns `false` if
+%% another process is ending it.
 first_use({Opened, Id, _} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Opened > unused_since(Instance) andalso begin
         _ = is_unused(Unused, Instance),
         ets:update_element(Rows, Id, {4, erlmcp_clock:now_ms()})
     end.
 
-%% Takes a session out of the index. Of several processes that do so at once, one gets `true`.
+%% Takes a session out of the index. If several processes do so at once, one of them gets `true`.
 is_unused(Unused, #{sessions := #sessions{unused = Table}}) ->
     take_unused(Unused, Table).
 
-%% Unused sessions that were opened by this time are over.
+%% Returns the time until which an unused session must have been opened to end now.
 unused_since(#{limits := #{unused_session_ms := Unused, session_idle_ms := Idle}}) ->
     erlang:monotonic_time(microsecond) - 1_000 * min(Unused, Idle).
 
-%% A session without a process ends with its time, even while its row is there.
+%% A session without a process has ended when its time is over, even if it still has a row.
 is_there(none, _, IsLasting, _) ->
     IsLasting;
 is_there(Pid, Id, _, Instance) ->
-    %% A session that was killed could not take its row with it.
+    %% A process that was killed could not delete the row of its session.
     is_process_alive(Pid) orelse delete(Id, Instance) =/= ok.
 
 -doc "Gives a session its process. Returns `false` if the session has ended.".
@@ -159,11 +161,11 @@ put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
     ets:update_element(Rows, Id, {2, Pid}).
 
 -doc """
-Makes the calling process that of a session which has none. Returns the lists that changed before,
-as a number (`erlmcp_subscriptions:changed/1`).
+Makes the calling process the process of a session that has none. Returns the lists that have
+changed before, as a number (`erlmcp_subscriptions:changed/1`).
 
-A publisher notes a change for sessions without a process before it looks for subscribers. The
-calling process has subscribed before, and so misses no change.
+A publisher records a change for sessions without a process before it looks for subscribers. The
+calling process has subscribed before this call, so it misses no change.
 """.
 -spec attend(binary(), erlmcp_instance:instance()) -> {ok, Missed :: non_neg_integer()} | error.
 attend(Id, #{sessions := #sessions{rows = Rows}}) ->
@@ -174,20 +176,20 @@ attend(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Returns a session of any principal, its process if it has one, and the tenant that it is counted
-for.
+Returns the session with the id `Id`, whatever its principal, with its process if it has one, and
+the tenant for which it is counted.
 """.
 -spec lookup(binary(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.
 lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     case ets:lookup(Rows, Id) of
-        [{_, Pid, Session, _, _, _, Flow}] -> {ok, Pid, Session, Flow};
+        [{_, Pid, Session, _, _, _, Tenant}] -> {ok, Pid, Session, Tenant};
         [] -> error
     end.
 
 -doc """
-Records that `List` changed, for the sessions of `Audience` that have no process. Their clients are
-told when the sessions have a process.
+Records that `List` has changed, for the sessions of `Audience` that have no process. Their clients
+are notified when the sessions get a process.
 """.
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.
@@ -208,52 +210,53 @@ note(Id, List, Rows) ->
                                           '$5'}}]}]),
     ok.
 
--doc "Returns the oldest session, of all or of a tenant, that was not used since it was opened.".
--spec oldest_unused(all | {of_flow, erlmcp_gate:tenant()}, erlmcp_instance:instance()) ->
+-doc "Returns the oldest session that was never used, of all tenants or of one.".
+-spec oldest_unused(all | {of_tenant, erlmcp_gate:tenant()}, erlmcp_instance:instance()) ->
     {ok, unused()} | none.
 oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).
 
--doc "Ends a session, unless it was used meanwhile, and returns the process that it had.".
+-doc "Ends a session and returns its process, unless the session was used meanwhile.".
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
-end_unused({Opened, Id, Flow} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
+end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Pid = ets:lookup_element(Rows, Id, 2, none),
     %% The first use of the session may come between the two steps.
     case is_unused(Unused, Instance)
-             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Flow, Instance) of
+             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Tenant, Instance) of
         true -> {ended, Pid};
         false -> used
     end.
 
 -doc """
-Ends the sessions that were not used for `unused_session_ms`, and returns the processes that they
-had.
+Ends the sessions that were never used within `unused_session_ms`, and returns their processes.
 """.
 -spec end_overdue(erlmcp_instance:instance()) -> [pid()].
 end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) ->
     Since = unused_since(Instance),
-    %% By the rows: a process that opened a session may have been killed before it wrote the index.
+    %% The rows are searched, and not the index: a process may have been killed after it wrote the
+    %% row of a session and before it wrote the index.
     ok = forget_unused(Since, Unused),
     IsOver = [{'=<', '$1', Since}],
     Over = ets:select(Rows, [{{'$2', '$3', '_', {unused, '$1'}, '_', '_', '$4'}, IsOver,
                                   [{{'$2', '$3', '$4'}}]}]),
-    [Pid || {Id, Pid, Flow} <- Over,
-            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Flow, Instance),
+    [Pid || {Id, Pid, Tenant} <- Over,
+            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Tenant, Instance),
             is_pid(Pid)].
 
-%% Deletes a row if it is unchanged. Of several callers, one deletes it and gives its place back.
-ends(Row, Guards, Flow, #{sessions := #sessions{rows = Rows}} = Instance) ->
+%% Deletes a row if it is unchanged. If several processes do so, one of them subtracts the session
+%% from its tenant's count.
+ends(Row, Guards, Tenant, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:select_delete(Rows, [{Row, Guards, [true]}]) of
-        1 -> give_back(Flow, Instance) =:= ok;
+        1 -> give_back(Tenant, Instance) =:= ok;
         0 -> false
     end.
 
-give_back(Flow, #{sessions := #sessions{counts = Counts}}) ->
-    erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts).
+give_back(Tenant, #{sessions := #sessions{counts = Counts}}) ->
+    erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts).
 
 -doc """
-Deletes the sessions that were not used for `session_idle_ms` and have no process, or one that was
-killed.
+Deletes the sessions that were not used for `session_idle_ms` and have no process, or whose process
+was killed.
 """.
 -spec delete_idle(erlmcp_instance:instance()) -> ok.
 delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
@@ -264,8 +267,8 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
     Idling = ets:select(Rows, [{{'$2', '$3', '_', '$1', '_', '_', '$4'}, IsIdle,
                                     [{{'$2', '$3', '$4'}}]}]),
     lists:foreach(
-        fun({Id, none, Flow}) ->
-                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Flow, Instance);
+        fun({Id, none, Tenant}) ->
+                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Tenant, Instance);
            ({Id, Pid, _}) ->
                 is_process_alive(Pid) orelse delete(Id, Instance)
         end, Idling).
@@ -275,8 +278,8 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
 delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
     Unattended = ets:select(Rows, [{{'$1', none, '_', '_', '_', '_', '$2'}, [],
                                         [{{'$1', '$2'}}]}]),
-    lists:foreach(fun({Id, Flow}) ->
-        ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
+    lists:foreach(fun({Id, Tenant}) ->
+        ends({Id, none, '_', '_', '_', '_', '_'}, [], Tenant, Instance)
     end, Unattended).
 
 -doc "Returns `true` if there is a session with the id `Id`.".
@@ -284,14 +287,14 @@ delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
 is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).
 
--doc "Stores the state of a session after a message. Has no effect on one that has ended.".
+-doc "Stores the state of a session after a message. Has no effect if the session has ended.".
 -spec update(session_id(), erlmcp_engine:session(), erlmcp_instance:instance()) -> ok.
 update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
     _ = ets:update_element(Rows, Id, {3, Session}),
     ok.
 
 -doc """
-Takes places for running calls of a session. Returns `full` if there would be more than `Max`.
+Adds `Count` to the running calls of a session. Returns `full` if there would be more than `Max`.
 """.
 -spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(),
                  erlmcp_instance:instance()) ->
@@ -308,7 +311,7 @@ take_calls(Id, Count, Max, #{sessions := #sessions{rows = Rows}} = Instance) ->
         error:badarg -> ok
     end.
 
--doc "Counts calls that began or ended.".
+-doc "Adds `Count`, which may be negative, to the running calls of a session.".
 -spec count_calls(session_id(), integer(), erlmcp_instance:instance()) -> ok.
 count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
     try
@@ -324,7 +327,7 @@ delete(Id, Instance) ->
     _ = taken(Id, Instance),
     ok.
 
--doc "Deletes a session, and returns its process.".
+-doc "Deletes a session, and returns its process, or `none` if it has none.".
 -spec take(session_id(), erlmcp_instance:instance()) -> pid() | none.
 take(Id, Instance) ->
     case taken(Id, Instance) of
@@ -334,9 +337,9 @@ take(Id, Instance) ->
 
 taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:take(Rows, Id) of
-        [{_, Pid, _, Used, _, _, Flow}] ->
-            ok = give_back(Flow, Instance),
-            _ = [is_unused({Opened, Id, Flow}, Instance) || {unused, Opened} <- [Used]],
+        [{_, Pid, _, Used, _, _, Tenant}] ->
+            ok = give_back(Tenant, Instance),
+            _ = [is_unused({Opened, Id, Tenant}, Instance) || {unused, Opened} <- [Used]],
             {ok, Pid};
         [] ->
             gone
@@ -354,8 +357,8 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc """
-Returns the milliseconds until a session will have been unused for the idle time: the whole idle
-time for a session that is gone.
+Returns the milliseconds until a session will have been unused for `session_idle_ms`. Returns all of
+that time for a session that has ended.
 """.
 -spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
 ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
@@ -364,44 +367,44 @@ ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle
         Used when is_integer(Used) -> Used + lasting(Idle) - Now
     end.
 
-%% The index has the unused sessions in the order in which they were opened. The oldest of all, and
-%% the oldest of a tenant, are found without a search. Each session has two rows,
-%% `{{Opened, Id}, Flow}` and `{{Flow, Opened, Id}}`; pairs come before triples.
+%% The index has the unused sessions in the order in which they were opened, so the oldest one, of
+%% all or of a tenant, is found without a search. Each session has two rows,
+%% `{{Opened, Id}, Tenant}` and `{{Tenant, Opened, Id}}`; pairs come before triples.
 
-add_unused({Opened, Id, Flow}, Table) ->
-    true = ets:insert(Table, [{{Flow, Opened, Id}}, {{Opened, Id}, Flow}]),
+add_unused({Opened, Id, Tenant}, Table) ->
+    true = ets:insert(Table, [{{Tenant, Opened, Id}}, {{Opened, Id}, Tenant}]),
     ok.
 
-%% Takes a session out of the index because it is used, or to end it. Of several callers, one gets
-%% `true`.
-take_unused({Opened, Id, Flow}, Table) ->
-    true = ets:delete(Table, {Flow, Opened, Id}),
+%% Takes a session out of the index because it is used, or to end it. If several processes do so,
+%% one of them gets `true`.
+take_unused({Opened, Id, Tenant}, Table) ->
+    true = ets:delete(Table, {Tenant, Opened, Id}),
     ets:take(Table, {Opened, Id}) =/= [].
 
 oldest(all, Table) ->
     case ets:first(Table) of
         {Opened, Id} = Key ->
             case ets:lookup(Table, Key) of
-                [{_, Flow}] -> {ok, {Opened, Id, Flow}};
+                [{_, Tenant}] -> {ok, {Opened, Id, Tenant}};
                 %% Another process has just taken the session out.
                 [] -> oldest(all, Table)
             end;
         _ ->
             none
     end;
-oldest({of_flow, Flow}, Table) ->
-    case ets:next(Table, {Flow, ?EVER, ~""}) of
-        {Flow, Opened, Id} -> {ok, {Opened, Id, Flow}};
+oldest({of_tenant, Tenant}, Table) ->
+    case ets:next(Table, {Tenant, ?EVER, ~""}) of
+        {Tenant, Opened, Id} -> {ok, {Opened, Id, Tenant}};
         _ -> none
     end.
 
-%% Takes the sessions out that were opened before a time.
+%% Takes the sessions out of the index that were opened before a time.
 forget_unused(Before, Table) ->
     Earlier = [{'<', '$1', Before}],
     _ = ets:select_delete(Table, [{{{'$1', '_'}, '_'}, Earlier, [true]},
                                   {{{'_', '$1', '_'}}, Earlier, [true]}]),
     ok.
 
-%% The time that a session lasts after the last use that was noted.
+%% Returns how long a session lasts after the time in its row.
 lasting(Milliseconds) ->
     Milliseconds + Milliseconds div ?PART.

@@ -1,22 +1,22 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
-The subscribers of an instance by topic, in a table, and the way of a change to them. The process
-that publishes a change encodes it once, and sends it to all subscribers. A change of a definition
-that only some principals may see is sent to their subscribers alone.
+The subscribers of a server by topic, in a table, and the functions that publish changes to them.
+The process that publishes a change encodes it once, and sends it to all subscribers. A change of a
+definition that only some principals may see is sent to the subscribers of these principals.
 
 Every session subscribes to the three lists, with one row `lists` in place of three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
 `received/1` with `Pending` when it is about to write the event. Until then it is sent no other
-event of this topic: its client reads the topic after the event, and gets the newest state. So a
-subscriber that does not read has one waiting message for each topic, however often it changes.
+event of this topic: its client reads the list or resource after the event, and gets the newest
+state. So a subscriber whose client does not read has at most one waiting message for each topic.
 
-Each event of a task is another one. `?PENDING` of them wait, and later ones are left out, as the
-specification allows: clients can ask for the task.
+The events of a task differ, so each of them is sent. At most `?PENDING` of them wait, and later
+ones are left out, as the specification allows: clients can ask for the task.
 
-Topics that clients name, resources and tasks, are counted for the client's tenant in the same
-table, as `{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row names the tenant that it is
-counted for, so that the rows of a process that was killed are given back too.
+Topics that clients name, which are resources and tasks, are counted for the client's tenant in the
+same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each row names this tenant,
+so that the rows of a process that was killed can be subtracted, too.
 
 Internal.
 """.
@@ -27,7 +27,7 @@ Internal.
 
 -export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
--doc "The kind of a list that the server has. Every session is told when such a list changes.".
+-doc "A kind of list. Every session is notified of changes of these lists.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
@@ -55,7 +55,7 @@ new() ->
 bit(List) ->
     1 bsl map_get(List, ?LISTS).
 
--doc "Returns the lists whose bits a number has, each with the notification of its change.".
+-doc "Returns the lists whose bits are set in a number, each with the notification of its change.".
 -spec changed(non_neg_integer()) -> #{listed() => Notification :: binary()}.
 changed(Bits) ->
     #{List => iolist_to_binary(erlmcp_message:notification(method(List), #{}))
@@ -70,21 +70,22 @@ add(Topics, Owner, Subscription, Principal, Table) ->
     ok.
 
 -doc """
-Adds a subscriber to topics. Topics that a client names count for its tenant, and lists do not.
+Adds a subscriber to topics. Resources and tasks count for the client's tenant, and lists do not.
 Returns `full` if the tenant would have more than `Max` of them.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
                   ets:table()) -> ok | {full, Observed :: pos_integer()}.
-add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
+add_counted(Topics, Owner, Subscription, {Principal, Tenant}, Max, Table) ->
     {Named, Lists} = lists:partition(fun is_tuple/1, lists:usort(Topics)),
-    case Named =:= [] orelse erlmcp_tenant_counts:take({flow, Flow}, length(Named), Max, Table) of
+    Count = length(Named),
+    case Count =:= 0 orelse erlmcp_tenant_counts:take({tenant, Tenant}, Count, Max, Table) of
         {full, _} = Full ->
             Full;
         _ ->
             ok = add(Lists, Owner, Subscription, Principal, Table),
             true = ets:insert(Table, [{{Topic, Owner, Subscription}, pending(Topic), Principal,
-                                       {flow, Flow}} || Topic <- Named]),
+                                       {tenant, Tenant}} || Topic <- Named]),
             ok
     end.
 
@@ -94,10 +95,10 @@ refusal(Max, Observed) ->
     erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many subscriptions of one client",
                        #{limit => Max, observed => Observed, retry_after_ms => 1000}).
 
-%% Of several processes that delete a row, one gives back its count.
+%% If several processes delete a row, one of them subtracts it from its tenant's count.
 delete(Key, Table) ->
     case ets:take(Table, Key) of
-        [{_, _, _, {flow, _} = Counted}] -> erlmcp_tenant_counts:give_back(Counted, 1, Table);
+        [{_, _, _, {tenant, _} = Counted}] -> erlmcp_tenant_counts:give_back(Counted, 1, Table);
         _ -> ok
     end.
 
@@ -130,7 +131,10 @@ publish(Topic, Audience, Table) ->
     Notification = {method(Topic), params(Topic)},
     publish(Topic, Audience, fun() -> {Notification, Notification} end, Table).
 
--doc "Publishes a change with its notifications. The fun is called if there are subscribers.".
+-doc """
+Publishes a change of a topic, with the notifications that a fun returns. The fun is called if there
+are subscribers.
+""".
 -spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), fun(() -> notifications()),
               ets:table()) -> ok.
 publish(Topic, Audience, Notifications, Table) ->
@@ -161,7 +165,7 @@ rows(Key, Counter, Audience, Table) ->
     [Row || {Principal, Row} <- ets:select(Table, Match),
             erlmcp_definition:sees(Principal, Audience)].
 
--doc "Sends an encoded notification to the sessions that watch a topic.".
+-doc "Sends an encoded notification to the sessions that subscribe to a topic.".
 -spec pass_on(erlmcp_engine:topic(), Notification :: binary(), ets:table()) -> ok.
 pass_on(Topic, Notification, Table) ->
     lists:foreach(
@@ -171,7 +175,7 @@ pass_on(Topic, Notification, Table) ->
                 ok
         end, subscribers(Topic, all, Table)).
 
--doc "Returns a session as a subscriber, by its process.".
+-doc "Returns the session with this process as a subscriber, or `none` if it has ended.".
 -spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
     %% A session has this row from its beginning.
@@ -196,8 +200,8 @@ may_wait({task, _, _}) -> ?PENDING;
 may_wait(_) -> 1.
 
 -doc """
-Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. The connection of a
-stateless subscription then answers the request that opened it.
+Sends `{Tag, {closing, Subscription}}` to all subscribers, since the server ends. The connection of
+a stateless subscription then answers the request that opened it.
 """.
 -spec close(ets:table()) -> ok.
 close(Table) ->
@@ -214,13 +218,13 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "Records that an event is about to be written. Later changes are then sent again.".
+-doc "Records that the subscriber is about to write an event. The next change is sent to it again.".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).
 
-%% The notification for sessions; of the one for stateless subscriptions, the parts before and after
-%% the subscription's id.
+%% Returns the notification for sessions, and that for stateless subscriptions in two parts, before
+%% and after the subscription's id.
 encode({{SessionMethod, SessionParams}, {Method, Params}}) ->
     Notification = iolist_to_binary(erlmcp_message:notification(SessionMethod, SessionParams)),
     Mark = ~"@subscription@",

@@ -5,9 +5,9 @@ the connection that asked for the task. It ends with the task: when the call has
 cancelled, or when the task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`). A client of
-2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent the requests themselves. If several
-wait, the last one gets them, whose stream is the most likely to be open still. All of them hear of
-the answers, since each may have been the last one before.
+2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent these requests. If several wait, the
+last one is sent them, since its stream is the most likely to be open. All of them are sent the keys
+of answered requests, since each may have been the last one before.
 
 Internal.
 """.
@@ -18,7 +18,7 @@ Internal.
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Milliseconds until the process of a task ends that was not opened.
+%% Milliseconds after which the process ends if `open/1` was not called.
 -define(UNOPENED, 5000).
 %% Characters of a status message.
 -define(MAX_MESSAGE, 500).
@@ -31,15 +31,15 @@ Internal.
     task :: erlmcp_task_store:task(),
     %% the session that asked for the task, which gets notifications of its changes
     session :: erlmcp_call:owner() | none,
-    %% the process that answers with the task; the call starts after that
+    %% the monitor of the process that answers with the task; the call starts when it has ended
     creator :: undefined | reference(),
     pid :: undefined | pid(),
     rounds = 0 :: non_neg_integer(),
-    %% the call's names for the requests that wait for answers, and the answers so far
+    %% the names that the call has for the requests that wait for answers, and the answers so far
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
     waiting = [] :: [pid()],
-    %% of the notifications to the waiting processes
+    %% the window of the notifications to the waiting processes
     window = none :: none | erlmcp_notification_window:window()
 }).
 
@@ -69,14 +69,14 @@ call(Process, Request) ->
     end.
 
 -doc """
-Registers the calling process to be sent `t:erlmcp_call_messages:to_task_waiter/0` until the task
-ends, which its process does too.
+Registers the calling process as one that waits for the end of the task. It is sent
+`t:erlmcp_call_messages:to_task_waiter/0` until the task's process ends.
 """.
 -spec wait(pid()) -> ok.
 wait(Process) ->
     gen_server:cast(Process, {wait, self()}).
 
--doc "Ends a request of the task that the client refused to answer.".
+-doc "Tells the task's call that the client refused request `Key`. Withdraws all its requests.".
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->
     gen_server:cast(Process, {refused, Key}).
@@ -185,7 +185,7 @@ handle_info(timeout, #state{pid = undefined} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% The last of the status messages that have arrived.
+%% Returns the last of the status messages that have arrived.
 latest(Message) ->
     receive
         {erlmcp_task, {status, Later}} -> latest(Later)
@@ -236,7 +236,7 @@ tell_answered(Keys, #state{waiting = Waiting}) ->
 
 %% The call has ended.
 over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->
-    %% The task's own status message is of a time before its end.
+    %% The last status message of the handler does not describe the end of the task.
     Message = #{message => ~"the tool gave an error" || IsError},
     ended(Message#{status => completed, result => Bytes, is_error => IsError,
                    bytes => byte_size(Bytes)}, State#state{task = maps:remove(message, Task)});

@@ -1,7 +1,7 @@
 -module(erlmcp_task_records).
 -moduledoc """
-Calls the store that a server's option `task_store` names, by the callbacks of
-`m:erlmcp_task_store`.
+Calls the store of a server's option `task_store`, a module with `-behaviour(erlmcp_task_store)`.
+Each function calls the callback of its name.
 
 Internal.
 """.
@@ -18,34 +18,34 @@ Internal.
 open({Module, Options}, Limits) ->
     {Module, Module:open(Options, Limits)}.
 
--doc "Calls `c:erlmcp_task_store:put/2`.".
+-doc "Stores a new task (`c:erlmcp_task_store:put/2`).".
 -spec put(erlmcp_task_store:task(), store()) -> ok | {error, {full, pos_integer()}}.
 put(Task, {Module, State}) ->
     Module:put(Task, State).
 
--doc "Calls `c:erlmcp_task_store:get/2`.".
+-doc "Returns a task (`c:erlmcp_task_store:get/2`).".
 -spec get(erlmcp_task_store:id(), store()) -> {ok, erlmcp_task_store:task()} | error.
 get(Id, {Module, State}) ->
     Module:get(Id, State).
 
--doc "Calls `c:erlmcp_task_store:update/2`.".
+-doc "Replaces the version of a task before this one (`c:erlmcp_task_store:update/2`).".
 -spec update(erlmcp_task_store:task(), store()) -> ok | {error, changed | {full, pos_integer()}}.
 update(Task, {Module, State}) ->
     Module:update(Task, State).
 
--doc "Calls `c:erlmcp_task_store:list/4`.".
+-doc "Returns a page of an owner's tasks (`c:erlmcp_task_store:list/4`).".
 -spec list(erlmcp_task_store:owner(), erlmcp_task_store:position() | first, pos_integer(),
            store()) ->
     {[erlmcp_task_store:task()], More :: boolean()}.
 list(Owner, After, Count, {Module, State}) ->
     Module:list(Owner, After, Count, State).
 
--doc "Calls `c:erlmcp_task_store:delete/2`.".
+-doc "Deletes a task (`c:erlmcp_task_store:delete/2`).".
 -spec delete(erlmcp_task_store:id(), store()) -> ok.
 delete(Id, {Module, State}) ->
     Module:delete(Id, State).
 
--doc "Calls `c:erlmcp_task_store:sweep/2`.".
+-doc "Deletes the tasks that have expired (`c:erlmcp_task_store:sweep/2`).".
 -spec sweep(Now :: integer(), store()) -> ok.
 sweep(Now, {Module, State}) ->
     Module:sweep(Now, State).

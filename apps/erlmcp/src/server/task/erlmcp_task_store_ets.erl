@@ -1,7 +1,7 @@
 -module(erlmcp_task_store_ets).
 -moduledoc """
-The tasks of a server in ETS tables of its supervisor: they live as long as the server, on this
-node. One table has the tasks by id, one is an index by expiry and by owner, and one has counts.
+The default task store: ETS tables of the server's supervisor, which live as long as the server. One
+table has the tasks by id, one is an index by expiry and by owner, and one has counts.
 
 Internal.
 """.
@@ -15,7 +15,7 @@ Internal.
     tasks :: ets:table(),
     %% ordered: {{expires, At, Id}} and {{owner, Name, Created, Id}}
     index :: ets:table(),
-    %% of `tasks`, `{tasks, Flow}`, `bytes` and `{bytes, Flow}`
+    %% of `tasks`, `{tasks, Tenant}`, `bytes` and `{bytes, Tenant}`
     counts :: ets:table(),
     max :: {Tasks :: bounds(), Bytes :: bounds()}
 }).
@@ -30,32 +30,32 @@ open(Options, Limits) when map_size(Options) =:= 0 ->
            counts = erlmcp_tenant_counts:new(), max = {{Max, MaxOfOne}, {MaxBytes, MaxBytesOfOne}}}.
 
 -doc false.
-put(#{id := Id, version := Version, flow := Flow} = Task,
+put(#{id := Id, version := Version, tenant := Tenant} = Task,
     #store{tasks = Tasks, index = Index, max = {Max, _}} = Store) ->
     maybe
-        ok ?= take(tasks, Flow, 1, Max, Store),
+        ok ?= take(tasks, Tenant, 1, Max, Store),
         true = ets:insert_new(Tasks, {Id, Version, Task}),
         true = ets:insert(Index, [{Key} || Key <- keys(Task)]),
         ok
     end.
 
-%% The bound of one tenant first, which is reached sooner.
-take(What, Flow, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
-    case erlmcp_tenant_counts:take({What, Flow}, Amount, MaxOfOne, Counts) of
+%% The bound of one tenant is checked first, since it is reached sooner.
+take(What, Tenant, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
+    case erlmcp_tenant_counts:take({What, Tenant}, Amount, MaxOfOne, Counts) of
         ok ->
             case erlmcp_tenant_counts:take(What, Amount, Max, Counts) of
                 ok ->
                     ok;
                 {full, _} ->
-                    ok = erlmcp_tenant_counts:give_back({What, Flow}, Amount, Counts),
+                    ok = erlmcp_tenant_counts:give_back({What, Tenant}, Amount, Counts),
                     {error, {full, Max}}
             end;
         {full, _} ->
             {error, {full, MaxOfOne}}
     end.
 
-give_back(What, Flow, Amount, #store{counts = Counts}) ->
-    ok = erlmcp_tenant_counts:give_back({What, Flow}, Amount, Counts),
+give_back(What, Tenant, Amount, #store{counts = Counts}) ->
+    ok = erlmcp_tenant_counts:give_back({What, Tenant}, Amount, Counts),
     erlmcp_tenant_counts:give_back(What, Amount, Counts).
 
 keys(#{id := Id, owner := Owner, created := Created} = Task) ->
@@ -82,15 +82,15 @@ get(Id, #store{tasks = Tasks}) ->
 update(#{id := Id, version := Version, bytes := Bytes} = Task,
        #store{tasks = Tasks, max = {_, Max}} = Store) ->
     maybe
-        [{_, Before, #{bytes := Old, flow := Flow}}] ?= ets:lookup(Tasks, Id),
+        [{_, Before, #{bytes := Old, tenant := Tenant}}] ?= ets:lookup(Tasks, Id),
         true ?= Before + 1 =:= Version,
-        ok ?= take(bytes, Flow, Bytes - Old, Max, Store),
+        ok ?= take(bytes, Tenant, Bytes - Old, Max, Store),
         Replace = [{{Id, Before, '_'}, [], [{const, {Id, Version, Task}}]}],
         case ets:select_replace(Tasks, Replace) of
             1 ->
                 ok;
             0 ->
-                ok = give_back(bytes, Flow, Bytes - Old, Store),
+                ok = give_back(bytes, Tenant, Bytes - Old, Store),
                 {error, changed}
         end
     else
@@ -120,10 +120,10 @@ list_after({owner, Name, _, _} = Key, Count, Found, #store{index = Index} = Stor
 -doc false.
 delete(Id, #store{tasks = Tasks, index = Index} = Store) ->
     case ets:take(Tasks, Id) of
-        [{_, _, #{flow := Flow, bytes := Bytes} = Task}] ->
+        [{_, _, #{tenant := Tenant, bytes := Bytes} = Task}] ->
             lists:foreach(fun(Key) -> ets:delete(Index, Key) end, keys(Task)),
-            ok = give_back(tasks, Flow, 1, Store),
-            give_back(bytes, Flow, Bytes, Store);
+            ok = give_back(tasks, Tenant, 1, Store),
+            give_back(bytes, Tenant, Bytes, Store);
         [] ->
             ok
     end.
@@ -133,7 +133,7 @@ sweep(Now, #store{index = Index} = Store) ->
     case ets:first(Index) of
         {expires, At, Id} = Key when At =< Now ->
             ok = delete(Id, Store),
-            %% The row may be of a task that was deleted while it was put.
+            %% The row may belong to a task that was deleted while `put/2` added it.
             true = ets:delete(Index, Key),
             sweep(Now, Store);
         _ ->

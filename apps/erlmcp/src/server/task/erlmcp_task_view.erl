@@ -1,10 +1,10 @@
 -module(erlmcp_task_view).
 -moduledoc """
-A task as clients see it. Pure.
+Encodes a task as clients of its revision see it. Pure.
 
-In 2026-07-28 a task has its outcome, and fails only with a JSON-RPC error. In 2025-11-25 clients
-get the outcome by `tasks/result`, and a result that is an error is a failure too. A client may see
-a task that a client of the other revision made.
+In 2026-07-28 an ended task contains its result or error, and has only failed if it has a JSON-RPC
+error. In 2025-11-25 clients get the result by `tasks/result`, and a task whose result has `isError`
+has failed, too. A client may see a task that a client of the other revision has created.
 
 Internal.
 """.
@@ -12,17 +12,17 @@ Internal.
 -export([created/2, shown/2, listed/2, notifications/1, status/2, is_over/1]).
 -export([outcome/1, related/2]).
 
-%% The poll interval that clients get, in milliseconds.
+%% Milliseconds between two looks at a task that clients are advised to use.
 -define(POLL, 1000).
 
--doc "Returns the result of the call that became a task.".
+-doc "Returns the result of a request whose call became a task.".
 -spec created(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
 created(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object(task, maps:to_list(fields(Task)), Revision, ServerMeta);
 created(Task, _) ->
     json:encode(#{~"task" => fields_2025(Task)}).
 
--doc "Returns the result of a request that asks for a task.".
+-doc "Returns the result of `tasks/get`, or of `tasks/cancel`.".
 -spec shown(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
 shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     Result = [{~"result", {encoded, result(Task)}} || is_map_key(result, Task)],
@@ -30,7 +30,7 @@ shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := Serv
 shown(Task, _) ->
     json:encode(fields_2025(Task)).
 
--doc "Returns the result of a list, with the cursor of the next page if there is one.".
+-doc "Returns the result of `tasks/list`, with the cursor of the next page if there is one.".
 -spec listed([erlmcp_task_store:task()], Cursor :: binary() | none) -> iodata().
 listed(Tasks, Cursor) ->
     json:encode(maps:merge(#{~"tasks" => [fields_2025(Task) || Task <- Tasks]},
@@ -50,13 +50,14 @@ notifications(Task) ->
 status(#{status := completed, is_error := true}, '2025-11-25') -> failed;
 status(#{status := Status}, _) -> Status.
 
--doc "Returns `true` if a task has ended. It does not change any more.".
+-doc "Returns `true` if a task has ended, and so will not change any more.".
 -spec is_over(erlmcp_task_store:task()) -> boolean().
 is_over(#{status := Status}) ->
     Status =/= working andalso Status =/= input_required.
 
 -doc """
-Returns the answer to `tasks/result` when a task is over: the answer that its call would have had.
+Returns the answer to `tasks/result` for a task that has ended: the answer that the request would
+have got if its call had not become a task.
 """.
 -spec outcome(erlmcp_task_store:task()) -> {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 outcome(#{status := completed, id := Id, result := Result}) ->
@@ -66,14 +67,14 @@ outcome(#{status := failed, error := Refusal}) ->
 outcome(#{status := cancelled}) ->
     {error, erlmcp_refusal:new(protocol_error, ~"the task was cancelled", #{code => -32603})}.
 
--doc "Returns a result or parameters with the task that they belong to.".
+-doc "Adds the id of a task to the `_meta` of a result or of parameters that belong to the task.".
 -spec related(erlmcp_task_store:id(), map()) -> map().
 related(Id, Object) ->
     Meta = maps:get(~"_meta", Object, #{}),
     Related = #{~"taskId" => Id},
     Object#{~"_meta" => Meta#{~"io.modelcontextprotocol/related-task" => Related}}.
 
-%% The result of a task that a session asked for has no `resultType`.
+%% Adds `resultType`, which the result of a task of a session lacks.
 result(#{result := <<"{\"resultType\"", _/binary>> = Result}) -> Result;
 result(#{result := <<"{", Rest/binary>>}) -> [~"{\"resultType\":\"complete\",", Rest].
 

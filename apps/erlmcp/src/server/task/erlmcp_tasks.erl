@@ -1,11 +1,11 @@
 -module(erlmcp_tasks).
 -moduledoc """
-The tasks of a server: makes tasks of calls, and performs the requests about them. The processes of
-calls call it, so that a slow store keeps no connection waiting.
+Makes tasks of calls, and performs the requests about tasks. This runs in the processes of calls, so
+that a slow store keeps no connection waiting.
 
-A task is bound to the principal that asked for it, and other principals do not find it. Its id says
-nothing and cannot be guessed. If all principals are anonymous, every client that has the id may use
-the task.
+A task is bound to the principal that asked for it, and other principals do not find it. Its id is
+random and cannot be guessed. If all clients are anonymous, every client that has the id can use the
+task.
 
 Internal.
 """.
@@ -19,10 +19,13 @@ Internal.
 %% Milliseconds between two looks at a task that runs on another node.
 -define(LOOK, 1000).
 
--doc "The store of a server's tasks, and the processes of those that run here.".
+-doc "The store of a server's tasks, and the table of the processes of tasks on this node.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 
--doc "Opens the tables; they belong to the calling process, the server's supervisor.".
+-doc """
+Opens the store of a server's tasks, and creates the table of their processes. Both belong to the
+calling process, the server's supervisor.
+""".
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
     {erlmcp_task_records:open(Store, Limits),
@@ -34,18 +37,18 @@ store(#{tasks := {Store, _}}) ->
     Store.
 
 -doc """
-Makes a task of a call, and returns the result that names the task. The task can be found when this
+Makes a task of a call, and returns the result that names the task. The task is stored when this
 returns.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} = Context,
+start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principal} = Context,
       Instance) ->
     #{limits := #{task_ttl_ms := Max}} = Instance,
     Id = erlmcp_base64url:encode(crypto:strong_rand_bytes(24)),
     Now = erlang:system_time(millisecond),
     Session = session(Context, Instance),
-    Task = #{id => Id, version => 1, principal => Principal, flow => Flow,
+    Task = #{id => Id, version => 1, principal => Principal, tenant => Tenant,
              owner => owner(Call, Context), node => node(), status => working,
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
     Rest = maps:without([task, permit, session], Call),
@@ -78,8 +81,8 @@ session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc """
-Performs a request about tasks, and returns its result. `Owner` is sent the messages that go to the
-client before it.
+Performs a request about tasks, and returns its result. `Owner` is sent messages for the client that
+precede the result.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
               erlmcp_instance:of_calls()) ->
@@ -113,7 +116,7 @@ await(Id, Context, Owner, Instance) ->
         end
     end.
 
-%% The process of a task of this node has just ended.
+%% If the task runs on this node, its process has just ended, and there is no need to wait.
 look_later(#{node := Node}) when Node =:= node() -> ok;
 look_later(_) -> timer:sleep(?LOOK).
 
@@ -180,7 +183,7 @@ operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} 
     maybe
         #{page_size := Size} = Definition,
         Owner = owner(Call, Context),
-        {ok, After} ?= place(Arguments, Owner, Keys),
+        {ok, After} ?= position(Arguments, Owner, Keys),
         {Tasks, More} = erlmcp_task_records:list(Owner, After, Size, store(Instance)),
         {ok, erlmcp_task_view:listed(Tasks, cursor(Tasks, More, Owner, Keys))}
     end.
@@ -206,12 +209,12 @@ cancelled(over, Id, #{revision := Revision} = Context, Instance) ->
         {error, erlmcp_params:invalid(~"taskId", [~"the task is over: ", Status])}
     end.
 
-place(#{cursor := Cursor}, Owner, Keys) ->
+position(#{cursor := Cursor}, Owner, Keys) ->
     case erlmcp_sealed_state:open(Cursor, bound(Owner), Keys) of
         {ok, <<Created:64, Id/binary>>} -> {ok, {Created, Id}};
         error -> {error, erlmcp_params:invalid(~"cursor", ~"not one that this server gave")}
     end;
-place(_, _, _) ->
+position(_, _, _) ->
     {ok, first}.
 
 cursor(_, false, _, _) ->
@@ -225,8 +228,8 @@ bound(Owner) ->
     term_to_binary({~"tasks/list", Owner}, [deterministic]).
 
 -doc """
-Finds a task of the context's principal by its id. A task of this node that runs without its process
-is lost, and fails now.
+Finds a task of the context's principal by its id. If the task should run on this node and has no
+process, its process was killed: the task fails now.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
@@ -261,8 +264,8 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     end.
 
 -doc """
-Ends the tasks whose processes were killed, since clients may wait for their notifications. Lets the
-store delete the tasks that have expired.
+Fails the tasks whose processes were killed, since clients may wait for their notifications. Lets
+the store delete the tasks that have expired.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
@@ -277,12 +280,12 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
     end, Killed),
     erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
--doc "Returns the process of a task that runs here.".
+-doc "Returns the process of a task that runs on this node.".
 -spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
 process(Id, #{tasks := {_, Processes}}) ->
     case ets:lookup(Processes, Id) of
         [{_, Process}] ->
-            %% A process that was killed could not delete its row. The sweep does.
+            %% A process that was killed could not delete its row; the sweep deletes it.
             case is_process_alive(Process) of
                 true -> {ok, Process};
                 false -> error

@@ -1,16 +1,15 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
-The memory of a connection's process from one request to the next: one record in its process
-dictionary. The gate, and the processes of HTTP connections, have keys of their own there. A process
-that hibernates drops the record, and makes it again when a request needs it. The benchmarks
-`memory_connection_http` and `memory_connection_tcp` show that.
+What a connection's process keeps from one request to the next: one record in its process
+dictionary. A process that hibernates drops the record, and makes another one when a request needs
+it. The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the effect.
 
 - `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,
   and recognised by its text from then on.
-- `watched`: the word by which inline calls are watched (`m:erlmcp_inline_call_watchdog`).
+- `watched`: the atomic by which the watchdog sees inline calls (`m:erlmcp_inline_call_watchdog`).
 - `reports`: the reports of the running inline call, the latest first (`m:erlmcp_call_messages`).
-- `ids`: ids of sessions that were drawn ahead (`m:erlmcp_session_table`).
-- `bounded`: whether the memory of the process is bounded (`m:erlmcp_heap`).
+- `ids`: session ids that were generated in advance (`m:erlmcp_session_table`).
+- `bounded`: whether the memory of the process is bounded already (`m:erlmcp_heap`).
 
 Internal.
 """.
@@ -21,15 +20,15 @@ Internal.
 -export([ids/0, put_ids/1, bound_once/0]).
 -export([forget/0]).
 
-%% The number of `_meta` objects that may still be learnt, the latest one, and its validated form.
+%% How many more `_meta` objects may be learnt, the latest one, and its validated form.
 -type meta() ::
     {Times :: non_neg_integer(), erlmcp_json:known_object() | none,
      erlmcp_meta:validated() | none}.
 -type watched() :: erlmcp_inline_call_watchdog:watch().
 -type report() :: erlmcp_call_messages:message().
 
-%% A client whose `_meta` differs from request to request is learnt from this often, and no more
-%% once it has sent one again.
+%% How many `_meta` objects are learnt of a client whose `_meta` differs from request to request.
+%% Once the client has repeated one, no other is learnt.
 -define(TIMES, 3).
 
 -record(cache, {
@@ -43,7 +42,7 @@ Internal.
 %% Every request reads it.
 -compile({inline, [cache/0, meta/0]}).
 
--doc "Decodes a message of this process's connection (`erlmcp_json:decode/2`).".
+-doc "Decodes a message as `erlmcp_json:decode/2` does, and learns its `_meta`.".
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
 decode(Bytes, Limits) ->
@@ -65,7 +64,7 @@ learn({ok, #{~"params" := #{~"_meta" := #{} = Object}}}, Bytes, {Times, Known, V
 learn(_, _, _) ->
     ok.
 
--doc "Returns the validated `_meta` of a decoded message, if this process's connection knows it.".
+-doc "Returns the validated `_meta` of a decoded message, if the calling process has learnt it.".
 -spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:validated() | none.
 known_meta(#{~"params" := #{~"_meta" := Object}}) ->
     validated(Object, meta());
@@ -79,9 +78,9 @@ validated(Object, {_, Known, Valid}) ->
     end.
 
 -doc """
-Reads a stateless request whose head has announced its method, if its text goes on behind its id as
-that method's does. The request has its validated `_meta`, if that is known. Returns `other` for any
-other text, and while no `_meta` is known: the message is to be decoded.
+Reads a stateless request whose head has announced its method, without decoding all of it. That
+works if the text behind its id is in the usual form, and its `_meta` was learnt. Otherwise returns
+`other`, and the message has to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->
@@ -102,7 +101,7 @@ meta() ->
 keep_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
--doc "Returns the word by which inline calls of the process are watched.".
+-doc "Returns the atomic by which inline calls of the process are watched.".
 -spec watched() -> watched() | none.
 watched() ->
     case get(?MODULE) of
@@ -110,23 +109,23 @@ watched() ->
         undefined -> none
     end.
 
--doc "Keeps the word by which inline calls are watched.".
+-doc "Stores the atomic by which inline calls of the process are watched.".
 -spec put_watched(watched()) -> ok.
 put_watched(Watched) ->
     keep((cache())#cache{watched = Watched}).
 
--doc "Returns what the running inline call has reported, the latest first.".
+-doc "Returns the reports of the running inline call, the latest first.".
 -spec reports() -> [report()].
 reports() ->
     (cache())#cache.reports.
 
--doc "Keeps a report of the running inline call.".
+-doc "Stores a report of the running inline call.".
 -spec add_report(report()) -> ok.
 add_report(Message) ->
     #cache{reports = Reports} = Cache = cache(),
     keep(Cache#cache{reports = [Message | Reports]}).
 
--doc "Returns the reports of an inline call that is over, in their order, and forgets them.".
+-doc "Returns the reports of an inline call that has ended, in their order, and forgets them.".
 -spec take_reports() -> [report()].
 take_reports() ->
     case cache() of
@@ -137,17 +136,17 @@ take_reports() ->
             lists:reverse(Reports)
     end.
 
--doc "Returns the ids of sessions that were drawn ahead; `none` before the first is asked for.".
+-doc "Returns the session ids that were generated in advance, or `none` before the first session.".
 -spec ids() -> [binary()] | none.
 ids() ->
     (cache())#cache.ids.
 
--doc "Keeps ids for the next sessions.".
+-doc "Stores ids for the next sessions.".
 -spec put_ids([binary()]) -> ok.
 put_ids(Ids) ->
     keep((cache())#cache{ids = Ids}).
 
--doc "Returns `true` once: for the caller that is to bound the memory of the process.".
+-doc "Returns `true` at the first call, whose caller has to bound the memory of the process.".
 -spec bound_once() -> boolean().
 bound_once() ->
     case cache() of
@@ -155,7 +154,7 @@ bound_once() ->
         Cache -> keep(Cache#cache{bounded = true}) =:= ok
     end.
 
--doc "Forgets all of it: the process hibernates, and has no inline call.".
+-doc "Forgets everything. The calling process hibernates next, and runs no inline call.".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),

@@ -1,8 +1,9 @@
 -module(erlmcp_hibernate_delay).
 -moduledoc """
-The time for which the process of a connection waits for its client before it hibernates. It begins
-with a second. If the client comes back soon after that, the process waits half as long again as the
-client took: hibernation costs more than most requests. Pure.
+Computes how long the process of a connection waits for its client before it hibernates. The first
+delay is a second. If the client sends a request soon after the process has hibernated, the next
+delay is longer: one and a half times the time between the two requests. Hibernation costs more than
+most requests. Pure.
 
 Internal.
 """.
@@ -10,16 +11,16 @@ Internal.
 -export([first_ms/0, next_ms/2]).
 
 -define(FIRST, 1_000).
-%% Milliseconds between two messages of a client that is waited for.
+%% The longest time between two messages, in milliseconds, for which the process waits.
 -define(SOON, 6_000).
 
--doc "Returns how many milliseconds a new connection waits.".
+-doc "Returns the delay of a new connection, in milliseconds.".
 -spec first_ms() -> pos_integer().
 first_ms() -> ?FIRST.
 
 -doc """
-Returns how many milliseconds a connection waits that waited for `Waited`, hibernated, and was woken
-`Slept` later. At most half as long again as six seconds.
+Returns the next delay, in milliseconds, of a connection that waited for `Waited`, hibernated, and
+was woken after `Slept`. It is nine seconds at most.
 """.
 -spec next_ms(Waited :: pos_integer(), Slept :: non_neg_integer()) -> pos_integer().
 next_ms(Waited, Slept) when Waited + Slept =< ?SOON -> (Waited + Slept) * 3 div 2;

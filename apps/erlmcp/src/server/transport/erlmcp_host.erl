@@ -1,11 +1,12 @@
 -module(erlmcp_host).
 -moduledoc """
-The check of `Host` and `Origin` of a request: the defence against DNS rebinding. Pure, except for
-the machine's own name.
+Checks `Host` and `Origin` of a request, as a defence against DNS rebinding. Pure, except for the
+machine's own name.
 
-A rebinding page must use a DNS name of its own as the host. So an IP address, `localhost` and the
-machine's own name are accepted, and any other name must be allowed by the listener's options. An
-origin, where there is one, must be of the same host or a loopback one, or allowed.
+For DNS rebinding, a web page needs a DNS name of its own as the host. So an IP address, `localhost`
+and the machine's own name are accepted, and any other name must be allowed by the listener's
+options. The origin of a request, if it has one, must have the same host or a loopback host, or be
+allowed.
 
 Source: specification 2026-07-28, "Streamable HTTP / Security & Endpoint".
 
@@ -28,7 +29,7 @@ policy(Options) ->
     end,
     #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
 
--doc "Checks the host and `Origin` of a request. An error names the wrong header.".
+-doc "Checks the host and the origin of a request. An error names the one that is not allowed.".
 -spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
     ok | {error, host | origin}.
 check(Host, Origin, #{hosts := Hosts, origins := Origins}) ->
@@ -56,7 +57,7 @@ origin(Origin, Host, Origins) ->
         _ -> {error, origin}
     end.
 
-%% uri_string takes text; these are bytes.
+%% `uri_string` needs UTF-8, and a header may have any bytes.
 parse(Origin) ->
     case unicode:characters_to_binary(Origin) of
         Origin -> uri_string:parse(Origin);
@@ -69,7 +70,7 @@ loopback(_) -> {error, origin}.
 lower(Name) ->
     string:lowercase(Name).
 
--doc "Returns host and port in the form of a URL.".
+-doc "Returns an address and a port as they stand in a URL.".
 -spec authority(inet:ip_address(), inet:port_number()) -> binary().
 authority(Ip, Port) ->
     Address = list_to_binary(inet:ntoa(Ip)),

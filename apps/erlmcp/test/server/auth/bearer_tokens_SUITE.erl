@@ -309,7 +309,7 @@ an_option_that_is_wrong_says_why(_) ->
              "of HS256, HS384, HS512, got the atom \"RS256\""},
             {algorithms, #{algorithms => []}, ~"a list of at least one algorithm"},
             {algorithms, #{algorithms => [~"HS256"]},
-             "algorithms with public keys, for jwks has such; HS256 has a secret: jwks => "
+             "algorithms with public keys, since jwks has such keys; HS256 needs jwks => "
              "{secret, Secret}"},
             {algorithms, #{jwks => {secret, Short}},
              ~"HS256, HS384 or HS512, by name: jwks has a secret"},
@@ -366,7 +366,7 @@ an_option_that_is_wrong_says_why(_) ->
 an_algorithm_that_is_not_taken_is_named(Config) ->
     erlmcp_test_issuer:rotate(~"ES384", issuer(Config)),
     {error, #{refusal := Refusal}} = verify(token(#{}, issuer(Config)), handle(#{}, Config)),
-    ~"the token's algorithm ES384 is not taken, only RS256, PS256, ES256, EdDSA" =
+    ~"the token's algorithm ES384 is not accepted, only RS256, PS256, ES256, EdDSA" =
         erlmcp_refusal:message(Refusal).
 
 %% What is printed of a listener's state has no token and no secret.

@@ -36,7 +36,7 @@ task(Id) ->
     task(Id, anonymous).
 
 task(Id, Principal) ->
-    #{id => Id, version => 1, principal => Principal, flow => Principal,
+    #{id => Id, version => 1, principal => Principal, tenant => Principal,
       owner => {principal, Principal},
       node => node(), status => working, created => erlang:system_time(millisecond),
       updated => erlang:system_time(millisecond), ttl => 60_000, requests => #{}, bytes => 0}.
@@ -79,7 +79,7 @@ the_anonymous_are_bounded_apart(Config) ->
     Store = open(Config),
     From = fun(Network, N) ->
         Id = <<Network, N>>,
-        erlmcp_task_records:put((task(Id))#{flow := {anonymous, {127, 0, 0, Network}}}, Store)
+        erlmcp_task_records:put((task(Id))#{tenant := {anonymous, {127, 0, 0, Network}}}, Store)
     end,
     [ok = From(1, N) || N <- lists:seq(1, 6)],
     {error, {full, 6}} = From(1, 7),

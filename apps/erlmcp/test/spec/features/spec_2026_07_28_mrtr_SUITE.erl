@@ -300,7 +300,7 @@ state_is_good_for_once(Config) ->
     Again = retry(client(Config), named(~"once"), State),
     _ = refused(Again),
     #{~"error" := #{~"message" := Message}} = Again,
-    ~"requestState: valid once, and used already: send the request again without it" = Message,
+    ~"requestState: it was used before; send the request again without it" = Message,
     %% Another state of the same request is another.
     hello(retry(Client, named(~"once"), first_round(Client, ~"once"))),
     Often = first_round(Client, ~"often"),

@@ -94,7 +94,7 @@ work(registry, _, Instance) ->
     %% process.
     Owner = spawn_link(fun() -> receive stop -> ok end end),
     Put = fun(Id) ->
-        {ok, _} = erlmcp_session_table:add(Id, Owner, Session, flow(), Instance),
+        {ok, _} = erlmcp_session_table:add(Id, Owner, Session, tenant(), Instance),
         ok
     end,
     %% The connections are in use.
@@ -199,11 +199,11 @@ written(0, {Goes, Comes}, Put, Instance) ->
 written(_, Own, _, _) ->
     Own.
 
-flow() ->
+tenant() ->
     erlmcp_admission:tenant(anonymous, {127, 0, 0, 1}).
 
 lived(Session, Instance) ->
-    {ok, Id} = erlmcp_session:open(Session, flow(), Instance),
+    {ok, Id} = erlmcp_session:open(Session, tenant(), Instance),
     {ok, none, Session} = erlmcp_session_table:find(Id, anonymous, Instance),
     ok = erlmcp_session_table:update(Id, Session#{log_level := 4}, Instance),
     %% DELETE ends a session in this way.

@@ -16,9 +16,9 @@ Internal.
 -export_type([config/0]).
 
 -doc """
-The state that the requests of a listener share. If the listener trusts proxies, `proxied` tells
-whether a connection has the requests of several clients. A request that is served adds `identity`
-and `insufficient`, the headers of a refusal for lack of scopes.
+The state that the requests of a listener share. If the listener trusts proxies, `proxied` is `true`
+for the connection of one, which has requests of several clients. For a request that is served,
+`identity` is added, and `insufficient`, which returns the headers of a refusal for missing scopes.
 """.
 -type config() :: #{
     instance := erlmcp_instance:instance(),
@@ -32,10 +32,10 @@ and `insufficient`, the headers of a refusal for lack of scopes.
     insufficient => fun(([erlmcp:scope(), ...]) -> #{binary() => iodata()})
 }.
 
-%% Streams of a connection that may be reset in ten seconds. A client that does not read has many of
-%% them, and the other streams of its connection are not at fault.
+%% Streams of a connection that the server may reset in ten seconds. They are reset because their
+%% client does not read them, and that must not end the connection's other streams.
 -define(GIVEN_UP, {1_000, 10_000}).
-%% Milliseconds that a handshake of TLS may take, and the beginning of HTTP/2.
+%% Milliseconds that a TLS handshake may take, and the same for the preface of HTTP/2.
 -define(HANDSHAKE, 5_000).
 %% Packets that a socket delivers before its process has to ask for more. Packets that wait in its
 %% mailbox are not counted.
@@ -44,8 +44,8 @@ and `insufficient`, the headers of a refusal for lack of scopes.
 -define(BUFFER, {16_384, 131_072}).
 
 -doc """
-Returns the child specification of an HTTP listener, and before it those of the processes that it
-needs. Their tables belong to the calling process, the server's supervisor. The options of its
+Returns the child specifications of the processes that an HTTP listener needs, and that of the
+listener. Their tables belong to the calling process, the server's supervisor. The options of its
 connections are shared under its reference (`m:erlmcp_instance`).
 """.
 -spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
@@ -107,24 +107,24 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       erlmcp => config(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
-      %% A stream waits for its call, which has a deadline, or for a client that is sending, which
-      %% the stream bounds itself.
+      %% A stream waits for its call, which has a deadline, or for the bytes of its request, for
+      %% which the stream has a time-out of its own.
       idle_timeout => infinity,
       inactivity_timeout => 300_000,
       max_concurrent_streams => maps:get(calls_per_connection, Limits),
-      %% Frames, and cancelled streams, of one connection in a time that ends it: cowboy's own
-      %% bounds are below what one busy proxy sends.
+      %% More frames, or cancelled streams, in this time end a connection. Cowboy's defaults are
+      %% less than a busy proxy sends.
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
       active_n => ?ACTIVE,
       dynamic_buffer => ?BUFFER,
       max_reset_stream_rate => ?GIVEN_UP,
-      %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
+      %% A stream gets an alarm when cowboy begins to keep bytes for its client, and when it ends.
       max_stream_buffer_size => 1,
-      %% A client may have a window of a few octets, and open it again only for those. Cowboy must
-      %% not wait for a larger window.
+      %% A client may have a window of a few octets, and reopen it only for as many. Cowboy must not
+      %% wait for a larger window.
       stream_window_data_threshold => 1,
-      %% All of them are ours; none carries bytes from a client.
+      %% All response headers are made here, and none has bytes from a client.
       invalid_response_headers => ignore,
       logger => erlmcp_httpd_log}.
 

@@ -1,8 +1,8 @@
 -module(erlmcp_httpd_auth).
 -moduledoc """
-The identity of a request's sender, found for the stream of that request. Some ways know it at once.
-Others ask a process or another machine first: the stream keeps a value, and its owner is sent
-messages, which it gives to `answered/3`.
+Finds the identity of a request's sender, for the stream of that request. Some ways to identify
+clients answer at once. Others ask a process or another machine first. Then the stream keeps a value
+of type `t:wait/0`, and passes the messages that its owner is sent to `answered/3`.
 
 Internal.
 """.
@@ -11,7 +11,7 @@ Internal.
 
 -export_type([auth/0, answer/0, wait/0]).
 
--doc "The listener's way to an identity; that of `bearer` is from `erlmcp_bearer:new/2`.".
+-doc "The listener's way to identify clients. `erlmcp_bearer:new/2` makes the handle of `bearer`.".
 -type auth() ::
     none | erlmcp_listen:ask() | {process, erlmcp_listen:ask()}
     | {certificate, erlmcp_listen:certificate()} | {bearer, erlmcp_bearer:handle()}.
@@ -24,12 +24,12 @@ Internal.
     {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
     | {bearer, erlmcp_bearer:wait()}.
 
-%% Milliseconds that a process has to end by itself when its request has gone.
+%% Milliseconds that a process has to end by itself when its request has ended.
 -define(SHUTDOWN, 1000).
-%% Milliseconds of the longest timer that there is.
+%% The longest time of a timer in Erlang, in milliseconds.
 -define(LONGEST, 16#ffffffff).
 
--doc "Asks for the identity of a request to this server. `url` is the endpoint's.".
+-doc "Asks for the identity of a request's sender. `url` of the request is the endpoint's URL.".
 -spec ask(auth(), erlmcp_listen:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().
 ask(none, _, _, _) ->
@@ -62,7 +62,7 @@ identified({error, Refusal}) ->
             {error, #{refusal => Refusal}}
     end.
 
--doc "Returns the answer in a message to the owner; `ignored` if the message is another one.".
+-doc "Returns the answer that a message to the owner has, or `ignored` for any other message.".
 -spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
 answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
     verified(erlmcp_bearer:awaited(Handle, Message, Wait));
@@ -78,7 +78,7 @@ answered(_, {nobody_said, Pid}, {process, Pid, _, Timeout, _}) ->
 answered(_, _, _) ->
     ignored.
 
--doc "Ends a wait whose request has gone.".
+-doc "Ends a wait whose request has ended.".
 -spec forget(wait()) -> ok.
 forget({process, _, Timer, _, _}) ->
     _ = erlang:cancel_timer(Timer),
@@ -111,7 +111,7 @@ headers({certificate, _}, _, _) ->
 headers(_, Failure, Known) ->
     erlmcp_bearer_failure:headers(Failure, Known, #{dpop => off}).
 
--doc "Returns the headers of a refusal for lack of the scopes `Needed`.".
+-doc "Returns the headers of a refusal, since the scopes `Needed` are missing.".
 -spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp:scope(), ...],
                    #{resource_metadata => binary()}) -> #{binary() => iodata()}.
 insufficient(Auth, Identity, Needed, Known) ->

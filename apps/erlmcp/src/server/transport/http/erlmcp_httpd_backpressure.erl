@@ -1,17 +1,17 @@
 -module(erlmcp_httpd_backpressure).
 -moduledoc """
-A bound for the bytes of HTTP/2 responses that their clients have not read yet. It is the stream
-handler before those that answer. It gives their responses to cowboy in pieces, and those to HEAD
-without their bodies.
+Bounds the bytes of HTTP/2 responses that their clients have not read yet. This is the stream
+handler between cowboy and the handler that answers. It gives responses to cowboy in pieces, and
+those to HEAD without their bodies.
 
 Cowboy keeps bytes without a bound if a client's window has no room for them. So cowboy is given one
-piece, and the next one when that is gone; the rest waits here. If the client takes nothing of a
-stream in `send_timeout_ms`, the stream is reset. If more than `unread_bytes` wait on a connection,
-not counting the stream with most of them, the stream that has waited longest is reset. The others
-go on.
+piece, and the next one when the client has taken it; the rest waits here. If the client takes
+nothing of a stream for `send_timeout_ms`, the stream is reset. If more than `unread_bytes` wait on
+a connection, not counting the stream with most of them, the stream that has waited longest is
+reset. The other streams go on.
 
-The handlers behind it see `{alarm, _, on}` while bytes wait, here or in cowboy, and
-`{alarm, _, off}` after that.
+The next handler gets `{alarm, _, on}` when bytes begin to wait, here or in cowboy, and
+`{alarm, _, off}` when none wait any more.
 
 Internal.
 """.
@@ -83,7 +83,7 @@ terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = U
     ok = ended(Reason, Key, Limits),
     cowboy_stream:terminate(StreamId, Reason, Next).
 
-%% The client took nothing of a piece for too long.
+%% The client has not taken any part of a piece for too long.
 ended({socket_error, timeout, _}, Key, #{send_timeout_ms := Limit}) ->
     erlmcp_slow_consumer:cut(Key, Limit);
 ended(_, _, _) ->
@@ -93,7 +93,7 @@ ended(_, _, _) ->
 early_error(StreamId, Reason, Request, Response, Options) ->
     cowboy_stream:early_error(StreamId, Reason, Request, Response, Options).
 
-%% The commands of the next handler. Most are short, and nothing waits.
+%% Handles the commands of the next handler. Most are short, and then nothing waits.
 said(Commands, _, #unread{is_head = true} = Unread) ->
     {erlmcp_httpd_response:without_body(Commands), Unread};
 said(Commands, StreamId, #unread{size = Before} = Unread) ->
@@ -120,7 +120,7 @@ pieces({data, IsFin, Data} = Command) ->
 pieces(Command) ->
     [Command].
 
-%% Parts of the binaries, not copies.
+%% The pieces are parts of the binaries, not copies.
 pieces(IsFin, Data) ->
     Pieces = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Data)]),
     [{data, nofin, Piece} || Piece <- lists:droplast(Pieces)]
@@ -129,7 +129,8 @@ pieces(IsFin, Data) ->
 cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
 cut_up(Piece) -> [Piece].
 
-%% A piece may go at once if none waits before it, and every command that sends no bytes.
+%% Sorts commands into those to perform now, and those that wait. A piece is sent now if none waits,
+%% and so is every command without bytes.
 sorted([], Unread, Now) ->
     {lists:reverse(Now), Unread};
 sorted([{data, _, Data} = Piece | Commands], #unread{full = Full, size = Size} = Unread, Now) ->
@@ -144,7 +145,7 @@ sorted([stop | Commands], #unread{size = Size} = Unread, Now) when Size > 0 ->
 sorted([Command | Commands], Unread, Now) ->
     sorted(Commands, Unread, [Command | Now]).
 
-%% An empty piece at the end of a stream waits too.
+%% An empty piece counts as one byte, since it waits too at the end of a stream.
 weight(Data) ->
     iolist_size(Data) + 1.
 
@@ -169,13 +170,13 @@ next_piece(StreamId, #unread{waiting = Waiting, size = Size} = Unread) ->
             end
     end.
 
-%% When this message comes, cowboy has the piece before it, and has sent an alarm if the client did
-%% not take that.
+%% When this message arrives, cowboy has handled the piece before it. If the client has not taken
+%% that piece, cowboy has already sent an alarm.
 ask(StreamId) ->
     self() ! {{self(), StreamId}, {?MODULE, next}},
     ok.
 
-%% The next handler is told whether something waits, and the time for the client to take it runs.
+%% Sends the next handler an alarm if bytes begin or end to wait, and starts or stops the timer.
 settled(Commands, StreamId, #unread{full = Full, size = Size, held = Held} = Unread) ->
     case Full orelse Size > 0 of
         Held ->
@@ -212,8 +213,8 @@ untimed(#unread{timer = {Timer, _}} = Unread) ->
     _ = erlang:cancel_timer(Timer),
     Unread#unread{timer = none}.
 
-%% The bytes that wait on each stream of a connection, and since when its client has taken none. All
-%% streams are in one process.
+%% Stores in the process dictionary how many bytes wait on each stream of the connection, and since
+%% when its client has taken none. All streams of a connection are in one process.
 counted(StreamId, Size) ->
     Now = erlang:monotonic_time(),
     _ = case {get(?MODULE), Size} of

@@ -1,11 +1,11 @@
 -module(erlmcp_httpd_body).
 -moduledoc """
-The body of an HTTP request as it arrives, bounded in size and in time. It is a value that the
-request's stream keeps until the body is complete. Its owner is sent `{Tag, receive_timeout}` if the
-body is late.
+Collects the body of an HTTP request as it arrives, bounded in size and in time. The body is a value
+that the request's stream keeps until it is complete. Its owner is sent `{Tag, receive_timeout}` if
+it does not arrive in time.
 
 The bytes that have arrived are counted (`m:erlmcp_unfinished_messages`). While there is no room for
-more, an HTTP/2 client gets no more window, and an HTTP/1.1 connection is not read.
+more, the window of an HTTP/2 client is not opened again, and an HTTP/1.1 connection is not read.
 
 Internal.
 """.
@@ -14,9 +14,9 @@ Internal.
 
 -export_type([body/0, progress/0]).
 
-%% Bytes of a body that a client may have on the way at first, and when there is room again.
+%% Bytes of a body that a client may send at first, and again when there is room.
 -define(AHEAD, 65_535).
-%% Bytes of a refused body that are read so that the connection can go on.
+%% Bytes of a refused body that are read and dropped, so that the connection can stay open.
 -define(FORGOTTEN, 1_000_000).
 
 %% Bytes of a part of a body. The part is a copy: the bytes that were read may belong to a much
@@ -30,16 +30,16 @@ Internal.
     %% milliseconds
     most :: pos_integer(),
     timer :: reference(),
-    %% the newest first, and the bytes behind them
+    %% complete parts, the newest first, and the bytes of the next part
     parts = [] :: [binary()] | forgotten,
     last = <<>> :: binary(),
     size = 0 :: non_neg_integer(),
-    %% whether its client may send more only when there is room
+    %% whether the client has to wait for room before it may send more
     waits = false :: boolean()
 }).
 
 -opaque body() :: #body{}.
--doc "The body goes on, is complete, or its request is answered without it.".
+-doc "The body needs more bytes, is complete, or its request was answered without it.".
 -type progress() ::
     {more, cowboy_stream:commands(), body()}
     | {whole, binary()}
@@ -47,8 +47,8 @@ Internal.
 -type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(), _ => _}.
 
 -doc """
-Begins to read the body of a request whose head has been accepted. A request of HTTP/1.1 may have
-it already, as `body`.
+Begins to read the body of a request whose head was accepted. A request of HTTP/1.1 may already have
+its whole body, as `body`.
 """.
 -spec read(cowboy_req:req(), erlmcp_call:owner(), limits()) -> progress().
 read(#{body := Body}, _, _) ->
@@ -68,7 +68,7 @@ continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
         ~"100-continue" -> [{inform, 100, #{}}];
         _ -> []
     end;
-%% Earlier requests of the connection have used up its window, which this opens again.
+%% Opens the window of the connection, which earlier requests have used up.
 continue(#{version := 'HTTP/2', body_length := undefined}) ->
     [{flow, ?AHEAD}];
 continue(#{version := 'HTTP/2', body_length := Length}) ->
@@ -77,9 +77,9 @@ continue(_) ->
     [].
 
 -doc """
-Answers a request with a refusal at once. The rest of a body is read and dropped, within bounds, so
-that the connection lives on. If the body is too long, or the client waits for leave to send it, the
-connection ends. `Extra` are headers of the response.
+Answers a request with a refusal at once. The rest of its body is read and dropped, so that the
+connection can stay open. If the body is too long for that, or the client waits for `100 Continue`,
+the connection ends. `Extra` are headers of the response.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().
@@ -100,12 +100,12 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
 refuse(Refusal, Extra, _, _, _) ->
     {ended, erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
 
--doc "Returns the headers of an answer that ends the connection. HTTP/2 resets the stream instead.".
+-doc "Returns the headers of an answer that ends its connection. HTTP/2 resets the stream instead.".
 -spec closing(cowboy:http_version()) -> #{binary() => binary()}.
 closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
--doc "Takes the next bytes of a body.".
+-doc "Adds the next bytes of a body.".
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
     case Size + byte_size(Data) of
@@ -133,7 +133,7 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             more(Data, kept(Data, Body#body{size = Total}), Size)
     end.
 
-%% Many small pieces are one binary: as terms of their own they would take many times their bytes.
+%% Joins small pieces to one binary, since many small binaries take many times their bytes.
 kept(Data, #body{last = Last, parts = Parts} = Body) ->
     case <<Last/binary, Data/binary>> of
         Part when byte_size(Part) >= ?PART ->
@@ -149,7 +149,7 @@ more(Data, #body{owner = Owner, size = Size, waits = Waits} = Body, Before) ->
         wait -> {more, [], Body#body{waits = true}}
     end.
 
--doc "Handles the message that there is room again for a body, or that there is none for this one.".
+-doc "Goes on with a body, or refuses it, by the verdict of `m:erlmcp_unfinished_messages`.".
 -spec verdict(erlmcp_unfinished_messages:verdict(), body()) -> progress().
 verdict(go_on, #body{waits = false} = Body) ->
     {more, [], Body};
@@ -171,17 +171,17 @@ late(#body{version = Version, most = Most} = Body) ->
     erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version)).
 
 -doc """
-Answers a request whose body cannot be read: its chunks are not framed as RFC 9112, section 7.1, has
-it.
+Answers a request whose body cannot be read, since its chunks are not framed correctly (RFC 9112,
+section 7.1).
 """.
 -spec broken(body()) -> cowboy_stream:commands().
 broken(#body{version = Version} = Body) ->
     ok = forget(Body),
-    Refusal = erlmcp_refusal:new(protocol_error, ~"expected a body in chunks, got a wrong one",
+    Refusal = erlmcp_refusal:new(protocol_error, ~"expected a body in valid chunks",
                                  #{status => 400}),
     erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version)).
 
--doc "Drops a body, with its timer and its count.".
+-doc "Drops a body, stops its timer, and subtracts its bytes from the counted ones.".
 -spec forget(body() | none) -> ok.
 forget(none) ->
     ok;

@@ -1,13 +1,13 @@
 -module(erlmcp_httpd_connection).
 -moduledoc """
-The process of an HTTP connection from the moment that it is accepted. It asks the server's gate for
-a permit before it reads anything, also before a TLS handshake. Only the header of a trusted proxy,
-which names the client, is read before (`m:erlmcp_trusted_proxies`). Then comes the handshake, with
-the current certificates. If ALPN agrees on HTTP/2, cowboy serves the connection; any other
-connection begins as HTTP/1.1 (`erlmcp_httpd_http1`).
+The process of an HTTP connection from its accept on. It asks the server's gate for a permit before
+it reads anything, and before a TLS handshake. Only the header of a trusted proxy, which names the
+client, is read earlier (`m:erlmcp_trusted_proxies`). Then it does the handshake, with the current
+certificates. If ALPN selects HTTP/2, cowboy serves the connection. Any other connection begins as
+HTTP/1.1 (`erlmcp_httpd_http1`).
 
-A connection that gets no permit does not wait in a queue of the operating system. Its first request
-is answered with the refusal (`erlmcp_httpd_refused`), and it ends.
+A connection that gets no permit is still accepted, and does not wait in a queue of the operating
+system. Its first request is answered with the refusal (`erlmcp_httpd_refused`), and it ends.
 
 Internal.
 """.
@@ -18,12 +18,12 @@ Internal.
 
 -export_type([from/0, socket/0]).
 
-%% Milliseconds that a connection without a permit may last, and its request may take to arrive.
+%% Milliseconds after which a connection without a permit ends.
 -define(REFUSED, 5000).
 %% Milliseconds in which a proxy must name the client of a connection.
 -define(HEADER, 5000).
 
--doc "The listener that accepted a connection, and the connection's other end.".
+-doc "The listener that accepted a connection, and the address of the connection's other end.".
 -type from() :: {ranch:ref(), erlmcp_trusted_proxies:peer()}.
 -type socket() :: inet:socket() | ssl:sslsocket().
 
@@ -73,13 +73,14 @@ enter(Parent, {_, Peer} = From, Transport, Options) ->
         {ok, Permit} ->
             serve([Permit], fun() -> accepted(Parent, From, Transport, Options) end);
         {refuse, Refusal} ->
-            %% As if its listener stopped: the connection answers its request and ends.
+            %% The same message as when a listener stops: the connection answers a request that it
+            %% has begun, and ends.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
             Refusing = refusing(Refusal, Parent, Options),
             serve([], fun() -> accepted(Parent, From, Transport, Refusing) end)
     end.
 
-%% In the clear there is no handshake.
+%% Without TLS there is no handshake.
 accepted(Parent, {Ref, _} = From, ranch_tcp, Options) ->
     receive
         {handshake, Ref, _, Socket, _} ->
@@ -99,7 +100,8 @@ accepted(Parent, {Ref, _} = From, ranch_ssl, Options) ->
 certificates(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 certificates(_) -> [].
 
-%% A process that hibernates loses its stack, and with it the code that runs at its end.
+%% A process that hibernates loses its stack, with the `after` that gives its permits back. So the
+%% fun returns here before the process hibernates.
 -doc false.
 -spec serve([erlmcp_gate:permit()], fun(() -> {idle, fun()} | term())) -> ok.
 serve(Permits, Serve) ->

@@ -1,12 +1,12 @@
 -module(erlmcp_httpd_cors).
 -moduledoc """
-The CORS headers for pages of other origins, without which a browser does not let a page read an
-answer. Origins that a listener allows by name get them. An origin that may enter for another reason
-(same host, loopback, or all origins are allowed) gets none. Pure, except for the date.
+The CORS headers of answers to pages of other origins. Without them a browser does not let a page
+read an answer. Origins that a listener allows by name get them. Origins that are accepted for
+another reason (same host, loopback, or `any`) get none. Pure, except for the date.
 
-A page brings its token in a header, so there is nothing here for requests with credentials (cookies
-and certificates). A page may send any header: `*` stands for all except `Authorization`, and others
-are named for browsers that do not know `*`.
+A page sends its token in a header, so requests with credentials (cookies and certificates) are not
+supported. A page may send any header: `*` means all except `Authorization`, which is named, and so
+are others for browsers that do not know `*`.
 
 Source: Fetch standard, "HTTP CORS protocol".
 
@@ -17,12 +17,12 @@ Internal.
 
 -export_type([pages/0, methods/0]).
 
--doc "The origins that are allowed by name, and the headers that all answers to them have.".
+-doc "The origins that are allowed by name, with the headers of all answers to their pages.".
 -type pages() :: #{Origin :: binary() => #{binary() => binary()}}.
--doc "The methods of the endpoints, by their paths.".
+-doc "The allowed methods of each endpoint, by its path.".
 -type methods() :: #{Path :: binary() => Methods :: binary()}.
 
-%% Seconds that a browser may keep the answer to a preflight request: the most that one takes.
+%% Seconds that a browser may keep the answer to a preflight request. No browser accepts more.
 -define(REMEMBERED, ~"7200").
 
 -doc "Returns the origins that a listener's options allow by name, with their headers.".
@@ -38,7 +38,8 @@ headers(Origin) ->
           ~"Mcp-Session-Id, WWW-Authenticate, Retry-After, DPoP-Nonce"}.
 
 -doc """
-Returns the methods of an endpoint, and of those of HTTP+SSE: for its stream and its messages.
+Returns the allowed methods of the endpoint at `Path`, and of the two endpoints of HTTP+SSE, for the
+stream and for messages, if the listener has them.
 """.
 -spec methods(Path :: binary(), [SsePath :: binary()]) -> methods().
 methods(Path, SsePaths) ->
@@ -46,8 +47,8 @@ methods(Path, SsePaths) ->
     Sse#{Path => ~"POST, GET, DELETE"}.
 
 -doc """
-Returns the answer to a preflight request, with which a browser asks whether a page may send its
-request. Such a request has no token. `none` for every other request.
+Returns the answer to a preflight request, by which a browser asks whether a page may send its
+request. Such a request has no token. Returns `none` for any other request.
 """.
 -spec preflight(cowboy_req:req(), methods()) -> cowboy_stream:commands() | none.
 preflight(#{method := ~"OPTIONS", path := Path, has_body := false,

@@ -1,7 +1,8 @@
 -module(erlmcp_httpd_log).
 -moduledoc """
-Cowboy's logger. It leaves out cowboy's warnings of messages for streams that have ended. A
-session's call may outlive its stream, so these are no fault, and they carry the call's data.
+The logger that cowboy uses. It drops cowboy's warnings about messages for streams that have ended.
+A session's call may outlive its stream, so such messages are no fault. The warnings would also show
+data of the call.
 
 Internal.
 """.

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_metadata).
 -moduledoc """
-The metadata of a listener as a protected resource (RFC 9728): its URL, and the authorization
-servers whose tokens it takes. They are public, also for pages of any origin.
+Serves the metadata of a listener as a protected resource (RFC 9728): its URL, and the authorization
+servers whose tokens it accepts. The metadata are public, and pages of any origin may read them.
 
 Internal.
 """.
@@ -12,7 +12,7 @@ Internal.
 
 -define(WELL_KNOWN, "/.well-known/oauth-protected-resource").
 
--doc "The paths of the metadata, their part that depends on the endpoint, and their other fields.".
+-doc "The paths of the metadata, a fun for the fields that depend on the endpoint, and the others.".
 -opaque metadata() :: #{
     paths := [binary()],
     of_endpoint := fun((Endpoint :: binary()) -> document()),
@@ -22,8 +22,8 @@ Internal.
 
 -doc """
 Returns the metadata of a listener with these endpoints: its own, and that of HTTP+SSE if it has
-one. `none` if no authorization server is known. Their paths are those that RFC 9728 derives from
-the endpoints' paths, from the resource's, and from the root.
+one. Returns `none` if no authorization server is known. RFC 9728 derives a path of the metadata
+from each endpoint's path, from the resource's path, and from the root.
 """.
 -spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.
@@ -55,7 +55,7 @@ path_of(Uri) ->
         #{} -> ~"/"
     end.
 
--doc "Returns `true` if the metadata are at `Path`.".
+-doc "Returns `true` if `Path` is a path of the metadata.".
 -spec is_at(Path :: binary(), metadata() | none) -> boolean().
 is_at(<<?WELL_KNOWN, _/binary>> = Path, #{paths := Paths}) -> lists:member(Path, Paths);
 is_at(_, _) -> false.

@@ -23,7 +23,7 @@ refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
     {Commands, State} = refused(StreamId, Request, Unshared),
     {erlmcp_httpd_response:with(map_get(Origin, Pages), Commands), State};
 refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
-    %% HTTP/2 has no header for it. Cowboy sends GOAWAY if its listener stops.
+    %% HTTP/2 has no header to end a connection. Cowboy sends GOAWAY if its listener stops.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
     Shown = erlmcp_admission:refused_by_head(Refusal, Headers),
     {erlmcp_httpd_response:refuse(Shown, undefined, erlmcp_httpd_body:closing(Version)), none}.

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_response).
 -moduledoc """
-Answers as cowboy's commands: whole responses, and streams of Server-Sent Events. Pure, except for
-the date.
+Makes cowboy's commands for answers: whole responses, and streams of Server-Sent Events. Pure,
+except for the date.
 
 Internal.
 """.
@@ -13,8 +13,8 @@ Internal.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Sends an encoded answer: as the end of an open stream, or as JSON. A client that reads only streams
-gets a stream of one event.
+Returns the commands for an encoded answer: the end of an open stream, or a response in JSON. A
+client that reads only streams gets a stream of one event.
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
@@ -31,17 +31,17 @@ answer(200, Headers, Bytes, _, false) when map_size(Headers) =:= 0 ->
 answer(Status, Headers, Bytes, _, false) ->
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
--doc "Ends a request without an answer: as a stream without a further event.".
+-doc "Returns the commands that end a request without an answer: the end of a stream of events.".
 -spec ended(Streaming :: boolean()) -> cowboy_stream:commands().
 ended(true) -> [{data, fin, <<>>}, stop];
 ended(false) -> respond(200, stream_headers(), <<>>).
 
--doc "Refuses a request whose id is not known.".
+-doc "Returns the commands that refuse a request whose id is not known.".
 -spec refuse(erlmcp_refusal:refusal()) -> cowboy_stream:commands().
 refuse(Refusal) ->
     refuse(Refusal, undefined, #{}).
 
--doc "Refuses a request, with the refusal's own status.".
+-doc "Returns the commands that refuse a request, with the status of the refusal.".
 -spec refuse(erlmcp_refusal:refusal(), erlmcp_message:id() | undefined, headers()) ->
     cowboy_stream:commands().
 refuse(Refusal, Id, Extra) ->
@@ -52,7 +52,7 @@ refuse(Refusal, Id, Extra) ->
     end,
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
--doc "Sends a whole response.".
+-doc "Returns the commands for a whole response.".
 -spec respond(erlmcp_reply:status(), headers(), iodata()) -> cowboy_stream:commands().
 respond({403, Scopes}, Headers, Body) when is_list(Scopes) ->
     respond(403, Headers, Body);
@@ -68,17 +68,17 @@ respond(Status, Headers, Body) ->
 length_of(Body) ->
     integer_to_binary(iolist_size(Body)).
 
--doc "Begins a stream, with its first bytes.".
+-doc "Returns the commands that begin a stream, with its first bytes.".
 -spec stream(iodata()) -> cowboy_stream:commands().
 stream(First) ->
     [{headers, 200, stream_headers()}, {data, nofin, First}].
 
--doc "Sends an event of an open stream.".
+-doc "Returns the commands that send an event of an open stream.".
 -spec event(iodata()) -> cowboy_stream:commands().
 event(Bytes) ->
     [{data, nofin, erlmcp_sse:event(Bytes)}].
 
--doc "Sends a comment, which keeps a quiet stream open.".
+-doc "Returns the commands that send a comment, which keeps a quiet stream open.".
 -spec comment() -> cowboy_stream:commands().
 comment() ->
     [{data, nofin, erlmcp_sse:comment()}].
@@ -97,8 +97,8 @@ with_headers(_, Command) ->
 
 -doc """
 Returns an answer to HEAD, without its body (RFC 9110, section 9.3.2). A length would have to be
-that of the answer to GET (section 8.6). An answer with a body is a refusal, whose text names the
-method: its length is left out.
+that of the answer to GET (section 8.6). Only refusals have a body here, and their text names the
+method. So the length of a body is left out.
 """.
 -spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
 without_body(Commands) ->

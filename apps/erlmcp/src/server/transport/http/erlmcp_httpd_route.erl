@@ -1,11 +1,11 @@
 -module(erlmcp_httpd_route).
 -moduledoc """
-The decision about a request from its head, before a byte of its body is read. It checks the host
+Decides what to do with a request from its head, before a byte of its body is read. Checks the host
 and the origin, the identity and its scopes, and the path, method, media types and announced length.
-Pure, except for a line in the log on headers of a proxy that is not trusted.
+Pure, except for a line in the log about headers of a proxy that is not trusted.
 
-The head of a request is a map with the keys of cowboy's requests, whichever version of HTTP it came
-with. The answer to a page of another origin has the headers that its browser looks for
+The head of a request is a map with the keys of cowboy's requests, for HTTP/1.1 and for HTTP/2. The
+answer to a page of another origin has the headers that its browser looks for
 (`m:erlmcp_httpd_cors`).
 
 Real clients are not all as strict as the specification, and harmless deviations are accepted. A
@@ -21,7 +21,7 @@ Internal.
 
 -export_type([listener/0, route/0, question/0, resolved/0, accept/0, asked/0]).
 
--doc "The requirements of a listener for its requests.".
+-doc "The part of a listener's options that decides about its requests.".
 -type listener() :: #{
     endpoints := [binary()],
     path := binary(),
@@ -39,8 +39,8 @@ Internal.
 -type asked() :: {post, accept()} | {get | delete, Session :: binary()}.
 
 -doc """
-A request that may enter: what is asked for, by whom, and what all requests with this head have in
-common. `extra` are headers that its answer has in addition.
+A request to be served. `asks` is what it asks for, `principal` and `tenant` tell who sent it, and
+`request_context` is what the engine needs of its head. `extra` has further headers for its answer.
 """.
 -type route() :: #{
     asks := {post, accept(),
@@ -52,14 +52,14 @@ common. `extra` are headers that its answer has in addition.
     request_context := erlmcp_engine:request_context(),
     session := binary() | none,
     principal := erlmcp_auth:principal(),
-    flow := erlmcp_admission:tenant(),
+    tenant := erlmcp_admission:tenant(),
     extra := headers()
 }.
 
 -doc "A request whose identity is not known yet.".
 -opaque question() :: #{request := cowboy_req:req(), extra := headers()}.
 
--doc "The request is served, its identity is to be found first, it is refused, or it is answered.".
+-doc "The decision: serve the request, ask for its identity first, refuse it, or answer it.".
 -type resolved() ::
     {serve, route()}
     | {ask, question()}
@@ -86,11 +86,11 @@ listener(Options) ->
                                             Scopes,
                                             [Path | lists:sublist(SsePaths, 1)])}.
 
--doc "Resolves the head of a request to a listener with `Options`.".
+-doc "Decides about a request, from its head, for a listener with `Options`.".
 -spec resolve(cowboy_req:req(), cowboy:opts()) -> resolved().
-resolve(#{headers := Headers} = Came, #{erlmcp_route := Listener} = Options) ->
+resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options) ->
     #{erlmcp_trusted_proxies := Proxies} = Options,
-    Request = erlmcp_trusted_proxies:request(Came, Proxies),
+    Request = erlmcp_trusted_proxies:request(Received, Proxies),
     #{pages := Pages} = Listener,
     case Headers of
         #{~"origin" := Origin} when is_map_key(Origin, Pages) ->
@@ -99,7 +99,7 @@ resolve(#{headers := Headers} = Came, #{erlmcp_route := Listener} = Options) ->
             at_path(Request, Options)
     end.
 
-%% A preflight request of any client that may enter is answered.
+%% A preflight request is answered for pages of every origin that is accepted.
 of_page(Request, #{erlmcp_route := #{methods := Methods} = Listener} = Options) ->
     case from_here(Request, Listener, any) =:= ok
         andalso erlmcp_httpd_cors:preflight(Request, Methods) of
@@ -140,14 +140,15 @@ from_here(#{host := Host}, #{policy := Policy}, Origin) ->
         {error, origin} -> forbidden(~"Origin: expected one that is allowed here, got ", Origin)
     end.
 
-forbidden(Expected, Came) ->
-    {error, erlmcp_refusal:new(authz_forbidden, [Expected, erlmcp_printable:quoted(Came)])}.
+forbidden(Expected, Value) ->
+    {error, erlmcp_refusal:new(authz_forbidden, [Expected, erlmcp_printable:quoted(Value)])}.
 
-%% The URL of the address that the connection came to, whatever a client writes in `Host`.
+%% The URL of the endpoint at the local address of the connection, whatever `Host` says.
 endpoint(#{scheme := Scheme, sock := {Ip, Port}}, #{path := Path}) ->
     <<Scheme/binary, "://", (erlmcp_host:authority(Ip, Port))/binary, Path/binary>>.
 
-%% The URL for clients to read. The loopback has several names, and each client uses its own.
+%% The URL of the endpoint that clients are shown. On the loopback it has the name that the client
+%% uses.
 shown(#{host := Host, scheme := Scheme, sock := {Ip, Port}} = Request, Listener) ->
     #{path := Path} = Listener,
     case is_loopback(Ip) andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
@@ -167,7 +168,7 @@ authenticate(Request, _) ->
     {ask, #{request => Request, extra => #{}}}.
 
 -doc """
-Returns the request in the form that `m:erlmcp_httpd_auth` takes; `url` is the endpoint's.
+Returns the request in the form that `m:erlmcp_httpd_auth` needs. `url` is the endpoint's URL.
 """.
 -spec question(question(), cowboy:opts()) -> erlmcp_listen:request().
 question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Options) ->
@@ -178,7 +179,7 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
         _ -> Head#{tls => true, certificate => Certificate}
     end.
 
--doc "Resolves the head of a request whose identity was asked for.".
+-doc "Decides about a request, from its head, whose identity was asked for.".
 -spec identified({ok, erlmcp_auth:identity()} | {error, erlmcp_bearer_failure:failure()},
                  question(), cowboy:opts()) -> resolved().
 identified({ok, Identity}, #{request := Request, extra := Extra}, Options) ->
@@ -220,7 +221,7 @@ asked_for(#{principal := Principal} = Identity, Request, #{erlmcp := Config} = O
                       config => Config#{identity => Identity, insufficient => Insufficient},
                       request_context => erlmcp_engine:request_context(Identity, Headers),
                       session => maps:get(~"mcp-session-id", Headers, none),
-                      flow => erlmcp_admission:tenant(Principal, Ip), extra => #{}}};
+                      tenant => erlmcp_admission:tenant(Principal, Ip), extra => #{}}};
         {error, Refusal} ->
             {refuse, Refusal, #{}};
         {error, Refusal, Allowed} ->
@@ -245,8 +246,7 @@ endpoint_of(#{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endpoin
 endpoint_of(Request, #{erlmcp := Config}) ->
     streamable(Request, Config).
 
-%% A request without the session id that it needs gets 405 if it is GET, as from a server without
-%% sessions.
+%% GET without a session id gets 405, as from a server without sessions.
 streamable(#{path := Path, headers := Headers, method := Method} = Request,
            #{path := Path} = Config) ->
     maybe
@@ -301,7 +301,7 @@ method(~"POST", Headers, Request, Config) ->
         {ok, Accept} ?= accept(Headers),
         {ok, {post, Accept}}
     end;
-%% An empty body is none: with HTTP/2 it may come as a frame of its own.
+%% An empty body counts as none, since HTTP/2 may send one as a frame of its own.
 method(Method, _, #{has_body := true, body_length := Length}, _)
   when Length =/= 0, (Method =:= ~"GET" orelse Method =:= ~"DELETE") ->
     unwanted_body(Method);
@@ -346,7 +346,7 @@ encoding(#{~"content-encoding" := Encoding}) when Encoding =/= ~"identity" ->
 encoding(_) ->
     ok.
 
-%% Refused while it arrives, and where its length is announced, before.
+%% A body that is too long is refused here if its length is announced, and else while it arrives.
 length(#{body_length := Length}, #{message_bytes := Max}) when is_integer(Length), Length > Max ->
     {error, erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                #{limit => Max, observed => Length})};
@@ -402,8 +402,9 @@ with(Extra, {serve, #{extra := Before} = Route}) ->
 with(Extra, {ask, Question}) -> {ask, Question#{extra := Extra}}.
 
 -doc """
-Returns a POST request as a connection may keep it for others with the same head. It has its route,
-if the listener knows only anonymous clients and does not refuse the head.
+Returns a POST request in the form in which a connection keeps it, for later requests with the same
+head. It contains its route, if all clients of the listener are anonymous and the head is not
+refused.
 """.
 -spec kept(cowboy_req:req(), cowboy:opts()) -> cowboy_req:req().
 kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Options) ->
@@ -414,7 +415,7 @@ kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Option
 kept(Request, _) ->
     Request.
 
--doc "Returns the refusal of a request whose answer is a stream, which its client does not accept.".
+-doc "Returns the refusal of a request whose answer is a stream, if its client accepts no streams.".
 -spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
 no_stream(#{~"accept" := Header}) ->
     not_acceptable(~"text/event-stream", Header).

@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_session).
 -moduledoc """
-Requests that name an HTTP session. GET opens the session's stream, and DELETE ends the session. A
-message of a session may start calls in it, and watch resources for it.
+Handles requests that name an HTTP session. GET opens the session's stream, and DELETE ends the
+session. A message may start calls of the session, and subscribe it to resources.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
@@ -14,10 +14,10 @@ Internal.
 
 -export_type([session/0]).
 
--doc "A session that was found, with its process if it had one then.".
+-doc "A session that was found: its id, its process if it had one then, and its state.".
 -type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
 
--doc "Makes the owner the connection of a session's stream, a new one or one that is resumed.".
+-doc "Attaches a connection to a session's own stream, or to a stream that it resumes.".
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), Headers :: #{binary() => binary()}}, erlmcp_instance:instance()) ->
     {ok, Session :: pid()} | {refuse, erlmcp_refusal:refusal()}.
@@ -36,7 +36,7 @@ get(Id, Principal, {Owner, Headers}, Instance) ->
         {error, gone} ->
             #{~"last-event-id" := EventId} = Headers,
             {refuse, erlmcp_refusal:new(invalid_header,
-                                        [~"Last-Event-ID: what follows this event is not kept: ",
+                                        [~"Last-Event-ID: the events after this one are not kept: ",
                                          erlmcp_printable:quoted(EventId)],
                                         #{status => 400})}
     end.
@@ -63,7 +63,7 @@ delete(Id, Principal, Instance) ->
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
--doc "Returns the session of a message. A stateless message may name one, which means nothing.".
+-doc "Returns the session of a message. A session that a stateless message names is ignored.".
 -spec of_message(Json :: term(), Id :: binary(), erlmcp_engine:request_context(),
                  erlmcp_instance:instance()) -> session() | unknown | none.
 of_message(Json, Id, #{principal := Principal} = RequestContext, Instance) ->
@@ -72,7 +72,7 @@ of_message(Json, Id, #{principal := Principal} = RequestContext, Instance) ->
         session -> find(Id, Principal, Instance)
     end.
 
-%% The session of another principal is as unknown as one that does not exist.
+%% A session of another principal is answered as one that does not exist.
 find(Id, Principal, Instance) ->
     case erlmcp_session_table:find(Id, Principal, Instance) of
         {ok, Pid, Session} -> {Id, Pid, Session};
@@ -80,9 +80,9 @@ find(Id, Principal, Instance) ->
     end.
 
 -doc """
-Starts calls whose answers come from a session's process, for a connection that waits for them.
-`Streams` says whether the connection reads streams. Returns the process, or the answer, or `gone`
-if the session has just ended. `ran` is a quick call that has ended, and has reported something.
+Starts calls of a session, for a connection that waits for their answers. `Streams` is `true` if the
+connection's client reads streams. `ran` is a quick call that has ended, and has reported something.
+Returns the session's process, an answer, or `gone` if the session has just ended.
 """.
 -spec start(Calls, session(), {Waiting :: erlmcp_call:owner(), Streams :: boolean()},
             erlmcp_instance:instance()) ->
@@ -129,7 +129,7 @@ ended({batch, Items}) ->
 ended({ran, _, _, Reply}) ->
     Reply.
 
--doc "Makes the session watch a resource, or stop that, and returns the answer.".
+-doc "Subscribes a session to a resource, or ends its subscription, and returns the answer.".
 -spec watch({subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}, session(),
             erlmcp_instance:instance()) -> erlmcp_reply:reply().
 watch({subscribe, Id, Uri}, {SessionId, _, Session}, Instance) ->
@@ -148,8 +148,8 @@ watched(ok, Id, _) ->
 watched({error, Refusal}, Id, #{revision := Revision}) ->
     erlmcp_reply:refuse(Id, Refusal, Revision).
 
-%% An item of a session's batch. Its calls count like others, and items that are neither calls nor
-%% answers are done here.
+%% Handles an item of a session's batch. Calls count like others. Items that are neither calls nor
+%% answers are performed here.
 batched({call, #{id := Id} = Call} = Item, {SessionId, _, #{revision := Revision}}, Instance) ->
     case erlmcp_session_call:take(SessionId, 1, Instance) of
         ok ->

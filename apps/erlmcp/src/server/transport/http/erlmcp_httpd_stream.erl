@@ -7,11 +7,11 @@ JSON, or a stream if the handler reports something before it.
 
 `m:erlmcp_httpd_route` decides from the head, before the body is read. If a process or another
 machine has to be asked for the identity, the connection's other streams go on. The stream keeps the
-part of the body that arrives meanwhile, which the flow control of HTTP bounds. Requests of HTTP+SSE
-go on in `m:erlmcp_httpd_sse`.
+part of the body that arrives meanwhile, which the flow control of HTTP bounds.
+`m:erlmcp_httpd_sse` handles requests of HTTP+SSE.
 
-A stateless call ends with its request: a client that goes away cancels it. A session's call is
-owned by the session and does not.
+A stateless call ends with its request: a client that disconnects cancels the call. A call of a
+session is owned by the session, and goes on.
 
 Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
@@ -33,36 +33,36 @@ Internal.
     owner :: erlmcp_call:owner(),
     config :: erlmcp_httpd:config(),
     request_context :: none | erlmcp_engine:request_context(),
-    %% the session that its head names
+    %% the id of the session that the head names
     named = none :: none | binary(),
     principal :: erlmcp_auth:principal(),
-    flow :: undefined | erlmcp_admission:tenant(),
-    %% whether its connection has no other request meanwhile
+    tenant :: undefined | erlmcp_admission:tenant(),
+    %% whether the connection serves no other request at the same time
     alone :: boolean(),
-    %% the method that its head announces, with which it enters before it is decoded
+    %% the method that the head announces; such a request enters before it is decoded
     announced = {post, both} ::
         erlmcp_admission:announced() | {post, erlmcp_httpd_route:accept()},
     accept = both :: erlmcp_httpd_route:accept(),
-    %% headers that its answer has too
+    %% further headers of the answer
     extra = #{} :: #{binary() => iodata()},
     session = none :: none | erlmcp_httpd_session:session(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% what the request waits for
     call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_call:subject()}
-        %% a session's process, whose call or whose stream this is
+        %% the process of the session that has the call, or the stream
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
            Closed :: erlmcp_subscription:closing()}
         %% a refusal that is held back
         | {refused, reference()},
-    place = none :: erlmcp_calls:place(),
+    permit = none :: erlmcp_calls:permit(),
     streaming = false :: boolean(),
-    %% whether the client does not read, and the reports of written bytes that wait for it
+    %% whether bytes wait for the client to read, and the confirmations that are due after that
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
 }).
-%% The identity is being asked for. The parts of the body that came meanwhile are kept, the last
-%% first.
+%% The state while the identity is asked for. Parts of the body that arrive meanwhile are kept, the
+%% last first.
 -record(asking, {
     request :: cowboy_req:req(),
     question :: erlmcp_httpd_route:question(),
@@ -70,9 +70,9 @@ Internal.
     wait :: undefined | erlmcp_httpd_auth:wait(),
     kept = [] :: [{cowboy_stream:fin(), binary()}]
 }).
-%% It is answered. The rest of its body is dropped.
+%% The state after the answer. The rest of the body is dropped.
 -record(answered, {body :: erlmcp_httpd_body:body() | none}).
-%% A request of HTTP+SSE.
+%% The state of a request of HTTP+SSE.
 -record(sse, {state :: erlmcp_httpd_sse:state(), extra :: #{binary() => iodata()}}).
 
 -doc false.
@@ -108,7 +108,7 @@ identified(Answer, StreamId, #asking{question = Question, options = Options, kep
     Resolved = erlmcp_httpd_route:identified(Answer, Question, Options),
     replay(StreamId, lists:reverse(Kept), resolved(Resolved, StreamId, Request, Options)).
 
-%% Takes the parts of the body that came meanwhile, unless the request is answered already.
+%% Handles the parts of the body that arrived meanwhile, unless the request is answered already.
 replay(_, [], Reached) ->
     Reached;
 replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
@@ -120,7 +120,7 @@ replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
             replay(StreamId, Kept, {Commands ++ More, Next})
     end.
 
-%% A body that came with its head is admitted by the method that the head announces.
+%% A request whose body arrived with its head may enter by the method that the head announces.
 serve(#{asks := {post, Accept, Announced}} = Route, StreamId, #{body := Body} = Request) ->
     Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
     case check_head(Announced, Request, Stream) of
@@ -146,9 +146,10 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
     end.
 
 stream(#{config := Config, request_context := RequestContext, session := Named,
-         principal := Principal, flow := Flow, extra := Extra}, StreamId, #{version := Version}) ->
+         principal := Principal, tenant := Tenant, extra := Extra},
+       StreamId, #{version := Version}) ->
     #stream{owner = owner(StreamId), config = Config, request_context = RequestContext,
-            named = Named, principal = Principal, flow = Flow, extra = Extra,
+            named = Named, principal = Principal, tenant = Tenant, extra = Extra,
             alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
@@ -191,7 +192,7 @@ data(_, IsFin, Data, #answered{body = Body}) ->
 data(_, IsFin, Data, #sse{state = State, extra = Extra}) ->
     of_sse(erlmcp_httpd_sse:data(IsFin, Data, State), Extra).
 
-%% With HTTP/2 the empty body of GET may come as a frame of its own.
+%% With HTTP/2 the empty body of GET may arrive as a frame of its own.
 body(_, _, <<>>, #stream{body = none} = Stream) ->
     {[], Stream};
 body(_, IsFin, Data, #stream{body = Body} = Stream) ->
@@ -203,9 +204,9 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = Stream) ->
+message(Bytes, #stream{announced = Announced, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_admission:enter_announced(Announced, Bytes, Flow, Instance) of
+    case erlmcp_admission:enter_announced(Announced, Bytes, Tenant, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         undecoded -> decoded(undecoded, Bytes, Stream)
@@ -218,24 +219,24 @@ with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = 
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.request_context, Catalog)],
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.flow), #{}, Stream);
+            perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.tenant), #{}, Stream);
         other ->
             decoded({ok, Admitted}, Bytes, Stream)
     end.
 
-decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case {erlmcp_connection_cache:decode(Bytes, Limits), Place} of
+decoded(Entered, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
+    case {erlmcp_connection_cache:decode(Bytes, Limits), Entered} of
         {{ok, Json}, undecoded} ->
             admit(Json, byte_size(Bytes), Stream);
         {{ok, Json}, {ok, Admitted}} ->
             handle(Json, Admitted, Stream);
         {{error, Reason}, _} ->
-            _ = [ok = erlmcp_admission:abandon(Admitted) || {ok, Admitted} <- [Place]],
+            _ = [ok = erlmcp_admission:abandon(Admitted) || {ok, Admitted} <- [Entered]],
             {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stream) ->
-    case erlmcp_admission:enter(Json, Bytes, Flow, Instance) of
+admit(Json, Bytes, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
+    case erlmcp_admission:enter(Json, Bytes, Tenant, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
@@ -256,7 +257,7 @@ refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) -
             {[], Stream#stream{call = {refused, Timer}}}
     end.
 
-handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = Stream) ->
+handle(Json, Admitted, #stream{request_context = RequestContext, tenant = Tenant} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     Catalog = erlmcp_published_catalog:catalog(Instance),
     case session(Json, Stream) of
@@ -264,7 +265,7 @@ handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = 
             Known = RequestContext#{meta => erlmcp_connection_cache:known_meta(Json)},
             {Effects, Session} = erlmcp_engine:handle(Json, Known, Catalog, none),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            Left = erlmcp_admission:effects(Effects, Admitted, Flow),
+            Left = erlmcp_admission:effects(Effects, Admitted, Tenant),
             open_session(Session, Json, Left, Stream);
         unknown ->
             ok = erlmcp_admission:abandon(Admitted),
@@ -274,7 +275,7 @@ handle(Json, Admitted, #stream{request_context = RequestContext, flow = Flow} = 
             {Effects, Next} = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
+            perform(erlmcp_admission:effects(Effects, Admitted, Tenant), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.
 
@@ -286,9 +287,9 @@ session(Json, #stream{named = Named, request_context = RequestContext, config = 
 
 open_session(none, _, Effects, Stream) ->
     perform(Effects, #{}, Stream);
-open_session(Session, Json, Effects, #stream{flow = Flow, config = Config} = Stream) ->
+open_session(Session, Json, Effects, #stream{tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_session:open(Session, Flow, Instance) of
+    case erlmcp_session:open(Session, Tenant, Instance) of
         {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
         {error, Refusal} -> {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream}
     end.
@@ -330,7 +331,7 @@ perform([{call, #{definition := #{quick := _}} = Call}], Headers,
 perform([Calls], _, Stream) ->
     start(Calls, Stream).
 
-%% A quick call is over. Its reports go to its session; a stateless client has asked for none.
+%% A quick call has ended. Its reports go to its session; a stateless client has asked for none.
 ran([_ | _] = Said, Reply, Call, _, #stream{session = {_, _, _}} = Stream) ->
     start({ran, Call, Said, Reply}, Stream);
 ran(_, Reply, _, Headers, Stream) ->
@@ -340,7 +341,7 @@ start({call, #{id := Id} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
     Began = Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
-                          place = erlmcp_call:place(Call)},
+                          permit = erlmcp_call:permit(Call)},
     ok = count_start(Began),
     {[{spawn, Pid, ?SHUTDOWN}], Began};
 start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream) ->
@@ -355,16 +356,17 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged},
-       #stream{owner = Owner, principal = Principal, flow = Flow, config = Config} = Stream) ->
+       #stream{owner = Owner, principal = Principal, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
     #{limits := #{subscriptions := MaxTopics, subscriptions_per_principal := Max} = Limits} =
         Instance,
     maybe
         ok ?= few(length(Topics), MaxTopics),
-        ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Flow}, Max,
+        ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Tenant}, Max,
                                                erlmcp_instance:subscriptions(Instance)),
         expire(Stream),
-        %% With the time to come back: clients that lose their streams together come back together.
+        %% The first event has the time to reconnect, since clients that lose their streams together
+        %% would reconnect together.
         Retry = erlmcp_session_streams:retry_ms(Limits),
         start_stream(erlmcp_sse:event(#{retry => Retry, data => Acknowledged}),
                      lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
@@ -383,7 +385,7 @@ few(Topics, Max) when Topics > Max ->
 few(_, _) ->
     ok.
 
-%% The end of the stream, which tells its client of it.
+%% Ends the stream, with the message that tells its client.
 closed(Closed) ->
     Messages = erlmcp_subscription:closed(Closed),
     [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
@@ -418,9 +420,9 @@ notified({notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream
     streamed(erlmcp_sse:event(Bytes), more,
              written(fun() -> erlmcp_notification_window:written(byte_size(Bytes), Unread) end,
                      Stream));
-notified({stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
+notified({stream, Key, Event, More}, #stream{call = {session, Pid}} = Stream) ->
     %% All events before this one have been written.
-    streamed(erlmcp_sse:event(Event), Place,
+    streamed(erlmcp_sse:event(Event), More,
              written(fun() -> erlmcp_session:written(Pid, Key) end, Stream));
 notified({event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     {erlmcp_httpd_response:event(erlmcp_subscriptions:encoded(Id, Encoded)),
@@ -435,11 +437,12 @@ notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     {[], Stream#stream{full = false, unsaid = []}};
 notified({closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {closed(Closed), Stream};
-%% An open stream ends when its token expires, and its client comes back with another token.
+%% An open stream ends when its token expires, and its client reconnects with another token.
 notified({identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
     {closed(Closed), Stream};
 notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
-    %% Before its client hears of it: a session has one such stream, and this must not be it then.
+    %% Detached before the client notices the end: the client may open the session's stream again at
+    %% once, and a session has only one.
     ok = erlmcp_session:detach(Pid, Owner),
     {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
 notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
@@ -448,13 +451,13 @@ notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
 notified({answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
 notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Id, Subject}} = Stream) ->
-    #stream{place = Place, config = #{calls := Known}} = Stream,
+    #stream{permit = Permit, config = #{calls := Known}} = Stream,
     exit(Pid, kill),
-    ok = erlmcp_calls:leave(Place),
+    ok = erlmcp_calls:leave(Permit),
     finish(erlmcp_call:timed_out(Milliseconds, Id, Subject, Known), Stream);
 notified({'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Id, Subject}, config = #{calls := Known}} = Stream) ->
-    ok = erlmcp_calls:leave(Stream#stream.place),
+    ok = erlmcp_calls:leave(Stream#stream.permit),
     finish(erlmcp_call:died(Reason, Id, Subject, Known), Stream);
 notified(cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_httpd_response:ended(Streaming), Stream#stream{call = undefined}};
@@ -470,7 +473,8 @@ notified({unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= non
 notified(_, Stream) ->
     {[], Stream}.
 
-%% Tells the sender of an event that it is written. The sender sends only a few events ahead.
+%% Confirms to the sender of an event that it is written. The sender sends only a few events before
+%% that.
 written(Written, #stream{full = true, unsaid = Unsaid} = Stream) ->
     Stream#stream{unsaid = [Written | Unsaid]};
 written(Written, Stream) ->
@@ -489,7 +493,7 @@ finish({reply, Status, Bytes}, Stream) ->
     ok = count_end(Stream),
     {Commands, Stream#stream{call = undefined}}.
 
-%% A connection of HTTP/2 counts the calls that would end with it.
+%% An HTTP/2 connection counts its running calls, since they would end with it.
 count_start(#stream{alone = false}) -> erlmcp_httpd_http2:call_began();
 count_start(_) -> ok.
 
@@ -497,10 +501,10 @@ count_end(#stream{alone = false, call = {call, _, _, _}}) -> erlmcp_httpd_http2:
 count_end(_) -> ok.
 
 -doc false.
-%% The call of a lost client may run for its last second without a permit.
-terminate(_, _, #stream{call = {call, _, _, _}, place = Place} = Stream) ->
+%% The call of a disconnected client may run for its last second without a permit.
+terminate(_, _, #stream{call = {call, _, _, _}, permit = Permit} = Stream) ->
     ok = count_end(Stream),
-    erlmcp_calls:leave(Place);
+    erlmcp_calls:leave(Permit);
 terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->

@@ -1,16 +1,16 @@
 -module(erlmcp_httpd_http1).
 -moduledoc """
-The process of an HTTP/1.1 connection, in the clear or over TLS. It reads requests
+The process of an HTTP/1.1 connection, with or without TLS. It reads requests
 (`m:erlmcp_httpd_http1_message`), one after the other, gives each to the stream handler, and
-performs the commands that the handler returns. On HTTP/2 cowboy performs them.
+performs the commands that the handler returns. On HTTP/2 cowboy does this.
 
-A connection in the clear that begins with the preface of HTTP/2 becomes cowboy's with its first
-byte. No other connection does.
+A connection without TLS that begins with the preface of HTTP/2 is handed to cowboy before anything
+else is read from it. No other connection is.
 
-The process reads only bytes that it has room for. It reads as much of a body as its stream takes,
-and one message behind a request that is served. The bytes of an incomplete head, and those behind a
+The process reads only bytes for which it has room: as much of a body as its stream takes, and one
+message behind a request that is served. The bytes of an incomplete head, and those behind a
 request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read its responses
-loses its connection after `send_timeout_ms`. While nothing happens the process hibernates.
+loses its connection after `send_timeout_ms`. An idle process hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 
@@ -24,12 +24,12 @@ Internal.
 -export([init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
-%% Packets that the socket may deliver before this process looks at them. They are not counted. It
-%% may deliver more before it has delivered all: a socket that stops, and begins again, costs system
-%% calls.
+%% Packets that the socket may deliver before this process handles them. They are not counted. When
+%% only `?FEW` of them are left, the socket is activated again, since stopping and starting it costs
+%% system calls.
 -define(ACTIVE, 16).
 -define(FEW, 4).
-%% Heads that are kept, and bytes of the longest that is.
+%% How many heads are kept, and the bytes of the longest one.
 -define(HEADS, 8).
 -define(HEAD, 4_096).
 %% The octets before the id of a session in a head, and the bytes of an id.
@@ -41,8 +41,8 @@ Internal.
 -define(BEHIND, 65_536).
 %% Bytes of a body that a stream takes before it asks for more.
 -define(ROOM, 65_535).
-%% Bytes of a packet, and of a packet of a body that did not come with its head. A body of 100 KB
-%% takes a quarter less time with the larger ones.
+%% Bytes of a packet, and the same for a body that did not arrive with its head. A body of 100 KB
+%% takes a quarter less time with the larger packets.
 -define(PACKET, 9_216).
 -define(LARGE_PACKET, 32_768).
 %% Bytes that are written at once: a client has `send_timeout_ms` for them. A body whose length has
@@ -53,7 +53,7 @@ Internal.
 -define(LASTS, 50).
 %% Milliseconds in which a client must read the last response.
 -define(LINGER, 1_000).
-%% Packets that the socket delivers meanwhile before it is activated again.
+%% Packets that the socket may deliver meanwhile before it is activated again.
 -define(LINGER_ACTIVE, 100).
 %% The beginning of an HTTP/2 connection.
 -define(PREFACE, "PRI * HTTP/2.0").
@@ -79,21 +79,21 @@ Internal.
     deliveries = ?ACTIVE :: non_neg_integer(),
     %% activations of the socket since `quiet_ms` was set
     activations = 0 :: non_neg_integer(),
-    %% the part of a request that is the same for all of the connection
+    %% the part of a request that is the same for all requests of the connection
     request :: map(),
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
-    %% the latest heads, one of which the next head often is; a head with the id of a session is
-    %% kept as the octets before and behind the id
+    %% the latest heads, since the next head is often one of them; a head with the id of a session
+    %% is kept as the octets before and behind the id
     cached = #{} ::
         #{Octets :: binary() | {Before :: binary(), Behind :: binary()} =>
               {erlmcp_httpd_http1_message:head(), Request :: map()}},
-    %% where the id of a session stood last
+    %% the position of the id of a session in the last head that had one
     session_at = none :: none | pos_integer(),
     buffer = <<>> :: binary(),
-    %% bytes of it that were searched for the end of a head
+    %% bytes of the buffer that were searched for the end of a head
     seen = 0 :: non_neg_integer(),
-    %% bytes of it that are counted, and whether reading pauses
+    %% bytes of the buffer that are counted, and whether reading pauses
     counted = 0 :: non_neg_integer(),
     paused = false :: boolean(),
     %% the time of the first byte of an unfinished head, in milliseconds
@@ -101,13 +101,14 @@ Internal.
     children = cowboy_children:init() :: term(),
     number = 1 :: pos_integer(),
     stream = none :: none | stream(),
-    %% of the request that is served: its version, whether it is HEAD, the rest of its body, and how
-    %% many bytes its stream takes
+    %% about the request that is served: its version, whether it is HEAD, the rest of its body, and
+    %% how many bytes its stream takes now
     version = 'HTTP/1.1' :: 'HTTP/1.1' | 'HTTP/1.0',
     is_head = false :: boolean(),
     body = none :: none | erlmcp_httpd_http1_message:body(),
     room = ?ROOM :: integer(),
-    %% of its response: nothing, its head (with the framing of its body), or all
+    %% the part of its response that was sent: nothing, the head (with the framing of the body), or
+    %% all
     sent = nothing :: nothing | length | chunks | until_closed | all,
     closing = false :: boolean()
 }).
@@ -131,7 +132,7 @@ init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Option
         {error, _} -> exit({shutdown, closed})
     end.
 
-%% The scheme of its URLs, and the certificate that its client has shown.
+%% Returns the scheme of the connection's URLs, and the client's certificate if there is one.
 security(ranch_tcp, _) ->
     {ok, ~"http", undefined};
 security(ranch_ssl, Socket) ->
@@ -149,7 +150,7 @@ loop(Patience, #connection{parent = Parent, socket = Socket} = Connection) ->
         {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl ->
             arrived(Bytes, delivered(Connection));
         {{Pid, Id}, Message} when Pid =:= self() -> go_on(info(Id, Message, Connection));
-        %% It delivers more when what it has delivered was looked at.
+        %% The socket is activated again when its packets are handled.
         {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive -> loop(Connection);
         {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             ended({socket_error, closed, 'The socket has been closed.'}, Connection);
@@ -186,7 +187,8 @@ patience(#connection{since = none, idle_ms = Idle}) -> Idle;
 patience(#connection{since = Since, idle_ms = Idle}) ->
     max(0, Since + Idle - erlmcp_clock:now_ms()).
 
-%% A request that is not answered soon may last long.
+%% Returns the delay before hibernation. It is short while a request is served: a request that is
+%% not answered soon may last long.
 quiet_ms(#connection{stream = none, quiet_ms = Quiet}) -> Quiet;
 quiet_ms(#connection{}) -> ?LASTS.
 
@@ -205,7 +207,7 @@ rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
-%% Keeps only the state that it needs to go on. The next head is read as a new one.
+%% Drops state that is not needed after hibernation, such as the kept heads.
 resting(Connection) ->
     ok = erlmcp_connection_cache:forget(),
     Connection#connection{cached = #{}, session_at = none}.
@@ -219,7 +221,7 @@ woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
                                            erlmcp_hibernate_delay:next_ms(Quiet, Rest - Left)})
     end.
 
-%% A client without a whole request line gets no answer.
+%% A client that has not sent a whole request line gets no answer.
 -spec late(#connection{}) -> no_return().
 late(#connection{since = Since, buffer = Buffer} = Connection) ->
     case Since =/= none andalso erlmcp_httpd_http1_message:has_line(Buffer) of
@@ -264,7 +266,7 @@ first(#connection{buffer = Buffer} = Connection) ->
         _ -> next(Connection#connection{is_new = false})
     end.
 
-%% Cowboy gets all bytes that have come as a new packet.
+%% Passes all bytes that have arrived to cowboy, as one packet.
 http2(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                   options = Options, buffer = Buffer} = Connection) ->
     _ = uncounted(Connection),
@@ -285,7 +287,7 @@ next(#connection{buffer = Buffer, seen = Seen} = Connection) ->
         {ok, Octets, Behind} ->
             case cached(Octets, Connection) of
                 {Head, Request} -> request(Head, Request, Behind, Connection);
-                %% Not the whole of what was read with it.
+                %% Copied, so that the head does not keep all bytes that were read with it.
                 none -> parsed(binary:copy(Octets), Behind, Connection)
             end;
         {more, Now} ->
@@ -303,8 +305,8 @@ parsed(Octets, Behind, Connection) ->
             refused(Status, Connection)
     end.
 
-%% A proxy sends requests of many sessions on a connection. A head that differs from one that came
-%% before in the id of its session alone is read as that one.
+%% Finds a kept head. A proxy sends requests of many sessions on a connection, so a head is also
+%% found if it differs from a kept one only in the id of its session.
 cached(Octets, #connection{cached = Cached, session_at = At}) ->
     case Cached of
         #{Octets := Known} -> Known;
@@ -344,7 +346,7 @@ cache(Octets, Head, #{headers := Headers} = Request, #connection{cached = Cached
                                   session_at = At}
     end.
 
-%% Where the id of a session stands in a head, if it is one that a server may have given.
+%% Returns the position of the session's id in a head, if it has the form of ids of this server.
 session_at(Octets, #{~"mcp-session-id" := <<Id:?SESSION_ID/binary>>}) ->
     Before = length(?SESSION_FIELD),
     case is_session_id(Id) andalso binary:match(Octets, Id) of
@@ -422,7 +424,7 @@ uncounted(#connection{counted = Before} = Connection) ->
 owner() ->
     {self(), erlmcp_unfinished_messages}.
 
-%% The client waits. If it goes, the process does not notice meanwhile.
+%% Stops reading. Until it reads again, the process does not notice if the client disconnects.
 paused(#connection{socket = Socket, transport = Transport} = Connection) ->
     case Transport:setopts(Socket, [{active, false}]) of
         ok -> Connection#connection{paused = true};
@@ -437,7 +439,8 @@ resumed(#connection{socket = Socket, transport = Transport} = Connection) ->
         {error, Why} -> ended(socket_error(Why), Connection)
     end.
 
-%% Another message may have begun since. Bytes behind a request get no answer of their own.
+%% The refused message may have ended, and another one have begun. Bytes behind a request get no
+%% answer of their own.
 no_room(#connection{stream = Stream} = Connection) ->
     case erlmcp_unfinished_messages:is_refused(owner()) of
         false ->
@@ -453,7 +456,7 @@ no_room(#connection{stream = Stream} = Connection) ->
                 Connection)
     end.
 
-%% A head that cannot be read.
+%% Answers a head that cannot be read, and ends the connection.
 -spec refused(cowboy:http_status(), #connection{}) -> no_return().
 refused(Status, Connection) ->
     Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",
@@ -473,7 +476,7 @@ request(#{version := Version, method := Method, closes := Closes} = Head, Reques
             Left = compact(Rest),
             begin_stream(Request#{body => Body}, Begun#connection{buffer = Left});
         none ->
-            %% The stream decides about the body.
+            %% The stream decides how much of the body is read.
             Framing = erlmcp_httpd_http1_message:framing(Head),
             ok = packets(?LARGE_PACKET, Begun),
             begin_stream(Request, Begun#connection{buffer = Behind, body = Framing, room = ?ROOM})
@@ -486,12 +489,13 @@ compact(Bytes) ->
         false -> Bytes
     end.
 
-%% A failure is ignored: the end of the socket comes as a message.
+%% A failure is ignored, since the end of the socket arrives as a message.
 packets(Size, #connection{socket = Socket, transport = Transport}) ->
     _ = Transport:setopts(Socket, [{buffer, Size}]),
     ok.
 
-%% A body that came with its head. A chunked one may have more bytes than a stream takes.
+%% Returns the body if all of it arrived with its head, and the bytes behind it. A chunked body is
+%% left to the stream, since it may have more bytes than a stream takes.
 whole(Behind, #{has_body := false}) ->
     {<<>>, Behind};
 whole(Behind, #{body_length := Length}) when is_integer(Length) ->
@@ -513,14 +517,14 @@ begin_stream(Request, #connection{number = Id, handler = Module, options = Optio
             refused(500, Connection)
     end.
 
-%% The bytes behind the request were counted with the request before it, and stay counted. A few
-%% small requests that come together are not worth counting.
+%% Bytes behind the request that were counted before stay counted. A few small requests that arrive
+%% together are not worth counting.
 held(#connection{body = none, buffer = Buffer} = Connection) when byte_size(Buffer) > ?BEHIND ->
     counted(Connection);
 held(Connection) ->
     uncounted(Connection).
 
-%% Gives the stream the bytes of the body that have come.
+%% Gives the stream the bytes of the body that have arrived.
 body(#connection{body = none} = Connection) ->
     Connection;
 body(#connection{buffer = <<>>} = Connection) ->
@@ -558,7 +562,7 @@ data(IsFin, Data, #connection{stream = {Id, State}, handler = Module} = Connecti
             commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Connection)
     end.
 
-%% The beginning of the next request cannot be found.
+%% A broken body ends the connection, since the beginning of the next request cannot be found.
 -spec broken(#connection{}) -> no_return().
 broken(#connection{stream = {Id, _}} = Connection) ->
     case info(Id, broken_body, Connection#connection{closing = true}) of
@@ -665,7 +669,7 @@ content(IsFin, Data, #connection{sent = Framing} = Connection) ->
         _ -> pieces(Bytes, Connection)
     end.
 
-%% Parts of the binaries, not copies.
+%% The pieces are parts of the binaries, not copies.
 pieces(Bytes, Connection) ->
     case iolist_size(Bytes) of
         Size when Size =< ?PIECE ->
@@ -747,8 +751,8 @@ ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) 
     exit({shutdown, Reason}).
 
 %% Ends the connection, over TLS with a closure alert. Until the client ends it too, and for at most
-%% LINGER, this reads what the client still sends. A reset would take from the client the response
-%% that it has not read.
+%% LINGER, the process reads and drops what the client still sends. A socket that is closed with
+%% unread bytes sends a reset, and the client might lose the response.
 finish(ranch_ssl, Socket) ->
     erlmcp_tls_accept:finish(Socket, ?LINGER);
 finish(ranch_tcp, Socket) ->

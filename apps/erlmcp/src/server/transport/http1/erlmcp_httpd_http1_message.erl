@@ -1,8 +1,8 @@
 -module(erlmcp_httpd_http1_message).
 -moduledoc """
-The messages of HTTP/1.1 as a server reads and writes them: heads of requests, their bodies, heads
-of responses, and chunks. Bytes that are no HTTP/1.1 are refused with a status, and so is what is
-larger than its bound. HTTP/1.0 is read, too. Pure.
+Reads and writes the messages of HTTP/1.1 for a server: heads of requests, their bodies, heads of
+responses, and chunks. Bytes that are not HTTP/1.1, or exceed a bound, are refused with a status.
+HTTP/1.0 is read, too. Pure.
 
 Source: RFC 9112; RFC 9110.
 
@@ -14,13 +14,13 @@ Internal.
 
 -export_type([patterns/0, head/0, body/0, status/0]).
 
--doc "The patterns that heads are searched for; a listener compiles them once.".
+-doc "The patterns for which heads are searched. A listener compiles them once.".
 -opaque patterns() :: #{head_end := term(), line_end := term(), space := term(), colon := term(),
                         forbidden := term()}.
 
 -doc """
-The head of a request, with the keys that cowboy's requests have for it. `port` is that of the
-`Host`, if it has one; `closes` says whether the connection ends with the response.
+The head of a request, with the keys that cowboy's requests have for it. `port` is the port in
+`Host`, if it has one. `closes` is `true` if the connection ends with the response.
 """.
 -type head() :: #{method := binary(), path := binary(), qs := binary(),
                   version := 'HTTP/1.1' | 'HTTP/1.0', headers := #{binary() => binary()},
@@ -39,8 +39,8 @@ in chunks the line of a chunk comes next, its data, the end of its data, or the 
 -doc "The HTTP status with which a request is refused.".
 -type status() :: 400 | 414 | 417 | 431 | 501 | 505.
 
-%% Bytes of a request line, of a head in all, of a name and of a value. Tokens are longer: their
-%% scheme, and the longest one that is looked at.
+%% The most bytes of a request line, of a whole head, of a name and of a value. `Authorization` may
+%% be longer: a scheme and the longest accepted token.
 -define(REQUEST_LINE, 8_000).
 -define(HEAD, 524_288).
 -define(NAME, 64).
@@ -48,13 +48,13 @@ in chunks the line of a chunk comes next, its data, the end of its data, or the 
 -define(AUTHORIZATION, 16_400).
 -define(HOST, 255).
 -define(METHOD, 31).
-%% Fields of a head, and empty lines before it.
+%% The most fields of a head, and the most empty lines before it.
 -define(FIELDS, 100).
 -define(EMPTY, 5).
-%% Digits of the size of a chunk, and bytes between them and the end of their line.
+%% The most digits of the size of a chunk, and the most bytes behind them in their line.
 -define(DIGITS, 16).
 -define(EXTENSION, 128).
-%% Bytes of the fields behind a body in chunks.
+%% The most bytes of the fields behind a body in chunks.
 -define(TRAILERS, 4_096).
 
 %% Names as many clients write them.
@@ -72,7 +72,7 @@ in chunks the line of a chunk comes next, its data, the end of its data, or the 
                      C =:= $$; C =:= $%; C =:= $&; C =:= $'; C =:= $*; C =:= $+; C =:= $.;
                      C =:= $^; C =:= $`; C =:= $|; C =:= $~).
 
--doc "Compiles the patterns.".
+-doc "Compiles the patterns for `split/2` and `parse/2`.".
 -spec patterns() -> patterns().
 patterns() ->
     #{head_end => binary:compile_pattern(~"\r\n\r\n"),
@@ -82,9 +82,9 @@ patterns() ->
       forbidden => binary:compile_pattern([~"\r", ~"\n", <<0>>])}.
 
 -doc """
-Splits `Bytes` behind their first head, which is returned without its empty line. If the head is
-incomplete, the next call takes the `Seen` of `more` in place of 0, so that no byte is searched
-twice.
+Splits `Bytes` into the first head, without the empty line at its end, and the bytes behind it.
+`Seen` is 0 at first. If the head is incomplete, pass the `Seen` of `more` to the next call, so that
+no byte is searched twice.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}
@@ -114,12 +114,13 @@ empty_lines(<<"\r\n", _/binary>>, _, _, _) ->
     {error, 400};
 empty_lines(Bytes, Seen, Count, Patterns) ->
     case split({Bytes, Seen}, Patterns) of
-        %% They are skipped again with the bytes that follow.
+        %% The empty lines are skipped again when more bytes have arrived.
         {more, Now} -> {more, Now + Count * byte_size(~"\r\n")};
         Split -> Split
     end.
 
-%% A client that speaks something else may wait for an answer to its first line.
+%% Checks the first line already while the head is incomplete: a client that does not speak HTTP may
+%% wait for an answer to its first line.
 begun(Bytes, #{line_end := LineEnd} = Patterns) ->
     case binary:split(Bytes, LineEnd) of
         [Line, _] ->
@@ -132,19 +133,19 @@ begun(Bytes, #{line_end := LineEnd} = Patterns) ->
         [_] ->
             case binary:split(Bytes, [~"\r", ~"\n"]) of
                 [_] -> {more, byte_size(Bytes)};
-                %% The line feed may come next.
+                %% The line feed may arrive next.
                 [_, <<>>] when binary_part(Bytes, byte_size(Bytes), -1) =:= ~"\r" ->
                     {more, byte_size(Bytes)};
                 _ -> {error, 400}
             end
     end.
 
--doc "Returns `true` if `Bytes` have a whole request line.".
+-doc "Returns `true` if `Bytes` begin with a whole request line.".
 -spec has_line(binary()) -> boolean().
 has_line(<<"\r\n", Bytes/binary>>) -> has_line(Bytes);
 has_line(Bytes) -> binary:match(Bytes, ~"\r\n") =/= nomatch.
 
--doc "Reads a head that was split off.".
+-doc "Reads a head that `split/2` has returned.".
 -spec parse(Head :: binary(), patterns()) -> {ok, head()} | {error, status()}.
 parse(Head, #{line_end := LineEnd} = Patterns) ->
     [Line | Lines] = binary:split(Head, LineEnd, [global]),
@@ -271,7 +272,8 @@ field(Name, Value, Lines, Patterns, Headers) ->
 joined(~"cookie", Before, Value) -> <<Before/binary, "; ", Value/binary>>;
 joined(_, Before, Value) -> <<Before/binary, ", ", Value/binary>>.
 
-%% A name in small letters. Most are written so, or as in CAPITALIZED, and need no new binary.
+%% Returns a name in lower case. Most names are written so, or as in CAPITALIZED, and need no new
+%% binary.
 lower(Name) ->
     case ?CAPITALIZED of
         #{Name := Lower} -> Lower;
@@ -287,7 +289,7 @@ lower(<<C, _/binary>>, Name) when ?IS_UPPER(C) ->
 lower(<<>>, Name) -> Name;
 lower(_, _) -> error.
 
-%% Without the space around it.
+%% Returns the value without the whitespace around it.
 value(Line, From) ->
     value(Line, From, byte_size(Line) - 1).
 
@@ -390,8 +392,8 @@ framing(#{body_length := undefined}) -> chunk;
 framing(#{body_length := Length}) -> {length, Length}.
 
 -doc """
-Reads what there is of a body. `more` has what is read of it, and the bytes that are to be given
-again with those that follow.
+Reads the part of a body that has arrived. If the body is not complete, returns `more` with the data
+that was read, and the bytes to pass again, in front of later ones.
 """.
 -spec body(Bytes :: binary(), body(), patterns()) ->
     {done, Data :: binary(), Behind :: binary()}
@@ -482,7 +484,7 @@ head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
 head(Status, Headers) ->
     cow_http:response(Status, 'HTTP/1.1', maps:to_list(Headers)).
 
--doc "Returns a chunk, the last one or not; nothing for an empty one that is not the last.".
+-doc "Returns a chunk. Returns nothing for an empty chunk that is not the last one.".
 -spec chunk(fin | nofin, iodata()) -> iodata().
 chunk(IsFin, Data) ->
     chunk(IsFin, Data, iolist_size(Data)).

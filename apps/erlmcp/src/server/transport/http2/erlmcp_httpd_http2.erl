@@ -1,12 +1,12 @@
 -module(erlmcp_httpd_http2).
 -moduledoc """
-An HTTP/2 connection. It is cowboy's from its first byte: this module starts `m:cowboy_http2` in the
-calling process, and is the transport that cowboy reads and writes through.
+An HTTP/2 connection. Cowboy serves it: this module starts `m:cowboy_http2` in the calling process,
+and is the transport through which cowboy reads and writes.
 
-The transport is the socket's own, except that it counts what is sent in answer to PING and
-SETTINGS. Cowboy answers every one of them and counts them as frames alone, of which a busy proxy
-sends many. Above their rate the connection ends with GOAWAY, ENHANCE_YOUR_CALM. A connection over
-TLS ends with a closure alert, which cowboy does not send.
+The transport passes everything to that of the socket, and counts the answers to PING and SETTINGS.
+Cowboy answers each of these frames, and bounds their rate only together with all other frames, of
+which a busy proxy sends many. Above a rate of their own the connection ends with GOAWAY,
+ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does not send.
 
 Sources: RFC 9113, section 10.5; RFC 8446, section 6.1.
 
@@ -18,10 +18,10 @@ Internal.
 %% The transport.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
-%% Answers to PING and SETTINGS in this many milliseconds: far more than a client sends that
-%% measures its connection.
+%% The most answers to PING and SETTINGS, and the milliseconds of this rate. A client that measures
+%% its connection needs far fewer.
 -define(MAX_ANSWERS, {10_000, 10_000}).
-%% The highest number of a stream: which streams were read is for cowboy to say.
+%% The highest number of a stream, since only cowboy knows which streams it has handled.
 -define(ANY_STREAM, 16#7fffffff).
 
 %% Milliseconds in which a client over TLS may end the connection too.
@@ -30,17 +30,17 @@ Internal.
 -define(SETTINGS, 4).
 -define(PING, 6).
 
-%% In the process dictionary: cowboy calls a transport by its module and its socket alone.
+%% The state is in the process dictionary, since cowboy passes only the socket to a transport.
 -record(connection, {
     transport :: module(),
-    %% calls in processes of their own
+    %% running calls that have processes of their own
     calls = 0 :: non_neg_integer(),
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
     period_end = erlang:monotonic_time(millisecond) :: integer()
 }).
 
--doc "Serves a connection that is HTTP/2 from here on.".
+-doc "Serves an HTTP/2 connection in the calling process, until it ends.".
 -spec init(pid(), ranch:ref(), erlmcp_httpd_connection:socket(), module(), undefined,
            cowboy:opts()) -> no_return().
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
@@ -49,19 +49,19 @@ init(Parent, Ref, Socket, Transport, undefined, Options) ->
     cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, Options).
 
 -doc """
-Returns how many PING and SETTINGS a client may send in how many milliseconds. Another one ends its
-connection.
+Returns how many PING and SETTINGS frames a client may send in how many milliseconds. One more ends
+its connection.
 """.
 -spec max_answers() -> {pos_integer(), Milliseconds :: pos_integer()}.
 max_answers() ->
     ?MAX_ANSWERS.
 
--doc "Counts a call that runs in a process of its own, and would end with the calling connection.".
+-doc "Counts a call that begins to run in a process of its own, and would end with the connection.".
 -spec call_began() -> ok.
 call_began() ->
     count_calls(1).
 
--doc "Counts the end of such a call.".
+-doc "Counts the end of a call that `call_began/0` has counted.".
 -spec call_ended() -> ok.
 call_ended() ->
     count_calls(-1).
@@ -72,8 +72,9 @@ count_calls(More) ->
     ok.
 
 -doc """
-Returns `true` if such calls run. A quick call that hangs takes its connection with it, and so must
-not run in the connection's process then (`m:erlmcp_inline_call`).
+Returns `true` if calls of the connection run in processes of their own. Then no quick call may run
+in the connection's process (`m:erlmcp_inline_call`). A quick call that does not end in time is
+ended together with its connection, and these calls would end with it.
 """.
 -spec has_calls() -> boolean().
 has_calls() ->

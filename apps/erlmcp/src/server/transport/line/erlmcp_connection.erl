@@ -1,9 +1,9 @@
 -module(erlmcp_connection).
 -moduledoc """
 A connection that carries messages in both directions, as a value. It takes bytes and returns bytes,
-one message a line. For HTTP+SSE it takes decoded messages and returns events. A shell around it
-writes the bytes, and the shell's process owns the calls. The shells are
-`m:erlmcp_connection_process`, for TCP and stdio, and `m:erlmcp_httpd_sse_session`.
+with one message on each line. For HTTP+SSE it takes decoded messages and returns events. The
+process that keeps the value writes the bytes, and owns the calls. That process is an
+`m:erlmcp_connection_process`, for TCP and stdio, or an `m:erlmcp_httpd_sse_session`.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -20,23 +20,23 @@ Internal.
     request_context := erlmcp_engine:request_context(),
     tenant := erlmcp_admission:tenant(),
     framing := erlmcp_line:state() | events,
-    %% `own` is a peer that can only be a client; the others show by their messages what they are
+    %% `own` is a peer that can only be a client. Any other one is `unknown` until its first line.
     peer := own | unknown | client | stranger,
-    %% the reductions of the process when it began the lines that it works on now; `none` for a
-    %% single line
+    %% the reductions of the process when it began with the current lines, and `none` for a single
+    %% line
     since := non_neg_integer() | none,
     session := erlmcp_engine:session() | none,
-    %% the number of sessions that were opened here, which the newest one's events carry
+    %% the number of sessions that were opened here; events of the newest session have this number
     sessions := non_neg_integer(),
-    %% the connection's own, of the server's gate
+    %% the permits of the connection itself, not those of its calls
     permits := [erlmcp_gate:permit()],
-    %% the topics that the client watches, by its session or by a request that stays open
+    %% the topics of the client's subscriptions, of its session or of requests that stay open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
     calls := erlmcp_calls:calls(),
     %% requests that wait until fewer calls run
     queue := erlmcp_connection_queue:queue(),
-    %% whether more answers may be made ready here before some are written
+    %% whether more answers may be collected before some are written
     room := boolean()
 }.
 
@@ -45,17 +45,17 @@ Internal.
 
 %% Microseconds that a quick call takes at most.
 -define(QUICK, 50).
-%% Bytes of answers that may be ready; further calls run in processes of their own.
+%% Bytes of answers that are collected before calls run in processes of their own.
 -define(READY, 131_072).
 
--doc "Returns how many bytes of answers may be ready before they are written.".
+-doc "Returns how many bytes of answers are collected before they are written.".
 -spec ready_bytes() -> pos_integer().
 ready_bytes() ->
     ?READY.
 
 -doc """
-Returns a new connection of a principal to a server, from an address, with one message a line in
-both directions.
+Returns a new connection of a principal to a server, from an address. Messages are lines in both
+directions.
 """.
 -spec new(erlmcp_instance:instance(), erlmcp_auth:principal(), inet:ip_address() | local) ->
     connection().
@@ -63,8 +63,8 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
 -doc """
-Returns a new connection with `Framing`. With `events`, messages come decoded and are answered by
-events.
+Returns a new connection with `Framing`. With `events`, its messages arrive decoded (`message/4`),
+and it returns events.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
@@ -76,26 +76,26 @@ new(Framing, Instance, Principal, Address) ->
       queue => none, room => true}.
 
 -doc """
-Returns the connection as one that other programs than clients can reach, such as a web browser. It
-ends with its first line if that is no message, and with any line that begins an HTTP request. A web
-page can send such a request, with lines of its own choice behind it.
+Returns the connection as one that programs other than MCP clients can reach, such as a web browser.
+It ends if its first line is not a message, or if any line begins an HTTP request. Otherwise a web
+page could send messages in the body of an HTTP request.
 """.
 -spec of_strangers(connection()) -> connection().
 of_strangers(Connection) ->
     Connection#{peer := unknown}.
 
 -doc """
-Returns the connection with its permits of the server's gate, which it gives back at its end.
+Returns the connection with its permits from the server's gate, which `close/1` gives back.
 """.
 -spec admitted([erlmcp_gate:permit()], connection()) -> connection().
 admitted(Permits, Connection) ->
     Connection#{permits := Permits}.
 
 -doc """
-Handles bytes that arrived. Returns all answers that are ready, as one piece, and the state of the
-input. `started` means that a message has begun, `unfinished` that it goes on, and `complete` that
-none is expected. `stranger` means that the peer is no client, and that the connection is to end
-after the answer.
+Handles bytes that have arrived. Returns all answers that are ready, as one piece, and the state of
+the input: `complete` if no message is unfinished, `started` if the unfinished message began in
+these bytes, and `unfinished` if it began earlier. `stranger` means that the peer is not an MCP
+client, and that the connection has to end after the answer.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -113,19 +113,19 @@ input(Lines, #{framing := Framing}) ->
         true -> started
     end.
 
--doc "Returns the refusal of a message that did not arrive in time. Nothing is read after it.".
+-doc "Returns the refusal of a message that did not arrive in time. The connection ends after it.".
 -spec receive_timeout(connection()) -> iodata().
 receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{limit => Limit}),
     framed(erlmcp_message:error(undefined, Refusal), Connection).
 
--doc "Handles the end of the input. An unterminated last line counts as one.".
+-doc "Handles the end of the input. An unterminated last line counts as a line.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
         lines(erlmcp_line:flush(Framing), Connection#{framing := erlmcp_line:give_up(Framing)}),
-    %% The client may still read, and so it is told that its subscriptions end.
+    %% The client may still read, so it gets the ends of its subscriptions.
     Ends = [framed(Bytes, Next)
             || Id := {_, Closed} <- Watched, Id =/= session,
                Bytes <- erlmcp_subscription:closed(Closed)],
@@ -152,8 +152,8 @@ lines([Line | Lines], Mode, Ready, #{calls := Before} = Connection) ->
     {More, Last} = ready(Bytes, Ready, Next),
     lines(Lines, mode(Mode, Started andalso Lines =/= []), More, Last).
 
-%% Once many bytes are ready, further calls run in processes of their own, and their answers are
-%% written as they come.
+%% When many bytes are ready, further calls run in processes of their own, and each answer is
+%% written when it is there.
 ready(Bytes, {Out, Before}, Connection) ->
     case Before + iolist_size(Bytes) of
         Size when Size >= ?READY, Before < ?READY ->
@@ -165,9 +165,10 @@ ready(Bytes, {Out, Before}, Connection) ->
 mode(give_way, true) -> give_way();
 mode(Mode, _) -> Mode.
 
-%% A quick call that was just started ends before the next line is handled. The next call reuses its
-%% memory, and no other scheduler wakes up in vain. After a slow call the process does not yield
-%% again for the rest of these lines: other schedulers could run the calls behind it.
+%% Yields, so that a short call that was just started ends before the next line is handled. Then the
+%% next call reuses its memory, and no other scheduler wakes up in vain. After a long call the
+%% process does not yield again for the rest of these lines, since other schedulers can run their
+%% calls.
 give_way() ->
     Begin = erlang:monotonic_time(microsecond),
     true = erlang:yield(),
@@ -197,7 +198,7 @@ undecoded(Reason, Line, #{peer := Peer} = Connection) ->
             unreadable(erlmcp_params:unreadable(Reason), Connection)
     end.
 
-%% The first line of a request, with any method and any version.
+%% Matches the first line of an HTTP request, with any method and any version.
 is_http_request(Line) ->
     re:run(Line, ~"^[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t].*[ \t]HTTP/[0-9]([.][0-9])?[ \t\r]*$",
            [{capture, none}]) =:= match.
@@ -222,14 +223,15 @@ read(Json, Line, Connection) ->
         false -> without_room(Json, Line, Connection)
     end.
 
-%% Whether a call of the message may run now. Calls that came before it go first.
+%% Returns `true` if a call of the message may run now. Requests that wait go first.
 has_room(#{~"method" := _, ~"id" := _}, #{calls := Calls, queue := Queue}) ->
     Queue =:= none andalso erlmcp_calls:has_room(Calls);
 has_room(_, _) ->
     true.
 
-%% Only calls wait. Other requests are answered at once, and a call that the server refuses anyway
-%% would wait in vain. A batch has one answer, which refuses the excess calls of it.
+%% Handles a message while the limit of calls is reached. Only calls wait. Other requests are
+%% answered at once, and so are calls that the server refuses anyway. The answer of a batch refuses
+%% its excess calls.
 without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
     #{instance := #{limits := Limits} = Instance, request_context := RequestContext,
       session := Session, calls := Calls} = Connection,
@@ -250,8 +252,8 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
     end.
 
 -doc """
-Handles a message of `Bytes` bytes that arrived decoded, and whose sender has this identity. Returns
-the answers that are ready.
+Handles a decoded message, of `Bytes` bytes, from a sender with this identity. Returns the answers
+that are ready.
 """.
 -spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
@@ -289,10 +291,10 @@ handled(Json, Session, #{instance := Instance, request_context := RequestContext
 session(#{~"method" := ~"initialize", ~"id" := _}, _) -> none;
 session(_, #{session := Session}) -> Session.
 
-%% A wrong `initialize` changes nothing.
+%% An invalid `initialize` changes nothing.
 opened(none, none, Connection) ->
     Connection;
-%% A session watches the lists from its beginning.
+%% A session subscribes to the lists when it is opened.
 opened(none, Session, #{sessions := Sessions} = Connection) ->
     {ok, Opened} = watch(session, [tool, prompt, resource], none,
                          (ended(Connection))#{session := Session, sessions := Sessions + 1}),
@@ -338,10 +340,10 @@ effects([{call, Call} | Effects], Out, #{calls := Calls, sessions := Sessions} =
         {ok, Started} ?= erlmcp_calls:start(Call#{session => Sessions}, Calls),
         effects(Effects, Out, Connection#{calls := Started})
     else
-        {{reply, _, Bytes}, Said} ->
+        {{reply, _, Bytes}, Reports} ->
             %% All other reports of the call are for HTTP.
             Notified = [framed(Notification, Connection)
-                        || {notification, Notification, _} <- Said],
+                        || {notification, Notification, _} <- Reports],
             effects(Effects, [framed(Bytes, Connection), Notified | Out], Connection);
         {reply, _, Bytes} ->
             effects(Effects, [framed(Bytes, Connection) | Out], Connection)
@@ -376,8 +378,8 @@ effects([{cancel, Id} | Effects], Out, Connection) ->
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
 
-%% A call runs in this process only if no other call runs: the connection ends with a call that does
-%% not end. The process of a session of HTTP+SSE has to serve its stream, too.
+%% A call runs in this process only if no other call runs, since the connection is ended with a call
+%% that does not end in time. The process of an HTTP+SSE session has to serve its stream, too.
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
@@ -406,7 +408,7 @@ unsubscribe(Id, Topic, #{watched := Watched} = Connection) ->
     {erlmcp_reply:result(Id, ~"{}"),
      Connection#{watched := Watched#{session := {Topics -- [Topic], Closed}}}}.
 
-%% The items of a batch that are neither an answer nor a call.
+%% Performs the items of a batch that are neither answers nor calls.
 batched({subscribe, Id, Uri}, Connection) ->
     subscribe(Id, {uri, Uri}, Connection);
 batched({unsubscribe, Id, Uri}, Connection) ->
@@ -432,7 +434,7 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
             {erlmcp_reply:refuse(Id, Refusal), Connection}
     end.
 
-%% The three lists of a session do not count; a subscription to nothing counts as one.
+%% The three lists of a session do not count. A subscription without topics counts as one.
 within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions := Max}}}) ->
     Lists = case Watched of
         #{session := _} -> 3;
@@ -447,7 +449,7 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
                                #{limit => Max, observed => Count})
     end.
 
--doc "Handles a message to the process: of a call, of the end of one, or of a subscription.".
+-doc "Handles a message to the process: of a call, of its exit, or of a subscription.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));
@@ -487,7 +489,7 @@ called({Withdrawn, Bytes, Calls}, Connection) ->
 withdrawn(Withdrawn, Connection) ->
     [framed(erlmcp_calls:withdrawal(Asked), Connection) || Asked <- Withdrawn].
 
-%% Waiting requests run as calls end, in their order.
+%% Runs waiting requests, in their order, when calls have ended.
 resumed({_, #{queue := none}} = Done) -> Done;
 resumed({Out, Connection}) -> resumed(Out, Connection).
 
@@ -512,8 +514,8 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     end.
 
 -doc """
-Returns the bytes that arrived and are not handled: of an unfinished line, and of the requests that
-wait. Also returns when the first of these requests arrived, in milliseconds.
+Returns how many bytes have arrived and are not handled: of an unfinished line, and of the requests
+that wait. Also returns when the first of these requests arrived, in milliseconds.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
                              WaitingSince :: integer() | infinity}.
@@ -535,12 +537,12 @@ give_up(#{framing := Framing, queue := Queue} = Connection) ->
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.
 
--doc "Drops the caches of the connection in the calling process, which hibernates.".
+-doc "Drops the caches of the connection in the calling process, which hibernates next.".
 -spec rest(connection()) -> ok.
 rest(_) ->
     erlmcp_connection_cache:forget().
 
--doc "Closes the connection, with all of its calls.".
+-doc "Ends the connection's calls and subscriptions, and gives its permits back.".
 -spec close(connection()) -> ok.
 close(#{calls := Calls, permits := Permits} = Connection) ->
     ok = erlmcp_calls:stop(Calls),

@@ -1,16 +1,16 @@
 -module(erlmcp_connection_process).
 -moduledoc """
 The process of a line-framed connection. It takes the bytes that arrive, lets `erlmcp_connection`
-answer, and writes the answers that are ready in one piece. The behaviour is what a transport (a
-socket, a pair of pipes) has of its own.
+answer, and writes the answers that are ready in one piece. The callbacks of the behaviour are what
+differs between transports (sockets, pipes).
 
 When the input ends, accepted requests are answered before the process ends; their calls have
 deadlines. When the transport is lost, the calls end.
 
 Bytes of messages that have begun are counted (`m:erlmcp_unfinished_messages`). While there is no
-room for more, nothing is read, if the transport can wait. If there is no room for the message
-itself, its client gets the refusal, and the connection ends. A connection without a time for
-messages goes on without the message: its client is the parent.
+room for more, nothing is read, if the transport can wait. If the message itself is refused, its
+client gets the refusal, and the connection ends. A connection whose `ReceiveTimeout` is `infinity`
+goes on without the message: its client is the program that has started the node.
 
 Internal.
 """.
@@ -23,18 +23,18 @@ Internal.
 -type transport() :: term().
 
 -doc """
-Interprets a message to the connection's process. Returns `other` for a message that the transport
-does not know. After `passive` nothing more is read until `read_on/1`.
+Interprets a message to the connection's process. Returns `other` for a message that is not from the
+transport. After `passive` nothing more is read until `read_on/1`.
 """.
 -callback received(Message :: term(), transport()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
--doc "Writes, and may wait within the transport's own bound.".
+-doc "Writes bytes. May wait for the client, as long as the transport allows.".
 -callback write(transport(), iodata()) -> ok | {error, term()}.
 -doc "Stops reading until `read_on/1`.".
 -callback pause(transport()) -> ok.
 -doc "Resumes reading after `pause/1`, or after `passive`.".
 -callback read_on(transport()) -> ok.
--doc "Waits a moment before the end for the client to read the last answer.".
+-doc "Waits a moment for the client to read the last answer, before the transport is closed.".
 -callback linger(transport()) -> ok.
 -doc "Closes the transport, to which nothing more is written.".
 -callback close(transport()) -> ok.
@@ -44,7 +44,7 @@ does not know. After `passive` nothing more is read until `read_on/1`.
 
 %% Messages that are taken from the mailbox before their answers are written.
 -define(GATHER, 64).
-%% This many of them at once mean that the client does not wait for each answer.
+%% If this many messages wait, the client does not wait for each answer.
 -define(MANY, 16).
 
 %% Every message passes here.
@@ -61,7 +61,7 @@ does not know. After `passive` nothing more is read until `read_on/1`.
     busy = false :: boolean(),
     %% the counted bytes of messages that are not handled yet
     held = 0 :: non_neg_integer(),
-    %% milliseconds: the beginning of the unfinished line; an atom is more than any number
+    %% when the unfinished line began, in milliseconds; `infinity` is greater than any number
     begun = infinity :: integer() | infinity,
     paused = false :: boolean(),
     %% milliseconds without a message after which the process hibernates
@@ -76,7 +76,7 @@ within `ReceiveTimeout` milliseconds.
           ReceiveTimeout :: timeout()) -> ok.
 run(Module, Transport, Parent, Connection, ReceiveTimeout) ->
     process_flag(trap_exit, true),
-    %% Most connections never have so much at once that a second, old heap is worth its memory.
+    %% Most connections never handle so much at once that an old heap would be worth its memory.
     ok = erlmcp_heap:slow_connection(true),
     loop(#shell{module = Module, transport = Transport, parent = Parent,
                 receive_timeout = ReceiveTimeout, connection = Connection}).
@@ -171,8 +171,8 @@ step(Message, #shell{module = Module, transport = Transport, connection = Connec
             answered(Answer, counted(unfinished, Next, Shell))
     end.
 
-%% A message that came in one read is not counted, unless it waits. The age is that of the line or
-%% the request that came first.
+%% A message that arrives in one read is not counted, unless it waits. The age is that of the line
+%% or request that arrived first.
 counted(Input, Connection, #shell{held = Before} = Shell) ->
     case erlmcp_connection:held(Connection) of
         {0, 0, _} when Before =:= 0 ->
@@ -200,7 +200,7 @@ held(Held, Since, #shell{held = Before, paused = Paused} = Shell) ->
 owner() ->
     {self(), erlmcp_unfinished_messages}.
 
-%% An input that has ended is not read any more.
+%% An input that has ended need not be paused.
 paused(Paused, #shell{input = ended} = Shell) ->
     Shell#shell{paused = Paused};
 paused(true, Shell) ->
@@ -221,7 +221,7 @@ verdict(go_on, #shell{paused = true} = Shell) ->
 verdict(go_on, Shell) ->
     {[], Shell};
 verdict(refused, #shell{connection = Connection, receive_timeout = Timeout} = Shell) ->
-    %% Another message may have begun since.
+    %% The refused message may have ended, and another one have begun.
     case erlmcp_unfinished_messages:is_refused(owner()) of
         true ->
             {Out, Next} = erlmcp_connection:give_up(Connection),
@@ -266,7 +266,7 @@ written(ok, #shell{input = ended, connection = Connection} = Shell) ->
 written(ok, Shell) ->
     loop(Shell).
 
-%% The last answer must not get lost for bytes that the client goes on sending.
+%% Writes the last answer. The client must be able to read it even if it goes on sending.
 say_last(Ready, Shell) ->
     case write(Ready, Shell) of
         ok -> ok = if_it_waits(linger, Shell);

@@ -1,8 +1,8 @@
 -module(erlmcp_connection_queue).
 -moduledoc """
-The waiting requests of one connection that has reached its limit of running calls
-(`calls_per_connection`). They are kept in their order, as the bytes that arrived. Their number is
-bounded by `queue_per_connection`, and their bytes by `queue_bytes_per_connection`. Pure.
+The waiting requests of a connection that has reached its limit of running calls
+(`calls_per_connection`). They are kept in their order, as the bytes that have arrived.
+`queue_per_connection` bounds their number, and `queue_bytes_per_connection` their bytes. Pure.
 
 Internal.
 """.
@@ -13,11 +13,11 @@ Internal.
 
 -type request() ::
     #{id := erlmcp_message:id(), era := erlmcp_revision:era(), line := binary(),
-      %% milliseconds: its arrival
+      %% when it arrived, in milliseconds
       since := integer()}.
 -record(queue, {
     bytes = 0 :: non_neg_integer(),
-    %% the number of the next one
+    %% the number of the next request
     next = 1 :: pos_integer(),
     requests = gb_trees:empty() :: gb_trees:tree(pos_integer(), request()),
     ids = #{} :: #{erlmcp_message:id() => pos_integer()}
@@ -27,15 +27,15 @@ Internal.
 -type limits() :: #{queue_per_connection := non_neg_integer(),
                     queue_bytes_per_connection := pos_integer(), atom() => term()}.
 
--doc "Refuses the id of a request that waits.".
+-doc "Returns `ok` if no request with the id `Id` waits, or a refusal.".
 -spec check_id(erlmcp_message:id(), queue()) -> ok | {refuse, erlmcp_refusal:refusal()}.
 check_id(Id, #queue{ids = Ids}) when is_map_key(Id, Ids) -> {refuse, erlmcp_calls:id_in_use()};
 check_id(_, _) -> ok.
 
 -doc """
-Adds a request behind all others, or refuses it for a bound. Returns `none_may` if no request may
-wait. The line and the id are copied, since each may be a part of a larger binary. No request of the
-same id may wait (`check_id/2`).
+Adds a request behind all others, or refuses it if a bound is exceeded. Returns `none_may` if the
+server lets no request wait. The line and the id are copied, since each may be a part of a larger
+binary. The caller has checked the id (`check_id/2`).
 """.
 -spec add(request(), limits(), queue()) ->
     {ok, queue()} | {refuse, erlmcp_refusal:refusal()} | none_may.
@@ -69,7 +69,7 @@ refusal(Name, Message, Limit, Observed) ->
 own(Id) when is_binary(Id) -> binary:copy(Id);
 own(Id) -> Id.
 
-%% The id is kept in addition to the line.
+%% Counts the id too, since it is kept in addition to the line.
 size_of(#{id := Id, line := Line}) when is_binary(Id) -> byte_size(Id) + byte_size(Line);
 size_of(#{line := Line}) -> byte_size(Line).
 

@@ -1,8 +1,9 @@
 -module(erlmcp_memory).
 -moduledoc """
-The transport of a connection to a server of this node, without a socket. Lines are sent in messages
-in both directions, and each side confirms a piece before it gets the next one. The process belongs
-to the server, as the processes of its sockets do. It ends with its client and with its server.
+The transport of a connection to a server of this node, without a socket. Lines are sent as messages
+in both directions, and each side confirms a piece before it is sent the next one. The process
+belongs to the server, as the processes of its sockets do. It ends when its client or its server
+ends.
 
 Internal.
 """.

@@ -1,12 +1,11 @@
 -module(erlmcp_stdio).
 -moduledoc """
-The connection on standard input and output. From its start on the text that handlers and the node's
-loggers print goes to standard error, and standard output carries MCP.
+The connection on standard input and output. When it starts, text that handlers and the node's
+loggers print is redirected to standard error, so that standard output carries only MCP.
 
 Two writers inside a node can still reach file descriptor 1: processes of other applications that
-print by their application's master, and `erlang:display/1`. A launcher that wants to be certain
-gives MCP the real output under a descriptor of its own, as `bin/erlmcp` does:
-`{stdio, #{output => 3}}` with `3>&1 1>&2`.
+print by their application's master, and `erlang:display/1`. To exclude them, pass the real output
+under another descriptor, as `bin/erlmcp` does: `{stdio, #{output => 3}}` with `3>&1 1>&2`.
 
 When the input ends, accepted requests are answered, and the node stops with status 0.
 
@@ -21,15 +20,16 @@ Internal.
 -export([start_link/2, init/4]).
 -export([received/2, write/2, close/1]).
 
-%% Milliseconds in which the client has to read the last answers after the end, and between two
-%% looks at how many bytes are left.
+%% Milliseconds that the client has to read the last answers after the end, and milliseconds between
+%% two looks at how many bytes are unread.
 -define(DRAIN, 30_000).
 -define(POLL, 10).
-%% Milliseconds between two attempts to write, and attempts between two garbage collections.
+%% Milliseconds between two attempts to write, and how many attempts there are between two garbage
+%% collections.
 -define(LOOK, 1).
 -define(LOOKS, 100).
 
--doc "Returns the child specification of the stdio connection. A node has one at most.".
+-doc "Returns the child specification of the stdio connection. A node can have only one.".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Options, Instance) ->
     #{id => stdio, start => {?MODULE, start_link, [Options, Instance]},
@@ -45,9 +45,9 @@ start_link(Options, #{key := Key} = Instance) ->
     _ = spawn(fun() -> stop_node_with(Pid, Key) end),
     {ok, Pid}.
 
-%% From now on every process whose group leader is `user` prints to standard error, and so do the
-%% processes that it starts. The name `user` belongs to a process that forwards to standard error,
-%% since the logger writes to that name.
+%% Makes standard error the group leader of every process whose group leader is `user`, and so of
+%% the processes that these start. The logger writes to the name `user`, so a process that forwards
+%% to standard error gets that name.
 redirect() ->
     User = whereis(user),
     Error = whereis(standard_error),
@@ -59,7 +59,7 @@ redirect() ->
             Leader =:= User],
     ok.
 
-%% The reply goes from standard error to the process that asked.
+%% The process of standard error replies to the process that asked.
 forward(Error) ->
     ok = erlmcp_label:set([erlmcp_stdio, stdout]),
     passed_on(Error).
@@ -71,7 +71,7 @@ passed_on(Error) ->
             passed_on(Error)
     end.
 
-%% A client stops a server by the end of its input. Then the node has nothing left to do.
+%% A client stops a server by closing its input. Then the node has nothing left to do.
 stop_node_with(Pid, Key) ->
     ok = erlmcp_label:set([erlmcp_stdio, node_stopper], Key),
     Monitor = monitor(process, Pid),
@@ -93,7 +93,7 @@ init(Parent, Output, Principal, #{limits := Limits, key := Key} = Instance) ->
     %% The processes of its calls inherit the group leader.
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
-    %% The client is the parent, and may send as slowly as it likes.
+    %% The client is the program that has started the node, and may send as slowly as it likes.
     erlmcp_connection_process:run(?MODULE, Port, Parent,
                                   erlmcp_connection:new(Instance, Principal, local),
                                   infinity).
@@ -108,9 +108,9 @@ received(_, _) -> other.
 write(Port, Bytes) ->
     write(Port, Bytes, ?LOOKS).
 
-%% The client may read slowly and send on meanwhile, and nothing slows it down. Its bytes are kept
-%% within the memory bound of connections. The runtime checks that bound at a garbage collection, so
-%% a process that waits to write collects garbage.
+%% A client that reads slowly may go on sending, since a port cannot be paused. The memory bound of
+%% connections limits the bytes that it sends. The runtime checks that bound at a garbage
+%% collection, so a process that waits to write collects garbage.
 write(Port, Bytes, 0) ->
     true = garbage_collect(),
     write(Port, Bytes, ?LOOKS);
@@ -122,7 +122,8 @@ write(Port, Bytes, Left) ->
         error:badarg -> {error, closed}
     end.
 
-%% A client that reads late misses nothing. One that never reads delays the end by a bounded time.
+%% A client that reads late misses nothing. A client that never reads delays the end for a bounded
+%% time.
 -doc false.
 close(Port) ->
     drain(Port, ?DRAIN div ?POLL),

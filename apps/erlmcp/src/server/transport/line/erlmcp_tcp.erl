@@ -1,8 +1,8 @@
 -module(erlmcp_tcp).
 -moduledoc """
-Newline-framed JSON-RPC over TCP: the stdio framing over a stream, as the specification advises for
-custom transports. Each connection has a process, on ranch. Requests may be pipelined. A client that
-has no more to send may close its half and still read its answers.
+The transport TCP: JSON-RPC messages as lines, as on stdio, which the specification advises for
+custom transports. Ranch accepts connections, and each has a process. Requests may be pipelined. A
+client that has nothing more to send may close its half and still read its answers.
 
 Source: specification 2026-07-28, "Transports / Custom Transports".
 
@@ -16,17 +16,17 @@ Internal.
 -export([start_link/3, init/4]).
 -export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
 
-%% Bytes of a large answer: the connection watches whether the client reads it.
+%% Bytes from which an answer is large. The connection watches whether the client reads it.
 -define(LARGE, 65_536).
-%% Packets that a socket delivers before it waits for its process to ask for more. Packets in the
-%% mailbox are not counted as unfinished messages.
+%% Packets that a socket delivers before its process has to ask for more. Packets in the mailbox are
+%% not counted as unfinished messages.
 -define(ACTIVE, 16).
-%% Bytes that are taken from a socket at once: many small messages of a client that does not wait
-%% for their answers. A packet keeps only its own size, and a quiet socket has no buffer.
+%% Bytes that are read from a socket at once. They can be many small messages of a client that does
+%% not wait for each answer. A packet takes only its own size, and an idle socket has no buffer.
 -define(BUFFER, 16_384).
-%% Milliseconds in which a refused client has to read the refusal.
+%% Milliseconds that a refused client has to read the refusal.
 -define(LINGER, 1000).
-%% Milliseconds that a proxy has to name the client of a connection.
+%% Milliseconds that a proxy has to send the header that names the client.
 -define(HEADER, 5000).
 
 -doc "Returns the child specification of a TCP listener.".
@@ -34,7 +34,7 @@ Internal.
 child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
     SocketOptions = [{exit_on_close, false}, {buffer, ?BUFFER},
-                     %% A reset is another message than the end of the input.
+                     %% So that a reset is not taken for the end of the input.
                      {show_econnreset, true}
                      | erlmcp_listener:socket_options(Options, SendTimeout)],
     Spec = ranch:child_spec(Ref, erlmcp_tcp_accept,
@@ -45,7 +45,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                                       erlmcp_trusted_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
--doc "Returns the public description of a listener at `Ip` and `Port`.".
+-doc "Returns the address and the URL of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary()}.
 address({Ip, Port}) ->
@@ -92,7 +92,8 @@ connect({Ip, Counted}, Principal, Instance) ->
         {ok, erlmcp_connection:admitted(Permits, erlmcp_connection:of_strangers(Connection))}
     end.
 
-%% A socket that is closed with unread input drops the last answer.
+%% Reads and drops input before the socket is closed. A socket that is closed with unread input
+%% sends a reset, and the client might lose the last answer.
 lingered(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
     lingered(Socket, erlmcp_clock:now_ms() + ?LINGER).
@@ -129,8 +130,8 @@ write({Socket, _, _} = Transport, Bytes) ->
             Error
     end.
 
-%% The socket takes a large answer whole, and its time-out is for the next one. A client that reads
-%% fewer than LARGE bytes in that time would take hours.
+%% Watches whether the client reads a large answer. The driver accepts the whole answer at once, so
+%% its time-out only applies to the next one. A client has to read LARGE bytes in that time.
 watch(_, Size) when Size < ?LARGE ->
     ok;
 watch(Transport, Size) ->
@@ -150,7 +151,7 @@ unread({Socket, Timeout, _} = Transport, Before) ->
             lost
     end.
 
-%% An ordinary close would wait for the client to read the rest.
+%% Closes the socket at once. An ordinary close would wait until the client has read the rest.
 slow_consumer({Socket, Timeout, Key}) ->
     ok = erlmcp_slow_consumer:cut(Key, Timeout),
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),

@@ -1,10 +1,10 @@
 -module(erlmcp_listener).
 -moduledoc """
-Starts a ranch listener. Its port may still be taken, since a listening socket closes some time
-after its process. So a server that is restarted on its port has to wait.
+Starts a ranch listener. If its port is still in use, it waits: after a restart of a server, the old
+listening socket may be closed a moment later.
 
-All listeners share the rules of this module. They bound the connections that wait to be accepted,
-those that get a descriptor, and the time of clients that do not read.
+All listeners have the bounds of this module. They limit the connections that wait to be accepted,
+the connections that get a descriptor, and the time of clients that do not read.
 
 Internal.
 """.
@@ -13,11 +13,11 @@ Internal.
 -export([socket_options/2, backlog/0, acceptors/0, is_loopback/1, accept/2]).
 -export([start_connection/1, load/1]).
 
-%% Milliseconds between two looks at the port, and how many.
+%% Milliseconds between two attempts to use the port, and how many attempts there are.
 -define(LOOK, 20).
 -define(LOOKS, 25).
-%% Connections that may be refused at the same time, in addition to an eighth of those that may be
-%% served.
+%% Connections that may be refused at the same time, in addition to an eighth of the limit of
+%% connections.
 -define(REFUSED, 100).
 %% Connections that may wait to be accepted: Linux's own default. Beyond that Linux drops a
 %% connection, and its client tries again after a second.
@@ -27,7 +27,7 @@ Internal.
 %% The applications whose modules tell a client that it is refused.
 -define(NEEDED, [erlmcp, cowboy, cowlib, ranch]).
 
--doc "Returns the child specification of a listener, made of ranch's own.".
+-doc "Returns the child specification of a listener, made from the one of ranch.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
     supervisor:child_spec().
 child_spec(#{start := Start} = Spec, SocketOptions) ->
@@ -35,14 +35,15 @@ child_spec(#{start := Start} = Spec, SocketOptions) ->
     Spec#{start := {?MODULE, start_link, [Start, Address]}}.
 
 -doc """
-Returns the number of connections at which a listener stops accepting. It is somewhat above the
-number that may be served, so that the connections in between can be refused with a reason.
+Returns the number of connections at which a listener stops accepting. It is somewhat greater than
+`Connections`, the limit of those that are served. So the connections in between can be refused with
+a reason.
 """.
 -spec hard_stop(Connections :: pos_integer()) -> pos_integer().
 hard_stop(Connections) ->
     Connections + Connections div 8 + ?REFUSED.
 
--doc "Returns how many connections may wait to be accepted, where the system allows that.".
+-doc "Returns how many connections may wait to be accepted. The system may allow fewer.".
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
@@ -55,8 +56,8 @@ acceptors() ->
     erlmcp_descriptors:acceptors(erlmcp_descriptors:measure(erlmcp_machine:facts("/"))).
 
 -doc """
-Accepts the next connection for which the node has a descriptor to spare, and closes those before it
-for which it has none. If the system has no descriptor at all, it tries again after a pause.
+Accepts connections until there is one for which the node has a descriptor to spare, and closes the
+others. If the system has no descriptor at all, tries again after a pause.
 """.
 -spec accept(fun(() -> {ok, Socket} | {error, atom()}), Close :: fun((Socket) -> term())) ->
     {ok, Socket} | {error, atom()}.
@@ -82,9 +83,9 @@ accept(Accept, Close) ->
 
 -doc """
 Returns the socket options of a listener with `Options`. A client that reads nothing for
-`Milliseconds` loses its connection. The bytes that a process has sent stay in its port after its
-end, and are counted nowhere. So the operating system has to give up too (TCP_USER_TIMEOUT, RFC
-5482). Only Linux has that option.
+`Milliseconds` loses its connection. Bytes that a process has sent stay in the kernel after the
+process has ended. So the operating system must give up too (TCP_USER_TIMEOUT, RFC 5482). Only Linux
+has that option.
 """.
 -spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
 socket_options(Options, Milliseconds) ->
@@ -105,9 +106,9 @@ is_loopback(_) -> false.
 
 -doc """
 Starts the process of a connection, for ranch. The calling process starts all connections of a
-listener, and gets a high priority. Without it, it would start about ten connections in the time in
-which 1,000 busy ones are each scheduled once. A flood is slowed down by ranch's acceptors, which
-have the normal priority.
+listener, and gets a high priority here. With the normal priority it would start about ten
+connections in the time in which 1,000 busy processes each run once. A flood is slowed down by
+ranch's acceptors, which have the normal priority.
 """.
 -spec start_connection({module(), atom(), [term()]}) -> {ok, pid()}.
 start_connection({Module, Function, Arguments}) ->
@@ -118,17 +119,17 @@ start_connection({Module, Function, Arguments}) ->
 -spec start_link({module(), atom(), [term()]}, [gen_tcp:listen_option()]) ->
     supervisor:startlink_ret().
 start_link({Module, Function, Arguments}, Address) ->
-    %% A node without a listener may have been started without them (m:erlmcp_cli_boot).
+    %% A node without listeners may have been started without cowboy (m:erlmcp_cli_boot).
     {ok, _} = application:ensure_all_started(cowboy),
     ok = load(?NEEDED),
-    %% OTP prints the reports of the log with it.
+    %% OTP needs this module to print reports in the log.
     _ = code:ensure_loaded(io_lib_pretty),
     ok = wait(Address, ?LOOKS),
     apply(Module, Function, Arguments).
 
 -doc """
-Loads the modules of applications. In interactive mode a module is loaded when it is called first,
-and there may be no descriptor left to read it with.
+Loads the modules of applications now. In interactive mode a module is loaded at its first call, and
+then no descriptor may be free to read its file.
 """.
 -spec load([atom()]) -> ok.
 load(Applications) ->
@@ -137,7 +138,7 @@ load(Applications) ->
         embedded -> ok
     end.
 
-%% One by one: several at once would be in memory together while they are read.
+%% Loads one module after the other, since modules that are loaded together are in memory twice.
 load_application(Application) ->
     _ = application:load(Application),
     {ok, Modules} = application:get_key(Application, modules),
@@ -145,7 +146,7 @@ load_application(Application) ->
     lists:foreach(fun(Module) -> _ = code:ensure_loaded(Module) end, Modules).
 
 -doc """
-Returns why a listener could not listen, without the reasons of ranch's supervisors around it.
+Returns the reason why a listener could not start, without what ranch's supervisors add to it.
 """.
 -spec reason(term()) -> term().
 reason({listen_error, _, Reason}) -> Reason;
@@ -153,7 +154,7 @@ reason({shutdown, Reason}) -> reason(Reason);
 reason({failed_to_start_child, _, Reason}) -> reason(Reason);
 reason(Reason) -> Reason.
 
-%% Any other error comes from ranch.
+%% Waits while the port is in use. Any other error is left to ranch, which tries next.
 wait(Address, Left) ->
     case gen_tcp:listen(proplists:get_value(port, Address), [{reuseaddr, true} | Address]) of
         {ok, Socket} ->

@@ -1,11 +1,12 @@
 -module(erlmcp_tcp_accept).
 -moduledoc """
-Accepts connections in the clear: ranch's transport of the listening socket. An accepted connection
-is served with `ranch_tcp`.
+The ranch transport of a listening socket without TLS. An accepted connection is served with
+`ranch_tcp`.
 
-On Linux a socket inherits its options from the listening one, in the kernel and in the runtime's
-driver. `gen_tcp:accept/1` reads all of them from the listening socket and sets them again. These
-are about 40 system calls, and a quarter of the processor time of a new connection.
+On Linux a socket inherits its options from the listening socket, in the kernel and in the runtime's
+driver. `gen_tcp:accept/1` reads all of them from the listening socket and sets them again, with
+about 40 system calls. That is a quarter of the processor time of a new connection, and is left out
+here.
 
 Internal.
 """.
@@ -48,7 +49,7 @@ of_kind({ok, Module}, Listening) ->
 of_kind({error, _} = Closed, _) ->
     Closed.
 
-%% The socket is passive, so no message of it is on its way to the calling process.
+%% The socket is passive, so no message from it is on its way to the calling process.
 -doc false.
 -spec controlling_process(socket(), pid()) -> ok | {error, atom()}.
 controlling_process(Socket, Pid) when is_port(Socket) ->

@@ -2,11 +2,11 @@
 -moduledoc """
 Sends on a socket without giving up the scheduler. `gen_tcp:send/2` uses `erlang:port_command/3`,
 after which the runtime puts the calling process behind all others that are ready to run. It also
-monitors the port for each piece. A message to the port does the same without both.
+monitors the port for each piece. A message to the port sends the bytes without these two effects.
 
-The form of that message, and of the driver's reply, are a private matter of OTP's `prim_inet`. So
-this is used in the one release for which they are known. Other releases use `gen_tcp:send/2`. The
-release is looked up when the module is loaded.
+The form of that message, and of the driver's reply, is internal to OTP's `prim_inet`. So it is used
+only in the one release for which it is known. Other releases use `gen_tcp:send/2`. The release is
+looked up when the module is loaded.
 
 Internal.
 """.
@@ -17,20 +17,21 @@ Internal.
 
 -define(KNOWN, "29").
 
-%% The name of a sending in the driver's reply, as a term, and as the driver takes it (its external
-%% form, after its length). `prim_inet` makes, encodes and decodes a reference for each sending. A
-%% constant is enough: a process has one sending at a time, and `prim_inet` has no such name.
+%% The tag of a send command, which the driver returns in its reply: as a term, and in the form that
+%% the driver needs (its length and its external term format). `prim_inet` makes a new reference for
+%% each send. A constant is enough: a process has one send at a time, and `prim_inet` uses
+%% references.
 -define(SENDING, 1).
 -define(SENDING_NAMED, <<3:16, 131, 97, ?SENDING>>).
 
 look_at_release() ->
     persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
--doc "Returns `true` if the calling process keeps its turn here, and `gen_tcp:send/2` is not used.".
+-doc "Returns `true` if `send/2` keeps the scheduler, and does not use `gen_tcp:send/2`.".
 -spec keeps_its_turn() -> boolean().
 keeps_its_turn() -> persistent_term:get(?MODULE).
 
--doc "Sends as `gen_tcp:send/2` does. The calling process is the one that the socket belongs to.".
+-doc "Sends as `gen_tcp:send/2` does. The calling process must be the owner of the socket.".
 -spec send(inet:socket(), iodata()) -> ok | {error, closed | timeout | inet:posix()}.
 send(Socket, Bytes) when is_port(Socket) ->
     case keeps_its_turn() of
@@ -55,8 +56,8 @@ send_command(Socket, Bytes) ->
     Socket ! {self(), {command, [?SENDING_NAMED | Bytes]}},
     ok.
 
-%% The driver replies when the client has taken bytes, or has not in time, unless the socket is
-%% closed. If it had no room at all, it says when to send again.
+%% Waits for the driver's reply: it has accepted the bytes, or the time-out has passed. If it had no
+%% room at all, it says when to send again. A closed socket does not reply.
 awaited(Socket, Bytes, Watch) ->
     receive
         {inet_reply, Socket, Status, ?SENDING} ->

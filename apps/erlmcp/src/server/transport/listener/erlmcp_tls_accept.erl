@@ -1,6 +1,6 @@
 -module(erlmcp_tls_accept).
 -moduledoc """
-Accepts connections with TLS: ranch's transport of the listening socket. A connection itself has
+The ranch transport of a listening socket with TLS. An accepted connection is served with
 `ranch_ssl`, and ends with `finish/2`.
 
 Internal.

@@ -1,7 +1,7 @@
 -module(erlmcp_tls_files).
 -moduledoc """
-Reads the certificates and keys that a listener's `tls` options name as files, and puts them in
-place of the names. A key must belong to its certificate. Impure: it reads files.
+Reads the certificates and keys that a listener's `tls` options name as files, and replaces the
+names with them. A key must belong to its certificate. Impure: it reads files.
 
 Internal.
 """.
@@ -17,8 +17,8 @@ Internal.
 -type options() :: [ssl:tls_server_option()].
 
 -doc """
-Returns the files that the options name. With `sni_hosts` or `sni_fun`, all files are left to `ssl`,
-since it merges other options with these when a client comes. It looks at them every two minutes.
+Returns the files that the options name. With `sni_hosts` or `sni_fun` it returns none: these give
+each client other options, so `ssl` itself reads the files, and checks them every two minutes.
 """.
 -spec names(options()) -> [file:filename_all()].
 names(Options) ->
@@ -29,7 +29,8 @@ names(Options) ->
 
 is_file(Name) -> Name =:= certfile orelse Name =:= keyfile orelse Name =:= cacertfile.
 
-%% The options that `read/1` replaces. `verify` goes with the authorities that it needs.
+%% Returns the options that `read/1` replaces. `verify` is one of them, since `ssl:listen/2` refuses
+%% it without the authorities.
 replaced(Options) ->
     Has = fun(Name) -> lists:keymember(Name, 1, Options) end,
     Names = case Has(sni_hosts) orelse Has(sni_fun) of
@@ -40,7 +41,7 @@ replaced(Options) ->
     end,
     [Option || {Name, _} = Option <- Options, lists:member(Name, Names)].
 
--doc "Returns terms that differ if one of the files has changed.".
+-doc "Returns a term for each file, which differs after the file has changed.".
 -spec stamps([file:filename_all()]) -> [term()].
 stamps(Names) ->
     [case file:read_file_info(Name, [raw, {time, posix}]) of
@@ -48,7 +49,7 @@ stamps(Names) ->
          {error, Reason} -> Reason
      end || Name <- Names].
 
--doc "Returns the options that replace those that name files.".
+-doc "Reads the files, and returns the options that replace those that name files.".
 -spec read(options()) -> {ok, options()} | {error, error()}.
 read(Options) ->
     Replaced = replaced(Options),
@@ -122,8 +123,9 @@ entries(File) ->
             throw({file, File, Reason})
     end.
 
-%% Files that are replaced one after the other are of two kinds for a moment. A key of which this is
-%% not known (in an engine, of an algorithm of its own) is left to TLS.
+%% Returns `true` if a key belongs to a certificate. Files that are replaced one after the other do
+%% not fit for a moment. Keys that cannot be checked here (in an engine, or of another algorithm)
+%% are left to TLS.
 fits({Type, Der}, Certificate) ->
     #'OTPCertificate'{tbsCertificate = #'OTPTBSCertificate'{subjectPublicKeyInfo = Info}} =
         public_key:pkix_decode_cert(Certificate, otp),
@@ -157,6 +159,6 @@ signs(#'ECPrivateKey'{parameters = Parameters} = Key, Public) ->
     try
         public_key:verify(~"fits", Digest, Signature, Public)
     catch
-        %% Of another curve.
+        %% The key is of another curve.
         error:_ -> false
     end.

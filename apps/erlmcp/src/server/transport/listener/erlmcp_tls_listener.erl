@@ -1,11 +1,11 @@
 -module(erlmcp_tls_listener).
 -moduledoc """
 The process that reads the certificates and keys of an HTTP listener. It reads them again when their
-files have changed, so that they are replaced without a restart. A connection takes the current ones
-(`m:erlmcp_httpd_connection`), and keeps them.
+files have changed, so that they are replaced without a restart. A new connection takes the current
+certificates (`m:erlmcp_httpd_connection`), and keeps them.
 
-Files that cannot be read, or do not fit together, are an error when the listener starts. Later that
-is logged, and the certificates that were read before stay.
+If files cannot be read, or do not fit together, a listener does not start. If that happens later,
+it is logged, and the certificates that were read before stay in use.
 
 Internal.
 """.
@@ -29,12 +29,12 @@ Internal.
 
 -doc """
 Returns the options of the listening socket: TLS 1.3 and 1.2 with OTP's ciphers in this order, and
-no renegotiation. The user's options win over those of the same name. If the identity comes from
-certificates, a client must have one that an authority of `cacertfile` or `cacerts` has signed.
+no renegotiation. The user's options override those of the same name. If `authenticate` uses
+certificates, a client needs one that an authority of `cacertfile` or `cacerts` has signed.
 
-A client may resume an earlier TLS session. In TLS 1.3 the listener keeps nothing for that: it is in
-the client's ticket, sealed with a key of this listener. A client that must show a certificate may
-not resume, since its certificate may not be valid any more.
+A client may resume an earlier TLS session. In TLS 1.3 the state of that session is in the client's
+ticket, sealed with a key of this listener, and the listener keeps nothing. A client that must show
+a certificate may not resume, since its certificate may not be valid any more.
 """.
 -spec options([ssl:tls_server_option()], Authenticate :: term()) -> [ssl:tls_server_option()].
 options(Own, Authenticate) ->
@@ -70,9 +70,9 @@ hidden_in(Pair) ->
     Pair.
 
 -doc """
-Returns the child specification of a listener with TLS, whose error names a wrong option.
-`ssl:listen/2` returns only `badarg` for an option that it does not know. A listener without TLS has
-no such options.
+Returns the child specification of a listener, whose error names a wrong option of TLS.
+`ssl:listen/2` itself only returns `badarg`. Without options of TLS, returns the specification
+unchanged.
 """.
 -spec naming([ssl:tls_server_option()], Socket :: [gen_tcp:listen_option()],
              supervisor:child_spec()) -> supervisor:child_spec().
@@ -84,7 +84,7 @@ naming(Options, Socket, #{start := Start} = Spec) ->
     FindWrong = fun() -> [Name || {Name, _} = Option <- Options, not is_taken(Option, Ip)] end,
     Spec#{start := {?MODULE, listen, [Start, FindWrong]}}.
 
-%% Tried alone: an error about another option that it needs has a name already.
+%% Tries an option alone. An error about another option that it needs is not `badarg`.
 is_taken(Option, Ip) ->
     try ssl:listen(0, [Option | Ip]) of
         {ok, Socket} ->
@@ -103,7 +103,7 @@ listen({Module, Function, Arguments}, FindWrong) ->
     Started = apply(Module, Function, Arguments),
     case is_badarg(Started) andalso FindWrong() of
         [Name | _] ->
-            Expected = ~"an option of ssl:listen/2, with a value that it takes",
+            Expected = ~"an option of ssl:listen/2 with a valid value",
             {error, {bad_option, {http, tls, Name}, Expected}};
         _ ->
             Started
@@ -150,7 +150,7 @@ init({Table, Options, Key}) ->
             ok = keep(Read, State),
             {ok, State};
         {error, Reason} ->
-            %% A process that is started again still has those that were read before.
+            %% After a restart of this process, the certificates that were read before are there.
             case ets:member(Table, current) of
                 true ->
                     {ok, changed(State)};
@@ -190,7 +190,7 @@ changed(#state{server = Key, options = Options, names = Names} = State) ->
             ok = keep(Read, State),
             erlmcp_log:report(notice, #{what => certificates_read, files => Names}, Key);
         {error, {file, File, Reason}} ->
-            %% The files may be half written. They are read again when they change again.
+            %% The files may be half written. They are read again after the next change.
             _ = erlang:send_after(?LOOK, self(), look),
             erlmcp_log:report(warning, #{what => certificates_kept, file => File,
                                          reason => Reason}, Key)

@@ -1,12 +1,13 @@
 -module(erlmcp_trusted_proxies).
 -moduledoc """
 The proxies that a listener trusts (its option `trusted_proxies`), and the clients behind them.
-Every listener has such a value, also one that trusts none.
+Every listener has such a value, even if it trusts no proxy.
 
 The other end of a connection is the machine that opened it. With the option `proxy_protocol` it is
-the client that a trusted proxy names in its first header. If the other end is a trusted proxy, each
-request is of the client that its headers name (`m:erlmcp_forwarded`). Such headers from other
-machines change nothing, and the first of a listener is logged.
+the client that a trusted proxy names in the header of the PROXY protocol. If the other end is a
+trusted proxy, each request counts as one of the client that its headers name
+(`m:erlmcp_forwarded`). Such headers from other machines are ignored, and logged once for each
+listener.
 
 Source: RFC 7239; "The PROXY protocol, versions 1 and 2" of HAProxy, sections 2 and 4.
 
@@ -17,12 +18,12 @@ Internal.
 
 -export_type([proxies/0, peer/0]).
 
-%% Words of what is logged once.
+%% Indexes of the atomics for what is logged once.
 -define(HEADER, 1).
 -define(NO_PROXY_HEADER, 2).
 
 -type peer() :: {inet:ip_address(), inet:port_number()}.
--doc "The proxies of a listener; with `peer` and `proxied`, those of one of its connections.".
+-doc "The proxies of a listener. For one of its connections, `peer` and `proxied` are added.".
 -opaque proxies() :: #{
     networks := [erlmcp_ip_network:network()], protocol := boolean(), key := reference(),
     logged := atomics:atomics_ref(), peer => peer(), proxied => boolean()
@@ -37,13 +38,13 @@ new(Options, Key) ->
       logged => atomics:new(2, [])}.
 
 -doc """
-Returns the other end of the connection that ranch has for the calling process. If the header of the
-PROXY protocol is due, it is read, within `Milliseconds`.
+Returns the other end of the connection that ranch hands to the calling process. If a trusted proxy
+must send the header of the PROXY protocol, reads it, within `Milliseconds`.
 """.
 -spec accepted(ranch:ref(), proxies(), Milliseconds :: pos_integer()) -> {ok, peer()} | closed.
 accepted(Ref, #{protocol := Protocol} = Proxies, Milliseconds) ->
     receive
-        %% The message with the socket is read again when the connection is served.
+        %% The message with the socket is needed again when the connection is served.
         {handshake, Ref, Transport, Socket, _} = Handshake ->
             self() ! Handshake,
             case Transport:peername(Socket) of
@@ -67,13 +68,13 @@ client({ok, _}, Peer, _) ->
 client({error, protocol_error, _}, {Ip, _}, Proxies) ->
     ok = once(?NO_PROXY_HEADER, proxy_header_expected, Ip,
               <<"a trusted proxy has to send the header of the PROXY protocol first, and as a "
-                "whole: set it up so, or leave out the listener's option proxy_protocol">>,
+                "whole: configure it so, or remove the listener's option proxy_protocol">>,
               Proxies),
     closed;
 client({error, _}, _, _) ->
     closed.
 
--doc "Returns the proxies of one connection of the listener, whose other end is `Peer`.".
+-doc "Adds the other end of a connection, and whether that is a trusted proxy.".
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->
     Proxies;
@@ -81,8 +82,8 @@ of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
     Proxies#{peer => Peer, proxied => erlmcp_ip_network:has(Ip, Networks)}.
 
 -doc """
-Returns the address by which connections from the other end `Ip` are counted. It is `local` for
-those of a proxy, which belong to many clients.
+Returns the address for which a connection from this other end is counted. It is `local`, and so not
+counted, for a trusted proxy, whose connections belong to many clients.
 """.
 -spec counted(peer(), proxies()) -> inet:ip_address() | local.
 counted({Ip, _}, #{networks := Networks}) ->
@@ -91,14 +92,14 @@ counted({Ip, _}, #{networks := Networks}) ->
         false -> Ip
     end.
 
--doc "Returns `true` if a trusted proxy opened the connection, with the requests of its clients.".
+-doc "Returns `true` if a trusted proxy opened the connection, for requests of many clients.".
 -spec is_proxied(proxies()) -> boolean().
 is_proxied(#{proxied := Proxied}) ->
     Proxied.
 
 -doc """
-Returns the request with the address of its client in `peer`. A client that a header names has port
-0 there.
+Returns the request with the address of its client in `peer`. If a header names the client, the port
+in `peer` is 0.
 """.
 -spec request(cowboy_req:req(), proxies()) -> cowboy_req:req().
 request(#{headers := Headers} = Request, #{proxied := true, peer := {Ip, _} = Peer} = Proxies) ->
@@ -115,8 +116,8 @@ request(Request, Proxies) ->
 not_trusted(#{headers := Headers, peer := {Ip, _}} = Request, Proxies) ->
     _ = erlmcp_forwarded:is_there(Headers)
         andalso once(?HEADER, forwarding_header_not_trusted, Ip,
-                     <<"Forwarded and X-Forwarded-For of this address change nothing: if it is a "
-                       "proxy of yours, name it in the listener's option trusted_proxies">>,
+                     <<"Forwarded and X-Forwarded-For from this address are ignored: if it is a "
+                       "proxy of yours, add it to the listener's option trusted_proxies">>,
                      Proxies),
     Request.
 

@@ -1,10 +1,10 @@
 -module(erlmcp_httpd_sse).
 -moduledoc """
-A request of HTTP+SSE, the transport of 2024-11-05, for listeners that have it. It is called by
-`m:erlmcp_httpd_stream`.
+Handles a request of HTTP+SSE, the transport of 2024-11-05, for `m:erlmcp_httpd_stream`.
 
-A GET request opens a session (`erlmcp_httpd_sse_session`) and is its stream. Its first event names
-the endpoint for POST requests, which hand their messages to the session.
+A GET request opens a session (`erlmcp_httpd_sse_session`), and its response is the session's
+stream. The first event names the endpoint for POST requests, which hand their messages to the
+session.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -15,7 +15,7 @@ Internal.
 
 -export_type([asks/0, state/0]).
 
--doc "A stream, whose first event names the path for messages; or a message for a session.".
+-doc "What a request asks for: to open a stream, or to hand a message to a session.".
 -type asks() :: {open, MessagePath :: binary()} | {message, Session :: binary()}.
 
 %% Milliseconds that a session has to end by itself.
@@ -26,7 +26,8 @@ Internal.
     id :: binary(),
     config :: erlmcp_httpd:config(),
     version :: cowboy:http_version(),
-    %% whether HTTP/2 holds back written bytes, and whether the session waits for their end
+    %% whether bytes wait for the client of HTTP/2 to read, and whether the session has to be told
+    %% when none do
     full = false :: boolean(),
     owing = false :: boolean()
 }).
@@ -35,13 +36,13 @@ Internal.
     config :: erlmcp_httpd:config(),
     session = ~"" :: binary(),
     body = none :: none | erlmcp_httpd_body:body(),
-    %% runs while the session has the message
+    %% runs until the session has taken the message
     timer :: undefined | reference()
 }).
 
 -opaque state() :: #sse_stream{} | #sse_message{}.
 
--doc "Begins to serve a request that may enter.".
+-doc "Begins to handle a request that `m:erlmcp_httpd_route` serves.".
 -spec init(erlmcp_httpd_route:route(), erlmcp_call:owner(), cowboy_req:req()) ->
     {cowboy_stream:commands(), state()}.
 init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Owner, Request) ->
@@ -59,7 +60,8 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
 init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
     Message = #sse_message{owner = Owner, config = Config, session = Id},
-    %% Looked up now, so that a body without a session is not waited for, and again with the body.
+    %% The session is looked up now, so that no body is read without a session, and again with the
+    %% body.
     case erlmcp_session_table:find({sse, Id}, Principal, Instance) of
         {ok, _, _} -> received(erlmcp_httpd_body:read(Request, Owner, Config), Message);
         error -> refuse(gone(), Request, Message)
@@ -90,7 +92,8 @@ hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Mes
         {error, Reason} -> {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Message}
     end.
 
-%% An invalid message without an id is refused here, any other one on the session's stream.
+%% An invalid message without an id is refused here. Any other message is answered on the session's
+%% stream.
 hand_over(_, {invalid, undefined, Refusal}, Message) ->
     {erlmcp_httpd_response:refuse(Refusal), Message};
 hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
@@ -150,14 +153,14 @@ info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/
 info(_, _, #sse_message{} = Message) ->
     {[], Message}.
 
-%% A reset drops the bytes that HTTP/2 holds for a client that does not read.
+%% Resets the stream of a client that does not read, and so drops the bytes that wait for it.
 ended({shutdown, slow_consumer}, #sse_stream{version = 'HTTP/2'}) ->
     [{internal_error, slow_consumer, 'The client does not read its stream.'}];
 ended(_, _) ->
     erlmcp_httpd_response:ended(true).
 
 -doc """
-Ends the request. A session is the stream's child, and notices the end of its stream by that.
+Ends the request. The session of a stream is linked to it, and gets an exit signal.
 """.
 -spec terminate(state()) -> ok.
 terminate(#sse_stream{}) ->

@@ -1,13 +1,13 @@
 -module(erlmcp_httpd_sse_session).
 -moduledoc """
-A session of HTTP+SSE: the process that has the session's connection, as `erlmcp_connection_process`
-has that of a socket. Messages come to it from the POST requests, in the order in which those are
-answered. Its own messages go to the stream of the client's GET request, which is in the process of
-an HTTP connection.
+A session of HTTP+SSE: the process that keeps the session's connection (`m:erlmcp_connection`), as
+`m:erlmcp_connection_process` does for a socket. POST requests hand it messages, in the order in
+which the requests are answered. It sends messages to the stream of the client's GET request, which
+is in the process of an HTTP connection.
 
-The stream takes one piece at a time, and tells when that is written. So unread bytes wait here, and
-have a bound in size (`unread_bytes`) and in time (`send_timeout_ms`), beyond which the session
-ends. It also ends with its stream, and with the server. Its calls end with it.
+The stream writes one piece at a time, and confirms it. So unread bytes wait here. They are bounded
+in size (`unread_bytes`) and in time (`send_timeout_ms`); beyond these bounds the session ends. It
+also ends with its stream, and with the server. Its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -20,7 +20,7 @@ Internal.
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Bytes that a piece has at least, where enough messages wait.
+%% The least bytes of a piece, if enough bytes wait.
 -define(PIECE, 65_536).
 
 -record(state, {
@@ -28,7 +28,8 @@ Internal.
     instance :: erlmcp_instance:instance(),
     stream :: erlmcp_call:owner(),
     connection :: erlmcp_connection:connection(),
-    %% runs while the stream writes; the next pieces, and their bytes
+    %% the timer that runs while the stream writes, complete pieces that wait, the next piece, and
+    %% the bytes of all of these
     writing :: undefined | reference(),
     waiting = queue:new() :: queue:queue(binary()),
     last = <<>> :: binary(),
@@ -36,9 +37,9 @@ Internal.
 }).
 
 -doc """
-Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one at a
-time, and calls `written/1`. It is linked to the session, whose exit signal is the stream's end:
-`{shutdown, slow_consumer}` if its client does not read.
+Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
+at a time, and calls `written/1` when it has written a piece. The session is linked to the stream,
+and ends with `{shutdown, slow_consumer}` if the client does not read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
@@ -46,8 +47,9 @@ time, and calls `written/1`. It is linked to the session, whose exit signal is t
 open(Stream, Principal, Address, Instance) ->
     Id = erlmcp_session_table:new_id(),
     maybe
-        Flow = erlmcp_admission:tenant(Principal, Address),
-        ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Flow, Instance),
+        Session = #{principal => Principal},
+        Tenant = erlmcp_admission:tenant(Principal, Address),
+        ok ?= erlmcp_session:reserve({sse, Id}, self(), Session, Tenant, Instance),
         {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
         {ok, Pid, Id}
     end.
@@ -57,21 +59,21 @@ start(Id, Stream, Who, Instance) ->
         case erlmcp_on_demand_sup:start_child(sse_sessions, [Id, Stream, Who], Instance) of
             {ok, Pid} when is_pid(Pid) ->
                 {ok, Pid};
-            %% Another session took its row already.
+            %% The row of this session was already deleted to make room for another session.
             {ok, undefined} ->
                 {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
         end
     catch
-        %% The sessions of a server begin after its listeners, and end before them.
+        %% The supervisor of sessions starts after the listeners, and ends before them.
         exit:_ ->
             ok = forget(Id, Instance),
             {error, erlmcp_refusal:new(server_shutting_down, ~"the server starts or stops")}
     end.
 
 -doc """
-Gives a message of `Bytes` bytes to its session. Returns `gone` if there is no session. `Owner` is
-sent `{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes the message. At most
-`calls_per_connection` messages wait for that.
+Hands a message of `Bytes` bytes to its session. Returns `gone` if there is no such session. `Owner`
+is sent `{Tag, taken}` when the session has taken the message, or `{Tag, gone}` if the session ends
+before. At most `calls_per_connection` messages of a session wait.
 """.
 -spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
               erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
@@ -81,7 +83,7 @@ message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
         {ok, Pid, _} ?= erlmcp_session_table:find({sse, Id}, Principal, Instance),
         ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
         ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
-        %% If it is alive, it answers every message, also at its end.
+        %% A live session answers every message, even when it ends.
         true ?= is_process_alive(Pid) orelse is_taken(Owner),
         ok
     else
@@ -89,7 +91,8 @@ message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
         _ -> gone
     end.
 
-%% The session may have taken the message and have ended since. Its answer is put back.
+%% Returns `true` if the session took the message before it ended. The owner is sent its answer
+%% again.
 is_taken({Pid, Tag}) when Pid =:= self() ->
     receive
         {Tag, taken} = Taken ->
@@ -98,12 +101,12 @@ is_taken({Pid, Tag}) when Pid =:= self() ->
     after 0 -> false
     end.
 
--doc "Tells the session that its stream has written the last piece.".
+-doc "Confirms to the session that its stream has written the last piece.".
 -spec written(pid()) -> ok.
 written(Pid) ->
     gen_server:cast(Pid, written).
 
--doc "Forgets a session, which may have been killed and could not do that itself.".
+-doc "Deletes the row of a session, which it could not do itself if it was killed.".
 -spec forget(Id :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Id, Instance) ->
     erlmcp_session_table:delete({sse, Id}, Instance).
@@ -186,7 +189,7 @@ slow_consumer(Limit, #state{instance = #{key := Key}} = State) ->
     ok = erlmcp_slow_consumer:cut(Key, Limit),
     {stop, {shutdown, slow_consumer}, State}.
 
-%% Small messages are one binary: as terms of their own they would take many times their bytes.
+%% Joins small messages to one binary, since many small binaries take many times their bytes.
 wait(Bytes, #state{waiting = Waiting, last = Last} = State) ->
     case <<Last/binary, (iolist_to_binary(Bytes))/binary>> of
         Piece when byte_size(Piece) >= ?PIECE ->
@@ -217,7 +220,7 @@ terminate(Reason, #state{id = Id, instance = Instance, connection = Connection} 
     ok = say_the_rest(Reason, State),
     leave_untaken().
 
-%% A session of a server that stops sends the rest.
+%% If the server stops, the session sends what still waits.
 say_the_rest(shutdown, #state{stream = {Pid, Tag}, waiting = Waiting, last = Last}) ->
     Pid ! {Tag, {write, [queue:to_list(Waiting), Last]}},
     ok;

@@ -290,7 +290,7 @@ files_that_cannot_be_read(Config) ->
 options_that_will_not_do(Config) ->
     process_flag(trap_exit, true),
     Shown = files(made([]), Config),
-    Taken = ~"an option of ssl:listen/2, with a value that it takes",
+    Taken = ~"an option of ssl:listen/2 with a valid value",
     [{Wrong, {error, Told}} =
          {Wrong, erlmcp:start_server(#{name => ~"test", version => ~"1",
                                        listen => [{http, #{tls => Shown ++ Wrong}}]})}

@@ -556,10 +556,9 @@ wrong_options(_) ->
         Refused({http, #{trusted_proxies => [~"10.0.0.1/8"]}}),
     {{http, proxy_protocol}, ~"true or false"} =
         Refused({http, #{trusted_proxies => [~"::1"], proxy_protocol => v2}}),
-    [{{Transport, proxy_protocol},
-      ~"trusted_proxies next to it, from which the header is accepted"} =
+    [{{Transport, proxy_protocol}, ~"trusted_proxies too: the header is read from these alone"} =
          Refused({Transport, #{proxy_protocol => true}}) || Transport <- [http, tcp]],
-    [{{tcp, trusted_proxies}, ~"proxy_protocol => true next to it"} =
+    [{{tcp, trusted_proxies}, ~"proxy_protocol => true, too"} =
          Refused({tcp, Options#{trusted_proxies => [~"::1"]}})
      || Options <- [#{}, #{proxy_protocol => false}]],
     {{stdio, trusted_proxies}, _} = Refused({stdio, #{trusted_proxies => [~"::1"]}}).
