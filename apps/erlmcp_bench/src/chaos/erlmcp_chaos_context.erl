@@ -3,7 +3,8 @@
 Functions that a scenario calls while it runs: they mark its steps, record what it saw, and wait.
 """.
 
--export([inject/1, heal/1, observer/2, outcome/4, outcome/5, noticed/2, fact/3]).
+-export([inject/1, harm/4, seen/5, heal/1]).
+-export([observer/2, outcome/4, outcome/5, noticed/2, fact/3, counts/2, lost_connections/1]).
 -export([await/3, await_detected/1, await_recovered/1, call/4, until/1]).
 -export([private/1, is_short/1, now_us/0]).
 
@@ -13,7 +14,7 @@ Functions that a scenario calls while it runs: they mark its steps, record what 
 
 %% A wait may take this many times the bound: a late reply is late, and not lost.
 -define(PATIENCE, 20).
--define(LEAST_MS, 20_000).
+-define(LEAST_MS, 10_000).
 %% Milliseconds between two looks at a state that sends no message.
 -define(LOOK_MS, 5).
 
@@ -23,6 +24,27 @@ inject(#{journal := Journal, tell := Tell}) ->
     %% This comes first: its time does not belong to the fault.
     _ = Tell(inject),
     erlmcp_chaos_journal:mark(Journal, inject).
+
+-doc """
+Does the harm `Harm`, and returns what `Do` returns. Without the harm, which only a suite takes out,
+it returns `Unharmed`.
+""".
+-spec harm(context(), Harm :: atom(), Unharmed :: Value, Do :: fun(() -> Value)) -> Value.
+harm(#{harm := Way}, Harm, Unharmed, Do) ->
+    Way(Harm, Unharmed, Do).
+
+-doc """
+Records what was seen of a harm: `Value`, as the figure `Figure`, whose name ends with the unit.
+Returns `unseen` if the value is out of its bound. Then the harm was not there, or was too small.
+""".
+-spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
+           erlmcp_chaos_verdict:limit()) -> ok | unseen.
+seen(#{journal := Journal}, Harm, Figure, Value, Limit) ->
+    ok = erlmcp_chaos_journal:seen(Journal, Harm, Figure, Value, Limit),
+    case erlmcp_chaos_verdict:is_within(Value, Limit) of
+        true -> ok;
+        false -> unseen
+    end.
 
 -doc "Marks the end of the fault. Call it right after the harm has ended.".
 -spec heal(context()) -> AtUs :: integer().
@@ -58,6 +80,18 @@ noticed(#{journal := Journal}, Name) ->
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
+-doc "Returns the outcomes of all requests of `Source` until now.".
+-spec counts(context(), erlmcp_chaos_scenario:source()) -> erlmcp_chaos_accounting:counts().
+counts(#{journal := Journal}, Source) ->
+    #{accounting := Accounting} = erlmcp_chaos_journal:report(Journal),
+    erlmcp_chaos_accounting:counts(Source, Accounting).
+
+-doc "Returns how many open connections of the load have ended until now.".
+-spec lost_connections(context()) -> non_neg_integer().
+lost_connections(#{load := Load}) ->
+    #{counts := #{lost := Lost}} = erlmcp_load:peek(Load),
+    Lost.
+
 -doc "Waits until `Awaited` has happened, at most `Milliseconds`.".
 -spec await(context(), erlmcp_chaos_journal:awaited(), Milliseconds :: non_neg_integer()) ->
     ok | timeout.
@@ -69,7 +103,7 @@ await(#{journal := Journal}, Awaited, Milliseconds) ->
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound)).
 
--doc "Waits for the first good reply after the fault, for much longer than its bound.".
+-doc "Waits until the load is served as before the fault, for much longer than its bound.".
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
     await(Context, recovered, patience(Bound)).
@@ -81,7 +115,7 @@ patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Polls until `Is` returns `true`, for 20 seconds at most.".
+-doc "Polls until `Is` returns `true`, for ten seconds at most.".
 -spec until(fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
