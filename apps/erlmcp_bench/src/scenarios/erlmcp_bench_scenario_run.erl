@@ -26,10 +26,14 @@ An event of a run.
         sums := erlmcp_bench_scenario_sums:sums()}
     | fault().
 
--doc "A fault that begins or ends, with its extent, or the reason why it was not injected.".
+-doc """
+A fault that begins or ends, with its extent as far as it was seen, or the reason why it was not
+injected. `least` is the extent that it must have.
+""".
 -type fault() :: #{
     event := fault, fault := atom(), state := begins | ends,
-    extent => #{atom() => non_neg_integer()}, not_run => term()
+    extent => #{atom() => non_neg_integer()}, least => #{atom() => non_neg_integer()},
+    not_run => term()
 }.
 
 -doc """
@@ -208,22 +212,33 @@ actions({_, At, _} = Fault) -> [{At, {begins, Fault}}].
 act({begins, {add_latency, _, _, #{milliseconds := Milliseconds}}}, _, #{places := Places} = Run) ->
     Now = erlang:monotonic_time(microsecond),
     case erlmcp_bench_scenario_places:add_latency(Places, Milliseconds) of
-        ok -> begun(add_latency, Now, #{added_ms => Milliseconds}, Run);
-        {not_run, Reason} -> (fault_event(add_latency, begins))#{not_run => Reason}
+        ok ->
+            ok = begins(add_latency, Now, Run),
+            begun(add_latency, #{added_ms => Milliseconds}, #{});
+        {not_run, Reason} ->
+            (fault_event(add_latency, begins))#{not_run => Reason}
     end;
 act({ends, {add_latency, _, _, _}}, _, #{places := Places}) ->
     ok = erlmcp_bench_scenario_places:remove_latency(Places),
     fault_event(add_latency, ends);
 act({begins, {drop_clients, _, _}}, Crowd, #{places := Places} = Run) ->
-    {ok, Dropped, AtUs} = erlmcp_bench_scenario_places:drop(Places, Crowd),
-    begun(drop_clients, AtUs, #{clients => Dropped}, Run);
+    ok = begins(drop_clients, erlang:monotonic_time(microsecond), Run),
+    Dropped = erlmcp_bench_scenario_places:drop(Places, Crowd),
+    %% A client that is connecting anew has nothing to lose.
+    begun(drop_clients, #{clients => Dropped}, #{clients => Crowd * 9 div 10});
 act({begins, {kill_node, _, _}}, _, #{places := Places} = Run) ->
-    {ok, AtUs} = erlmcp_bench_scenario_places:kill(Places),
-    begun(kill_node, AtUs, #{nodes => 1}, Run).
+    ok = begins(kill_node, erlang:monotonic_time(microsecond), Run),
+    Ended = case erlmcp_bench_scenario_places:kill(Places) of
+        true -> 1;
+        false -> 0
+    end,
+    begun(kill_node, #{nodes => Ended}, #{nodes => 1}).
 
-begun(Fault, AtUs, Extent, #{outages := Outages}) ->
-    ok = erlmcp_bench_scenario_outages:begins(Outages, Fault, AtUs),
-    (fault_event(Fault, begins))#{extent => Extent}.
+begins(Fault, AtUs, #{outages := Outages}) ->
+    erlmcp_bench_scenario_outages:begins(Outages, Fault, AtUs).
+
+begun(Fault, Extent, Least) ->
+    (fault_event(Fault, begins))#{extent => Extent, least => Least}.
 
 fault_event(Fault, State) ->
     #{event => fault, fault => Fault, state => State}.
