@@ -126,8 +126,8 @@ Closes `Count` connections of the crowd, evenly over the nodes. Returns how many
 """.
 -spec drop(places(), pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->
-    lists:sum([erlmcp_bench_scenario_node:drop(Node, Part)
-               || {Node, Part} <- erlmcp_bench_scenario_plan:split(Count, Nodes)]).
+    round(lists:sum([erlmcp_bench_scenario_node:drop(Node, Part)
+                     || {Node, Part} <- erlmcp_bench_scenario_plan:split(Count, Nodes)])).
 
 -doc "Kills the last node, which is then started again. Returns `true` if its end was seen.".
 -spec kill(places()) -> boolean().

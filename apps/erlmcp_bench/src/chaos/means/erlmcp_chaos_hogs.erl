@@ -28,8 +28,8 @@ start(Count) ->
 -doc "Returns the processor time that the processes have taken, in microseconds.".
 -spec cpu_us(erlmcp_chaos_keeper:keeper()) -> non_neg_integer().
 cpu_us(Hogs) ->
-    lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),
-                     Us <- [erlmcp_bench_process:cpu_us(Pid)], is_integer(Us)]).
+    round(lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),
+                           Us <- [erlmcp_bench_process:cpu_us(Pid)], is_integer(Us)])).
 
 -doc "Ends the processes.".
 -spec stop(erlmcp_chaos_keeper:keeper()) -> ok | {error, term()}.
