@@ -257,7 +257,7 @@ settled(#state{window = Window, rounds = [Round | Rounds]} = State) ->
     case queue:len(Window) of
         ?WINDOW when Slow =< ?SLOW ->
             {First, _} = queue:get(Window),
-            State#state{window = queue:new(), rounds = [Round#{settled => First} | Rounds]};
+            State#state{rounds = [Round#{settled => First} | Rounds]};
         _ ->
             State
     end.

@@ -219,7 +219,14 @@ newest_round_is_awaited(_) ->
     ok = erlmcp_chaos_journal:mark(Journal, inject, 10),
     timeout = erlmcp_chaos_journal:await(Journal, detected, 0),
     ?assertMatch(#{rounds := [#{injected := 0, detected := _}, #{injected := 10}]},
-                 erlmcp_chaos_journal:report(Journal)).
+                 erlmcp_chaos_journal:report(Journal)),
+    %% Replies after one fault do not show the recovery from the next.
+    ok = erlmcp_chaos_journal:mark(Journal, heal, 20),
+    [ok = answered(Journal, load, 20, 1) || _ <- lists:seq(1, 60)],
+    ok = erlmcp_chaos_journal:mark(Journal, inject, 30),
+    ok = erlmcp_chaos_journal:mark(Journal, heal, 40),
+    [ok = answered(Journal, load, 40, 1) || _ <- lists:seq(1, 60)],
+    timeout = erlmcp_chaos_journal:await(Journal, recovered, 0).
 
 waits_end_in_time(_) ->
     Journal = injected(none, 0),

@@ -98,13 +98,7 @@ few_good_replies_are_no_recovery(_) ->
     [] = violations([{1, refused, 1066}, {20, heal}] ++ replies(20, 60, 1)
                     ++ [{19, load, 1, {failed, closed}}] ++ replies(80, 40, 1),
                     (bounds())#{load := failed}),
-    %% Those of another round do not count, and those of the time before.
-    [{never, recovered}] =
-        violations([{1, refused, 1066}, {2, heal}] ++ settled(3) ++ replies(103, 60, 1)
-                   ++ [{1_000, inject}, {1_001, refused, 1066}, {1_002, heal}]
-                   ++ replies(1_003, 60, 1)
-                   ++ [{2_000, inject}, {2_001, refused, 1066}, {2_002, heal}]
-                   ++ replies(2_003, 60, 1)),
+    %% Those of the time before do not count.
     [{never, recovered}] =
         violations([{1, refused, 1066}] ++ replies(2, 50, 1) ++ [{60, heal}] ++ replies(61, 50, 1)).
 
