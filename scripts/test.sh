@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
 # our client against the official servers and that suite. A skipped case counts as failed. Needs
-# scripts/env.sh. The last line is `N passed, N failed`, after a list of what was counted and one of
-# the failures.
+# scripts/env.sh. The last line is `N passed, N failed`, after a list of what was counted, one of the
+# failures and one of what the machine lacks.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, since bin/erlmcp runs in its caller's folder.
@@ -14,15 +14,19 @@ recap=$work/recap
 : >"$recap"
 counted=$work/counted
 : >"$counted"
+lacks=$work/lacks
+: >"$lacks"
 trap 'rm -rf "$work"' EXIT
 passed=0
 failed=0
 
 # The suites run in three nodes at the same time, since they wait more than they work. Two nodes run
-# the suites of these folders, and the third all others. Each takes about as long.
+# the suites of these folders, and the third all others. Each takes about as long. One suite comes
+# after them, alone, since it judges how soon a server notices faults and recovers.
 clients='client spec/features spec/tasks server/transport/sse'
 inside='observe outbound protocol schema text wire server/call server/catalog server/dependencies
     server/gate server/overload server/session server/task'
+alone=apps/erlmcp_bench/test/chaos/chaos_faults_SUITE
 
 # suites_in FOLDER...: the suites in these folders and below.
 suites_in() {
@@ -42,13 +46,17 @@ node() {
 suites() {
     rm -rf "$logs"
     clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients))
-    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) apps/erlmcp_bench/test)
+    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) apps/erlmcp_bench/test |
+        grep -v -x -F "$alone")
     others=$(suites_in apps/*/test examples/*/test | grep -v -x -F "$clients
-$inside")
+$inside
+$alone")
     node clients $clients >"$work/clients" 2>&1 &
     node inside $inside >"$work/inside" 2>&1 &
     node others $others
+    # Also for the peers that are being installed.
     wait
+    node alone $alone
     cat "$work/clients" "$work/inside"
     status=$(cat "$work"/suites.* | LC_ALL=C sort -n | tail -n 1)
     # No sum counts the failure of an end_per_suite or end_per_group, or of a suite's groups.
@@ -66,6 +74,8 @@ $inside")
         $1 == "=case" { name = $2 }
         $1 == "=result" && $2 !~ /^ok/ { print name; lines = 15; sub(/^=result */, "") }
         lines > 0 { print "    " substr($0, 1, 200); lines-- }' >>"$recap"
+    # Faults that the machine cannot have; a suite names them in a file of its private folder.
+    find "$logs" -name not_run -exec cat {} + >"$lacks"
     add suites "${counts% *}" "${counts#* }" "$status"
 }
 
@@ -113,7 +123,7 @@ add() {
 }
 
 if scripts/build.sh test; then
-    # For the only fault that needs it. If it cannot be built, that fault is not run.
+    # For the only fault that needs it. If it cannot be built, that fault is not run, and is listed.
     if toxiproxy=$(scripts/go_tool.sh toxiproxy toxiproxy-server); then PATH=$toxiproxy:$PATH; fi
     # The peers are installed while the suites run. A missing one is reported where it is needed.
     { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
@@ -136,5 +146,6 @@ fi
 echo 'What passed:'
 cat "$counted"
 [ "$failed" -eq 0 ] || { echo 'What failed:' && head -n 150 "$recap"; }
+[ ! -s "$lacks" ] || { echo 'Not run, since the machine lacks it:' && sed 's/^/    /' "$lacks"; }
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

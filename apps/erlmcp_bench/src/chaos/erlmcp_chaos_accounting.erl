@@ -45,7 +45,9 @@ counted({failed, Reason}, #{failed := Reasons} = Counts) ->
 counted({wrong, What}, #{wrong := Kinds} = Counts) ->
     Counts#{wrong := more(What, Kinds)}.
 
-more(Key, Counted) when not is_map_key(Key, Counted), map_size(Counted) >= ?KINDS ->
+more(Key, Counted) when
+    Key =/= other, not is_map_key(Key, Counted), map_size(Counted) >= ?KINDS
+->
     more(other, Counted);
 more(Key, Counted) ->
     maps:update_with(Key, fun(Count) -> Count + 1 end, 1, Counted).

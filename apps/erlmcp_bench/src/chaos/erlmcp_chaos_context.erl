@@ -3,7 +3,8 @@
 Functions that a scenario calls while it runs: they mark its steps, record what it saw, and wait.
 """.
 
--export([inject/1, heal/1, observer/2, outcome/4, outcome/5, noticed/2, fact/3]).
+-export([inject/1, harm/4, seen/5, heal/1]).
+-export([observer/2, outcome/4, outcome/5, noticed/2, fact/3, counts/2, lost_connections/1]).
 -export([await/3, await_detected/1, await_recovered/1, call/4, until/1]).
 -export([private/1, is_short/1, now_us/0]).
 
@@ -13,7 +14,7 @@ Functions that a scenario calls while it runs: they mark its steps, record what 
 
 %% Waits last up to this many times the bound, so that a late reply counts as late, and not as lost.
 -define(PATIENCE, 20).
--define(LEAST_MS, 20_000).
+-define(LEAST_MS, 10_000).
 %% Milliseconds between two polls of a state that sends no message.
 -define(LOOK_MS, 5).
 
@@ -28,8 +29,29 @@ inject(#{journal := Journal, tell := Tell}) ->
     erlmcp_chaos_journal:mark(Journal, inject).
 
 -doc """
-Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after the
-harm has ended.
+Does the harm `Harm` by calling `Do`, and returns its result. If a suite has taken the harm out,
+`Do` is not called, and the result is `Unharmed`.
+""".
+-spec harm(context(), Harm :: atom(), Unharmed :: Value, Do :: fun(() -> Value)) -> Value.
+harm(#{harm := Way}, Harm, Unharmed, Do) ->
+    Way(Harm, Unharmed, Do).
+
+-doc """
+Records `Value`, by which a harm was seen, as the figure `Figure`, whose name ends with the unit.
+Returns `unseen` if the value is out of its bound: the harm was then absent or too small.
+""".
+-spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
+           erlmcp_chaos_verdict:limit()) -> ok | unseen.
+seen(#{journal := Journal}, Harm, Figure, Value, Limit) ->
+    ok = erlmcp_chaos_journal:seen(Journal, Harm, Figure, Value, Limit),
+    case erlmcp_chaos_verdict:is_within(Value, Limit) of
+        true -> ok;
+        false -> unseen
+    end.
+
+-doc """
+"" Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after
+the harm has ended. ""
 """.
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
@@ -70,6 +92,18 @@ noticed(#{journal := Journal}, Name) ->
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
+-doc "Returns the outcomes of all requests of `Source` until now.".
+-spec counts(context(), erlmcp_chaos_scenario:source()) -> erlmcp_chaos_accounting:counts().
+counts(#{journal := Journal}, Source) ->
+    #{accounting := Accounting} = erlmcp_chaos_journal:report(Journal),
+    erlmcp_chaos_accounting:counts(Source, Accounting).
+
+-doc "Returns how many open connections of the load have ended until now.".
+-spec lost_connections(context()) -> non_neg_integer().
+lost_connections(#{load := Load}) ->
+    #{counts := #{lost := Lost}} = erlmcp_load:peek(Load),
+    Lost.
+
 -doc "Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`.".
 -spec await(context(), erlmcp_chaos_journal:awaited(), Milliseconds :: non_neg_integer()) ->
     ok | timeout.
@@ -81,7 +115,10 @@ await(#{journal := Journal}, Awaited, Milliseconds) ->
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound)).
 
--doc "Waits for the first good reply after the fault; `timeout` after many times its bound.".
+-doc """
+"" Waits until the load is served as before the fault. Returns `timeout` after many times the bound.
+""
+""".
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
     await(Context, recovered, patience(Bound)).
@@ -93,7 +130,7 @@ patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Polls until the fun returns `true`; `timeout` after 20 seconds.".
+-doc "Polls until `Is` returns `true`, or returns `timeout` after ten seconds.".
 -spec until(fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).

@@ -5,14 +5,19 @@ events, and the marks of the fault's beginning and end. Times are those of
 `erlang:monotonic_time/1`, in microseconds.
 
 Detection is the first event or refusal with the fault's code after its injection. For a fault
-without a code it is any event, refusal or failure. Recovery is the first reply after the end of the
-fault that took no longer than replies took before it.
+without a code it is any event, refusal or failure.
+
+The load has recovered when it is served as before the fault, and not with one good reply. Its next
+hundred requests are answered, and their 99th percentile is at most 1.2 times that of before, or ten
+milliseconds. The time is that of the first of these hundred answers. A later request that is not
+answered begins the count again at zero.
 """.
 
 -behaviour(gen_server).
 
 -export([start_link/1, stop/1]).
--export([tap/2, outcome/5, event/3, mark/2, mark/3, steady/1, fact/3, await/3, report/1]).
+-export([tap/2, outcome/5, event/3, mark/2, mark/3, steady/1, fact/3, seen/5, await/3, report/1]).
+-export([recovered_at/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([report/0, awaited/0, round/0]).
@@ -26,19 +31,28 @@ event has not happened, or was not awaited.
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),
     probed => true,
-    %% the first good reply of each source
-    good => #{erlmcp_chaos_scenario:source() => integer()},
-    %% the last request that was not good
-    disturbed => integer()
+    %% the first good reply of a probe, and the first of the replies that showed the load settled
+    good => integer(), settled => integer()
 }.
 -type report() :: #{
     accounting := erlmcp_chaos_accounting:accounting(),
-    %% microseconds, of the load before the fault
-    earlier := #{count := non_neg_integer(), p50 => pos_integer(), p99 => pos_integer(),
-                 max => pos_integer()},
+    %% microseconds, of the load before the fault; and how long a quick answer may take after it
+    earlier := #{count := non_neg_integer(), quick := pos_integer(), p50 => pos_integer(),
+                 p99 => pos_integer(), max => pos_integer()},
     rounds := [round()], events := #{atom() => pos_integer()}, before := [signal()],
-    facts := #{atom() => number()}
+    facts := #{atom() => number()},
+    %% the worst of all rounds
+    seen := #{Harm :: atom() => #{Figure :: atom() => {number(), erlmcp_chaos_verdict:limit()}}}
 }.
+
+%% Replies of the load that show it settled, and how many of them may be slow: the 99th percentile
+%% is that of the others.
+-define(WINDOW, 100).
+-define(SLOW, 1).
+%% An answer is as quick as before within this factor, or below this time in microseconds, where the
+%% differences are noise.
+-define(FACTOR, 1.2).
+-define(NOISE_US, 10_000).
 
 %% The number of latencies before the fault that are kept.
 -define(KEPT, 20_000).
@@ -49,13 +63,16 @@ event has not happened, or was not awaited.
     phase = warming :: warming | steady | fault,
     latencies = [] :: [non_neg_integer()],
     kept = 0 :: non_neg_integer(),
-    slowest = 0 :: non_neg_integer(),
+    quick = ?NOISE_US :: pos_integer(),
+    %% the newest replies of the load after the newest fault: when, and whether it was slow
+    window = queue:new() :: queue:queue({integer(), boolean()}),
     %% newest first
     rounds = [] :: [round()],
     events = #{} :: #{atom() => pos_integer()},
     %% errors before any fault was injected
     before = #{} :: #{signal() => []},
     facts = #{} :: #{atom() => number()},
+    seen = #{} :: map(),
     waiting = [] :: [{reference(), gen_server:from(), awaited()}]
 }).
 
@@ -119,8 +136,14 @@ mark(Journal, Mark, At) ->
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
+-doc "Records `Value` as a figure of a harm that was seen. The worst value of a figure counts.".
+-spec seen(pid(), Harm :: atom(), Figure :: atom(), number(), erlmcp_chaos_verdict:limit()) -> ok.
+seen(Journal, Harm, Figure, Value, Limit) ->
+    gen_server:cast(Journal, {seen, Harm, Figure, {Value, Limit}}).
+
 -doc """
-Waits until `Awaited` has happened in the newest round, or returns `timeout` after `Milliseconds`.
+"" Waits until `Awaited` has happened in the newest round, or returns `timeout` after
+`Milliseconds`. ""
 """.
 -spec await(pid(), awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->
@@ -139,7 +162,8 @@ init(Code) ->
 handle_call(steady, _, State) ->
     {reply, ok, State#state{phase = steady}};
 handle_call({mark, inject, At}, _, #state{rounds = Rounds} = State) ->
-    {reply, ok, State#state{phase = fault, rounds = [#{injected => At} | Rounds]}};
+    {reply, ok, State#state{phase = fault, quick = quick(State), window = queue:new(),
+                            rounds = [#{injected => At} | Rounds]}};
 handle_call({mark, heal, At}, _, #state{rounds = [Round | Rounds]} = State) ->
     {reply, ok, State#state{rounds = [Round#{healed => At} | Rounds]}};
 handle_call({await, {answered, More}, Milliseconds}, From, State) ->
@@ -163,12 +187,14 @@ answered(#state{accounting = Accounting}) ->
 
 is_there({answered, Count}, State) -> answered(State) >= Count;
 is_there(detected, #state{rounds = [Round | _]}) -> is_map_key(detected, Round);
-is_there(recovered, #state{rounds = [#{healed := _, good := Good} = Round | _]}) ->
-    lists:all(fun(Source) -> is_map_key(Source, Good) end, sources_of(Round));
+is_there(recovered, #state{rounds = [Round | _]}) -> recovered_at(Round) =/= not_recovered;
 is_there(_, _) -> false.
 
-sources_of(Round) ->
-    [load | [probe || is_map_key(probed, Round)]].
+-doc "Returns when the server had recovered from a fault. Probes, if there are any, count too.".
+-spec recovered_at(round()) -> {ok, integer()} | not_recovered.
+recovered_at(#{settled := Settled, good := Good}) -> {ok, max(Settled, Good)};
+recovered_at(#{settled := Settled} = Round) when not is_map_key(probed, Round) -> {ok, Settled};
+recovered_at(#{}) -> not_recovered.
 
 -doc false.
 handle_cast({outcome, Source, Outcome, DueUs, DoneUs}, State) ->
@@ -180,7 +206,14 @@ handle_cast({event, #{event := Name} = Event, AtUs}, #state{events = Events} = S
     Counted = State#state{events = maps:update_with(Name, fun(N) -> N + 1 end, 1, Events)},
     {noreply, answer_waiting(signal({event, Name}, code_of(Event), AtUs, Counted))};
 handle_cast({fact, Name, Value}, #state{facts = Facts} = State) ->
-    {noreply, State#state{facts = Facts#{Name => Value}}}.
+    {noreply, State#state{facts = Facts#{Name => Value}}};
+handle_cast({seen, Harm, Figure, Saw}, #state{seen = Seen} = State) ->
+    Figures = maps:get(Harm, Seen, #{}),
+    Worst = worse(Saw, maps:get(Figure, Figures, Saw)),
+    {noreply, State#state{seen = Seen#{Harm => Figures#{Figure => Worst}}}}.
+
+worse({Value, {at_least, _} = Limit}, {Other, _}) -> {min(Value, Other), Limit};
+worse({Value, {at_most, _} = Limit}, {Other, _}) -> {max(Value, Other), Limit}.
 
 %% In a scenario with probes, one of them must be answered, too.
 probed(probe, #state{rounds = [Round | Rounds]} = State) ->
@@ -206,26 +239,39 @@ happened(Source, {Kind, Reason}, _, DoneUs, State) ->
     signal({Kind, Reason}, none, DoneUs, disturbed(Source, DoneUs, State)).
 
 good(load, Latency, _, #state{phase = steady, kept = Kept} = State) when Kept < ?KEPT ->
-    #state{latencies = Latencies, slowest = Slowest} = State,
-    State#state{latencies = [Latency | Latencies], kept = Kept + 1,
-                slowest = max(Slowest, Latency)};
-good(Source, Latency, DoneUs, #state{slowest = Slowest, rounds = [Round | Rounds]} = State) when
-    Source =/= fault
+    State#state{latencies = [Latency | State#state.latencies], kept = Kept + 1};
+good(load, Latency, DoneUs, #state{rounds = [#{healed := Healed} = Round | _]} = State) when
+    DoneUs >= Healed, not is_map_key(settled, Round)
 ->
-    case Round of
-        #{healed := Healed} when DoneUs >= Healed, (Latency =< Slowest orelse Source =:= probe) ->
-            Good = maps:get(good, Round, #{}),
-            State#state{rounds = [Round#{good => maps:merge(#{Source => DoneUs}, Good)} | Rounds]};
-        #{} ->
-            disturbed(Source, DoneUs, State)
-    end;
+    #state{window = Window, quick = Quick} = State,
+    settled(State#state{window = newest(queue:in({DoneUs, Latency > Quick}, Window))});
+good(probe, _, DoneUs, #state{rounds = [#{healed := Healed} = Round | Rounds]} = State) when
+    DoneUs >= Healed, not is_map_key(good, Round)
+->
+    State#state{rounds = [Round#{good => DoneUs} | Rounds]};
 good(_, _, _, State) ->
     State.
 
-disturbed(Source, DoneUs, #state{rounds = [#{healed := Healed} = Round | Rounds]} = State) when
-    Source =/= fault, DoneUs >= Healed
+newest(Window) ->
+    case queue:len(Window) > ?WINDOW of
+        true -> queue:drop(Window);
+        false -> Window
+    end.
+
+settled(#state{window = Window, rounds = [Round | Rounds]} = State) ->
+    Slow = length([slow || {_, true} <- queue:to_list(Window)]),
+    case queue:len(Window) of
+        ?WINDOW when Slow =< ?SLOW ->
+            {First, _} = queue:get(Window),
+            State#state{rounds = [Round#{settled => First} | Rounds]};
+        _ ->
+            State
+    end.
+
+disturbed(load, DoneUs, #state{rounds = [#{healed := Healed} = Round | Rounds]} = State) when
+    DoneUs >= Healed
 ->
-    State#state{rounds = [Round#{disturbed => DoneUs} | Rounds]};
+    State#state{window = queue:new(), rounds = [maps:remove(settled, Round) | Rounds]};
 disturbed(_, _, State) ->
     State.
 
@@ -266,12 +312,18 @@ handle_info(_, State) ->
     {noreply, State}.
 
 report_of(#state{accounting = Accounting, rounds = Rounds, events = Events, before = Before,
-                facts = Facts, latencies = Latencies, kept = Kept}) ->
+                 facts = Facts, seen = Seen} = State) ->
     #{accounting => Accounting, rounds => lists:reverse(Rounds), events => Events,
-      before => maps:keys(Before), facts => Facts,
-      earlier => quantiles(Kept, lists:sort(Latencies))}.
+      before => maps:keys(Before), facts => Facts, seen => Seen,
+      earlier => (earlier(State))#{quick => quick(State)}}.
 
-quantiles(0, []) -> #{count => 0};
-quantiles(Count, Sorted) ->
+%% How long an answer may take that is as quick as those before the fault.
+quick(#state{rounds = [_ | _], quick = Quick}) -> Quick;
+quick(#state{} = State) ->
+    max(?NOISE_US, ceil(?FACTOR * maps:get(p99, earlier(State), 0))).
+
+earlier(#state{kept = 0}) -> #{count => 0};
+earlier(#state{kept = Count, latencies = Latencies}) ->
+    Sorted = lists:sort(Latencies),
     At = fun(Percent) -> lists:nth(max(1, ceil(Count * Percent / 100)), Sorted) end,
     #{count => Count, p50 => At(50), p99 => At(99), max => lists:last(Sorted)}.

@@ -11,7 +11,7 @@ has the number of the node's process in it (`name/1`). `owner_lives/2` says whet
 still runs.
 """.
 
--export([keep/3, release/1, name/1, owner_lives/2]).
+-export([keep/3, release/1, children/1, name/1, owner_lives/2]).
 
 -export_type([keeper/0, reason/0]).
 
@@ -79,6 +79,18 @@ unmade(Port, Output, Deadline) ->
         true = port_close(Port),
         {error, {keeper, timeout, Output}}
     end.
+
+-doc "Returns the processes of the machine that the shell has started and that still run.".
+-spec children(keeper()) -> [pos_integer()].
+children(Port) ->
+    {os_pid, Shell} = erlang:port_info(Port, os_pid),
+    Stats = [{list_to_integer(filename:basename(Folder)), file:read_file(Folder ++ "/stat")}
+             || Folder <- filelib:wildcard("/proc/[0-9]*")],
+    %% Behind the name, which is in parentheses, stand the state and the parent.
+    [Pid || {Pid, {ok, Stat}} <- Stats,
+            [_, Behind] <- [string:split(Stat, ") ", trailing)],
+            [_, Parent | _] <- [string:lexemes(Behind, " ")],
+            binary_to_integer(Parent) =:= Shell].
 
 -doc "Returns a unique name: `Prefix-PID-NUMBER`.".
 -spec name(Prefix :: string()) -> string().

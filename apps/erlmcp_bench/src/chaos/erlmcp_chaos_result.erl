@@ -4,13 +4,15 @@
 -export([write/2]).
 
 %% Returns the result of a fault; a fault that did not run has none. Recovery and detection are
-%% those of the worst round. `resolution_ms` is the shortest recovery that the load can measure.
+%% those of the worst round. `resolution_ms` is the shortest recovery that the load can measure, and
+%% `settled_below_us` is the 99th percentile under which it is settled. `seen` has the figures that
+%% show each harm.
 -spec new(erlmcp_chaos_run:outcome()) -> erlmcp_bench_result:result() | none.
 new(#{status := not_run}) ->
     none;
 new(#{accounting := Accounting} = Outcome) ->
     #{scenario := Scenario, title := Title, status := Status, bounds := Bounds,
-      figures := Figures, facts := Facts, duration_ms := DurationMs, short := Short,
+      figures := Figures, facts := Facts, seen := Seen, duration_ms := DurationMs, short := Short,
       violations := Violations, earlier := Earlier} = Outcome,
     Sent = [erlmcp_chaos_accounting:sent(Counts) || _ := Counts <- Accounting],
     erlmcp_bench_result:new(maps:merge(
@@ -20,6 +22,8 @@ new(#{accounting := Accounting} = Outcome) ->
           violations => [text(Violation) || Violation <- Violations],
           accounting => #{Source => counts(Counts) || Source := Counts <- Accounting},
           facts => Facts,
+          seen => #{Harm => #{Figure => Value || Figure := {Value, _} <- OfHarm}
+                    || Harm := OfHarm <- Seen},
           command_line => unicode:characters_to_binary(["erlmcp chaos ", Scenario,
                                                         [" --short" || Short]])},
         maps:merge(times(Figures), earlier(Earlier))));
@@ -35,13 +39,13 @@ bounds(#{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs, load := L
 times(Figures) ->
     maps:from_list([{Name, max(1, Us) / 1000}
                     || {Key, Name} <- [{detection_us, detection_ms}, {recovery_us, recovery_ms},
-                                       {settled_us, settled_ms},
                                        {resolution_us, resolution_ms}],
                        #{Key := Us} <- [Figures]]
                    ++ [{rounds_count, Rounds} || #{rounds := Rounds} <- [Figures]]).
 
-earlier(#{p50 := P50, p99 := P99, max := Max}) ->
-    #{earlier => #{earlier_p50_us => P50, earlier_p99_us => P99, earlier_max_us => Max}};
+earlier(#{p50 := P50, p99 := P99, max := Max, quick := Quick}) ->
+    #{earlier => #{earlier_p50_us => P50, earlier_p99_us => P99, earlier_max_us => Max},
+      settled_below_us => Quick};
 earlier(#{}) ->
     #{}.
 

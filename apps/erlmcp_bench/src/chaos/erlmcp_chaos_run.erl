@@ -11,15 +11,16 @@ outcome. The teardown always runs, also when the caller ends.
 
 -doc """
 The outcome of a scenario. `violations` lists every broken promise; a scenario that passed has none.
-`reason` says why a scenario did not run.
+`reason` says why a scenario did not run, and `lacks` names what the machine lacks for it.
 """.
 -type outcome() :: #{
     scenario := binary(), title := binary(), status := passed | failed | not_run,
-    bounds := erlmcp_chaos_scenario:bounds(), reason => binary(),
+    bounds := erlmcp_chaos_scenario:bounds(), reason => binary(), lacks => [binary()],
     violations => [erlmcp_chaos_verdict:violation()],
     figures => erlmcp_chaos_verdict:figures(),
     accounting => #{erlmcp_chaos_scenario:source() => erlmcp_chaos_accounting:counts()},
     earlier => map(), events => #{atom() => pos_integer()}, facts => #{atom() => number()},
+    seen => #{Harm :: atom() => #{Figure :: atom() => {number(), erlmcp_chaos_verdict:limit()}}},
     duration_ms => pos_integer(), short => boolean()
 }.
 -type progress() :: {Scenario :: binary(), started | steady | inject | heal | ended,
@@ -27,21 +28,22 @@ The outcome of a scenario. `violations` lists every broken promise; a scenario t
 -doc """
 `short` (false) shortens each fault. `preload` (true) loads all code first; without it a run begins
 earlier, but its times include the loading of code. `on_progress` is called in the process that runs
-the scenario.
+the scenario. Suites use `harm` to take harms out.
 """.
 -type options() :: #{
     short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
+    harm => erlmcp_chaos_scenario:way(),
     atom() => term()
 }.
 
 %% Milliseconds of warm-up, of load without a fault, and of load after it. A short run uses the
 %% second value of each. The last value is the limit of a whole scenario, in milliseconds.
 -define(WARM_MS, {500, 200}).
--define(STEADY_MS, {2_000, 400}).
+-define(STEADY_MS, {2_000, 500}).
 -define(AFTER_MS, {500, 200}).
 -define(ALL_MS, 300_000).
-%% The fewest replies that show the usual latency.
--define(STEADY_REPLIES, 50).
+%% The fewest replies that show the usual latency, and its 99th percentile.
+-define(STEADY_REPLIES, 100).
 -define(WAIT_MS, 30_000).
 %% Requests a second during the fault.
 -define(RATE, 200).
@@ -69,10 +71,10 @@ run_for(Module, Options, Caller) ->
             Monitor = monitor(process, Caller),
             case setup(Module, Options) of
                 {ok, Setup} -> set_up(Module, Setup, Options, Monitor);
-                {not_run, Reason} -> not_run(Module, Reason)
+                {not_run, Reason} -> not_run(Module, Reason, [])
             end;
         Missing ->
-            not_run(Module, iolist_to_binary(lists:join(", ", Missing)))
+            not_run(Module, iolist_to_binary(lists:join(", ", Missing)), Missing)
     end.
 
 -doc "Returns a sentence for each thing of `Needs` that the machine lacks.".
@@ -86,13 +88,18 @@ missing_one({program, Name}) ->
     [<<"it needs the program ", (list_to_binary(Name))/binary>>
      || os:find_executable(Name) =:= false].
 
-%% The effective user is the second of the four.
+%% The effective user is the second of the four. In a container, root may lack the capabilities to
+%% administer networks (12) and to mount (21).
 is_root() ->
-    case file:read_file("/proc/self/status") of
-        {ok, Status} ->
-            re:run(Status, ~"^Uid:\\s+\\d+\\s+0\\s", [multiline, {capture, none}]) =:= match;
-        {error, _} ->
-            false
+    maybe
+        {ok, Status} ?= file:read_file("/proc/self/status"),
+        {match, [Hexadecimal]} ?=
+            re:run(Status, ~"^Uid:\\s+\\d+\\s+0\\s.*^CapEff:\\s+([0-9a-f]+)$",
+                   [multiline, dotall, {capture, all_but_first, binary}]),
+        Needed = (1 bsl 12) bor (1 bsl 21),
+        binary_to_integer(Hexadecimal, 16) band Needed =:= Needed
+    else
+        _ -> false
     end.
 
 setup(Module, Options) ->
@@ -133,8 +140,8 @@ kill_and_wait(Pid, Monitor) ->
 base(Module) ->
     #{scenario => Module:id(), title => Module:title(), bounds => Module:bounds()}.
 
-not_run(Module, Reason) ->
-    (base(Module))#{status => not_run, reason => Reason}.
+not_run(Module, Reason, Lacks) ->
+    (base(Module))#{status => not_run, reason => Reason, lacks => Lacks}.
 
 failed(Module, #{short := Short}, Violations) ->
     (base(Module))#{status => failed, violations => Violations, short => Short}.
@@ -156,20 +163,21 @@ inject_fault(Module, Setup, #{short := Short} = Options) ->
     Steady = steady(Load, Journal, Short),
     _ = Tell(steady),
     Context = #{target => Target, options => Options, private => maps:get(private, Setup, none),
-                journal => Journal, bounds => Bounds, tell => Tell},
+                journal => Journal, bounds => Bounds, tell => Tell, load => running(Load),
+                harm => maps:get(harm, Options, fun(_, _, Do) -> Do() end)},
     case scenario(Steady, Module, Context) of
         {not_run, Reason} ->
             _ = stop_load(Load),
-            not_run(Module, Reason);
+            not_run(Module, Reason, []);
         Complaints ->
+            ok = hold(?AFTER_MS, Short),
             _ = is_healed(Journal) andalso Load =/= none
                 andalso erlmcp_chaos_context:await_recovered(Context),
-            ok = hold(?AFTER_MS, Short),
             Sent = sent(stop_load(Load)),
             FellOver = unexpected_restarts(Before, Target, Setup, Journal),
             Report = erlmcp_chaos_journal:report(Journal),
             Facts = #{sent => Sent, complaints => Complaints, fell_over => FellOver,
-                      interval_us => interval(Load)},
+                      interval_us => interval(Load), harms => Module:harms()},
             ok = erlmcp_bench_target:stop(Target),
             _ = Tell(ended),
             Judged = judge(Module, Report, Bounds, Facts),
@@ -186,7 +194,7 @@ judge(Module, #{accounting := Accounting} = Report, Bounds, #{interval_us := Int
     maps:merge((base(Module))#{status => Status, violations => Violations,
                                figures => erlmcp_chaos_verdict:figures(Report, Interval),
                                accounting => erlmcp_chaos_accounting:to_map(Accounting)},
-               maps:with([earlier, events, facts], Report)).
+               maps:with([earlier, events, facts, seen], Report)).
 
 progress_fun(Id, Began, #{on_progress := Fun}) ->
     fun(What) -> Fun({Id, What, erlang:monotonic_time(millisecond) - Began}) end;
@@ -199,6 +207,7 @@ scenario(timeout, _, _) ->
 scenario(ok, Module, Context) ->
     try Module:run(Context) of
         ok -> [];
+        unseen -> [];
         {error, Reason} -> [Reason];
         {not_run, _} = NotRun -> NotRun
     catch
@@ -267,6 +276,9 @@ start_load(none) ->
 start_load(Plan) ->
     {ok, Load} = erlmcp_load:start(Plan),
     {Load, Plan}.
+
+running(none) -> none;
+running({Load, _}) -> Load.
 
 stop_load(none) -> none;
 stop_load({Load, _}) -> erlmcp_load:stop(Load).

@@ -9,9 +9,13 @@ from outside, accounts for every request, and judges.
 A scenario calls `erlmcp_chaos_context:inject/1` right before it does the harm, and
 `erlmcp_chaos_context:heal/1` right after the harm has ended. Each pair of calls is a round, and the
 worst round counts.
+
+A scenario does each harm through `erlmcp_chaos_context:harm/4`, and then reports what was seen of
+it (`erlmcp_chaos_context:seen/5`). It looks where the harm is felt, and not where it is done. A
+scenario has failed if one of its harms was not seen.
 """.
 
--export_type([bounds/0, need/0, options/0, setup/0, context/0, source/0]).
+-export_type([bounds/0, need/0, options/0, setup/0, context/0, way/0, source/0]).
 
 -doc """
 The promises for a fault.
@@ -19,8 +23,8 @@ The promises for a fault.
 - `code`: the code of its refusals, or `none`.
 - `detect_ms`: milliseconds from the injection to the first counted event or refusal. `none` means
   that there is nothing to notice.
-- `recover_ms`: milliseconds from the end of the fault to the first good reply at the earlier
-  latency.
+- `recover_ms`: milliseconds from the end of the fault until the load is served as before it
+  (`m:erlmcp_chaos_journal`).
 - `load`: what may happen to requests that are not part of the fault. `undisturbed`: all are
   answered. `refused`: some are refused with the code. `failed`: some may also fail. `unreachable`:
   some may also get no answer in their time.
@@ -61,15 +65,21 @@ The context of a running fault. `target` and `options` may be read; functions of
 """.
 -type context() :: #{
     target := erlmcp_bench_target:target(), options := options(), private := term(),
-    journal := pid(), bounds := bounds(), tell := fun((term()) -> term())
+    journal := pid(), bounds := bounds(), tell := fun((term()) -> term()),
+    load := erlmcp_load:load() | none, harm := way()
 }.
+-doc """
+Does the harm of this name and returns its outcome. A suite puts a fun here that does no harm, and
+returns the second argument.
+""".
+-type way() :: fun((Harm :: atom(), Unharmed :: term(), Do :: fun(() -> term())) -> term()).
 
 -doc """
 The source of a request: `load` runs during the fault, `fault` belongs to the fault itself, and
 `probe` is a good request that checks what the load does not.
 
 All requests are accounted for. Where there are probes after the fault, the server has recovered
-when both the load and the probes have a good reply.
+when the load has settled and a probe has a good reply.
 """.
 -type source() :: load | fault | probe.
 
@@ -79,16 +89,19 @@ when both the load and the probes have a good reply.
 -callback title() -> binary().
 -callback needs() -> [need()].
 -callback bounds() -> bounds().
+-doc "Returns the names of its harms. Each of them has to be seen.".
+-callback harms() -> [atom(), ...].
 -doc """
 Prepares what must exist before the server starts. Returns a reason if this machine cannot provide
 it.
 """.
 -callback setup(options()) -> {ok, setup()} | {not_run, Reason :: binary()}.
 -doc """
-Injects the fault and ends it. An error or a crash says that something was wrong. `not_run` says
-that the fault cannot be injected on this machine.
+Injects the fault and ends it. An error or a crash says that something was wrong. `unseen` ends the
+run early, since a harm was not seen. `not_run` says that the fault cannot be injected on this
+machine.
 """.
--callback run(context()) -> ok | {error, term()} | {not_run, Reason :: binary()}.
+-callback run(context()) -> ok | unseen | {error, term()} | {not_run, Reason :: binary()}.
 -doc "Undoes `setup/1`. It is always called, even if the scenario failed.".
 -callback teardown(Private :: term()) -> ok.
 

@@ -1,31 +1,33 @@
 -module(erlmcp_chaos_verdict).
 -moduledoc """
-Judges whether a server met a fault as promised. The server used the right code, and noticed the
-fault and recovered in time. It lost nothing, and nothing else failed. Pure.
+Judges whether a server met a fault as promised. The fault was seen. The server used the right code,
+and noticed the fault and recovered in time. It lost nothing, and nothing else failed. Pure.
 
 Every broken promise is a term in a list. An empty list means that the server has passed.
 """.
 
--export([figures/2, violations/3, is_of_time/1]).
+-export([figures/2, violations/3, is_within/2]).
 
--export_type([figures/0, violation/0, facts/0]).
+-export_type([figures/0, violation/0, facts/0, limit/0]).
 
 %% The number of the load's requests of which one must be answered in time, since a single request
 %% is sometimes slow without any fault.
 -define(LOOKS, 3).
 
 -doc """
-The figures of the worst round. `settled_us` lasts until the last request that was not good, which
-may come after the first good one. `resolution_us` is the shortest recovery that the load can
-measure: the time of three of its requests and an answer.
+The figures of the worst round. `resolution_us` is the shortest recovery that the load can measure:
+the time of three of its requests and an answer.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
-    recovery_us => non_neg_integer(), settled_us => non_neg_integer(),
-    resolution_us := pos_integer()
+    recovery_us => non_neg_integer(), resolution_us := pos_integer()
 }.
+-doc "The bound of a figure that shows a harm.".
+-type limit() :: {at_least | at_most, number()}.
 -type violation() ::
-    {code, Expected :: integer() | none, never_seen}
+    {unseen, Harm :: atom()}
+    | {unseen, Harm :: atom(), Figure :: atom(), Value :: number(), limit()}
+    | {code, Expected :: integer() | none, never_seen}
     | {late, detection | recovery, Us :: integer(), BoundMs :: integer()}
     | {never, injected | detected | recovered}
     | {not_good, load | fault | probe, term()}
@@ -35,11 +37,12 @@ measure: the time of three of its requests and an answer.
     | {fell_over, term()}
     | {scenario, term()}.
 -doc """
-Facts that are not in the journal: the generator's count of sent requests, unexpected restarts, the
-scenario's complaints, and the interval between the load's requests.
+Facts that are not in the journal: the generator's count of sent requests, the scenario's harms and
+complaints, unexpected restarts, and the interval between the load's requests.
 """.
 -type facts() :: #{
-    sent := non_neg_integer() | none, fell_over := [term()], complaints := [term()],
+    sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],
+    complaints := [term()],
     interval_us := pos_integer()
 }.
 
@@ -47,25 +50,22 @@ scenario's complaints, and the interval between the load's requests.
 Returns the times of the worst round. The load sends one request every `IntervalUs` microseconds.
 """.
 -spec figures(erlmcp_chaos_journal:report(), IntervalUs :: pos_integer()) -> figures().
-figures(#{rounds := Rounds, earlier := Earlier}, Interval) ->
+figures(#{rounds := Rounds, earlier := #{quick := Quick}}, Interval) ->
     Times = [times(Round) || Round <- Rounds],
     Worst = maps:from_list([{Key, lists:max([Value || #{Key := Value} <- Times])}
-                            || Key <- [detection_us, recovery_us, settled_us],
+                            || Key <- [detection_us, recovery_us],
                                Times =/= [], lists:all(fun(T) -> is_map_key(Key, T) end, Times)]),
     Signals = [Signal || #{detected := {_, Signal}} <- Rounds],
     maps:merge(Worst, maps:from_list([{rounds, length(Rounds)},
-                                      {resolution_us, ?LOOKS * Interval + maps:get(max, Earlier, 0)}
+                                      {resolution_us, ?LOOKS * Interval + Quick}
                                       | [{signal, hd(Signals)} || Signals =/= []]])).
 
 times(#{injected := Injected} = Round) ->
-    Healed = maps:get(healed, Round, none),
-    Good = maps:get(good, Round, #{}),
     maps:from_list(
         [{detection_us, At - Injected} || #{detected := {At, _}} <- [Round]]
-        ++ [{recovery_us, lists:max(maps:values(Good)) - Healed}
-            || Healed =/= none, is_map_key(load, Good),
-               is_map_key(probe, Good) orelse not is_map_key(probed, Round)]
-        ++ [{settled_us, maps:get(disturbed, Round, Healed) - Healed} || Healed =/= none]).
+        ++ [{recovery_us, At - Healed}
+            || #{healed := Healed} <- [Round],
+               {ok, At} <- [erlmcp_chaos_journal:recovered_at(Round)]]).
 
 -doc "Returns every broken promise.".
 -spec violations(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) ->
@@ -73,7 +73,8 @@ times(#{injected := Injected} = Round) ->
 violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts) ->
     #{fell_over := FellOver, complaints := Complaints} = Facts,
     Of = fun(Source) -> erlmcp_chaos_accounting:counts(Source, Accounting) end,
-    times(Report, Bounds, Facts)
+    unseen(Report, Facts)
+        ++ times(Report, Bounds, Facts)
         ++ [{before, Before} || Before =/= []]
         ++ lists:append([lost(Source, Of(Source), Bounds) || Source <- [load, fault, probe]])
         ++ not_good(Of(load), Bounds)
@@ -81,6 +82,19 @@ violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts
         ++ unaccounted(Of(load), Facts)
         ++ [{fell_over, What} || What <- FellOver]
         ++ [{scenario, What} || What <- Complaints].
+
+%% A harm without a figure was never looked for.
+unseen(#{seen := Seen}, #{harms := Harms}) ->
+    [{unseen, Harm} || Harm <- Harms, not is_map_key(Harm, Seen)]
+        ++ [{unseen, Harm, Figure, Value, Limit}
+            || Harm := Figures <- maps:iterator(Seen, ordered),
+               Figure := {Value, Limit} <- maps:iterator(Figures, ordered),
+               not is_within(Value, Limit)].
+
+-doc "Returns `true` if a figure is within its bound.".
+-spec is_within(number(), limit()) -> boolean().
+is_within(Value, {at_least, Least}) -> Value >= Least;
+is_within(Value, {at_most, Most}) -> Value =< Most.
 
 times(#{rounds := []}, _, _) ->
     [{never, injected}];
@@ -124,8 +138,3 @@ unaccounted(_, #{sent := none}) ->
 unaccounted(Counts, #{sent := Sent}) ->
     [{unaccounted, Missing} || Missing <- [Sent - erlmcp_chaos_accounting:sent(Counts)],
                                Missing =/= 0].
-
--doc "Returns `true` if the violation is only a late time, which a busy machine can also cause.".
--spec is_of_time(violation()) -> boolean().
-is_of_time({late, _, _, _}) -> true;
-is_of_time(_) -> false.

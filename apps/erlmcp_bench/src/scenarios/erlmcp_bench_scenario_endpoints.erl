@@ -122,19 +122,14 @@ remove_latency(#{proxy := {Toxiproxy, Names}}) ->
     lists:foreach(fun(Name) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Name) end, Names).
 
 -doc """
-Closes `Count` connections of the crowd, evenly over the nodes. Returns how many were closed, and
-the time in monotonic microseconds.
+Closes `Count` connections of the crowd, evenly over the nodes. Returns how many have ended.
 """.
--spec drop(endpoints(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
+-spec drop(endpoints(), pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->
-    Drops = [erlmcp_bench_scenario_node:drop(Node, Part)
-             || {Node, Part} <- erlmcp_bench_scenario_plan:split(Count, Nodes)],
-    {ok, lists:sum([Dropped || {ok, Dropped, _} <- Drops]),
-     lists:min([AtUs || {ok, _, AtUs} <- Drops])}.
+    round(lists:sum([erlmcp_bench_scenario_node:drop(Node, Part)
+                     || {Node, Part} <- erlmcp_bench_scenario_plan:split(Count, Nodes)])).
 
--doc """
-Kills the last node, which is then started again. Returns the time in monotonic microseconds.
-""".
--spec kill(endpoints()) -> {ok, AtUs :: integer()}.
+-doc "Kills the last node, which is then started again. Returns `true` if its end was seen.".
+-spec kill(endpoints()) -> boolean().
 kill(#{nodes := Nodes}) ->
     erlmcp_bench_scenario_node:kill(lists:last(Nodes)).

@@ -33,6 +33,8 @@ its own, so that its connections can be distinguished.
 
 %% A node starts in a second or two, and more slowly on a busy machine.
 -define(START_MS, 60_000).
+%% Milliseconds until killed connections have ended.
+-define(ENDED_MS, 5_000).
 
 -doc "Starts a server in a node of its own, linked to the caller.".
 -spec start_link(options()) -> gen_server:start_ret().
@@ -49,16 +51,13 @@ stop(Node) ->
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
--doc "Kills the node, which is then started again. Returns the time in monotonic microseconds.".
--spec kill(pid()) -> {ok, AtUs :: integer()}.
+-doc "Kills the node, which is then started again. Returns `true` if its end was seen.".
+-spec kill(pid()) -> boolean().
 kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
 
--doc """
-Closes `Count` connections of the crowd at once. Returns how many were closed, and the time in
-monotonic microseconds.
-""".
--spec drop(pid(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
+-doc "Closes `Count` connections of the crowd at once. Returns how many have ended.".
+-spec drop(pid(), pos_integer()) -> Dropped :: non_neg_integer().
 drop(Node, Count) ->
     gen_server:call(Node, {drop, Count}, ?START_MS).
 
@@ -103,30 +102,28 @@ metrics(_, _) ->
 -doc false.
 handle_call(facts, _, #state{facts = Facts} = State) ->
     {reply, Facts, State};
-handle_call(kill, _, #state{facts = #{os_pid := OsPid}} = State) ->
-    AtUs = erlang:monotonic_time(microsecond),
+handle_call(kill, _, #state{target = Target, facts = #{os_pid := OsPid}} = State) ->
     "" = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
-    {reply, {ok, AtUs}, State, {continue, start}};
+    {reply, has_ended(Target), State, {continue, start}};
 handle_call({drop, Count}, _, #state{target = Target, facts = Facts} = State) ->
     #{crowd := #{port := Port}} = Facts,
-    AtUs = erlang:monotonic_time(microsecond),
-    Dropped = erlmcp_bench_target:call(Target, ?MODULE, close_connections, [Port, Count]),
-    {reply, {ok, Dropped, AtUs}, State}.
+    {reply, erlmcp_bench_target:call(Target, ?MODULE, close_connections, [Port, Count]), State}.
 
 -doc false.
-handle_continue(start, #state{options = Options, target = Target, facts = Facts} = State) ->
-    ok = gone(Target),
+handle_continue(start, #state{options = Options, facts = Facts} = State) ->
     #{clients := #{port := ClientsPort}, crowd := #{port := CrowdPort}} = Facts,
     Same = maps:merge(Options, #{metrics => port_of(Url) || metrics := Url <- Facts}),
     {ok, Started} = started(Same, {ClientsPort, CrowdPort}),
     {noreply, Started#state{options = State#state.options}}.
 
 %% The control process of a node ends shortly after it.
-gone(#{peer := Peer} = Target) ->
+has_ended(#{peer := Peer} = Target) ->
     Monitor = monitor(process, Peer),
     receive
-        {'DOWN', Monitor, process, Peer, _} -> ok
-    after ?START_MS -> erlmcp_bench_target:stop(Target)
+        {'DOWN', Monitor, process, Peer, _} -> true
+    after ?ENDED_MS ->
+        ok = erlmcp_bench_target:stop(Target),
+        false
     end.
 
 port_of(Url) ->
@@ -149,15 +146,17 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
     ok.
 
 -doc """
-Runs in the server's node: closes `Count` connections of a port's listener. Returns how many.
+Runs in the server's node: closes `Count` connections of a port's listener. Returns how many have
+ended by that.
 """.
 -spec close_connections(inet:port_number(), pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->
     [Ref] = [Ref || Ref := #{port := Listens} <- ranch:info(), Listens =:= Port],
     Closed = lists:sublist(ranch:procs(Ref, connections), Count),
     _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:is_no_news/2, []}),
-    lists:foreach(fun(Connection) -> exit(Connection, kill) end, Closed),
-    length(Closed).
+    Watcher = erlmcp_chaos_inside:watch(Closed),
+    ok = lists:foreach(fun(Connection) -> exit(Connection, kill) end, Closed),
+    erlmcp_chaos_inside:killed(Watcher, ?ENDED_MS).
 
 -doc false.
 -spec is_no_news(logger:log_event(), term()) -> stop | ignore.

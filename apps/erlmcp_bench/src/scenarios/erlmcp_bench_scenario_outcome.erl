@@ -42,12 +42,13 @@ A mark, adjusted to the number of clients. It has `measured` if the scenario had
 -doc """
 The effects of a fault, and whether the service recovered. `detection_ms` and `recovery_ms` are the
 milliseconds until the first and the last error, if there was any. See
-`t:erlmcp_bench_scenario_outages:outage/0`.
+`t:erlmcp_bench_scenario_outages:outage/0`. `seen` is `true` if the fault had an effect: its
+connections or node have ended, or answers were later by the added time.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
     | #{fault := atom(), extent := #{atom() => number()}, errors := non_neg_integer(),
-        slow := non_neg_integer(), recovered := boolean(),
+        slow := non_neg_integer(), seen := boolean(), recovered := boolean(),
         detection_ms => number(), recovery_ms => number(),
         latency_p95_us => pos_integer(), mark_s => pos_integer()}.
 -doc """
@@ -57,7 +58,7 @@ the loads.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
-    | {unaccounted, integer()} | uncounted | {not_recovered, Fault :: atom()}.
+    | {unaccounted, integer()} | uncounted | {unseen | not_recovered, Fault :: atom()}.
 
 -doc "Returns the outcome of a scenario from its final facts.".
 -spec new(erlmcp_bench_scenarios:scenario(), map(), erlmcp_bench_scenario_run:facts()) ->
@@ -167,17 +168,24 @@ ends([#{fault := Fault} | [#{at_us := Next} | _] = Rest], EndedUs) ->
 
 fault(#{fault := Fault, not_run := Reason}, _, _, _) ->
     #{fault => Fault, not_run => Reason};
-fault(#{fault := Fault, extent := Extent}, Planned, Outages, Ends) ->
+fault(#{fault := Fault, extent := Extent, least := Least}, Planned, Outages, Ends) ->
     [#{at_us := AtUs, errors := Errors, slow := Slow, latency := Latency} = Outage] =
         [Found || #{fault := Of} = Found <- Outages, Of =:= Fault],
     #{Fault := EndUs} = Ends,
     Details = details(lists:keyfind(Fault, 1, Planned)),
-    maps:merge(
-        maps:merge(maps:with([mark_s], Details), times(Outage, AtUs)),
-        maps:from_list([{latency_p95_us, erlmcp_bench_histogram:percentile(Latency, 95)}
-                        || erlmcp_bench_histogram:count(Latency) > 0]
-                       ++ [{fault, Fault}, {extent, Extent}, {errors, Errors}, {slow, Slow},
-                           {recovered, is_whole(Outage, EndUs)}])).
+    P95 = maps:from_list([{latency_p95_us, erlmcp_bench_histogram:percentile(Latency, 95)}
+                          || erlmcp_bench_histogram:count(Latency) > 0]),
+    Effects = #{fault => Fault, extent => Extent, errors => Errors, slow => Slow,
+                seen => is_seen(Extent, Least, P95), recovered => is_whole(Outage, EndUs)},
+    lists:foldl(fun maps:merge/2, Effects,
+                [maps:with([mark_s], Details), times(Outage, AtUs), P95]).
+
+%% With added latency for half of the clients, the slower half of the answers is later.
+is_seen(#{added_ms := Milliseconds}, _, #{latency_p95_us := P95}) -> P95 >= Milliseconds * 1_000;
+is_seen(#{added_ms := _}, _, #{}) -> false;
+is_seen(Extent, Least, _) ->
+    maps:fold(fun(Figure, Value, Seen) -> Seen andalso maps:get(Figure, Extent) >= Value end,
+              true, Least).
 
 details({_, _, _, Details}) -> Details;
 details({_, _, Details}) -> Details.
@@ -204,6 +212,7 @@ complaints(#{scenario := #{tolerates_errors := Tolerates}, steps := Steps, total
                                            Ended =/= Sent]
         ++ [uncounted || Counted(Seconds) =/= Counted(Total)]
         ++ [{zone, red} || Zone =:= red, not Tolerates]
+        ++ [{unseen, Fault} || #{fault := Fault, seen := false} <- Faults]
         ++ [{not_recovered, Fault} || #{fault := Fault} = Effects <- Faults, is_late(Effects)].
 
 is_late(#{recovered := false}) -> true;

@@ -26,10 +26,14 @@ An event of a run.
         sums := erlmcp_bench_scenario_sums:sums()}
     | fault().
 
--doc "A fault that begins or ends, with its extent, or the reason why it was not injected.".
+-doc """
+A fault that begins or ends, with its extent as far as it was seen, or the reason why it was not
+injected. `least` is the extent that it must have.
+""".
 -type fault() :: #{
     event := fault, fault := atom(), state := begins | ends,
-    extent => #{atom() => non_neg_integer()}, not_run => term()
+    extent => #{atom() => non_neg_integer()}, least => #{atom() => non_neg_integer()},
+    not_run => term()
 }.
 
 -doc """
@@ -212,22 +216,33 @@ act({begins, {add_latency, _, _, #{milliseconds := Milliseconds}}}, _,
     #{endpoints := Endpoints} = Run) ->
     Now = erlang:monotonic_time(microsecond),
     case erlmcp_bench_scenario_endpoints:add_latency(Endpoints, Milliseconds) of
-        ok -> begun(add_latency, Now, #{added_ms => Milliseconds}, Run);
-        {not_run, Reason} -> (fault_event(add_latency, begins))#{not_run => Reason}
+        ok ->
+            ok = begins(add_latency, Now, Run),
+            begun(add_latency, #{added_ms => Milliseconds}, #{});
+        {not_run, Reason} ->
+            (fault_event(add_latency, begins))#{not_run => Reason}
     end;
 act({ends, {add_latency, _, _, _}}, _, #{endpoints := Endpoints}) ->
     ok = erlmcp_bench_scenario_endpoints:remove_latency(Endpoints),
     fault_event(add_latency, ends);
 act({begins, {drop_clients, _, _}}, Crowd, #{endpoints := Endpoints} = Run) ->
-    {ok, Dropped, AtUs} = erlmcp_bench_scenario_endpoints:drop(Endpoints, Crowd),
-    begun(drop_clients, AtUs, #{clients => Dropped}, Run);
+    ok = begins(drop_clients, erlang:monotonic_time(microsecond), Run),
+    Dropped = erlmcp_bench_scenario_endpoints:drop(Endpoints, Crowd),
+    %% A client that is just connecting again has no connection to lose.
+    begun(drop_clients, #{clients => Dropped}, #{clients => Crowd * 9 div 10});
 act({begins, {kill_node, _, _}}, _, #{endpoints := Endpoints} = Run) ->
-    {ok, AtUs} = erlmcp_bench_scenario_endpoints:kill(Endpoints),
-    begun(kill_node, AtUs, #{nodes => 1}, Run).
+    ok = begins(kill_node, erlang:monotonic_time(microsecond), Run),
+    Ended = case erlmcp_bench_scenario_endpoints:kill(Endpoints) of
+        true -> 1;
+        false -> 0
+    end,
+    begun(kill_node, #{nodes => Ended}, #{nodes => 1}).
 
-begun(Fault, AtUs, Extent, #{outages := Outages}) ->
-    ok = erlmcp_bench_scenario_outages:begins(Outages, Fault, AtUs),
-    (fault_event(Fault, begins))#{extent => Extent}.
+begins(Fault, AtUs, #{outages := Outages}) ->
+    erlmcp_bench_scenario_outages:begins(Outages, Fault, AtUs).
+
+begun(Fault, Extent, Least) ->
+    (fault_event(Fault, begins))#{extent => Extent, least => Least}.
 
 fault_event(Fault, State) ->
     #{event => fault, fault => Fault, state => State}.

@@ -147,10 +147,10 @@ leftovers_are_swept(_) ->
 
 hogs_compute_and_end(_) ->
     {ok, Hogs} = erlmcp_chaos_hogs:start(2),
-    {os_pid, Shell} = erlang:port_info(Hogs, os_pid),
-    Pids = children(Shell),
+    Pids = erlmcp_chaos_keeper:children(Hogs),
     2 = length(Pids),
     await(fun() -> lists:all(fun(Pid) -> erlmcp_bench_process:cpu_us(Pid) > 0 end, Pids) end),
+    true = erlmcp_chaos_hogs:cpu_us(Hogs) >= 20_000,
     ok = erlmcp_chaos_hogs:stop(Hogs),
     [undefined, undefined] = [erlmcp_bench_process:cpu_us(Pid) || Pid <- Pids].
 
@@ -174,15 +174,6 @@ a_proxy_adds_latency(_) ->
             ok = erlmcp_bench_target:stop(Target),
             ok = erlmcp_chaos_toxiproxy:stop(Toxiproxy)
     end.
-
-%% Of a process of the machine.
-children(Parent) ->
-    Stats = [{list_to_integer(filename:basename(Folder)), file:read_file(Folder ++ "/stat")}
-             || Folder <- filelib:wildcard("/proc/[0-9]*")],
-    %% Behind the name, which is in parentheses, stand the state and the parent.
-    [Pid || {Pid, {ok, Stat}} <- Stats,
-            [_, Behind] <- [string:split(Stat, ") ", trailing)],
-            [_, Of | _] <- [string:lexemes(Behind, " ")], binary_to_integer(Of) =:= Parent].
 
 %% A user other than root gets the reason.
 needing_root({ok, Had}, Do) ->

@@ -9,8 +9,8 @@ reason, and the published metrics add up to that. A result with a broken promise
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([clients_are_as_published/1, slopes_have_steps/1, a_short_run_keeps_the_shares/1,
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
-         errors_have_their_zones/1, faults_are_whole_in_time/1, an_outage_ends_with_a_calm/1,
-         the_page_has_the_data/1]).
+         errors_have_their_zones/1, faults_are_whole_in_time/1, faults_have_to_be_seen/1,
+         an_outage_ends_with_a_calm/1, the_page_has_the_data/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1]).
@@ -21,8 +21,8 @@ suite() ->
 all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
-     faults_are_whole_in_time, an_outage_ends_with_a_calm, wrong_options_are_told,
-     the_page_has_the_data, {group, runs}].
+     faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
+     wrong_options_are_told, the_page_has_the_data, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
@@ -163,13 +163,7 @@ errors_have_their_zones(_) ->
 
 faults_are_whole_in_time(_) ->
     Outcome = fun(Outage) ->
-        Good = sums(#{sent => 10_000, answered => 10_000}),
-        judged(chaos, Good, Good,
-               #{faults => [#{event => fault, fault => kill_node, state => begins,
-                              extent => #{nodes => 1}}],
-                 outages => [Outage#{fault => kill_node, at_us => 1_000_000, slow => 0,
-                                     latency => erlmcp_bench_histogram:new()}],
-                 ended_us => 100_000_000})
+        of_fault(kill_node, #{nodes => 1}, #{nodes => 1}, Outage, [])
     end,
     #{status := passed, faults := [#{recovered := true, detection_ms := 5.0, recovery_ms := 9.0}]} =
         Outcome(#{errors => 2, first_us => 1_005_000, last_us => 1_009_000}),
@@ -180,6 +174,35 @@ faults_are_whole_in_time(_) ->
         Outcome(#{errors => 2, first_us => 1_005_000, last_us => 44_000_000}),
     #{status := failed, faults := [#{recovered := false}]} =
         Outcome(#{errors => 2, first_us => 1_005_000, last_us => 98_000_000}).
+
+of_fault(Fault, Extent, Least, Outage, LatenciesUs) ->
+    Good = sums(#{sent => 10_000, answered => 10_000}),
+    Latency = erlmcp_bench_histogram:new(),
+    _ = [ok = erlmcp_bench_histogram:record(Latency, Us) || Us <- LatenciesUs],
+    judged(chaos, Good, Good,
+           #{faults => [#{event => fault, fault => Fault, state => begins, extent => Extent,
+                          least => Least}],
+             outages => [Outage#{fault => Fault, at_us => 1_000_000, slow => 0,
+                                 latency => Latency}],
+             ended_us => 100_000_000}).
+
+%% A fault that was not there is no fault that was survived.
+faults_have_to_be_seen(_) ->
+    Calm = #{errors => 0},
+    Of = fun(Fault, Extent, Least, LatenciesUs) ->
+        #{complaints := Complaints, faults := [#{seen := Seen}]} =
+            of_fault(Fault, Extent, Least, Calm, LatenciesUs),
+        {Seen, Complaints}
+    end,
+    {true, []} = Of(kill_node, #{nodes => 1}, #{nodes => 1}, []),
+    {false, [{unseen, kill_node}]} = Of(kill_node, #{nodes => 0}, #{nodes => 1}, []),
+    {true, []} = Of(drop_clients, #{clients => 180}, #{clients => 180}, []),
+    {false, [{unseen, drop_clients}]} = Of(drop_clients, #{clients => 179}, #{clients => 180}, []),
+    %% Of the slower half.
+    Half = fun(Us) -> lists:duplicate(50, 1_000) ++ lists:duplicate(50, Us) end,
+    {true, []} = Of(add_latency, #{added_ms => 100}, #{}, Half(101_000)),
+    {false, [{unseen, add_latency}]} = Of(add_latency, #{added_ms => 100}, #{}, Half(90_000)),
+    {false, [{unseen, add_latency}]} = Of(add_latency, #{added_ms => 100}, #{}, []).
 
 an_outage_ends_with_a_calm(_) ->
     {ok, Outages} = erlmcp_bench_scenario_outages:start_link(),

@@ -5,7 +5,7 @@ server handled each as promised.
 """.
 
 -export([command/0]).
--export([table/1]).
+-export([verdict/1, table/1]).
 
 -doc "Returns the command `chaos` for `argparse`, with its arguments and its handler.".
 -spec command() -> argparse:command().
@@ -53,13 +53,29 @@ text(inject) -> "fault";
 text(heal) -> "the fault has ended";
 text(ended) -> "the server has ended".
 
+-doc "Returns what was seen of each harm, and the verdict, a line for each.".
+-spec verdict(erlmcp_chaos_run:outcome()) -> unicode:chardata().
 verdict(#{scenario := Id, status := not_run, reason := Reason}) ->
     io_lib:format("           ~-30ts not run: ~ts~n", [Id, Reason]);
-verdict(#{scenario := Id, status := passed}) ->
-    io_lib:format("           ~-30ts passed~n", [Id]);
-verdict(#{scenario := Id, status := failed, violations := Violations}) ->
-    [io_lib:format("           ~-30ts failed: ~0tp~n", [Id, Violation])
-     || Violation <- Violations].
+verdict(#{scenario := Id, status := passed} = Outcome) ->
+    [seen(Outcome), io_lib:format("           ~-30ts passed~n", [Id])];
+verdict(#{scenario := Id, status := failed, violations := Violations} = Outcome) ->
+    [seen(Outcome) | [io_lib:format("           ~-30ts failed: ~0tp~n", [Id, Violation])
+                      || Violation <- Violations]].
+
+seen(#{scenario := Id, seen := Seen}) ->
+    [io_lib:format("           ~-30ts saw ~ts: ~ts ~ts, ~ts ~ts~n",
+                   [Id, Harm, Figure, number(Value), bound(Kind), number(Bound)])
+     || Harm := Figures <- maps:iterator(Seen, ordered),
+        Figure := {Value, {Kind, Bound}} <- maps:iterator(Figures, ordered)];
+seen(_) ->
+    "".
+
+bound(at_least) -> "at least";
+bound(at_most) -> "at most".
+
+number(Number) when is_integer(Number) -> integer_to_list(Number);
+number(Number) -> io_lib:format("~.1f", [Number]).
 
 written(Outcomes, #{json := Folder}) ->
     case erlmcp_chaos_result:write(Outcomes, Folder) of

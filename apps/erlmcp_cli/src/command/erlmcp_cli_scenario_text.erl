@@ -122,6 +122,8 @@ complaint({wrong_replies, Count}) -> io_lib:format("~b replies were wrong.", [Co
 complaint({zone, Zone}) -> io_lib:format("The share of errors is in the zone ~ts.", [Zone]);
 complaint({unaccounted, Count}) -> io_lib:format("~b requests have no outcome.", [Count]);
 complaint(uncounted) -> "The seconds do not add up to the counts of the loads.";
+complaint({unseen, Fault}) ->
+    io_lib:format("~ts: nothing was seen of it.", [words(Fault)]);
 complaint({not_recovered, Fault}) ->
     io_lib:format("~ts: the service did not recover in time.", [words(Fault)]).
 

@@ -4,13 +4,15 @@
 -import(erlmcp_test_program, [main/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([faults_are_shown/1, wrong_use_exits_2/1, table_says_what_came_of_each/1]).
+-export([faults_are_shown/1, wrong_use_exits_2/1, table_says_what_came_of_each/1,
+         verdict_says_what_was_seen/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [faults_are_shown, wrong_use_exits_2, table_says_what_came_of_each].
+    [faults_are_shown, wrong_use_exits_2, table_says_what_came_of_each,
+     verdict_says_what_was_seen].
 
 init_per_suite(Config) -> erlmcp_test_program:init(Config).
 
@@ -41,3 +43,14 @@ table_says_what_came_of_each(_) ->
     {match, _} = re:run(Out, "^chaos_a +1056 +12\\.3 of 100 ms +2\\.0 of 0\\+7 ms "
                              "+100, 90, 9, 1 +1 +failed$", [multiline]),
     {match, _} = re:run(Out, "^chaos_b +not run$", [multiline]).
+
+verdict_says_what_was_seen(_) ->
+    Saw = #{sockets => #{ended_sockets_count => {9, {at_least, 10}}},
+            other => #{other_added_ms => {1.25, {at_most, 45}}}},
+    Out = unicode:characters_to_list(erlmcp_cli_chaos:verdict(
+        #{scenario => ~"chaos_a", status => failed, seen => Saw,
+          violations => [{unseen, sockets, ended_sockets_count, 9, {at_least, 10}}]})),
+    [{match, _} = re:run(Out, ["^ +chaos_a +", Line, "$"], [multiline])
+     || Line <- ["saw sockets: ended_sockets_count 9, at least 10",
+                 "saw other: other_added_ms 1\\.3, at most 45",
+                 "failed: \\{unseen,sockets,ended_sockets_count,9,\\{at_least,10\\}\\}"]].

@@ -3,11 +3,13 @@
 A fault: connections on TCP and HTTP are opened and not closed, one and a half times as many as the
 server allows. The server serves as many as its limit allows. It refuses each of the others with
 1060 and ends it. When all are closed, the next connection is served at once.
+
+The evidence: the open connections that the server's node counts, and the refused ones.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(LIMIT, 100).
 -define(SHORT_LIMIT, 60).
@@ -28,6 +30,9 @@ needs() -> [].
 bounds() -> #{code => 1060, detect_ms => 200, recover_ms => 100, load => undisturbed}.
 
 -doc false.
+harms() -> [connections].
+
+-doc false.
 setup(Options) ->
     {ok, #{server => #{limits => #{connections => limit(Options)}},
            load => #{connections => ?OTHERS}}}.
@@ -40,22 +45,30 @@ run(#{target := Target, options := Options} = Context) ->
     Limit = limit(Options),
     Wanted = Limit + Limit div 2,
     _ = erlmcp_chaos_context:inject(Context),
-    Opened = [open(Number, Target) || Number <- lists:seq(1, Wanted)],
+    Opened = erlmcp_chaos_context:harm(Context, connections, [], fun() ->
+        [open(Number, Target) || Number <- lists:seq(1, Wanted)]
+    end),
     Sent = [send_echo(Number, Connection) || {Number, Connection} <- lists:enumerate(Opened)],
     Outcomes = [outcome(Connection, SentUs, Context) || {Connection, SentUs} <- Sent],
     Held = length([answered || answered <- Outcomes]),
-    ok = erlmcp_chaos_context:fact(Context, opened_connections, Wanted),
-    ok = erlmcp_chaos_context:fact(Context, held_connections, Held),
-    ok = erlmcp_chaos_context:await_detected(Context),
-    _ = erlmcp_chaos_context:heal(Context),
-    [ok = erlmcp_chaos_client:close(Connection) || Connection <- Opened],
-    ok = probe_until_served(tcp, Context),
-    ok = probe_until_served(http, Context),
-    ok = erlmcp_chaos_context:await_recovered(Context),
     Refused = length([1060 || {refused, _, #{~"refusal" := 1060}} <- Outcomes]),
-    case {Limit - ?OTHERS, Wanted - Held} of
-        {Held, Refused} -> ok;
-        {Room, _} -> {error, {room, Room, held, Held, refused, Refused, of_all, Wanted}}
+    Inside = length(erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, pids, [connections])),
+    Seen = fun(Figure, Count, Least) ->
+        erlmcp_chaos_context:seen(Context, connections, Figure, Count, {at_least, Least})
+    end,
+    maybe
+        ok ?= Seen(open_connections, Inside, Limit),
+        ok ?= Seen(refused_connections, Refused, Limit div 2),
+        ok = erlmcp_chaos_context:await_detected(Context),
+        _ = erlmcp_chaos_context:heal(Context),
+        [ok = erlmcp_chaos_client:close(Connection) || Connection <- Opened],
+        ok = probe_until_served(tcp, Context),
+        ok = probe_until_served(http, Context),
+        ok = erlmcp_chaos_context:await_recovered(Context),
+        case {Limit - ?OTHERS, Wanted - Held} of
+            {Held, Refused} -> ok;
+            {Room, _} -> {error, {room, Room, held, Held, refused, Refused, of_all, Wanted}}
+        end
     end.
 
 open(Number, Target) ->

@@ -5,11 +5,14 @@ machine outside the node, compute all the time.
 
 The node has a bound for how long a new process may wait for a scheduler. It refuses new work over
 that bound, so that callers go elsewhere: a call would wait for several schedulers in a row.
+
+The evidence: how many processes of the node wait for a scheduler at once, and the processor time
+that the processes outside take.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 -export([compute/2]).
 
 %% Milliseconds that a process may wait for a scheduler.
@@ -20,6 +23,8 @@ that bound, so that callers go elsewhere: a call would wait for several schedule
 -define(BUSY_MS, 5_000).
 -define(SHORT_BUSY_MS, 1_000).
 -define(TIMEOUT_MS, 20_000).
+%% The processes outside take at least this part of the processor time that there is.
+-define(SHARE_PERCENT, 10).
 %% Connections of the load. Each has one request at a time, which waits for several schedulers in a
 %% row.
 -define(CONNECTIONS, 40).
@@ -37,6 +42,9 @@ needs() -> [].
 bounds() -> #{code => 1078, detect_ms => 300, recover_ms => 600, load => refused}.
 
 -doc false.
+harms() -> [inside, outside].
+
+-doc false.
 setup(_) ->
     {ok, #{target => #{flags => ["-erlmcp", "scheduler_wait_ms", integer_to_list(?BOUND_MS)]},
            load => #{timeout_ms => ?TIMEOUT_MS, connections => ?CONNECTIONS}}}.
@@ -47,14 +55,30 @@ run(Context) ->
         true -> ?SHORT_BUSY_MS;
         false -> ?BUSY_MS
     end,
-    Cores = erlang:system_info(logical_processors_available),
-    _ = erlmcp_chaos_context:inject(Context),
+    Cores = ?OUTSIDE * cores(erlang:system_info(logical_processors_available)),
+    Call = fun(Module, Function, Arguments) ->
+        erlmcp_chaos_context:call(Context, Module, Function, Arguments)
+    end,
+    Schedulers = Call(erlang, system_info, [schedulers_online]),
+    ok = Call(erlmcp_chaos_peaks, follow, [#{waiting => {erlang, statistics, [run_queue]}}]),
+    Injected = erlmcp_chaos_context:inject(Context),
     maybe
-        {ok, Hogs} ?= erlmcp_chaos_hogs:start(?OUTSIDE * cores(Cores)),
-        ok = erlmcp_chaos_context:call(Context, ?MODULE, compute, [?INSIDE, BusyMs]),
+        {ok, Hogs} ?= erlmcp_chaos_hogs:start(
+            erlmcp_chaos_context:harm(Context, outside, 0, fun() -> Cores end)),
+        ok = erlmcp_chaos_context:harm(Context, inside, ok, fun() ->
+            Call(?MODULE, compute, [?INSIDE, BusyMs])
+        end),
         receive after BusyMs -> ok end,
+        TakenMs = erlmcp_chaos_hogs:cpu_us(Hogs) / 1_000,
+        ThereMs = Cores * (erlmcp_chaos_context:now_us() - Injected) / 1_000,
         ok ?= erlmcp_chaos_hogs:stop(Hogs),
         _ = erlmcp_chaos_context:heal(Context),
+        #{waiting := Waiting} = Call(erlmcp_chaos_peaks, highest, []),
+        Inside = erlmcp_chaos_context:seen(Context, inside, waiting_processes, Waiting,
+                                           {at_least, ?INSIDE * Schedulers div 2}),
+        ok ?= erlmcp_chaos_context:seen(Context, outside, taken_percent, 100 * TakenMs / ThereMs,
+                                        {at_least, ?SHARE_PERCENT}),
+        ok ?= Inside,
         _ = erlmcp_chaos_context:await_recovered(Context),
         ok
     end.

@@ -3,11 +3,13 @@
 A fault: the file system with a tool's token store and the node's log is full. Calls that need the
 disk are refused, and everything else is served as before. Data that was stored before the fault is
 still there after it.
+
+The evidence: a program outside the node cannot write to the file system either.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1, teardown/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1, teardown/1]).
 
 -define(BYTES, 4_194_304).
 %% Calls of the tool a second.
@@ -16,6 +18,8 @@ still there after it.
 -define(FULL_MS, 4_000).
 -define(SHORT_FULL_MS, 500).
 -define(LONGEST_MS, 60_000).
+%% Attempts to write, at the same intervals, while the file system is full.
+-define(ATTEMPTS, 10).
 
 -doc false.
 id() -> ~"chaos_disk_full".
@@ -28,6 +32,9 @@ needs() -> [root, {program, "mount"}].
 
 -doc false.
 bounds() -> #{code => 1079, detect_ms => 200, recover_ms => 500, load => undisturbed}.
+
+-doc false.
+harms() -> [disk].
 
 -doc false.
 setup(_) ->
@@ -64,14 +71,23 @@ while_full(Tmpfs, Context) ->
     end,
     maybe
         _ = erlmcp_chaos_context:inject(Context),
-        ok ?= erlmcp_chaos_tmpfs:fill(Tmpfs),
+        ok ?= erlmcp_chaos_context:harm(Context, disk, ok, fun() ->
+            erlmcp_chaos_tmpfs:fill(Tmpfs)
+        end),
+        Refused = length([enospc || _ <- lists:seq(1, ?ATTEMPTS),
+                                    {error, enospc} <- [write(FullMs div ?ATTEMPTS, Tmpfs)]]),
+        ok ?= erlmcp_chaos_context:seen(Context, disk, refused_writes_count, Refused,
+                                        {at_least, ?ATTEMPTS}),
         _ = erlmcp_chaos_context:await_detected(Context),
-        receive after FullMs -> ok end,
         ok ?= erlmcp_chaos_tmpfs:free(Tmpfs),
         _ = erlmcp_chaos_context:heal(Context),
         _ = erlmcp_chaos_context:await_recovered(Context),
         ok
     end.
+
+%% More than calls of the tool can set free.
+write(PauseMs, Tmpfs) ->
+    receive after PauseMs -> erlmcp_chaos_tmpfs:attempt(Tmpfs, 65_536) end.
 
 -doc false.
 teardown(Tmpfs) ->

@@ -3,15 +3,19 @@
 A drill: fifty processes of the server are killed, ten a second. They are calls, connections and
 children of its supervisor, at random. The supervisor does not survive as many deaths of its
 children, so the server restarts meanwhile.
+
+The evidence: monitors of the processes report how many were killed.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(CRASHES, 50).
 -define(SHORT_CRASHES, 10).
 -define(PAUSE_MS, 100).
+%% Attempts for each crash, of all crashes together.
+-define(TRIES, 2).
 -define(CALLERS, 4).
 
 -doc false.
@@ -27,6 +31,9 @@ needs() -> [].
 bounds() -> #{code => none, detect_ms => 1_000, recover_ms => 5_000, load => failed}.
 
 -doc false.
+harms() -> [processes].
+
+-doc false.
 setup(_) ->
     {ok, erlmcp_chaos_victims:setup()}.
 
@@ -36,16 +43,12 @@ run(Context) ->
         true -> ?SHORT_CRASHES;
         false -> ?CRASHES
     end,
-    erlmcp_chaos_victims:drill(?CALLERS, fun() -> ok end, fun() -> crash(Crashes, Context) end,
-                               Context).
+    Kill = fun() -> crash(Crashes, ?TRIES * Crashes, Context) end,
+    erlmcp_chaos_victims:drill(?CALLERS, fun() -> ok end, Kill, Crashes, Context).
 
-crash(0, _) ->
+%% The server may be restarting, or the process may have ended by itself.
+crash(More, Tries, _) when More =:= 0; Tries =:= 0 ->
     0;
-crash(More, Context) ->
-    Killed = erlmcp_chaos_context:call(Context, erlmcp_chaos_victims, kill, [1]),
-    receive after ?PAUSE_MS -> ok end,
-    %% The server itself may have been restarting.
-    case Killed of
-        0 -> crash(More, Context);
-        1 -> 1 + crash(More - 1, Context)
-    end.
+crash(More, Tries, Context) ->
+    Killed = erlmcp_chaos_victims:strike(1, Context),
+    receive after ?PAUSE_MS -> Killed + crash(More - Killed, Tries - 1, Context) end.

@@ -2,13 +2,19 @@
 -moduledoc """
 A drill: a fault proxy adds 100 ms to the answers on half of the connections. It measures how much
 later, and how much less, all connections are answered. The other half must not notice.
+
+The evidence: the median answer of the delayed half is later than before the fault by the added
+time. That of the other half is not.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(LATENCY_MS, 100).
+%% Milliseconds that are seen of it at least, and on the other half at most.
+-define(SEEN_MS, 90).
+-define(OTHER_MS, 45).
 %% Connections of each half, and requests a second on all of them: 50 on each connection, none of
 %% which waits for the one before.
 -define(CONNECTIONS, 12).
@@ -33,6 +39,9 @@ needs() ->
 bounds() -> #{code => none, detect_ms => none, recover_ms => 5_000, load => failed}.
 
 -doc false.
+harms() -> [latency].
+
+-doc false.
 setup(_) ->
     {ok, #{load => none}}.
 
@@ -46,14 +55,29 @@ run(#{target := Target} = Context) ->
         Halves = [SlowAt, FastAt],
         {ok, Before} ?= phase(Halves, Context),
         _ = erlmcp_chaos_context:inject(Context),
-        ok ?= erlmcp_chaos_toxiproxy:add(Toxiproxy, Slow, {latency, ?LATENCY_MS}),
+        ok ?= erlmcp_chaos_context:harm(Context, latency, ok, fun() ->
+            erlmcp_chaos_toxiproxy:add(Toxiproxy, Slow, {latency, ?LATENCY_MS})
+        end),
         {ok, Within} ?= phase(Halves, Context),
-        ok ?= erlmcp_chaos_toxiproxy:remove(Toxiproxy, Slow),
+        ok ?= erlmcp_chaos_context:harm(Context, latency, ok, fun() ->
+            erlmcp_chaos_toxiproxy:remove(Toxiproxy, Slow)
+        end),
         _ = erlmcp_chaos_context:heal(Context),
         {ok, _} ?= phase(Halves, Context),
         ok = record_facts(Before, Within, Context),
-        erlmcp_chaos_toxiproxy:stop(Toxiproxy)
+        ok ?= erlmcp_chaos_toxiproxy:stop(Toxiproxy),
+        [Delayed, Other] = lists:zipwith(fun added_ms/2, Before, Within),
+        ok ?= erlmcp_chaos_context:seen(Context, latency, delayed_half_added_ms, Delayed,
+                                        {at_least, ?SEEN_MS}),
+        erlmcp_chaos_context:seen(Context, latency, other_half_added_ms, Other,
+                                  {at_most, ?OTHER_MS})
     end.
+
+%% By how many milliseconds the median is later.
+added_ms(#{latency := Before}, #{latency := Within}) ->
+    Us = erlmcp_bench_histogram:percentile(Within, 50)
+             - erlmcp_bench_histogram:percentile(Before, 50),
+    max(1, Us) / 1_000.
 
 %% Runs both halves at the same time.
 phase(Addresses, Context) ->

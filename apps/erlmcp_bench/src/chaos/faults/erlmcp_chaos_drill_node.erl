@@ -6,11 +6,13 @@ over when the pool uses all eight nodes again and the new one has served.
 
 The callers say that their calls may be repeated. A call that the pool cannot repeat with success is
 reported as failed.
+
+The evidence: the killed node's port refuses a connection.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(NODES, 8).
 -define(SHORT_NODES, 2).
@@ -20,7 +22,9 @@ reported as failed.
 -define(CALL_MS, 5_000).
 -define(STEADY_MS, 1_000).
 -define(LOOK_MS, 10).
-%% Milliseconds until the pool has noticed, and until it is whole again.
+%% Milliseconds until the node's port is closed, until the pool has noticed, and until it is whole
+%% again.
+-define(CLOSED_MS, 2_000).
 -define(NOTICE_MS, 30_000).
 -define(WHOLE_MS, 120_000).
 
@@ -35,6 +39,9 @@ needs() -> [].
 
 -doc false.
 bounds() -> #{code => none, detect_ms => 1_000, recover_ms => 42_000, load => failed}.
+
+-doc false.
+harms() -> [node].
 
 -doc false.
 setup(_) ->
@@ -69,15 +76,18 @@ started(Count) ->
     end.
 
 drill([#{peer := Peer} = Victim | _], Pool, Context) ->
-    {_, Port} = erlmcp_bench_target:address(http, Victim),
+    {Ip, Port} = erlmcp_bench_target:address(http, Victim),
     OsPid = integer_to_list(erlmcp_bench_target:os_pid(Victim)),
     %% The death of the node must not end this process.
     true = unlink(Peer),
     maybe
         Injected = erlmcp_chaos_context:inject(Context),
-        {ok, _} ?= erlmcp_chaos_program:run("kill", ["-KILL", OsPid]),
+        {ok, _} ?= erlmcp_chaos_context:harm(Context, node, {ok, ~""}, fun() ->
+            erlmcp_chaos_program:run("kill", ["-KILL", OsPid])
+        end),
         %% Recovery begins here.
         Healed = erlmcp_chaos_context:heal(Context),
+        ok ?= seen(poll(fun() -> is_closed(Ip, Port) end, ?CLOSED_MS), Victim, Context),
         ok ?= poll(fun() -> state(Pool) =/= closed end, ?NOTICE_MS),
         ok = erlmcp_chaos_context:noticed(Context, member_left_out),
         ok = erlmcp_chaos_context:fact(Context, left_out_after_ms, since_ms(Injected)),
@@ -89,6 +99,18 @@ drill([#{peer := Peer} = Victim | _], Pool, Context) ->
         ok = erlmcp_chaos_context:fact(Context, full_service_after_ms, since_ms(Injected)),
         _ = erlmcp_chaos_context:await_recovered(Context),
         erlmcp_bench_target:stop(Next)
+    end.
+
+seen(ok, _, Context) ->
+    erlmcp_chaos_context:seen(Context, node, closed_ports_count, 1, {at_least, 1});
+seen({error, not_in_time}, Victim, Context) ->
+    ok = erlmcp_bench_target:stop(Victim),
+    erlmcp_chaos_context:seen(Context, node, closed_ports_count, 0, {at_least, 1}).
+
+is_closed(Ip, Port) ->
+    case gen_tcp:connect(Ip, Port, [], ?CLOSED_MS) of
+        {ok, Socket} -> gen_tcp:close(Socket) =/= ok;
+        {error, Reason} -> Reason =:= econnrefused
     end.
 
 since_ms(Us) ->

@@ -2,13 +2,17 @@
 -moduledoc """
 A drill: a hundred processes of the server are killed at once. They are calls, connections and
 children of its supervisor, at random.
+
+The evidence: monitors of the processes report how many were killed. A few calls may end by
+themselves in the moment before.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(PROCESSES, 100).
+-define(LEAST, 90).
 %% Each caller is a connection, and most of the time also a call.
 -define(CALLERS, 80).
 -define(LOAD_CONNECTIONS, 20).
@@ -27,15 +31,16 @@ needs() -> [].
 bounds() -> #{code => none, detect_ms => 1_000, recover_ms => 5_000, load => failed}.
 
 -doc false.
+harms() -> [processes].
+
+-doc false.
 setup(_) ->
     {ok, (erlmcp_chaos_victims:setup())#{load => #{connections => ?LOAD_CONNECTIONS}}}.
 
 -doc false.
 run(Context) ->
-    Kill = fun() ->
-        erlmcp_chaos_context:call(Context, erlmcp_chaos_victims, kill, [?PROCESSES])
-    end,
-    erlmcp_chaos_victims:drill(?CALLERS, fun() -> enough(Context, 100) end, Kill, Context).
+    Kill = fun() -> erlmcp_chaos_victims:strike(?PROCESSES, Context) end,
+    erlmcp_chaos_victims:drill(?CALLERS, fun() -> enough(Context, 100) end, Kill, ?LEAST, Context).
 
 %% Waits until enough connections and calls exist.
 enough(_, 0) ->

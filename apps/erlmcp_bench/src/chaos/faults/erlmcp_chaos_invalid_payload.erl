@@ -3,11 +3,13 @@
 A fault: 10,000 malformed messages of many kinds, on TCP and HTTP, with good messages between them
 on the same connections. Each malformed message is refused with 1066, and each good one is answered.
 No connection is lost, and no byte of a message becomes an atom.
+
+The evidence: the refusals with 1066.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, run/1]).
 
 -define(MESSAGES, 10_000).
 -define(SHORT_MESSAGES, 1_000).
@@ -33,6 +35,9 @@ needs() -> [].
 bounds() -> #{code => 1066, detect_ms => 10, recover_ms => 0, load => undisturbed}.
 
 -doc false.
+harms() -> [malformed].
+
+-doc false.
 run(#{target := Target} = Context) ->
     All = case erlmcp_chaos_context:is_short(Context) of
         true -> ?SHORT_MESSAGES;
@@ -46,18 +51,22 @@ run(#{target := Target} = Context) ->
     #{atoms := Before} = inside(Context),
     ByHttp = All div 5,
     _ = erlmcp_chaos_context:inject(Context),
-    ok = lines((All - ByHttp) div ?BATCH, Tcp, Context),
-    ok = posts(ByHttp, Http, Context),
+    ok = erlmcp_chaos_context:harm(Context, malformed, ok, fun() ->
+        ok = lines((All - ByHttp) div ?BATCH, Tcp, Context),
+        posts(ByHttp, Http, Context)
+    end),
     _ = erlmcp_chaos_context:heal(Context),
     #{atoms := After} = inside(Context),
-    ok = erlmcp_chaos_context:fact(Context, malformed_messages, All),
+    #{refused := Refused} = erlmcp_chaos_context:counts(Context, fault),
+    Seen = erlmcp_chaos_context:seen(Context, malformed, refused_messages,
+                                     maps:get(1066, Refused, 0), {at_least, All}),
     ok = erlmcp_chaos_context:fact(Context, kinds_count, length(kinds())),
     ok = erlmcp_chaos_client:close(Tcp),
     ok = erlmcp_chaos_client:close(Http),
     ok = erlmcp_chaos_context:await_recovered(Context),
     case After - Before of
         Made when Made > ?ATOMS -> {error, {atoms_made, Made}};
-        _ -> ok
+        _ -> Seen
     end.
 
 inside(Context) ->

@@ -6,11 +6,13 @@ transport has lengths. Each is refused with 1068.
 An announced message is refused before a byte of it is read. The other is refused with the byte that
 passes the bound, which is where the fault begins. The server keeps none of it. TCP connections and
 standard streams continue after its end.
+
+The evidence: the refusal of each message with 1068.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(BYTES, 104_857_600).
 -define(SHORT_BYTES, 16_777_216).
@@ -33,6 +35,11 @@ needs() -> [].
 bounds() -> #{code => 1068, detect_ms => 10, recover_ms => 0, load => undisturbed}.
 
 -doc false.
+harms() ->
+    [http1_announced, http1_unannounced, http2_announced, http2_unannounced, tcp_unannounced,
+     stdio_unannounced].
+
+-doc false.
 setup(_) ->
     {ok, _} = application:ensure_all_started(gun),
     {ok, #{server => #{limits => #{message_bytes => ?LIMIT}}}}.
@@ -40,16 +47,19 @@ setup(_) ->
 -doc false.
 run(Context) ->
     #{memory_bytes := Before} = state(Context),
-    ok = http1_announced(Context),
-    ok = http1_unannounced(Context),
-    ok = http2_announced(Context),
-    ok = http2_unannounced(Context),
-    ok = tcp(Context),
-    ok = stdio(Context),
+    Seen = [Send(Context) || Send <- [fun http1_announced/1, fun http1_unannounced/1,
+                                      fun http2_announced/1, fun http2_unannounced/1, fun tcp/1,
+                                      fun stdio/1]],
     ok = erlmcp_chaos_context:fact(Context, message_bytes, size_of(Context)),
     case erlmcp_chaos_context:until(fun() -> grown(Before, Context) =< ?KEPT end) of
-        ok -> ok;
-        timeout -> {error, {bytes_kept, grown(Before, Context)}}
+        timeout -> {error, {bytes_kept, grown(Before, Context)}};
+        ok -> all(Seen)
+    end.
+
+all(Seen) ->
+    case lists:member(unseen, Seen) of
+        true -> unseen;
+        false -> ok
     end.
 
 state(Context) ->
@@ -68,10 +78,17 @@ http1_announced(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
     Length = integer_to_binary(?BYTES),
     SentUs = erlmcp_chaos_context:inject(Context),
-    ok = erlmcp_chaos_client:send(Connection, [head(), ~"content-length: ", Length, ~"\r\n\r\n"]),
-    _ = refused(http1_announced_us, reply(Connection), SentUs, Context),
+    Reply = unless_unharmed(http1_announced, Context, fun() ->
+        ok = erlmcp_chaos_client:send(Connection,
+                                      [head(), ~"content-length: ", Length, ~"\r\n\r\n"]),
+        reply(Connection)
+    end),
+    Seen = refused(http1_announced, Reply, SentUs, Context),
     ok = erlmcp_chaos_client:close(Connection),
-    heal(Context).
+    heal(Seen, Context).
+
+unless_unharmed(Harm, Context, Send) ->
+    erlmcp_chaos_context:harm(Context, Harm, {error, unharmed}, Send).
 
 http1_unannounced(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
@@ -79,11 +96,16 @@ http1_unannounced(#{target := Target} = Context) ->
                                   [head(), ~"transfer-encoding: chunked\r\n\r\n", chunk(?LIMIT)]),
     Chunk = chunk(?CHUNK),
     SentUs = erlmcp_chaos_context:inject(Context),
-    Sender = sender(fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end, Chunk, Context),
-    _ = refused(http1_unannounced_us, reply(Connection), SentUs, Context),
-    ok = stop(Sender),
+    Reply = unless_unharmed(http1_unannounced, Context, fun() ->
+        Sender = sender(fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end, Chunk,
+                        Context),
+        Refusal = reply(Connection),
+        ok = stop(Sender),
+        Refusal
+    end),
+    Seen = refused(http1_unannounced, Reply, SentUs, Context),
     ok = erlmcp_chaos_client:close(Connection),
-    heal(Context).
+    heal(Seen, Context).
 
 reply(Connection) ->
     erlmcp_chaos_client:reply(Connection, ?WAIT_MS).
@@ -102,11 +124,14 @@ bytes(Size) ->
 http2_announced(Context) ->
     Connection = http2(Context),
     SentUs = erlmcp_chaos_context:inject(Context),
-    Stream = gun:headers(Connection, ~"POST", ~"/mcp",
-                         [{~"content-length", integer_to_binary(?BYTES)} | fields()]),
-    _ = refused(http2_announced_us, http2_reply(Connection, Stream), SentUs, Context),
+    Reply = unless_unharmed(http2_announced, Context, fun() ->
+        Stream = gun:headers(Connection, ~"POST", ~"/mcp",
+                             [{~"content-length", integer_to_binary(?BYTES)} | fields()]),
+        http2_reply(Connection, Stream)
+    end),
+    Seen = refused(http2_announced, Reply, SentUs, Context),
     ok = gun:close(Connection),
-    heal(Context).
+    heal(Seen, Context).
 
 http2_unannounced(Context) ->
     Connection = http2(Context),
@@ -114,11 +139,16 @@ http2_unannounced(Context) ->
     ok = gun:data(Connection, Stream, nofin, bytes(?LIMIT)),
     Chunk = bytes(?CHUNK),
     SentUs = erlmcp_chaos_context:inject(Context),
-    Sender = sender(fun(Bytes) -> gun:data(Connection, Stream, nofin, Bytes) end, Chunk, Context),
-    _ = refused(http2_unannounced_us, http2_reply(Connection, Stream), SentUs, Context),
-    ok = stop(Sender),
+    Reply = unless_unharmed(http2_unannounced, Context, fun() ->
+        Sender = sender(fun(Bytes) -> gun:data(Connection, Stream, nofin, Bytes) end, Chunk,
+                        Context),
+        Refusal = http2_reply(Connection, Stream),
+        ok = stop(Sender),
+        Refusal
+    end),
+    Seen = refused(http2_unannounced, Reply, SentUs, Context),
     ok = gun:close(Connection),
-    heal(Context).
+    heal(Seen, Context).
 
 http2(#{target := Target}) ->
     {Ip, Port} = erlmcp_bench_target:address(http, Target),
@@ -148,11 +178,11 @@ tcp(#{target := Target} = Context) ->
     Good = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"good"}),
     %% A first line that is not a message would end the connection.
     answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
-    ok = line(tcp_unannounced_us, fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
-              fun() -> reply(Connection) end, Context),
+    Seen = line(tcp_unannounced, fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
+                fun() -> reply(Connection) end, Context),
     answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
     ok = erlmcp_chaos_client:close(Connection),
-    heal(Context).
+    heal(Seen, Context).
 
 %% A server on stdio needs a process of its own.
 stdio(Context) ->
@@ -163,21 +193,30 @@ stdio(Context) ->
     Reply = fun() -> erlmcp_chaos_stdio_server:reply(Server, ?WAIT_MS) end,
     ok = Send(Good),
     {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
-    ok = line(stdio_unannounced_us, Send, Reply, Context),
+    Seen = line(stdio_unannounced, Send, Reply, Context),
     ok = Send(Good),
     {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
     ok = erlmcp_chaos_stdio_server:close(Server),
-    heal(Context).
+    heal(Seen, Context).
 
 %% A line that does not end is refused while it is being sent; the rest of it is still sent.
-line(Variant, Send, Reply, Context) ->
-    ok = Send(bytes(?LIMIT)),
-    Chunk = bytes(?CHUNK),
-    SentUs = erlmcp_chaos_context:inject(Context),
-    {Pid, Monitor} = sender(Send, Chunk, Context),
-    _ = refused(Variant, Reply(), SentUs, Context),
-    receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end,
-    Send(~"\n").
+line(Harm, Send, Reply, Context) ->
+    Refused = unless_unharmed(Harm, Context, fun() ->
+        ok = Send(bytes(?LIMIT)),
+        Chunk = bytes(?CHUNK),
+        SentUs = erlmcp_chaos_context:inject(Context),
+        {Pid, Monitor} = sender(Send, Chunk, Context),
+        Seen = refused(Harm, Reply(), SentUs, Context),
+        receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end,
+        ok = Send(~"\n"),
+        Seen
+    end),
+    case Refused of
+        {error, unharmed} ->
+            refused(Harm, Refused, erlmcp_chaos_context:inject(Context), Context);
+        _ ->
+            Refused
+    end.
 
 %% Sends the rest, until it is sent or the peer closes the connection.
 sender(Send, Chunk, Context) ->
@@ -196,18 +235,23 @@ stop({Pid, Monitor}) ->
     exit(Pid, kill),
     receive {'DOWN', Monitor, process, Pid, _} -> ok end.
 
-refused(Variant, Came, SentUs, Context) ->
+refused(Harm, Came, SentUs, Context) ->
     Outcome = case Came of
         {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
         {error, Reason} -> {failed, Reason}
     end,
     DoneUs = erlmcp_chaos_context:now_us(),
     ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs, DoneUs),
-    ok = erlmcp_chaos_context:fact(Context, Variant, max(1, DoneUs - SentUs)),
-    {refused, _, #{~"refusal" := 1068}} = Outcome.
+    Figure = binary_to_atom(<<(atom_to_binary(Harm))/binary, "_us">>),
+    ok = erlmcp_chaos_context:fact(Context, Figure, max(1, DoneUs - SentUs)),
+    Refused = length([1068 || {refused, _, #{~"refusal" := 1068}} <- [Outcome]]),
+    erlmcp_chaos_context:seen(Context, Harm, refused_messages, Refused, {at_least, 1}).
 
-heal(Context) ->
+heal(Seen, Context) ->
     _ = erlmcp_chaos_context:heal(Context),
-    ok = erlmcp_chaos_context:await_detected(Context),
-    ok = erlmcp_chaos_context:await_recovered(Context),
-    ok.
+    maybe
+        ok ?= Seen,
+        ok = erlmcp_chaos_context:await_detected(Context),
+        ok = erlmcp_chaos_context:await_recovered(Context),
+        ok
+    end.

@@ -2,11 +2,14 @@
 -moduledoc """
 A fault: a tool that holds memory and a flood of big messages drive the node over its memory bound.
 The bound and everything that the callers can ask for are small, so the machine is not hurt.
+
+The evidence: the memory of the node reaches the bound, and the node receives the bytes of several
+big messages.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(MIB, 1_048_576).
 %% The bound on the node's memory, in bytes.
@@ -21,6 +24,8 @@ The bound and everything that the callers can ask for are small, so the machine 
 
 -define(FULL_MS, 5_000).
 -define(SHORT_FULL_MS, 600).
+%% MiB that the node receives at least. It receives a small part of that of the load.
+-define(RECEIVED_MIB, 4).
 %% Longer than anything here takes.
 -define(LONGEST_MS, 60_000).
 
@@ -35,6 +40,9 @@ needs() -> [].
 
 -doc false.
 bounds() -> #{code => 1089, detect_ms => 1_000, recover_ms => 1_000, load => refused}.
+
+-doc false.
+harms() -> [held, flood].
 
 -doc false.
 setup(_) ->
@@ -53,23 +61,44 @@ run(#{target := Target} = Context) ->
              observer => erlmcp_chaos_context:observer(Context, fault)},
     Hold = {~"tools/call", #{~"name" => ~"hold",
                              ~"arguments" => #{bytes => ?HELD, ms => ?HOLD_MS}}},
+    Flood = Plan#{payload_bytes => ?BIG, connections => ?BIG_CALLERS,
+                  loop => {open, 2 * ?BIG_CALLERS, even}},
+    Holders = Plan#{requests => [{1, Hold}], connections => ?CALLERS,
+                    loop => {open, 5 * ?CALLERS, even}},
+    ok = erlmcp_chaos_context:call(Context, erlmcp_chaos_peaks, follow,
+                                   [#{memory => {erlang, memory, [total]}}]),
+    Received = received(Context),
     _ = erlmcp_chaos_context:inject(Context),
     maybe
-        {ok, Holding} ?= erlmcp_load:start(Plan#{requests => [{1, Hold}], connections => ?CALLERS,
-                                                 loop => {open, 5 * ?CALLERS, even}}),
-        {ok, Flooding} ?= erlmcp_load:start(Plan#{payload_bytes => ?BIG,
-                                                  connections => ?BIG_CALLERS,
-                                                  loop => {open, 2 * ?BIG_CALLERS, even}}),
+        {ok, Holding} ?= started(held, Holders, Context),
+        {ok, Flooding} ?= started(flood, Flood, Context),
         _ = erlmcp_chaos_context:await_detected(Context),
-        ok = erlmcp_chaos_context:fact(Context, memory_allocated_mib_per_node,
-                                       allocated_mib(Context)),
         receive after FullMs -> ok end,
-        _ = erlmcp_load:stop(Flooding),
-        _ = erlmcp_load:stop(Holding),
+        #{memory := Peak} = erlmcp_chaos_context:call(Context, erlmcp_chaos_peaks, highest, []),
+        Held = erlmcp_chaos_context:seen(Context, held, memory_allocated_peak_mib_per_node,
+                                         Peak / ?MIB, {at_least, ?BOUND div ?MIB}),
+        Flooded = erlmcp_chaos_context:seen(Context, flood, received_mib_per_node,
+                                            (received(Context) - Received) / ?MIB,
+                                            {at_least, ?RECEIVED_MIB}),
+        ok = stopped(Flooding),
+        ok = stopped(Holding),
         _ = erlmcp_chaos_context:heal(Context),
+        ok ?= Held,
+        ok ?= Flooded,
         _ = erlmcp_chaos_context:await_recovered(Context),
         ok
     end.
 
-allocated_mib(Context) ->
-    erlmcp_chaos_context:call(Context, erlang, memory, [total]) / ?MIB.
+started(Harm, Plan, Context) ->
+    erlmcp_chaos_context:harm(Context, Harm, {ok, none}, fun() -> erlmcp_load:start(Plan) end).
+
+stopped(none) ->
+    ok;
+stopped(Load) ->
+    _ = erlmcp_load:stop(Load),
+    ok.
+
+%% Bytes that the node has received until now.
+received(Context) ->
+    {{input, Bytes}, _} = erlmcp_chaos_context:call(Context, erlang, statistics, [io]),
+    Bytes.

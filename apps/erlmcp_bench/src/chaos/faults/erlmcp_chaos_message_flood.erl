@@ -4,11 +4,13 @@ A fault: for ten seconds a client sends ten times as many messages as the server
 a second. The messages of a second are sent together at the beginning of each second. Each message
 over the rate is refused with 1056. Messages within the rate are answered, and after the flood all
 messages are.
+
+The evidence: the replies to the flood, and how many of them there were in a second.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(RATE, 500).
 -define(TIMES, 10).
@@ -31,6 +33,9 @@ needs() -> [].
 bounds() -> #{code => 1056, detect_ms => 100, recover_ms => 0, load => refused}.
 
 -doc false.
+harms() -> [flood].
+
+-doc false.
 setup(_) ->
     {ok, #{server => #{limits => #{messages_per_second => ?RATE}}}}.
 
@@ -46,13 +51,24 @@ run(#{target := Target} = Context) ->
                     Id, ~"prompts/list", #{})) || Id <- lists:seq(1, Each)],
     Bytes = iolist_to_binary(Messages),
     Began = erlmcp_chaos_context:inject(Context),
-    ok = flooded(1, Seconds, Began, Connections, {Bytes, Each}, Context),
-    _ = erlmcp_chaos_context:heal(Context),
-    ok = erlmcp_chaos_context:fact(Context, flood_messages, Seconds * ?RATE * ?TIMES),
-    ok = erlmcp_chaos_context:fact(Context, flood_duration_s, Seconds),
+    ok = erlmcp_chaos_context:harm(Context, flood, ok, fun() ->
+        flooded(1, Seconds, Began, Connections, {Bytes, Each}, Context)
+    end),
+    Healed = erlmcp_chaos_context:heal(Context),
+    ok = erlmcp_chaos_context:fact(Context, flood_duration_s, (Healed - Began) / 1_000_000),
     [ok = erlmcp_chaos_client:close(Connection) || Connection <- Connections],
-    ok = erlmcp_chaos_context:await_recovered(Context),
-    ok.
+    #{answered := Answered, refused := Refused} = erlmcp_chaos_context:counts(Context, fault),
+    Replies = Answered + lists:sum(maps:values(Refused)),
+    Seen = fun(Figure, Value, Least) ->
+        erlmcp_chaos_context:seen(Context, flood, Figure, Value, {at_least, Least})
+    end,
+    maybe
+        ok ?= Seen(replies_count, Replies, Seconds * ?RATE * ?TIMES),
+        %% A busy machine may need longer than a second for the messages of a second.
+        ok ?= Seen(replies_per_s, Replies * 1_000_000 / (Healed - Began), ?RATE * ?TIMES div 2),
+        ok = erlmcp_chaos_context:await_recovered(Context),
+        ok
+    end.
 
 connected(Target) ->
     {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),

@@ -5,16 +5,21 @@ and comes back. Messages sent meanwhile are silently lost.
 
 The network does not report the loss. A caller notices it when its request times out, so the load
 uses a short timeout.
+
+The evidence: a process in the server's namespace counts datagrams. All of them arrive before the
+fault, and none while the link is down.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1, teardown/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1, teardown/1]).
 
 %% Milliseconds that a request may take, and that the link is down.
 -define(TIMEOUT_MS, 120).
 -define(DOWN_MS, 4_000).
 -define(SHORT_DOWN_MS, 700).
+%% Datagrams that are sent before the fault, and that are sent while the link is down.
+-define(DATAGRAMS, 20).
 
 -doc false.
 id() -> ~"chaos_network_partition".
@@ -27,6 +32,9 @@ needs() -> [root, {program, "ip"}].
 
 -doc false.
 bounds() -> #{code => none, detect_ms => 200, recover_ms => 1_000, load => unreachable}.
+
+-doc false.
+harms() -> [link].
 
 -doc false.
 setup(_) ->
@@ -42,10 +50,24 @@ setup(_) ->
 -doc false.
 run(Context) ->
     Link = erlmcp_chaos_context:private(Context),
+    Host = erlmcp_chaos_namespaces:host(Link),
+    {ok, Port} = erlmcp_chaos_context:call(Context, erlmcp_chaos_datagrams, open, [Host]),
+    {ok, Socket} = gen_udp:open(0, [binary]),
+    ok = send(?DATAGRAMS, 0, Socket, {Host, Port}),
+    _ = erlmcp_chaos_context:until(fun() -> arrived(Context) =:= ?DATAGRAMS end),
+    Before = arrived(Context),
+    Seen = fun(Figure, Count) ->
+        erlmcp_chaos_context:seen(Context, link, Figure, Count, {at_least, ?DATAGRAMS})
+    end,
     maybe
+        ok ?= Seen(earlier_arrived_datagrams_count, Before),
         _ = erlmcp_chaos_context:inject(Context),
-        ok ?= erlmcp_chaos_namespaces:down(Link),
-        ok = down_for(down_ms(Context)),
+        ok ?= erlmcp_chaos_context:harm(Context, link, ok, fun() ->
+            erlmcp_chaos_namespaces:down(Link)
+        end),
+        %% They take as long as the link is down.
+        ok = send(?DATAGRAMS, down_ms(Context) div ?DATAGRAMS, Socket, {Host, Port}),
+        ok ?= Seen(lost_datagrams_count, ?DATAGRAMS + Before - arrived(Context)),
         _ = erlmcp_chaos_context:await_detected(Context),
         ok ?= erlmcp_chaos_namespaces:up(Link),
         _ = erlmcp_chaos_context:heal(Context),
@@ -53,15 +75,21 @@ run(Context) ->
         ok
     end.
 
+arrived(Context) ->
+    erlmcp_chaos_context:call(Context, erlmcp_chaos_datagrams, arrived, []).
+
+%% A network that is down may also refuse to send.
+send(0, _, _, _) ->
+    ok;
+send(More, PauseMs, Socket, To) ->
+    _ = gen_udp:send(Socket, To, ~"a datagram"),
+    receive after PauseMs -> send(More - 1, PauseMs, Socket, To) end.
+
 down_ms(Context) ->
     case erlmcp_chaos_context:is_short(Context) of
         true -> ?SHORT_DOWN_MS;
         false -> ?DOWN_MS
     end.
-
-%% Waits while the link is down.
-down_for(Milliseconds) ->
-    receive after Milliseconds -> ok end.
 
 -doc false.
 teardown(Link) ->

@@ -7,17 +7,24 @@ process that publishes the catalog.
   killed in the same way.
 - Each client of a killed connection sees it end.
 - No call survives its connection, and the server itself does not restart.
+
+The evidence: monitors of the processes report how many were killed, and the client of a killed
+connection sees its socket end.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(CALLS, 50).
 -define(CYCLES, 5).
 %% Milliseconds that a killed call would run, and milliseconds to wait for a reply.
 -define(LONG_MS, 60_000).
 -define(WAIT_MS, 20_000).
+%% Milliseconds until killed processes have ended.
+-define(ENDED_MS, 1_000).
+%% Connections of the load, which are killed with the one of the calls.
+-define(OTHERS, 4).
 
 -doc false.
 id() -> ~"chaos_process_crash".
@@ -32,8 +39,11 @@ needs() -> [].
 bounds() -> #{code => none, detect_ms => 100, recover_ms => 1_000, load => failed}.
 
 -doc false.
+harms() -> [calls, connections, catalog].
+
+-doc false.
 setup(_) ->
-    {ok, #{restarts => children}}.
+    {ok, #{restarts => children, load => #{connections => ?OTHERS}}}.
 
 -doc false.
 run(Context) ->
@@ -41,26 +51,38 @@ run(Context) ->
         true -> 1;
         false -> ?CYCLES
     end,
-    kill_cycles(Cycles, Context).
-
-kill_cycles(0, _) ->
-    ok;
-kill_cycles(Cycles, Context) ->
-    ok = calls(Context),
-    ok = connections(Context),
-    ok = catalog(Context),
-    kill_cycles(Cycles - 1, Context).
+    Seen = [Kill(Context) || _ <- lists:seq(1, Cycles),
+                             Kill <- [fun calls/1, fun connections/1, fun catalog/1]],
+    case lists:member(unseen, Seen) of
+        true -> unseen;
+        false -> ok
+    end.
 
 calls(Context) ->
     {Connection, SentUs} = calling(Context),
-    _ = erlmcp_chaos_context:inject(Context),
-    Killed = inside(kill, [calls], Context),
-    _ = erlmcp_chaos_context:heal(Context),
-    ok = erlmcp_chaos_context:fact(Context, killed_calls_count, Killed),
-    Outcomes = [outcome(Connection, SentUs, Context) || _ <- lists:seq(1, ?CALLS)],
-    ?CALLS = length([1089 || {refused, _, #{~"refusal" := 1089}} <- Outcomes]),
+    Seen = strike(calls, killed_calls_count, ?CALLS, Context),
+    ok = case Seen of
+        ok ->
+            Outcomes = [outcome(Connection, SentUs, Context) || _ <- lists:seq(1, ?CALLS)],
+            ?CALLS = length([1089 || {refused, _, #{~"refusal" := 1089}} <- Outcomes]),
+            ok;
+        unseen ->
+            ok
+    end,
     ok = erlmcp_chaos_client:close(Connection),
-    recovered(Context).
+    recovered(Seen, Context).
+
+%% Kills all processes of a kind. Those of the load's calls may end by themselves meanwhile.
+strike(Kind, Figure, Least, Context) ->
+    Watcher = inside(watch, [inside(pids, [Kind], Context)], Context),
+    _ = erlmcp_chaos_context:inject(Context),
+    ok = erlmcp_chaos_context:harm(Context, Kind, ok, fun() ->
+        _ = inside(kill, [Kind], Context),
+        ok
+    end),
+    _ = erlmcp_chaos_context:heal(Context),
+    Killed = inside(killed, [Watcher, ?ENDED_MS], Context),
+    erlmcp_chaos_context:seen(Context, Kind, Figure, Killed, {at_least, Least}).
 
 outcome(Connection, SentUs, Context) ->
     Outcome = case erlmcp_chaos_client:reply(Connection, ?WAIT_MS) of
@@ -72,31 +94,37 @@ outcome(Connection, SentUs, Context) ->
 
 connections(Context) ->
     {Connection, SentUs} = calling(Context),
-    _ = erlmcp_chaos_context:inject(Context),
-    Killed = inside(kill, [connections], Context),
-    _ = erlmcp_chaos_context:heal(Context),
-    ok = erlmcp_chaos_context:fact(Context, killed_connections, Killed),
-    {failed, _} = outcome(Connection, SentUs, Context),
+    Killed = strike(connections, killed_connections, 1 + ?OTHERS, Context),
+    Ended = erlmcp_chaos_client:ended(Connection, ?ENDED_MS),
+    Seen = erlmcp_chaos_context:seen(Context, connections, ended_sockets_count, Ended,
+                                     {at_least, 1}),
     [ok = erlmcp_chaos_context:outcome(Context, fault, {failed, closed}, SentUs)
-     || _ <- lists:seq(2, ?CALLS)],
-    %% Calls of the load end by themselves.
-    ok = erlmcp_chaos_context:until(fun() -> inside(pids, [calls], Context) =:= [] end),
-    recovered(Context).
+     || 1 <- [Ended], _ <- lists:seq(1, ?CALLS)],
+    ok = erlmcp_chaos_client:close(Connection),
+    maybe
+        ok ?= both(Killed, Seen),
+        %% Calls of the load end by themselves.
+        ok = erlmcp_chaos_context:until(fun() -> inside(pids, [calls], Context) =:= [] end),
+        recovered(ok, Context)
+    end.
+
+both(ok, ok) -> ok;
+both(_, _) -> unseen.
 
 catalog(Context) ->
     [Before] = inside(pids, [catalog], Context),
-    _ = erlmcp_chaos_context:inject(Context),
-    1 = inside(kill, [catalog], Context),
-    _ = erlmcp_chaos_context:heal(Context),
+    Seen = strike(catalog, killed_catalogs_count, 1, Context),
     ok = erlmcp_chaos_context:until(fun() ->
         case inside(pids, [catalog], Context) of
-            [Another] -> Another =/= Before;
+            [Another] -> Another =/= Before orelse Seen =:= unseen;
             [] -> false
         end
     end),
-    recovered(Context).
+    recovered(Seen, Context).
 
-recovered(Context) ->
+recovered(unseen, _) ->
+    unseen;
+recovered(ok, Context) ->
     ok = erlmcp_chaos_context:await_detected(Context),
     ok = erlmcp_chaos_context:await_recovered(Context),
     ok.

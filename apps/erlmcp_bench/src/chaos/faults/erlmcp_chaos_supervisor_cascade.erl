@@ -3,16 +3,20 @@
 A fault: the server's supervisor is killed repeatedly, and with it all its listeners, connections,
 calls and the catalog. The supervisor above restarts it on the same ports. The clients see their
 connections end and reconnect. Nothing of the old server remains.
+
+The evidence: a monitor reports that the supervisor was killed, and the socket of a client ends.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(KILLS, 5).
 -define(SHORT_KILLS, 2).
 %% Processes that the node may have in addition to before: connections that are already open again.
 -define(SLACK, 20).
+%% Milliseconds until the supervisor and a connection have ended.
+-define(ENDED_MS, 2_000).
 
 -doc false.
 id() -> ~"chaos_supervisor_cascade".
@@ -25,6 +29,9 @@ needs() -> [].
 
 -doc false.
 bounds() -> #{code => none, detect_ms => 100, recover_ms => 5_000, load => failed}.
+
+-doc false.
+harms() -> [supervisor].
 
 %% The ports must be the same after the restart, so they are chosen first.
 -doc false.
@@ -54,21 +61,37 @@ run(Context) ->
         false -> ?KILLS
     end,
     #{processes := Before} = inside(state, [], Context),
-    [ok = kill_supervisor(Context) || _ <- lists:seq(1, Kills)],
-    ok = erlmcp_chaos_context:fact(Context, kills_count, Kills),
-    Extra = fun() -> maps:get(processes, inside(state, [], Context)) - Before end,
-    case erlmcp_chaos_context:until(fun() -> Extra() =< ?SLACK end) of
-        ok -> ok;
-        timeout -> {error, {processes_left, Extra()}}
+    maybe
+        ok ?= kill_supervisor(Kills, Context),
+        ok = erlmcp_chaos_context:fact(Context, kills_count, Kills),
+        Extra = fun() -> maps:get(processes, inside(state, [], Context)) - Before end,
+        case erlmcp_chaos_context:until(fun() -> Extra() =< ?SLACK end) of
+            ok -> ok;
+            timeout -> {error, {processes_left, Extra()}}
+        end
     end.
 
-kill_supervisor(Context) ->
+kill_supervisor(0, _) ->
+    ok;
+kill_supervisor(Kills, #{target := Target} = Context) ->
+    Watcher = inside(watch, [inside(pids, [supervisor], Context)], Context),
+    {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),
     _ = erlmcp_chaos_context:inject(Context),
-    1 = inside(kill, [supervisor], Context),
+    ok = erlmcp_chaos_context:harm(Context, supervisor, ok, fun() ->
+        1 = inside(kill, [supervisor], Context),
+        ok
+    end),
     _ = erlmcp_chaos_context:heal(Context),
-    ok = erlmcp_chaos_context:await_detected(Context),
-    ok = erlmcp_chaos_context:await_recovered(Context),
-    ok.
+    Seen = fun(Figure, Count) ->
+        erlmcp_chaos_context:seen(Context, supervisor, Figure, Count, {at_least, 1})
+    end,
+    maybe
+        ok ?= Seen(killed_supervisors_count, inside(killed, [Watcher, ?ENDED_MS], Context)),
+        ok ?= Seen(ended_sockets_count, erlmcp_chaos_client:ended(Connection, ?ENDED_MS)),
+        ok = erlmcp_chaos_context:await_detected(Context),
+        ok = erlmcp_chaos_context:await_recovered(Context),
+        kill_supervisor(Kills - 1, Context)
+    end.
 
 inside(Function, Arguments, Context) ->
     erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, Function, Arguments).

@@ -5,12 +5,13 @@ many times what the node's memory holds.
 
 The node stays within its bounds for memory and for unfinished messages. It refuses messages without
 room. No other client notices, even though a good client's message is as large.
+
+The evidence: the bytes of unfinished messages that the node holds at once.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
 
--export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
--export([follow/1, most/0]).
+-export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(MIB, 1_048_576).
 %% The bound on the node's memory in bytes, and by default also on the bytes of unfinished messages.
@@ -25,8 +26,6 @@ room. No other client notices, even though a good client's message is as large.
 -define(FULL_MS, 5_000).
 -define(SHORT_FULL_MS, 1_000).
 -define(WAIT_MS, 30_000).
-%% Milliseconds between two readings of the node's memory.
--define(LOOK_MS, 10).
 
 -doc false.
 id() -> ~"chaos_unfinished_bodies".
@@ -41,6 +40,9 @@ needs() -> [].
 bounds() -> #{code => 1089, detect_ms => 2_000, recover_ms => 1_000, load => undisturbed}.
 
 -doc false.
+harms() -> [messages].
+
+-doc false.
 setup(_) ->
     {ok, #{server => #{limits => #{message_bytes => 4 * ?MIB}},
            target => #{flags => ["-erlmcp", "memory_bytes", integer_to_list(?BOUND)]}}}.
@@ -51,18 +53,26 @@ run(Context) ->
         true -> ?SHORT_FULL_MS;
         false -> ?FULL_MS
     end,
-    ok = erlmcp_chaos_context:call(Context, ?MODULE, follow, [?LOOK_MS]),
+    Call = fun(Module, Function, Arguments) ->
+        erlmcp_chaos_context:call(Context, Module, Function, Arguments)
+    end,
+    ok = Call(erlmcp_chaos_peaks, follow, [#{memory => {erlang, memory, [total]},
+                                             held => {erlmcp_unfinished_messages, sum, []}}]),
+    Bound = Call(erlmcp_unfinished_messages, bound, []),
     _ = erlmcp_chaos_context:inject(Context),
     Piece = binary:copy(~" ", ?PIECE),
-    Clients = [spawn_link(fun() -> begin_message(Transport, Piece, Context) end)
-               || _ <- lists:seq(1, ?CLIENTS div 2), Transport <- [http, tcp]],
+    Clients = erlmcp_chaos_context:harm(Context, messages, [], fun() ->
+        [spawn_link(fun() -> begin_message(Transport, Piece, Context) end)
+         || _ <- lists:seq(1, ?CLIENTS div 2), Transport <- [http, tcp]]
+    end),
     _ = erlmcp_chaos_context:await_detected(Context),
     ok = good(erlmcp_chaos_context:now_us() + FullMs * 1000, 1, Context),
-    {Memory, Held, Bound} = erlmcp_chaos_context:call(Context, ?MODULE, most, []),
+    #{memory := Memory, held := Held} = Call(erlmcp_chaos_peaks, highest, []),
     _ = [begin unlink(Client), exit(Client, kill) end || Client <- Clients],
     _ = erlmcp_chaos_context:heal(Context),
     ok = erlmcp_chaos_context:fact(Context, memory_allocated_mib_per_node, Memory / ?MIB),
-    ok = erlmcp_chaos_context:fact(Context, unfinished_mib_per_node, Held / ?MIB),
+    Seen = erlmcp_chaos_context:seen(Context, messages, unfinished_peak_mib_per_node, Held / ?MIB,
+                                     {at_least, Bound / 2 / ?MIB}),
     ok = probe(0, Context),
     _ = erlmcp_chaos_context:await_recovered(Context),
     ok = await_released(Context),
@@ -70,7 +80,7 @@ run(Context) ->
     if
         Memory > ?BOUND -> {error, {memory_bytes, Memory, ?BOUND}};
         Held > 2 * Bound -> {error, {unfinished_bytes, Held, Bound}};
-        true -> ok
+        true -> Seen
     end.
 
 await_released(Context) ->
@@ -115,31 +125,3 @@ probe(Id, #{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
     answered = erlmcp_chaos_client:ask(Connection, Context, probe, Call, ?WAIT_MS),
     erlmcp_chaos_client:close(Connection).
-
--doc "Runs in the server's node: starts to read the node's memory at intervals, in milliseconds.".
--spec follow(pos_integer()) -> ok.
-follow(LookMs) ->
-    _ = spawn(fun() ->
-        _ = process_flag(priority, high),
-        true = register(?MODULE, self()),
-        follow_memory(LookMs, {0, 0})
-    end),
-    ok.
-
-follow_memory(LookMs, {Memory, Held}) ->
-    Most = {max(Memory, erlang:memory(total)), max(Held, erlmcp_unfinished_messages:sum())},
-    receive
-        {most, From, Ref} -> From ! {Ref, Most}, follow_memory(LookMs, Most)
-    after LookMs ->
-        follow_memory(LookMs, Most)
-    end.
-
--doc """
-Runs in the server's node: returns the peak of its memory, the peak of unfinished messages, and the
-bound of unfinished messages, all in bytes.
-""".
--spec most() -> {Memory :: pos_integer(), Held :: non_neg_integer(), Bound :: pos_integer()}.
-most() ->
-    Ref = make_ref(),
-    ?MODULE ! {most, self(), Ref},
-    receive {Ref, {Memory, Held}} -> {Memory, Held, erlmcp_unfinished_messages:bound()} end.

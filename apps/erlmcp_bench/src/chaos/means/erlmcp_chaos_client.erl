@@ -6,7 +6,7 @@ outcomes. HTTP/1.1 takes one request at a time. TCP takes any number, and a repl
 
 -export([connect/2, connect/3, close/1, send/2]).
 -export([request/3, call/3, bytes/2, posted/2, announced/1]).
--export([reply/2, ask/5, discard/3, outcome/1]).
+-export([reply/2, ask/5, discard/3, ended/2, outcome/1]).
 
 -export_type([connection/0, transport/0]).
 
@@ -156,15 +156,29 @@ decoded(Bytes) ->
         error:_ -> {error, no_json}
     end.
 
--doc "Reads and drops at least `Bytes` bytes, which must come within `Milliseconds`.".
+-doc """
+Reads and drops at least `Bytes` bytes, which must come within `Milliseconds`. `Missing` is the
+number of bytes that did not come.
+""".
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
-    ok | {error, term()}.
+    ok | {error, Reason :: term(), Missing :: pos_integer()}.
 discard(_, Bytes, _) when Bytes =< 0 ->
     ok;
 discard({_, Socket} = Connection, Bytes, Milliseconds) ->
     case gen_tcp:recv(Socket, 0, Milliseconds) of
         {ok, Read} -> discard(Connection, Bytes - byte_size(Read), Milliseconds);
-        {error, _} = Error -> Error
+        {error, Reason} -> {error, Reason, Bytes}
+    end.
+
+-doc """
+Counts the connection if it ends within `Milliseconds`: returns 1 then, and 0 if it stays open.
+""".
+-spec ended(connection(), Milliseconds :: non_neg_integer()) -> 0 | 1.
+ended({_, Socket} = Connection, Milliseconds) ->
+    case gen_tcp:recv(Socket, 0, Milliseconds) of
+        {ok, _} -> ended(Connection, Milliseconds);
+        {error, timeout} -> 0;
+        {error, _} -> 1
     end.
 
 -doc "Returns the outcome that a reply gives its request.".

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_hogs).
 -moduledoc "Processes of the machine, outside every node, that only compute.".
 
--export([start/1, stop/1]).
+-export([start/1, stop/1, cpu_us/1]).
 
 %% Each process checks from time to time that the shell that keeps it still runs.
 -define(MAKE, "
@@ -27,6 +27,12 @@ process, or with `stop/1`.
 -spec start(Count :: pos_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
+
+-doc "Returns the processor time that the processes have taken, in microseconds.".
+-spec cpu_us(erlmcp_chaos_keeper:keeper()) -> non_neg_integer().
+cpu_us(Hogs) ->
+    round(lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),
+                           Us <- [erlmcp_bench_process:cpu_us(Pid)], is_integer(Us)])).
 
 -doc "Ends the processes of `start/1`.".
 -spec stop(erlmcp_chaos_keeper:keeper()) -> ok | {error, term()}.

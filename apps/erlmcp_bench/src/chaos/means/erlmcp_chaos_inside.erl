@@ -4,7 +4,7 @@ Functions that run inside the node of the server under test, through `erlmcp_cha
 Faults use them to inspect and kill processes.
 """.
 
--export([load_all/0, state/0, kill/1, pids/1]).
+-export([load_all/0, state/0, kill/1, pids/1, watch/1, killed/2]).
 
 -export_type([state/0, kind/0]).
 
@@ -57,6 +57,41 @@ pids(catalog) ->
     pids({child, publisher});
 pids({child, Id}) ->
     [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
+
+-doc "Watches processes. `killed/2` returns how many of them were killed since.".
+-spec watch([pid()]) -> Watcher :: pid().
+watch(Pids) ->
+    Caller = self(),
+    Watcher = spawn(fun() ->
+        _ = [monitor(process, Pid) || Pid <- Pids],
+        Caller ! {self(), watching},
+        receive
+            {killed, From, Milliseconds} ->
+                Deadline = erlang:monotonic_time(millisecond) + Milliseconds,
+                From ! {self(), count_killed(length(Pids), 0, Deadline)}
+        end
+    end),
+    receive {Watcher, watching} -> Watcher end.
+
+%% A process that ended in another way is not one of them.
+count_killed(0, Killed, _) ->
+    Killed;
+count_killed(More, Killed, Deadline) ->
+    receive
+        {'DOWN', _, process, _, killed} -> count_killed(More - 1, Killed + 1, Deadline);
+        {'DOWN', _, process, _, _} -> count_killed(More - 1, Killed, Deadline)
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+        Killed
+    end.
+
+-doc """
+Returns how many processes of a watcher were killed. Waits until all have ended, at most
+`Milliseconds`, and ends the watcher.
+""".
+-spec killed(Watcher :: pid(), Milliseconds :: non_neg_integer()) -> non_neg_integer().
+killed(Watcher, Milliseconds) ->
+    Watcher ! {killed, self(), Milliseconds},
+    receive {Watcher, Killed} -> Killed end.
 
 children() ->
     supervisor:which_children(erlmcp_bench_host:server()).

@@ -3,7 +3,7 @@
 A small file system in memory that can be filled, in a folder of its own. Needs Linux and root.
 """.
 
--export([start/1, stop/1, folder/1, fill/1, free/1, sweep/0]).
+-export([start/1, stop/1, folder/1, fill/1, free/1, attempt/2, sweep/0]).
 
 -export_type([tmpfs/0]).
 
@@ -63,6 +63,14 @@ fill(File, Bytes) ->
 -spec free(tmpfs()) -> ok | {error, file:posix()}.
 free(Tmpfs) ->
     file:delete(ballast(Tmpfs)).
+
+-doc "Tries to write `Bytes` bytes, and deletes what it wrote.".
+-spec attempt(tmpfs(), Bytes :: pos_integer()) -> ok | {error, file:posix()}.
+attempt(#{folder := Folder}, Bytes) ->
+    File = filename:join(Folder, "attempt"),
+    Written = file:write_file(File, binary:copy(<<0>>, Bytes), [raw]),
+    _ = file:delete(File),
+    Written.
 
 ballast(#{folder := Folder}) ->
     filename:join(Folder, "ballast").

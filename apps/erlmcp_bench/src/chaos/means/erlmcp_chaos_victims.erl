@@ -1,14 +1,18 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
-Kills random processes of a server, runs the drills that do so, and sets up a server that survives
-them.
+Kills random processes of a server and counts those that were killed, runs the drills that do so,
+and sets up a server that survives them.
 """.
 
--export([setup/0, drill/4, kill/1]).
+-export([setup/0, drill/5, strike/2]).
+%% Functions that run in the server's node.
+-export([choose/1, kill/1]).
 
 -define(IP, {127, 0, 0, 1}).
 -define(CALL_MS, 100).
 -define(LONGEST_MS, 60_000).
+%% Milliseconds until killed processes have ended.
+-define(ENDED_MS, 200).
 
 -doc """
 Returns the setup of a scenario whose server restarts. Its ports are chosen first, so that they are
@@ -34,22 +38,40 @@ port(Socket) ->
 -doc """
 Runs a drill while `Callers` callers make calls that take some time, so that there are processes to
 kill. The fault begins when the first fun returns `ok`. `Kill` kills processes, and returns their
-number.
+number, which must be at least `Least`.
 """.
 -spec drill(Callers :: pos_integer(), fun(() -> ok | {error, term()}),
-            Kill :: fun(() -> Killed :: non_neg_integer()),
-            erlmcp_chaos_scenario:context()) -> ok | {error, term()}.
-drill(Callers, Ready, Kill, Context) ->
+            Kill :: fun(() -> Killed :: non_neg_integer()), Least :: pos_integer(),
+            erlmcp_chaos_scenario:context()) -> ok | unseen | {error, term()}.
+drill(Callers, Ready, Kill, Least, Context) ->
     maybe
         {ok, Calling} ?= sleeping(Callers, Context),
         ok ?= Ready(),
         _ = erlmcp_chaos_context:inject(Context),
         Killed = Kill(),
         _ = erlmcp_chaos_context:heal(Context),
+        Seen = erlmcp_chaos_context:seen(Context, processes, killed_processes, Killed,
+                                         {at_least, Least}),
         _ = erlmcp_chaos_context:await_recovered(Context),
         _ = erlmcp_load:stop(Calling),
-        ok = erlmcp_chaos_context:fact(Context, killed_count, Killed)
+        Seen
     end.
+
+-doc """
+Kills `Count` processes of the server at once, as the harm `processes`. Returns how many were
+killed: one may end by itself before it is killed, and a server that is restarting has fewer.
+""".
+-spec strike(Count :: pos_integer(), erlmcp_chaos_scenario:context()) -> non_neg_integer().
+strike(Count, Context) ->
+    Call = fun(Module, Function, Arguments) ->
+        erlmcp_chaos_context:call(Context, Module, Function, Arguments)
+    end,
+    Victims = Call(?MODULE, choose, [Count]),
+    Watcher = Call(erlmcp_chaos_inside, watch, [Victims]),
+    ok = erlmcp_chaos_context:harm(Context, processes, ok, fun() ->
+        Call(?MODULE, kill, [Victims])
+    end),
+    Call(erlmcp_chaos_inside, killed, [Watcher, ?ENDED_MS]).
 
 sleeping(Callers, #{target := Target} = Context) ->
     erlmcp_load:start(#{
@@ -60,15 +82,15 @@ sleeping(Callers, #{target := Target} = Context) ->
         duration_ms => ?LONGEST_MS, timeout_ms => 10_000,
         observer => erlmcp_chaos_context:observer(Context, fault)}).
 
--doc """
-Runs in the server's node: kills `Count` of its calls, connections and supervisor's children at
-once. Returns how many it killed.
-""".
--spec kill(Count :: pos_integer()) -> non_neg_integer().
-kill(Count) ->
-    Pids = lists:sublist(shuffled(pids()), Count),
-    ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
-    length(Pids).
+-doc "Returns at most `Count` calls, connections and children of the server's supervisor.".
+-spec choose(Count :: pos_integer()) -> [pid()].
+choose(Count) ->
+    lists:sublist(shuffled(pids()), Count).
+
+-doc "Kills processes.".
+-spec kill([pid()]) -> ok.
+kill(Pids) ->
+    lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids).
 
 shuffled(Pids) ->
     [Pid || {_, Pid} <- lists:sort([{rand:uniform(), Pid} || Pid <- Pids])].

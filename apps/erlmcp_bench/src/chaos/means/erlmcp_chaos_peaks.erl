@@ -1,0 +1,47 @@
+-module(erlmcp_chaos_peaks).
+-moduledoc """
+Follows figures of the server's node from inside, and keeps the highest value of each. The process
+has a high priority, so that it also looks while every scheduler is busy.
+""".
+
+-export([follow/1, highest/0]).
+
+-export_type([figures/0]).
+
+-doc "Functions without arguments that return the figures.".
+-type figures() :: #{Name :: atom() => {module(), atom(), [term()]}}.
+
+%% Milliseconds between two looks.
+-define(LOOK_MS, 10).
+
+-doc "Begins to follow figures.".
+-spec follow(figures()) -> ok.
+follow(Figures) ->
+    Caller = self(),
+    Pid = spawn(fun() ->
+        _ = process_flag(priority, high),
+        true = register(?MODULE, self()),
+        Caller ! {self(), following},
+        follow(Figures, look(Figures))
+    end),
+    receive {Pid, following} -> ok end.
+
+follow(Figures, Highest) ->
+    Higher = maps:merge_with(fun(_, One, Other) -> max(One, Other) end, Highest, look(Figures)),
+    receive
+        {highest, From} ->
+            From ! {?MODULE, Higher},
+            follow(Figures, Higher)
+    after ?LOOK_MS ->
+        follow(Figures, Higher)
+    end.
+
+look(Figures) ->
+    #{Name => apply(Module, Function, Arguments)
+      || Name := {Module, Function, Arguments} <- Figures}.
+
+-doc "Returns the highest values so far.".
+-spec highest() -> #{Name :: atom() => number()}.
+highest() ->
+    ?MODULE ! {highest, self()},
+    receive {?MODULE, Highest} -> Highest end.
