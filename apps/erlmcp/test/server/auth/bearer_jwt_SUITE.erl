@@ -277,7 +277,7 @@ what_a_header_cannot_say(Config) ->
          {Header, refused(erlmcp_test_issuer:sign(Header, claims(issuer(Config)), issuer(Config)),
                           Handle)}
      || Header <- [#{~"crit" => [~"exp"], ~"exp" => 1}, #{~"crit" => []}, #{~"kid" => 1},
-                   #{~"kid" => null}, #{~"typ" => 1}]].
+                   #{~"kid" => null}, #{~"typ" => 1}, #{~"b64" => true}]].
 
 what_can_be_read_in_two_ways(Config) ->
     Handle = handle(#{}, Config),

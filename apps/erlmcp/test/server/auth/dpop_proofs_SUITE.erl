@@ -175,7 +175,8 @@ what_a_proof_must_say(Config) ->
     Proof = fun(Claims) -> written(Token, Jose, ~"ES256", #{}, Claims) end,
     [{Claims, {ok, _}} = {Claims, verify(~"DPoP", Token, Proof(Claims), Handle)}
      || Claims <- [#{}, #{~"iat" => Now - 30}, #{~"iat" => Now + 5}, #{~"iat" => Now + 0.5},
-                   #{~"more" => true}, #{~"jti" => binary:copy(~"j", 256)}]],
+                   #{~"more" => true}, #{~"more" => binary:copy(~"m", 10_000)},
+                   #{~"jti" => binary:copy(~"j", 256)}]],
     [{Claims, ?NO_PROOF} = {Claims, refused(~"DPoP", Token, Proof(Claims), Handle)}
      || Claims <- [#{~"jti" => remove}, #{~"jti" => ~""}, #{~"jti" => 1},
                    #{~"jti" => binary:copy(~"j", 257)}, #{~"htm" => remove}, #{~"htm" => ~"GET"},
@@ -184,7 +185,7 @@ what_a_proof_must_say(Config) ->
                    #{~"iat" => Now + 60}, #{~"iat" => 1.0e300}, #{~"iat" => -1.0e300},
                    #{~"iat" => integer_to_binary(Now)}, #{~"ath" => remove},
                    #{~"ath" => encode(crypto:hash(sha256, ~"another"))}, #{~"ath" => ~""},
-                   #{~"ath" => Token}]].
+                   #{~"ath" => Token}, #{~"more" => binary:copy(~"m", 16_384)}]].
 
 what_is_no_proof(Config) ->
     Jose = jose_jwk:generate_key({ec, ~"P-256"}),
