@@ -8,6 +8,7 @@ back.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
+-export([questions_of_a_call_are_bounded/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 
@@ -27,6 +28,7 @@ suite() ->
 all() ->
     [all_are_answered_on_http, all_are_answered_on_lines,
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
+     questions_of_a_call_are_bounded,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back].
 
@@ -198,6 +200,26 @@ others_are_not_taken_back(_) ->
     {2, #{~"result" := #{}}} = answer(),
     Pid ! decline,
     {1, #{~"result" := #{~"action" := ~"decline"}}} = answer(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Bounded refusal: the hundredth request in a call is answered, and one more ends the call.
+questions_of_a_call_are_bounded(_) ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    _ = connected(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    Called = connected(),
+    [ok = http(ping(Id), Called) || Id <- lists:seq(1, 100)],
+    true = lists:seq(1, 100) =:= lists:sort(maps:keys(answers(100))),
+    ok = http(ping(101), Called),
+    receive
+        {erlmcp, Reference, Outcome} ->
+            {error, {protocol, ~"the server asks more in one call than 100 requests"}} = Outcome
+    after ?WAIT ->
+        error(no_result)
+    end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
