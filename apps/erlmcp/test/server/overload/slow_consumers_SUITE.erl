@@ -9,6 +9,7 @@ transport. Clients that read are not affected. The size of a result is bounded, 
 -export([stream_of_http2_that_is_not_read_is_reset_alone/1, unread_bytes_of_http2_are_bounded/1,
          connection_of_http1_that_is_not_read_leaves_nothing/1,
          connection_of_tcp_that_is_not_read_leaves_nothing/1]).
+-export([streams_that_are_read_are_counted_less/1]).
 -export([what_a_call_says_is_bounded/1, bytes_that_a_call_says_are_bounded/1,
          a_late_result_of_http2_is_bounded/1, a_call_waits_again_for_who_reads_again/1,
          who_reads_misses_nothing/1]).
@@ -147,6 +148,28 @@ unread_bytes_of_http2_are_bounded(_) ->
          gun:close(Connection),
          erlmcp_test_http:stop(Server)
      end || Limit <- [1001, 1000]].
+
+%% The bytes that a client has taken are not counted. The stream that has waited longest is the one
+%% of which the client has taken nothing for the longest time.
+streams_that_are_read_are_counted_less(_) ->
+    Server = start(#{unread_bytes => 2_200_000}),
+    Connection = open(Server),
+    Read = sized(Connection, 2_000_000),
+    Deaf = sized(Connection, 2_000_000),
+    ok = read_some(Connection, Read, 1_500_000),
+    Small = sized(Connection, 700_000),
+    Large = sized(Connection, 2_000_000),
+    {error, {stream_error, _}} = gun:await_body(Connection, Deaf, ?TIMEOUT),
+    [true = read(Connection, Stream) > 0 || Stream <- [Read, Small, Large]],
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
+
+read_some(_, _, Left) when Left =< 0 ->
+    ok;
+read_some(Connection, Stream, Left) ->
+    ok = gun:update_flow(Connection, Stream, 1),
+    {data, nofin, Data} = gun:await(Connection, Stream, ?TIMEOUT),
+    read_some(Connection, Stream, Left - byte_size(Data)).
 
 read(Connection, Stream) ->
     ok = gun:update_flow(Connection, Stream, 1000),
