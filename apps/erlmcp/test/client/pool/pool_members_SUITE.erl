@@ -9,7 +9,8 @@ misbehave.
          end_per_testcase/2]).
 -export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
-         each_failure_of_http_has_its_tries/1,
+         each_failure_of_http_has_its_tries/1, silence_and_nonsense_are_failures/1,
+         busy_member_is_passed_over/1,
          repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
          half_open_lets_one_try/1, each_opening_has_its_time/1,
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
@@ -28,7 +29,8 @@ suite() ->
 all() ->
     [every_operation_works, fewest_calls_first, keys_stay, keys_move_only_from_the_lost,
      unsent_call_is_tried_elsewhere, reading_is_tried_again, doing_is_not,
-     each_failure_of_http_has_its_tries,
+     each_failure_of_http_has_its_tries, silence_and_nonsense_are_failures,
+     busy_member_is_passed_over,
      repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
      half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
@@ -129,6 +131,18 @@ doing_is_not(_) ->
     1 = calls(),
     ok = erlmcp_pool:stop(Pool).
 
+%% The client of the key's member has as many calls as it may have.
+busy_member_is_passed_over(_) ->
+    Targets = [{http, Url, #{timeout => ?WAIT, calls => 1}}
+               || #{url := Url} <- [server(~"a"), server(~"b")]],
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => Targets}),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"wait", #{}}, #{key => 1}),
+    {Handler, Name} = receive {running, Pid, Of} -> {Pid, Of} after ?WAIT -> error(late) end,
+    [Other] = [~"a", ~"b"] -- [Name],
+    Other = who(Pool, #{key => 1}),
+    finish({Name, Handler, Reference}),
+    ok = erlmcp_pool:stop(Pool).
+
 %% A server that answers 429 or 503 has not run the call. After another 5xx it may have run it, and
 %% the call is tried again if it may be repeated. An error of the caller is the same everywhere.
 each_failure_of_http_has_its_tries(_) ->
@@ -144,6 +158,21 @@ each_failure_of_http_has_its_tries(_) ->
      end || {Status, Repeatable, Calls} <- [{500, false, 1}, {500, true, 3}, {502, false, 1},
                                             {503, false, 3}, {429, false, 3}, {400, true, 1}]].
 
+silence_and_nonsense_are_failures(_) ->
+    [begin
+         Pool = pool([Peer], #{failures => 100}),
+         {error, Reason} =
+             erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => 500, repeatable => true}),
+         Kind = element(1, Reason),
+         [#{failed := 1}] = erlmcp_pool:info(Pool),
+         ok = erlmcp_pool:stop(Pool)
+     end || {Peer, Kind} <- [{answering(200), protocol}, {answering(silence), timeout}]].
+
+answering(silence) ->
+    erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"server/discover"}} = Request) -> failing(Request);
+        (_) -> silence
+    end);
 answering(Status) ->
     erlmcp_test_peer:http(fun
         (#{message := #{~"method" := ~"server/discover"}} = Request) -> failing(Request);
