@@ -192,10 +192,13 @@ what_is_no_proof(Config) ->
     Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
     Handle = handle(#{}, Config),
     {_, Private} = jose_jwk:to_map(Jose),
+    {_, Public} = jose_jwk:to_public_map(Jose),
     {_, Other} = jose_jwk:to_public_map(jose_jwk:generate_key({ec, ~"P-256"})),
     Headers = [#{~"typ" => remove}, #{~"typ" => ~"JWT"}, #{~"typ" => ~"at+jwt"},
                #{~"jwk" => remove}, #{~"jwk" => Private}, #{~"jwk" => Other}, #{~"jwk" => #{}},
                #{~"jwk" => ~"x"}, #{~"crit" => [~"jwk"]},
+               #{~"jwk" => Public#{~"p" => ~"AQ"}}, #{~"jwk" => Public#{~"q" => ~"AQ"}},
+               #{~"jwk" => Public#{~"k" => ~"AQ"}},
                #{~"jwk" => #{~"kty" => ~"oct", ~"k" => ~"AAAA"}}],
     [{Header, ?NO_PROOF} =
          {Header, refused(~"DPoP", Token, written(Token, Jose, ~"ES256", Header, #{}), Handle)}
@@ -203,7 +206,7 @@ what_is_no_proof(Config) ->
     Good = written(Token, Jose, ~"ES256", #{}, #{}),
     [Header, Claims, _] = binary:split(Good, ~".", [global]),
     None = part(#{~"typ" => ~"dpop+jwt", ~"alg" => ~"none",
-                  ~"jwk" => element(2, jose_jwk:to_public_map(Jose))}),
+                  ~"jwk" => Public}),
     [{Text, ?NO_PROOF} = {Text, refused(~"DPoP", Token, Text, Handle)}
      || Text <- [none, ~"", ~"x", <<Good/binary, ", ", Good/binary>>,
                  <<None/binary, ".", Claims/binary, ".">>,
