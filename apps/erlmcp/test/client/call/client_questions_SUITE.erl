@@ -8,7 +8,8 @@ back.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
--export([questions_of_a_call_are_bounded/1]).
+-export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
+         a_call_waits_for_its_user/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 
@@ -28,7 +29,8 @@ suite() ->
 all() ->
     [all_are_answered_on_http, all_are_answered_on_lines,
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
-     questions_of_a_call_are_bounded,
+     questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
+     a_call_waits_for_its_user,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back].
 
@@ -220,6 +222,57 @@ questions_of_a_call_are_bounded(_) ->
     after ?WAIT ->
         error(no_result)
     end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Bounded refusal: questions of a megabyte together may wait. Those that were asked do not wait,
+%% and others have their room.
+waiting_questions_have_few_bytes(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    [begin
+         [ok = line(question(Id), Socket) || Id <- lists:seq(1, ?OPEN)],
+         Open = [Pid || _ <- lists:seq(1, ?OPEN), {Pid, _} <- [asked()]],
+         [ok = line(large(Id), Socket) || Id <- [101, 102, 103, 104]],
+         {104, #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}}} = answer(),
+         ok = declined(Open, 3),
+         true = lists:seq(1, ?OPEN) ++ [101, 102, 103] =:= maps:keys(answers(?OPEN + 3))
+     end || _ <- [1, 2]],
+    %% Nothing is kept of what was answered.
+    {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
+    ok = emptied(Table),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+large(Id) ->
+    #{params := Params} = Question = question(Id),
+    Question#{params := Params#{about => binary:copy(~"x", 300_000)}}.
+
+%% The case's time is the bound.
+emptied(Table) ->
+    case ets:info(Table, size) of
+        0 -> ok;
+        _ -> receive after 5 -> emptied(Table) end
+    end.
+
+%% The time of the user's answer is not the server's.
+a_call_waits_for_its_user(_) ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    _ = connected(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    Called = connected(),
+    #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+    ok = http(question(1), Called),
+    {Pid, 1} = asked(),
+    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    Pid ! decline,
+    {1, #{~"result" := _}} = answer(),
+    ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
