@@ -7,7 +7,8 @@ And its end that meets a call: the call ends with it.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1,
-         one_in_use_is_not_given_up/1, a_call_meets_an_end/1]).
+         one_in_use_is_not_given_up/1, a_call_meets_an_end/1,
+         an_unused_session_ends_on_time/1]).
 
 -import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1, call/4,
                            definitions/1, start_call/4, session_process/0]).
@@ -27,7 +28,7 @@ suite() ->
 
 all() ->
     [an_end_meets_a_first_process, an_end_meets_a_first_stream, one_in_use_is_not_given_up,
-     a_call_meets_an_end].
+     a_call_meets_an_end, an_unused_session_ends_on_time].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -188,6 +189,15 @@ a_call_meets_an_end(_) ->
     ok = erlmcp_test_servers:down(Monitor),
     #{status := 404} = call(Server, ~"ping", #{}, #{session => Session}),
     ok = close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% Its first use comes after its time, and before the server looks for sessions that are over.
+an_unused_session_ends_on_time(_) ->
+    Server = erlmcp_test_http:start(#{limits => #{unused_session_ms => 50}}),
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        erlmcp_test_http:initialize(Server, ~"2025-11-25", #{}),
+    ok = timer:sleep(60),
+    #{status := 404} = call(Server, ~"ping", #{}, #{session => {Id, ~"2025-11-25"}}),
     erlmcp_test_http:stop(Server).
 
 server(Sessions) ->
