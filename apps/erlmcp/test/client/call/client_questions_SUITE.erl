@@ -232,17 +232,22 @@ waiting_questions_have_few_bytes(_) ->
     {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
     {ok, _} = erlmcp_client:server(Client),
     Socket = connected(),
+    {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
     [begin
          [ok = line(question(Id), Socket) || Id <- lists:seq(1, ?OPEN)],
          Open = [Pid || _ <- lists:seq(1, ?OPEN), {Pid, _} <- [asked()]],
          [ok = line(large(Id), Socket) || Id <- [101, 102, 103, 104]],
          {104, #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}}} = answer(),
+         %% One that is taken back leaves its room to another one.
+         ok = line(cancelled(101), Socket),
+         ok = left(?OPEN + 2, Table),
+         [ok = line(Message, Socket) || Message <- [ping(100), large(105)]],
+         {100, #{~"result" := #{}}} = answer(),
          ok = declined(Open, 3),
-         true = lists:seq(1, ?OPEN) ++ [101, 102, 103] =:= maps:keys(answers(?OPEN + 3))
+         true = lists:seq(1, ?OPEN) ++ [102, 103, 105] =:= maps:keys(answers(?OPEN + 3))
      end || _ <- [1, 2]],
     %% Nothing is kept of what was answered.
-    {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
-    ok = emptied(Table),
+    ok = left(0, Table),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
@@ -250,11 +255,11 @@ large(Id) ->
     #{params := Params} = Question = question(Id),
     Question#{params := Params#{about => binary:copy(~"x", 300_000)}}.
 
-%% The case's time is the bound.
-emptied(Table) ->
+%% Until the client has as many questions. The case's time is the bound.
+left(Count, Table) ->
     case ets:info(Table, size) of
-        0 -> ok;
-        _ -> receive after 5 -> emptied(Table) end
+        Count -> ok;
+        _ -> receive after 5 -> left(Count, Table) end
     end.
 
 %% The time of the user's answer is not the server's.
@@ -271,6 +276,11 @@ a_call_waits_for_its_user(_) ->
     receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
     Pid ! decline,
     {1, #{~"result" := _}} = answer(),
+    %% The call's own process has read that the question is answered, and goes on in its own time.
+    {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
+    ok = left(0, Table),
+    ok = http(ping(2), Called),
+    {2, #{~"result" := #{}}} = answer(),
     ok = http(result(#{~"id" => Id}, #{content => []}), Called),
     receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
