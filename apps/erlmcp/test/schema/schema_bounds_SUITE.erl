@@ -16,6 +16,7 @@ budget".
          endless_references/1, recursion_ends_with_the_value/1,
          exponential_schemas/1, costly_keywords/1, large_values/1,
          patterns_blow_up/1, patterns_blow_up_where_they_are_negated/1, long_texts/1,
+         memory_of_a_match/1,
          compiled_is_a_tree/1, compiled_grows_with_the_schema/1, no_atoms/1]).
 
 %% Generous, for a machine that does much else.
@@ -28,7 +29,7 @@ all() ->
     [depth, subschemas, dynamic_scopes, pattern_length, errors, steps,
      endless_references, recursion_ends_with_the_value,
      exponential_schemas, costly_keywords, large_values,
-     patterns_blow_up, patterns_blow_up_where_they_are_negated, long_texts,
+     patterns_blow_up, patterns_blow_up_where_they_are_negated, long_texts, memory_of_a_match,
      compiled_is_a_tree, compiled_grows_with_the_schema, no_atoms].
 
 depth(_Config) ->
@@ -235,6 +236,14 @@ long_texts(_Config) ->
     quick(fun() -> {error, [_]} = validate(Text, #{~"pattern" => ~"b"}) end),
     quick(fun() -> {error, [_]} = validate(Text, #{~"pattern" => ~"a+b"}) end),
     quick(fun() -> {error, [_]} = validate(Text, #{~"pattern" => ~"^(a|b)*c"}) end).
+
+%% Each repetition takes memory until the match ends, so their number has a bound of its own. The
+%% match needs few steps, and is not cut for its time.
+memory_of_a_match(_Config) ->
+    Schema = #{~"pattern" => ~"^(?:ab|cd)*$"},
+    ok = validate(binary:copy(~"ab", 100_000), Schema),
+    [#{message := Message}] = details(binary:copy(~"ab", 300_000), Schema),
+    ?assertMatch({match, _}, re:run(Message, "cannot be checked: the pattern")).
 
 %% What is compiled is copied to other processes: sharing would come out as growth.
 compiled_is_a_tree(_Config) ->

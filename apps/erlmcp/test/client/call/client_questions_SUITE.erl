@@ -8,6 +8,8 @@ back.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
+-export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
+         a_call_waits_for_its_user/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 
@@ -27,6 +29,8 @@ suite() ->
 all() ->
     [all_are_answered_on_http, all_are_answered_on_lines,
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
+     questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
+     a_call_waits_for_its_user,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back].
 
@@ -198,6 +202,87 @@ others_are_not_taken_back(_) ->
     {2, #{~"result" := #{}}} = answer(),
     Pid ! decline,
     {1, #{~"result" := #{~"action" := ~"decline"}}} = answer(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Bounded refusal: the hundredth request in a call is answered, and one more ends the call.
+questions_of_a_call_are_bounded(_) ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    _ = connected(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    Called = connected(),
+    [ok = http(ping(Id), Called) || Id <- lists:seq(1, 100)],
+    true = lists:seq(1, 100) =:= lists:sort(maps:keys(answers(100))),
+    ok = http(ping(101), Called),
+    receive
+        {erlmcp, Reference, Outcome} ->
+            {error, {protocol, ~"the server asks more in one call than 100 requests"}} = Outcome
+    after ?WAIT ->
+        error(no_result)
+    end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Bounded refusal: questions of a megabyte together may wait. Those that were asked do not wait,
+%% and others have their room.
+waiting_questions_have_few_bytes(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
+    [begin
+         [ok = line(question(Id), Socket) || Id <- lists:seq(1, ?OPEN)],
+         Open = [Pid || _ <- lists:seq(1, ?OPEN), {Pid, _} <- [asked()]],
+         [ok = line(large(Id), Socket) || Id <- [101, 102, 103, 104]],
+         {104, #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}}} = answer(),
+         %% One that is taken back leaves its room to another one.
+         ok = line(cancelled(101), Socket),
+         ok = left(?OPEN + 2, Table),
+         [ok = line(Message, Socket) || Message <- [ping(100), large(105)]],
+         {100, #{~"result" := #{}}} = answer(),
+         ok = declined(Open, 3),
+         true = lists:seq(1, ?OPEN) ++ [102, 103, 105] =:= maps:keys(answers(?OPEN + 3))
+     end || _ <- [1, 2]],
+    %% Nothing is kept of what was answered.
+    ok = left(0, Table),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+large(Id) ->
+    #{params := Params} = Question = question(Id),
+    Question#{params := Params#{about => binary:copy(~"x", 300_000)}}.
+
+%% Until the client has as many questions. The case's time is the bound.
+left(Count, Table) ->
+    case ets:info(Table, size) of
+        Count -> ok;
+        _ -> receive after 5 -> left(Count, Table) end
+    end.
+
+%% The time of the user's answer is not the server's.
+a_call_waits_for_its_user(_) ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    _ = connected(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    Called = connected(),
+    #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+    ok = http(question(1), Called),
+    {Pid, 1} = asked(),
+    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    Pid ! decline,
+    {1, #{~"result" := _}} = answer(),
+    %% The call's own process has read that the question is answered, and goes on in its own time.
+    {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
+    ok = left(0, Table),
+    ok = http(ping(2), Called),
+    {2, #{~"result" := #{}}} = answer(),
+    ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

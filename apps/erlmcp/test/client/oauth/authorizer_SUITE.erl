@@ -14,7 +14,8 @@ kept, and that no secret is seen in a log or an error.
 -export([a_slow_server_costs_no_more_than_the_deadline/1, a_login_outlives_its_caller/1]).
 -export([a_login_has_an_end/1, an_older_challenge_needs_no_login/1]).
 -export([it_ends_with_its_owner/1, it_can_be_stopped_in_a_login/1]).
--export([tokens_outlive_the_process/1, a_registration_outlives_its_tokens/1]).
+-export([tokens_outlive_the_process/1, tokens_are_of_one_server/1, tokens_are_of_one_client/1,
+         a_registration_outlives_its_tokens/1]).
 -export([an_unknown_client_registers_anew/1, another_redirect_uri_registers_anew/1,
          a_login_in_a_browser_has_the_port_of_before/1]).
 -export([what_is_malformed_in_a_store_is_not_used/1, a_store_that_fails_costs_no_login/1]).
@@ -300,6 +301,36 @@ tokens_outlive_the_process(Config) ->
     {ok, 200} = erlmcp_test_oauth:call(Again, Peer),
     [~"authorization_code", ~"refresh_token"] = grants(Peer),
     [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
+
+%% Two servers and one store: neither gets a token of the other.
+tokens_are_of_one_server(Config) ->
+    Peer = peer(Config),
+    Other = erlmcp_test_oauth:start(),
+    Options = #{store => folder(Config)},
+    {ok, 200} = erlmcp_test_oauth:call(started(Options, Peer), Peer),
+    Url = erlmcp_test_oauth:url(Other),
+    {_, Handle} = start(Options, Other),
+    {ok, []} = erlmcp_authorizer:headers(Handle, post, Url, soon(30_000)),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Other),
+    [_] = erlmcp_test_oauth:asked(Other, ~"/authorize"),
+    %% The tokens of the first are still there.
+    {ok, 200} = erlmcp_test_oauth:call(started(Options, Peer), Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    erlmcp_test_oauth:stop(Other).
+
+%% Nor has a client the tokens of another one at the same server, or those of another kind.
+tokens_are_of_one_client(Config) ->
+    Peer = peer(Config),
+    Store = #{store => folder(Config)},
+    Clients = [#{}, #{client_id => ~"mine"}, #{client_id => ~"another"},
+               #{client_id => ~"mine", dpop => true}],
+    [begin
+         Handle = started(maps:merge(Store, Client), Peer),
+         {Client, {ok, []}} =
+             {Client, erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer),
+                                                soon(30_000))},
+         _ = erlmcp_test_oauth:call(Handle, Peer)
+     end || Client <- Clients].
 
 a_registration_outlives_its_tokens(Config) ->
     Peer = peer(Config),

@@ -9,8 +9,12 @@ misbehave.
          end_per_testcase/2]).
 -export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
+         each_failure_of_http_has_its_tries/1, silence_and_nonsense_are_failures/1,
+         busy_member_is_passed_over/1,
          repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
-         half_open_lets_one_try/1, dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
+         half_open_lets_one_try/1, each_opening_has_its_time/1,
+         simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
+         dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
          options_are_checked/1, supervised_by_name/1, deadline_holds_over_tries/1,
          tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
@@ -25,8 +29,11 @@ suite() ->
 all() ->
     [every_operation_works, fewest_calls_first, keys_stay, keys_move_only_from_the_lost,
      unsent_call_is_tried_elsewhere, reading_is_tried_again, doing_is_not,
+     each_failure_of_http_has_its_tries, silence_and_nonsense_are_failures,
+     busy_member_is_passed_over,
      repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
-     half_open_lets_one_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
+     half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
+     what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, subscription_at_a_member, member_is_started_again, options_are_checked,
      supervised_by_name, deadline_holds_over_tries,
      tasks_are_reached_by_key, secrets_are_in_no_child_specification].
@@ -124,6 +131,54 @@ doing_is_not(_) ->
     1 = calls(),
     ok = erlmcp_pool:stop(Pool).
 
+%% The client of the key's member has as many calls as it may have.
+busy_member_is_passed_over(_) ->
+    Targets = [{http, Url, #{timeout => ?WAIT, calls => 1}}
+               || #{url := Url} <- [server(~"a"), server(~"b")]],
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => Targets}),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"wait", #{}}, #{key => 1}),
+    {Handler, Name} = receive {running, Pid, Of} -> {Pid, Of} after ?WAIT -> error(late) end,
+    [Other] = [~"a", ~"b"] -- [Name],
+    Other = who(Pool, #{key => 1}),
+    finish({Name, Handler, Reference}),
+    ok = erlmcp_pool:stop(Pool).
+
+%% A server that answers 429 or 503 has not run the call. After another 5xx it may have run it, and
+%% the call is tried again if it may be repeated. An error of the caller is the same everywhere.
+each_failure_of_http_has_its_tries(_) ->
+    [begin
+         Pool = pool([answering(Status)], #{retries => 2, failures => 100}),
+         {error, {http, Status, _, _}} =
+             erlmcp_client:call_tool(Pool, ~"who", #{}, #{repeatable => Repeatable}),
+         {Status, Repeatable, Calls} = {Status, Repeatable, calls()},
+         %% Failures of the member count for its breaker, and no others.
+         [#{failed := Failed}] = erlmcp_pool:info(Pool),
+         {Status, Failed} = {Status, case Status of S when S < 500 -> 0; _ -> Calls end},
+         ok = erlmcp_pool:stop(Pool)
+     end || {Status, Repeatable, Calls} <- [{500, false, 1}, {500, true, 3}, {502, false, 1},
+                                            {503, false, 3}, {429, false, 3}, {400, true, 1}]].
+
+silence_and_nonsense_are_failures(_) ->
+    [begin
+         Pool = pool([Peer], #{failures => 100}),
+         {error, Reason} =
+             erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => 500, repeatable => true}),
+         Kind = element(1, Reason),
+         [#{failed := 1}] = erlmcp_pool:info(Pool),
+         ok = erlmcp_pool:stop(Pool)
+     end || {Peer, Kind} <- [{answering(200), protocol}, {answering(silence), timeout}]].
+
+answering(silence) ->
+    erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"server/discover"}} = Request) -> failing(Request);
+        (_) -> silence
+    end);
+answering(Status) ->
+    erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"server/discover"}} = Request) -> failing(Request);
+        (_) -> {Status, [], none}
+    end).
+
 repeatable_tool_is_tried_again(_) ->
     Pool = pool([closing(), server(~"b")], #{}),
     [~"b"] = lists:usort([who(Pool, #{repeatable => true}) || _ <- lists:seq(1, 6)]),
@@ -158,7 +213,7 @@ half_open_lets_one_try(_) ->
     Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 100, longest_open_ms => 60_000}),
     {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
     ok = counters:put(Good, 1, 1),
-    ok = until(fun() -> [half_open] =:= [State || #{state := State} <- erlmcp_pool:info(Pool)] end),
+    ok = half_open(Pool),
     {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
     Connection = receive {trying, Pid} -> Pid after ?WAIT -> error(nobody_tries) end,
     {error, {unavailable, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
@@ -166,6 +221,78 @@ half_open_lets_one_try(_) ->
     receive {erlmcp, Reference, {ok, _}} -> ok after ?WAIT -> error(late) end,
     [#{state := closed, failed := 0}] = erlmcp_pool:info(Pool),
     ok = erlmcp_pool:stop(Pool).
+
+%% The time doubles up to the longest, and begins anew after a call that was served. A tenth of it
+%% may come in addition.
+each_opening_has_its_time(_) ->
+    {Peer, Behave} = behaving(),
+    Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 200, longest_open_ms => 300}),
+    Opens = fun() ->
+        ok = Behave(fails),
+        {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+        opens_in(Pool)
+    end,
+    true = Opens() =< 220,
+    ok = half_open(Pool),
+    true = Opens() =< 330,
+    ok = half_open(Pool),
+    ok = Behave(works),
+    {ok, _} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    true = Opens() =< 220,
+    ok = erlmcp_pool:stop(Pool).
+
+simultaneous_failures_open_it_once(_) ->
+    {Peer, Behave} = behaving(),
+    Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 10_000,
+                          longest_open_ms => 60_000}),
+    ok = Behave(waits),
+    Calls = [begin
+                 {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
+                 receive {trying, Pid} -> {Reference, Pid} after ?WAIT -> error(not_called) end
+             end || _ <- [1, 2]],
+    [First, Second] = [begin
+                           Pid ! go,
+                           receive {erlmcp, Reference, {error, {closed, _}}} -> opens_in(Pool) end
+                       end || {Reference, Pid} <- Calls],
+    true = Second =< First,
+    ok = erlmcp_pool:stop(Pool).
+
+%% A member that is asked for something else is not tried by that, and a call may try it.
+what_is_no_call_is_no_try(_) ->
+    {Peer, Behave} = behaving(),
+    Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 1}),
+    ok = Behave(fails),
+    {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    ok = half_open(Pool),
+    {ok, _} = erlmcp_client:server(Pool),
+    ok = Behave(works),
+    {ok, _} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    ok = erlmcp_pool:stop(Pool).
+
+%% A server whose calls fail, work, or wait until they are told to fail.
+behaving() ->
+    Test = self(),
+    Behaviours = {fails, works, waits},
+    Now = atomics:new(1, []),
+    Peer = erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"tools/call"} = Message} = Request) ->
+            case element(atomics:get(Now, 1), Behaviours) of
+                fails -> failing(Request);
+                works -> {200, [], result(Message, #{resultType => complete, content => []})};
+                waits -> Test ! {trying, self()}, receive go -> failing(Request) end
+            end;
+        (Request) ->
+            failing(Request)
+    end),
+    Numbers = #{fails => 1, works => 2, waits => 3},
+    {Peer, fun(Behaviour) -> atomics:put(Now, 1, map_get(Behaviour, Numbers)) end}.
+
+opens_in(Pool) ->
+    {error, {unavailable, Milliseconds}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    Milliseconds.
+
+half_open(Pool) ->
+    until(fun() -> [half_open] =:= [State || #{state := State} <- erlmcp_pool:info(Pool)] end).
 
 dead_caller_leaves_no_trace(_) ->
     Pool = pool([server(~"a")], #{}),

@@ -9,6 +9,7 @@ or none.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([every_algorithm_serves/1, claims_that_are_refused/1, times_at_their_bounds/1]).
+-export([a_remembered_token_ends_with_its_time/1]).
 -export([audiences/1, no_algorithm_but_those/1, a_public_key_is_no_secret/1]).
 -export([secrets_where_they_are_asked_for/1, a_secret_and_public_keys_do_not_mix/1]).
 -export([keys_of_another_kind/1, what_a_header_cannot_say/1, what_can_be_read_in_two_ways/1]).
@@ -79,6 +80,15 @@ times_at_their_bounds(_) ->
     {error, expired} = erlmcp_token_claims:check(Good#{~"exp" := 940}, Wanted),
     {error, not_yet} = erlmcp_token_claims:check(Good#{~"nbf" := 1061}, Wanted),
     {error, issued_at} = erlmcp_token_claims:check(Good#{~"iat" := 1061}, Wanted).
+
+%% A token that was checked is not taken for longer than it says, though it is remembered.
+a_remembered_token_ends_with_its_time(Config) ->
+    Handle = handle(#{tokens => [jwt(#{leeway_s => 0}, issuer(Config))]}, Config),
+    End = erlang:system_time(second) + 2,
+    Token = token(#{~"exp" => End}, issuer(Config)),
+    {ok, #{expires_at := End}} = verify(Token, Handle),
+    ok = timer:sleep(1000 * End - erlang:system_time(millisecond)),
+    ?EXPIRED = refused(Token, Handle).
 
 audiences(Config) ->
     Handle = handle(#{}, Config),
@@ -272,7 +282,7 @@ what_a_header_cannot_say(Config) ->
          {Header, refused(erlmcp_test_issuer:sign(Header, claims(issuer(Config)), issuer(Config)),
                           Handle)}
      || Header <- [#{~"crit" => [~"exp"], ~"exp" => 1}, #{~"crit" => []}, #{~"kid" => 1},
-                   #{~"kid" => null}, #{~"typ" => 1}]].
+                   #{~"kid" => null}, #{~"typ" => 1}, #{~"b64" => true}]].
 
 what_can_be_read_in_two_ways(Config) ->
     Handle = handle(#{}, Config),

@@ -173,7 +173,8 @@ what_a_proof_must_say(Config) ->
     Proof = fun(Claims) -> written(Token, Jose, ~"ES256", #{}, Claims) end,
     [{Claims, {ok, _}} = {Claims, verify(~"DPoP", Token, Proof(Claims), Handle)}
      || Claims <- [#{}, #{~"iat" => Now - 30}, #{~"iat" => Now + 5}, #{~"iat" => Now + 0.5},
-                   #{~"more" => true}, #{~"jti" => binary:copy(~"j", 256)}]],
+                   #{~"more" => true}, #{~"more" => binary:copy(~"m", 10_000)},
+                   #{~"jti" => binary:copy(~"j", 256)}]],
     [{Claims, ?NO_PROOF} = {Claims, refused(~"DPoP", Token, Proof(Claims), Handle)}
      || Claims <- [#{~"jti" => remove}, #{~"jti" => ~""}, #{~"jti" => 1},
                    #{~"jti" => binary:copy(~"j", 257)}, #{~"htm" => remove}, #{~"htm" => ~"GET"},
@@ -182,17 +183,20 @@ what_a_proof_must_say(Config) ->
                    #{~"iat" => Now + 60}, #{~"iat" => 1.0e300}, #{~"iat" => -1.0e300},
                    #{~"iat" => integer_to_binary(Now)}, #{~"ath" => remove},
                    #{~"ath" => encode(crypto:hash(sha256, ~"another"))}, #{~"ath" => ~""},
-                   #{~"ath" => Token}]].
+                   #{~"ath" => Token}, #{~"more" => binary:copy(~"m", 13_000)}]].
 
 what_is_no_proof(Config) ->
     Jose = jose_jwk:generate_key({ec, ~"P-256"}),
     Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
     Handle = handle(#{}, Config),
     {_, Private} = jose_jwk:to_map(Jose),
+    {_, Public} = jose_jwk:to_public_map(Jose),
     {_, Other} = jose_jwk:to_public_map(jose_jwk:generate_key({ec, ~"P-256"})),
     Headers = [#{~"typ" => remove}, #{~"typ" => ~"JWT"}, #{~"typ" => ~"at+jwt"},
                #{~"jwk" => remove}, #{~"jwk" => Private}, #{~"jwk" => Other}, #{~"jwk" => #{}},
                #{~"jwk" => ~"x"}, #{~"crit" => [~"jwk"]},
+               #{~"jwk" => Public#{~"p" => ~"AQ"}}, #{~"jwk" => Public#{~"q" => ~"AQ"}},
+               #{~"jwk" => Public#{~"k" => ~"AQ"}},
                #{~"jwk" => #{~"kty" => ~"oct", ~"k" => ~"AAAA"}}],
     [{Header, ?NO_PROOF} =
          {Header, refused(~"DPoP", Token, written(Token, Jose, ~"ES256", Header, #{}), Handle)}
@@ -200,7 +204,7 @@ what_is_no_proof(Config) ->
     Good = written(Token, Jose, ~"ES256", #{}, #{}),
     [Header, Claims, _] = binary:split(Good, ~".", [global]),
     None = part(#{~"typ" => ~"dpop+jwt", ~"alg" => ~"none",
-                  ~"jwk" => element(2, jose_jwk:to_public_map(Jose))}),
+                  ~"jwk" => Public}),
     [{Text, ?NO_PROOF} = {Text, refused(~"DPoP", Token, Text, Handle)}
      || Text <- [none, ~"", ~"x", <<Good/binary, ", ", Good/binary>>,
                  <<None/binary, ".", Claims/binary, ".">>,

@@ -3,7 +3,8 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([failures_open_the_breaker/1, a_trial_closes_it/1, a_failed_trial_opens_it_again/1,
-         one_call_at_a_time_tries/1, deadlines_are_failures/1, cancelled_calls_are_none/1,
+         one_call_at_a_time_tries/1, one_of_those_that_wait_for_a_worker_tries/1,
+         deadlines_are_failures/1, cancelled_calls_are_none/1,
          errors_of_the_caller_are_none/1, a_breaker_can_be_shared/1, resources_have_breakers/1,
          handlers_may_refuse/1]).
 -export([calls_at_once_are_bounded/1, killed_calls_give_their_place_back/1,
@@ -23,9 +24,9 @@ suite() ->
 
 all() ->
     [failures_open_the_breaker, a_trial_closes_it, a_failed_trial_opens_it_again,
-     one_call_at_a_time_tries, deadlines_are_failures, cancelled_calls_are_none,
-     errors_of_the_caller_are_none, a_breaker_can_be_shared, resources_have_breakers,
-     handlers_may_refuse,
+     one_call_at_a_time_tries, one_of_those_that_wait_for_a_worker_tries,
+     deadlines_are_failures, cancelled_calls_are_none, errors_of_the_caller_are_none,
+     a_breaker_can_be_shared, resources_have_breakers, handlers_may_refuse,
      calls_at_once_are_bounded, killed_calls_give_their_place_back, calls_in_a_time_are_bounded,
      each_call_has_a_worker, calls_wait_for_a_worker, the_queue_is_bounded,
      a_wait_that_is_too_long_is_refused, a_worker_that_ends_is_replaced,
@@ -122,6 +123,39 @@ one_call_at_a_time_tries(_) ->
     Call ! go,
     {_, Monitor} = Trying,
     receive {'DOWN', Monitor, _, _, {tried, ~"done"}} -> ok end.
+
+%% Each finds the breaker half-open when it comes, and both get a worker after that.
+one_of_those_that_wait_for_a_worker_tries(_) ->
+    Self = self(),
+    Slow = #{name => ~"slow", breaker => #{failures => 1, open_ms => 1}, workers => db,
+             handler => fun(#{~"crash" := true}, _) -> error(failed);
+                           (_, _) -> Self ! {tries, self()}, receive go -> ~"done" end
+                        end},
+    Server = serve(#{tools => [using(), Slow],
+                     workers => #{db => #{size => 2, start => fun worker/0}}}),
+    Client = open(~"2026-07-28", Server),
+    _ = call(Client, ~"slow", #{~"crash" => true}),
+    Kept = [keep(~"2026-07-28", Server) || _ <- [1, 2]],
+    %% The breaker is open for two milliseconds at most.
+    ok = timer:sleep(5),
+    Callers = [spawn_monitor(fun() -> exit({answer, call(open(Era, Server), ~"slow", #{})}) end)
+               || Era <- eras()],
+    wait_for(fun() -> calls_that_wait(db, Server) =:= 2 end),
+    _ = [Call ! go || {Call, _, _} <- Kept],
+    _ = [answer(Asking) || {_, _, Asking} <- Kept],
+    Trying = receive {tries, Pid} -> Pid end,
+    receive
+        {tries, _} -> error(both_try);
+        {'DOWN', _, _, _, {answer, Refused}} -> is_open(Refused)
+    end,
+    Trying ! go,
+    ~"done" = text(answer_of(Callers)).
+
+calls_that_wait(Pool, Server) ->
+    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    {ok, {Process, _}} = erlmcp_workers:pool(Pool, Instance),
+    #{length := Length} = sys:get_state(Process),
+    Length.
 
 until_slow(Client) ->
     case call(Client, ~"slow", #{}) of

@@ -6,7 +6,7 @@
 -export([suite/0, all/0]).
 -export([tenants_take_turns/1, tenants_have_equal_shares/1, a_light_tenant_waits_little/1,
          a_burst_of_a_light_tenant_is_next/1, a_tenant_that_stays_has_its_turns/1,
-         ended_tenants_are_forgotten/1]).
+         ended_tenants_are_forgotten/1, turns_ahead_are_the_most/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -14,7 +14,7 @@ suite() ->
 all() ->
     [tenants_take_turns, tenants_have_equal_shares, a_light_tenant_waits_little,
      a_burst_of_a_light_tenant_is_next, a_tenant_that_stays_has_its_turns,
-     ended_tenants_are_forgotten].
+     ended_tenants_are_forgotten, turns_ahead_are_the_most].
 
 tenants_take_turns(_) ->
     ok = erlmcp_test_property:holds(?FORALL(Given, list(oneof([ada, bob, 1, 2.0, {eve, 1}])),
@@ -53,6 +53,25 @@ fair([{Tenant, _} | Served]) ->
             Waiting = lists:usort([Other || {Other, _} <- Rest, Other =/= Tenant]),
             Waiting -- [Other || {Other, _} <- Between] =:= [] andalso fair(Served)
     end.
+
+%% A request has its turn after as many others as were said, or sooner.
+turns_ahead_are_the_most(_) ->
+    ok = erlmcp_test_property:holds(?FORALL({Given, Tenant}, {list(range(1, 4)), range(1, 4)},
+        begin
+            {Number, Queue} = lists:foldl(fun come/2, {1, erlmcp_fair_queue:new()}, Given),
+            Ahead = erlmcp_fair_queue:ahead(Tenant, Queue),
+            Keys = [{Other, N} || {N, Other} <- lists:enumerate(Given)],
+            Turns = order(length(Keys) + 1, come(Tenant, {Number, Queue})),
+            {Before, _} = lists:splitwith(fun(Key) -> Key =/= {Tenant, Number} end, Turns),
+            length(Before) =< Ahead andalso Ahead =< length(Keys)
+        end), 200).
+
+order(0, _) ->
+    [];
+order(Left, {_, Queue} = Waiting) ->
+    {Key, _} = erlmcp_fair_queue:next(Queue),
+    {_, Next} = turn(Waiting),
+    [Key | order(Left - 1, Next)].
 
 %% Some tenants have many waiting requests. The others have one at a time, and the next one comes as
 %% soon as the last had its turn.

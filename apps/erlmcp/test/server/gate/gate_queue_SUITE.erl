@@ -6,7 +6,8 @@
          a_dead_request_waits_no_longer/1, a_request_that_left_waits_no_longer/1,
          a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1,
          a_flood_leaves_room/1, without_a_queue_no_request_waits/1,
-         waits_are_short_in_a_standing_queue/1]).
+         waits_are_short_in_a_standing_queue/1, the_last_of_a_standing_queue_is_granted/1,
+         a_request_past_its_deadline_does_not_join/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1, processes/1, looks/2, stop/1,
                            await_end/1, wait/2, wait/3, waiting/3, until/1, answer/0, answers/0]).
@@ -18,7 +19,8 @@ all() ->
     [waiting_requests_take_turns, shares_that_no_request_waits_for_are_taken,
      a_dead_request_waits_no_longer, a_request_that_left_waits_no_longer, a_wait_has_an_end,
      a_wait_in_vain_is_refused_now, a_higher_limit_is_used, a_flood_leaves_room,
-     without_a_queue_no_request_waits, waits_are_short_in_a_standing_queue].
+     without_a_queue_no_request_waits, waits_are_short_in_a_standing_queue,
+     the_last_of_a_standing_queue_is_granted, a_request_past_its_deadline_does_not_join].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -129,7 +131,13 @@ a_request_that_left_waits_no_longer(_) ->
     %% It is told so at its turn, and no share of the limit is lost.
     ok = until(fun() -> Queue ! look, answers() =/= [] orelse not is_process_alive(Waits) end),
     0 = erlmcp_gate:held(Gate, in_flight),
-    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Next = entered(erlmcp_gate:enter(Gate, request(ada))),
+    %% The same where the limit is not reached any more when it comes to wait.
+    Late = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:leave(Late),
+    ok = erlmcp_gate:leave(Next),
+    backpressure_active = refused(erlmcp_gate:await(Late, 50_000)),
+    0 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Permits, Queue]).
 
 a_wait_has_an_end(_) ->
@@ -237,3 +245,36 @@ waits_are_short_in_a_standing_queue(_) ->
     0 = erlmcp_queue_delay:needed(10, New),
     %% A queue that was empty is new again.
     1000 = erlmcp_queue_delay:allowed(2750, 2500, 1, erlmcp_queue_delay:began(2500, Turned)).
+
+%% The last request has waited for too long as well, but its refusal would leave the permit unused.
+the_last_of_a_standing_queue_is_granted(_) ->
+    Gate = queued(#{queue_ms => 4_000}),
+    {Permits, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Next = wait(Gate, ada),
+    ok = waiting(Gate, Queue, 1),
+    Last = wait(Gate, ada),
+    ok = waiting(Gate, Queue, 2),
+    %% A queue that was not empty for a quarter of the longest time is a standing one.
+    ok = timer:sleep(1_100),
+    ok = erlmcp_gate:leave(First),
+    {Next, ada, {ok, _}} = answer(),
+    Next ! leave,
+    {Last, ada, {ok, _}} = answer(),
+    ok = stop([Last, Permits, Queue]).
+
+%% The queue reads the request and its deadline late, when a permit is free.
+a_request_past_its_deadline_does_not_join(_) ->
+    Gate = queued(#{}),
+    {Permits, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = sys:suspend(Queue),
+    Late = wait(Gate, ada, 20),
+    %% The request itself, and the message that its time is over.
+    ok = until(fun() -> process_info(Queue, message_queue_len) =:= {message_queue_len, 2} end),
+    ok = erlmcp_gate:leave(First),
+    ok = sys:resume(Queue),
+    {Late, ada, {refuse, Refusal}} = answer(),
+    backpressure_active = erlmcp_refusal:name(Refusal),
+    [0 = erlmcp_gate:held(Gate, Key) || Key <- [in_flight, waiting]],
+    ok = stop([Late, Permits, Queue]).

@@ -9,7 +9,10 @@ transport. Clients that read are not affected. The size of a result is bounded, 
 -export([stream_of_http2_that_is_not_read_is_reset_alone/1, unread_bytes_of_http2_are_bounded/1,
          connection_of_http1_that_is_not_read_leaves_nothing/1,
          connection_of_tcp_that_is_not_read_leaves_nothing/1]).
--export([what_a_call_says_is_bounded/1, who_reads_misses_nothing/1]).
+-export([streams_that_are_read_are_counted_less/1]).
+-export([what_a_call_says_is_bounded/1, bytes_that_a_call_says_are_bounded/1,
+         a_late_result_of_http2_is_bounded/1, a_call_waits_again_for_who_reads_again/1,
+         who_reads_misses_nothing/1]).
 -export([results_are_bounded/1, results_of_sessions_are_bounded/1, results_of_tcp_are_bounded/1,
          results_of_sse_are_bounded/1, lists_are_bounded/1, batches_are_bounded/1]).
 -export([log/2]).
@@ -73,6 +76,10 @@ logs(Test, Context) ->
     receive
         {log, Count} ->
             [ok = erlmcp:log(Context, error, N) || N <- lists:seq(1, Count)],
+            Test ! {said, self()},
+            logs(Test, Context);
+        {log_texts, Texts} ->
+            [ok = erlmcp:log(Context, error, Text) || Text <- Texts],
             Test ! {said, self()},
             logs(Test, Context);
         {finish, Return} ->
@@ -141,6 +148,28 @@ unread_bytes_of_http2_are_bounded(_) ->
          gun:close(Connection),
          erlmcp_test_http:stop(Server)
      end || Limit <- [1001, 1000]].
+
+%% The bytes that a client has taken are not counted. The stream that has waited longest is the one
+%% of which the client has taken nothing for the longest time.
+streams_that_are_read_are_counted_less(_) ->
+    Server = start(#{unread_bytes => 2_200_000}),
+    Connection = open(Server),
+    Read = sized(Connection, 2_000_000),
+    Deaf = sized(Connection, 2_000_000),
+    ok = read_some(Connection, Read, 1_500_000),
+    Small = sized(Connection, 700_000),
+    Large = sized(Connection, 2_000_000),
+    {error, {stream_error, _}} = gun:await_body(Connection, Deaf, ?TIMEOUT),
+    [true = read(Connection, Stream) > 0 || Stream <- [Read, Small, Large]],
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
+
+read_some(_, _, Left) when Left =< 0 ->
+    ok;
+read_some(Connection, Stream, Left) ->
+    ok = gun:update_flow(Connection, Stream, 1),
+    {data, nofin, Data} = gun:await(Connection, Stream, ?TIMEOUT),
+    read_some(Connection, Stream, Left - byte_size(Data)).
 
 read(Connection, Stream) ->
     ok = gun:update_flow(Connection, Stream, 1000),
@@ -216,6 +245,14 @@ say(Count, Call) ->
         error(still_waiting)
     end.
 
+say_texts(Texts, Call) ->
+    Call ! {log_texts, Texts},
+    receive
+        {said, Call} -> ok
+    after ?TIMEOUT ->
+        error(still_waiting)
+    end.
+
 log_call([{http, _}], Socket) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"logs"},
                               #{meta => #{~"io.modelcontextprotocol/logLevel" => ~"debug"}}),
@@ -239,6 +276,75 @@ next([{http, _}], Socket) ->
     Message;
 next([{tcp, _}], Socket) ->
     erlmcp_test_line:recv(Socket).
+
+%% Bounded refusal: a call may have a sixteenth of the connection's bytes. A message is sent if
+%% fewer bytes wait before it, and a single message has no bound.
+bytes_that_a_call_says_are_bounded(_) ->
+    Text = binary:copy(~"x", 3_000),
+    [begin
+         Server = start(#{unread_bytes => 16 * 10_000}, Listen),
+         Socket = connect(Listen, Server),
+         ok = log_call(Listen, Socket),
+         {Call, Owner} = running(),
+         true = erlang:suspend_process(Owner),
+         say_texts([binary:copy(~"x", 30_000), Text], Call),
+         true = erlang:resume_process(Owner),
+         [30_000] = [byte_size(Read) || Read <- said(Listen, Socket, 1)],
+         true = erlang:suspend_process(Owner),
+         say_texts(lists:duplicate(6, Text), Call),
+         true = erlang:resume_process(Owner),
+         #{~"_meta" := #{~"erlmcp/leftOut" := 1}} = params(Listen, Socket),
+         [Text, Text, Text] = said(Listen, Socket, 3),
+         say(1, Call),
+         #{~"data" := 1, ~"_meta" := #{~"erlmcp/leftOut" := 2}} = params(Listen, Socket),
+         finish(Call, ~"done"),
+         #{~"result" := _} = next(Listen, Socket),
+         gen_tcp:close(Socket),
+         erlmcp_test_http:stop(Server)
+     end || Listen <- [[{http, #{}}], [{tcp, #{}}]]].
+
+%% A call waits once for a client that has stopped reading. It waits for the client again when that
+%% reads again.
+a_call_waits_again_for_who_reads_again(_) ->
+    Listen = [{tcp, #{}}],
+    Server = start(#{unread_messages => 10}, Listen),
+    Socket = connect(Listen, Server),
+    ok = log_call(Listen, Socket),
+    {Call, Owner} = running(),
+    true = erlang:suspend_process(Owner),
+    {Milliseconds, _} = timer:tc(fun() -> say(10 + 300, Call) end, millisecond),
+    true = Milliseconds < 3_000,
+    true = erlang:resume_process(Owner),
+    Ten = lists:seq(1, 10),
+    Ten = said(Listen, Socket, 10),
+    Call ! {log, 2000},
+    All = lists:seq(1, 2000),
+    All = said(Listen, Socket, 2000),
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% Bounded refusal: bytes that come to a stream while others wait there. The first may be more.
+a_late_result_of_http2_is_bounded(_) ->
+    [begin
+         Server = start(#{unread_bytes => 1_000_000}),
+         Connection = open(Server),
+         {Headers, Body} = message(~"tools/call", #{name => ~"logs"},
+                                   #{meta => #{~"io.modelcontextprotocol/logLevel" => ~"debug"}}),
+         Stream = gun:post(Connection, "/mcp", Headers, Body, #{flow => 1}),
+         {Call, _} = running(),
+         say_texts([binary:copy(~"x", 200_000) || Waits], Call),
+         finish(Call, binary:copy(~"x", 1_000_000)),
+         {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
+         case Waits of
+             true ->
+                 {error, {stream_error, _}} = gun:await_body(Connection, Stream, ?TIMEOUT),
+                 #{refusal := 1055, limit := 1_000_000} = logged(slow_consumer);
+             false ->
+                 true = read(Connection, Stream) > 1_000_000
+         end,
+         gun:close(Connection),
+         erlmcp_test_http:stop(Server)
+     end || Waits <- [false, true]].
 
 %% A handler that is quicker than its connection waits for a client that reads.
 who_reads_misses_nothing(_) ->

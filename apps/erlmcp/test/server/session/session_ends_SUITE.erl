@@ -2,13 +2,16 @@
 -moduledoc """
 The end of an HTTP session that meets its beginning to have a process: nobody is left, whichever of
 the two is first. And its end as one that is not in use that meets its first use: it is one of both.
+And its end that meets a call: the call ends with it.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1,
-         one_in_use_is_not_given_up/1]).
+         one_in_use_is_not_given_up/1, a_call_meets_an_end/1,
+         an_unused_session_ends_on_time/1]).
 
--import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1]).
+-import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1, call/4,
+                           definitions/1, start_call/4, session_process/0]).
 
 %% Sessions that are ended, one after the other. In each the end comes later than in the one before,
 %% by so many nanoseconds; after so many it begins anew.
@@ -24,7 +27,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [an_end_meets_a_first_process, an_end_meets_a_first_stream, one_in_use_is_not_given_up].
+    [an_end_meets_a_first_process, an_end_meets_a_first_stream, one_in_use_is_not_given_up,
+     a_call_meets_an_end, an_unused_session_ends_on_time].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -160,6 +164,41 @@ given_up(Left, User, Instance) ->
         {used, used} -> ok = erlmcp_session:delete(Id, Instance)
     end,
     given_up(Left - 1, User, Instance).
+
+%% The session's process reads that its time is over before it reads of the call.
+a_call_meets_an_end(_) ->
+    Idle = 300,
+    Server = erlmcp_test_http:start((definitions(self()))#{limits => #{session_idle_ms => Idle}}),
+    Session = initialize(Server, ~"2025-11-25"),
+    #{status := 200} = call(Server, ~"tools/call", #{name => ~"echo", arguments => #{text => ~""}},
+                            #{session => Session}),
+    Process = session_process(),
+    ok = sys:suspend(Process),
+    ok = erlmcp_test_servers:await(fun() ->
+        {messages, Messages} = process_info(Process, messages),
+        case lists:member(idle, Messages) of
+            true -> {ok, ok};
+            false -> again
+        end
+    end),
+    {Socket, Call} = start_call(Server, Session, ~"wait", 2),
+    %% The call was a use of the session, which ends this much later.
+    ok = timer:sleep(2 * Idle),
+    Monitor = monitor(process, Call),
+    ok = sys:resume(Process),
+    ok = erlmcp_test_servers:down(Monitor),
+    #{status := 404} = call(Server, ~"ping", #{}, #{session => Session}),
+    ok = close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% Its first use comes after its time, and before the server looks for sessions that are over.
+an_unused_session_ends_on_time(_) ->
+    Server = erlmcp_test_http:start(#{limits => #{unused_session_ms => 50}}),
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        erlmcp_test_http:initialize(Server, ~"2025-11-25", #{}),
+    ok = timer:sleep(60),
+    #{status := 404} = call(Server, ~"ping", #{}, #{session => {Id, ~"2025-11-25"}}),
+    erlmcp_test_http:stop(Server).
 
 server(Sessions) ->
     Limits = #{sessions => Sessions, sessions_per_principal => Sessions},

@@ -10,8 +10,9 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls 
          required_is_refused_without/1, undeclared_server_ignores_the_parameter/1,
          older_revisions_have_no_tasks/1, rounds_are_in_the_task/1, cancel_shows_the_cancelled/1,
          cancel_of_the_ended_is_refused/1, unknown_is_refused/1, list_is_the_sessions/1,
-         list_has_pages/1, list_is_the_principals/1, tasks_are_their_principals/1,
-         survives_the_session/1, is_seen_by_the_other_revision/1, expired_is_gone/1]).
+         list_has_pages/1, list_is_the_principals/1, cursors_are_their_principals/1,
+         tasks_are_their_principals/1, survives_the_session/1, is_seen_by_the_other_revision/1,
+         expired_is_gone/1]).
 
 -import(erlmcp_test_suite, [server/1, transport/1]).
 -import(erlmcp_test_client, [request/4, over/1, answer/3]).
@@ -256,9 +257,13 @@ pages(Client, Params) ->
 
 %% A server where each of two clients is somebody: by a listener of his own.
 principals(Config) ->
+    principals(Config, #{}).
+
+principals(Config, Options) ->
     Transport = transport(Config),
     Listeners = [listener(Transport, Name) || Name <- [ada, eve]],
-    #{pid := Pid} = Server = erlmcp_test_tasks:start(#{}, Listeners),
+    Definitions = maps:merge(erlmcp_test_tasks:definitions(self()), Options),
+    #{pid := Pid} = Server = erlmcp_test_http:start(Definitions#{listen => Listeners}),
     Ports = [Port || #{port := Port} <- erlmcp:listeners(Pid)],
     {Server, [fun() ->
         erlmcp_test_client:open(at(Transport, Port, Server), Transport, ?REVISION, #{})
@@ -279,6 +284,17 @@ list_is_the_principals(Config) ->
     [#{~"taskId" := Id}] = listed(Again),
     [] = listed(Eve()),
     finish(Pid, ~"done"),
+    erlmcp_test_client:stop(Server).
+
+%% A cursor of another principal is none, whatever tasks its bearer has.
+cursors_are_their_principals(Config) ->
+    {Server, [Ada, Eve]} = principals(Config, #{page_size => 1}),
+    {Own, Other} = {Ada(), Eve()},
+    Pids = [Pid || Client <- [Own, Own, Other, Other], {_, Pid} <- [waiting(Client)]],
+    #{~"result" := #{~"nextCursor" := Cursor}} = ask(Own, ~"tasks/list", #{}),
+    _ = refused(?INVALID, ask(Other, ~"tasks/list", #{cursor => Cursor})),
+    #{~"result" := #{~"tasks" := [_]}} = ask(Ada(), ~"tasks/list", #{cursor => Cursor}),
+    [ok = finish(Pid, ~"done") || Pid <- Pids],
     erlmcp_test_client:stop(Server).
 
 %% "receivers MUST reject `tasks/get`, `tasks/result`, and `tasks/cancel` requests for tasks that

@@ -7,7 +7,8 @@
 -export([sessions_are_bounded/1, calls_are_bounded/1, untaken_messages_are_bounded/1,
          streams_without_a_place_are_refused/1, untaken_messages_are_waited_for_in_time/1,
          untaken_messages_are_told_of_the_end/1, unread_bytes_are_bounded/1, slow_readers_are_cut/1,
-         stalled_readers_are_cut/1, reading_late_is_not_slow/1]).
+         stalled_readers_are_cut/1, a_stalled_stream_is_cut/1, bytes_that_were_read_are_free/1,
+         reading_late_is_not_slow/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_sse_server, [start/1, client/1, client/2, session/2, open_post/1,
@@ -166,7 +167,13 @@ unread_bytes_are_bounded(Config) ->
              false ->
                  ok = sys:resume(Stream),
                  [1, 2, 3, 4] = [maps:get(~"id", message(Client)) || _ <- [1, 2, 3, 4]],
-                 true = is_quiet(Client);
+                 true = is_quiet(Client),
+                 %% As many may wait again.
+                 ok = sys:suspend(Stream),
+                 [{202, _, <<>>} = post(Poster, Endpoint, json:encode(Ping(Id)))
+                  || Id <- [1, 2, 3, 4]],
+                 ok = sys:resume(Stream),
+                 [1, 2, 3, 4] = [maps:get(~"id", message(Client)) || _ <- [1, 2, 3, 4]];
              true ->
                  {202, _, <<>>} = post(Poster, Endpoint, json:encode(Ping(5))),
                  receive
@@ -238,6 +245,40 @@ post_to(#{endpoint := Endpoint}, Server, Message) ->
                                              clientInfo => #{name => ~"a", version => ~"1"}}),
     [{202, _, <<>>} = post(Poster, Endpoint, json:encode(Each)) || Each <- [Initialize, Message]],
     close(Poster).
+
+%% The session waits for its stream itself, whatever keeps the stream from writing.
+a_stalled_stream_is_cut(Config) ->
+    Server = start(#{send_timeout_ms => 300}),
+    #{endpoint := Endpoint} = client(Server, Config),
+    [Session] = sessions(Server),
+    Monitor = monitor(process, Session),
+    Stream = stream(Session),
+    ok = sys:suspend(Stream),
+    {202, _, <<>>} = post(open(Server), Endpoint, json:encode(request(1, ~"ping", #{}))),
+    receive
+        {'DOWN', Monitor, process, _, {shutdown, slow_consumer}} -> ok
+    after ?TIMEOUT ->
+        error(not_cut)
+    end,
+    ok = sys:resume(Stream),
+    erlmcp_test_http:stop(Server).
+
+%% Large messages, each of which is written as a piece of its own.
+bytes_that_were_read_are_free(Config) ->
+    Server = start(#{unread_bytes => 300_000}),
+    #{endpoint := Endpoint} = Client = session(Server, Config),
+    [Session] = sessions(Server),
+    Stream = stream(Session),
+    Poster = open(Server),
+    Echo = json:encode(call(7, ~"echo", #{text => binary:copy(~"x", 70_000)})),
+    [begin
+         ok = sys:suspend(Stream),
+         [{202, _, <<>>} = post(Poster, Endpoint, Echo) || _ <- [1, 2, 3]],
+         ok = sys:resume(Stream),
+         [70_000 = byte_size(text(message(Client))) || _ <- [1, 2, 3]]
+     end || _ <- [1, 2, 3]],
+    true = is_quiet(Client),
+    erlmcp_test_http:stop(Server).
 
 %% Who reads at last gets all of it, in its order, if it was within the bounds.
 reading_late_is_not_slow(Config) ->
