@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
 # our client against the official servers and that suite. A skipped case counts as failed. Needs
-# scripts/env.sh. The last line is `N passed, N failed`, after a list of what was counted, one of the
-# failures and one of what the machine lacks.
+# scripts/env.sh. It lists what was counted, the failures, and what the machine lacks. The last line
+# is `N passed, N failed`.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, since bin/erlmcp runs in its caller's folder.
