@@ -30,7 +30,8 @@ record_types(#{port := Port}, Options, Talk) ->
 relayed(Client, Server, Bytes) ->
     receive
         {tcp, Client, Sent} ->
-            ok = gen_tcp:send(Server, Sent),
+            %% The server may have closed: then this process is about to hear so.
+            _ = gen_tcp:send(Server, Sent),
             relayed(Client, Server, Bytes);
         {tcp, Server, Sent} ->
             _ = gen_tcp:send(Client, Sent),
