@@ -9,12 +9,14 @@ parentheses. Pure.
 %% The figures that stand in columns; others that have a mark stand below their result.
 -define(COLUMNS, [{"per second", [~"throughput_msg_per_s", ~"throughput_workflows_per_s"]},
                   {"p50 us", [~"latency_p50_us"]}, {"p99 us", [~"latency_p99_us"]},
-                  {"max us", [~"latency_max_us"]}]).
+                  {"p99.9 us", [~"latency_p999_us"]}, {"max us", [~"latency_max_us"]},
+                  {"deviation us", [~"latency_deviation_us"]}]).
 %% Further facts of a result that are shown, except where the value stands for nothing.
 -define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
-                ~"generator_cpu_us_per_msg", ~"opening_cpu_us_per_conn",
+                ~"generator_cpu_us_per_msg", ~"overhead_percent", ~"received_mib_per_s",
+                ~"sent_mib_per_s", ~"opening_cpu_us_per_conn",
                 ~"opening_generator_cpu_us_per_conn",
                 ~"checks_percent", ~"growth_cpu_ratio", ~"growth_reductions_ratio",
                 ~"memory_state_bytes_per_item", ~"memory_rss_bytes_per_item",
