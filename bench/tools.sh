@@ -11,9 +11,12 @@ prefix=$(debian_prefix bench "$0" "$root/scripts/debian.sh")
 if [ ! -e "$prefix/complete" ]; then
     debian_possible
     debian_lock
-    debian_install "$prefix" $native $packages
-    debian_relocate "$prefix" "$prefix"/usr/bin/wrk "$prefix"/usr/bin/h2load \
-        "$prefix"/usr/sbin/nginx
-    touch "$prefix/complete"
+    # Another process may have installed them meanwhile.
+    if [ ! -e "$prefix/complete" ]; then
+        debian_install "$prefix" $native $packages
+        debian_relocate "$prefix" "$prefix"/usr/bin/wrk "$prefix"/usr/bin/h2load \
+            "$prefix"/usr/sbin/nginx
+        touch "$prefix/complete"
+    fi
 fi
 echo "$prefix"

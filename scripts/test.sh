@@ -125,6 +125,10 @@ add() {
 if scripts/build.sh test; then
     # For the only fault that needs it. If it cannot be built, that fault is not run, and is listed.
     if toxiproxy=$(scripts/go_tool.sh toxiproxy toxiproxy-server); then PATH=$toxiproxy:$PATH; fi
+    # For the suite that compares the load generator with another one, and for its server. Both are
+    # installed before, so that no case waits for it.
+    bench/tools.sh >/dev/null || :
+    scripts/peers.sh node >/dev/null || :
     # The peers are installed while the suites run. A missing one is reported where it is needed.
     { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
     suites

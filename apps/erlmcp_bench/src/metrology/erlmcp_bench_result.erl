@@ -117,7 +117,10 @@ Returns the latencies of a histogram under the names of a result, or nothing for
 -spec latency(erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Histogram) -> latency(~"latency", Histogram).
 
--doc "Returns the latencies of a histogram under names that begin with `Prefix`.".
+-doc """
+Returns the latencies of a histogram under names that begin with `Prefix`: percentiles, the maximum,
+all counts, and the standard deviation if the times differ.
+""".
 -spec latency(Prefix :: binary(), erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Prefix, Histogram) ->
     case erlmcp_bench_histogram:count(Histogram) of
@@ -129,7 +132,10 @@ latency(Prefix, Histogram) ->
             Values = [{~"max", erlmcp_bench_histogram:max(Histogram)}, {~"histogram", Entries}
                       | [{Name, erlmcp_bench_histogram:percentile(Histogram, Percent)}
                          || {Name, Percent} <- Percentiles]],
-            #{<<Prefix/binary, $_, Name/binary, "_us">> => Value || {Name, Value} <- Values}
+            Deviation = [{~"deviation", Us} || Us <- [erlmcp_bench_histogram:deviation(Histogram)],
+                                               Us > 0],
+            #{<<Prefix/binary, $_, Name/binary, "_us">> => Value
+              || {Name, Value} <- Deviation ++ Values}
     end.
 
 -doc """

@@ -85,7 +85,9 @@ refused(Files) ->
                    {~"workflows a second", ~"throughput_workflows_per_s", fun cell/1},
                    {~"p50 µs", ~"latency_p50_us", fun cell/1},
                    {~"p99 µs", ~"latency_p99_us", fun cell/1},
+                   {~"p99.9 µs", ~"latency_p999_us", fun cell/1},
                    {~"max µs", ~"latency_max_us", fun cell/1},
+                   {~"deviation µs", ~"latency_deviation_us", fun cell/1},
                    {~"CPU µs a request", ~"cpu_us_per_msg", fun cell/1},
                    {~"file", file, fun text/1}]).
 

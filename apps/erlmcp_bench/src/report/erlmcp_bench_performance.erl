@@ -24,7 +24,8 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
 -define(SHOWN, [{~"throughput_msg_per_s", ~"answered/s"},
                 {~"throughput_workflows_per_s", ~"workflows/s"},
                 {~"latency_p50_us", ~"p50 µs"}, {~"latency_p99_us", ~"p99 µs"},
-                {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
+                {~"latency_p999_us", ~"p99.9 µs"}, {~"latency_deviation_us", ~"deviation µs"},
+                {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
 -doc "Returns `docs/performance.md` for the baselines, as Markdown. `AsOf` has the figures' ages.".

@@ -29,7 +29,8 @@ the effects of its faults. Pure.
     throughput_msg_per_s := float(), error_percent := float(),
     zone := erlmcp_error_budget_window:zone(),
     latency_p50_us => pos_integer(), latency_p95_us => pos_integer(),
-    latency_p99_us => pos_integer()
+    latency_p99_us => pos_integer(), latency_p999_us => pos_integer(),
+    latency_deviation_us => float()
 }.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
 -doc """
@@ -123,8 +124,12 @@ latency(0, _) ->
     #{};
 latency(_, Sums) ->
     Histogram = erlmcp_bench_scenario_sums:histogram(Sums),
-    #{Name => erlmcp_bench_histogram:percentile(Histogram, Percent)
-      || {Name, Percent} <- [{latency_p50_us, 50}, {latency_p95_us, 95}, {latency_p99_us, 99}]}.
+    maps:from_list(
+        [{Name, erlmcp_bench_histogram:percentile(Histogram, Percent)}
+         || {Name, Percent} <- [{latency_p50_us, 50}, {latency_p95_us, 95}, {latency_p99_us, 99},
+                                {latency_p999_us, 99.9}]]
+        ++ [{latency_deviation_us, Us} || Us <- [erlmcp_bench_histogram:deviation(Histogram)],
+                                          Us > 0]).
 
 marks(#{marks := Marks, clients := #{clients := Full}}, Scale, Steps) ->
     [begin

@@ -67,7 +67,8 @@ late(Lateness) ->
 
 step(#{phase := Phase, clients := Clients, figures := #{sums := Sums, rate := Rate} = Figures}) ->
     maps:merge(maps:with([duration_s, throughput_msg_per_s, error_percent, zone, latency_p50_us,
-                          latency_p95_us, latency_p99_us], Figures),
+                          latency_p95_us, latency_p99_us, latency_p999_us,
+                          latency_deviation_us], Figures),
                (counts(Sums))#{phase => Phase, clients => Clients, due_msg_per_s => Rate}).
 
 mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->

@@ -221,9 +221,12 @@ memory(_, _, _) ->
 
 per_request(#{payload_bytes := Payload},
             #{answered := Answered, sent := Sent, opened := Opened, opened_per_s := PerSecond,
-              lost := Lost, bytes_in := In, bytes_out := Out}) ->
+              lost := Lost, bytes_in := In, bytes_out := Out, duration_s := Seconds}) ->
     %% The payload goes both ways. Lost connections were opened again.
-    #{overhead_bytes_per_request => (In + Out) / Answered - 2 * Payload,
+    Overhead = (In + Out) / Answered - 2 * Payload,
+    #{overhead_bytes_per_request => Overhead,
+      overhead_percent => 100 * Overhead * Answered / (In + Out),
+      received_mib_per_s => In / ?MIB / Seconds, sent_mib_per_s => Out / ?MIB / Seconds,
       connection_reuse_percent => 100 * max(0, Sent - Opened - Lost) / max(1, Sent),
       opened_connections_per_s => PerSecond,
       setup_ms => max(1, Opened) * 1_000 / max(1, PerSecond)}.

@@ -140,7 +140,11 @@ server(Own, Options) ->
 -spec latency_of_ns(erlmcp_bench_histogram:histogram()) -> #{atom() => term()}.
 latency_of_ns(Histogram) ->
     At = fun(Percent) -> erlmcp_bench_histogram:percentile(Histogram, Percent) / 1_000 end,
-    #{latency_p50_us => At(50.0), latency_p95_us => At(95.0), latency_p99_us => At(99.0),
-      latency_p999_us => At(99.9), latency_max_us => erlmcp_bench_histogram:max(Histogram) / 1_000,
-      latency_histogram_us => [[UpTo / 1_000, Count]
-                               || {UpTo, Count} <- erlmcp_bench_histogram:to_list(Histogram)]}.
+    Times = #{latency_p50_us => At(50.0), latency_p95_us => At(95.0), latency_p99_us => At(99.0),
+              latency_p999_us => At(99.9),
+              latency_max_us => erlmcp_bench_histogram:max(Histogram) / 1_000,
+              latency_histogram_us => [[UpTo / 1_000, Count]
+                                       || {UpTo, Count}
+                                              <- erlmcp_bench_histogram:to_list(Histogram)]},
+    maps:merge(Times, #{latency_deviation_us => Ns / 1_000
+                        || Ns <- [erlmcp_bench_histogram:deviation(Histogram)], Ns > 0}).

@@ -86,6 +86,10 @@ a_report_becomes_a_result(_) ->
       ~"sent_count" := 1010, ~"wrong_count" := 1, ~"unsent_count" := 2, ~"lateness_p99_us" := 7,
       ~"cpu_us_per_msg" := 60.0, ~"generator_cpu_us_per_msg" := 30.0, ~"connections" := 10,
       ~"opened_connections_per_s" := 2.5, ~"memory_rss_mib_per_node" := 100.0} = Result,
+    %% Of the numbers from 1 to 100.
+    #{~"latency_deviation_us" := Deviation} = Result,
+    ?assert(abs(Deviation - math:sqrt((100 * 100 - 1) / 12)) < 1.0e-6),
+    false = is_map_key(~"lateness_deviation_us", Result),
     [1, 1] = hd(Entries),
     100 = lists:sum([Count || [_, Count] <- Entries]),
     %% Without late and refused requests their fields are absent.

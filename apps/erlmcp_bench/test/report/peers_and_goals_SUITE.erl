@@ -4,17 +4,20 @@ Tests for the goals and the servers of other SDKs in the performance page. The g
 the figures, the servers have the locked versions, and the workloads are those of `bench/peers.sh`.
 """.
 
+-include_lib("stdlib/include/assert.hrl").
+
 -export([suite/0, all/0]).
 -export([goals_are_judged/1, shortened_runs_reach_no_goal/1,
-         peers_with_far_rounds_have_a_range/1, what_was_not_measured_is_said/1,
-         servers_are_of_the_locked_versions/1,
-         workloads_are_those_of_the_bench/1]).
+         peers_with_far_rounds_have_a_range/1, goals_have_their_bounds/1,
+         the_best_of_ours_counts/1, marks_have_their_bounds/1, what_was_not_measured_is_said/1,
+         servers_are_of_the_locked_versions/1, workloads_are_those_of_the_bench/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
     [goals_are_judged, shortened_runs_reach_no_goal, peers_with_far_rounds_have_a_range,
+     goals_have_their_bounds, the_best_of_ours_counts, marks_have_their_bounds,
      what_was_not_measured_is_said, servers_are_of_the_locked_versions,
      workloads_are_those_of_the_bench].
 
@@ -73,6 +76,68 @@ peers_with_far_rounds_have_a_range(_) ->
     Far = With([499, 900, 1_001]),
     [_] = found(Far, "\\| rmcp \\| \\(499 - 1,001\\) \\|"),
     [_] = found(Far, "at least 1.3 × rmcp \\| 1,300 \\| 1,001 \\| 1.3 .*not reached").
+
+%% Each bound where it is reached, and a little beyond it.
+goals_have_their_bounds(_) ->
+    Reached = fun(Is, Beside, Ours, Theirs, More) ->
+        Found = erlmcp_bench_goals:judged(
+            goal(~"throughput_msg_per_s", Is, Beside),
+            [judged(~"ours", #{}, More#{~"throughput_msg_per_s" => Ours}),
+             judged(~"ours", #{~"against" => ~"rmcp"}, #{~"throughput_msg_per_s" => Theirs}),
+             judged(~"other", #{}, #{~"throughput_msg_per_s" => Theirs})]),
+        #{ours := Ours, reached := Verdict} = Found,
+        ?assertEqual(Ours / case Beside of none -> 1; _ -> Theirs end, map_get(ratio, Found)),
+        Verdict
+    end,
+    [begin
+         true = Reached({at_least, 1.5}, Beside, 1_500, 1_000, #{}),
+         false = Reached({at_least, 1.5}, Beside, 1_499, 1_000, #{}),
+         true = Reached({at_most, 1.5}, Beside, 1_500, 1_000, #{}),
+         false = Reached({at_most, 1.5}, Beside, 1_501, 1_000, #{}),
+         true = Reached({at_least, 1.5}, Beside, 1_500, 1_000, #{~"refused_percent" => 1}),
+         false = Reached({at_least, 1.5}, Beside, 1_500, 1_000, #{~"refused_percent" => 1.001})
+     end || Beside <- [{server, ~"rmcp"}, {ours, #{~"workload_id" => ~"other"}}]],
+    true = Reached({at_least, 1_500}, none, 1_500, 1, #{}),
+    false = Reached({at_least, 1_500}, none, 1_499, 1, #{}),
+    true = Reached({at_most, 1_500}, none, 1_500, 1, #{}),
+    false = Reached({at_most, 1_500}, none, 1_501, 1, #{}).
+
+%% And the best of theirs.
+the_best_of_ours_counts(_) ->
+    Workloads = [judged(~"ours", #{~"era" => Era, ~"against" => Server},
+                        #{~"throughput_msg_per_s" => Rate})
+                 || {Era, Server, Rate} <- [{~"a", ~"rmcp", 10}, {~"b", ~"rmcp", 30}]]
+        ++ [judged(~"ours", #{~"era" => Era}, #{~"throughput_msg_per_s" => Rate})
+            || {Era, Rate} <- [{~"a", 20}, {~"b", 40}, {~"c", 25}]],
+    Judged = fun(Is, Beside) ->
+        erlmcp_bench_goals:judged(goal(~"throughput_msg_per_s", Is, Beside), Workloads)
+    end,
+    #{ours := 40, theirs := 30, reached := true} = Judged({at_least, 1}, {server, ~"rmcp"}),
+    #{ours := 20, theirs := 10, ratio := 2.0} = Judged({at_most, 1}, {server, ~"rmcp"}),
+    #{theirs := none, ratio := none, reached := none} =
+        Judged({at_least, 1}, {server, ~"nobody"}),
+    #{ours := 40, theirs := none, ratio := 40.0, reached := true} = Judged({at_least, 1}, none).
+
+goal(Field, Is, Beside) ->
+    #{what => ~"it", match => #{~"workload_id" => ~"ours"}, field => Field, is => Is,
+      beside => Beside}.
+
+judged(Id, More, Figures) ->
+    More#{~"workload_id" => Id,
+          ~"figures" => #{Name => figure([Value]) || Name := Value <- Figures}}.
+
+%% A mark in the range of the runs is level.
+marks_have_their_bounds(_) ->
+    Runs = {10, 12, 15},
+    [?assertEqual({Mark, Rate, Time}, {Mark, erlmcp_bench_marks:compared(~"throughput_msg_per_s",
+                                                                         Mark, Runs),
+                                       erlmcp_bench_marks:compared(~"latency_p99_us", Mark, Runs)})
+     || {Mark, Rate, Time} <- [{9.9, beaten, not_beaten}, {10, level, level}, {15, level, level},
+                               {15.1, not_beaten, beaten}]],
+    [more, more, less, less, more] =
+        [erlmcp_bench_marks:better(Field)
+         || Field <- [~"throughput_msg_per_s", ~"opened_connections_per_s", ~"latency_p50_us",
+                      ~"overhead_bytes_per_request", ~"connection_reuse_percent"]].
 
 what_was_not_measured_is_said(_) ->
     Page = section([]),

@@ -28,6 +28,9 @@ every_component_gives_a_valid_result(_) ->
     [203 = Count || #{~"sample_count" := Count} <- Results],
     [203 = lists:sum([Count || [_, Count] <- Histogram])
      || #{~"latency_histogram_us" := Histogram} <- Results],
+    %% Both are in microseconds.
+    [true = Deviation =< Max || #{~"latency_deviation_us" := Deviation,
+                                  ~"latency_max_us" := Max} <- Results],
     [false = Shortened || #{~"shortened" := Shortened} <- Results],
     ~"erlmcp_bench_run:workload(core_ops, <<\"core_ops_100k\">>, #{})" = command(hd(Results)).
 

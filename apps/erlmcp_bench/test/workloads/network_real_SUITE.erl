@@ -1,17 +1,25 @@
 -module(network_real_SUITE).
 -moduledoc "Load over real sockets on a server in a process of its own, in short forms.".
 
--export([suite/0, all/0]).
--export([each_shape_gives_a_valid_result/1, a_server_of_a_url_is_measured/1,
-         a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1, room_is_what_the_least_carries/1,
-         the_catalogue_is_whole/1]).
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([each_shape_gives_a_valid_result/1, a_planted_server_is_measured_as_it_is/1,
+         a_server_of_a_url_is_measured/1, a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1,
+         room_is_what_the_least_carries/1, the_catalogue_is_whole/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [each_shape_gives_a_valid_result, a_server_of_a_url_is_measured, a_wrong_answer_fails_it,
+    [each_shape_gives_a_valid_result, a_planted_server_is_measured_as_it_is,
+     a_server_of_a_url_is_measured, a_wrong_answer_fails_it,
      nobody_there_is_a_failure, room_is_what_the_least_carries, the_catalogue_is_whole].
+
+init_per_suite(Config) ->
+    erlmcp_test_planted:init(Config).
+
+end_per_suite(_) -> ok.
 
 each_shape_gives_a_valid_result(_) ->
     #{~"transport" := ~"tcp", ~"payload_bytes" := 1_024} = short(tcp_burst_100_1kib),
@@ -30,6 +38,36 @@ short(Workload) ->
       ~"failed_count" := Failed, ~"wrong_count" := 0} = Result,
     Sent = Answered + lists:sum(maps:values(Refused)) + lists:sum(maps:values(Failed)),
     Result.
+
+%% Each answer takes 20 ms, and the server counts the bytes.
+a_planted_server_is_measured_as_it_is(Config) ->
+    [begin
+         Planted = #{target := {http, Url}} =
+             erlmcp_test_planted:start(Wire, #{delay_ms => 20}, Config),
+         {ok, [Result]} = erlmcp_bench_network_real:run_workload(
+             Workload, #{duration_s => 0.8, connections => 4, against => Url}),
+         #{requests := Requests, ends := [#{~"received" := Received, ~"sent" := Sent}]} =
+             erlmcp_test_planted:journal(Planted),
+         #{~"latency_p50_us" := P50, ~"latency_p999_us" := P999, ~"sample_count" := Count,
+           ~"throughput_msg_per_s" := Rate, ~"duration_s" := Seconds,
+           ~"latency_deviation_us" := Deviation, ~"overhead_percent" := Percent,
+           ~"overhead_bytes_per_request" := Overhead, ~"received_mib_per_s" := In,
+           ~"sent_mib_per_s" := Out} = Result,
+         ?assert(P50 >= 20_000 andalso P999 >= P50 andalso Deviation < P999),
+         ?assert(Count =< 4 * (800 div 20 + 1) andalso Count =< length(Requests)),
+         ?assert(abs(Rate * Seconds - Count) < 0.001),
+         Payload = 2 * Bytes,
+         Each = (Received + Sent) / length(Requests),
+         near(Each - Payload, Overhead, Each / 4),
+         ?assert(abs(Percent - 100 * Overhead / (Overhead + Payload)) < 0.001),
+         near(Sent / length(Requests) * Rate / 1_048_576, In, In / 4),
+         near(Received / length(Requests) * Rate / 1_048_576, Out, Out / 4)
+     end || {Wire, Workload, Bytes} <- [{http1, http1_sustained_2k_512b, 512},
+                                        {http2, http_burst_100_1kib, 1_024}]],
+    ok.
+
+%% Requests that are in flight at the beginning and at the end make the difference.
+near(Truth, Found, Off) -> ?assert(abs(Found - Truth) =< Off, {Truth, Found}).
 
 a_server_of_a_url_is_measured(_) ->
     served(erlmcp_bench_fixture, fun(Url) ->

@@ -9,12 +9,14 @@ parentheses. Pure.
 %% The figures that have columns; other figures with a mark are shown below their result.
 -define(COLUMNS, [{"per second", [~"throughput_msg_per_s", ~"throughput_workflows_per_s"]},
                   {"p50 us", [~"latency_p50_us"]}, {"p99 us", [~"latency_p99_us"]},
-                  {"max us", [~"latency_max_us"]}]).
+                  {"p99.9 us", [~"latency_p999_us"]}, {"max us", [~"latency_max_us"]},
+                  {"deviation us", [~"latency_deviation_us"]}]).
 %% Further figures of a result, which are shown if they are present.
 -define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
-                ~"generator_cpu_us_per_msg", ~"opening_cpu_us_per_conn",
+                ~"generator_cpu_us_per_msg", ~"overhead_percent", ~"received_mib_per_s",
+                ~"sent_mib_per_s", ~"opening_cpu_us_per_conn",
                 ~"opening_generator_cpu_us_per_conn",
                 ~"checks_percent", ~"growth_cpu_ratio", ~"growth_reductions_ratio",
                 ~"memory_state_bytes_per_item", ~"memory_rss_bytes_per_item",

@@ -78,7 +78,8 @@ times(Histogram) ->
             Percentiles = [["p", Name, " ", time(erlmcp_bench_histogram:percentile(Histogram, P))]
                            || {Name, P} <- [{"50", 50}, {"95", 95}, {"99", 99}, {"99.9", 99.9}]],
             lists:join("  ", Percentiles
-                       ++ [["max ", time(erlmcp_bench_histogram:max(Histogram))]])
+                       ++ [["max ", time(erlmcp_bench_histogram:max(Histogram))],
+                           ["deviation ", time(erlmcp_bench_histogram:deviation(Histogram))]])
     end.
 
 time(Us) when Us < 1000 -> [number(Us), " us"];

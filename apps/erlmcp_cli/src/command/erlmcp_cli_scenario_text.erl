@@ -45,8 +45,8 @@ outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, step
           marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,
           refused := Refused, failed := Failed} = Outcome) ->
     [io_lib:format("~ts: ~ts~n", [Name, Title]), extent_of(Outcome), $\n,
-     table([["phase", "clients", "s", "msg/s due", "answered", "p50", "p95", "p99", "errors %",
-             "zone"] | [step(Step) || Step <- Steps]]),
+     table([["phase", "clients", "s", "msg/s due", "answered", "p50", "p95", "p99",
+             "p99.9", "deviation", "errors %", "zone"] | [step(Step) || Step <- Steps]]),
      [[$\n, table([["clients", "figure", "measured", "published", ""]
                    | [mark(Mark) || Mark <- Marks]])] || Marks =/= []],
      [[$\n, table([["fault", "extent", "errors", "slow", "detected", "recovered", "p95", ""]
@@ -80,7 +80,8 @@ step(#{phase := Phase, clients := Clients, figures := Figures}) ->
       error_percent := Errors, zone := Zone} = Figures,
     [words(Phase), integer_to_list(Clients), number(Seconds), number(Rate), number(Throughput)]
         ++ [time(maps:get(Name, Figures, none))
-            || Name <- [latency_p50_us, latency_p95_us, latency_p99_us]]
+            || Name <- [latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us,
+                        latency_deviation_us]]
         ++ [number(Errors), atom_to_list(Zone)].
 
 mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->

@@ -54,7 +54,8 @@ a_table_says_what_came_of_it(Config) ->
                         Config),
     shows(Out, ["^http://.*, stateless, 3 of 3 connections, a closed loop of 2, ",
                 "^answered +[0-9,]+, [0-9.,]+ a second$",
-                "^latency +p50 .*p95 .*p99 .*p99\\.9 .*max [0-9.,]+ (us|ms|s)$",
+                "^latency +p50 .*p95 .*p99 .*p99\\.9 .*max [0-9.,]+ (us|ms|s) "
+                " deviation [0-9.,]+ (us|ms|s)$",
                 "^processor +server .* generator ", "^memory +server "]),
     nomatch = re:run(Out, "^(refused|failed|wrong|unsent|late|lateness|lost) ", [multiline]).
 

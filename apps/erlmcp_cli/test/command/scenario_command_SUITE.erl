@@ -29,7 +29,8 @@ a_run_is_shown(Config) ->
     [{match, _} = re:run(Out, Pattern, [multiline])
      || Pattern <- ["^message_bombing: ", "^2 clients, tcp, 1 node, 2\\.5 s "
                     "\\(shortened: in full it takes 330 s\\); scale 0\\.2$",
-                    "^phase +clients +s +msg/s due +answered +p50 +p95 +p99 +errors % +zone$",
+                    "^phase +clients +s +msg/s due +answered +p50 +p95 +p99 "
+                    "+p99\\.9 +deviation +errors % +zone$",
                     "^peak +2 +2\\.3 +20\\.0 +[0-9.]+ .* (green|yellow|orange|red)$",
                     "^The generator sent .* late \\(p99\\)\\. Errors: ", "^passed$"]],
     [{match, _} = re:run(Err, Pattern, [multiline])

@@ -30,7 +30,8 @@ are those of a result file.
     received_bytes := integer(), sent_bytes := integer(),
     connections := integer(), in_flight_requests := integer(),
     latency_p50_us => pos_integer(), latency_p99_us => pos_integer(),
-    latency_max_us => pos_integer(),
+    latency_p999_us => pos_integer(), latency_max_us => pos_integer(),
+    latency_deviation_us => float(),
     cpu_us_per_msg => float(), generator_cpu_us_per_msg => float(),
     memory_rss_mib_per_node => float()
 }.
@@ -82,7 +83,10 @@ latencies(Replies) ->
         0 -> [];
         _ -> [{latency_p50_us, erlmcp_bench_histogram:percentile(Replies, 50)},
               {latency_p99_us, erlmcp_bench_histogram:percentile(Replies, 99)},
-              {latency_max_us, erlmcp_bench_histogram:max(Replies)}]
+              {latency_p999_us, erlmcp_bench_histogram:percentile(Replies, 99.9)},
+              {latency_max_us, erlmcp_bench_histogram:max(Replies)}
+              | [{latency_deviation_us, Us} || Us <- [erlmcp_bench_histogram:deviation(Replies)],
+                                               Us > 0]]
     end.
 
 memory(#{server_rss_bytes := undefined}) -> [];

@@ -10,6 +10,7 @@ low.
 
 -export([suite/0, all/0]).
 -export([examples/1, percentiles_are_nearly_exact/1, maximum_and_mean_are_exact/1,
+         deviations_are_nearly_exact/1,
          lists_keep_everything/1,
          merging_is_counting_together/1, seconds_are_told_apart/1, bounds/1, nothing_is_zero/1,
          processes_lose_nothing/1]).
@@ -18,7 +19,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [examples, percentiles_are_nearly_exact, maximum_and_mean_are_exact, lists_keep_everything,
+    [examples, percentiles_are_nearly_exact, maximum_and_mean_are_exact,
+     deviations_are_nearly_exact, lists_keep_everything,
      merging_is_counting_together, seconds_are_told_apart, bounds, nothing_is_zero,
      processes_lose_nothing].
 
@@ -44,6 +46,17 @@ maximum_and_mean_are_exact(_) ->
                       erlmcp_bench_histogram:max(Histogram) =:= lists:max(Times)
                           andalso erlmcp_bench_histogram:count(Histogram) =:= length(Times)
                           andalso abs(erlmcp_bench_histogram:mean(Histogram) - Mean) < 1
+                  end)).
+
+%% A time is off by half a bucket, and so is the root of the mean of their squares.
+deviations_are_nearly_exact(_) ->
+    holds(?FORALL(Times, times(),
+                  begin
+                      Mean = lists:sum(Times) / length(Times),
+                      Exact = math:sqrt(lists:sum([(Us - Mean) * (Us - Mean) || Us <- Times])
+                                        / length(Times)),
+                      abs(erlmcp_bench_histogram:deviation(histogram(Times)) - Exact)
+                          =< 0.005 * lists:max(Times)
                   end)).
 
 lists_keep_everything(_) ->
