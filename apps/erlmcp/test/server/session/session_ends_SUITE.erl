@@ -8,7 +8,8 @@ And its end that meets a call: the call ends with it.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1,
          one_in_use_is_not_given_up/1, a_call_meets_an_end/1,
-         an_unused_session_ends_on_time/1]).
+         an_unused_session_ends_on_time/1, no_place_is_taken_from_another_tenant/1,
+         streams_that_are_over_leave_nothing/1]).
 
 -import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1, call/4,
                            definitions/1, start_call/4, session_process/0]).
@@ -28,7 +29,8 @@ suite() ->
 
 all() ->
     [an_end_meets_a_first_process, an_end_meets_a_first_stream, one_in_use_is_not_given_up,
-     a_call_meets_an_end, an_unused_session_ends_on_time].
+     a_call_meets_an_end, an_unused_session_ends_on_time, no_place_is_taken_from_another_tenant,
+     streams_that_are_over_leave_nothing].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -191,13 +193,40 @@ a_call_meets_an_end(_) ->
     ok = close(Socket),
     erlmcp_test_http:stop(Server).
 
-%% Its first use comes after its time, and before the server looks for sessions that are over.
+%% Its first use comes after its time, and the server has not looked for sessions that are over.
 an_unused_session_ends_on_time(_) ->
-    Server = erlmcp_test_http:start(#{limits => #{unused_session_ms => 50}}),
+    Server = #{pid := Pid} = erlmcp_test_http:start(#{limits => #{unused_session_ms => 50}}),
+    ok = sys:suspend(erlmcp_test_servers:child(session_sweeper, Pid)),
     #{status := 200, headers := #{~"mcp-session-id" := Id}} =
         erlmcp_test_http:initialize(Server, ~"2025-11-25", #{}),
     ok = timer:sleep(60),
     #{status := 404} = call(Server, ~"ping", #{}, #{session => {Id, ~"2025-11-25"}}),
+    erlmcp_test_http:stop(Server).
+
+%% A tenant that uses all of its sessions gets no other one, though others do not use theirs.
+no_place_is_taken_from_another_tenant(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{limits => #{sessions_per_principal => 1}}),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    [Below, Used, Above] = [opened({127, 0, 0, N}, Instance) || N <- [1, 2, 3]],
+    {ok, none, _} = erlmcp_session_table:find(Used, anonymous, Instance),
+    {error, _} = open({127, 0, 0, 2}, Instance),
+    [{ok, none, _} = erlmcp_session_table:find(Id, anonymous, Instance)
+     || Id <- [Below, Used, Above]],
+    erlmcp_test_http:stop(Server).
+
+%% Each call has a stream, of which the session keeps as much as it keeps of its events.
+streams_that_are_over_leave_nothing(_) ->
+    Server = erlmcp_test_http:start((definitions(self()))#{limits => #{stored_events => 5}}),
+    Session = initialize(Server, ~"2025-11-25"),
+    Params = #{name => ~"progress", '_meta' => #{progressToken => 1}},
+    Size = fun(Calls) ->
+        [#{status := 200, messages := [_, _ | _]} =
+             call(Server, ~"tools/call", Params, #{session => Session})
+         || _ <- lists:seq(1, Calls)],
+        erts_debug:flat_size(sys:get_state(session_process()))
+    end,
+    First = Size(20),
+    true = Size(100) < First + 200,
     erlmcp_test_http:stop(Server).
 
 server(Sessions) ->
@@ -207,11 +236,16 @@ server(Sessions) ->
     {Server, Instance}.
 
 opened(Instance) ->
-    {ok, Id} = erlmcp_session:open(#{revision => '2025-11-25', principal => anonymous,
-                                     client_info => undefined, client_capabilities => #{},
-                                     log_level => 6, initialized => true},
-                                   {anonymous, {127, 0, 0, 1}}, Instance),
+    opened({127, 0, 0, 1}, Instance).
+
+opened(Address, Instance) ->
+    {ok, Id} = open(Address, Instance),
     Id.
+
+open(Address, Instance) ->
+    erlmcp_session:open(#{revision => '2025-11-25', principal => anonymous,
+                          client_info => undefined, client_capabilities => #{}, log_level => 6,
+                          initialized => true}, {anonymous, Address}, Instance).
 
 %% Neither a row nor a process, when those that were told have ended.
 nobody_is_left(Instance) ->
