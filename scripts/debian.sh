@@ -5,7 +5,8 @@
 #   debian_install PREFIX PACKAGE...   downloads and unpacks there; packages are named one by one
 #   debian_relocate PREFIX FILE... makes programs and libraries there find the prefix's libraries
 #
-# ERLMCP_CACHE is where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp), and
+# The packages are those of the Debian suite in $suite, which a script may set after it has sourced
+# this one. ERLMCP_CACHE is where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp), and
 # ERLMCP_DEBIAN_MIRROR a Debian archive, where the machine's own apt names none.
 
 suite=forky
@@ -86,10 +87,11 @@ debian_install() {
     APT_CONFIG=$apt/apt.conf apt-get -qq update >&2
     # apt resumes what a broken run left in the folder, and fetches nothing that is whole.
     (cd "$cache/debs" && APT_CONFIG=$apt/apt.conf apt-get -qq download "$@" >&2)
-    for package in "$@"; do
-        deb=$(ls -t "$cache/debs/${package}"_*.deb | head -n 1)
-        dpkg -x "$deb" "$prefix"
-        basename "$deb" >>"$prefix/packages.txt"
+    # The folder also has other versions, of other suites or days.
+    debs=$(APT_CONFIG=$apt/apt.conf apt-get -qq download --print-uris "$@" | cut -d ' ' -f 2)
+    for deb in $debs; do
+        dpkg -x "$cache/debs/$deb" "$prefix"
+        echo "$deb" >>"$prefix/packages.txt"
     done
     rm -rf "$apt" "$prefix/usr/share/doc" "$prefix/usr/share/man"
 }

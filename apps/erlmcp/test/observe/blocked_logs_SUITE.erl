@@ -129,8 +129,10 @@ reports_that_wait_are_bounded(_) ->
 late(Socket) ->
     Ids = lists:seq(1, ?AT_ONCE),
     [send(Socket, stateless(Id, ~"tools/call", #{~"name" => ~"slow"})) || Id <- Ids],
-    [Incident || #{~"error" := #{~"code" := 1069, ~"data" := #{~"incident" := Incident}}} <:-
-                     recv_many(Socket, ?AT_ONCE)].
+    [begin
+         #{~"error" := #{~"code" := 1069, ~"data" := #{~"incident" := Incident}}} = Answer,
+         Incident
+     end || Answer <- recv_many(Socket, ?AT_ONCE)].
 
 tools() ->
     Dies = fun(_, _) ->
