@@ -152,7 +152,8 @@ recovery_has_its_bounds(_) ->
      end || {Fault, MarkS} <- [{kill_node, 42}, {drop_clients, 85}]].
 
 begun(Fault) ->
-    #{event => fault, fault => Fault, state => begins, extent => #{nodes => 1}}.
+    #{event => fault, fault => Fault, state => begins, extent => #{nodes => 1},
+      least => #{nodes => 1}}.
 
 sums_add_up(_) ->
     One = sums(#{sent => 9, answered => 6, refused => 1, failed => 1, wrong => 1, unsent => 2,
