@@ -4,7 +4,8 @@ PORT ?= 8080
 SETS ?=
 env = . scripts/env.sh
 
-.PHONY: help run build test check conformance interop benchmark-quick bench-peers shell clean
+.PHONY: help run build test check conformance interop benchmark-quick bench-peers mutants shell \
+        clean
 
 help:
 	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
@@ -15,6 +16,7 @@ help:
 	@echo 'make interop      the official clients and servers only'
 	@echo 'make benchmark-quick  every benchmark, short; results in bench/results (2 minutes)'
 	@echo 'make bench-peers  beside the SDKs of other languages, for docs/performance.md (30 minutes)'
+	@echo 'make mutants      faults in the code that no test sees (MINUTES=30, ONLY=server/gate)'
 	@echo 'make shell        an Erlang shell with everything loaded'
 	@echo 'make clean        remove what was built; the toolchain in the cache folder stays'
 
@@ -41,6 +43,10 @@ benchmark-quick: build
 
 bench-peers: build
 	@exec bench/peers.sh
+
+# MINUTES, ONLY and the other variables reach the script as they are.
+mutants:
+	@$(env) && exec scripts/mutants.sh
 
 shell:
 	@$(env) && exec rebar3 shell
