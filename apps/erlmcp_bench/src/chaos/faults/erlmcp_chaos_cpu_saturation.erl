@@ -13,7 +13,7 @@ that the processes outside take.
 -behaviour(erlmcp_chaos_scenario).
 
 -export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
--export([compute/2]).
+-export([compute/2, await_idle/1]).
 
 %% Milliseconds that a process may wait for a scheduler.
 -define(BOUND_MS, 20).
@@ -61,17 +61,19 @@ run(Context) ->
     end,
     Schedulers = Call(erlang, system_info, [schedulers_online]),
     ok = Call(erlmcp_chaos_peaks, follow, [#{waiting => {erlang, statistics, [run_queue]}}]),
-    Injected = erlmcp_chaos_context:inject(Context),
     maybe
         {ok, Hogs} ?= erlmcp_chaos_hogs:start(
             erlmcp_chaos_context:harm(Context, outside, 0, fun() -> Cores end)),
-        ok = erlmcp_chaos_context:harm(Context, inside, ok, fun() ->
+        %% The start of those processes takes a part of the time within which a fault is detected.
+        Injected = erlmcp_chaos_context:inject(Context),
+        Computing = erlmcp_chaos_context:harm(Context, inside, none, fun() ->
             Call(?MODULE, compute, [?INSIDE, BusyMs])
         end),
         receive after BusyMs -> ok end,
         TakenMs = erlmcp_chaos_hogs:cpu_us(Hogs) / 1_000,
         ThereMs = Cores * (erlmcp_chaos_context:now_us() - Injected) / 1_000,
         ok ?= erlmcp_chaos_hogs:stop(Hogs),
+        ok = Call(?MODULE, await_idle, [Computing]),
         _ = erlmcp_chaos_context:heal(Context),
         #{waiting := Waiting} = Call(erlmcp_chaos_peaks, highest, []),
         Inside = erlmcp_chaos_context:seen(Context, inside, waiting_processes, Waiting,
@@ -88,14 +90,27 @@ cores(Cores) -> Cores.
 
 -doc """
 Runs in the server's node: `Processes` processes for each scheduler compute for `Milliseconds`. They
-read the clock themselves, since no other process would get a scheduler to stop them.
+read the clock themselves, since no other process would get a scheduler to stop them. Returns the
+process that ends after the last of them.
 """.
--spec compute(Processes :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
+-spec compute(Processes :: pos_integer(), Milliseconds :: pos_integer()) -> pid().
 compute(Processes, Milliseconds) ->
     End = erlang:monotonic_time(millisecond) + Milliseconds,
-    _ = [spawn(fun() -> compute_until(End, 0) end)
-         || _ <- lists:seq(1, Processes * erlang:system_info(schedulers_online))],
-    ok.
+    spawn(fun() ->
+        Computing = [spawn_monitor(fun() -> compute_until(End, 0) end)
+                     || _ <- lists:seq(1, Processes * erlang:system_info(schedulers_online))],
+        lists:foreach(fun({Pid, Monitor}) ->
+            receive {'DOWN', Monitor, process, Pid, _} -> ok end
+        end, Computing)
+    end).
+
+-doc "Runs in the server's node: waits until the processes of `compute/2` have ended.".
+-spec await_idle(Computing :: pid() | none) -> ok.
+await_idle(none) ->
+    ok;
+await_idle(Computing) ->
+    Monitor = monitor(process, Computing),
+    receive {'DOWN', Monitor, process, Computing, _} -> ok end.
 
 compute_until(End, Number) ->
     case erlang:monotonic_time(millisecond) of
