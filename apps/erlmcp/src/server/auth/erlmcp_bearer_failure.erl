@@ -105,9 +105,9 @@ refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure. The challenge names the accepted schemes,
-`Bearer` first, since most clients know that one. The error code is a parameter of the scheme that
-the request used.
+Returns the headers of an answer with this failure: a nonce if the failure has one, and a challenge
+unless its status is 429 or at least 500. The challenge names the accepted schemes, `Bearer` first,
+since most clients know that one. The error code is a parameter of the scheme that the request used.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.
