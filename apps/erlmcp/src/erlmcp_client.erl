@@ -360,8 +360,8 @@ child_spec(Target) ->
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """
-Stops a client or a pool. Calls and subscriptions end with `stopped`, and the session and the
-connections are closed.
+Stops a client or a pool, and waits for its end. Calls and subscriptions end with `stopped`, and the
+session and the connections are closed.
 """.
 -spec stop(client()) -> ok.
 stop(Client) ->
@@ -484,7 +484,7 @@ Returns completions of an argument of `{prompt, Name}`, or of a variable of
 `{resource, UriTemplate}`. `Argument` is the name of that argument or variable, and `Value` the text
 typed so far. The result has `completion`, a map with the list `values`.
 """.
--spec complete(client(), {prompt | resource, binary()},
+-spec complete(client(), {prompt, Name :: binary()} | {resource, UriTemplate :: binary()},
                {Argument :: binary(), Value :: binary()}) -> result().
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
@@ -492,7 +492,8 @@ complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 Returns completions as `complete/3` does, with options. `arguments` has the values that were already
 chosen for the other arguments. Servers since 2025-06-18 get them.
 """.
--spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
+-spec complete(client(), {prompt, Name :: binary()} | {resource, UriTemplate :: binary()},
+               {Argument :: binary(), Value :: binary()},
                call_options() | #{arguments => #{binary() => binary()}}) -> result().
 complete(Client, Of, Argument, Options) ->
     Reference = case Of of

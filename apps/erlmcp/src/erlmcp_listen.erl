@@ -39,7 +39,7 @@ Options of Streamable HTTP.
 - `trusted_proxies`: addresses and networks of proxies, like `~"10.0.0.0/8"`. A request from one of
   them counts as one from the client that its `Forwarded` or `X-Forwarded-For` names.
 - `proxy_protocol`: `true` if the trusted proxies begin each connection with the header of the PROXY
-  protocol. Needs `trusted_proxies`.
+  protocol. This option needs `trusted_proxies`.
 """.
 -type http() :: #{
     ip => inet:ip_address(),

@@ -38,7 +38,7 @@ start_link(Instance) ->
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
 that caches the results of a definition with the field `cache`. `Place` is the definition's position
-in the catalog: a definition that is added later under the same name does not get its results.
+in the catalog: one that is added later under the same name does not get the results of this one.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
