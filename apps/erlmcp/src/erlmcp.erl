@@ -68,8 +68,8 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
-- `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. `measured`, the
-  default, is computed from the memory, descriptors, ports and processes that the machine has.
+- `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
+  `measured`, is computed from the memory, descriptors, ports and processes that the machine has.
 - `limits`: single limits, see `t:limits/0`. They override those of the envelope.
 - `id`: a term that names the server for the functions of this module, in addition to its pid.
 """.

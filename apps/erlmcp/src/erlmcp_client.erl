@@ -78,7 +78,8 @@ The options of every client. A value in parentheses is the default.
 - `log_level`: the lowest level of log messages that the client asks the server for.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000).
-- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000).
+- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000). The time in
+  which the client answers questions of the server is not counted.
 - `connect_timeout`: milliseconds to open a connection (10,000).
 - `input_timeout`: milliseconds to answer a question of the server (600,000).
 - `calls`, `subscriptions`: the most at once (1,000 and 100).
