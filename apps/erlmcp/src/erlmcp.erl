@@ -314,7 +314,8 @@ with `/` between folders. Give one of these:
 - `name`, `description` and `body` in place of `SKILL.md`, with other fields of its frontmatter;
 - `path`, the folder that has the files.
 
-`prefix` stands before the name in the skill's URIs, such as `~"acme/billing"`.
+`prefix` stands before the name in the skill's URIs, such as `~"acme/billing"`. A skill has at most
+512 files, of 16 MiB together.
 """.
 -type skill() :: #{
     path => file:name_all(),

@@ -105,7 +105,7 @@ The options of every client. A value in parentheses is the default.
 -doc """
 A client's own options on HTTP.
 
-- `headers`: names and values that every request has, except those that the client sets itself.
+- `headers`: names and values that every request has. Names that the client sets itself are refused.
 - `token`: the token of `Authorization: Bearer`, or a fun that returns `{ok, Token}` or
   `{error, Reason}`. The fun is called once, when the client starts. With an error the client does
   not start: `{error, {secret, Reason}}`.

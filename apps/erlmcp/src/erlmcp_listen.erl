@@ -26,7 +26,7 @@ Options of Streamable HTTP.
 - `path`: the path of the endpoint (`/mcp`).
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
-  machine's own names; `any` accepts all.
+  machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
   the same host and of the loopback address always may. With `any`, pages of every origin may call
   the server, but cannot read the answers.

@@ -38,7 +38,8 @@ with `{unauthorized, {secret, Reason}}`. A client or a server that needs it to s
 Options of a login.
 
 - `grant`: how the client gets a token, see `t:grant/0`.
-- `client_id`, `client_secret`: the credentials of a client that is already registered.
+- `client_id`, `client_secret`: the credentials of a client that is already registered. Every grant
+  except `authorization_code` needs `client_id`.
 - `issuer`: the authorization server that registered it. The credentials are sent nowhere else. The
   default is the first issuer that the MCP server names.
 - `key`, `algorithm`: a private key (PEM) and its JWS algorithm (`ES256`), in place of a secret.
@@ -92,8 +93,9 @@ Options of a login.
 -doc """
 Hosts that a login may contact against two rules. Without permission a host must have the issuer's
 origin, and must not be deeper inside the network than the MCP server (a private or a loopback
-address). A list has the names of the permitted hosts. A fun decides once for each host, and again
-after it returned `false`. The fun runs in the process of the login, which waits for it.
+address). A list has the names of the permitted hosts, in lower case and without a port. A fun
+decides once for each host, and again after it returned `false`. The fun runs in the process of the
+login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 
