@@ -68,8 +68,8 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
-- `envelope`: a set of limits by its name. `measured`, the default, is computed from the memory,
-  descriptors, ports and processes that the machine has.
+- `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
+  `measured`, is computed from the memory, descriptors, ports and processes that the machine has.
 - `limits`: single limits, see `t:limits/0`. They override those of the envelope.
 - `id`: a term that names the server for the functions of this module, in addition to its pid.
 """.
@@ -166,9 +166,11 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 - `handler`: answers the requests, see `t:handler/0`. A definition of a module with
   `-behaviour(erlmcp_server)` may leave it to the module.
 - `title`, `description`, `icons`, `meta`: shown to clients; `meta` becomes `_meta`.
-- `visible`: a fun that returns whether a principal may see and use the definition.
+- `visible`: a fun that returns `true` if a principal may see and use the definition. The definition
+  is hidden if the fun crashes.
 - `scopes`: the scopes that a request needs to use it.
-- `quick`: `true` if the handler neither waits nor changes its process. The default is `false`.
+- `quick`: `true` if the handler neither waits nor changes its process. The default is `false`. Not
+  allowed together with `workers`, `breaker`, `cache` or `task`.
 - `middleware`: funs around the handler, see `t:middleware/0`.
 - `cache`: keeps results for `ttl_ms` milliseconds, for their principal or, with the `scope`
   `public`, for everybody.
@@ -312,7 +314,8 @@ with `/` between folders. Give one of these:
 - `name`, `description` and `body` in place of `SKILL.md`, with other fields of its frontmatter;
 - `path`, the folder that has the files.
 
-`prefix` stands before the name in the skill's URIs, such as `~"acme/billing"`.
+`prefix` stands before the name in the skill's URIs, such as `~"acme/billing"`. A skill has at most
+512 files, of 16 MiB together.
 """.
 -type skill() :: #{
     path => file:name_all(),
@@ -349,11 +352,15 @@ and may return something else.
 -type next() :: fun((arguments(), context()) -> term()).
 
 -doc """
-A circuit breaker, which refuses calls for a while after calls have failed.
+A circuit breaker, which refuses calls for a while after calls have failed. Then it lets one call
+run: if that call fails, the breaker opens again.
 
 - `failures`: calls that fail in a row until the breaker opens (5).
-- `open_ms`: milliseconds that the breaker is open at first (1,000), doubled by each new failure.
+- `open_ms`: milliseconds that the breaker is open at first (1,000), doubled each time that it opens
+  again.
 - `longest_open_ms`: the most milliseconds that the breaker is open (30,000).
+
+Up to a tenth is added to each of these times at random.
 """.
 -type breaker() :: #{
     failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
@@ -364,9 +371,10 @@ A pool of workers, each of which serves one call at a time.
 
 - `size`: workers in the pool; required.
 - `start`: starts a worker, which is a process or any term; required. The fun runs in a process that
-  the worker may be linked to. After `{error, Reason}` or a crash it is called again, with longer
-  and longer pauses.
-- `stop`: ends a worker. By default a process is sent `shutdown`, and other terms need no end.
+  the worker may be linked to. After `{error, Reason}` or a crash it is called again, after pauses
+  that grow from 100 milliseconds to ten seconds.
+- `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
+  and other terms need no end.
 - `queue`: calls that may wait for a worker (100).
 """.
 -type workers() :: #{
@@ -471,8 +479,8 @@ Details of a refusal.
 }.
 
 -doc """
-The address of a listener, as `listeners/1` returns it. `http` and `tcp` have `ip`, `port` and
-`url`. A listener with HTTP+SSE has `sse_url` too.
+The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
+`port` and `url`. A listener with HTTP+SSE has `sse_url` too.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
@@ -513,7 +521,8 @@ were answered from the cache since the server started, and `misses` those that h
 }.
 -doc """
 The answers of a server (`requests`), and those of them that were its own faults (`faults`): since
-it started, and in sliding windows. `window` is the length of a window in seconds.
+it started, and in sliding windows. `window` is the length of a window in seconds. The `zone` of the
+budget is the worst of its windows.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -544,8 +553,8 @@ The page "Events" has the other fields of each.
 }.
 
 -doc """
-Starts a server, linked to the caller. The server is a supervisor with its listeners, for the
-caller's own tree.
+Starts a server, linked to the caller. The server is a supervisor that also runs the listeners; put
+it into your own supervision tree with `child_spec/1`.
 
 ## Errors
 
@@ -554,7 +563,8 @@ caller's own tree.
   the wrong type.
 - `{bad_skill, Skill, Place, Expected}`: a file of a skill, or a field of its frontmatter, is wrong
   or missing.
-- `{duplicate, Kind, Name}`: two definitions have the same name.
+- `{duplicate, Kind, Name}`: two definitions have the same name. `{duplicate, mount, Prefix}`: two
+  `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
   error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
@@ -563,7 +573,9 @@ caller's own tree.
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
 
 After `listen`, `already_started` and `not_started` the caller also receives an exit signal, as from
-any failed `start_link`.
+any failed `start_link`. The same can happen after `{bad_option, {http, tls, _}, Expected}` and
+`{mount, Prefix, Reason}`, which are sometimes found only when the listener or the mounted server
+starts.
 
 ## Examples
 
@@ -602,8 +614,9 @@ start_server(Options) ->
     end.
 
 -doc """
-Returns the child specification of a server, for a supervisor of the caller's. Wrong options are
-found when the supervisor starts the server, with the errors of `start_server/1`.
+Returns the child specification of a server, for a supervisor of the caller's. Its id contains the
+first of the options `id`, `name` and `handler` that is given. Wrong options are found when the
+supervisor starts the server, with the errors of `start_server/1`.
 
 ## Examples
 
@@ -635,12 +648,14 @@ stop_server(Server) ->
 
 -doc """
 Takes a server out of service before it is stopped. The server accepts no connections, refuses new
-requests with 1077 and ends its open subscriptions. Running calls and tasks have `Milliseconds` to
-end, and `drain/2` returns as soon as none runs.
+requests with error 1077 and ends its open subscriptions. Running calls and tasks have
+`Milliseconds` to end. After that time, or as soon as none runs, the server ends its sessions, and
+`drain/2` returns. This can take two seconds more.
 
-A call that has not answered by then is ended, and its client gets error 1077. `calls` is the number
-of these calls, and `tasks` that of the tasks which still run. The drained server refuses requests
-until it is stopped. `not_found` is also returned for a server that was stopped meanwhile.
+A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
+number of these calls, and `tasks` that of the tasks which still run. The drained server refuses
+requests until it is stopped. Returns `{error, not_found}` if the server does not run, or is stopped
+meanwhile.
 
 ## Examples
 
@@ -661,8 +676,8 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
     end.
 
 -doc """
-Returns the addresses of a server's listeners. Returns `{error, not_found}` if the server does not
-run.
+Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
+`{error, not_found}` if the server does not run.
 
 ## Examples
 
@@ -713,15 +728,16 @@ add(Server, Kind, Definition) when
     change(Server, {add, Kind, Definition}).
 
 -doc """
-Removes a definition from a running server. `Key` is its name, URI or URI template. Its running
-calls are not interrupted. If a mounted server has a definition with the same key, clients see that
-one from now on.
+Removes a definition from a running server. `Key` is its name, URI or URI template. Running calls of
+the definition are not interrupted. If a mounted server has a definition with the same key, clients
+see that definition from now on.
 
 ## Errors
 
 - `not_found`: there is no such server, or no such definition.
 - `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
-- `{in_use, Kind, Key}`: the tool or skill `Key` needs the definition, as its view or its file.
+- `{in_use, tool, Name}`: the definition is the view of the tool `Name`.
+- `{in_use, skill, Key}`: the definition is a file of a skill.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
@@ -731,9 +747,9 @@ remove(Server, Kind, Key) when
     change(Server, {remove, Kind, Key}).
 
 -doc """
-Notifies the clients that subscribe to a resource that it has changed, including the clients of
-servers that mount this one. Cached contents of the resource are deleted. The URI need not belong to
-a definition.
+Notifies the clients that subscribe to the resource at `Uri` that it has changed, including the
+clients of servers that mount this one. Cached contents of the resource are deleted. `Uri` need not
+belong to a definition. Returns `{error, not_found}` if the server does not run.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
@@ -742,7 +758,10 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
         error -> {error, not_found}
     end.
 
--doc "Returns the state and the counts of a server. Calls no process, so it never waits.".
+-doc """
+Returns the state and the counts of a server, or `{error, not_found}` if the server does not run.
+Calls no process, so it never waits.
+""".
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
     case erlmcp_registry:whereis(Server) of
@@ -801,8 +820,11 @@ with_server(Server, Do) ->
 -doc """
 Reports the progress of a call from its handler. A client that did not ask for progress is sent
 nothing. `Progress` and `total` have the same unit, whichever it is. A report is only sent if its
-`Progress` is greater than that of the report before. If the client reads more slowly than the
-handler reports, the handler waits (limit `unread_messages`).
+`Progress` is greater than that of the report before.
+
+If the client reads more slowly than the handler reports, the handler waits (limit
+`unread_messages`). After it has waited for five seconds in all, or while the client reads nothing,
+reports are left out instead.
 
 Source: specification, "Progress".
 
@@ -827,17 +849,18 @@ progress(Context, Progress, Details) ->
     error(wrong(Context, Wrong), [Context, Progress, Details]).
 
 -doc """
-Sends the client a log message from a handler, if the client wants messages of this level. `Data` is
-any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too.
+Sends the client a log message from a handler, if the client wants messages of `Level`. `Data` is
+any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too. Waits, or
+leaves the message out, for a client that reads slowly, as `progress/3` does.
 
 Source: specification, "Logging".
 """.
--spec log(context(), level(), Data :: term()) -> ok.
+-spec log(context(), Level :: level(), Data :: term()) -> ok.
 log(Context, Level, Data) ->
     log(Context, Level, Data, #{}).
 
 -doc "Sends a log message as `log/3` does. `logger` names the part of the server that logs.".
--spec log(context(), level(), Data :: term(), #{logger => binary()}) -> ok.
+-spec log(context(), Level :: level(), Data :: term(), #{logger => binary()}) -> ok.
 log(#{call := _} = Context, Level, Data, Details) when is_atom(Level), is_map(Details) ->
     Name = atom_to_binary(Level),
     case erlmcp_meta:level(Name) of
@@ -862,8 +885,8 @@ elicitation_complete(Context, Id) ->
     error(wrong(Context, [{id, ~"a binary"}]), [Context, Id]).
 
 -doc """
-Returns `true` if the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP
-Apps). For MCP Apps the client must also accept the MIME type of views.
+Returns `true` if the client of a call declares `Extension`, such as `io.modelcontextprotocol/ui`
+(MCP Apps). For MCP Apps the client must also accept the MIME type of views.
 """.
 -spec client_has(context(), Extension :: binary()) -> boolean().
 client_has(#{client_capabilities := Capabilities}, Extension) ->
@@ -894,7 +917,7 @@ wrong(_, _) ->
 -doc """
 Returns a refusal, for a handler that returns `{refuse, Refusal}` in place of a result. The client
 gets an error with the number of `Name` and with `Message`. Write `Message` as a sentence for the
-people who can remove the cause.
+people who can remove the cause. Raises `{badkey, Name}` for a name that does not exist.
 
 ## Examples
 
@@ -908,7 +931,7 @@ refusal(Name, Message) ->
     erlmcp_refusal:new(Name, Message).
 
 -doc """
-Returns a refusal with details, as `refusal/2` does.
+Returns a refusal as `refusal/2` does, with details (`t:refusal_details/0`).
 
 ## Examples
 

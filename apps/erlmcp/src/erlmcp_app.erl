@@ -1,5 +1,5 @@
 -module(erlmcp_app).
--moduledoc "The OTP application. Starting it listens nowhere. Internal.".
+-moduledoc "The OTP application. It has no listeners before a server starts. Internal.".
 
 -behaviour(application).
 

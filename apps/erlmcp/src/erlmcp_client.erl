@@ -78,7 +78,8 @@ The options of every client. A value in parentheses is the default.
 - `log_level`: the lowest level of log messages that the client asks the server for.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000).
-- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000).
+- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000). The time in
+  which the client answers questions of the server is not counted.
 - `connect_timeout`: milliseconds to open a connection (10,000).
 - `input_timeout`: milliseconds to answer a question of the server (600,000).
 - `calls`, `subscriptions`: the most at once (1,000 and 100).
@@ -104,7 +105,7 @@ The options of every client. A value in parentheses is the default.
 -doc """
 A client's own options on HTTP.
 
-- `headers`: names and values that every request has, except those that the client sets itself.
+- `headers`: names and values that every request has. Names that the client sets itself are refused.
 - `token`: the token of `Authorization: Bearer`, or a fun that returns `{ok, Token}` or
   `{error, Reason}`. The fun is called once, when the client starts. With an error the client does
   not start: `{error, {secret, Reason}}`.
@@ -237,8 +238,8 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{rpc, Error}`: the server answered with this error.
 - `timeout`, `{timeout, Milliseconds}`: the server did not answer in time, and was told that the
   call is cancelled.
-- `{too_large, Limit}`: a message is larger than `message_bytes`. `{too_large, heap}`: the answer
-  takes more memory than a call may use.
+- `{too_large, Limit}`: a message is larger than `message_bytes`, or a list than `list_bytes`.
+  `{too_large, heap}`: the answer takes more memory than a call may use.
 - `{overload, Limit}`: the client has as many calls or subscriptions as its options allow. The
   request was not sent.
 - `{unsupported_version, Theirs}`: the client and the server have no revision in common.
@@ -248,7 +249,7 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{unavailable, Milliseconds}`: all members of the pool have failed recently. Try again after
   `Milliseconds`.
 - `cancelled`, `stopped`: the call was cancelled, or the client stopped.
-- `{crashed, Reason}`: a fun that the call was given crashed.
+- `{crashed, Reason}`: the call crashed, as when a fun among its options does.
 - `{bad_option, Key, Expected}`: an option of the call is unknown or of the wrong type.
 """.
 -type reason() ::
@@ -297,7 +298,8 @@ The events that a subscription asks for.
 -doc """
 An event of a subscription, sent as `{erlmcp, Reference, Event}`. The first event is `subscribed`,
 and no change after it is missed. Another `subscribed` means that the connection was lost: changes
-may have been missed before it. The last event is `{ended, Reason}`.
+may have been missed before it. The last event is `{ended, Reason}`. `Reason` is `slow_consumer` if
+too many messages wait for the process, `stopped`, or the `t:reason/0` of the failure.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
@@ -309,15 +311,22 @@ Starts a client, linked to the calling process. The client connects to the serve
 
 ## Errors
 
-`{bad_option, Key, Expected}`: an option is unknown or of the wrong type. If it is one of the
-transport's, the caller may also be sent an exit signal, as by any `start_link`. `{secret, Reason}`:
-the fun of the option `token` returned `{error, Reason}`.
+- `{bad_option, Key, Expected}`: the target is wrong, or an option is unknown or of the wrong type.
+- `{secret, Reason}`: the fun of the option `token` returned `{error, Reason}`.
+- `{store, Reason}`: the store of the option `auth` cannot be opened.
+- `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
+
+If the error is found while the client starts, as with an option of the transport, the caller also
+receives an exit signal, as from any failed `start_link`.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->
     start(none, Target).
 
--doc "Starts a client as `start_link/1` does, and registers it by a name.".
+-doc """
+Starts a client as `start_link/1` does, and registers it by a name. Returns
+`{error, {already_started, Pid}}` if a process has that name.
+""".
 -spec start_link({local, atom()}, target()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Target) ->
     start(Name, Target).
@@ -352,8 +361,8 @@ child_spec(Target) ->
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """
-Stops a client or a pool. Calls and subscriptions end with `stopped`, and the session and the
-connections are closed.
+Stops a client or a pool, and waits for its end. Calls and subscriptions end with `stopped`, and the
+session and the connections are closed.
 """.
 -spec stop(client()) -> ok.
 stop(Client) ->
@@ -366,7 +375,7 @@ stop(Client) ->
 -doc """
 Returns what the server says about itself: `server_info`, `capabilities` and, if it has any,
 `instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
-the server.
+the server, for at most its option `timeout`. For a pool it is the server of one member.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
@@ -388,12 +397,18 @@ live_server(#{settings := #{timeout := Default}} = Client, Options) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns the state and the counts of a client, without a request to its server.".
--spec info(client()) -> info() | {error, stopped}.
+-doc """
+Returns the state and the counts of a client, without a request to its server. For a pool, returns
+those of one member; `erlmcp_pool:info/1` has all of them.
+""".
+-spec info(client()) -> info() | {error, reason()}.
 info(Client) ->
     with_client(Client, fun erlmcp_client_connection:info/1).
 
--doc "Returns all tools of the server: all pages of the list, up to the limit `pages`.".
+-doc """
+Returns all tools of the server, from all pages of the list. A list over the limit `pages` or
+`list_bytes` is an error.
+""".
 -spec list_tools(client()) -> items().
 list_tools(Client) -> list_tools(Client, #{}).
 
@@ -403,7 +418,8 @@ list_tools(Client, Options) -> run({list, tools}, Client, Options).
 
 -doc """
 Calls a tool and returns its result, a map with `content` and, perhaps, `structuredContent`. If the
-client has listed the tool before, structured content must fit the tool's output schema.
+client has listed the tool before, structured content that does not fit the tool's output schema is
+the error `{protocol, What}`.
 """.
 -spec call_tool(client(), Name :: binary(), Arguments :: map()) -> result().
 call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
@@ -453,7 +469,7 @@ list_skills(Client) -> list_skills(Client, #{}).
 -spec list_skills(client(), call_options()) -> items().
 list_skills(Client, Options) -> run({list, skills}, Client, Options).
 
--doc "Returns the prompt `Name`, made with these arguments. The result has its `messages`.".
+-doc "Returns the prompt `Name`, made with `Arguments`. The result has its `messages`.".
 -spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()}) ->
     result().
 get_prompt(Client, Name, Arguments) -> get_prompt(Client, Name, Arguments, #{}).
@@ -465,10 +481,11 @@ get_prompt(Client, Name, Arguments, Options) ->
     run({get_prompt, Name, Arguments}, Client, Options).
 
 -doc """
-Returns completions of an argument of a prompt, or of a variable of a resource template. `Value` is
-the text typed so far. The result has `completion`, a map with the list `values`.
+Returns completions of an argument of `{prompt, Name}`, or of a variable of
+`{resource, UriTemplate}`. `Argument` is the name of that argument or variable, and `Value` the text
+typed so far. The result has `completion`, a map with the list `values`.
 """.
--spec complete(client(), {prompt | resource, binary()},
+-spec complete(client(), {prompt, Name :: binary()} | {resource, UriTemplate :: binary()},
                {Argument :: binary(), Value :: binary()}) -> result().
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
@@ -476,7 +493,8 @@ complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 Returns completions as `complete/3` does, with options. `arguments` has the values that were already
 chosen for the other arguments. Servers since 2025-06-18 get them.
 """.
--spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
+-spec complete(client(), {prompt, Name :: binary()} | {resource, UriTemplate :: binary()},
+               {Argument :: binary(), Value :: binary()},
                call_options() | #{arguments => #{binary() => binary()}}) -> result().
 complete(Client, Of, Argument, Options) ->
     Reference = case Of of
@@ -496,7 +514,7 @@ ping(Client) -> ping(Client, #{}).
 -spec ping(client(), call_options()) -> {ok, pong} | {error, reason()}.
 ping(Client, Options) -> run(ping, Client, Options).
 
--doc "Sends any request, such as one of an extension, and returns its result.".
+-doc "Sends a request of any `Method`, such as one of an extension, and returns its result.".
 -spec request(client(), Method :: binary(), Params :: map()) -> result().
 request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 
@@ -545,7 +563,10 @@ end it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once.
 async(Client, Operation) ->
     async(Client, Operation, #{}).
 
--doc "Starts an operation as `async/2` does, with options.".
+-doc """
+Starts an operation as `async/2` does, with options. Their funs `progress` and `log`, if given, are
+called in place of the messages to the calling process.
+""".
 -spec async(client(), operation(), call_options()) ->
     {ok, reference()} | {error, reason()}.
 async(Client, Operation, Options) ->
@@ -559,8 +580,9 @@ async(Client, Operation, Options) ->
     end.
 
 -doc """
-Cancels an operation of `async/3` and tells the server. The outcome is `{error, cancelled}`, unless
-another one is already on its way. Has no effect on an operation that has ended.
+Cancels an operation that `async/2` or `async/3` started, and tells the server. The outcome is
+`{error, cancelled}`, unless another one is already on its way. Has no effect on an operation that
+has ended.
 """.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->
@@ -583,8 +605,8 @@ task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 
 -doc """
 Waits for a task and returns the result of its call. Meanwhile the client answers the task's
-questions. For a cancelled task it returns `{error, cancelled}`. If the wait ends before the task,
-the task is cancelled.
+questions. For a cancelled task it returns `{error, cancelled}`. The task is cancelled if the wait
+exceeds its time or is cancelled, or if the caller ends.
 """.
 -spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
@@ -603,10 +625,12 @@ cancel_task(Client, Task, Options) -> run({task, cancel, Task}, Client, Options)
 
 -doc """
 Subscribes the calling process to changes, see `t:filter/0`. The process is sent
-`{erlmcp, Reference, Event}`, see `t:event/0`.
+`{erlmcp, Reference, Event}`, see `t:event/0`. In a pool one member subscribes.
 
 ## Errors
 
+- `stopped`, `timeout`: the client has ended, or has not answered within five seconds.
+- `{unavailable, Milliseconds}`: no member of the pool works now.
 - `{overload, Limit}`: the client has as many subscriptions as its option `subscriptions` allows.
 - `{bad_option, Key, Expected}`: the filter has a key that does not exist, or a wrong value.
 """.

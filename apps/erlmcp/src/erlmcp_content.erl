@@ -33,8 +33,8 @@ Returns text content. `Text` must be UTF-8.
 -spec text(binary()) -> content().
 text(Text) -> text(Text, #{}).
 
--doc "Returns text with further fields.".
--spec text(binary(), map()) -> content().
+-doc "Returns text with the further fields `Fields`.".
+-spec text(binary(), Fields :: map()) -> content().
 text(Text, Fields) -> Fields#{type => ~"text", text => Text}.
 
 -doc """
@@ -50,8 +50,8 @@ Returns an image, given as its bytes.
 -spec image(Bytes :: binary(), MimeType :: binary()) -> content().
 image(Bytes, MimeType) -> image(Bytes, MimeType, #{}).
 
--doc "Returns an image with further fields.".
--spec image(Bytes :: binary(), MimeType :: binary(), map()) -> content().
+-doc "Returns an image with the further fields `Fields`.".
+-spec image(Bytes :: binary(), MimeType :: binary(), Fields :: map()) -> content().
 image(Bytes, MimeType, Fields) ->
     Fields#{type => ~"image", data => base64:encode(Bytes), mimeType => MimeType}.
 
@@ -59,8 +59,8 @@ image(Bytes, MimeType, Fields) ->
 -spec audio(Bytes :: binary(), MimeType :: binary()) -> content().
 audio(Bytes, MimeType) -> audio(Bytes, MimeType, #{}).
 
--doc "Returns audio with further fields.".
--spec audio(Bytes :: binary(), MimeType :: binary(), map()) -> content().
+-doc "Returns audio with the further fields `Fields`.".
+-spec audio(Bytes :: binary(), MimeType :: binary(), Fields :: map()) -> content().
 audio(Bytes, MimeType, Fields) ->
     Fields#{type => ~"audio", data => base64:encode(Bytes), mimeType => MimeType}.
 
@@ -78,13 +78,13 @@ its name and URI as text.
 -spec resource_link(Uri :: binary(), Name :: binary()) -> content().
 resource_link(Uri, Name) -> resource_link(Uri, Name, #{}).
 
--doc "Returns a resource link with further fields (`mimeType`, `description`, `title`, ...).".
--spec resource_link(Uri :: binary(), Name :: binary(), map()) -> content().
+-doc "Returns a resource link with the further fields `Fields`, such as `mimeType` and `title`.".
+-spec resource_link(Uri :: binary(), Name :: binary(), Fields :: map()) -> content().
 resource_link(Uri, Name, Fields) ->
     Fields#{type => ~"resource_link", uri => Uri, name => Name}.
 
 -doc """
-Returns a resource with its contents: text, or `{blob, Bytes}`.
+Returns a resource together with its `Contents`: text, or `{blob, Bytes}`.
 
 ## Examples
 
@@ -94,12 +94,13 @@ Returns a resource with its contents: text, or `{blob, Bytes}`.
   resource => #{uri => ~"notes:///1", mimeType => ~"text/plain", text => ~"Hello"}}
 ```
 """.
--spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}) -> content().
+-spec embedded(Uri :: binary(), MimeType :: binary(), Contents :: binary() | {blob, binary()}) ->
+    content().
 embedded(Uri, MimeType, Contents) -> embedded(Uri, MimeType, Contents, #{}).
 
--doc "Returns an embedded resource with further fields.".
--spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}, map()) ->
-    content().
+-doc "Returns an embedded resource. The further fields `Fields` stand beside `resource`.".
+-spec embedded(Uri :: binary(), MimeType :: binary(), Contents :: binary() | {blob, binary()},
+               Fields :: map()) -> content().
 embedded(Uri, MimeType, {blob, Bytes}, Fields) ->
     Fields#{type => ~"resource", resource => blob_contents(Uri, MimeType, Bytes)};
 embedded(Uri, MimeType, Text, Fields) ->
@@ -120,7 +121,8 @@ list of them. With the MIME type `undefined` the item has no `mimeType`.
 text_contents(Uri, MimeType, Text) -> with_mime_type(#{uri => Uri, text => Text}, MimeType).
 
 -doc """
-Returns one item of a resource's contents: bytes.
+Returns one item of a resource's contents: bytes. With the MIME type `undefined` the item has no
+`mimeType`.
 
 ## Examples
 

@@ -37,6 +37,10 @@ Returns a request for a form that the user fills in, since 2025-06-18. `Schema` 
 strings, numbers, booleans and enumerations, which may have `default`, `minimum`, `format` and other
 keywords. The answer has `action` (`accept`, `decline`, `cancel`) and, with `accept`, `content`.
 
+## Errors
+
+Raises `{bad_shorthand, Names, Term}` as `erlmcp_schema:expand/1` returns it.
+
 ## Examples
 
 ```erlang

@@ -26,7 +26,7 @@ Options of Streamable HTTP.
 - `path`: the path of the endpoint (`/mcp`).
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
-  machine's own names; `any` accepts all.
+  machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
   the same host and of the loopback address always may. With `any`, pages of every origin may call
   the server, but cannot read the answers.
@@ -39,7 +39,7 @@ Options of Streamable HTTP.
 - `trusted_proxies`: addresses and networks of proxies, like `~"10.0.0.0/8"`. A request from one of
   them counts as one from the client that its `Forwarded` or `X-Forwarded-For` names.
 - `proxy_protocol`: `true` if the trusted proxies begin each connection with the header of the PROXY
-  protocol.
+  protocol. This option needs `trusted_proxies`.
 """.
 -type http() :: #{
     ip => inet:ip_address(),
@@ -80,12 +80,16 @@ Options of standard input and output. The node stops when the input ends.
 """.
 -type stdio() :: #{output => pos_integer(), principal => erlmcp:principal()}.
 
--doc "Paths of HTTP+SSE: for the stream (`/sse`) and for POST requests (`/messages`).".
+-doc """
+Paths of HTTP+SSE: for the stream (`/sse`) and for POST requests (`/messages`). The two and the
+`path` of `t:http/0` must differ from each other.
+""".
 -type sse() :: #{path => binary(), message_path => binary()}.
 
 -doc """
 Fields of the metadata of RFC 9728, under their names in the RFC. The metadata is served if
-`authorization_servers` are known, from here or from `t:bearer/0`.
+`authorization_servers` are known, from here or from `t:bearer/0`. With `bearer`, set `resource` and
+`authorization_servers` among its options, not here.
 """.
 -type protected_resource() :: #{
     resource => binary(), authorization_servers => [binary(), ...],
@@ -111,8 +115,8 @@ The way in which a listener identifies its clients: once for each request, befor
 Returns the principal of a request, or the reason why the request is refused: a sentence in UTF-8
 that the client gets.
 
-The map may have `scopes` (all by default), `claims`, and `expires_at` in seconds of system time. An
-open stream of the client ends at that time.
+The map may have `scopes` (`all` by default), `claims`, and `expires_at`: in seconds of system time,
+or `infinity`. An open stream of the client ends at that time.
 """.
 -type ask() :: fun((request()) ->
     {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).
@@ -134,11 +138,12 @@ with the local address of the connection, whatever `Host` says.
 
 -doc """
 Options of client certificates. TLS accepts only certificates that an authority in `cacertfile` or
-`cacerts` of `tls` has signed.
+`cacerts` of `tls` has signed. A request without a certificate is refused with 403.
 
-- `principal`: `subject` is the pair of the issuer's and the subject's distinguished names. `san` is
-  the first alternative name that is a URI, or else an email address or a DNS name. A fun gets the
-  certificate in DER, and returns the principal or the reason of a refusal.
+- `principal`: `subject`, the default, is the pair of the issuer's and the subject's distinguished
+  names. `san` is `{uri, Name}` with the first alternative name that is a URI, or else
+  `{email, Name}` or `{dns, Name}`. A fun gets the certificate in DER, and returns the principal or
+  the reason of a refusal.
 - `scopes`: the scopes of all clients (`all`).
 """.
 -type certificate() :: #{
@@ -161,8 +166,8 @@ Options of access tokens.
   bound tokens, `required` refuses all others, and `optional` accepts both.
 - `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes.
 - `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is
-  used twice: of all keys (100,000) and of one key (10,000). It forgets a proof that is too old to
-  be accepted.
+  used twice: of all keys (100,000) and of one key (10,000, and fewer the more proofs of other keys
+  there are). It forgets a proof that is too old to be accepted.
 - `wait_ms`: milliseconds that a request waits for authorization servers (10,000).
 - `tls`: options of `ssl:connect/3` for connections to authorization servers.
 """.
@@ -193,7 +198,7 @@ A source that decides whether a token is valid.
   without `typ`.
 - `leeway_s`: seconds that clocks may differ (60, at most 300).
 
-`introspection` asks the authorization server at `uri`:
+`introspection` asks the authorization server at `uri` about tokens of the `issuer`:
 
 - `client_id` with a `client_secret`, or with a `key` (PEM) and its `algorithm` (`ES256`): the
   credentials of this server.
@@ -201,8 +206,9 @@ A source that decides whether a token is valid.
 - `cache_s`: seconds that an answer is kept (30, at most 300; 0 keeps none). A revoked token can be
   accepted for that long.
 
-`static` is a list of tokens. `verify` is a fun that runs in the connection's process, so it must
-not call other processes. `unknown` passes the token to the next source.
+`static` is a list of at most 10,000 tokens. `verify` is a fun that runs in the connection's
+process, so it must not call other processes. The fun returns `{error, Text}` to refuse the token,
+and `unknown` to pass the token to the next source.
 """.
 -type token_source() ::
     {jwt, #{issuer := binary(),
@@ -225,8 +231,8 @@ system time. Without `scopes` the token has no scopes.
                           scopes => erlmcp:scopes(), expires_at => integer()}.
 
 -doc """
-A token that a `verify` fun accepts. `expires_at` is in seconds of system time. Without `scopes` the
-token has no scopes.
+A token that a `verify` fun accepts. `expires_at` is in seconds of system time (`infinity`). Without
+`scopes` the token has no scopes.
 """.
 -type verified_token() :: #{principal := erlmcp:principal(), scopes => erlmcp:scopes(),
                             expires_at => integer() | infinity, claims => #{binary() => term()}}.

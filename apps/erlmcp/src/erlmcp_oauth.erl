@@ -23,13 +23,14 @@ The way in which a client gets a token.
 -type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
 
 -doc """
-A secret, or a fun that returns it. The fun is called each time that the secret is sent, except that
-of a client's option `token`, which is called once.
+A secret, or a fun that returns it. The fun is called each time that the secret is sent. The fun of
+a client's option `token`, and that of `jwks` (`t:erlmcp_listen:token_source/0`), are called only
+when the client or the server starts.
 
 ## Errors
 
 If the fun returns `{error, Reason}`, nothing is sent. A client's call that needs the secret fails
-with `{unauthorized, {secret, Reason}}`.
+with `{unauthorized, {secret, Reason}}`. A client or a server that needs it to start does not start.
 """.
 -type secret() :: binary() | fun(() -> {ok, binary()} | {error, term()}).
 
@@ -37,7 +38,8 @@ with `{unauthorized, {secret, Reason}}`.
 Options of a login.
 
 - `grant`: how the client gets a token, see `t:grant/0`.
-- `client_id`, `client_secret`: the credentials of a client that is already registered.
+- `client_id`, `client_secret`: the credentials of a client that is already registered. Every grant
+  except `authorization_code` needs `client_id`.
 - `issuer`: the authorization server that registered it. The credentials are sent nowhere else. The
   default is the first issuer that the MCP server names.
 - `key`, `algorithm`: a private key (PEM) and its JWS algorithm (`ES256`), in place of a secret.
@@ -91,8 +93,9 @@ Options of a login.
 -doc """
 Hosts that a login may contact against two rules. Without permission a host must have the issuer's
 origin, and must not be deeper inside the network than the MCP server (a private or a loopback
-address). A fun decides once for each host, and again after it returned `false`. It runs in the
-process of the login, which waits for it.
+address). A list has the names of the permitted hosts, in lower case and without a port. A fun
+decides once for each host, and again after it returned `false`. The fun runs in the process of the
+login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 

@@ -48,13 +48,17 @@ Starts a pool, linked to the calling process.
 
 ## Errors
 
-`{bad_option, Key, Expected}`: an option is unknown or of the wrong type, here or in a target.
+Those of `erlmcp_client:start_link/1`. With `{bad_option, Key, Expected}`, `Key` is an option of the
+pool or of a target.
 """.
 -spec start_link(options()) -> {ok, pid()} | {error, term()}.
 start_link(Options) ->
     start(none, Options).
 
--doc "Starts a pool as `start_link/1` does, and registers it by a name.".
+-doc """
+Starts a pool as `start_link/1` does, and registers it by a name. Returns
+`{error, {already_started, Pid}}` if a process has that name.
+""".
 -spec start_link({local, atom()}, options()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Options) ->
     start(Name, Options).
@@ -68,6 +72,8 @@ start(Name, Given) ->
     else
         %% The transport of a member has refused an option.
         {error, {shutdown, {failed_to_start_child, _, {shutdown, Reason}}}} -> {error, Reason};
+        {error, {shutdown, {failed_to_start_child, _, {not_started, _} = Reason}}} ->
+            {error, Reason};
         {error, _} = Error -> Error
     end.
 
@@ -110,7 +116,7 @@ stop(Pool) ->
     erlmcp_pool_sup:stop(Pool).
 
 -doc """
-Returns the state of each member.
+Returns the state of each member, or `{error, stopped}` if the pool does not run.
 
 - `target`: the member's target, without the options.
 - `state`: the state of its breaker.

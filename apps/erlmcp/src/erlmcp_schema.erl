@@ -234,7 +234,7 @@ metaschemas() ->
 -doc """
 Validates a value. Returns at most `max_errors` errors, in the order of the schema's keywords, for
 `explain/1` and `details/1`. Returns `{error, budget}` if the validation takes more than
-`max_steps`.
+`max_steps`. If a pattern takes too long for a text, that is the only error.
 
 ## Examples
 
@@ -277,8 +277,9 @@ errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
     end.
 
 -doc """
-Returns `true` if a value is valid. Returns `false` if it is not, or if the validation takes more
-than `max_steps`. Collects no errors, so an invalid value costs less than with `validate/2`.
+Returns `true` if a value is valid. Returns `false` if it is not, if the validation takes more than
+`max_steps`, or if a pattern takes too long. Collects no errors, so an invalid value costs less than
+with `validate/2`.
 
 ## Examples
 
@@ -299,7 +300,7 @@ is_valid(Value, #compiled{table = Table, max_steps = Steps}) ->
     end.
 
 -doc """
-Returns the errors of `validate/2` as sentences, one for each error.
+Returns the errors of `validate/2` as sentences, one for each error; one sentence for `budget`.
 
 ## Examples
 
@@ -316,7 +317,7 @@ explain(budget) ->
 explain(Errors) ->
     [erlmcp_schema_error:sentence(Error) || Error <- Errors].
 
--doc "Returns the errors of `validate/2` as data: the paths and the sentence of each.".
+-doc "Returns a list of errors of `validate/2` as data: the paths and the sentence of each.".
 -spec details([error(), ...]) -> [detail(), ...].
 details(Errors) ->
     [erlmcp_schema_error:detail(Error) || Error <- Errors].

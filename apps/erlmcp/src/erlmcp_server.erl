@@ -40,7 +40,9 @@ Returns the tools, in the order of the list that clients get. Tools that are giv
 -callback skills() -> [erlmcp:skill()].
 -doc """
 Runs the tool `Name`. Returns text, a list of contents (`m:erlmcp_content`), a map or
-`{structured, Value}` as structured content, or `{error, Text | Contents}`, which the model sees.
+`{structured, Value}` as structured content, or `{error, Text | Contents}`, which the model sees. A
+tool with `task_starts => on_return` may return `{task, Fun}`: `Fun` is called next with the
+context, in a task if the call can become one.
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 -doc """

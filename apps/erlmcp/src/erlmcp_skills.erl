@@ -52,7 +52,7 @@ load(Client, #{~"uri" := Uri, ~"frontmatter" := Frontmatter} = Skill, Options) -
             Error
     end.
 
--doc "Returns a file of a skill, after a check of its size and digest.".
+-doc "Returns the file of a skill at `Uri`, after a check of the file's size and digest.".
 -spec read(erlmcp_client:client(), skill(), Uri :: binary()) -> {ok, binary()} | {error, reason()}.
 read(Client, Skill, Uri) ->
     read(Client, Skill, Uri, #{}).

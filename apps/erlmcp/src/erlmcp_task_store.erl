@@ -66,20 +66,21 @@ server starts. ETS tables that it creates are deleted when the server ends.
 """.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """
-Stores a new task, within the limits `tasks` and, for one `tenant`, `tasks_per_principal`.
+Stores a new task. Returns `full` if there are as many tasks as the limit `tasks` or, for one
+`tenant`, `tasks_per_principal` allows.
 """.
 -callback put(task(), State :: term()) -> ok | {error, {full, Limit :: pos_integer()}}.
--doc "Returns the task with this id.".
+-doc "Returns the task with this id, or `error` if there is none or it has expired.".
 -callback get(id(), State :: term()) -> {ok, task()} | error.
 -doc """
 Replaces the record of a task, if the store has the version before this one. Otherwise returns
-`changed`. Returns `full` if the result exceeds the limit `task_bytes` or, for one `tenant`,
-`task_bytes_per_principal`.
+`changed`. Returns `full` if the results of all tasks would exceed the limit `task_bytes` or, for
+those of one `tenant`, `task_bytes_per_principal`.
 """.
 -callback update(task(), State :: term()) -> ok | {error, changed | {full, Limit :: pos_integer()}}.
 -doc """
-Returns at most `Count` tasks of an owner, the oldest first, from a position on. `More` is `true` if
-there are further tasks.
+Returns at most `Count` tasks of an owner, the oldest first: those after the position `After`, or
+from the `first` one on. `More` is `true` if there may be further tasks.
 """.
 -callback list(owner(), After :: position() | first, Count :: pos_integer(), State :: term()) ->
     {[task()], More :: boolean()}.

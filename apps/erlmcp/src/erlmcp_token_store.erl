@@ -39,7 +39,7 @@ Opens the store. Any process may use the result. ETS tables that the callback cr
 when the calling process ends.
 """.
 -callback open(Options :: map()) -> {ok, Store :: term()} | {error, reason()}.
--doc "Returns the value of a key.".
+-doc "Returns the value of a key, or `none` if the key has no value.".
 -callback get(key(), Store :: term()) ->
     {ok, #{binary() => json:encode_value()}} | none | {error, reason()}.
 -doc "Stores a value under a key, and replaces the value that the key had.".

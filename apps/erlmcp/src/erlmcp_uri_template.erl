@@ -168,7 +168,7 @@ variables(#template{parts = Parts}) ->
 
 -doc """
 Returns the values of the variables in a URI: a binary each, and a list of binaries for a variable
-with `*`. A URI of more than 8192 bytes matches no template.
+with `*`. Returns `nomatch` for a URI that does not match, or has more than 8192 bytes.
 
 ## Examples
 

@@ -25,7 +25,10 @@ Internal.
 names() ->
     [measured, team, enterprise, gov].
 
--doc "Returns the limits of an envelope on a machine with the facts `Facts`.".
+-doc """
+Returns the limits of an envelope on a machine with the facts `Facts`. In `measured`, a limit whose
+facts are not known is absent.
+""".
 -spec limits(name(), erlmcp_machine:facts()) -> #{atom() => pos_integer()}.
 limits(measured, Facts) ->
     #{Name => max(1, Value) || {Name, Measure, _} <- measured(),
@@ -76,7 +79,7 @@ measured() ->
 connections(Facts) ->
     lists:min([?MOST | maps:values(carried(Facts))]).
 
--doc "Returns for how many connections each resource of a machine is enough.".
+-doc "Returns for how many connections each known resource of a machine is enough.".
 -spec carried(erlmcp_machine:facts()) ->
     #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
 carried(Facts) ->

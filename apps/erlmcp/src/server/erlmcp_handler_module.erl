@@ -7,7 +7,10 @@ Internal.
 
 -export([options/1]).
 
--doc "Returns the options of a handler module. Each of its definitions has a handler.".
+-doc """
+Returns the options of a handler module, with the definitions that its callbacks return. Such a
+definition without a handler gets one that calls the module, if the module exports the function.
+""".
 -spec options(module()) -> erlmcp:options().
 options(Module) ->
     Options = Module:server(),

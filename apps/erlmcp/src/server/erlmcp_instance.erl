@@ -50,10 +50,10 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 }.
 
 -doc """
-Completes an instance with the part for calls, and with the tables that no other module creates.
-These tables belong to the calling process, the server's supervisor.
+Completes the `Parts` of an instance with the part for calls, and with the tables that no other
+module creates. These tables belong to the calling process, the server's supervisor.
 """.
--spec new(#{atom() => term()}) -> instance().
+-spec new(Parts :: #{atom() => term()}) -> instance().
 new(#{limits := Limits} = Parts) ->
     Instance = Parts#{
         process => erlmcp_heap:of_call(Limits),
@@ -114,7 +114,7 @@ find(Name) ->
 Starts the process that cleans up when the server ends. It removes the terms that are shared under
 `Key` and `Names`, the catalog, and the server's state in the log.
 """.
--spec start_link(Server :: reference(), Names :: [term()]) -> gen_server:start_ret().
+-spec start_link(Key :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->
     gen_server:start_link(?MODULE, {Key, Names}, [{hibernate_after, 0}]).
 

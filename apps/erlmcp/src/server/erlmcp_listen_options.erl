@@ -185,7 +185,10 @@ said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->
 said_once(_) ->
     ok.
 
--doc "Returns the paths of HTTP+SSE, for GET and for POST, or `none` without the option `sse`.".
+-doc """
+Returns the paths of HTTP+SSE from the options of a listener: `path` for GET, and `message_path` for
+POST. Returns `none` if the options have no `sse`.
+""".
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
 sse(_) -> none.

@@ -16,7 +16,10 @@ Internal.
 
 -type kind() :: sessions | sse_sessions | tasks.
 
--doc "Starts the supervisor of a kind. Its children are started by `Module:start_link`.".
+-doc """
+Starts the supervisor of a kind. `Module:start_link` starts its children, with the instance and the
+arguments of `start_child/3`.
+""".
 -spec start_link(kind(), Module :: module(), erlmcp_instance:instance()) ->
     supervisor:startlink_ret().
 start_link(Kind, Module, Instance) ->
@@ -38,7 +41,10 @@ is_there(Kind, Instance) ->
         Pid -> is_process_alive(Pid)
     end.
 
--doc "Returns how many processes of a kind run.".
+-doc """
+Returns how many processes of a kind run; 0 before their supervisor has started. Exits if the
+supervisor has ended.
+""".
 -spec count(kind(), erlmcp_instance:of_calls()) -> non_neg_integer().
 count(Kind, Instance) ->
     case erlmcp_instance:supervisor(Kind, Instance) of

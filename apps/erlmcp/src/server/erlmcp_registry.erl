@@ -45,7 +45,7 @@ register(Id, Key) ->
         Pid -> gen_server:call(Pid, {register, Id, Key})
     end.
 
--doc "Returns the supervisor and the instance of a server, by its id or pid.".
+-doc "Returns the supervisor and the instance of a server that runs, by its id or pid.".
 -spec whereis(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 whereis(Server) ->
     maybe
@@ -71,8 +71,9 @@ row(Key) ->
     ets:lookup_element(?MODULE, Key, ?SERVER, none).
 
 -doc """
-Returns the supervisor and the instance of a server. From now on the calling process is sent
-`{erlmcp_ready, Server}` whenever a server with this id or pid, or its publisher, runs again.
+Returns the supervisor and the instance of a server that runs. Whether it runs or not, the calling
+process is from now on sent `{erlmcp_ready, Server}` whenever a server with this id or pid, or its
+publisher, has started.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -80,9 +81,7 @@ watch(Server) ->
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
--doc """
-Notifies the processes that watch a server that it has published its catalog.
-""".
+-doc "Notifies the processes that watch a server that its publisher has started.".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
     Ready = lists:append(ets:select(?MODULE, [{{{pid, '$1'}, {'_', Key}, '$2'}, [],

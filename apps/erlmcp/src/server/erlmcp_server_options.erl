@@ -116,7 +116,8 @@ gate_limits() ->
      {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
 
 -doc """
-Returns the settings of `Given`, the options of a server, or the first option that is wrong.
+Returns the settings of `Given`, the options of a server, or an error for the first option that is
+wrong. `{duplicate, mount, Prefix}` means that two mounts have the same prefix.
 
 ## Examples
 

@@ -49,7 +49,7 @@ publisher(Supervisor) ->
     true = is_pid(Pid),
     Pid.
 
--doc "Returns the addresses of a server's listeners.".
+-doc "Returns the addresses of a server's listeners, except those that a drain has closed.".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
     lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).

@@ -17,8 +17,8 @@ new() ->
     ets:new(erlmcp_tenant_counts, [public, {write_concurrency, auto}]).
 
 -doc """
-Adds an amount to a count. If the sum would exceed `Max`, returns `full` with that sum and adds
-nothing. An amount that is not positive is always added.
+Adds `Amount` to a count. If the sum would exceed `Max`, returns `full` with that sum and adds
+nothing. An `Amount` that is not positive is always added.
 """.
 -spec take(key(), Amount :: integer(), Max :: pos_integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.
@@ -31,7 +31,7 @@ take(Key, Amount, Max, Counts) ->
             ok
     end.
 
--doc "Subtracts an amount from a count.".
+-doc "Subtracts `Amount` from a count.".
 -spec give_back(key(), Amount :: integer(), ets:table()) -> ok.
 give_back(Key, Amount, Counts) ->
     case ets:update_counter(Counts, Key, {2, -Amount}, {Key, 0}) of

@@ -20,7 +20,8 @@ Internal.
 -type principal() :: erlmcp:principal().
 -doc """
 The principal and the scopes of a request. `claims` are further claims of its token. `expires_at` is
-the second of system time from which the token is invalid: an open stream ends then.
+the second of system time from which the token is invalid: an open stream ends then. `dpop_nonce` is
+a new nonce for the client.
 """.
 -type identity() :: #{
     principal := principal(),
@@ -68,13 +69,13 @@ is_valid(claims, Claims, Good) -> Good andalso is_map(Claims);
 is_valid(expires_at, Second, Good) -> Good andalso (is_integer(Second) orelse Second =:= infinity);
 is_valid(_, _, _) -> false.
 
--doc "Returns the refusal of a request whose authentication did not end in time.".
+-doc "Returns the refusal of a request that was not authenticated within `Milliseconds`: 503.".
 -spec unavailable(Milliseconds :: pos_integer()) -> erlmcp_refusal:refusal().
 unavailable(Milliseconds) ->
     erlmcp_refusal:new(dependency_unavailable, ~"the request was not authenticated in time",
                        #{limit => Milliseconds, retry_after_ms => 1000}).
 
--doc "Returns the refusal of a request whose authenticating process died.".
+-doc "Returns the refusal of a request whose authenticating process died: 500. The log has it.".
 -spec died(Key :: reference()) -> erlmcp_refusal:refusal().
 died(Key) ->
     failed(died, [], Key).
@@ -83,10 +84,10 @@ refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_cre
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
-Runs an authentication fun of the user's. If it crashes, the error is a 500, and the log has its
-stack without arguments.
+Runs `Fun`, which calls an authentication fun of the user's. If that crashes, the error is a 500,
+and the log has the stack without arguments.
 """.
--spec run_guarded(fun(() -> Result), Key :: reference()) ->
+-spec run_guarded(Fun :: fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.
 run_guarded(Fun, Key) ->
     try Fun() of
@@ -95,7 +96,9 @@ run_guarded(Fun, Key) ->
         _:Reason:Stack -> {error, failed(outline(Reason), Stack, Key)}
     end.
 
--doc "Returns the refusal for an invalid return value of an authentication fun.".
+-doc """
+Returns the refusal for an invalid return value of an authentication fun: 500. The log has an entry.
+""".
 -spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
 bad_return(Key) ->
     failed(bad_return, [], Key).

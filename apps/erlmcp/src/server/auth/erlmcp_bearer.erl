@@ -48,8 +48,9 @@ token). `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with th
                     outcomes := erlmcp_bearer_source:outcomes()}.
 
 -doc """
-Creates the handle of a listener from checked options. Its tables belong to the calling process,
-which must live as long as the listener. `Server` is the key of its server.
+Creates the handle of a listener from the settings of its checked options. The handle's tables
+belong to the calling process, which must live as long as the listener. `Server` is the key of the
+listener's server.
 """.
 -spec new(erlmcp_bearer_options:settings(), Server :: reference()) -> handle().
 new(Settings, Server) ->
@@ -57,8 +58,8 @@ new(Settings, Server) ->
 
 -doc """
 Returns the child specification of a handle's process, which fetches keys, asks for introspections,
-and removes old entries. While it does not run, remembered tokens are accepted and all others are
-refused with 503.
+and removes old entries. While it does not run, a token for which another machine must be asked is
+refused with 503. Other tokens are checked as before.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->
@@ -74,8 +75,8 @@ verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     decided(Handle, Request, #{}, Owner, Deadline).
 
 -doc """
-Continues a request with a message that the owner got. The result may be `{wait, Wait}` again, with
-several sources, or if the message belongs to an earlier wait.
+Continues a request with a message that the owner got. The result may be `{wait, Wait}` again: if
+another source must be asked, too, or if the message belongs to an earlier wait.
 """.
 -spec awaited(handle(), {?MODULE, reference(), term()}, wait()) -> answer().
 awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait) ->
@@ -212,9 +213,9 @@ use_proof(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
     end.
 
 -doc """
-Returns the headers of a refusal: `WWW-Authenticate` with the accepted schemes and the error, and
-`DPoP-Nonce` if there is one. `resource_metadata` is the URL of the listener's metadata, `scope` the
-scopes that the request needs.
+Returns the headers of a refusal: `WWW-Authenticate` with the accepted schemes and the error, unless
+the status is 429 or at least 500, and `DPoP-Nonce` if there is one. `resource_metadata` is the URL
+of the listener's metadata, and `scope` has the scopes that the request needs.
 """.
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.

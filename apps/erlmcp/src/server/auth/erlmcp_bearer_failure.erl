@@ -36,13 +36,13 @@ missing() ->
     #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
 
 -doc "Returns the failure for headers that do not hold exactly one token: 400.".
--spec malformed(binary()) -> failure().
+-spec malformed(Text :: binary()) -> failure().
 malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
       error => ~"invalid_request"}.
 
 -doc "Returns the failure for a token that the listener does not accept: 401.".
--spec invalid(binary()) -> failure().
+-spec invalid(Text :: binary()) -> failure().
 invalid(Text) ->
     #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
 
@@ -53,12 +53,12 @@ expired() ->
       error => ~"invalid_token"}.
 
 -doc "Returns the failure for a token that is not bound to the key of its proof.".
--spec bound(binary()) -> failure().
+-spec bound(Text :: binary()) -> failure().
 bound(Text) ->
     (invalid(Text))#{scheme => dpop}.
 
 -doc "Returns the failure for an invalid proof of possession.".
--spec proof(binary()) -> failure().
+-spec proof(Text :: binary()) -> failure().
 proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof",
       scheme => dpop}.
@@ -76,7 +76,7 @@ insufficient(Text, Scopes) ->
       scope => Scopes}.
 
 -doc "Returns the failure if the authorization server cannot be asked now: 503.".
--spec unavailable(binary()) -> failure().
+-spec unavailable(Text :: binary()) -> failure().
 unavailable(Text) ->
     #{refusal => erlmcp_refusal:new(dependency_unavailable, Text, #{retry_after_ms => ?RETRY_MS})}.
 
@@ -105,9 +105,9 @@ refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure. The challenge names the accepted schemes,
-`Bearer` first, since most clients know that one. The error code is a parameter of the scheme that
-the request used.
+Returns the headers of an answer with this failure: a nonce if the failure has one, and a challenge
+unless its status is 429 or at least 500. The challenge names the accepted schemes, `Bearer` first,
+since most clients know that one. The error code is a parameter of the scheme that the request used.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.

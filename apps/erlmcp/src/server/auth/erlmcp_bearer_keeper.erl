@@ -59,7 +59,8 @@ start_link(Settings, Tables) ->
 -doc """
 Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
 outcome, if there is one before `Deadline` (milliseconds of monotonic time). The token is in a fun,
-so that no log shows it.
+so that no log shows it. The error is a 503: the process of this module does not run, or too many
+requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -74,7 +75,10 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
         {full, Limit} -> {error, erlmcp_bearer_failure:busy(Limit)}
     end.
 
--doc "Fetches the keys of a source again, in the background.".
+-doc """
+Fetches the keys of the source with the number `Index` again, in the background. Does nothing if
+they are being fetched, or may not be fetched again yet.
+""".
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->
     case erlmcp_bearer_tables:keeper(Tables) of

@@ -347,7 +347,8 @@ listed(Value) -> [Value].
 
 -doc """
 Returns the URIs of the resources for which tokens are accepted. The metadata names the first one.
-Without `resource`, a listener on the loopback address accepts all names of that address.
+Without the option `resource` that is `Url`, the URL of the endpoint. If `Url` has a loopback
+address, the same URL with the other names of that address is accepted, too.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

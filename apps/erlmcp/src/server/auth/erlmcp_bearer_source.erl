@@ -56,10 +56,10 @@ The subject of a question to another machine: the keys of a source, or whether a
 
 -doc """
 Returns the identity of a token and its bindings, or the reason for its refusal. After
-`{wait, Subject, Token}` the caller asks another machine (`m:erlmcp_bearer_keeper`), and calls this
-again with the outcome.
+`{wait, Subject, Token}` the caller asks another machine about `Subject`
+(`m:erlmcp_bearer_keeper`), and calls this function again with the outcome in `Outcomes`.
 """.
--spec identity(Token :: binary(), erlmcp_listen:request(), outcomes(),
+-spec identity(Token :: binary(), erlmcp_listen:request(), Outcomes :: outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}
     | {wait, subject(), Token :: fun(() -> binary())}

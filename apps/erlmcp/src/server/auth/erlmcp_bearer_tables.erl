@@ -54,7 +54,10 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
       most_proofs => {Most, PerKey},
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
 
--doc "Returns the identity of a recently checked token, if its keys are still the same.".
+-doc """
+Returns the identity of a token that `remember/5` stored. Returns `unknown` if there is none, if it
+has expired at `Now`, or if the keys of the token's source have changed.
+""".
 -spec identity(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
 identity(Digest, Now, #{identities := Identities} = Tables) ->
@@ -75,22 +78,26 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
 
 -doc """
 Remembers the identity of a token until the second `Until`, as long as the keys of its source are of
-the generation in `Source`. A full table remembers no more, and the token is checked again next
-time.
+the generation in `Source`. A table with 10,000 identities stores no more, and the token is checked
+again next time.
 """.
--spec remember(digest(), Until :: integer(), lasting | {Index :: pos_integer(), reference()},
+-spec remember(digest(), Until :: integer(),
+               Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
                {erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}, tables()) -> ok.
 remember(Digest, Until, Source, {Identity, Confirmation}, #{identities := Identities}) ->
     _ = ets:info(Identities, size) < ?IDENTITIES
         andalso ets:insert(Identities, {Digest, Until, Source, Identity, Confirmation}),
     ok.
 
--doc "Returns `true` if a source recently reported a token as inactive.".
+-doc "Returns `true` if a source reported a token as inactive less than 10 seconds before `Now`.".
 -spec is_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> boolean().
 is_inactive(Key, Now, #{inactive := Inactive}) ->
     Now < ets:lookup_element(Inactive, Key, 2, Now).
 
--doc "Remembers that a source reported a token as inactive.".
+-doc """
+Remembers for 10 seconds that a source reported a token as inactive, unless 10,000 such tokens are
+remembered already.
+""".
 -spec remember_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
 remember_inactive(Key, Now, #{inactive := Inactive}) ->
     _ = ets:info(Inactive, size) < ?INACTIVE
@@ -137,7 +144,7 @@ released(Thumbprint, Provers) ->
 
 -doc """
 Returns the keys of a source. Keys that are `stale` are still valid, and should be fetched again.
-Returns `none` if there are no keys, or they are too old.
+Returns `none` if there are no keys, or those that are not fresh were fetched six hours ago.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
@@ -170,7 +177,10 @@ may_fetch(Index, #{words := Words}) ->
 fetch_again(Index, Milliseconds, #{words := Words}) ->
     atomics:put(Words, ?NEXT(Index), erlang:monotonic_time(millisecond) + Milliseconds).
 
--doc "Returns `true` to one caller, which then asks for a refresh of the keys.".
+-doc """
+Returns `true` to one caller, which then asks for a refresh of the keys, and `false` to others until
+`end_refresh/2`. Returns `false` while the keys may not be fetched.
+""".
 -spec begin_refresh(Index :: pos_integer(), tables()) -> boolean().
 begin_refresh(Index, #{words := Words} = Tables) ->
     may_fetch(Index, Tables) andalso
@@ -181,7 +191,10 @@ begin_refresh(Index, #{words := Words} = Tables) ->
 end_refresh(Index, #{words := Words}) ->
     atomics:put(Words, ?REFRESHING(Index), 0).
 
--doc "Returns the process that asks other machines (`m:erlmcp_bearer_keeper`).".
+-doc """
+Returns the process that asks other machines (`m:erlmcp_bearer_keeper`), or `none` before its first
+start. The process may have ended.
+""".
 -spec keeper(tables()) -> {ok, pid()} | none.
 keeper(#{keys := Keys}) ->
     case ets:lookup_element(Keys, keeper, 2, none) of
@@ -189,7 +202,10 @@ keeper(#{keys := Keys}) ->
         Pid -> {ok, Pid}
     end.
 
--doc "Sets the process that asks other machines, and the count of waiting requests to zero.".
+-doc """
+Sets the process that asks other machines, which has just started. Sets the count of waiting
+requests to zero, and ends all refreshes of keys.
+""".
 -spec set_keeper(pid(), tables()) -> ok.
 set_keeper(Pid, #{keys := Keys, words := Words}) ->
     true = ets:insert(Keys, {keeper, Pid}),
@@ -197,8 +213,8 @@ set_keeper(Pid, #{keys := Keys, words := Words}) ->
     #{size := Size} = atomics:info(Words),
     lists:foreach(fun(Word) -> atomics:put(Words, Word, 0) end, lists:seq(3, Size, 2)).
 
--doc "Counts one more waiting request, unless there are too many.".
--spec enter(tables()) -> ok | {full, pos_integer()}.
+-doc "Counts one more waiting request. Returns `{full, Limit}` if 1,000 requests wait already.".
+-spec enter(tables()) -> ok | {full, Limit :: pos_integer()}.
 enter(#{words := Words} = Tables) ->
     case atomics:add_get(Words, ?WAITERS, 1) =< ?WAITING of
         true ->
@@ -208,12 +224,12 @@ enter(#{words := Words} = Tables) ->
             {full, ?WAITING}
     end.
 
--doc "Subtracts `Count` from the waiting requests.".
--spec leave(non_neg_integer(), tables()) -> ok.
+-doc "Subtracts `Count` from the number of waiting requests.".
+-spec leave(Count :: non_neg_integer(), tables()) -> ok.
 leave(Count, #{words := Words}) ->
     atomics:sub(Words, ?WAITERS, Count).
 
--doc "Removes expired rows, and returns their number.".
+-doc "Removes identities, inactive tokens and proofs that have expired at `Now`. Returns how many.".
 -spec sweep(Now :: integer(), tables()) -> non_neg_integer().
 sweep(Now, Tables) ->
     #{identities := Identities, inactive := Inactive, proofs := Proofs,

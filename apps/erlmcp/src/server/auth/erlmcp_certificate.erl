@@ -16,7 +16,10 @@ Internal.
 
 -type name() :: {uri | email | dns, binary()}.
 
--doc "Checks options, and returns the first wrong one with its expected value.".
+-doc """
+Checks the options of `authenticate => {certificate, Options}`. Returns the first wrong option and
+what was expected there, or only what was expected if the options are no map.
+""".
 -spec check(term()) -> ok | binary() | {Option :: term(), Expected :: binary()}.
 check(#{} = Options) -> each(maps:to_list(Options));
 check(_) -> ~"a map with principal, scopes or neither".
@@ -39,7 +42,10 @@ each([{scopes, Scopes} | Options]) ->
 each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
--doc "Returns the identity of a request of the server with the key `Key`, or its refusal.".
+-doc """
+Returns the identity of a request of the server with the key `Key`, or its refusal: 403 without a
+certificate or with one that is refused, and 500 if the fun of `principal` crashes.
+""".
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
 identity(Options, #{certificate := Der} = Request, Key) ->

@@ -36,7 +36,7 @@ one. `until` is the second of system time from which it cannot be used any more.
 algorithms() ->
     [~"ES256", ~"EdDSA", ~"RS256", ~"PS256"].
 
--doc "Checks that a text is a valid proof for the request. An error says what is wrong.".
+-doc "Checks that `Proof` is a valid proof for the request. An error says what is wrong.".
 -spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
 check(Text, Wanted) ->
     maybe

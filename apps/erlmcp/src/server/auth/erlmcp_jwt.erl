@@ -29,8 +29,8 @@ Internal.
 -define(CLAIMS_LIMITS, #{message_bytes => ?BYTES, depth => 16, members => 1_000}).
 
 -doc """
-Reads the header and the claims of a compact JWS with a signature. `type` is its `typ` in lower
-case, without `application/`.
+Reads the header and the claims of a compact JWS with a signature, of at most 16,384 bytes. `type`
+is its `typ` in lower case, without `application/`. The signature is not checked.
 """.
 -spec read(binary()) -> {ok, jwt()} | error.
 read(Text) when byte_size(Text) =< ?BYTES ->
@@ -76,10 +76,11 @@ media_type(Type) ->
     end.
 
 -doc """
-Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `unknown_key` means
-that a key which is not among `Keys` may have signed it.
+Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `algorithm` means that
+the JWT has another algorithm, and `signature` that its signature is wrong. `unknown_key` means that
+a key which is not among `Keys` may have signed it.
 """.
--spec check_signature(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
+-spec check_signature(jwt(), Algorithms :: [binary()], Keys :: [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.
 check_signature(#{text := Text, algorithm := Algorithm, kid := Kid}, Algorithms, Keys) ->
     maybe

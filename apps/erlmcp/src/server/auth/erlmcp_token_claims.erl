@@ -30,7 +30,10 @@ binding of another kind.
 %% The latest end of a token: the end of the year 9999.
 -define(LAST, 253_402_300_799).
 
--doc "Checks the claims. `expiry` means that the claim `exp` is missing or not a number.".
+-doc """
+Checks the claims. The reason of an error names the claim that is missing or wrong. `expiry` means
+that `exp` is missing or not a number, and `expired` that the time of `exp` has passed.
+""".
 -spec check(claims(), wanted()) -> ok | {error, reason()}.
 check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
     #{introspected := Introspected, audience := Accepted} = Wanted,
@@ -69,8 +72,9 @@ is_one(Audience, Accepted) ->
     lists:any(fun(One) -> erlmcp_oauth_url:same_resource(Audience, One) end, Accepted).
 
 -doc """
-Returns the default principal, the scopes and the claims. `expires_at` is the first second at which
-the token is not accepted any more. Returns `no_subject` if the claims name no principal.
+Returns the default principal, the scopes and the claims. The principal is `{Issuer, Subject}`, or
+`{Issuer, {client, Id}}` if the claims have only a `client_id`. `expires_at` is the first second at
+which the token is not accepted any more. Returns `no_subject` if the claims name no principal.
 """.
 -spec identity(claims(), wanted()) ->
     {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],

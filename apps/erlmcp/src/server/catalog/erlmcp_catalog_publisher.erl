@@ -26,14 +26,17 @@ Internal.
 -define(AT_ONCE, 32).
 -define(PACES, 100).
 
--doc "Starts the publisher of an instance. The catalog is published already.".
+-doc """
+Starts the publisher of an instance, whose first catalog the caller has published
+(`erlmcp_published_catalog:first/2`).
+""".
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, []).
 
 -doc """
-Adds or removes a definition. Lists, calls and sessions see the change at once, also those of
-servers that mount this one.
+Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists, calls
+and sessions see the change when this function returns, also those of servers that mount this one.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.

@@ -121,7 +121,10 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "Returns a fun, which returns `true` if the server with the key `Server` has a resource.".
+-doc """
+Returns a fun that returns `true` if the server with the key `Server` runs and has a resource at the
+URI that the fun is given.
+""".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -134,8 +137,8 @@ offers(Server) ->
     end.
 
 -doc """
-Notifies the clients that subscribe to a resource of a change, including those of servers that mount
-this one. Deletes the cached results of the resource.
+Notifies the clients that subscribe to the resource at `Uri` that it has changed, including the
+clients of servers that mount this one. Deletes the cached results of the resource.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
@@ -152,16 +155,19 @@ resource_updated(Uri, Instance) ->
                       end
                   end, mounting(Instance)).
 
--doc "Records that the server `Mounting`, whose publisher calls this, mounts the other one.".
+-doc """
+Records that the server `Mounting`, whose publisher calls this function, mounts the server `Mounted`
+under a prefix.
+""".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
-                   erlmcp_instance:instance()) -> ok.
+                   Mounted :: erlmcp_instance:instance()) -> ok.
 put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
     true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
     ok.
 
--doc "Deletes the record of `put_mounting/3`. Has no effect when the mounted server has ended.".
+-doc "Deletes the record of `put_mounting/3`. Has no effect if the server `Mounted` has ended.".
 -spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
-                      erlmcp_instance:instance()) -> ok.
+                      Mounted :: erlmcp_instance:instance()) -> ok.
 delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
     try
         true = ets:delete(Table, {Key, Prefix}),
@@ -170,7 +176,10 @@ delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
         error:badarg -> ok
     end.
 
--doc "Returns the servers that mount this one: their prefix, their publisher and their instance.".
+-doc """
+Returns the servers that mount this one: for each, the prefix of this one there, the publisher, and
+the instance. Servers whose publisher has ended are left out.
+""".
 -spec mounting(erlmcp_instance:instance()) ->
     [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].
 mounting(#{mounting := Table}) ->

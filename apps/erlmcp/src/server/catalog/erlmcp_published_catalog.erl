@@ -20,8 +20,8 @@ Internal.
 %% More levels than there can be: each is several times as large as the one above it.
 -define(LEVELS, 16).
 
--doc "Publishes the catalog of a server for the first time, before the server starts.".
--spec first(erlmcp_catalog:catalog(), Server :: reference()) -> ok.
+-doc "Publishes the catalog of the server with the key `Key`, before the server starts.".
+-spec first(erlmcp_catalog:catalog(), Key :: reference()) -> ok.
 first(Catalog, Key) ->
     persistent_term:put({?MODULE, Key}, written(settled, Catalog, Key)).
 
@@ -38,8 +38,8 @@ catalog(#{key := Key}) ->
             Small
     end.
 
--doc "Returns the catalog of the server with the key `Key`, if it runs.".
--spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
+-doc "Returns the catalog of the server with the key `Key`, or `error` if the server has ended.".
+-spec find(Key :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
 find(Key) ->
     case form(Key) of
         none -> error;
@@ -149,8 +149,11 @@ wait(Changed, #{changing := Table}) ->
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
--doc "Calls a fun with the changes of which clients are not notified yet, and deletes them.".
--spec tell_waiting(fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
+-doc """
+Calls `Tell` with the changes of which clients are not notified yet, if there are any, and deletes
+these changes.
+""".
+-spec tell_waiting(Tell :: fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->
     try ets:lookup(Table, waiting) of
         [{_, Changed}] ->
@@ -164,8 +167,8 @@ tell_waiting(Tell, #{changing := Table}) ->
         error:badarg -> ok
     end.
 
--doc "Erases the catalog of a server that ends.".
--spec erase(Server :: reference()) -> ok.
+-doc "Erases the catalog of the server with the key `Key`, which ends.".
+-spec erase(Key :: reference()) -> ok.
 erase(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
     erase_but([], Key).

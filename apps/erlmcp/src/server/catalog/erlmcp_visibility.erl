@@ -12,8 +12,11 @@ Internal.
 %% Seconds between two log entries of one definition.
 -define(QUIET, 60).
 
--doc "Returns a definition of the server with the key `Key`, with a `visible` that always answers.".
--spec guarded(erlmcp_definition:kind(), erlmcp_definition:source(), Key :: reference()) ->
+-doc """
+Returns `Source`, a definition of the server with the key `Key`, with a `visible` that never crashes
+and returns `true` or `false`. A definition without such a fun is returned as it is.
+""".
+-spec guarded(erlmcp_definition:kind(), Source :: erlmcp_definition:source(), Key :: reference()) ->
     erlmcp_definition:source().
 guarded(Kind, #{visible := Visible} = Source, Key) when is_function(Visible, 1) ->
     Named = maps:with([name, uri, uri_template], Source),

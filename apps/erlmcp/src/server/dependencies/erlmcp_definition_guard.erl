@@ -18,8 +18,8 @@ Internal.
 -doc "The breakers that definitions may share, by name.".
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
--doc "Creates breakers with `Options`.".
--spec breakers(#{atom() => erlmcp:breaker()}) -> breakers().
+-doc "Creates a breaker for each name in `Options`, with the options under that name.".
+-spec breakers(Options :: #{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
@@ -31,7 +31,8 @@ start_link(Instance) ->
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
 that guards a definition, or none for a definition without `max_calls`, `rates`, `breaker` and
-`workers`. It has the server's breakers, and the names of its pools of workers.
+`workers`. `breakers` are the server's breakers, and `workers` the names of its pools of workers. A
+definition that names others, or has wrong options of a breaker, is an error.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->

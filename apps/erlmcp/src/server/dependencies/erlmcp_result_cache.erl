@@ -4,9 +4,9 @@ The cached results of a server, for definitions with the field `cache`: a table 
 themselves, and the process that alone writes it. A call that finds no result asks the process,
 which lets one of several equal calls run and gives the others its result.
 
-Only results of handlers that are complete and no errors are kept. A result is found by its
-definition, its arguments and, unless the scope is `public`, its principal. Over the limits
-`cache_entries` and `cache_bytes` the oldest result is dropped.
+Only results that are complete and no errors are kept. A result is found by its definition, its
+arguments and, unless the scope is `public`, its principal. Over the limits `cache_entries` and
+`cache_bytes` the oldest results are dropped. A result that exceeds `cache_bytes` alone is not kept.
 
 Internal.
 """.
@@ -37,7 +37,8 @@ start_link(Instance) ->
 
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
-that caches the results of a definition.
+that caches the results of a definition with the field `cache`. `Place` is the definition's position
+in the catalog: one that is added later under the same name does not get the results of this one.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
@@ -158,7 +159,7 @@ them.
 forget(Uri, Instance) ->
     forget_rows(target(Uri), '_', Instance).
 
--doc "Deletes the cached results of a definition.".
+-doc "Deletes the cached results of the definition with the key `Key`.".
 -spec forget(erlmcp_definition:kind(), Key :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Kind, Key, Instance) ->
     forget_rows('_', definition(Kind, Key), Instance).

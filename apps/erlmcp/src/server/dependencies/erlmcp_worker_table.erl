@@ -39,22 +39,20 @@ Internal.
 %% The part of the newest loan in that mean.
 -define(PART, 5).
 
--doc """
-Creates empty seats for `Size` workers. The table belongs to the calling process.
-""".
+-doc "Creates empty seats for `Size` workers. The table belongs to the calling process.".
 -spec new(Size :: pos_integer()) -> seats().
 new(Size) ->
     %% Its size is not read, and each row is written about as often as it is read.
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 
--doc "Adds a worker, with its process, at a seat. Calls can take it from now on.".
+-doc "Adds `Worker`, with its process, at a seat. Calls can take the worker from now on.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
 seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
     true = ets:insert(Table, {Number, Pid, Worker}),
     worth_a_try(Number, Seats).
 
--doc "Removes a worker that has ended, even from a call that has it.".
+-doc "Removes a worker from its seat, and from the call that has the worker, if one has.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
     %% The order matters. A call that takes the worker at the same time either sees the new count,
@@ -75,7 +73,7 @@ worth_a_try(Number, {_, Words, _} = Seats) ->
             end
     end.
 
--doc "Takes a worker for a call, if one is free and no other call waits for one.".
+-doc "Takes a worker for the call `Borrower`, if one is free and no other call waits for one.".
 -spec borrow(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 borrow(Borrower, Seats) ->
     case awaited(Seats) of
@@ -91,7 +89,7 @@ give_back({_, _, Since, _, _} = Claim, Seats) ->
     %% The order matters. A call that begins to wait at the same time looks for a free worker again.
     awaited(Seats).
 
--doc "Takes a worker for a process, if one is free.".
+-doc "Takes a worker for the process `Borrower`, if one is free, even if calls wait for one.".
 -spec take(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 take(Borrower, {_, _, Size} = Seats) ->
     %% Calls that run at the same time begin at different seats.
@@ -143,7 +141,10 @@ used(Since, {_, Words, _}) ->
     %% If two processes write concurrently, one write is lost, which hardly changes a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
--doc "Takes a worker away from its call. Returns `false` if the call does not have it any more.".
+-doc """
+Takes a worker away from its call, and from its seat. Returns `false`, and does nothing, if the call
+does not have the worker any more.
+""".
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
     case is_taken(Claim, Seats) of
@@ -159,7 +160,7 @@ withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
 is_taken({Key, _, _, _, _} = Claim, {Table, _, _}) ->
     ets:lookup(Table, Key) =:= [Claim].
 
--doc "Returns the claims on workers with their calls, except those of one process.".
+-doc "Returns the claims on workers with their calls, except the claims of the process `Except`.".
 -spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
 taken(Except, {Table, _, _}) ->
     #{Claim => Borrower
@@ -180,8 +181,8 @@ mend({Table, _, _} = Seats) ->
         _ = ets:member(Table, {taken, Pid}) orelse worth_a_try(Number, Seats)
     end, Seated).
 
--doc "Sets the number of waiting calls. While calls wait, `borrow/2` takes no worker.".
--spec await(non_neg_integer(), seats()) -> ok.
+-doc "Sets the number of waiting calls to `Count`. While calls wait, `borrow/2` takes no worker.".
+-spec await(Count :: non_neg_integer(), seats()) -> ok.
 await(Count, {_, Words, _}) ->
     atomics:put(Words, ?WAITING, Count).
 

@@ -54,8 +54,10 @@ start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-Lends a worker to the calling process, which waits for it. `Deadline` is in monotonic milliseconds.
-The caller gives the worker back; the pool takes it back if the caller ends before.
+Lends a worker of the pool `Name` to the calling process, which waits for one. The error is a
+refusal: the pool has no worker, as many calls wait as its option `queue` allows, or no worker will
+probably be free before `Deadline`, in monotonic milliseconds. The wait itself does not end at
+`Deadline`. The caller gives the worker back; the pool takes it back if the caller ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
@@ -80,7 +82,7 @@ lent(Process, Seats, Deadline) ->
         none -> gen_server:call(Process, {borrow, Deadline}, infinity)
     end.
 
--doc "Gives a worker back. The pool replaces one that is `doubtful`.".
+-doc "Gives a worker back. The pool replaces a worker that is `doubtful`.".
 -spec give_back(loan(), good | doubtful) -> ok.
 give_back({{Process, _}, {lent, Monitor}}, State) ->
     gen_server:cast(Process, {back, Monitor, State});
