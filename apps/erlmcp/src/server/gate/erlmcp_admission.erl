@@ -299,8 +299,8 @@ refused(Id, Refusal, _, _, _) ->
 Returns how many milliseconds to wait before a refusal is sent. Each refusal says when the client
 may try again. If the client tries again earlier on the same connection, its next refusal is sent
 only at that time, but at most a second after the one before it. A random part of up to half of the
-wait is taken away, so that refusals are not all sent at once. So clients that try again immediately leave the
-server time for admitted requests. Admitted requests never wait for this.
+wait is taken away, so that refusals are not all sent at once. So clients that try again immediately
+leave the server time for admitted requests. Admitted requests never wait for this.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
 proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.

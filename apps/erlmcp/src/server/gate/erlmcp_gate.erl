@@ -153,7 +153,8 @@ network(Address) ->
 Gives the calling process a permit for a connection of `Tenant`, which has sent its first request on
 the connection. Refuses it if the tenant has too many connections.
 """.
--spec connect_tenant(gate(), Tenant :: tenant()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+-spec connect_tenant(gate(), Tenant :: tenant()) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect_tenant(#{limits := #{connections_per_principal := infinity}}, _) ->
     {ok, for_nothing};
 connect_tenant(#{limits := #{connections_per_principal := Most}} = Gate, Tenant) ->

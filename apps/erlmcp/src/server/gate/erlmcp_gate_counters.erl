@@ -198,7 +198,8 @@ queued(Count, Counters) ->
 -doc """
 Takes a share of the requests in flight for a new request, and returns it with the time (`now/1`).
 There must be a free share for each request in the queue, too, since no request may overtake those.
-Otherwise returns `full`, with the limit and the number of requests that would be in flight.
+Otherwise returns `full`, with the limit and the number of requests that would be in flight. Returns
+`draining` if the gate drains.
 """.
 -spec enter(counters()) ->
     {ok, share(), Now :: pos_integer()}

@@ -82,8 +82,8 @@ session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc """
-Performs a request about tasks, and returns its result or a refusal. `tasks/result` waits for the end
-of the task. `Owner` is sent messages for the client that precede the result.
+Performs a request about tasks, and returns its result or a refusal. For `tasks/result` it waits for
+the end of the task. `Owner` is sent messages for the client that precede the result.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
               erlmcp_instance:of_calls()) ->
