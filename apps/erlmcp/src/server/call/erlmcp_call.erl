@@ -239,8 +239,8 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
 
 -doc """
 Returns the answer to a request whose call died without one, or the refusal of a task. The call
-passed its heap bound, the server was drained, or another process has ended the call. Except for a
-drained server, logs an incident. Counts the answer in the error budget.
+passed its heap bound, the server was drained, or another process has ended the call. Logs an
+incident, unless the server was drained, and counts the answer in the error budget.
 """.
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
            erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};

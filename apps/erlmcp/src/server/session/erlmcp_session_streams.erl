@@ -9,8 +9,8 @@ the later ones.
 
 A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
 `t:erlmcp_call_messages:to_waiting/0`, and confirms each event that it has written
-(`erlmcp_session:written/2`). At most 16 events are sent before they are confirmed. Later
-events wait in the log. If the log must drop one of these, the connection is closed.
+(`erlmcp_session:written/2`). At most 16 events are sent before they are confirmed. Later events
+wait in the log. If the log must drop one of these, the connection is closed.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 

@@ -7,8 +7,8 @@ The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls,
 
 - `Pid` is `none` until the session needs its process.
 - `LastUsed` is `{unused, Opened}` until a request names the session. After that it is a time, which
-  is updated at most once in a hundredth of `session_idle_ms`. A session
-  ends after a hundredth more than `session_idle_ms`, and so never too early.
+  is updated at most once in a hundredth of `session_idle_ms`. A session ends after a hundredth more
+  than `session_idle_ms`, and so never too early.
 - `Missed` has a bit for each list that changed while the session had no process.
 - `Tenant` is the tenant for which the session is counted (`m:erlmcp_tenant_counts`).
 

@@ -89,7 +89,10 @@ add_counted(Topics, Owner, Subscription, {Principal, Tenant}, Max, Table) ->
             ok
     end.
 
--doc "Returns the refusal of a client whose tenant has `Max` subscriptions.".
+-doc """
+Returns the refusal of a client whose tenant would have `Observed` subscriptions, of which `Max` are
+allowed.
+""".
 -spec refusal(Max :: pos_integer(), Observed :: pos_integer()) -> erlmcp_refusal:refusal().
 refusal(Max, Observed) ->
     erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many subscriptions of one client",
