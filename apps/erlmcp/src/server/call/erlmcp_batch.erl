@@ -1,7 +1,8 @@
 -module(erlmcp_batch).
 -moduledoc """
 A JSON-RPC batch of 2025-03-26. One process runs the calls of the batch at the same time, and sends
-their answers to its owner as one message. To its owner a batch is a call.
+their answers together. To its owner a batch is a call. The answers together have the bound of a
+single one, `reply_bytes`. If no request is left to be answered, the answer has the status 202.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
@@ -11,12 +12,12 @@ Internal.
 -export([start/3, start/4, refuse_listen/1]).
 
 -doc """
-Starts a batch that is linked to the calling process, and returns that process's calls with it.
-`Given` has the calls of the batch, and the answers that are known already. The calls count like
-others: a call over the limit, or with an id in use, is refused in the answer of the batch.
+Starts a batch that is linked to the calling process, and returns `Calls` with the batch. `Given`
+has the calls of the batch, and the answers that are known already. Each call counts like a call
+outside of a batch: one over the limit, or with an id in use, is refused in the batch's answer.
 """.
--spec start([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), erlmcp_calls:calls()) ->
-    erlmcp_calls:calls().
+-spec start(Given :: [erlmcp_engine:effect(), ...], erlmcp_revision:revision(),
+            Calls :: erlmcp_calls:calls()) -> erlmcp_calls:calls().
 start(Given, Revision, Calls) ->
     Instance = erlmcp_calls:instance(Calls),
     {Items, _} = lists:mapfoldl(
@@ -40,7 +41,10 @@ start_linked(Items, Instance) ->
         erlmcp_call_messages:exit_with_answer(Owner, Status, Bytes)
     end).
 
--doc "Starts a batch of an HTTP session. `Waiting` is the connection that waits for its answer.".
+-doc """
+Starts a batch of an HTTP session, and returns its process, which is not linked to the calling one.
+`Waiting` is the connection that waits for the batch's answer.
+""".
 -spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
@@ -55,10 +59,10 @@ entry(Items, Revision) ->
     {batch, [Id || {call, #{id := Id}} <- Items], {Revision, ~"batch", undefined}, none}.
 
 -doc """
-Returns the refusal of a subscription in a batch: the answers of the other requests would have to
-wait for its end.
+Returns the answer that refuses a subscription in a batch, a request with the id `Id`. The answers
+of the other requests would have to wait for the end of the subscription.
 """.
--spec refuse_listen(erlmcp_message:id()) -> erlmcp_reply:reply().
+-spec refuse_listen(Id :: erlmcp_message:id()) -> erlmcp_reply:reply().
 refuse_listen(Id) ->
     Message = ~"subscriptions/listen: not in a batch",
     erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).

@@ -24,9 +24,9 @@ Internal.
 
 -doc """
 Starts a call that is linked to the calling process, its owner. The tag of its messages is
-`{erlmcp_call, Call}`.
+`{erlmcp_call, Pid}`, where `Pid` is the returned process.
 """.
--spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> pid().
+-spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> Pid :: pid().
 start(Call, Instance) ->
     Owner = self(),
     start_linked(fun() ->
@@ -48,8 +48,8 @@ start_linked(Run, #{permit := Permit}, Instance) ->
 start_linked(Run, _, Instance) ->
     start_process(Run, [link], Instance).
 
--doc "Starts a process for a call, with the memory bound of calls.".
--spec start_process(fun(() -> term()), [link], erlmcp_instance:of_calls()) -> pid().
+-doc "Starts a process that runs `Run`, with the memory bound of calls.".
+-spec start_process(Run :: fun(() -> term()), [link], erlmcp_instance:of_calls()) -> pid().
 start_process(Run, Options, #{process := Heap}) ->
     case spawn_opt(Run, Options ++ Heap) of
         Pid when is_pid(Pid) -> Pid
@@ -60,8 +60,9 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     erlmcp_call_messages:exit_with_answer(Pid, Status, Bytes).
 
 -doc """
-Runs a call in the calling process and returns its answer. The memory of the process is bounded only
-if `start_process/3` has started it.
+Runs a call in the calling process and returns its answer. A call with a permit waits for its turn
+at the gate first, and has given the permit back when this returns. The memory of the process is
+bounded only if `start_process/3` has started it.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -84,7 +85,10 @@ run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Ow
 run(Call, Owner, Instance) ->
     admitted(Call, Owner, Instance).
 
--doc "Returns how many milliseconds a call may run.".
+-doc """
+Returns how many milliseconds the handler of a call may run before it returns: `timeout_ms` of its
+definition, or the limit `call_timeout_ms`. The call of a task has other limits.
+""".
 -spec timeout(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> non_neg_integer().
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
@@ -99,12 +103,12 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Runs a fun and makes the answer of a call from its result. An answer that is too large is refused, a
-crash becomes an incident, and the answer is counted in the error budget. Passes `exit(shutdown)`
-on.
+Runs `Run` and returns the answer of a call from its result. In place of an answer that is too
+large, or after a crash, returns a refusal and logs an incident. Counts the answer in the error
+budget. `exit(shutdown)` is not caught.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
-               fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
+               Run :: fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
 answered(#{id := Id, context := Context}, Instance, Run) ->
     {Outcome, Answer} =
@@ -198,13 +202,14 @@ subject(#{context := #{revision := Revision, method := Method} = Context}) ->
     {Revision, Method, target(Context)}.
 
 -doc """
-Returns the permit of a call, for the process that gives it back if the call is killed.
+Returns the permit of a call, for the process that gives it back if the call is killed. Returns
+`none` for a call without a permit.
 """.
 -spec permit(erlmcp_engine:call()) -> erlmcp_calls:permit().
 permit(#{permit := Permit}) -> {permit, Permit};
 permit(_) -> none.
 
--doc "Makes the calling process the holder of a call's permit.".
+-doc "Makes the calling process the holder of a call's permit, if the call has one.".
 -spec take_over(erlmcp_engine:call()) -> ok.
 take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
@@ -217,7 +222,10 @@ start, that was killed, or that waits for its client.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
--doc "Returns the answer to a request whose call did not end within `Milliseconds`.".
+-doc """
+Returns the answer to a request whose call did not end within `Milliseconds`, or the refusal of a
+task. Logs an incident, and counts the answer in the error budget.
+""".
 -spec timed_out(Milliseconds :: non_neg_integer(), erlmcp_message:id(), subject(),
                 erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
                (Milliseconds :: non_neg_integer(), task, subject(),
@@ -230,8 +238,9 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
     answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
 
 -doc """
-Returns the answer to a request whose call died without one: it passed its heap bound, or another
-process has ended it.
+Returns the answer to a request whose call died without one, or the refusal of a task. The call
+passed its heap bound, the server was drained, or another process has ended the call. Logs an
+incident, unless the server was drained, and counts the answer in the error budget.
 """.
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
            erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};

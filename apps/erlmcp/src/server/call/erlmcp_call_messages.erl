@@ -3,10 +3,13 @@
 The messages between running calls, the processes that own them, and the connections that wait for
 their answers. Each has a type here and a function that sends it; no other module builds one.
 
-An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are four kinds of owners:
+An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are five kinds of owners:
 
-- A call of a stateless request is owned by its connection. The tag is `{erlmcp_call, Call}` on
-  lines, and cowboy's `{Pid, StreamId}` on HTTP. The call answers with its exit signal.
+- A call on lines, or of a stateless HTTP request, is owned by its connection. The tag is
+  `{erlmcp_call, Call}` on lines, and cowboy's `{Pid, StreamId}` on HTTP. The call answers with its
+  exit signal.
+- A call of a batch is owned by the batch's process. The tag is `{erlmcp_call, Call}`. The call
+  answers with its exit signal.
 - A call of an HTTP session is owned by the session's process. The tag is
   `{erlmcp_call, Call, Marks}`. The call answers the connection that waits for it or, if it has
   reported something before, the session.
@@ -63,9 +66,9 @@ A message of a call to its owner:
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
     | {answer, erlmcp_reply:status(), iodata()}.
 -doc """
-A message to a call. `erlmcp_response` has the client's answer to one of its requests.
-`erlmcp_input` has all answers that the call of a task has asked for. `cancel` is sent to a batch:
-its client has cancelled this request.
+A message to a call. `erlmcp_response` has the client's answer to one of the call's requests, or
+the reason why there is none. `erlmcp_input` has all answers that the call of a task has asked for,
+or a refusal. `cancel` is sent to a batch: its client has cancelled this request.
 """.
 -type to_call() ::
     {erlmcp_response, erlmcp_message:id(), {ok, term()} | {error, term()}}
@@ -103,14 +106,14 @@ whether it still counts among the session's running calls.
 -define(REPORTED, 2).
 
 -doc "Returns the owner of the calling process, a call that is linked to the process `Pid`.".
--spec linked_owner(pid()) -> erlmcp_call:owner().
+-spec linked_owner(Pid :: pid()) -> erlmcp_call:owner().
 linked_owner(Pid) ->
     {Pid, {erlmcp_call, self()}}.
 
 -doc """
 Returns the owner of the calling process, a call of the HTTP session whose process is `Session`.
 """.
--spec session_owner(pid(), marks()) -> erlmcp_call:owner().
+-spec session_owner(Session :: pid(), marks()) -> erlmcp_call:owner().
 session_owner(Session, Marks) ->
     {Session, {erlmcp_call, self(), Marks}}.
 
@@ -119,7 +122,10 @@ session_owner(Session, Marks) ->
 inline_owner() ->
     {self(), inline}.
 
--doc "Sends the owner a notification for the client, for which the window has room.".
+-doc """
+Sends the owner a notification for the client. The caller has taken room for it in the window
+(`erlmcp_notification_window:room/1`).
+""".
 -spec notification(erlmcp_call:owner(), binary(), erlmcp_notification_window:window()) -> ok.
 notification(Owner, Bytes, Window) ->
     pass_on(Owner, {notification, Bytes, Window}).
@@ -149,7 +155,10 @@ task_status(Owner, Text) ->
 task_input(Owner, Requests) ->
     pass_on(Owner, {input, self(), Requests}).
 
--doc "Sends an owner a message, which may be of another call.".
+-doc """
+Sends an owner a message, which may be of another call. Drops the message if the owner is that of an
+inline call in another process.
+""".
 -spec pass_on(erlmcp_call:owner(), message()) -> ok.
 pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
     %% Before the message: the call then sends its answer through the session, too.
@@ -165,8 +174,12 @@ pass_on({Pid, Tag}, Message) ->
     Pid ! {Tag, Message},
     ok.
 
--doc "Runs a fun and returns its result. The owner is sent `deadline` after `Milliseconds`.".
--spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), fun(() -> Result)) -> Result.
+-doc """
+Runs `Run` and returns its result. If that takes longer than `Milliseconds`, the owner is sent
+`deadline`.
+""".
+-spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), Run :: fun(() -> Result)) ->
+    Result.
 within(Milliseconds, {Pid, Tag}, Run) ->
     Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self(), Milliseconds}}),
     try
@@ -176,11 +189,11 @@ within(Milliseconds, {Pid, Tag}, Run) ->
     end.
 
 -doc """
-Ends the calling process, a call, and sends its answer as an exit signal to its owner's process
-`Pid`. The process itself ends with the reason `normal`, so processes that its handler has linked do
-not end.
+Sends the answer of the calling process, a call, as an exit signal to its owner's process `Pid`, and
+unlinks the two. The caller then has nothing more to do, and ends with the reason `normal`. So the
+processes that its handler has linked do not end.
 """.
--spec exit_with_answer(pid(), erlmcp_reply:status() | ok | error, term()) -> ok.
+-spec exit_with_answer(Pid :: pid(), erlmcp_reply:status() | ok | error, Answer :: term()) -> ok.
 exit_with_answer(Pid, Status, Answer) ->
     exit(Pid, {erlmcp_answer, Status, Answer}),
     unlink(Pid),
@@ -221,8 +234,8 @@ give_back(Marks) ->
 is_given_back(Marks) ->
     atomics:get(Marks, ?GIVEN_BACK) =:= 1.
 
--doc "Sends a call the client's answer to one of its requests, or why there is none.".
--spec response(Asking :: pid(), erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
+-doc "Sends the call `Asking` the client's answer to the request `Id`, or why there is none.".
+-spec response(Asking :: pid(), Id :: erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(Asking, Id, Outcome) ->
     Asking ! {erlmcp_response, Id, Outcome},
     ok.
@@ -233,19 +246,22 @@ input(Call, Outcome) ->
     Call ! {erlmcp_input, Outcome},
     ok.
 
--doc "Ends the call with the id `Id` in a batch; the batch's other calls go on.".
--spec cancel(Batch :: pid(), erlmcp_message:id()) -> ok.
+-doc "Asks a batch to end its call of the request `Id`. The batch's other calls go on.".
+-spec cancel(Batch :: pid(), Id :: erlmcp_message:id()) -> ok.
 cancel(Batch, Id) ->
     Batch ! {cancel, Id},
     ok.
 
--doc "Answers a connection that waits.".
+-doc "Sends the connection `Waiting` the answer of the call for which it waits.".
 -spec answer(Waiting :: erlmcp_call:owner(), erlmcp_reply:status(), iodata()) -> ok.
 answer({Pid, Tag}, Status, Bytes) ->
     Pid ! {Tag, {answer, Status, Bytes}},
     ok.
 
--doc "Sends a connection an event of its stream.".
+-doc """
+Sends a connection an event of its stream. The connection confirms the event by its key. After
+`last` it is sent nothing more.
+""".
 -spec event(Connection :: erlmcp_call:owner(), erlmcp_session_streams:key(), erlmcp_sse:event(),
             more | last) -> ok.
 event({Pid, Tag}, Key, Event, More) ->

@@ -2,7 +2,8 @@
 -moduledoc """
 Sends the reports of a handler, such as progress and log messages, before the answer of its call.
 They go to the call's owner (`m:erlmcp_call_messages`). `m:erlmcp_notification_window` bounds those
-that are not written yet.
+that are not written yet, and reports over the bound are left out. In 2026-07-28 the call of a task
+sends no notifications.
 
 Internal.
 """.
@@ -28,10 +29,12 @@ owned(Owner, Window, #{call := Call} = Context) ->
     Context#{call := Call#{owner => Owner, window => Window}}.
 
 -doc """
-Reports progress, if the client asked for it. A value that is not greater than the one before is not
-sent, as the specification requires.
+Reports progress, if the client asked for it. In a task, the message of `Details` also becomes the
+task's status message. Does nothing if `Progress` is not greater than the value before, since the
+specification forbids that.
 """.
--spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
+-spec progress(erlmcp_engine:context(), Progress :: number(),
+               Details :: #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
     ok;
 progress(#{call := #{progressed := Last}} = Context, Progress, Details) ->
@@ -81,7 +84,7 @@ progressed(#{progress_token := Token} = Context, Progress, Params) ->
     send(Context, ~"notifications/progress",
          Params#{progressToken => Token, progress => Progress}).
 
--doc "Sends the client a log message, if the level is one that it asked for.".
+-doc "Sends the client a log message, if the client asked for messages of the level `Level`.".
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
 log(#{log_level := Wanted} = Context, Level, Data, Details) ->
     {ok, Severity} = erlmcp_meta:level(Level),

@@ -1,8 +1,8 @@
 -module(erlmcp_calls).
 -moduledoc """
 The running calls of one connection or HTTP session, as a value that its process keeps. The calls
-are linked to that process, which traps exits. It starts calls, up to a limit, which answer with
-their exit signals, or adopts calls that others have started.
+are linked to that process, which traps exits. The process starts calls, up to a limit, which
+answer with their exit signals, or adopts calls that were started elsewhere.
 
 When a call ends, its open requests to the client are withdrawn. The client is notified of that
 (`withdrawal/1`) before it gets the answer of the call.
@@ -41,12 +41,12 @@ Internal.
 new(Instance) ->
     #{instance => erlmcp_instance:of_calls(Instance), running => #{}, asked => #{}, ids => #{}}.
 
--doc "Returns how many calls run.".
+-doc "Returns how many calls and batches are running. A batch counts as one.".
 -spec count(calls()) -> non_neg_integer().
 count(#{running := Running}) ->
     map_size(Running).
 
--doc "Returns `true` if one more call may run.".
+-doc "Returns `true` if one more call may run. Each request of a batch counts as a call.".
 -spec has_room(calls()) -> boolean().
 has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
     map_size(Ids) < Max.
@@ -62,16 +62,19 @@ ids(Call, #{running := Running}) ->
     end.
 
 -doc "Returns the running call or batch that answers the request with the id `Id`.".
--spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
+-spec find(Id :: erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
 
 -doc "Returns `ok` if no call of a request with the id `Id` runs, or a refusal.".
--spec check_id(erlmcp_message:id(), calls()) -> ok | {refuse, erlmcp_refusal:refusal()}.
+-spec check_id(Id :: erlmcp_message:id(), calls()) -> ok | {refuse, erlmcp_refusal:refusal()}.
 check_id(Id, #{ids := Ids}) when is_map_key(Id, Ids) -> {refuse, id_in_use()};
 check_id(_, _) -> ok.
 
--doc "Starts a call. Returns a refusal if its id is in use, or the connection's limit is reached.".
+-doc """
+Starts a call that is linked to the calling process. If its id is in use, or the connection's limit
+is reached, returns the answer that refuses it, and gives its permit back.
+""".
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
 start(#{id := Id, context := #{revision := Revision}} = Call,
@@ -104,7 +107,7 @@ over_limit(Max) ->
 Returns `ok` if one more call with the id `Id` may run next to `Count` others of its batch, or its
 refusal.
 """.
--spec room_for({erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
+-spec room_for({Id :: erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 room_for({Id, _}, #{ids := Ids}) when is_map_key(Id, Ids) ->
     {error, id_in_use()};
@@ -120,8 +123,8 @@ instance(#{instance := Instance}) ->
     Instance.
 
 -doc """
-Adds a call or a batch that another process has started and linked to the calling one. Its answer
-goes to another process, or arrives as a message `{answer, Status, Bytes}`.
+Adds a call or a batch whose process is linked to the calling one. Its answer arrives with its exit
+signal or as a message `{answer, Status, Bytes}`, or goes to another process.
 """.
 -spec adopt(pid(), entry(), calls()) -> calls().
 adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->
@@ -130,7 +133,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
-of the calls. A message of a call that has ended is ignored.
+of the calls. Kills a call that has passed its deadline; the bytes are its answer then. A message of
+a call that has ended is ignored.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
@@ -158,7 +162,7 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
     end.
 
 -doc "Gives the client's answer to the request `Id` to the call that waits for it.".
--spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
+-spec response(Id :: erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
         {{Asking, _, _}, Rest} ->
@@ -168,14 +172,17 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
             Calls
     end.
 
--doc "Ends the requests of a call whose client is gone and cannot answer them.".
+-doc """
+Withdraws the requests of a call to its client, which is gone and cannot answer them. The call gets
+the error `gone` for each.
+""".
 -spec abandon(Call :: pid(), calls()) -> {withdrawn(), calls()}.
 abandon(Call, Calls) ->
     unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
 
 -doc """
-Ends all requests to the client, which can answer nothing any more. The calls that wait for answers
-get an error.
+Withdraws all requests to the client, which can answer nothing any more. The calls that wait for
+answers get the error `end_of_input`, and so does each call that sends a request later.
 """.
 -spec end_of_input(calls()) -> {withdrawn(), calls()}.
 end_of_input(Calls) ->
@@ -191,7 +198,9 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
     {Withdrawn, Calls#{asked := Left}}.
 
 -doc """
-Handles the end of a linked process. Returns the answer of its call, or an error if it had none.
+Handles the exit signal of a linked process. Returns the withdrawn requests, the answer of the
+process's call, and the new value of the calls. The answer is an error if the call died without one,
+and empty if it went to another process.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
@@ -216,7 +225,7 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
 Ends the call of the request with the id `Id`, if it runs. Nothing more is sent for it. If the
 request is part of a batch, the batch ends the call itself and withdraws its requests.
 """.
--spec cancel(erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
+-spec cancel(Id :: erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running} = Calls) ->
     case find(Id, Calls) of
         {ok, Pid} ->
@@ -267,7 +276,7 @@ end_call(Pid, Permit) ->
     exit(Pid, kill),
     leave(Permit).
 
--doc "Gives back the permit of a killed call.".
+-doc "Gives back the permit of a killed call, if it had one.".
 -spec leave(permit()) -> ok.
 leave({permit, Permit}) -> erlmcp_gate:leave(Permit);
 leave(none) -> ok.

@@ -4,13 +4,14 @@ Runs calls of definitions with `quick => true` in the process of their connectio
 of their own. A connection starts an ordinary call if `run/2` returns `start`, in these cases:
 
 - The call has to wait for its permit, continues an earlier round, or is to become a task.
-- Its client wants its progress or its log.
-- Its deadline is sooner than the watchdog looks.
+- Its client wants its progress or, in 2026-07-28, its log.
+- Its time limit is shorter than the second that a quick call may last.
 - Its definition was not quick recently.
+- The watchdog does not run.
 
-Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition whose
-calls use too many reductions, or last too long, is not quick any more. A call that does not end is
-ended with its connection.
+Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition is not
+quick for a minute after a call that used too many reductions or lasted too long. A call that does
+not end is ended with its connection, and its definition is never quick again.
 
 Such a call has a permit of the gate, but the gate counts neither a wait nor its work
 (`erlmcp_gate:add_work/1`). It does not wait, and its work is a part of its connection's work.
@@ -26,7 +27,7 @@ Internal.
 
 -doc """
 Returns `true` if the calling process, a connection's, may run one more inline call. `Since` is its
-number of reductions when its messages arrived. It may have used `?TURN` reductions since then.
+number of reductions when its messages arrived. It may have used 400,000 reductions since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->
@@ -35,7 +36,8 @@ is_in_turn(Since) ->
 
 -doc """
 Runs a call in the calling process, its connection's, in which no other call runs. Returns its
-answer and its reports, in their order. Returns `start` if the call needs a process of its own.
+answer and its reports, in their order, and gives its permit back. Returns `start`, and keeps the
+permit, if the call needs a process of its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.
@@ -107,10 +109,10 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
     end.
 
 -doc """
-Sends a session's client the reports of a call and then its answer, as other calls with reports do.
-`Waiting` is the connection that waits for the answer.
+Sends a session's client the reports of an inline call and then its answer, as other calls with
+reports do. `Waiting` is the connection that waits for the answer.
 """.
--spec tell([erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
+-spec tell(Reports :: [erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
            erlmcp_engine:call(),
            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
 tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->

@@ -13,13 +13,14 @@ waits for something else, uses many reductions, or is in native code all the tim
 only waited for a scheduler is looked at again.
 
 The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
-(`mark/0`): the time until which it is not quick. After a call with too many reductions that is one
-minute, and after a call that lasted too long it is for good. Both are logged, and are events.
+(`mark/0`): the time until which it is not quick. That is one minute after a call that used too many
+reductions, or was late and did not only wait for a scheduler. After a call that was ended here it
+is for good. Both are logged, and are events.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
 of its call into an atomic of its own, its word, and later that the call is over. A table has all
 words, and the watchdog looks through them. Each look finds the first deadline, and the next look is
-at that time, or at most `?APART` milliseconds later. If a look finds no running call, none follows
+at that time, or at most 100 milliseconds later. If a look finds no running call, none follows
 until a process that begins a call asks for one. Words that are not used any more are removed from
 the table. So idle and ended processes cost nothing here.
 
@@ -225,8 +226,8 @@ settle(Word, Late, Over) ->
         Again -> settle(Word, Again, Over)
     end.
 
--doc "Returns `true` if the watchdog has ended the process `Pid` recently.".
--spec has_ended(pid()) -> boolean().
+-doc "Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended.".
+-spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->
     try
         gen_server:call(?MODULE, {has_ended, Pid}, infinity)

@@ -10,12 +10,13 @@ the handler again. This differs with the era of the client, which the handler do
   `input_timeout_ms`, and only once if the handler wants that (`m:erlmcp_used_states`). Answers
   without a state count as answers to the handler's first questions, so that each is checked.
 - A session's client gets the requests on the stream of the call, and the handler is called again
-  when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`, and
-  ends if the stream ends.
-- A task keeps the requests until they are answered.
+  when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`. It ends
+  if its owner ends.
+- A task keeps the requests until they are answered, for at most `input_timeout_ms`.
 
 If the handler returns `{task, Continue}`, that fun is called next: in a task if the call can become
-one now, or else here. If the fun asks for input, the handler is called again.
+one now, or else here. If the fun asks for input, the handler is called again. A call that has 100
+rounds without a result fails.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 
@@ -27,8 +28,11 @@ Internal.
 %% The most rounds of input of one call in a session.
 -define(ROUNDS, 100).
 
--doc "Runs a call. `Owner` is sent its messages, and `deadline` if it takes too long.".
--spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
+-doc """
+Runs a call and returns its result or a refusal. `Owner` is sent the messages of the call, and
+`deadline` if the call takes too long.
+""".
+-spec run(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
           erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
@@ -67,7 +71,8 @@ reporting(Context, Owner, #{limits := Limits}) ->
     erlmcp_call_report:before_progress(erlmcp_call_report:owned(Owner, Window, Context)).
 
 -doc """
-Checks the arguments against a tool's schema. Returns `ok`, or the result or error of the call.
+Checks the arguments of a call against the schema of its tool, if it has one. Returns `ok`, or the
+result or error of the call.
 """.
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -247,8 +252,11 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     true = demonitor(Monitor, [flush]),
     Answers.
 
--doc "Sends the client a request, which may be of a task. Returns the id of the request.".
--spec send(Method :: binary(), Params :: map(), erlmcp_task_store:id() | none,
+-doc """
+Sends the client a request, which belongs to the task `Task` unless that is `none`. Returns the id
+of the request. The answer is sent to the calling process.
+""".
+-spec send(Method :: binary(), Params :: map(), Task :: erlmcp_task_store:id() | none,
            erlmcp_call:owner()) -> erlmcp_message:id().
 send(Method, Params, Task, Owner) ->
     Id = erlang:unique_integer([positive]),

@@ -6,9 +6,8 @@ sends it (`room/1`), and the connection frees the room when it has written the n
 (`written/2`).
 
 Without room the handler waits while its client reads, so that nothing is lost. It stops waiting
-when its client has read nothing for `?PATIENCE` milliseconds, or when it has waited for `?WAITS`
-milliseconds in all. Then its notifications are left out until there is room, and the next one has
-their number.
+when its client has read nothing for 100 milliseconds, or when it has waited for 5,000 milliseconds
+in all. Then its notifications are left out until there is room, and the next one has their number.
 
 The specification requires senders of log messages and progress to limit their rate. A call is not
 delayed for longer, nor ended, because its client does not read these: its result matters more.
@@ -34,15 +33,18 @@ Internal.
 %% The window of a call has this part of the bytes that may wait for its connection.
 -define(CALLS, 16).
 
--doc "Returns an empty window with the bounds of the limits `unread_messages` and `unread_bytes`.".
+-doc """
+Returns an empty window. It has room for `unread_messages` messages, and for a sixteenth of
+`unread_bytes` bytes. A message may exceed these bytes if there was room before it.
+""".
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Takes room for a message, and waits until there is room, within the bounds described above. Returns
-how many messages were left out before this one, so that it can tell the client. Returns `none` if
-this message is to be left out, too.
+Takes room for a message, and waits for room as the module describes. Returns how many messages were
+left out before this one, so that it can tell the client. Returns `none` if this message is to be
+left out, too.
 """.
 -spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
 room(Window) ->

@@ -21,9 +21,9 @@ new() ->
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Records that a state was used. It expires at `Expires`, in milliseconds of system time. Returns
-`again` if the state was used before, and `full` if a bound is reached. `Max` has the bound of all
-states and that of one tenant.
+Records that the state `Id` was used. It expires at `Expires`, in milliseconds of system time.
+Returns `again` if the state was used before. If a bound of `Max` is reached, returns `full` with
+that bound, and records nothing. `Max` has the bound of all states and that of one tenant.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->

@@ -35,7 +35,7 @@ Internal.
 
 -doc """
 Gives the calling process permits for a connection whose principal is known from the start. The
-process holds the permits until it leaves or ends.
+process holds the permits until it gives them back (`leave/1`) or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
@@ -77,7 +77,8 @@ is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 -doc """
 Lets a decoded message of `Bytes` bytes enter, and returns the message for the engine. The messages
 of a batch that may not enter are left out of it. Returns the refusal of a message that may not
-enter, or the answer to a batch of which no message may.
+enter, or the answer to a batch of which no message may. A batch with more messages than
+`erlmcp_engine:max_batch/0` counts as one message.
 """.
 -spec enter(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
@@ -129,8 +130,9 @@ id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-Adds its permit and its tenant to each call in the engine's effects, and returns them. Gives the
-permit of a message back that is answered already. Adds the refusals of a batch to its answer.
+Returns the engine's effects for an admitted message. Adds its permit and its tenant to each call.
+Gives the permits of messages that are answered already back. Adds the refusals of a batch to the
+batch's answer.
 """.
 -spec effects([erlmcp_engine:effect(), ...], admitted(), tenant()) ->
     [erlmcp_engine:effect(), ...].
@@ -167,10 +169,10 @@ abandon({batch, Permits, _}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon(Permit) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns what the head of a POST request announces: a stateless request with its method. Any other
-message has to be decoded before it enters.
+Returns what the head of a POST request announces: a stateless request with its method. Returns
+`{post, Accept}` for any other message, which has to be decoded before it enters.
 """.
--spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_route:accept()) ->
+-spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
 announced(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Accept)
         when Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers) ->
@@ -182,10 +184,13 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok`, or a refusal if the server takes no requests now, or the principal has too many
-connections. Only the head of the request is needed. A message in a session may be an answer that a
-call waits for, and is always read. An announced request (`announced/2`) is refused later, when it
-enters.
+Returns `ok`, or a refusal with further headers of its answer. A message is refused if the server
+takes no requests now, and any request if the principal has too many connections. Only the head of
+the request is needed. A message in a session may be an answer that a call waits for, and is read in
+any state of the server. An announced request (`announced/2`) is refused later, when it enters.
+
+A connection counts as one of each principal from the principal's first request on it. Principals
+after the first 100 on a connection are not counted there.
 """.
 -spec check_head(erlmcp_httpd_route:asked() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -237,8 +242,8 @@ check_principal(Principal, Version, Gate) ->
 
 -doc """
 Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
-body, where most clients write it. For any other message returns `undecoded`: it enters after it is
-decoded.
+body, where most clients write it. Returns the id, and the bytes of the body up to its end. Returns
+`undecoded` for any other message, which enters after it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(), tenant(),
                       erlmcp_instance:instance()) ->
@@ -293,9 +298,9 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. Each refusal says when the client
 may try again. If the client tries again earlier on the same connection, its next refusal is sent
-only at that time, and at most a second later. A random part of up to half of the wait is taken
-away, so that refusals are not all sent at once. So clients that try again immediately leave the
-server time for admitted requests. Admitted requests never wait for this.
+only at that time, but at most a second after the one before it. A random part of up to half of the
+wait is taken away, so that refusals are not all sent at once. So clients that try again immediately
+leave the server time for admitted requests. Admitted requests never wait for this.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
 proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.

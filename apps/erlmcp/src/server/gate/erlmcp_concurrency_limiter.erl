@@ -301,12 +301,12 @@ overload(#{started := Started}, Took, #limiter{overload_ms = Since, gate = Gate}
 lasting(#{limits := #{queue_ms := Longest}}) ->
     erlmcp_queue_delay:lasting(Longest).
 
--doc "Returns the first limit, before any window.".
+-doc "Returns the limit before any window: `first`, or the nearest value from `min` to `max`.".
 -spec new(bounds()) -> concurrency().
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "Returns the limit after a window.".
+-doc "Returns the limit after a window. It does not change if no request started in the window.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;
@@ -339,7 +339,9 @@ soon(_) -> 0.
 smooth(Factor, Before, Now) ->
     (1 - Factor) * Before + Factor * Now.
 
--doc "Returns how many requests may be in flight at once.".
+-doc """
+Returns how many requests may be in flight at once, including those that wait for something else.
+""".
 -spec limit(concurrency()) -> pos_integer().
 limit(#concurrency{limit = Limit, idle = Idle, bounds = #{max := Max}}) ->
     min(Max, trunc(Limit) + Idle).

@@ -46,7 +46,10 @@ Internal.
 new() ->
     #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, tenants => #{}, ended => #{}}.
 
--doc "Adds a request behind the others of its tenant, under an id that is unique for the tenant.".
+-doc """
+Adds a request behind the others of its tenant, under an id that is unique for the tenant. `Now` is
+a time of the caller's clock (`since/2`).
+""".
 -spec add(Tenant :: term(), Id :: term(), Value :: term(), Now :: integer(), queue()) ->
     queue().
 add(Tenant, Id, Value, Now, #{length := All, tenants := Tenants} = Queue) ->
@@ -68,7 +71,10 @@ due(Tenant, Clock, {Length, Since, Waiting}, Queue) ->
     Queue#{due := gb_trees:insert(When, Tenant, Due), order := Order + 1,
            tenants := Tenants#{Tenant => {Length, Since, When, Waiting}}}.
 
--doc "Removes the request with this key from the queue, and returns its value.".
+-doc """
+Removes the request with this key from the queue, and returns its value. Returns `error` if there is
+no such request.
+""".
 -spec take(key(), queue()) -> {ok, Value :: term(), queue()} | error.
 take({Tenant, Id}, #{tenants := Tenants} = Queue) ->
     maybe
@@ -120,7 +126,10 @@ drop(Tenant, Is, #{tenants := Tenants} = Queue) ->
         _ -> Queue
     end.
 
--doc "Returns the first request of the tenant whose turn it is.".
+-doc """
+Returns the first request of the tenant whose turn it is, and leaves it in the queue. Returns `none`
+if the queue is empty.
+""".
 -spec next(queue()) -> {key(), Value :: term()} | none.
 next(#{length := 0}) ->
     none;
@@ -150,7 +159,7 @@ forget(#{tenants := Tenants, ended := Ended, clock := Clock} = Queue)
 forget(Queue) ->
     Queue.
 
--doc "Returns the number of requests.".
+-doc "Returns the number of requests in the queue.".
 -spec length(queue()) -> non_neg_integer().
 length(#{length := Length}) ->
     Length.
@@ -170,7 +179,7 @@ ahead(Tenant, #{tenants := Tenants} = Queue) ->
 round(#{tenants := Tenants}) ->
     map_size(Tenants).
 
--doc "Returns the time since which there was always a waiting request of a tenant.".
+-doc "Returns the time since which a tenant, which has one now, always had a waiting request.".
 -spec since(Tenant :: term(), queue()) -> integer().
 since(Tenant, #{tenants := Tenants}) ->
     #{Tenant := {_, Since, _, _}} = Tenants,

@@ -114,7 +114,10 @@ rates(Second, Minute, Day, Limits) ->
 bounded(infinity) -> erlmcp_gate_counters:most();
 bounded(Limit) -> Limit.
 
--doc "Gives the calling process a permit for a connection from `Address`.".
+-doc """
+Gives the calling process a permit for a connection from `Address`. Refuses it if the server drains,
+its node is overloaded or short of descriptors, or a limit of connections is reached.
+""".
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect(#{limits := Limits} = Gate, #{address := Address}) ->
@@ -148,9 +151,10 @@ network(Address) ->
 
 -doc """
 Gives the calling process a permit for a connection of `Tenant`, which has sent its first request on
-the connection.
+the connection. Refuses it if the tenant has too many connections.
 """.
--spec connect_tenant(gate(), tenant()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+-spec connect_tenant(gate(), Tenant :: tenant()) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 connect_tenant(#{limits := #{connections_per_principal := infinity}}, _) ->
     {ok, for_nothing};
 connect_tenant(#{limits := #{connections_per_principal := Most}} = Gate, Tenant) ->
@@ -167,7 +171,7 @@ permit(InFlight, Taken, Since, #{permits := Permits}) ->
 
 -doc """
 Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). Other
-messages are counted in the rates, and hold nothing.
+messages enter in any state of the server. They are counted in the rates, and hold nothing.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
@@ -260,8 +264,9 @@ waits({_, _, {waits, _}}) -> true;
 waits(_) -> false.
 
 -doc """
-Waits until a request is in flight, for up to `Milliseconds`. The process of a call does so before
-it runs user code. The permit of a request that is refused here is given back already.
+Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`. The process of
+a call does so before it runs user code. A request that cannot run in time is refused, and its
+permit is given back already.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -376,7 +381,7 @@ drain(#{counters := Counters}) ->
 limit(#{counters := Counters}) ->
     erlmcp_gate_counters:limit(Counters).
 
--doc "Sets how many requests may be in flight, up to the limit `in_flight`.".
+-doc "Sets how many requests may be in flight, but at most as many as the limit `in_flight`.".
 -spec limit(gate(), pos_integer()) -> ok.
 limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}}, Limit) ->
     ok = erlmcp_gate_counters:limit(min(Limit, bounded(Most)), Counters),

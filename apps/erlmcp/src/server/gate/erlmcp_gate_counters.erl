@@ -132,7 +132,7 @@ new(Keys) ->
 now(#counters{epoch = Epoch}) when is_integer(Epoch) ->
     erlang:monotonic_time(nanosecond) - Epoch.
 
--doc "Returns the most that can be held of a counter.".
+-doc "Returns 268,435,455, the most that can be held of a counter.".
 -spec most() -> pos_integer().
 most() -> ?MOST.
 
@@ -160,8 +160,8 @@ change_state(Change, #counters{words = Words} = Counters) ->
 limit(#counters{words = Words}) ->
     ?LIMIT_OF(atomics:get(Words, ?STATE)).
 
--doc "Sets how many requests may be in flight.".
--spec limit(pos_integer(), counters()) -> ok.
+-doc "Sets how many requests may be in flight: `Limit`, but at most `most/0`.".
+-spec limit(Limit :: pos_integer(), counters()) -> ok.
 limit(Limit, Counters) ->
     _ = change_state(fun(State) ->
         State band bnot (?MOST bsl ?LIMIT_AT) bor (min(Limit, ?MOST) bsl ?LIMIT_AT)
@@ -173,8 +173,8 @@ limit(Limit, Counters) ->
 queue_limit(#counters{words = Words}) ->
     atomics:get(Words, ?QUEUE_LIMIT).
 
--doc "Sets how many requests may wait.".
--spec queue_limit(pos_integer(), counters()) -> ok.
+-doc "Sets how many requests may wait: `Limit`, but at most `most/0`.".
+-spec queue_limit(Limit :: pos_integer(), counters()) -> ok.
 queue_limit(Limit, #counters{words = Words}) ->
     atomics:put(Words, ?QUEUE_LIMIT, min(Limit, ?MOST)).
 
@@ -196,8 +196,10 @@ queued(Count, Counters) ->
     ok.
 
 -doc """
-Takes a share of the requests in flight for a new request. There must be a free share for each
-request in the queue, too, since no request may overtake those. Also returns the time.
+Takes a share of the requests in flight for a new request, and returns it with the time (`now/1`).
+There must be a free share for each request in the queue, too, since no request may overtake those.
+Otherwise returns `full`, with the limit and the number of requests that would be in flight. Returns
+`draining` if the gate drains.
 """.
 -spec enter(counters()) ->
     {ok, share(), Now :: pos_integer()}
@@ -338,7 +340,8 @@ add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
 
 -doc """
 Counts a message in all rates of a tenant, and takes a share of the tenant's requests in flight if
-these have a limit.
+these have a limit. A message for which that limit is `full` was counted in the rates. One for which
+a rate is used up was counted in none (`count_rates/4`).
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -363,9 +366,10 @@ take_tenant(Key, Rates, Limit, Now, Counters) ->
 
 -doc """
 Counts a message of the server, or of a key, in all of `Rates`. If one of them is used up, counts it
-in none, and returns that rate and the milliseconds to wait.
+in none, and returns that rate and the milliseconds to wait. Returns `keys_full` if there is no room
+for another key.
 """.
--spec count_rates(server | key(), [rate()], Now :: pos_integer(), counters()) ->
+-spec count_rates(server | key(), Rates :: [rate()], Now :: pos_integer(), counters()) ->
     ok | {wait, rate(), Milliseconds :: pos_integer()} | keys_full.
 count_rates(server, Rates, Now, #counters{words = Words}) ->
     count_all(Rates, Words, ?RATES, Now);
@@ -423,7 +427,7 @@ period(minute) -> 2;
 period(day) -> 3.
 
 -doc "Subtracts a message that was counted for `Key` from `Rates` again.".
--spec uncount_rates(key(), [rate()], counters()) -> ok.
+-spec uncount_rates(Key :: key(), Rates :: [rate()], counters()) -> ok.
 uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
         none -> ok;
@@ -431,7 +435,7 @@ uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     end.
 
 -doc "Gives the shares `Taken` back.".
--spec give([taken()], counters()) -> ok.
+-spec give(Taken :: [taken()], counters()) -> ok.
 give([], _) ->
     ok;
 give([{Counter, Share} | Taken], Counters) ->

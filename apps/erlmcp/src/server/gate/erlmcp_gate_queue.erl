@@ -45,8 +45,9 @@ start_link(Gate) ->
     gen_server:start_link(?MODULE, Gate, []).
 
 -doc """
-Waits in the calling process until a request may run, for up to `Milliseconds`. Returns the time at
-which the request came in flight, or the milliseconds after which it is worthwhile to try again.
+Waits in the calling process until a request may run, for up to `Milliseconds` or the limit
+`queue_ms`. Returns the time at which the request came in flight. A request that cannot run in time
+is refused, with the milliseconds after which it is worthwhile to try again.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate_permits:permits()) ->

@@ -47,7 +47,7 @@ new(Longest) ->
 lasting(Longest) ->
     max(1, Longest div ?LASTING).
 
--doc "Records that a request begins to wait in an empty queue.".
+-doc "Records that a request begins at `Now` to wait in an empty queue.".
 -spec began(Now :: integer(), delay()) -> delay().
 began(Now, Delay) ->
     Delay#{empty := Now, turn := Now}.

@@ -41,9 +41,12 @@ work is let in again.
 -callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
 -doc "Returns the state before the first look. It is called in the guard's process.".
 -callback open() -> State :: term().
--doc "Measures, and returns the milliseconds until the next look.".
+-doc "Measures. Returns what was found, the milliseconds until the next look, and the new state.".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
--doc "Handles a message to the guard, such as a measurement that a look has started.".
+-doc """
+Handles a message to the guard, such as the result of a measurement that a look has started. Returns
+what is known from the message, and the new state.
+""".
 -callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
 %% All guards.
@@ -61,12 +64,12 @@ work is let in again.
 }).
 
 -doc "Starts the guard that measures with `Module`.".
--spec start_link(module()) -> gen_server:start_ret().
+-spec start_link(Module :: module()) -> gen_server:start_ret().
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
 -doc "Returns `true` if the node exceeds a bound of the guard `Module`.".
--spec is_over(module()) -> boolean().
+-spec is_over(Module :: module()) -> boolean().
 is_over(Module) ->
     %% The shared term decides first, so that all processes see a change at the same time.
     not ?NODE_IS_CLEAR andalso has_found(Module).
@@ -77,8 +80,11 @@ has_found(Module) ->
         Words -> atomics:get(Words, ?OVER) =:= 1
     end.
 
--doc "Returns the refusal of new work. A client may try again after `RetryAfterMs`.".
--spec refusal(module(), erlmcp:refusal_name(), Message :: binary(),
+-doc """
+Returns the refusal `Name` of new work, with the last figures of the guard `Module`. A client may
+try again after `RetryAfterMs`.
+""".
+-spec refusal(Module :: module(), Name :: erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
     Details = case persistent_term:get(Module, none) of

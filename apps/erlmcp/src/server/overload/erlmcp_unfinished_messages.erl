@@ -10,7 +10,8 @@ nothing meanwhile. Then the process of this module makes room: it refuses the la
 messages until an eighth of the bound is free. It orders them by the bytes of their connection times
 the square of their age. So a large message of a quick client is safe, since it is never old. Then
 the waiting holders go on, the smallest and newest messages first. The process also kills refused
-holders that do not give their bytes back, and gives back the bytes of dead processes.
+holders that do not give their bytes back within two seconds, and gives back the bytes of dead
+processes.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 
@@ -96,15 +97,19 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. After `wait`
-the calling process reads no more of the message until it is sent `go_on`. The age of the message is
-the time since its first count.
+Counts `Now` bytes of a message in place of the `Before` bytes that were counted last, or none any
+more if `Now` is 0. After `wait` the calling process reads no more of the message until it is sent
+`go_on`. If it is sent `refused`, it refuses the message and counts 0 bytes. The age of the message
+is the time since its first count.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
 count(Owner, Before, Now) -> count(Owner, Before, Now, first).
 
--doc "Counts the bytes of several messages as one. The oldest of them began at `SinceMs`.".
+-doc """
+Counts as `count/3` does, but the bytes of several messages as one. The oldest of them began at
+`SinceMs`. With `first` it began at its first count, and `infinity` is for 0 bytes.
+""".
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer(),
             SinceMs :: integer() | first | infinity) -> ok | wait.
 count(Owner, Before, Now, Since) ->
@@ -156,7 +161,7 @@ ask(Words) ->
     end.
 
 -doc "Returns `true` if the current message of `Owner` is one that has to be refused.".
--spec is_refused(owner()) -> boolean().
+-spec is_refused(Owner :: owner()) -> boolean().
 is_refused(Owner) ->
     try ets:lookup_element(?MODULE, Owner, ?STATE) of
         {refused, _} -> true;

@@ -46,7 +46,7 @@ Internal.
 
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
-of the tenant's sessions, is reached.
+of the tenant's sessions, is reached and no unused session can end instead (`reserve/5`).
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -150,14 +150,18 @@ delete(Id, Instance) ->
 close(Pid) ->
     gen_server:cast(Pid, close).
 
--doc "Attaches a connection to the session's own stream, which has one at a time.".
+-doc """
+Attaches a connection to the session's own stream. Returns `attached` if the stream has a connection
+already, and `closed` if the session has ended.
+""".
 -spec open_stream(pid(), erlmcp_call:owner()) -> ok | {error, attached | closed}.
 open_stream(Pid, Owner) ->
     call(Pid, {open_stream, Owner}, {error, closed}).
 
 -doc """
-Attaches a connection to the stream of the event `EventId`, and sends it the later events. Returns
-`gone` if they are not kept any more.
+Attaches a connection to the stream of the event `EventId`, in place of the connection that the
+stream has, and sends it the later events. Returns `gone` if they are not kept any more, and
+`closed` if the session has ended.
 """.
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed}.
@@ -174,12 +178,18 @@ written(Pid, Key) ->
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
 
--doc "Subscribes the session to changes of a resource, within the limit `subscriptions`.".
+-doc """
+Subscribes the session to changes of a resource. Returns a refusal if the limit `subscriptions` or
+`subscriptions_per_principal` is reached, or the session has ended.
+""".
 -spec subscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 subscribe(Pid, Uri) ->
     call(Pid, {subscribe, Uri}, ended()).
 
--doc "Ends the session's subscription to changes of a resource.".
+-doc """
+Ends the session's subscription to changes of a resource. Returns a refusal if the session has
+ended.
+""".
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
     call(Pid, {unsubscribe, Uri}, ended()).
@@ -195,15 +205,15 @@ call(Pid, Request, Ended) ->
     end.
 
 -doc """
-Passes the client's answer on to the call that asked for it. A session without a process has asked
-for nothing.
+Passes the client's answer to the request `Id` on to the call that sent this request. A session
+without a process has sent none.
 """.
--spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
+-spec response(pid() | none, Id :: erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
--doc "Ends the call with the id `Id`, if it runs.".
--spec cancel(pid() | none, erlmcp_message:id()) -> ok.
+-doc "Ends the call of the request with the id `Id`, if it runs.".
+-spec cancel(pid() | none, Id :: erlmcp_message:id()) -> ok.
 cancel(none, _) -> ok;
 cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 

@@ -22,7 +22,10 @@ the answer can be sent a stream.
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
 }.
 
--doc "Adds `Count` to the running calls of a session, or returns a refusal if these are too many.".
+-doc """
+Adds `Count` to the running calls of a session. Returns a refusal, and adds nothing, if there would
+be more than `calls_per_connection`.
+""".
 -spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
            erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -37,7 +40,10 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
                                          retry_after_ms => 1000})}
     end.
 
--doc "Starts a call. `Waiting` is the connection that waits for its answer.".
+-doc """
+Starts a call and returns its process, which is not linked to the calling one. `Waiting` is the
+connection that waits for the call's answer.
+""".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: erlmcp_call:owner(),
             session()) -> pid().
 start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
@@ -55,10 +61,11 @@ start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
 
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
-reports, and returns its answer. After `ended` the session has ended, and nothing ran.
+reports, and returns the call's status and answer. Returns `ended` if the session has ended. Then
+`Run` was not called, and `Waiting` is told that no answer comes.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
-          fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
+          Run :: fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
 run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
     Marks = erlmcp_call_messages:new_marks(),
     case adopted(Session, Entry, Waiting, Marks) of

@@ -9,8 +9,8 @@ the later ones.
 
 A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
 `t:erlmcp_call_messages:to_waiting/0`, and confirms each event that it has written
-(`erlmcp_session:written/2`). At most `?WINDOW` events are sent before they are confirmed. Later
-events wait in the log. If the log must drop one of these, the connection is closed.
+(`erlmcp_session:written/2`). At most 16 events are sent before they are confirmed. Later events
+wait in the log. If the log must drop one of these, the connection is closed.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -80,7 +80,8 @@ has_connection(Number, #{streams := Streams}) ->
     Connection =/= undefined.
 
 -doc """
-Sends a message of a call before its answer. Returns `refused` if the client reads no streams.
+Sends a message of a call before its answer, on the call's stream, which begins with its first
+message. Returns `refused` if the client reads no streams, or the call has ended.
 """.
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
@@ -103,7 +104,8 @@ withdraw(Call, Withdrawn, State) ->
     end, State, Withdrawn).
 
 -doc """
-Sends the answer of a call, on the call's stream if that has begun. An empty answer is not sent.
+Sends the answer of a call, on the call's stream if that has begun, or else to the connection that
+waits for it. An empty answer is not sent: the call is cancelled (`cancel/2`).
 """.
 -spec answer(Call :: pid(), binary(), streams()) -> streams().
 answer(Call, ~"", State) ->
@@ -154,12 +156,18 @@ close_connection(Call, #{primes := true, calls := Calls} = State) ->
 close_connection(_, State) ->
     State.
 
--doc "Sends a message on the session's own stream, which has a connection.".
+-doc """
+Sends a message on the session's own stream. The caller has checked with `is_open/1` that the stream
+has a connection.
+""".
 -spec notify(binary(), streams()) -> streams().
 notify(Bytes, State) ->
     append(0, Bytes, State).
 
--doc "Attaches a connection to the session's own stream, which has one at a time.".
+-doc """
+Attaches a connection to the session's own stream. Returns `attached` if the stream has a connection
+already.
+""".
 -spec open(erlmcp_call:owner(), streams()) -> {ok, streams()} | {error, attached}.
 open(Owner, #{streams := #{0 := Stream}} = State) ->
     case Stream of
@@ -201,8 +209,8 @@ written({Number, Position}, #{streams := Streams} = State) ->
     end.
 
 -doc """
-Detaches a connection, which has ended, from its stream. Returns the calls that lost their
-connection.
+Detaches a connection, which has ended, from its stream. Returns the calls that have lost their
+connection with it.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
@@ -224,7 +232,10 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
             {[], State}
     end.
 
--doc "Drops events that are too old, and returns after how many milliseconds to call this again.".
+-doc """
+Drops events that are older than `stored_ms`. Returns after how many milliseconds to call this
+again, or `never` if no events are left.
+""".
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
 expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     Now = erlmcp_clock:now_ms(),
@@ -236,14 +247,14 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     {Next, forget(Dropped, State#{log := Kept})}.
 
 -doc """
-Returns the milliseconds after which a client reconnects to a stream. They are random within bounds,
-so that many clients do not reconnect at once.
+Returns the milliseconds after which a client reconnects to a stream: the limit `retry_ms` and a
+random part of up to half of it, so that many clients do not reconnect at once.
 """.
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
     Milliseconds + rand:uniform(max(1, Milliseconds div 2)).
 
--doc "Ends all connections.".
+-doc "Ends all connections of the streams, and those that wait for calls.".
 -spec close(streams()) -> ok.
 close(#{calls := Calls, streams := Streams}) ->
     Owners = [Owner || _ := {waits, Owner, _} <- Calls]

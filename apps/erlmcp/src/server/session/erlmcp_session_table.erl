@@ -7,7 +7,8 @@ The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls,
 
 - `Pid` is `none` until the session needs its process.
 - `LastUsed` is `{unused, Opened}` until a request names the session. After that it is a time, which
-  is updated at most once in a hundredth of `session_idle_ms`. A session ends that much later.
+  is updated at most once in a hundredth of `session_idle_ms`. A session ends after a hundredth more
+  than `session_idle_ms`, and so never too early.
 - `Missed` has a bit for each list that changed while the session had no process.
 - `Tenant` is the tenant for which the session is counted (`m:erlmcp_tenant_counts`).
 
@@ -107,7 +108,10 @@ add(Id, Pid, Session, Tenant, Instance) ->
 tenant({anonymous, _} = Tenant, _) -> Tenant;
 tenant(_, #{principal := Principal}) -> Principal.
 
--doc "Finds a principal's session by its id, and counts this as a use of the session.".
+-doc """
+Finds a principal's session by its id, and counts this as a use of the session. Returns its process,
+if it has one, and its state. Returns `error` if the session is another principal's, or has ended.
+""".
 -spec find(session_id(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
 find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
@@ -162,7 +166,8 @@ put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Makes the calling process the process of a session that has none. Returns the lists that have
-changed before, as a number (`erlmcp_subscriptions:changed/1`).
+changed before, as a number (`erlmcp_subscriptions:changed/1`). Returns `error` if the session has a
+process, or has ended.
 
 A publisher records a change for sessions without a process before it looks for subscribers. The
 calling process has subscribed before this call, so it misses no change.
@@ -294,7 +299,8 @@ update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
     ok.
 
 -doc """
-Adds `Count` to the running calls of a session. Returns `full` if there would be more than `Max`.
+Adds `Count` to the running calls of a session. Returns `full`, and adds nothing, if there would be
+more than `Max`. Returns `ok` if the session has ended.
 """.
 -spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(),
                  erlmcp_instance:instance()) ->
@@ -311,8 +317,8 @@ take_calls(Id, Count, Max, #{sessions := #sessions{rows = Rows}} = Instance) ->
         error:badarg -> ok
     end.
 
--doc "Adds `Count`, which may be negative, to the running calls of a session.".
--spec count_calls(session_id(), integer(), erlmcp_instance:instance()) -> ok.
+-doc "Adds `Count`, which may be negative, to the running calls of a session that is open.".
+-spec count_calls(session_id(), Count :: integer(), erlmcp_instance:instance()) -> ok.
 count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
     try
         _ = ets:update_counter(Rows, Id, {5, Count}),
@@ -327,7 +333,7 @@ delete(Id, Instance) ->
     _ = taken(Id, Instance),
     ok.
 
--doc "Deletes a session, and returns its process, or `none` if it has none.".
+-doc "Deletes a session, and returns its process, or `none` if it has none or has ended before.".
 -spec take(session_id(), erlmcp_instance:instance()) -> pid() | none.
 take(Id, Instance) ->
     case taken(Id, Instance) of
@@ -345,7 +351,7 @@ taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
             gone
     end.
 
--doc "Returns the number of open sessions.".
+-doc "Returns the number of open sessions, including those of HTTP+SSE.".
 -spec count(erlmcp_instance:instance()) -> non_neg_integer().
 count(#{sessions := #sessions{rows = Rows}}) ->
     ets:info(Rows, size).
@@ -357,8 +363,8 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc """
-Returns the milliseconds until a session will have been unused for `session_idle_ms`. Returns all of
-that time for a session that has ended.
+Returns the milliseconds until a session, which was used before, ends if it stays unused. Returns
+all of that time for a session that has ended.
 """.
 -spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
 ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->

@@ -11,8 +11,8 @@ A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, P
 event of this topic: its client reads the list or resource after the event, and gets the newest
 state. So a subscriber whose client does not read has at most one waiting message for each topic.
 
-The events of a task differ, so each of them is sent. At most `?PENDING` of them wait, and later
-ones are left out, as the specification allows: clients can ask for the task.
+The events of a task differ, so each of them is sent. At most 1,000 of them wait, and later ones are
+left out, as the specification allows: clients can ask for the task.
 
 Topics that clients name, which are resources and tasks, are counted for the client's tenant in the
 same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each row names this tenant,
@@ -61,7 +61,7 @@ changed(Bits) ->
     #{List => iolist_to_binary(erlmcp_message:notification(method(List), #{}))
       || List := _ <- ?LISTS, Bits band bit(List) =/= 0}.
 
--doc "Adds a subscriber, with its principal, to topics.".
+-doc "Adds a subscriber, with its principal, to topics, which are not counted for a tenant.".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
@@ -71,7 +71,7 @@ add(Topics, Owner, Subscription, Principal, Table) ->
 
 -doc """
 Adds a subscriber to topics. Resources and tasks count for the client's tenant, and lists do not.
-Returns `full` if the tenant would have more than `Max` of them.
+Returns `full`, and adds nothing, if the tenant would have more than `Max` of them.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
@@ -89,7 +89,10 @@ add_counted(Topics, Owner, Subscription, {Principal, Tenant}, Max, Table) ->
             ok
     end.
 
--doc "Returns the refusal of a client whose tenant has `Max` subscriptions.".
+-doc """
+Returns the refusal of a client whose tenant would have `Observed` subscriptions, of which `Max` are
+allowed.
+""".
 -spec refusal(Max :: pos_integer(), Observed :: pos_integer()) -> erlmcp_refusal:refusal().
 refusal(Max, Observed) ->
     erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many subscriptions of one client",
@@ -125,18 +128,18 @@ remove_task(Id, Table) ->
     true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_', '_'}),
     ok.
 
--doc "Publishes a change of a topic to the subscribers in its audience.".
--spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), ets:table()) -> ok.
+-doc "Publishes a change of a topic, a list or a resource, to the subscribers in `Audience`.".
+-spec publish(erlmcp_engine:topic(), Audience :: erlmcp_definition:audience(), ets:table()) -> ok.
 publish(Topic, Audience, Table) ->
     Notification = {method(Topic), params(Topic)},
     publish(Topic, Audience, fun() -> {Notification, Notification} end, Table).
 
 -doc """
-Publishes a change of a topic, with the notifications that a fun returns. The fun is called if there
-are subscribers.
+Publishes a change of a topic to the subscribers in `Audience`, with the notifications that a fun
+returns. The fun is called only if there are subscribers.
 """.
--spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), fun(() -> notifications()),
-              ets:table()) -> ok.
+-spec publish(erlmcp_engine:topic(), Audience :: erlmcp_definition:audience(),
+              fun(() -> notifications()), ets:table()) -> ok.
 publish(Topic, Audience, Notifications, Table) ->
     case subscribers(Topic, Audience, Table) of
         [] ->
@@ -175,8 +178,8 @@ pass_on(Topic, Notification, Table) ->
                 ok
         end, subscribers(Topic, all, Table)).
 
--doc "Returns the session with this process as a subscriber, or `none` if it has ended.".
--spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
+-doc "Returns the session with the process `Pid` as a subscriber, or `none` if it has ended.".
+-spec session(Pid :: pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
     %% A session has this row from its beginning.
     case ets:select(Table, [{{{lists, {Pid, '$1'}, session}, '_', '_', '_'}, [], ['$1']}]) of

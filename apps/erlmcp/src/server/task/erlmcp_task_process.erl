@@ -43,8 +43,11 @@ Internal.
     window = none :: none | erlmcp_notification_window:window()
 }).
 
--doc "Stores the task. Its call starts when the calling process has ended.".
--spec open(pid()) -> ok | {error, {full, pos_integer()}}.
+-doc """
+Stores the task of `Process`. Its call starts when the calling process has ended. Returns `full`
+with the bound, and ends `Process`, if no more tasks can be stored.
+""".
+-spec open(Process :: pid()) -> ok | {error, {full, pos_integer()}}.
 open(Process) ->
     gen_server:call(Process, open).
 
@@ -56,7 +59,7 @@ ended.
 update(Process, Responses) ->
     call(Process, {update, Responses}).
 
--doc "Cancels the task. Returns `over` if the task has ended already.".
+-doc "Cancels the task, and returns it. Returns `over` if the task has ended already.".
 -spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
 cancel(Process) ->
     call(Process, cancel).

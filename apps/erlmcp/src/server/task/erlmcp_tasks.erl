@@ -37,8 +37,9 @@ store(#{tasks := {Store, _}}) ->
     Store.
 
 -doc """
-Makes a task of a call, and returns the result that names the task. The task is stored when this
-returns.
+Makes a task of a call, and returns the result that names the task, or a refusal if no more tasks
+can be stored. The task is stored when this returns, and its call starts when the calling process
+has ended.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -81,10 +82,10 @@ session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc """
-Performs a request about tasks, and returns its result. `Owner` is sent messages for the client that
-precede the result.
+Performs a request about tasks, and returns its result or a refusal. For `tasks/result` it waits for
+the end of the task. `Owner` is sent messages for the client that precede the result.
 """.
--spec perform(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
+-spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
@@ -228,8 +229,9 @@ bound(Owner) ->
     term_to_binary({~"tasks/list", Owner}, [deterministic]).
 
 -doc """
-Finds a task of the context's principal by its id. If the task should run on this node and has no
-process, its process was killed: the task fails now.
+Finds a task of the context's principal by its id. Returns a refusal if there is none, or it has
+expired. If the task should run on this node and has no process, its process was killed: the task
+fails now.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
@@ -280,7 +282,7 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
     end, Killed),
     erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
--doc "Returns the process of a task that runs on this node.".
+-doc "Returns the process of a task, or `error` if the task does not run on this node.".
 -spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
 process(Id, #{tasks := {_, Processes}}) ->
     case ets:lookup(Processes, Id) of

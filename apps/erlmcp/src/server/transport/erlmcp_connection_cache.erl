@@ -101,7 +101,9 @@ meta() ->
 keep_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
--doc "Returns the atomic by which inline calls of the process are watched.".
+-doc """
+Returns the value by which inline calls of the process are watched, or `none` before the first one.
+""".
 -spec watched() -> watched() | none.
 watched() ->
     case get(?MODULE) of
@@ -109,7 +111,7 @@ watched() ->
         undefined -> none
     end.
 
--doc "Stores the atomic by which inline calls of the process are watched.".
+-doc "Stores the value by which inline calls of the process are watched.".
 -spec put_watched(watched()) -> ok.
 put_watched(Watched) ->
     keep((cache())#cache{watched = Watched}).

@@ -20,7 +20,7 @@ Internal.
 -type policy() :: #{hosts := any | [binary()], origins := any | [binary()]}.
 
 -doc "Returns the policy of a listener with `Options`.".
--spec policy(map()) -> policy().
+-spec policy(Options :: map()) -> policy().
 policy(Options) ->
     {ok, Own} = inet:gethostname(),
     Hosts = case maps:get(allowed_hosts, Options, []) of

@@ -87,7 +87,8 @@ forget({bearer, _}) ->
     ok.
 
 -doc """
-Sends the owner `{Tag, {identity, expired}}` when the identity expires.
+Sends the owner `{Tag, {identity, expired}}` when the identity expires, or after 49 days if that is
+earlier. Sends nothing for an identity that does not expire.
 """.
 -spec expire(erlmcp_auth:identity(), erlmcp_call:owner()) -> ok.
 expire(#{expires_at := Second}, {Pid, Tag}) when is_integer(Second) ->

@@ -8,7 +8,8 @@ Cowboy keeps bytes without a bound if a client's window has no room for them. So
 piece, and the next one when the client has taken it; the rest waits here. If the client takes
 nothing of a stream for `send_timeout_ms`, the stream is reset. If more than `unread_bytes` wait on
 a connection, not counting the stream with most of them, the stream that has waited longest is
-reset. The other streams go on.
+reset. A stream on which bytes already wait is also reset if they become more than `unread_bytes`.
+The other streams go on.
 
 The next handler gets `{alarm, _, on}` when bytes begin to wait, here or in cowboy, and
 `{alarm, _, off}` when none wait any more.

@@ -77,9 +77,9 @@ continue(_) ->
     [].
 
 -doc """
-Answers a request with a refusal at once. The rest of its body is read and dropped, so that the
-connection can stay open. If the body is too long for that, or the client waits for `100 Continue`,
-the connection ends. `Extra` are headers of the response.
+Answers a request with a refusal at once. On HTTP/1.1 the rest of its body is read and dropped, so
+that the connection can stay open. If the body has more than 1,000,000 bytes, or the client waits
+for `100 Continue`, the connection ends. `Extra` are headers of the response.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().
@@ -105,7 +105,7 @@ refuse(Refusal, Extra, _, _, _) ->
 closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
--doc "Adds the next bytes of a body.".
+-doc "Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes.".
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
     case Size + byte_size(Data) of
@@ -160,7 +160,7 @@ verdict(refused, #body{version = Version} = Body) ->
     Refusal = erlmcp_unfinished_messages:refusal(),
     {ended, erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version))}.
 
--doc "Answers a request whose body did not arrive in time.".
+-doc "Returns the commands that refuse a request whose body did not arrive in time.".
 -spec late(body()) -> cowboy_stream:commands().
 late(#body{parts = forgotten}) ->
     [stop];
@@ -171,8 +171,8 @@ late(#body{version = Version, most = Most} = Body) ->
     erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version)).
 
 -doc """
-Answers a request whose body cannot be read, since its chunks are not framed correctly (RFC 9112,
-section 7.1).
+Returns the commands that refuse a request whose body cannot be read, since its chunks are not
+framed correctly (RFC 9112, section 7.1).
 """.
 -spec broken(body()) -> cowboy_stream:commands().
 broken(#body{version = Version} = Body) ->

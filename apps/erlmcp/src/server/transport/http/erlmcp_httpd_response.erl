@@ -14,7 +14,8 @@ Internal.
 
 -doc """
 Returns the commands for an encoded answer: the end of an open stream, or a response in JSON. A
-client that reads only streams gets a stream of one event.
+client that reads only streams gets a stream of one event. The status 202 means that there is no
+answer (`ended/1`).
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
@@ -31,7 +32,10 @@ answer(200, Headers, Bytes, _, false) when map_size(Headers) =:= 0 ->
 answer(Status, Headers, Bytes, _, false) ->
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
--doc "Returns the commands that end a request without an answer: the end of a stream of events.".
+-doc """
+Returns the commands that end a request without an answer: the end of its open stream, or a stream
+without events.
+""".
 -spec ended(Streaming :: boolean()) -> cowboy_stream:commands().
 ended(true) -> [{data, fin, <<>>}, stop];
 ended(false) -> respond(200, stream_headers(), <<>>).
@@ -41,8 +45,11 @@ ended(false) -> respond(200, stream_headers(), <<>>).
 refuse(Refusal) ->
     refuse(Refusal, undefined, #{}).
 
--doc "Returns the commands that refuse a request, with the status of the refusal.".
--spec refuse(erlmcp_refusal:refusal(), erlmcp_message:id() | undefined, headers()) ->
+-doc """
+Returns the commands that refuse the request `Id`, with the status of the refusal. `Extra` are
+further headers of the response.
+""".
+-spec refuse(erlmcp_refusal:refusal(), Id :: erlmcp_message:id() | undefined, Extra :: headers()) ->
     cowboy_stream:commands().
 refuse(Refusal, Id, Extra) ->
     {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
@@ -83,7 +90,7 @@ event(Bytes) ->
 comment() ->
     [{data, nofin, erlmcp_sse:comment()}].
 
--doc "Adds headers to an answer.".
+-doc "Adds headers to the response, or to the beginning of the stream, among the commands.".
 -spec with(#{binary() => iodata()}, cowboy_stream:commands()) -> cowboy_stream:commands().
 with(Extra, Commands) ->
     [with_headers(Extra, Command) || Command <- Commands].

@@ -17,7 +17,10 @@ Internal.
 -doc "A session that was found: its id, its process if it had one then, and its state.".
 -type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
 
--doc "Attaches a connection to a session's own stream, or to a stream that it resumes.".
+-doc """
+Attaches a connection to a session's own stream, or to the stream that `Last-Event-ID` in its
+headers names. Returns the session's process, or a refusal.
+""".
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), Headers :: #{binary() => binary()}}, erlmcp_instance:instance()) ->
     {ok, Session :: pid()} | {refuse, erlmcp_refusal:refusal()}.
@@ -46,7 +49,10 @@ opened(Pid, Owner, #{~"last-event-id" := EventId}) ->
 opened(Pid, Owner, _) ->
     erlmcp_session:open_stream(Pid, Owner).
 
--doc "Ends a session, and returns the commands that answer its client.".
+-doc """
+Ends a session, and returns the commands that answer its client. These refuse the request if the
+principal has no such session.
+""".
 -spec delete(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     cowboy_stream:commands().
 delete(Id, Principal, Instance) ->
@@ -63,7 +69,10 @@ delete(Id, Principal, Instance) ->
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
--doc "Returns the session of a message. A session that a stateless message names is ignored.".
+-doc """
+Returns the session `Id` of a message. Returns `none` for a stateless message, whose session is
+ignored, and `unknown` if the principal has no such session.
+""".
 -spec of_message(Json :: term(), Id :: binary(), erlmcp_engine:request_context(),
                  erlmcp_instance:instance()) -> session() | unknown | none.
 of_message(Json, Id, #{principal := Principal} = RequestContext, Instance) ->
@@ -82,7 +91,8 @@ find(Id, Principal, Instance) ->
 -doc """
 Starts calls of a session, for a connection that waits for their answers. `Streams` is `true` if the
 connection's client reads streams. `ran` is a quick call that has ended, and has reported something.
-Returns the session's process, an answer, or `gone` if the session has just ended.
+Returns the session's process, the answer of a call that was refused or has ended, or `gone` if the
+session has just ended.
 """.
 -spec start(Calls, session(), {Waiting :: erlmcp_call:owner(), Streams :: boolean()},
             erlmcp_instance:instance()) ->

@@ -393,7 +393,8 @@ framing(#{body_length := Length}) -> {length, Length}.
 
 -doc """
 Reads the part of a body that has arrived. If the body is not complete, returns `more` with the data
-that was read, and the bytes to pass again, in front of later ones.
+that was read, and the bytes to pass again, in front of later ones. Returns `broken` for a body in
+chunks that are not framed correctly, or exceed a bound.
 """.
 -spec body(Bytes :: binary(), body(), patterns()) ->
     {done, Data :: binary(), Behind :: binary()}
@@ -484,8 +485,11 @@ head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
 head(Status, Headers) ->
     cow_http:response(Status, 'HTTP/1.1', maps:to_list(Headers)).
 
--doc "Returns a chunk. Returns nothing for an empty chunk that is not the last one.".
--spec chunk(fin | nofin, iodata()) -> iodata().
+-doc """
+Returns `Data` as a chunk, with the end of the body if it is the last one (`fin`). Returns nothing
+for an empty chunk that is not the last one.
+""".
+-spec chunk(fin | nofin, Data :: iodata()) -> iodata().
 chunk(IsFin, Data) ->
     chunk(IsFin, Data, iolist_size(Data)).
 

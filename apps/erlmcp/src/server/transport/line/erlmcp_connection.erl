@@ -120,7 +120,10 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
                                  #{limit => Limit}),
     framed(erlmcp_message:error(undefined, Refusal), Connection).
 
--doc "Handles the end of the input. An unterminated last line counts as a line.".
+-doc """
+Handles the end of the input, and returns the answers that are ready. An unterminated last line
+counts as a line. Subscriptions end, and requests to the client are withdrawn. Calls go on.
+""".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
@@ -449,7 +452,10 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
                                #{limit => Max, observed => Count})
     end.
 
--doc "Handles a message to the process: of a call, of its exit, or of a subscription.".
+-doc """
+Handles a message to the process: of a call, of its exit, or of a subscription. Returns the bytes to
+be written. Other messages are ignored.
+""".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));
@@ -515,7 +521,8 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
 
 -doc """
 Returns how many bytes have arrived and are not handled: of an unfinished line, and of the requests
-that wait. Also returns when the first of these requests arrived, in milliseconds.
+that wait. Also returns when the first of these requests arrived, in milliseconds, or `infinity` if
+none waits.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
                              WaitingSince :: integer() | infinity}.

@@ -10,7 +10,8 @@ deadlines. When the transport is lost, the calls end.
 Bytes of messages that have begun are counted (`m:erlmcp_unfinished_messages`). While there is no
 room for more, nothing is read, if the transport can wait. If the message itself is refused, its
 client gets the refusal, and the connection ends. A connection whose `ReceiveTimeout` is `infinity`
-goes on without the message: its client is the program that has started the node.
+goes on without the message: its client is the program that has started the node, or a process of
+the node.
 
 Internal.
 """.
@@ -24,11 +25,15 @@ Internal.
 
 -doc """
 Interprets a message to the connection's process. Returns `other` for a message that is not from the
-transport. After `passive` nothing more is read until `read_on/1`.
+transport, and `lost` if nothing can be written any more. After `passive` nothing more is read until
+`read_on/1`.
 """.
 -callback received(Message :: term(), transport()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
--doc "Writes bytes. May wait for the client, as long as the transport allows.".
+-doc """
+Writes bytes. May wait for the client, as long as the transport allows. After an error the
+connection ends.
+""".
 -callback write(transport(), iodata()) -> ok | {error, term()}.
 -doc "Stops reading until `read_on/1`.".
 -callback pause(transport()) -> ok.
@@ -69,11 +74,12 @@ transport. After `passive` nothing more is read until `read_on/1`.
 }).
 
 -doc """
-Serves a transport until it ends, in the calling process. A message that has begun must arrive
-within `ReceiveTimeout` milliseconds.
+Serves `Transport` with the callbacks of `Module` until it ends, in the calling process. A message
+that has begun must arrive within `ReceiveTimeout` milliseconds. If `Parent` ends, exits with its
+reason.
 """.
--spec run(module(), transport(), Parent :: pid(), erlmcp_connection:connection(),
-          ReceiveTimeout :: timeout()) -> ok.
+-spec run(Module :: module(), Transport :: transport(), Parent :: pid(),
+          erlmcp_connection:connection(), ReceiveTimeout :: timeout()) -> ok.
 run(Module, Transport, Parent, Connection, ReceiveTimeout) ->
     process_flag(trap_exit, true),
     %% Most connections never handle so much at once that an old heap would be worth its memory.

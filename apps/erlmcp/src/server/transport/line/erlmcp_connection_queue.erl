@@ -28,7 +28,7 @@ Internal.
                     queue_bytes_per_connection := pos_integer(), atom() => term()}.
 
 -doc "Returns `ok` if no request with the id `Id` waits, or a refusal.".
--spec check_id(erlmcp_message:id(), queue()) -> ok | {refuse, erlmcp_refusal:refusal()}.
+-spec check_id(Id :: erlmcp_message:id(), queue()) -> ok | {refuse, erlmcp_refusal:refusal()}.
 check_id(Id, #queue{ids = Ids}) when is_map_key(Id, Ids) -> {refuse, erlmcp_calls:id_in_use()};
 check_id(_, _) -> ok.
 
@@ -82,7 +82,7 @@ take(#queue{requests = Requests} = Queue) ->
     {ok, Request, without(Request, Left, Queue)}.
 
 -doc "Removes the request with the id `Id`, if it waits.".
--spec cancel(erlmcp_message:id(), queue()) -> queue().
+-spec cancel(Id :: erlmcp_message:id(), queue()) -> queue().
 cancel(_, none) ->
     none;
 cancel(Id, #queue{requests = Requests, ids = Ids} = Queue) ->

@@ -7,7 +7,8 @@ Two writers inside a node can still reach file descriptor 1: processes of other 
 print by their application's master, and `erlang:display/1`. To exclude them, pass the real output
 under another descriptor, as `bin/erlmcp` does: `{stdio, #{output => 3}}` with `3>&1 1>&2`.
 
-When the input ends, accepted requests are answered, and the node stops with status 0.
+When the input ends, accepted requests are answered, and the node stops with status 0. If the
+connection ends for another reason, and not with its server, the status is 1.
 
 Source: specification 2026-07-28, "Transports / stdio".
 

@@ -1,7 +1,7 @@
 -module(erlmcp_listener).
 -moduledoc """
-Starts a ranch listener. If its port is still in use, it waits: after a restart of a server, the old
-listening socket may be closed a moment later.
+Starts a ranch listener. If its port is still in use, it waits for up to half a second: after a
+restart of a server, the old listening socket may be closed a moment later.
 
 All listeners have the bounds of this module. They limit the connections that wait to be accepted,
 the connections that get a descriptor, and the time of clients that do not read.

@@ -19,7 +19,7 @@ Internal.
 
 -doc """
 Ends a connection with a closure alert. Until the client ends it too, and for at most
-`Milliseconds`, this reads what the client still sends. A reset would take from the client the
+`Milliseconds`, reads what the client still sends. A reset would take from the client the
 response that it has not read. (`ssl:shutdown/2` with `write` sends no alert.)
 """.
 -spec finish(ssl:sslsocket(), Milliseconds :: pos_integer()) -> ok.

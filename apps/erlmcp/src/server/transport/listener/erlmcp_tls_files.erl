@@ -17,8 +17,9 @@ Internal.
 -type options() :: [ssl:tls_server_option()].
 
 -doc """
-Returns the files that the options name. With `sni_hosts` or `sni_fun` it returns none: these give
-each client other options, so `ssl` itself reads the files, and checks them every two minutes.
+Returns the files that the options name. Returns none for options with `sni_hosts` or `sni_fun`:
+these give each client other options, so `ssl` itself reads the files, and checks them every two
+minutes.
 """.
 -spec names(options()) -> [file:filename_all()].
 names(Options) ->
@@ -65,7 +66,10 @@ read(Options) ->
         throw:{file, _, _} = Error -> {error, Error}
     end.
 
--doc "Returns the options without those that `read/1` replaces, for the listening socket.".
+-doc """
+Returns the options for the listening socket: those that `read/1` does not replace, and an empty
+`certs_keys`.
+""".
 -spec without(options()) -> options().
 without(Options) ->
     [{certs_keys, []} | Options -- [{certs_keys, []} | replaced(Options)]].

@@ -39,7 +39,8 @@ new(Options, Key) ->
 
 -doc """
 Returns the other end of the connection that ranch hands to the calling process. If a trusted proxy
-must send the header of the PROXY protocol, reads it, within `Milliseconds`.
+must send the header of the PROXY protocol, reads it, within `Milliseconds`. Returns `closed` if the
+connection has ended, or no valid header came in time.
 """.
 -spec accepted(ranch:ref(), proxies(), Milliseconds :: pos_integer()) -> {ok, peer()} | closed.
 accepted(Ref, #{protocol := Protocol} = Proxies, Milliseconds) ->
@@ -74,7 +75,10 @@ client({error, protocol_error, _}, {Ip, _}, Proxies) ->
 client({error, _}, _, _) ->
     closed.
 
--doc "Adds the other end of a connection, and whether that is a trusted proxy.".
+-doc """
+Adds the other end of a connection, and whether that is a trusted proxy. A listener that trusts no
+proxy has the same value for all of its connections.
+""".
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->
     Proxies;
@@ -92,7 +96,10 @@ counted({Ip, _}, #{networks := Networks}) ->
         false -> Ip
     end.
 
--doc "Returns `true` if a trusted proxy opened the connection, for requests of many clients.".
+-doc """
+Returns `true` if the other end of a connection (`of_connection/2`) is a trusted proxy, which sends
+requests of many clients.
+""".
 -spec is_proxied(proxies()) -> boolean().
 is_proxied(#{proxied := Proxied}) ->
     Proxied.

@@ -160,7 +160,7 @@ ended(_, _) ->
     erlmcp_httpd_response:ended(true).
 
 -doc """
-Ends the request. The session of a stream is linked to it, and gets an exit signal.
+Ends the request. The session of a stream gets an exit signal from the connection's process.
 """.
 -spec terminate(state()) -> ok.
 terminate(#sse_stream{}) ->

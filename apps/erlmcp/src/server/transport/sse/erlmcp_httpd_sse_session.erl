@@ -38,8 +38,8 @@ Internal.
 
 -doc """
 Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
-at a time, and calls `written/1` when it has written a piece. The session is linked to the stream,
-and ends with `{shutdown, slow_consumer}` if the client does not read.
+at a time, and calls `written/1` when it has written a piece. The session is linked to the stream's
+process, and ends with `{shutdown, slow_consumer}` if the client does not read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
@@ -71,12 +71,13 @@ start(Id, Stream, Who, Instance) ->
     end.
 
 -doc """
-Hands a message of `Bytes` bytes to its session. Returns `gone` if there is no such session. `Owner`
-is sent `{Tag, taken}` when the session has taken the message, or `{Tag, gone}` if the session ends
-before. At most `calls_per_connection` messages of a session wait.
+Hands a message of `Bytes` bytes to the session `Id`. Returns `gone` if the sender has no such
+session, and a refusal if `calls_per_connection` of its messages wait. `Owner`, of the calling
+process, is sent `{Tag, taken}` when the session has taken the message, or `{Tag, gone}` if the
+session ends before.
 """.
 -spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
-              erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
+              Owner :: erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
     ok | gone | {error, erlmcp_refusal:refusal()}.
 message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
     maybe
@@ -106,7 +107,7 @@ is_taken({Pid, Tag}) when Pid =:= self() ->
 written(Pid) ->
     gen_server:cast(Pid, written).
 
--doc "Deletes the row of a session, which it could not do itself if it was killed.".
+-doc "Deletes the row of a session, which the session cannot do itself if it is killed.".
 -spec forget(Id :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Id, Instance) ->
     erlmcp_session_table:delete({sse, Id}, Instance).
