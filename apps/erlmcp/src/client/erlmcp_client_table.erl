@@ -92,8 +92,8 @@ publish_live(Peer, Live) ->
     ok.
 
 -doc """
-Returns the era of the last negotiation with the server at the client's URL; `unknown` if there was
-none, and for other transports.
+Returns the era that `remember/3` has stored for the client's URL; `unknown` if there is none, and
+for other transports than HTTP.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
@@ -102,8 +102,8 @@ remembered(_) ->
     unknown.
 
 -doc """
-Remembers the era of the server at the client's URL. If `Most` eras are remembered already, all of
-them are forgotten first.
+Remembers the era of the server at the client's URL, on HTTP only. If the table has `Most` rows,
+those of clients and pools included, all eras are forgotten first.
 """.
 -spec remember(erlmcp_client_connection:client(), erlmcp_revision:era(), Most :: pos_integer()) ->
     ok.

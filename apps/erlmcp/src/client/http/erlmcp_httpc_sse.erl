@@ -64,7 +64,10 @@ Internal.
 -doc "The stream's process, and the route of the POST requests, whose path the stream tells.".
 -type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
 
--doc "Starts the process for an owner and its channel. At most `Most` exchanges may be open.".
+-doc """
+Starts the process for an owner and its channel. At most `Most` exchanges may be open. A stream must
+be open, with its first event, within `ConnectTimeout`, in milliseconds.
+""".
 -spec start_link({Owner :: pid(), Channel :: pid()}, fun(() -> erlmcp_httpc_exchange:route()),
                  {ConnectTimeout :: pos_integer(), Most :: pos_integer()}) ->
     gen_server:start_ret().
@@ -72,8 +75,10 @@ start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
 -doc """
-Opens a stream until `Deadline`, in monotonic milliseconds, and closes an earlier one. Returns the
-generation of the new stream.
+Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
+`Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
+which each message sent on it must carry. A stream that ends later is opened again with a new
+generation, and the channel's owner is told.
 """.
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
@@ -85,8 +90,9 @@ open(Pid, Deadline) ->
     end.
 
 -doc """
-Sends a message to the session of the stream that has the message's `generation`. The events of the
-exchange come to the calling process, in messages for `received/2`.
+Sends a message to the session of the stream that has the message's `generation`. If that stream is
+not open, the error is `{closed, unprocessed}`. The events of the exchange come to the calling
+process, in messages for `received/2`.
 """.
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -147,7 +153,7 @@ forget(Ref) ->
 
 -doc """
 Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to it.
+does not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, Event}, #exchange{ref = Ref} = X) ->
@@ -201,7 +207,7 @@ failed(Reason, #exchange{process = Pid, ref = Ref} = X) ->
     ok = leave(Pid, Ref),
     {[{failed, Reason}], X#exchange{post = taken}}.
 
--doc "Ends an exchange. Returns `false`, since the server is not told.".
+-doc "Ends an exchange early. Returns `false`, since the server is not told.".
 -spec abort(exchange()) -> false.
 abort(#exchange{process = Pid, ref = Ref} = X) ->
     _ = unposted(X),

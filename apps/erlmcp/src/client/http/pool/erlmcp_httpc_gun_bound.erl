@@ -20,8 +20,8 @@ Internal.
          cancel/2, disconnect/2, terminate/2]).
 
 -doc """
-Bounds the memory of the calling process to `Bytes`. If it takes more, it is killed, and no report
-is logged.
+Bounds the memory of the calling process to `Bytes`. If the process takes more, it is killed, and no
+report is logged. Since OTP 28, binaries outside of its heap count, too.
 """.
 -spec init(gun_event:init_event(),
            {Bytes :: pos_integer(), erlmcp_httpc_pool_connections:reached()}) ->
