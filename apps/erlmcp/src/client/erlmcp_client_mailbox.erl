@@ -15,8 +15,8 @@ Internal.
 -define(SMALL, 8192).
 
 -doc """
-Sends a copy of a message, which does not keep a larger binary in memory. If more than 1000 messages
-wait in the receiver's mailbox, it sends nothing and returns `full`. It does so, too, if those
+Sends a copy of a message, which does not keep a larger binary in memory. Returns `full`, and sends
+nothing, if more than 1000 messages wait in the receiver's mailbox. The same holds if the waiting
 messages would have more than 8 MiB, each being as large as this one. The mailbox of a process on
 another node is not checked.
 """.

@@ -9,7 +9,7 @@ messages of a session that belong to no call come on its GET stream, which a ser
 The stream's process answers the requests among them.
 
 Each stream has a process, linked to the client's. When the stream ends, the process opens it again,
-after a pause that grows with each failure.
+after a pause that grows with each failure, unless the server has no such streams.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions",
 "Transports / Listening for Messages from the Server".

@@ -1,7 +1,8 @@
 -module(erlmcp_client_table).
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
-the negotiation. The process of this module owns the table, and removes the rows of dead clients.
+the negotiation. It also has the eras of HTTP servers. The process of this module owns the table,
+and removes the rows of dead clients.
 
 Internal.
 """.

@@ -47,7 +47,8 @@ A message to send.
 - `kind`: `stream` is an exchange that stays open without a response (`subscriptions/listen`, a
   session's GET stream). It does not count against the bound of calls.
 - `token`: the progress token whose notifications belong to the exchange.
-- `generation`: the connection that the message must go to; any if it is left out.
+- `generation`: the connection that the message must go to; any if it is left out. On HTTP it is 0,
+  except for HTTP+SSE.
 - `resumes`: whether an HTTP stream that ends before the response is resumed.
 - `named`: whether the events of an HTTP stream are left undecoded (`m:erlmcp_httpc_exchange`).
 """.
@@ -112,7 +113,7 @@ The reason for which an exchange failed.
 -doc """
 Starts the channel, linked to the calling process, which is its owner. The error is that of a wrong
 target or option. The server need not be reached yet. The channel connects whenever a connection is
-missing, with a growing pause between failures.
+missing, with a growing pause between failures; on HTTP, it connects when a message is sent.
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
 which the server knows nothing of the one before (stdio, TCP; never HTTP). `{down, Reason}` reports
@@ -146,7 +147,10 @@ most until `Deadline`, in monotonic milliseconds.
 -callback leave(Session :: binary() | none, Headers :: [{binary(), iodata()}],
                 Deadline :: integer(), handle()) -> ok.
 
--doc "Ends the channel, in the steps that the specification prescribes for its transport.".
+-doc """
+Ends the channel, in the steps that the specification prescribes for its transport, and waits for
+its end.
+""".
 -callback close(pid()) -> ok.
 
 -doc """

@@ -11,8 +11,9 @@ line is dropped if its sender has ended, has aborted the exchange, or has passed
 
 Lines that are sent during an attempt to connect wait for its outcome. During the pause after a
 failure, sending fails at once with `{connect, Why}`. When a connection ends, exchanges whose line
-was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner also
-gets `{down, {connect, Why}}` for each attempt that failed.
+was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. If a received
+line was too large, `{too_large, Limit}` is in place of `{closed, Why}`. The owner also gets
+`{down, {connect, Why}}` for each attempt that failed.
 
 Internal.
 """.

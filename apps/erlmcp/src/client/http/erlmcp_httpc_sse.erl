@@ -6,7 +6,8 @@ exchanges of messages, which are sent by POST.
 Few servers have this transport, so the process does nothing until it is asked to open the stream.
 Then it keeps the stream open, with a pause that grows with each failure. The stream's first event
 tells the URL for messages. A session ends with its stream, so each opened stream has a generation
-of its own. The owner gets `up` and `down` for streams that were not opened by `open/2`.
+of its own. The owner gets `down` at the end of a stream, and after each failure to open it again.
+It gets `up` when the stream is open again. What `open/2` opens, or fails to open, is only returned.
 
 The process that sends a message makes the POST request itself. It gets the messages of the exchange
 from the stream's process.
@@ -65,8 +66,9 @@ Internal.
 -type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
 
 -doc """
-Starts the process for an owner and its channel. At most `Most` exchanges may be open. A stream must
-be open, with its first event, within `ConnectTimeout`, in milliseconds.
+Starts the process for an owner and its channel. At most `Most` exchanges may be open. The
+connection for a stream, and then the stream's first event, may each take `ConnectTimeout`
+milliseconds.
 """.
 -spec start_link({Owner :: pid(), Channel :: pid()}, fun(() -> erlmcp_httpc_exchange:route()),
                  {ConnectTimeout :: pos_integer(), Most :: pos_integer()}) ->

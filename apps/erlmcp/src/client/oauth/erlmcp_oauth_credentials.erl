@@ -73,8 +73,8 @@ drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
 -doc """
-Returns the stored tokens, and the DPoP key that they are bound to, which may be `none`. Returns
-only `none` if no tokens are stored.
+Returns the stored tokens with the DPoP key that they are bound to, or with `none` if they have no
+key. Returns `none` alone if no tokens are stored.
 """.
 -spec tokens(kept()) ->
     {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.

@@ -79,9 +79,9 @@ Starts a flow, in a process linked to the calling one. `Deadline`, in millisecon
 fun `browser` with the option `redirect_uri`.
 
 The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
-the issuer that the client's own credentials belong to, `{host, Consent}` for a host that was
-allowed, and `login` when a login begins. At the end it gets `{flow_ended, Pid, Result}`, with a
-`t:result/0`.
+the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was
+allowed. It is `login` when a login begins. At the end the process gets `{flow_ended, Pid, Result}`,
+in which `Result` is a `t:result/0`.
 """.
 -spec start(intent(), before(), Deadline :: integer()) -> pid().
 start(Intent, Before, Deadline) ->

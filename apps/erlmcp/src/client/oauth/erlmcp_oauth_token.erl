@@ -47,8 +47,8 @@ answer.
 -define(MOST_SECONDS, 31_536_000).
 
 -doc """
-Requests a token from the authorization server of a protected resource. `Grant` has the form
-parameters of the grant, with the scopes. `Scopes` are those that the result has as `requested`.
+Requests a token from the authorization server of a protected resource. `Grant` has all form
+parameters of the grant. `Scopes` are the requested scopes, and only recorded in the result.
 """.
 -spec request(Grant :: [{binary(), binary()}], Scopes :: [binary()],
               erlmcp_oauth_registration:client(),

@@ -3,7 +3,7 @@
 Bounds the memory of a gun connection's process. Some releases of gun buffer headers, and requests
 that the server does not read, without a bound. Gun calls this event handler in the process of the
 connection, for the first time when the process starts. A later event has the address that was
-reached.
+reached, which the handler passes to a fun of the pool.
 
 Internal.
 """.
