@@ -32,7 +32,7 @@ most a quarter of `bytes`.
 new(none) -> none;
 new(Options) -> {ets:new(cache, [public, {read_concurrency, true}]), Options, atomics:new(2, [])}.
 
--doc "Returns the result that is kept for a request, if it is fresh.".
+-doc "Returns the result that is kept for a request; `none` if there is none, or it is too old.".
 -spec find(key(), cache()) -> {ok, map()} | none.
 find(_, none) ->
     none;
@@ -49,16 +49,17 @@ find(Key, {Table, _, _}) ->
 
 -doc """
 Returns the number of change notifications so far. A call reads this number before it sends a
-request, for `keep/4`.
+request, and passes it to `keep/4` with the result.
 """.
 -spec changes(cache()) -> non_neg_integer().
 changes(none) -> 0;
 changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
-Keeps a result if the server allows that, and if `changes/1` still returns `Changes`. Otherwise the
-result may have been sent before a change notification and have arrived after it, so it may be
-stale.
+Keeps a result for the time that the server allows, at most a day. Other results are removed to make
+room. A result is not kept if its method is not cacheable, or if it has more than a quarter of
+`bytes`. Neither is it kept if `changes/1` no longer returns `Changes`. Then the result may have
+been sent before a change notification and have arrived after it, so it may be stale.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
 keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when
@@ -107,7 +108,10 @@ forget(Keys, {Table, _, Size}) ->
                       [atomics:sub(Size, 1, Bytes) || {_, _, Bytes, _} <- ets:take(Table, Key)]
                   end, Keys).
 
--doc "Removes the results that a notification of the server makes stale.".
+-doc """
+Removes the results that a change notification of the server makes stale, and counts the
+notification. Any other notification has no effect.
+""".
 -spec changed(Method :: binary(), Params :: map(), cache()) -> ok.
 changed(_, _, none) ->
     ok;

@@ -2,7 +2,7 @@
 -moduledoc """
 The process of one client. It owns the channel to the server and negotiates the revision. If the
 revision has sessions, it opens one. It publishes the outcome, which all calls read. A call asks
-this process only before the first negotiation, or when the published outcome has proved wrong.
+this process only while no outcome is published, or when the published one has proved wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
 
@@ -30,8 +30,9 @@ Internal.
     cache := erlmcp_client_cache:cache()
 }.
 -doc """
-The outcome of the last negotiation with the server. `epoch` counts the negotiations; `session` is
-the id of an HTTP session.
+The outcome of the last negotiation with the server. `epoch` is the number of the negotiation, and
+`session` the id of an HTTP session. `generation` is the number of the channel's connection. On HTTP
+it is 0, except after the fallback to HTTP+SSE.
 """.
 -type live() :: #{
     epoch := non_neg_integer(),
@@ -74,14 +75,21 @@ the id of an HTTP session.
     failures = 0 :: non_neg_integer()
 }).
 
--doc "Starts a client with checked options, linked to the calling process.".
+-doc """
+Starts a client with checked options, linked to the calling process. `Name` is a name as in
+`gen_statem:start_link/4`, or `none`. The function does not wait for the negotiation. The error is
+`{shutdown, Reason}` if the application does not run, or the channel refuses its target or options.
+""".
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
     gen_statem:start_link(?MODULE, Settings, []);
 start_link({Name, Settings}) ->
     gen_statem:start_link(Name, ?MODULE, Settings, []).
 
--doc "Stops a client in order: first its calls, then its session, then its channel.".
+-doc """
+Stops a client in order, and waits for its end: first its calls end, then its session, and then its
+channel. Does nothing if the client has ended already.
+""".
 -spec stop(pid() | atom()) -> ok.
 stop(Client) ->
     case erlmcp_client_table:find(Client) of
@@ -98,8 +106,9 @@ stop(Client) ->
     end.
 
 -doc """
-Returns the outcome of the negotiation with the server, and waits for it until `Deadline`, in
-monotonic milliseconds.
+Returns the outcome of the negotiation with the server. Waits for it at most until `Deadline`, in
+monotonic milliseconds (`timeout`). The error may also be that of the negotiation, or `stopped` if
+the client has ended.
 """.
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
@@ -110,10 +119,11 @@ live(#{peer := Peer}, Deadline) ->
     end.
 
 -doc """
-Reports that `Live` has proved wrong, as when its session ended, and waits for a new negotiation,
-until `Deadline`, in monotonic milliseconds.
+Reports that `Live` has proved wrong, as when its session ended. Then it does as `live/2`, but never
+returns `Live` itself.
 """.
--spec renegotiate(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+-spec renegotiate(client(), Live :: live(), Deadline :: integer()) ->
+    {ok, live()} | {error, term()}.
 renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
 
@@ -126,13 +136,17 @@ ask(Peer, Question, Deadline) ->
         exit:_ -> {error, stopped}
     end.
 
--doc "Subscribes a process, as described at `erlmcp_client:subscribe/2`.".
--spec subscribe(client(), pid(), erlmcp_client:filter()) ->
+-doc """
+Subscribes the process `Subscriber`, as described at `erlmcp_client:subscribe/2`. `Filter` is
+checked already. Waits for the client's process, at most five seconds (`timeout`). The error is
+`stopped` if the client has ended.
+""".
+-spec subscribe(client(), Subscriber :: pid(), Filter :: erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
     ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).
 
--doc "Ends a subscription.".
+-doc "Asks the client's process to end a subscription, and does not wait for that.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(#{peer := Peer}, Reference) ->
     Peer ! {unsubscribe, Reference},

@@ -15,9 +15,10 @@ Internal.
 -export_type([refusal/0]).
 
 -doc """
-A server's refusal for lack of authorization. `error`, `error_description` and `scopes` are from the
-challenge, and `rpc` is the JSON-RPC error of the body. Texts from headers are ASCII, of at most 512
-bytes.
+A server's refusal for lack of authorization. `scopes`, at most 50, and `resource_metadata` are from
+the challenge. `error` and `error_description` are from the challenge, or else from an OAuth error
+in the body. `rpc` is the JSON-RPC error of the body. All texts except those of `rpc` are ASCII, of
+at most 512 bytes.
 """.
 -type refusal() :: #{
     status := 401 | 403,
@@ -164,8 +165,8 @@ rpc(Error) ->
                #{data => Data || #{~"data" := Data} <- [Error]}).
 
 -doc """
-Returns the text of a refusal: its error, the server's description, and the required scopes. The
-text is empty if the server sent none of them.
+Returns the text of a refusal: its error, the server's description, the message of the JSON-RPC
+error, and the required scopes. The text is empty if the server sent none of them.
 """.
 -spec refusal_text(refusal()) -> unicode:chardata().
 refusal_text(Refusal) ->

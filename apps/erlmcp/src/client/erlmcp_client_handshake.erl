@@ -1,11 +1,11 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
 The negotiation with a server. First it sends `server/discover` of 2026-07-28. If the answer is that
-of an older server, it sends `initialize`, which opens a session. It runs, and waits, in a process
-of its own.
+of an older server, it sends `initialize`, which opens a session. With the option `era`, the client
+begins with the request of that era. The negotiation runs, and waits, in a process of its own.
 
-The node remembers the era of each HTTP origin, so that the next client begins with the right
-request.
+Without that option, the node remembers the era of the server at each HTTP URL, so that the next
+client begins with the right request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
@@ -21,12 +21,13 @@ Internal.
 -define(PROBE, 5000).
 %% The most bytes of a session's id, which is sent with every request.
 -define(SESSION_BYTES, 4096).
-%% The most origins that are remembered.
--define(ORIGINS, 1000).
+%% The rows of the table of clients at which all remembered eras are forgotten.
+-define(ROWS, 1000).
 
 -doc """
 Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
-reason of the failure.
+reason of the failure. Each request may take the client's `timeout`. `Epoch` is the number of this
+negotiation. `Generation` is the number of the channel's connection; 0 on HTTP.
 """.
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
@@ -251,7 +252,7 @@ server_info(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{} = Info}
 server_info(_) -> #{}.
 
 remember(auto, #{revision := Revision}, Client) ->
-    erlmcp_client_table:remember(Client, erlmcp_revision:era(Revision), ?ORIGINS);
+    erlmcp_client_table:remember(Client, erlmcp_revision:era(Revision), ?ROWS);
 remember(_, _, _) ->
     ok.
 

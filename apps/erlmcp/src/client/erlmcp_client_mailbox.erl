@@ -15,8 +15,10 @@ Internal.
 -define(SMALL, 8192).
 
 -doc """
-Sends a message, or returns `full` if too many messages or bytes wait in the receiver's mailbox. The
-message is copied first, so that it does not keep a larger binary in memory.
+Sends a copy of a message, which does not keep a larger binary in memory. Returns `full`, and sends
+nothing, if more than 1000 messages wait in the receiver's mailbox. The same holds if the waiting
+messages would have more than 8 MiB, each being as large as this one. The mailbox of a process on
+another node is not checked.
 """.
 -spec offer(pid(), Message :: term()) -> ok | full.
 offer(Pid, Message) when node(Pid) =:= node() ->
@@ -41,7 +43,8 @@ offer(Pid, Message) ->
 
 -doc """
 Passes a notification of the server that belongs to no call to the client's process, with its
-weight. If too many wait, the notification is dropped and counted.
+weight: 1, and 1 more for each 8 KiB. If the notifications that wait would weigh more than 1000
+together, this one is dropped and counted. One that waits alone is always passed on.
 """.
 -spec notify(erlmcp_client_connection:client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
@@ -56,7 +59,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
             ok
     end.
 
--doc "Counts a notification as read by the client's process.".
+-doc "Counts a notification of the weight `Weight` as read by the client's process.".
 -spec has_read(Weight :: pos_integer(), erlmcp_client_connection:client()) -> ok.
 has_read(Weight, #{ids := Counters}) ->
     atomics:sub(Counters, 2, Weight).
@@ -67,8 +70,9 @@ dropped(#{ids := Counters}) ->
     atomics:get(Counters, 3).
 
 -doc """
-Copies a decoded term. Its strings may be sub-binaries of a received message (`m:erlmcp_json`), and
-would keep that in memory. So terms that outlive their call are copied.
+Returns a copy of a decoded term. The strings of the term may be sub-binaries of a received message
+(`m:erlmcp_json`), and would keep the message in memory. So terms that outlive their call are
+copied.
 """.
 -spec own(Term) -> Term.
 own(Term) ->

@@ -20,7 +20,10 @@ headers mirror arguments, silence does not tell the era, and a URL identifies a 
 a connection is a session, and an older server may not answer an unknown request.
 """.
 -type rules() :: http | line.
--doc "Checked options, with the defaults of those that were left out.".
+-doc """
+Checked options, with the defaults of those that were left out. `options` are those of the
+transport, which checks them itself.
+""".
 -type settings() :: #{
     rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
@@ -33,7 +36,10 @@ a connection is a session, and an older server may not answer an unknown request
 
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
--doc "Checks the options of a target, and returns the settings of a client of that target.".
+-doc """
+Checks the options of a target, and returns the settings of a client of that target. The location of
+the server and the transport's own options are checked when the client starts.
+""".
 -spec settings(erlmcp_client:target()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 settings({http, Url, Options}) ->
@@ -86,8 +92,9 @@ cache(false) -> none;
 cache(Given) -> maps:merge(?CACHE, Given).
 
 -doc """
-Returns the error of the first wrong option, if there is one. `Check` returns `true` for an option
-that is right. Otherwise it returns the expected value, with the name of a wrong member of a map.
+Returns the error of the first wrong option, or `ok` if there is none. `Check` returns `true` for an
+option that is right. Otherwise it returns the expected value as a text. If a member of a map is
+wrong, `Check` returns the member's name with the text.
 """.
 -spec first_wrong(#{term() => term()},
                   fun((Key :: term(), Value :: term()) ->
@@ -167,7 +174,8 @@ without_options(Target) ->
 
 -doc """
 Returns the kind of a target and the location of its server, for labels: host and port, or the name
-of a program. Paths and arguments are left out, since they may have secrets.
+of a program or of a server of this node. `Target` is the one in `t:settings/0`. Paths and arguments
+are left out, since they may have secrets.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

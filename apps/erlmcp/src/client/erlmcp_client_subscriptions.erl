@@ -9,7 +9,7 @@ messages of a session that belong to no call come on its GET stream, which a ser
 The stream's process answers the requests among them.
 
 Each stream has a process, linked to the client's. When the stream ends, the process opens it again,
-after a pause that grows with each failure.
+after a pause that grows with each failure, unless the server has no such streams.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions",
 "Transports / Listening for Messages from the Server".
@@ -86,8 +86,10 @@ is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
 -doc """
-Adds a subscription of a process, which is monitored from now on. `{overload, Limit}` is the error
-if the client has too many.
+Adds a subscription of a process, which is monitored from now on. The reference is the monitor, and
+is in each event for the process. Before the negotiation the subscription waits for `restart/2`.
+`{overload, Limit}` is the error if the client has `Limit` subscriptions already, the most that its
+option `subscriptions` allows.
 """.
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
@@ -134,8 +136,12 @@ watch([Uri | Uris], Method, Client, Live) ->
         {error, _} = Error -> Error
     end.
 
--doc "Removes a subscription that its process has ended, or whose process has died.".
--spec remove(reference(), server(), subscriptions()) -> subscriptions().
+-doc """
+Removes a subscription that its process has ended, or whose process has died. In a session the
+server is asked to stop watching its resources, except those of other subscriptions. `Reference` may
+also be the monitor of a question whose process has ended; the question is removed then.
+""".
+-spec remove(Reference :: reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
     case maps:take(Reference, All) of
         {#subscription{worker = Worker, filter = Filter}, Others} ->
@@ -171,7 +177,10 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
 unwatch(_, _, _) ->
     ok.
 
--doc "Removes a process that has ended: that of a question, of a stream, or of a subscription.".
+-doc """
+Removes a linked process that has ended: that of the session's stream, or that of a subscription.
+The subscription stays.
+""".
 -spec worker_ended(pid(), subscriptions()) -> subscriptions().
 worker_ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = none});
@@ -183,14 +192,16 @@ worker_ended(Pid, #subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Tells every subscriber that its subscription has ended.".
+-doc "Sends every subscriber the event `{ended, Reason}`.".
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
                       deliver(Pid, Reference, {ended, Reason})
                   end, maps:to_list(All)).
 
--doc "Starts all subscriptions again after a negotiation.".
+-doc """
+Starts all subscriptions again after a negotiation. On HTTP it also starts the stream of a session.
+""".
 -spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
 restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
@@ -216,8 +227,11 @@ session_stream({#{settings := #{rules := http}} = Client,
 session_stream(_) ->
     none.
 
--doc "Handles the outcome of asking the server of a session to watch resources.".
--spec subscribed(pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
+-doc """
+Handles the outcome of the process `Worker`, which has asked the server of a session to watch
+resources. The subscriber is told. After an error its subscription is removed.
+""".
+-spec subscribed(Worker :: pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
         [Reference] when Outcome =:= ok ->
@@ -234,7 +248,10 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
             Subscriptions
     end.
 
--doc "Handles an event of a session's stream: it is open (again), or the server refused it.".
+-doc """
+Handles an event of a session's stream: the stream is open (again), or the server has refused it.
+The subscribers are told that they are subscribed.
+""".
 -spec stream_event(pid(), open | refused, subscriptions()) -> subscriptions().
 stream_event(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Subscriptions#subscriptions{stream = {open, Pid}});
@@ -266,7 +283,10 @@ announced(#subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Tells the subscribers of a session of a notification that belongs to no call.".
+-doc """
+Tells the subscribers whose filters name it of a notification that belongs to no call. The
+subscription of a process that does not read its messages ends.
+""".
 -spec notify_all(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
 notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
     case event(Method, Params) of
@@ -304,7 +324,7 @@ deliver(Pid, Reference, Event) ->
             cut
     end.
 
--doc "Answers a request that the server has sent outside of calls.".
+-doc "Answers a request that the server has sent outside of calls, in a process of its own.".
 -spec answer(erlmcp_message:message(),
              {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
              subscriptions()) -> subscriptions().

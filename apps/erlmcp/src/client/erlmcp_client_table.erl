@@ -1,7 +1,8 @@
 -module(erlmcp_client_table).
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
-the negotiation. The process of this module owns the table, and removes the rows of dead clients.
+the negotiation. It also has the eras of HTTP servers. The process of this module owns the table,
+and removes the rows of dead clients.
 
 Internal.
 """.
@@ -92,8 +93,8 @@ publish_live(Peer, Live) ->
     ok.
 
 -doc """
-Returns the era of the last negotiation with the server at the client's URL; `unknown` if there was
-none, and for other transports.
+Returns the era that `remember/3` has stored for the client's URL; `unknown` if there is none, and
+for other transports than HTTP.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
@@ -102,8 +103,8 @@ remembered(_) ->
     unknown.
 
 -doc """
-Remembers the era of the server at the client's URL. If `Most` eras are remembered already, all of
-them are forgotten first.
+Remembers the era of the server at the client's URL, on HTTP only. If the table has `Most` rows,
+those of clients and pools included, all eras are forgotten first.
 """.
 -spec remember(erlmcp_client_connection:client(), erlmcp_revision:era(), Most :: pos_integer()) ->
     ok.

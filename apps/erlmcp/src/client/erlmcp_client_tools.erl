@@ -1,7 +1,8 @@
 -module(erlmcp_client_tools).
 -moduledoc """
-The table of a server's tools: for each tool the arguments that headers mirror, and the schema of
-its structured content. Each received list of tools updates it.
+The table of a server's tools. It has the arguments of each tool that headers mirror, the schema of
+the tool's structured content, and whether the tool must be called as a task. Each received list of
+tools updates the table.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
 Output Schema".
@@ -25,9 +26,10 @@ new() ->
 
 -doc """
 Remembers the tools of a list, and returns those that can be called. If headers mirror arguments
-(`Mirrors`), tools with invalid declarations of headers are left out and logged.
+(`Mirrors`), tools with invalid declarations of headers are left out and logged. If the table has
+10,000 tools or 16 MiB, further tools are returned but not remembered.
 """.
--spec learn([map()], Mirrors :: boolean(), ets:table()) -> [map()].
+-spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->
     lists:filter(fun(Tool) -> is_learned(Tool, Mirrors, Table) end, Tools).
 
@@ -71,7 +73,7 @@ remember(Tool, Table) ->
 output(#{~"outputSchema" := Schema}) -> Schema;
 output(_) -> none.
 
--doc "Returns the arguments of a tool that headers mirror; `unknown` if no list had the tool.".
+-doc "Returns the arguments of a tool that headers mirror; `unknown` for a tool not in the table.".
 -spec declarations(Name :: binary(), ets:table()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
     ets:lookup_element(Table, Name, 2, unknown).
@@ -79,14 +81,17 @@ declarations(Name, Table) ->
 is_task(#{~"execution" := #{~"taskSupport" := ~"required"}}) -> true;
 is_task(_) -> false.
 
--doc "Returns `true` if a tool must be called as a task, in a session of 2025-11-25.".
+-doc """
+Returns `true` if the table says that a tool must be called as a task, in a session of 2025-11-25.
+""".
 -spec is_task(Name :: binary(), ets:table()) -> boolean().
 is_task(Name, Table) ->
     ets:lookup_element(Table, Name, 4, false).
 
 -doc """
 Checks that the structured content of a tool's result fits the tool's output schema. The error is a
-sentence.
+sentence. Returns `ok` for an error of the tool (`isError`), and if the table has no valid output
+schema of the tool.
 """.
 -spec check_result(Name :: binary(), Result :: map(), ets:table()) -> ok | {error, binary()}.
 check_result(_, #{~"isError" := true}, _) ->

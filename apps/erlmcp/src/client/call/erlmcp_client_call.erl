@@ -40,7 +40,7 @@ option(_, _) ->
 
 -doc """
 Runs an operation in a process of its own, waits for it, and returns its result or the reason of its
-failure.
+failure. The caller has checked the options with `check/1`.
 """.
 -spec run(erlmcp_client:operation(), erlmcp_client_connection:client(),
           erlmcp_client:call_options()) ->
@@ -59,12 +59,13 @@ run(Operation, #{calls := Calls} = Client, Options) ->
     end.
 
 -doc """
-Starts an operation, and returns a reference. The last argument is the process that gets `{erlmcp,
-Reference, {progress | log, Params}}` for notifications, and `{erlmcp, Reference, Outcome}` at the
-end.
+Starts an operation, and returns a reference. The caller has checked the options with `check/1`. The
+process `Receiver` gets `{erlmcp, Reference, {progress | log, Params}}` for notifications, unless an
+option has a fun for them. It gets `{erlmcp, Reference, Outcome}` at the end. The call is cancelled
+if `Receiver` dies.
 """.
 -spec start(erlmcp_client:operation(), erlmcp_client_connection:client(),
-            erlmcp_client:call_options(), pid()) -> reference().
+            erlmcp_client:call_options(), Receiver :: pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
     Tell = fun(Kind) ->
@@ -122,14 +123,17 @@ died(killed) -> {too_large, heap};
 died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
--doc "Cancels a call that `start/4` started. Its outcome is then `{error, cancelled}`.".
+-doc """
+Asks a call that `start/4` started to cancel its request. The outcome of the call is then
+`{error, cancelled}`, unless the call ends before.
+""".
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
     erlmcp_client_calls:cancel(Reference, Calls).
 
 -doc """
-Sends a notification in a process of its own, after the negotiation. The error is the reason for
-which it was not delivered.
+Sends a notification in a process of its own, after the negotiation, and waits for its delivery. The
+error is the reason for which it was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
     ok | {error, term()}.

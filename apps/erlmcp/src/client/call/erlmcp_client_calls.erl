@@ -50,7 +50,7 @@ remove_own(Calls) ->
         error:badarg -> receive after 0 -> true end
     end.
 
--doc "Sends the outcome of a call to its receiver.".
+-doc "Sends the outcome of a call to its receiver, if it has one.".
 -spec report(receiver(), {ok, term()} | {error, erlmcp_client:reason()}) -> ok.
 report(none, _) ->
     ok;
@@ -81,7 +81,9 @@ sweep(Calls) ->
                       end
                   end, Dead).
 
--doc "Ends all calls of a client that is being stopped, and reports that to their receivers.".
+-doc """
+Ends all calls of a client that is being stopped, and reports `{error, stopped}` to their receivers.
+""".
 -spec stop_all(calls()) -> ok.
 stop_all(Calls) ->
     lists:foreach(fun({Pid, Receiver}) ->

@@ -16,8 +16,10 @@ Internal.
 -doc """
 The time limits of a request, and the receivers of its notifications. `deadline` is in milliseconds
 of `erlang:monotonic_time/1`. At each progress notification it moves to `timeout` milliseconds from
-then, but not past `last_deadline`. The call is cancelled when the process of the monitor `caller`
-dies, or when the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`.
+then, but not past `last_deadline`. `max_timeout` is the time from the beginning of the call to the
+first `last_deadline`. The call is cancelled when the process of the monitor `caller` dies, or when
+the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`. `progress` and `log` get
+the parameters of notifications, in the process of the call.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
@@ -50,8 +52,12 @@ dies, or when the message `{erlmcp_cancel, Reference}` comes with the reference 
     question_count = 0 :: non_neg_integer()
 }).
 
--doc "Returns the time limits and receivers that the options of a call set. Time counts from now.".
--spec watch(map(), erlmcp_client_connection:client()) -> watch().
+-doc """
+Returns the time limits and the receivers that the options of a call set, with `caller` and `cancel`
+if `Options` has them. The settings of the client are the defaults of the times, which count from
+now. `max_timeout` is at least `timeout`.
+""".
+-spec watch(Options :: map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
     Now = erlang:monotonic_time(millisecond),
     Timeout = maps:get(timeout, Options, Default),
@@ -62,7 +68,8 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
-call. In that case, and when the deadline passes, the server is told that the request is cancelled.
+call. In that case, when the deadline passes, and after a message that is not MCP, the server is
+told that the request is cancelled.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
@@ -84,7 +91,10 @@ run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Las
             {error, reason(Reason, Watch)}
     end.
 
--doc "Sends a request of the client itself, after the negotiation, and waits for its response.".
+-doc """
+Sends a request of the client itself, after the negotiation, and waits for its response, at most the
+client's `timeout`.
+""".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_client_connection:client(),
               erlmcp_client_connection:live()) ->
     outcome().

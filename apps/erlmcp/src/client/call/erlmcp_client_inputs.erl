@@ -16,7 +16,7 @@ Internal.
 %% The most requests in one result, which are all answered at the same time.
 -define(AT_ONCE, 16).
 
--doc "Returns the client capabilities that these funs provide.".
+-doc "Returns the client capabilities that the members of the option `inputs` provide.".
 -spec capabilities(erlmcp_client:inputs()) -> map().
 capabilities(Inputs) ->
     Modes = #{Mode => #{} || {Key, Mode} <- [{elicit, ~"form"}, {elicit_url, ~"url"}],
@@ -45,9 +45,10 @@ is_for_user(_, _) ->
 
 -doc """
 Returns the answers to the `inputRequests` of a result, by the requests' names. All requests, at
-most 16, are answered at the same time, each in a process of its own, within `timeout/1`. These
-processes end with the calling process. If its call is cancelled, they end, and the function throws
-`cancelled`.
+most 16, are answered at the same time, each in a process of its own, within `timeout/1`. The error
+has the name of a request without an answer, and the reason; with more than 16, the name is empty.
+The processes end at the first error, and with the calling process. If its call is cancelled, they
+end, and the function throws `cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->

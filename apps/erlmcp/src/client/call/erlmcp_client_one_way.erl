@@ -1,8 +1,8 @@
 -module(erlmcp_client_one_way).
 -moduledoc """
 Sends the messages of a client that have no response: its notifications, and its answers to requests
-of the server. This runs in the process of the caller, which waits until the transport has delivered
-the message, and reads all messages of its mailbox meanwhile.
+of the server. The calling process waits until the transport has delivered the message, and drops
+all other messages of its mailbox meanwhile.
 
 Internal.
 """.
@@ -13,8 +13,8 @@ Internal.
 -define(SEND, 5000).
 
 -doc """
-Sends a notification on a negotiated connection, and waits until the transport has delivered it. The
-error is the reason for which it has not.
+Sends a notification on a negotiated connection, and waits until the transport has delivered it, at
+most five seconds. The error is the reason for which it has not.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
              erlmcp_client_connection:live()) ->
@@ -23,8 +23,8 @@ notify(Method, Params, Client, #{revision := Revision} = Live) ->
     send(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
 
 -doc """
-Answers a request of the server, and waits until the transport has delivered the answer. The error
-is the reason for which it has not.
+Answers a request of the server, and waits until the transport has delivered the answer, at most
+five seconds. The error is the reason for which it has not.
 """.
 -spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
              erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->

@@ -52,8 +52,8 @@ pages(prompts) -> {~"prompts/list", ~"prompts"};
 pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
-Returns `true` if a request only reads. It may be repeated even if the server may have served it
-already. A tool call may not, since a tool may do anything.
+Returns `true` if requests of the method only read. Such a request may be repeated even if the
+server may have served it already. A tool call may not, since a tool may do anything.
 """.
 -spec is_safe(Method :: binary()) -> boolean().
 is_safe(~"prompts/get") -> true;

@@ -6,9 +6,9 @@ the answer is delivered. No answer is sent if the server withdraws the question,
 that read the question ends.
 
 Questions that come outside of calls are kept by the process that reads them, as a value of this
-module. At most 16 at a time are put to the client's funs, some more wait, and further ones are
-refused at once. Questions that need no fun (`ping`, an unknown method) are answered when they come.
-A server that leaves a hundred of these answers unread gets no more.
+module. At most 16 at a time are put to the client's funs. A hundred more wait, of 1 MB together,
+and further ones are refused at once. Questions that need no fun (`ping`, an unknown method) are
+answered when they come. A server that leaves a hundred of these answers unread gets no more.
 
 Source: specification 2025-11-25, "Cancellation".
 
@@ -41,7 +41,7 @@ Internal.
 
 -doc """
 Creates the table of a client's open questions, by the epoch of the session and the id of the
-question.
+question. The calling process owns the table.
 """.
 -spec table() -> ets:table().
 table() ->
@@ -120,8 +120,9 @@ new() ->
     #questions{}.
 
 -doc """
-Adds a request of the server, and starts or queues its process. The calling process monitors that
-process, and passes its end to `ended/2`.
+Adds a request of the server, and starts the process that answers it, at once or when others have
+ended. The request may also be refused, or dropped: see above. The calling process monitors the
+process, and passes the monitor to `ended/2` when it ends.
 """.
 -spec ask(erlmcp_message:message(), server(), questions()) -> questions().
 ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
@@ -141,8 +142,8 @@ ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
     end.
 
 -doc """
-Removes the question whose process had this monitor, and begins the next one. Returns `other` if the
-monitor is not of a question.
+Removes the question whose process had this monitor, and begins the next one that waits. Returns
+`other` if the monitor is not of a question.
 """.
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
 ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->

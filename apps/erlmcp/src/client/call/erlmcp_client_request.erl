@@ -18,7 +18,7 @@ Internal.
 
 -doc """
 The parts of a request that are not in its parameters: the progress token, the log level, other
-members of `_meta`, and the declared headers.
+members of `_meta`, and the declarations of the arguments that headers mirror.
 """.
 -type extra() :: #{
     token => erlmcp_message:id(),

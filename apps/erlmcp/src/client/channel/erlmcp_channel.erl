@@ -46,6 +46,11 @@ A message to send.
   sender may wait longer, up to `last_deadline`.
 - `kind`: `stream` is an exchange that stays open without a response (`subscriptions/listen`, a
   session's GET stream). It does not count against the bound of calls.
+- `token`: the progress token whose notifications belong to the exchange.
+- `generation`: the connection that the message must go to; any if it is left out. On HTTP it is 0,
+  except for HTTP+SSE.
+- `resumes`: whether an HTTP stream that ends before the response is resumed.
+- `named`: whether the events of an HTTP stream are left undecoded (`m:erlmcp_httpc_exchange`).
 """.
 -type outgoing() :: #{
     kind := request | notification | response | stream,
@@ -86,9 +91,9 @@ The reason for which an exchange failed.
   its first 4096 bytes.
 - `session_lost`: the server does not know the session; nothing was done.
 - `{redirect, Location}`: the server redirects to a URL that the client does not follow.
-- `{unauthorized, Why}`: authorization failed, or the client has none to try.
-- `{protocol, What}`: the server's bytes are not MCP; `What` is a sentence with the member, the
-  expected and the received value.
+- `{unauthorized, Why}`: authorization failed, or the client has no credentials to try.
+- `{protocol, What}`: the server's bytes are not MCP; `What` says in a sentence what is wrong. A
+  message of the client that cannot be sent has this reason, too.
 - `{too_large, Limit}`: a message is larger than `message_bytes`.
 - `{overload, Limit}`: a limit of this client is reached; nothing was sent.
 - `timeout`: the deadline passed.
@@ -106,9 +111,9 @@ The reason for which an exchange failed.
     | timeout.
 
 -doc """
-Starts the channel, linked to the calling process, which is its owner. The server need not be
-reached yet. The channel connects whenever a connection is missing, with a growing pause between
-failures.
+Starts the channel, linked to the calling process, which is its owner. The error is that of a wrong
+target or option. The server need not be reached yet. The channel connects whenever a connection is
+missing, with a growing pause between failures; on HTTP, it connects when a message is sent.
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
 which the server knows nothing of the one before (stdio, TCP; never HTTP). `{down, Reason}` reports
@@ -125,7 +130,7 @@ Sends a message. The events of its exchange come to the calling process, in mess
 
 -doc """
 Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to it.
+does not belong to the exchange.
 """.
 -callback received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 
@@ -142,12 +147,16 @@ most until `Deadline`, in monotonic milliseconds.
 -callback leave(Session :: binary() | none, Headers :: [{binary(), iodata()}],
                 Deadline :: integer(), handle()) -> ok.
 
--doc "Ends the channel, in the steps that the specification prescribes for its transport.".
+-doc """
+Ends the channel, in the steps that the specification prescribes for its transport, and waits for
+its end.
+""".
 -callback close(pid()) -> ok.
 
 -doc """
-Changes to an older variant of the transport (HTTP+SSE) until `Deadline`, in monotonic milliseconds.
-Returns the generation of the new connection. The owner is told of later generations.
+Changes to an older variant of the transport (HTTP+SSE), and waits until `Deadline`, in monotonic
+milliseconds, for the connection to be open. Returns the generation of the connection, which each
+message sent on it must carry. The owner is told of later generations.
 """.
 -callback fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, reason()}.

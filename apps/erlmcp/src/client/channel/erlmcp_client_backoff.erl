@@ -18,14 +18,15 @@ Internal.
 first_ms() -> ?FIRST.
 
 -doc """
-Returns the milliseconds of the pause that follows a pause of `Milliseconds`, without jitter.
+Returns the milliseconds of the pause that follows a pause of `Milliseconds`, without jitter: twice
+as many, up to 30,000.
 """.
 -spec next_ms(Milliseconds :: pos_integer()) -> pos_integer().
 next_ms(Milliseconds) when is_integer(Milliseconds) -> min(?LONGEST, Milliseconds * 2).
 
 -doc """
-Returns the milliseconds to wait after `Failures` failures in a row, with jitter: from at most 500
-after the first to at most 30,000.
+Returns the milliseconds to wait after `Failures` failures in a row, with jitter. Without it, the
+pause is 500 after one failure, and doubles with each further one, up to 30,000.
 """.
 -spec after_failures(Failures :: pos_integer()) -> pos_integer().
 after_failures(Failures) -> after_failures(Failures, ?FIRST, ?LONGEST).
@@ -40,7 +41,9 @@ after_failures(Failures, First, Longest) ->
     %% Sixteen doublings exceed every `Longest` in use; more would only make a large number.
     with_jitter(min(First bsl min(Failures - 1, 16), Longest)).
 
--doc "Returns a random time between half of `Pause` and all of it, in milliseconds.".
+-doc """
+Returns a random time between half of `Pause` and all of it, in milliseconds. `Pause` is at least 2.
+""".
 -spec with_jitter(Pause :: pos_integer()) -> pos_integer().
 with_jitter(Pause) ->
     Pause div 2 + rand:uniform(Pause div 2).

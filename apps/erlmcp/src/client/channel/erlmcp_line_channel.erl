@@ -6,13 +6,14 @@ process, and messages to a server of this node. They implement the behaviour of 
 The channel's process connects. When the connection ends it connects again, after a pause that grows
 with each failure. It reads lines, and finds the exchange of each (`m:erlmcp_line_inbox`). A second
 process writes, so that a server that does not read its input cannot stop the channel from reading.
-Senders never wait: up to 16 MiB of unsent lines are queued. A queued line is dropped if its sender
-has ended, has aborted the exchange, or has passed its deadline.
+Senders never wait: up to 16 MiB of unsent lines are queued, and further ones are refused. A queued
+line is dropped if its sender has ended, has aborted the exchange, or has passed its deadline.
 
 Lines that are sent during an attempt to connect wait for its outcome. During the pause after a
 failure, sending fails at once with `{connect, Why}`. When a connection ends, exchanges whose line
-was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. The owner also
-gets `{down, {connect, Why}}` for each attempt that failed.
+was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. If a received
+line was too large, `{too_large, Limit}` is in place of `{closed, Why}`. The owner also gets
+`{down, {connect, Why}}` for each attempt that failed.
 
 Internal.
 """.
@@ -146,10 +147,9 @@ started(Module, Target, Settings) ->
     end.
 
 -doc """
-Sends a message. In addition to the members that every channel knows, `token` is the progress token
-whose notifications belong to the exchange. `generation` is the connection that the message must go
-to, since its session belongs to that connection; if there is another one, the exchange fails with
-`{closed, unprocessed}`.
+Queues a message, and does not wait. `generation` is the connection that the message must go to,
+since its session belongs to that connection. If that connection is not up, the exchange fails with
+`{closed, unprocessed}`. The error is `{overload, Bytes}` if 16 MiB of lines are unsent.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -184,7 +184,7 @@ size_of(Line) ->
 
 -doc """
 Returns the events of the exchange that are in a message; `other` for a message that does not belong
-to it.
+to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, {response, _, _}} = Event}, {_, Ref} = Exchange) ->
@@ -205,7 +205,7 @@ over(Ref) ->
     _ = unalias(Ref),
     demonitor(Ref, [flush]).
 
--doc "Ends an exchange. Returns `false`, since the server is not told.".
+-doc "Ends an exchange early. Returns `false`, since the server is not told.".
 -spec abort(exchange()) -> false.
 abort({Pid, Ref}) ->
     over(Ref),

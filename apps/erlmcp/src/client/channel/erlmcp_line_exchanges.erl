@@ -2,7 +2,7 @@
 -moduledoc """
 The open exchanges of a line channel, by id, by progress token and by subscription. A value of the
 channel's process, which monitors the process of each exchange; `by_monitor/2` finds the exchange of
-a dead one.
+a dead process.
 
 Internal.
 """.
@@ -14,7 +14,7 @@ Internal.
 
 -define(SUBSCRIPTION, ~"io.modelcontextprotocol/subscriptionId").
 
--doc "The name of an exchange: an alias of the process that waits for its events.".
+-doc "The reference of an exchange: an alias of the process that waits for its events.".
 -type ref() :: reference().
 -type exchange() :: #{
     pid := pid(),
@@ -43,7 +43,10 @@ new() ->
 count(#exchanges{open = Open}) ->
     map_size(Open).
 
--doc "Adds an exchange. Returns `taken` if another open exchange has its id or token.".
+-doc """
+Adds an exchange, and monitors its process. Returns `taken` if another open exchange has its id or
+its token.
+""".
 -spec add(ref(), exchange(), exchanges()) -> {ok, exchanges()} | taken.
 add(_, #{kind := Kind, id := Id}, #exchanges{ids = Ids}) when
     (Kind =:= request orelse Kind =:= stream), is_map_key(Id, Ids)
@@ -67,7 +70,7 @@ add(Ref, #{pid := Pid, kind := Kind, id := Id, token := Token} = Exchange, Excha
 put_key(none, _, Keys) -> Keys;
 put_key(Key, Ref, Keys) -> Keys#{Key => Ref}.
 
--doc "Returns the open exchange with a name, or `none`.".
+-doc "Returns the open exchange with a reference, or `none`.".
 -spec find(ref(), exchanges()) -> {ok, exchange()} | none.
 find(Ref, #exchanges{open = Open}) ->
     case Open of
@@ -95,7 +98,7 @@ remove_key(Key, Ref, Keys) ->
         #{} -> Keys
     end.
 
--doc "Returns the exchange whose process had this monitor, or `none`.".
+-doc "Returns the reference of the exchange whose process has this monitor, or `none`.".
 -spec by_monitor(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
 by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
     case Monitors of
@@ -109,15 +112,17 @@ all(#exchanges{open = Open}) ->
     maps:keys(Open).
 
 -doc """
-Returns the request or the stream with an id, or `none`. The id's type counts: `1` is not `~"1"`.
+Returns the reference of the request or the stream with an id, or `none`. The id's type counts: `1`
+is not `~"1"`.
 """.
 -spec by_id(erlmcp_message:id(), exchanges()) -> {ok, ref()} | none.
 by_id(Id, #exchanges{ids = Ids}) ->
     found(Id, Ids).
 
 -doc """
-Returns the exchange that the parameters of a notification name, or `none`. The parameters have its
-`progressToken`, or the id of the request that opened a subscription.
+Returns the reference and the process of the exchange that the parameters of a notification name, or
+`none`. The parameters have the `progressToken` of the exchange, or the id of the request that
+opened a subscription.
 """.
 -spec by_params(map(), exchanges()) -> {ok, ref(), pid()} | none.
 by_params(#{~"progressToken" := Token}, #exchanges{tokens = Tokens} = Exchanges) ->
@@ -133,7 +138,10 @@ with_pid({ok, Ref}, #exchanges{open = Open}) ->
 with_pid(none, _) ->
     none.
 
--doc "Returns the request that waits for a response, if it is the only one.".
+-doc """
+Returns the reference and the id of the only open request; `none` if there is no open request, or
+another request or stream is open.
+""".
 -spec only_request(exchanges()) -> {ok, ref(), erlmcp_message:id()} | none.
 only_request(#exchanges{open = Open, ids = Ids}) when map_size(Ids) =:= 1 ->
     [{Id, Ref}] = maps:to_list(Ids),

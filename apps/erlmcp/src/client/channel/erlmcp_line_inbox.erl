@@ -52,7 +52,10 @@ Internal.
 
 -opaque inbox() :: #inbox{}.
 
--doc "Returns an inbox for a new connection. Messages that belong to no exchange go to `Owner`.".
+-doc """
+Returns an inbox for a new connection. Messages that belong to no exchange go to `Owner`. Warnings
+have the members of `About`.
+""".
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
     #inbox{owner = Owner, channel = Channel, limits = Limits, about = About,
@@ -60,8 +63,8 @@ new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
 
 -doc """
 Handles received bytes: passes messages on, and removes exchanges that got their response. Returns
-the answers to write. A line over `message_bytes` gives `too_large`; the connection has to end then,
-since the exchange of the line is unknown.
+the refusals to write, of requests that the owner could not take. A line over `message_bytes` gives
+`too_large`; the connection has to end then, since the exchange of the line is unknown.
 """.
 -spec push(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.

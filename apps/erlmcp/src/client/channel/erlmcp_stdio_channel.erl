@@ -6,7 +6,7 @@ path, a name on the `PATH`, or a list of one of these and its first arguments. O
 - `args`: more arguments;
 - `env`: a map or list of environment variables for the server; `false` removes one;
 - `inherit`: the variables of the node's own environment that the server gets: `safe`, a few without
-  secrets (see `erlmcp_stdio_environment`), or `all`;
+  secrets (see `m:erlmcp_stdio_environment`), which is the default, or `all`;
 - `cd`: the folder that the server runs in;
 - `stop_ms`: the milliseconds that the server has to end after its input is closed, and again after
   SIGTERM (2000). Closing the channel takes at most twice that and five seconds.

@@ -1,8 +1,11 @@
 -module(erlmcp_stdio_stderr).
 -moduledoc """
 Logs the standard error of a child process. Each line becomes a notice with the domain `[erlmcp,
-client, stderr]`, up to 8192 bytes a line and 200 lines a second. A value of the process that reads
-the lines. The level is always notice, since programs write all kinds of text there.
+client, stderr]`. A line of more than 8192 bytes is replaced by a short text. Of more than 200 lines
+a second, the further ones are only counted, and a later notice has their number. The level is
+always notice, since programs write all kinds of text there.
+
+A value of the process that reads the lines.
 
 Internal.
 """.
@@ -26,8 +29,9 @@ Internal.
 -opaque lines() :: #lines{}.
 
 -doc """
-Returns the state for the program `Command`, without lines. Lines of the script `Starter` itself are
-left out: they say that the program does not exist, which its exit status says, too.
+Returns the state for a process of the program `Command` that has written nothing yet. Lines that
+come from the script `Starter` itself are not logged: they say that the program could not be
+started, which the exit status also says.
 """.
 -spec new(Command :: term(), Starter :: file:filename()) -> lines().
 new(Command, Starter) ->

@@ -26,7 +26,7 @@ message was `refused`, or the response is an error.
 
 -doc """
 Returns the headers as a map by name. The values of a repeated header are joined with commas, as in
-RFC 9110.
+RFC 9110. If they have more than 65,536 bytes together, only the first value is used.
 """.
 -spec fields([{binary(), binary()}]) -> fields().
 fields(Headers) ->
@@ -93,7 +93,7 @@ whole(Body, Expected, Limits) ->
 
 -doc """
 Returns the messages in the data of an event: `answered` if the awaited response is among them, and
-else `open`.
+else `open`. It is an error if the data is not a message within the limits, or has another response.
 """.
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
@@ -140,15 +140,18 @@ without_id(_, _, Refusal, _) ->
 kept_bytes() ->
     4096.
 
--doc "Returns the reason of a failure for an HTTP refusal without a JSON-RPC message.".
+-doc """
+Returns the reason of a failure for an HTTP refusal without a JSON-RPC message. The reason has at
+most `kept_bytes/0` bytes of `Body`.
+""".
 -spec reason(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
 reason(Status, Fields, Body) ->
     {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
-Returns the meaning of an unsuccessful response to a message in a session. The session may be lost,
-authorization may be required, or a JSON-RPC error may answer the message. `none` means that only
-the status tells the reason.
+Returns the meaning of an unsuccessful response to a message, which may belong to a session. The
+session may be lost, authorization may be required, or a JSON-RPC error may answer the message.
+`none` means that only the status tells the reason.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->

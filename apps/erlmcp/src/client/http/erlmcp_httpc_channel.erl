@@ -1,8 +1,8 @@
 -module(erlmcp_httpc_channel).
 -moduledoc """
-The channel to a server's URL by HTTP/1.1 and HTTP/2. Its process supervises the pool and the
-authorizer. Each message is an `m:erlmcp_httpc_exchange` in the process that sends it. After the
-fallback to HTTP+SSE, messages are exchanges of `m:erlmcp_httpc_sse`.
+The channel to a server's URL by HTTP/1.1 and HTTP/2. Its process supervises the pool, the
+authorizer, and the process of HTTP+SSE. Each message is an `m:erlmcp_httpc_exchange` in the process
+that sends it. After the fallback to HTTP+SSE, messages are exchanges of `m:erlmcp_httpc_sse`.
 
 Internal.
 """.
@@ -24,8 +24,9 @@ Internal.
 -define(SUBSCRIPTIONS, 100).
 
 -doc """
-Starts the pool of connections to a URL's origin and, with the option `auth`, its authorizer. The
-options are those of `erlmcp_httpc_options:check/2`.
+Starts the pool of connections to a URL's origin and, with the option `auth`, its authorizer. No
+connection is opened yet. The options are those of `erlmcp_httpc_options:check/2`, whose errors are
+returned. The error may also be one of `erlmcp_authorizer:start_link/2`.
 """.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_channel:handle()}
@@ -78,8 +79,8 @@ init(Given) ->
               || Auth =/= none]]}}.
 
 -doc """
-Sends a message, or requests the GET stream of a session. A message with a `generation` belongs to
-the HTTP+SSE stream of that generation.
+Sends a message, or requests the GET stream of a session. A message with a `generation` above 0
+belongs to the HTTP+SSE stream of that generation.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -93,7 +94,7 @@ sent(_, {error, _} = Error) -> Error.
 
 -doc """
 Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to it.
+does not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received(Message, {http, Exchange}) ->
@@ -113,23 +114,28 @@ abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
-Opens an HTTP+SSE stream at the URL until `Deadline`, in monotonic milliseconds. Returns its
-generation, which messages for it must have. When the stream ends it is opened again, and the
-channel's owner is told.
+Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
+`Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
+which each message sent on it must carry. A stream that ends later is opened again with a new
+generation, and the channel's owner is told.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 fall_back(#{sse := Stream}, Deadline) ->
     erlmcp_httpc_sse:open(Stream, Deadline).
 
--doc "Ends a session by DELETE, and ignores the answer.".
--spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.
+-doc """
+Ends a session by DELETE, and waits for the answer at most until `Deadline`, in monotonic
+milliseconds. Ignores the answer, and any failure. Does nothing if `Session` is `none`.
+""".
+-spec leave(Session :: binary() | none, [{binary(), iodata()}], Deadline :: integer(), handle()) ->
+    ok.
 leave(none, _, _, _) ->
     ok;
 leave(Session, Headers, Deadline, Route) ->
     erlmcp_httpc_exchange:delete(Session, Headers, Deadline, Route).
 
--doc "Ends the channel and closes its connections.".
+-doc "Ends the channel, closes its connections, and waits for its end.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:stop(Pid, normal, infinity).

@@ -65,8 +65,9 @@ An event of an exchange. If the outgoing message has `named`, all events of its 
 -define(CHALLENGES, 3).
 
 -doc """
-Sends a message. The events of the exchange come to the calling process, in messages for
-`received/2`.
+Sends a message, or requests a stream if the message has the kind `stream` and no id. Waits for a
+token and for a connection, at most until the message's deadline. The events of the exchange come to
+the calling process, in messages for `received/2`.
 """.
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -153,7 +154,7 @@ sendable([]) ->
 
 -doc """
 Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to it.
+does not belong to the exchange.
 """.
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
@@ -411,7 +412,7 @@ abort(X) ->
 
 -doc """
 Ends a session on the server, and waits for the answer, at most until `Deadline`, in monotonic
-milliseconds.
+milliseconds. Ignores the answer, and any failure.
 """.
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
 delete(Session, Headers, Deadline, Route) ->

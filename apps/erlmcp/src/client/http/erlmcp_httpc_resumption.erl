@@ -44,7 +44,10 @@ Internal.
 new() ->
     #resumption{}.
 
--doc "Records the last event id and the last `retry` of a stream.".
+-doc """
+Records the last event id and the last `retry` of a stream. An id that is empty or has more than
+4096 bytes does not count. A `retry` of more than a day counts as a day.
+""".
 -spec progress(erlmcp_sse_reader:state(), resumption()) -> resumption().
 progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
     Id = case erlmcp_sse_reader:last_id(Reader) of
@@ -60,7 +63,7 @@ progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
         none -> Next
     end.
 
--doc "Records that the server accepted the request for a stream.".
+-doc "Records that the server accepted the request for a stream, so no attempt counts as failed.".
 -spec stream_began(resumption()) -> resumption().
 stream_began(Resumption) ->
     Resumption#resumption{failures = 0}.
@@ -70,14 +73,14 @@ stream_began(Resumption) ->
 has_event_id(#resumption{last_id = Id}) ->
     Id =/= ~"".
 
--doc "Returns `true` if the last resumption failed.".
+-doc "Returns `true` if the stream was to be resumed (`delay/1`), and was not accepted since then.".
 -spec has_failed(resumption()) -> boolean().
 has_failed(#resumption{failures = Failures}) ->
     Failures > 0.
 
 -doc """
-Returns `true` if the stream may be requested again. A POST without an event id may not; a GET
-stream without one starts over.
+Returns `true` if the stream may be requested again. After ten failed attempts in a row it may not.
+A POST stream without an event id may not, either; a GET stream without one starts over.
 """.
 -spec may_resume(post | get | delete, resumption()) -> boolean().
 may_resume(Method, #resumption{failures = Failures} = Resumption) ->
@@ -89,8 +92,9 @@ headers(#resumption{last_id = ~""}) -> [];
 headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 
 -doc """
-Returns the milliseconds until the next attempt. They are at least those that the server asks for,
-and grow with each attempt that fails or brings no event.
+Returns the milliseconds until the next attempt, and the next state, which counts the attempt. The
+milliseconds are at least those that the server asks for, and at least 100. They grow with each
+attempt that fails or brings no event. Up to a quarter of them is added at random.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures, quiet = Quiet} = Resumption) ->

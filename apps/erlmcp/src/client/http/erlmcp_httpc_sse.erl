@@ -6,7 +6,8 @@ exchanges of messages, which are sent by POST.
 Few servers have this transport, so the process does nothing until it is asked to open the stream.
 Then it keeps the stream open, with a pause that grows with each failure. The stream's first event
 tells the URL for messages. A session ends with its stream, so each opened stream has a generation
-of its own. The owner gets `up` and `down` for streams that were not opened by `open/2`.
+of its own. The owner gets `down` at the end of a stream, and after each failure to open it again.
+It gets `up` when the stream is open again. What `open/2` opens, or fails to open, is only returned.
 
 The process that sends a message makes the POST request itself. It gets the messages of the exchange
 from the stream's process.
@@ -64,7 +65,11 @@ Internal.
 -doc "The stream's process, and the route of the POST requests, whose path the stream tells.".
 -type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
 
--doc "Starts the process for an owner and its channel. At most `Most` exchanges may be open.".
+-doc """
+Starts the process for an owner and its channel. At most `Most` exchanges may be open. The
+connection for a stream, and then the stream's first event, may each take `ConnectTimeout`
+milliseconds.
+""".
 -spec start_link({Owner :: pid(), Channel :: pid()}, fun(() -> erlmcp_httpc_exchange:route()),
                  {ConnectTimeout :: pos_integer(), Most :: pos_integer()}) ->
     gen_server:start_ret().
@@ -72,8 +77,10 @@ start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
 -doc """
-Opens a stream until `Deadline`, in monotonic milliseconds, and closes an earlier one. Returns the
-generation of the new stream.
+Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
+`Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
+which each message sent on it must carry. A stream that ends later is opened again with a new
+generation, and the channel's owner is told.
 """.
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
@@ -85,8 +92,9 @@ open(Pid, Deadline) ->
     end.
 
 -doc """
-Sends a message to the session of the stream that has the message's `generation`. The events of the
-exchange come to the calling process, in messages for `received/2`.
+Sends a message to the session of the stream that has the message's `generation`. If that stream is
+not open, the error is `{closed, unprocessed}`. The events of the exchange come to the calling
+process, in messages for `received/2`.
 """.
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -147,7 +155,7 @@ forget(Ref) ->
 
 -doc """
 Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to it.
+does not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, Event}, #exchange{ref = Ref} = X) ->
@@ -201,7 +209,7 @@ failed(Reason, #exchange{process = Pid, ref = Ref} = X) ->
     ok = leave(Pid, Ref),
     {[{failed, Reason}], X#exchange{post = taken}}.
 
--doc "Ends an exchange. Returns `false`, since the server is not told.".
+-doc "Ends an exchange early. Returns `false`, since the server is not told.".
 -spec abort(exchange()) -> false.
 abort(#exchange{process = Pid, ref = Ref} = X) ->
     _ = unposted(X),

@@ -33,6 +33,10 @@ The reason for a failed authorization, in addition to those of a flow.
 - `{insufficient_scope, Scopes}`: the server requires scopes that were requested already.
 - `{too_many_logins, Limit}`: the server refuses one token after another.
 - `{crashed, Incident}`: the flow crashed; the log has the report with this id.
+- `{overload, Limit}`: too many requests wait for the flow.
+- `{store, Reason}`: the token store could not be opened.
+- `timeout`: the deadline passed, or the time of the flow.
+- `stopped`: the authorizer has ended.
 """.
 -type reason() ::
     erlmcp_oauth_flow:reason()
@@ -113,8 +117,8 @@ handle(Pid) ->
 
 -doc """
 Returns the authorization headers for a request to the MCP server; none while there is no token, and
-for a URL of another origin. Waits only while an expired token is being renewed, at most until
-`Deadline`, in monotonic milliseconds.
+for a URL of another origin. Waits only while a token that has expired, or soon will, is being
+renewed, at most until `Deadline`, in monotonic milliseconds.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -178,10 +182,11 @@ looked_up(Table, Name) ->
     end.
 
 -doc """
-Reports that the server refused a request with the headers `Used`, and waits for the end of a login,
-a renewal or a step-up. After `retry` the request may be sent again with new headers; the caller
-bounds how often. `Status` and its headers are those of the refusal. `Reached` is the depth of the
-outermost of the server's addresses.
+Reports that the server refused a request with the headers `Used`. Waits for the end of a login, a
+renewal or a step-up, at most until `Deadline`, in monotonic milliseconds; the flow goes on after
+it. After `retry` the request may be sent again with new headers; the caller bounds how often.
+`Status` and the headers beside it are those of the refusal. `Reached` is the depth of the outermost
+of the server's addresses.
 """.
 -spec challenged(handle(), Used :: [{binary(), iodata()}],
                  {Status :: 401 | 403, #{binary() => binary()}},
@@ -227,7 +232,10 @@ error_name(Schemes, Params) ->
 nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
 nonce(_) -> none.
 
--doc "Reports the headers of a response, which may have the DPoP nonce that the next proof needs.".
+-doc """
+Reports the headers of a response, which may have the DPoP nonce that the next proof needs. Waits
+until a new nonce is stored, at most a second.
+""".
 -spec notice(handle(), #{binary() => binary()}) -> ok.
 notice(#handle{pid = Pid, table = Table}, Headers) ->
     case nonce(Headers) of

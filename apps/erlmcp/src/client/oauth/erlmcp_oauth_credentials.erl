@@ -1,7 +1,8 @@
 -module(erlmcp_oauth_credentials).
 -moduledoc """
 Reads and writes the credentials that outlive a login, in a token store: tokens by server and
-client, and registrations by issuer. Incomplete values count as missing.
+client, and registrations by issuer. Incomplete values, and those that the store fails to read,
+count as missing. A failure to write is only logged.
 
 Internal.
 """.
@@ -71,7 +72,10 @@ keep_client({Issuer, Client}, #kept{module = Module, store = Store}) ->
 drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
--doc "Returns the stored tokens, and the DPoP key that they are bound to, or `none`.".
+-doc """
+Returns the stored tokens with the DPoP key that they are bound to, or with `none` if they have no
+key. Returns `none` alone if no tokens are stored.
+""".
 -spec tokens(kept()) ->
     {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->

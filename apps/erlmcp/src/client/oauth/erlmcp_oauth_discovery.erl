@@ -6,7 +6,8 @@ in the calling process.
 
 An MCP server without resource metadata is one of 2025-03-26, and its own authorization server. Its
 metadata is at its origin; without it, its endpoints have the default paths of that revision. If the
-user has configured an issuer, the metadata of that issuer is read instead.
+user has configured an issuer, the metadata of that issuer is read instead. An issuer that the user
+has configured must be in the resource metadata, if there is any.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 
@@ -20,7 +21,7 @@ Internal.
 -doc """
 A protected resource, which is the MCP server, with the authorization server that issues its tokens.
 `resource` is byte for byte the value in the resource's metadata, and `scopes` are the scopes in
-that metadata.
+that metadata. Without such metadata, `resource` is the server's canonical URL.
 """.
 -type protected_resource() :: #{
     resource := binary(),

@@ -41,7 +41,8 @@ The state that a flow starts from. `tokens` and `dpop` are funs, since their val
 -doc """
 The input of each step of a flow. `tokens` are the previous ones. `issuer` is the one that the
 client's own credentials belong to, if it is known. `registered` reads stored registrations.
-`learned` writes them, and reports an issuer, a host or the beginning of a login.
+`learned` writes them, and reports an issuer or the beginning of a login. `fetch` reports a host
+that was allowed.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -73,9 +74,14 @@ client's own credentials belong to, if it is known. `registered` reads stored re
 -define(NEW_SECONDS, 30).
 
 -doc """
-Starts a flow. `Deadline` is in milliseconds of `erlang:monotonic_time/1`. The calling process gets
-`{learned, Pid, {issuer, Issuer} | {host, Consent} | login}` during the flow, and `{flow_ended, Pid,
-Result}` at its end.
+Starts a flow, in a process linked to the calling one. `Deadline`, in milliseconds of
+`erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the user, except in a
+fun `browser` with the option `redirect_uri`.
+
+The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
+the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was
+allowed. It is `login` when a login begins. At the end the process gets `{flow_ended, Pid, Result}`,
+in which `Result` is a `t:result/0`.
 """.
 -spec start(intent(), before(), Deadline :: integer()) -> pid().
 start(Intent, Before, Deadline) ->

@@ -35,7 +35,8 @@ seconds of system time.
        Description :: binary() | none}.
 
 -doc """
-Returns the client for a login that redirects to `RedirectUri`, and registers one if there is none.
+Returns the client for a login that redirects to `RedirectUri`. Registers one, and stores it, if the
+options give none, and none with this URI is stored.
 """.
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->
@@ -51,7 +52,10 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
             Set
     end.
 
--doc "Returns the redirect URI of an earlier dynamic registration with the server, or `none`.".
+-doc """
+Returns the redirect URI of an earlier dynamic registration with the server that has not expired, or
+`none`.
+""".
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.
 redirect_uri(#{issuer := Issuer}, Context) ->

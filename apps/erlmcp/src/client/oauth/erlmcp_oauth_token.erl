@@ -14,8 +14,9 @@ Internal.
 -export_type([tokens/0, reason/0]).
 
 -doc """
-The granted tokens. `expires_at` is in seconds of system time. `requested` are the requested scopes,
-whether or not they were granted. `client` is the client, if it was registered dynamically.
+The granted tokens. `expires_at` is in seconds of system time, at most a year ahead, and `infinity`
+if the answer does not say. `requested` are the requested scopes, whether or not they were granted.
+`client` is the client, if it was registered dynamically.
 `refreshed_at` is present, in seconds of system time, if a refresh token was used.
 """.
 -type tokens() :: #{
@@ -46,10 +47,11 @@ answer.
 -define(MOST_SECONDS, 31_536_000).
 
 -doc """
-Requests a token from the authorization server of a protected resource. The first argument has the
-form parameters of the grant.
+Requests a token from the authorization server of a protected resource. `Grant` has all form
+parameters of the grant. `Scopes` are the requested scopes, and only recorded in the result.
 """.
--spec request([{binary(), binary()}], Scopes :: [binary()], erlmcp_oauth_registration:client(),
+-spec request(Grant :: [{binary(), binary()}], Scopes :: [binary()],
+              erlmcp_oauth_registration:client(),
               erlmcp_oauth_discovery:protected_resource(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.
 request(Grant, Scopes, Client, #{resource := Resource, server := Server}, Context) ->
@@ -82,11 +84,11 @@ refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Conte
 
 -doc """
 Exchanges a token at an identity provider for an assertion, which another authorization server
-accepts (RFC 8693). `Url` is the provider's token endpoint. No DPoP proof is sent, since the
-assertion is not an access token.
+accepts (RFC 8693). `Url` is the provider's token endpoint, and `Form` has the form parameters, with
+`requested_token_type`. No DPoP proof is sent, since the assertion is not an access token.
 """.
--spec exchange(Url :: binary(), [{binary(), binary()}], erlmcp_oauth_registration:client(),
-               erlmcp_oauth_flow:context()) ->
+-spec exchange(Url :: binary(), Form :: [{binary(), binary()}],
+               erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
     {ok, Assertion :: binary()} | {error, reason()}.
 exchange(Url, Form, Client, Context) ->
     {_, Kind} = lists:keyfind(~"requested_token_type", 1, Form),
@@ -178,7 +180,8 @@ expiry(_) ->
     infinity.
 
 -doc """
-Returns a member of an authorization server's error as short ASCII text; `none` if it is not text.
+Returns a member of an authorization server's error as ASCII text of at most 256 bytes; `none` if
+the member is missing, or is not text.
 """.
 -spec error_text(Name :: binary(), #{binary() => term()}) -> binary() | none.
 error_text(Name, Document) ->

@@ -23,8 +23,12 @@ Internal.
     options := map()
 }.
 
--doc "Creates a pool whose members are not started yet.".
--spec new(pid(), [erlmcp_client_options:settings(), ...], map()) -> pool().
+-doc """
+Creates a pool of the process `Pid`, whose members are not started yet. `Members` are the settings
+of each member. The calling process owns the pool's table.
+""".
+-spec new(Pid :: pid(), Members :: [erlmcp_client_options:settings(), ...], Options :: map()) ->
+    pool().
 new(Pid, Members, Options) ->
     %% The rows are the members, their settings, and the processes of calls that `start/4` started.
     Table = ets:new(members, [public, {read_concurrency, true}]),
@@ -49,8 +53,9 @@ member_started(Index, Pid, #{members := Table}) ->
     ok.
 
 -doc """
-Runs an operation at a member, and returns its outcome. The call options `key` and `repeatable`
-concern the pool (`m:erlmcp_pool`).
+Runs an operation at a member and, if this fails and may be repeated, at others. Returns the outcome
+of the last try; `{unavailable, Milliseconds}` if no member works. The call options `key` and
+`repeatable` concern the pool (`m:erlmcp_pool`).
 """.
 -spec run(erlmcp_client:operation(), pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
@@ -147,8 +152,11 @@ take([{_, Index, Client} | Ranked], Others, Pool) ->
         {open, _} -> take(Ranked, Others, Pool)
     end.
 
--doc "Starts an operation without waiting for it, as described at `erlmcp_client:async/3`.".
--spec start(erlmcp_client:operation(), pool(), map(), pid()) ->
+-doc """
+Starts an operation without waiting for it, as described at `erlmcp_client:async/3`. `Receiver` is
+the process that gets the messages.
+""".
+-spec start(erlmcp_client:operation(), pool(), map(), Receiver :: pid()) ->
     reference().
 start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Reference = make_ref(),
@@ -189,7 +197,7 @@ waited(Run, Receiver, Reference) ->
             {error, cancelled}
     end.
 
--doc "Cancels a call that `start/4` started.".
+-doc "Asks a call that `start/4` started to end with `{error, cancelled}`.".
 -spec cancel(reference(), pool()) -> ok.
 cancel(Reference, #{members := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,

@@ -6,15 +6,19 @@
 -export([start_link/3, stop/1]).
 -export([init/1, start_member/2]).
 
--doc "Starts a pool with `size` clients for each server.".
--spec start_link(none | {local, atom()}, [erlmcp_client_options:settings(), ...], map()) ->
+-doc """
+Starts a pool, linked to the calling process. `Settings` has an element for each server, and the
+pool as many clients of each as the option `size` says.
+""".
+-spec start_link(none | {local, Name :: atom()},
+                 Settings :: [erlmcp_client_options:settings(), ...], Options :: map()) ->
     supervisor:startlink_ret().
 start_link(none, Settings, Options) ->
     supervisor:start_link(?MODULE, {Settings, Options});
 start_link(Name, Settings, Options) ->
     supervisor:start_link(Name, ?MODULE, {Settings, Options}).
 
--doc "Stops a pool and waits for its end.".
+-doc "Stops a pool and waits for its end. Does nothing if the pool has ended already.".
 -spec stop(pid() | atom()) -> ok.
 stop(Pool) ->
     case erlmcp_client_table:find(Pool) of

@@ -3,7 +3,7 @@
 Bounds the memory of a gun connection's process. Some releases of gun buffer headers, and requests
 that the server does not read, without a bound. Gun calls this event handler in the process of the
 connection, for the first time when the process starts. A later event has the address that was
-reached.
+reached, which the handler passes to a fun of the pool.
 
 Internal.
 """.
@@ -20,8 +20,8 @@ Internal.
          cancel/2, disconnect/2, terminate/2]).
 
 -doc """
-Bounds the memory of the calling process to `Bytes`. If it takes more, it is killed, and no report
-is logged.
+Bounds the memory of the calling process to `Bytes`. If the process takes more, it is killed, and no
+report is logged. Since OTP 28, binaries outside of its heap count, too.
 """.
 -spec init(gun_event:init_event(),
            {Bytes :: pos_integer(), erlmcp_httpc_pool_connections:reached()}) ->

@@ -41,8 +41,8 @@ Options of a pool, with their defaults.
 - `idle_ms`: milliseconds after which an idle connection is closed; 30000
 - `connect_timeout`: milliseconds to open a connection; 10000
 - `tls`: options of `m:ssl`, which override those of `erlmcp_tls:client_options/2`
-- `protocols`: the protocols to offer over TLS; in the clear, `[http2]` means HTTP/2 and any other
-  value HTTP/1.1
+- `protocols`: the protocols to offer over TLS, `[http2, http]`; in the clear, `[http2]` means
+  HTTP/2 and any other value HTTP/1.1
 """.
 -type options() :: #{
     origin := origin(),
@@ -102,7 +102,7 @@ handle(Pool) ->
 
 -doc """
 Leases a connection to the calling process, for one exchange or for one long stream. Waits while all
-are taken, until `Deadline`, in milliseconds of `erlang:monotonic_time/1`.
+are taken, at most until `Deadline`, in milliseconds of `erlang:monotonic_time/1` (`timeout`).
 
 `{connect, Why}` has the reason for which the server could not be reached; `stopped` means that the
 pool has ended. `{overload, Limit}` means that too many calls wait, or too many streams are open.
@@ -177,8 +177,11 @@ or `none`.
 outermost({_, Slots, _}) ->
     erlmcp_httpc_pool_table:outermost(Slots).
 
--doc "Gives a lease back, once, and says whether its connection is still usable.".
--spec give_back(lease(), reusable | broken) -> ok.
+-doc """
+Gives a lease back; the caller does this once. `How` is `broken` if the connection must not be
+leased again.
+""".
+-spec give_back(lease(), How :: reusable | broken) -> ok.
 give_back({Lease, {Pool, Slots, _}}, How) ->
     try erlmcp_httpc_pool_table:release({Lease, How}, Slots) of
         tell -> gen_server:cast(Pool, {returned, erlmcp_httpc_pool_table:connection(Lease), How});
@@ -190,7 +193,8 @@ give_back({Lease, {Pool, Slots, _}}, How) ->
 
 -doc """
 Returns numbers of a pool: usable connections (`open`), leases (`busy`), and waiting calls and
-streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again.
+streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again, or 0.
+All are 0 if the pool has ended.
 """.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.

@@ -152,12 +152,13 @@ opening_places(#fleet{connections = Connections}) ->
     [Place || _ := #connection{stage = opening, place = Place} <- Connections].
 
 -doc """
-Opens connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one for each;
-on HTTP/2 one is opened at a time, since it may serve all of them. At most the given number of
-connections is being opened at the same time.
+Begins to open connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one
+for each; on HTTP/2 one is opened at a time, since it may serve all of them. At most `Most`
+connections are being opened at the same time. `failed` means that one could not even be begun.
 """.
--spec grow(#{call := non_neg_integer(), stream := non_neg_integer()}, pos_integer() | infinity,
-           fleet()) -> {ok, fleet()} | {failed, Why :: term(), fleet()}.
+-spec grow(#{call := non_neg_integer(), stream := non_neg_integer()},
+           Most :: pos_integer() | infinity, fleet()) ->
+    {ok, fleet()} | {failed, Why :: term(), fleet()}.
 grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
     #fleet{calls = ForCalls, streams = ForStreams, protocol = Protocol} = Fleet,
     Wanted = case Protocol of
@@ -388,7 +389,7 @@ close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
 
 -doc """
 Finds changes that no message reports: leases of dead holders, and connections that are idle or must
-be closed.
+be closed. Acts on them. `Now` is in monotonic milliseconds.
 """.
 -spec sweep(Now :: integer(), fleet()) -> fleet().
 sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->

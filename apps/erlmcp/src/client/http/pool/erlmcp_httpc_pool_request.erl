@@ -217,7 +217,7 @@ broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
 -doc """
-Waits for the next message of the request in the mailbox, or for `Deadline`, in monotonic
+Waits for the next message of the request in the mailbox, at most until `Deadline`, in monotonic
 milliseconds (`timeout`).
 """.
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
@@ -238,9 +238,9 @@ next(#socket{socket = Socket, monitor = Monitor}, Deadline) ->
     end.
 
 -doc """
-Returns the state of a connection on which the awaited response has come in a stream of events. A
-connection of HTTP/1.1 is `reusable` only at the end of the stream, which servers send right after
-the response.
+Returns the state of a connection on which the awaited response has come in a stream of events.
+Waits at most 20 milliseconds for the end of the stream, which servers send right after the
+response, and drops the data before it. Without the end, the connection is `cut`.
 """.
 -spec drained(loan()) -> connection_state().
 drained(Loan) ->

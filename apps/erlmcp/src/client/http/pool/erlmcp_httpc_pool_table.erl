@@ -169,9 +169,9 @@ release({#lease{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
         false -> ok
     end.
 
--doc "Puts a connection into a slot, so that it can be leased.".
--spec publish(slot(), integer(), connection(), Seats :: non_neg_integer(), protocol(), slots()) ->
-    ok.
+-doc "Puts a connection with the id `Id` and `Seats` seats into a slot, so that it can be leased.".
+-spec publish(slot(), Id :: integer(), connection(), Seats :: non_neg_integer(), protocol(),
+              slots()) -> ok.
 publish(Slot, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, load(Slot), 0),
     ok = atomics:put(Numbers, used_at(Slot), ?NEVER),
@@ -179,14 +179,14 @@ publish(Slot, Id, Gun, Seats, Protocol, #slots{connections = Connections, number
     atomics:put(Numbers, seats(Slot), Seats).
 
 -doc "Removes a connection from its slot, so that it cannot be leased. Leases of it stay.".
--spec withdraw(slot(), integer(), slots()) -> ok.
+-spec withdraw(slot(), Id :: integer(), slots()) -> ok.
 withdraw(Slot, Id, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, seats(Slot), 0),
     true = ets:match_delete(Connections, {Slot, Id, '_', '_', '_'}),
     ok.
 
 -doc "Sets the number of a connection's seats, after the server has changed its number of streams.".
--spec set_seats(slot(), integer(), non_neg_integer(), slots()) -> ok.
+-spec set_seats(slot(), Id :: integer(), Seats :: non_neg_integer(), slots()) -> ok.
 set_seats(Slot, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
     case ets:lookup(Connections, Slot) of
         [{Slot, Id, _, _, _}] ->
@@ -196,13 +196,13 @@ set_seats(Slot, Id, Seats, #slots{connections = Connections, numbers = Numbers})
             ok
     end.
 
--doc "Returns all leases.".
+-doc "Returns the rows of all leases.".
 -spec leases(slots()) -> [row()].
 leases(#slots{leases = Leases}) ->
     ets:tab2list(Leases).
 
--doc "Returns the number of leases of a connection.".
--spec held(integer(), slots()) -> non_neg_integer().
+-doc "Returns the number of leases of the connection with the id `Id`.".
+-spec held(Id :: integer(), slots()) -> non_neg_integer().
 held(Id, #slots{leases = Leases}) ->
     ets:select_count(Leases, [{{{Id, '_'}, '_', '_', '_'}, [], [true]}]).
 
@@ -217,19 +217,19 @@ orphan({Seat, Holder, Kind, Slot}, #slots{leases = Leases}) ->
     Orphan = {{{element, 1, '$_'}, orphan, Kind, Slot}},
     1 =:= ets:select_replace(Leases, [{{Seat, Holder, Kind, Slot}, [], [Orphan]}]).
 
--doc "Removes a lease.".
+-doc "Removes the lease in a row, if its seat is still taken.".
 -spec drop(row(), slots()) -> ok.
 drop({Seat, _, _, Slot}, Slots) ->
     vacate(Seat, Slot, Slots).
 
--doc "Removes the leases of dead holders on a connection that has ended.".
--spec forget(integer(), slots()) -> ok.
+-doc "Removes the leases that `orphan/2` has marked on a connection that has ended.".
+-spec forget(Id :: integer(), slots()) -> ok.
 forget(Id, #slots{leases = Leases}) ->
     true = ets:match_delete(Leases, {{Id, '_'}, orphan, '_', '_'}),
     ok.
 
--doc "Corrects the load counter of a slot to the number of leases.".
--spec settle(slot(), non_neg_integer(), slots()) -> ok.
+-doc "Sets the load counter of a slot to the number of leases, `Load`.".
+-spec settle(slot(), Load :: non_neg_integer(), slots()) -> ok.
 settle(Slot, Load, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, load(Slot), Load).
 
@@ -249,7 +249,7 @@ last_used(Slot, #slots{numbers = Numbers}) ->
         At -> At
     end.
 
--doc "Returns the number of connections that can be leased, taken or not.".
+-doc "Returns the number of connections in slots, whether or not they have a free seat.".
 -spec open(slots()) -> non_neg_integer().
 open(#slots{connections = Connections}) ->
     %% The row `refused` is not a connection.

@@ -37,7 +37,7 @@ opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
         {error, Why} -> exit({shutdown, Why})
     end.
 
--doc "Lets the socket deliver some more packets, and then `tcp_passive`.".
+-doc "Lets the socket deliver 16 more packets, and then `tcp_passive`.".
 -spec read_on(inet:socket()) -> ok | {error, inet:posix()}.
 read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
@@ -74,10 +74,10 @@ is_open(Socket) ->
     end.
 
 -doc """
-Gives a connection back to the pool. If unexpected bytes came on it, it is closed instead, and the
-result is `ended`.
+Gives a connection back to the process `Pool`. `Monitor` is the one of `take/1`. If unexpected bytes
+came on the connection, it is closed instead. Then, and if it has ended, the result is `ended`.
 """.
--spec give(inet:socket(), reference(), pid()) -> ok | ended.
+-spec give(inet:socket(), Monitor :: reference(), Pool :: pid()) -> ok | ended.
 give(Socket, Monitor, Pool) ->
     try erlang:port_connect(Socket, Pool) of
         true ->
@@ -105,7 +105,7 @@ at_rest(Socket) ->
     end.
 
 -doc "Closes a connection that the calling process owns, and drops unread and unsent bytes.".
--spec close(inet:socket(), reference()) -> ok.
+-spec close(inet:socket(), Monitor :: reference()) -> ok.
 close(Socket, Monitor) ->
     true = demonitor(Monitor, [flush]),
     ok = close(Socket),

@@ -32,8 +32,9 @@ follow.
 
 -doc """
 Parses the head at the beginning of a binary, and returns it with the bytes after it. `informed` is
-an interim response (1xx). `more` means that the head is not complete; the next call, with more
-bytes, gets its `From`, at which the search for the end of the head continues.
+an interim response (1xx). `more` means that the head is not complete; the next call, with all bytes
+again and more, gets its `From`, at which the search for the end of the head continues. A head may
+have 100,000 bytes and 100 headers.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}

@@ -47,7 +47,7 @@ The reason for a failed login.
 
 - `{bad_option, Name}`: an option is unknown or of the wrong type.
 - `{listen, Why}`: the port is not available (`eaddrinuse`).
-- `bad_authorize_url`: a browser may not be given this URL (`erlmcp_browser:is_url/1`).
+- `bad_authorize_url`: a browser may not be given the URL of the login (`erlmcp_browser:is_url/1`).
 - `{too_many_requests, Max}`: too many requests came that were not the redirect.
 - `timeout`: the redirect did not come in time.
 """.
@@ -69,9 +69,9 @@ The reason for a failed login.
 
 -doc """
 Opens the listener, calls `AuthorizeUrl` with its redirect URI, opens the returned URL in the
-browser, and waits for the redirect. Returns the URL of the redirect with its query unchanged: the
-caller checks `code`, `error`, `state` and `iss`. `Deadline` is in milliseconds of
-`erlang:monotonic_time/1`.
+browser, and waits for the redirect. `Deadline`, in milliseconds of `erlang:monotonic_time/1`,
+bounds the wait. Returns the URL of the redirect with its query unchanged, and the redirect URI. The
+caller checks `code`, `error`, `state` and `iss` in the query.
 """.
 -spec login(AuthorizeUrl :: fun((RedirectUri :: binary()) -> Url :: binary()), options(),
             Deadline :: integer()) ->

@@ -41,10 +41,10 @@ state() ->
 
 -doc """
 Prepares a login at the authorization server of a protected resource. It is an error if the server
-has no authorization endpoint or no PKCE, or if the endpoint's URL is not allowed.
+has no authorization endpoint or no PKCE with S256, or if the endpoint's URL is not allowed.
 """.
 -spec pending(erlmcp_oauth_discovery:protected_resource(),
-              Client :: {binary(), RedirectUri :: binary()},
+              {ClientId :: binary(), RedirectUri :: binary()},
               Scopes :: [binary()], State :: binary(), erlmcp_oauth_flow:context()) ->
     {ok, pending()} | {error, reason()}.
 pending(#{server := Server} = Protected, {ClientId, RedirectUri}, Scopes, State, Context) ->
@@ -91,7 +91,8 @@ url(#{protected_resource := #{resource := Resource, server := #{authorization_en
 
 -doc """
 Returns the code in the URL of the redirect. The answer, even an error, counts only if it has the
-`state` of this login, and the issuer that the request was sent to.
+`state` of this login. It must also name the issuer that the request was sent to, or no issuer if
+the server's metadata does not announce the parameter `iss`.
 """.
 -spec code(Redirected :: binary(), pending()) -> {ok, binary()} | {error, reason()}.
 code(Redirected, #{redirect_uri := RedirectUri, state := State} = Pending) ->
