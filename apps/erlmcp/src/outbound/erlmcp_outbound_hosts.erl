@@ -159,9 +159,10 @@ embedded(C, D) ->
     inwards({C bsr 8, C band 16#ff, D bsr 8, D band 16#ff}).
 
 -doc """
-Returns `ok` if an endpoint in the metadata of an issuer may be used. It is meant to be called
-before a user logs in, and before anything is sent to the endpoint. A name that has no address yet
-is checked again when the endpoint is called.
+Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. The caller asks before a
+user logs in, and before anything is sent to the endpoint. A name that has no address yet is checked
+again when the endpoint is called. Without `hosts` in the settings, any URL may be used that
+`erlmcp_oauth_url:allowed/2` allows.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.

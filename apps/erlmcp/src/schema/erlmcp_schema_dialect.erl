@@ -154,7 +154,10 @@ has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
 effective(#{~"$ref" := Ref}, #dialect{draft = draft_07}) -> #{~"$ref" => Ref};
 effective(Schema, _) -> Schema.
 
--doc "Returns the direct subschemas of a schema.".
+-doc """
+Returns the direct subschemas of a schema, under the keywords of the dialect. Values that are not
+schemas are left out.
+""".
 -spec children(map(), dialect()) -> [child()].
 children(Schema, #dialect{keywords = Keywords}) ->
     [Child || Keyword := Value <- Schema,

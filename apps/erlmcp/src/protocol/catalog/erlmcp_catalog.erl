@@ -25,7 +25,8 @@ Internal.
 Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
 client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
 a result. The others wrap each handler: the server's `middleware`, the middleware that caches
-results (`cached`), and the guards of a definition (`guarded`).
+results (`cached`), and the guards of a definition (`guarded`). `quick` makes the mark of a quick
+definition (`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -158,8 +159,8 @@ without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) 
     end.
 
 -doc """
-Adds a definition at the end of its list. The error has the first wrong field, or the key of an
-existing definition.
+Adds a definition, not of a skill, at the end of its list. The error has the first wrong field, or
+the key of an existing definition.
 """.
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
@@ -174,8 +175,9 @@ greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) 
 greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
-Removes the definition whose name, URI or URI template is `Key`. `in_use` names the definition that
-needs it: the tool whose view it is, or the skill whose file it is.
+Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `mounted` means
+that the definition belongs to the mounted server with that prefix. `in_use` has the name of the
+tool whose view the resource is, or `skill` and `Key` itself for a file of a skill.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -240,8 +242,9 @@ whole(#{entries := Entries} = Catalog) ->
     end.
 
 -doc """
-Splits a large catalog into a part that changes often, and parts that most changes do not touch. The
-catalog cannot be read until `join/2` has put it together again.
+Splits a catalog into a small one, which each change makes anew, and the parts that most changes do
+not touch, each with its id. The small catalog cannot be read until `join/2` has put it together
+with the parts again.
 """.
 -spec split(catalog()) -> {catalog(), [{erlmcp_catalog_entries:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
@@ -252,8 +255,11 @@ split(#{entries := Entries, directories := Directories} = Catalog) ->
         _ -> {Rest#{directories := apart}, Many ++ [{directories, Directories}]}
     end.
 
--doc "Puts a catalog that `split/1` has split together again.".
--spec join(catalog(), [part()]) -> catalog().
+-doc """
+Puts a catalog that `split/1` has split together again. `Parts` are in the order of `split/1`,
+without their ids.
+""".
+-spec join(catalog(), Parts :: [part()]) -> catalog().
 join(#{directories := apart} = Catalog, Parts) ->
     {Layers, [Directories]} = lists:split(length(Parts) - 1, Parts),
     join(Catalog#{directories := Directories}, Layers);
@@ -329,10 +335,10 @@ is_resource(Uri, #{entries := Entries}) ->
         orelse is_matched(Uri, Entries).
 
 -doc """
-Returns the resource template with this text, or `error` if there is none that the principal may
-see.
+Returns the resource template with the text `Template`, or `error` if there is none that the
+principal may see.
 """.
--spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
+-spec resource_template(Template :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource_template, Template, Principal, Entries).
@@ -375,7 +381,10 @@ definition(Kind, Key, #{entries := Entries}) ->
         error -> error
     end.
 
--doc "Returns the principals that may be told of a change of a resource: those that may read it.".
+-doc """
+Returns the principals that may be told of a change of the resource `Uri`: those that may see it.
+Scopes do not count.
+""".
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
 audience(Uri, #{entries := Entries} = Catalog) ->
     case erlmcp_catalog_entries:is_shared(resource, Entries)

@@ -56,7 +56,9 @@ is_prefix(_) ->
     false.
 
 -doc """
-Checks the value of the option `mounts`: pairs of a prefix, which may occur once, and a server.
+Checks the value of the option `mounts`: pairs of a prefix, which may occur once, and a server. A
+prefix has 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which the first is a letter or a
+digit. `expected` says what is expected in place of a value of another form.
 """.
 -spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
 check(Mounts) ->

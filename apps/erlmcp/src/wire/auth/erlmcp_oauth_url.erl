@@ -104,7 +104,7 @@ below(Path, Parent) ->
 
 -doc """
 Returns the hosts that may be called over plain http for the MCP server at `ServerUrl`: none, unless
-that is a plain http URL.
+that is a plain http URL. Then they are its own host, or `loopback` if its host is on the loopback.
 """.
 -spec plain_hosts(ServerUrl :: binary()) -> plain().
 plain_hosts(ServerUrl) ->

@@ -244,7 +244,7 @@ measures(Array) when is_list(Array) ->
 measures(_) ->
     {0, 0}.
 
--doc "Returns the decoded object of a known one.".
+-doc "Returns the object, decoded, that is recognised by its text.".
 -spec known_object(known_object()) -> #{binary() => json_term()}.
 known_object({_, Object, _, _}) -> Object.
 
