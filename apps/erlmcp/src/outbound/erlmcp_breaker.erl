@@ -31,7 +31,10 @@ Internal.
 
 -define(DEFAULTS, #{failures => 5, open_ms => 1_000, longest_open_ms => 30_000}).
 
--doc "Returns `true` if a term is a map of options of a breaker, all positive integers.".
+-doc """
+Returns `true` if a term is a map of options of a breaker, whose values are positive integers. Each
+option may be absent.
+""".
 -spec is_options(term()) -> boolean().
 is_options(Options) when is_map(Options) ->
     maps:keys(Options) -- maps:keys(?DEFAULTS) =:= []

@@ -33,8 +33,8 @@ Internal.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
 -doc """
-A host that `allow_hosts` has allowed, and the reason for which it was asked. A host that is allowed
-for its inner address is also allowed as another origin.
+A host that `allow_hosts` has allowed, and the reason for which `allow_hosts` was asked. A host that
+is allowed for its inner address is also allowed as another origin.
 """.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
@@ -128,7 +128,8 @@ outermost(Addresses, #{consents := Table}) ->
 -doc """
 Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address
 with no use on the internet; 2 is this machine and its link, where clouds serve the secrets of a
-machine. An IPv4 address written as IPv6 counts as the IPv4 address.
+machine. An IPv6 address that contains an IPv4 address (mapped, translated or 6to4) counts as the
+IPv4 address.
 
 Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
 """.

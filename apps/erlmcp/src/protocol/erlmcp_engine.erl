@@ -95,8 +95,8 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
 -type topic() ::
     tool | prompt | resource | {uri, binary()} | {task, Principal :: term(), Id :: binary()}.
 -doc """
-A subscription: the message that acknowledges it, and the messages at its end, of which the last one
-answers its request.
+A subscription: its topics, the message that acknowledges it, and the data for the messages at its
+end (`erlmcp_subscription:closed/1`).
 """.
 -type listen() :: #{
     id := erlmcp_message:id(), topics := [topic()],

@@ -99,9 +99,10 @@ in_turn([A, B, C | Rest]) ->
     in_turn([in_turn([A, B, C]), in_turn(Rest)]).
 
 -doc """
-Returns the part of a keyword that has no subschemas. If its check fails, the error has `Expected`.
+Returns the part of `Keyword` that consists of one check, and of a finder that runs the same check.
+If the check fails, the error has `Expected`.
 """.
--spec leaf(binary(), check(), Expected :: term()) -> part().
+-spec leaf(Keyword :: binary(), check(), Expected :: term()) -> part().
 leaf(Keyword, Check, Expected) ->
     Finder = fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
         case Check(V, Table, Budget) of
@@ -195,8 +196,8 @@ merge(_, all) -> all;
 merge(A, B) -> maps:merge(A, B).
 
 -doc """
-Returns a run for one branch of a keyword such as `anyOf`. It ends at its first error, which does
-not fail the value yet.
+Returns a run for one branch of a keyword such as `anyOf`. The run keeps only its first error, which
+does not fail the value yet.
 """.
 -spec branch(run()) -> run().
 branch(Run) ->

@@ -23,7 +23,7 @@ seal(Plain, Bound, Nonce, [Key | _]) ->
 
 -doc """
 Seals `Plain` as `seal/4` does, with a nonce derived from `Plain` and `Bound`. Equal values thus
-have equal seals. Use it only where equality may be visible.
+have equal seals. Use this function only where equality may be visible.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), erlmcp:key_ring()) -> binary().
 seal(Plain, Bound, [Key | _] = Keys) ->

@@ -86,9 +86,10 @@ Internal.
 }).
 
 -doc """
-Returns the refusal with a name of the table, and a sentence for the person who can fix the cause.
+Returns the refusal `Name` of the table with `Message`, a sentence for the person who can fix the
+cause.
 """.
--spec new(erlmcp:refusal_name(), iodata()) -> refusal().
+-spec new(Name :: erlmcp:refusal_name(), Message :: iodata()) -> refusal().
 new(Name, Message) ->
     new(Name, Message, #{}).
 
@@ -138,8 +139,8 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
 status({_, {_, Status, _, _}, _, Details}) ->
     maps:get(status, Details, Status).
 
--doc "Returns the refusal with another HTTP status.".
--spec with_status(200..599, refusal()) -> refusal().
+-doc "Returns the refusal with the HTTP status `Status`.".
+-spec with_status(Status :: 200..599, refusal()) -> refusal().
 with_status(Status, {Name, Row, Message, Details}) ->
     {Name, Row, Message, Details#{status => Status}}.
 

@@ -7,7 +7,7 @@ are the answers to list requests (`erlmcp_listing`), to `initialize` and to `ser
 
 A definition does not exist for a principal that may not see it. Skills are visible to all, and do
 not change while the server runs. A user approves the content of a skill, and no notification tells
-clients that it has changed. Their files are resources with fixed contents.
+clients that the content has changed. The files of skills are resources with fixed contents.
 
 Internal.
 """.
@@ -64,8 +64,8 @@ definition (`erlmcp_middleware:of_server/4`).
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-Creates a catalog with the given definitions; lists have the same order. The meta-schemas are those
-of `erlmcp_schema:metaschemas/0`, and check the schemas of the definitions.
+Creates a catalog with the given definitions, whose order lists keep. The meta-schemas are those of
+`erlmcp_schema:metaschemas/0`, and check the schemas of the definitions.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -215,7 +215,7 @@ Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those 
 Definitions that were mounted already, according to `Since`, are not compiled again: see
 `erlmcp_mount:mount/6`.
 """.
--spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
+-spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
 mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
     #{entries := Before, extensions := Extensions, settings := Settings} = Catalog,
@@ -272,8 +272,8 @@ version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).
 
 -doc """
-Returns the definitions by which the lists of two catalogs differ, grouped by kind. For a changed
-definition it has both versions.
+Returns the definitions by which the lists of two catalogs differ, grouped by kind. Of a changed
+definition both versions are returned.
 """.
 -spec changed(catalog(), catalog()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
@@ -328,7 +328,7 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
         error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
--doc "Returns `true` if a resource or a template has `Uri`, visible to at least some principals.".
+-doc "Returns `true` if a resource has `Uri`, or a template matches `Uri`, for any principal.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
@@ -354,7 +354,7 @@ directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     erlmcp_skill:page(Uri, Cursor, Revision, Directories).
 
 -doc "Returns `true` if an extension that the definitions need adds `Method` to `Revision`.".
--spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
+-spec extends(Method :: binary(), Revision :: erlmcp_revision:revision(), catalog()) -> boolean().
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 

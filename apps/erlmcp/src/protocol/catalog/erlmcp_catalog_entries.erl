@@ -292,8 +292,8 @@ is_shared(Kind, #{restricted := Restricted}) ->
     map_get(Kind, Restricted) =:= 0.
 
 -doc """
-Returns the definitions by which the lists of two entries differ, grouped by kind. For a changed
-definition it has both versions.
+Returns the definitions by which the lists of two entries differ, grouped by kind. Of a changed
+definition both versions are returned.
 """.
 -spec changed(entries(), entries()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.

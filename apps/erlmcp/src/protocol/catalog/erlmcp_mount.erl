@@ -106,7 +106,7 @@ taken, or too long with the prefix. All handlers are wrapped in the middleware.
 If the changes since the earlier mount are known, only two sorts of definitions are compiled:
 changed ones, and left-out ones whose name is free now.
 """.
--spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
+-spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
 mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->

@@ -87,8 +87,9 @@ text(Found) ->
     iolist_to_binary([~"The arguments do not fit the tool's input schema." | Sentences]).
 
 -doc """
-Checks that a tool's structured content fits the output schema that clients of the revision were
-shown. `Content` is its JSON; `none`, for a result without structured content, is an error then.
+Checks that `Content`, the JSON of a tool's structured content, fits the output schema that clients
+of the revision were shown. `none`, for a result without structured content, does not fit. If the
+clients were shown no output schema, anything fits.
 """.
 -spec check_result(Content :: binary() | none, erlmcp_definition:definition() | #{},
                    erlmcp_revision:revision()) ->
