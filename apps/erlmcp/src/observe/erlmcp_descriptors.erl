@@ -43,7 +43,7 @@ spare(Number) ->
 
 -doc """
 Returns how many processes of a listener accept connections if the node may have `Number`
-descriptors. Each process may have a connection that is not counted yet.
+descriptors: 1 to 100. Each process may have a connection that is not counted yet.
 """.
 -spec acceptors(Number :: pos_integer()) -> pos_integer().
 acceptors(Number) ->
@@ -56,8 +56,8 @@ closing_begins_at(Number) -> spare(Number) div 2.
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
 -doc """
-Stores how many descriptors the node may have: the smaller one of its limits on descriptors and
-ports, which is returned.
+Stores how many descriptors the node may have, and returns that number. It is the smaller one of the
+node's limits on descriptors and ports.
 """.
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->
@@ -77,8 +77,8 @@ words() ->
     Words.
 
 -doc """
-Returns `scarce` if new connections must be refused with an answer, and `spent` if they must be
-closed without one.
+Returns `scarce` if new connections must be refused with an answer, `spent` if they must be closed
+without one, and else `ok`. It is also `ok` before `measure/1` was called.
 """.
 -spec state() -> ok | scarce | spent.
 state() ->
@@ -95,7 +95,7 @@ state() ->
 
 -doc """
 Returns the refusal of a connection because file descriptors are scarce, with a retry after
-`RetryAfterMs` milliseconds, and logs the shortage.
+`RetryAfterMs` milliseconds, and logs the shortage (`report/0`). `measure/1` must have been called.
 """.
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
@@ -105,14 +105,20 @@ refusal(RetryAfterMs) ->
                        #{limit => Scarce, observed => erlang:system_info(port_count),
                          retry_after_ms => RetryAfterMs}).
 
--doc "Counts a connection that was closed without an answer, and logs the shortage.".
+-doc """
+Counts a connection that was closed without an answer, and logs the shortage (`report/0`).
+`measure/1` must have been called.
+""".
 -spec closed() -> ok.
 closed() ->
     #{words := Words} = persistent_term:get(?MODULE),
     ok = atomics:add(Words, ?CLOSED, 1),
     report().
 
--doc "Logs the shortage of descriptors, at most once a minute.".
+-doc """
+Logs the shortage of descriptors, at most once a minute, with the number of connections closed since
+the last time. `measure/1` must have been called.
+""".
 -spec report() -> ok.
 report() ->
     #{words := Words, number := Number} = persistent_term:get(?MODULE),

@@ -43,10 +43,10 @@ leave(Backlog) ->
     atomics:sub(Backlog, ?WAITING, 1).
 
 -doc """
-Adds the number of messages that were dropped since the last report, as `dropped`, to a report;
-nothing if there are none.
+Adds `dropped` to `Report`: the number of messages that were dropped since the last call. Returns
+`Report` unchanged if there are none.
 """.
--spec with_dropped(#{atom() => term()}, backlog()) -> #{atom() => term()}.
+-spec with_dropped(Report :: #{atom() => term()}, backlog()) -> #{atom() => term()}.
 with_dropped(Report, Backlog) ->
     case atomics:exchange(Backlog, ?DROPPED, 0) of
         0 -> Report;

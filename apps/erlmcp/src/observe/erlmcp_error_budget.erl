@@ -22,7 +22,10 @@ The counts of requests and faults, and for each window the index of its zone, it
 faults.
 """.
 -opaque budget() :: {counters:counters_ref(), atomics:atomics_ref()}.
--doc "A map with the error budget of a server, such as the server's context.".
+-doc """
+A map with the error budget of a server, such as the server's context. `count_refusal/2` also needs
+its `limits`.
+""".
 -type counting() :: #{error_budget := budget(), atom() => term()}.
 
 %% Indexes of the counters.
@@ -45,8 +48,8 @@ new() ->
      atomics:new(3 * length(erlmcp_error_budget_window:windows()), [])}.
 
 -doc """
-Counts the requests among the engine's effects that the engine answered itself; calls are counted
-when they end.
+Counts the requests that the engine answered itself, as its effects say, none of them as a fault.
+Calls are counted when they end, with `count_answer/2`.
 """.
 -spec count_effects([Effect :: term()], counting()) -> ok.
 count_effects([{call, _}], _) ->
@@ -67,7 +70,10 @@ answers([{listen, _} | Effects], Answers) -> answers(Effects, Answers + 1);
 answers([{batch, Items} | Effects], Answers) -> answers(Effects, answers(Items, Answers));
 answers([_ | Effects], Answers) -> answers(Effects, Answers).
 
--doc "Counts the outcome of a call, and returns the outcome unchanged.".
+-doc """
+Counts a call by its outcome, as a fault if the outcome is a refusal that is one
+(`erlmcp_refusal:is_fault/1`). Returns the outcome unchanged.
+""".
 -spec count_answer(Outcome, counting()) -> Outcome when
     Outcome :: {ok, term()} | {error, erlmcp_refusal:refusal()}.
 count_answer({ok, _} = Outcome, #{error_budget := Budget}) ->
@@ -82,8 +88,9 @@ count_answer({error, Refusal} = Outcome, #{error_budget := Budget}) ->
     Outcome.
 
 -doc """
-Counts a refusal of the gate. Returns it with a `Retry-After` of at least `rate_retry_ms` or
-`queue_retry_ms` milliseconds.
+Counts a request that the gate has refused, and returns the refusal. If the refusal has
+`retry_after_ms`, that is raised to at least the limit `rate_retry_ms` for a rate or a quota, and to
+at least `queue_retry_ms` for any other refusal.
 """.
 -spec count_refusal(erlmcp_refusal:refusal(), counting()) -> erlmcp_refusal:refusal().
 count_refusal(Refusal, #{limits := Limits} = Server) ->
@@ -106,8 +113,8 @@ count(Requests, Faults, {Counts, _}) ->
     counters:add(Counts, ?FAULTS, Faults).
 
 -doc """
-Returns the windows after the last reading, at most a second ago, the worst of their zones, and the
-counts until now.
+Returns the windows as of the last reading, about a second ago at most, the worst of their zones,
+and the counts of all requests and faults until now.
 """.
 -spec report(budget()) -> erlmcp:error_budget().
 report({_, Seen} = Budget) ->

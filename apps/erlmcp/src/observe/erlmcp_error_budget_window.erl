@@ -30,7 +30,7 @@ Internal.
 zones() ->
     [{green, 0}, {yellow, 0.05}, {orange, 0.1}, {red, 1}].
 
--doc "Returns the zone for a number of faults among a number of requests.".
+-doc "Returns the zone of `Faults` faults among `Requests` requests.".
 -spec zone(Requests :: non_neg_integer(), Faults :: non_neg_integer()) -> zone().
 zone(_, 0) ->
     green;

@@ -28,7 +28,10 @@ Internal.
     backlog :: erlmcp_drop_counter:backlog()
 }).
 
--doc "Returns all events, each with its own fields, in addition to the common ones, and its cause.".
+-doc """
+Returns all events: the name of each, the fields that it has in addition to the common ones, and a
+sentence that says when it is emitted.
+""".
 -spec table() -> [{name(), [atom()], When :: binary()}].
 table() ->
     [{error_budget_changed, [window, from, to, requests, faults],
@@ -69,10 +72,10 @@ start_link(Key, Server, Handler) ->
     gen_server:start_link(?MODULE, {Key, Server, Handler}, []).
 
 -doc """
-Emits an event of the server with the key `Key`, without waiting. Does nothing if the server has no
-`on_event`.
+Emits the event `Name` of the server with the key `Key`, without waiting. The event is dropped if
+1,000 wait already. Does nothing if the server has no `on_event`.
 """.
--spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
+-spec emit(Key :: reference(), Name :: name(), Fields :: #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
     try ets:lookup(?MODULE, Key) of
         [{_, Pid, Backlog}] -> send(Pid, Backlog, event(Name, Fields));
@@ -82,7 +85,10 @@ emit(Key, Name, Fields) ->
         error:badarg -> ok
     end.
 
--doc "Emits an event that concerns the whole node to all of its servers.".
+-doc """
+Emits an event that concerns the whole node, without waiting, to all of its servers with `on_event`.
+The table (`open/0`) must be there.
+""".
 -spec broadcast(name(), #{atom() => term()}) -> ok.
 broadcast(Name, Fields) ->
     Event = event(Name, Fields),

@@ -35,7 +35,7 @@ log(Report, Key) ->
 
 -doc """
 Logs a report of an error of the server with the key `Key` in another process, without waiting, and
-returns its id.
+returns its id. The report is dropped if 1,000 wait already; its id is returned even then.
 """.
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->

@@ -17,13 +17,16 @@ Internal.
 -define(BYTES, 64).
 -define(ELEMENTS, 8).
 
--doc "Sets the label of the calling process to a tuple of the given parts.".
--spec set([term(), ...]) -> ok.
+-doc "Sets the label of the calling process to a tuple of `Parts`, each bounded in its size.".
+-spec set(Parts :: [term(), ...]) -> ok.
 set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).
 
--doc "Sets the label of the calling process, which belongs to the server with the key `Key`.".
--spec set([term(), ...], Server :: reference()) -> ok.
+-doc """
+Sets the label of the calling process, which belongs to the server with the key `Key`, to a tuple of
+`Parts` and the server's `id`.
+""".
+-spec set(Parts :: [term(), ...], Key :: reference()) -> ok.
 set(Parts, Key) ->
     set(Parts ++ [erlmcp_log:server(Key)]).
 

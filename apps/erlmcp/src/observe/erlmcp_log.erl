@@ -13,7 +13,7 @@ Internal.
 
 -define(METADATA, #{library => erlmcp}).
 
--doc "Sets the name of the server with the key `Key` in log reports.".
+-doc "Sets the name of the server with the key `Key` in log reports to `Server`, its `id`.".
 -spec name(Key :: reference(), Server :: term()) -> ok.
 name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).
@@ -28,7 +28,7 @@ server(Key) ->
         none -> Key
     end.
 
--doc "Deletes the name of a server that has ended.".
+-doc "Deletes the name of the server with the key `Key`, which has ended.".
 -spec forget(Key :: term()) -> ok.
 forget(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
@@ -39,7 +39,10 @@ forget(Key) ->
 report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
 
--doc "Logs a report that concerns the server with the key `Key`.".
+-doc """
+Logs a report that concerns the server with the key `Key`. Its name is added as `server`, if it has
+one (`name/2`).
+""".
 -spec report(logger:level(), #{what := atom(), atom() => term()}, Key :: reference()) -> ok.
 report(Level, Report, Key) ->
     case persistent_term:get({?MODULE, Key}, none) of

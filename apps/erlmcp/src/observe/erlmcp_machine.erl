@@ -38,7 +38,7 @@ Internal.
     source := machine | group, used := non_neg_integer(), total := pos_integer()
 }.
 
--doc "Returns the facts that can be read under a root folder.".
+-doc "Returns the facts that the runtime knows, and those that can be read under `Root`.".
 -spec facts(Root :: file:filename()) -> facts().
 facts(Root) ->
     Facts = #{ports => erlang:system_info(port_limit),
@@ -76,7 +76,10 @@ memories(Root) ->
         Totals -> Machine#{group_memory => lists:min(Totals)}
     end.
 
--doc "Returns the sources of numbers on the node's memory.".
+-doc """
+Returns the sources of numbers on the node's memory under `Root`: the machine, and each control
+group that the node is in and that has a file with its limit.
+""".
 -spec memory_sources(Root :: file:filename()) -> [memory_source()].
 memory_sources(Root) ->
     Groups = binary:split(text(filename:join(Root, "proc/self/cgroup")), ~"\n", [global, trim_all]),
@@ -107,7 +110,10 @@ folders(Base, Path) ->
                                   end, Base, binary:split(Path, ~"/", [global, trim_all])),
     [Base | Folders].
 
--doc "Returns the used and the total bytes of a source; `none` if it has no limit.".
+-doc """
+Returns the used and the total bytes of a source; `none` if it has no limit, or its files cannot be
+read.
+""".
 -spec memory(memory_source()) -> {ok, memory()} | none.
 memory({machine, File}) ->
     Text = text(File),

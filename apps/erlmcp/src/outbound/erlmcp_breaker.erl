@@ -4,7 +4,8 @@ A circuit breaker, without a process: a few atomics that each call reads and cha
 
 A breaker is closed at first. After `failures` failures in a row it opens, and calls are refused.
 After `open_ms` it is half-open: one trial call may go ahead. If the call succeeds the breaker
-closes, otherwise it opens for twice as long, up to `longest_open_ms`.
+closes, otherwise it opens for twice as long, up to `longest_open_ms`. A random time, at most a
+tenth, is added each time.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 
@@ -30,7 +31,10 @@ Internal.
 
 -define(DEFAULTS, #{failures => 5, open_ms => 1_000, longest_open_ms => 30_000}).
 
--doc "Returns `true` if a term is a map of options of a breaker, all positive integers.".
+-doc """
+Returns `true` if a term is a map of options of a breaker, whose values are positive integers. Each
+option may be absent.
+""".
 -spec is_options(term()) -> boolean().
 is_options(Options) when is_map(Options) ->
     maps:keys(Options) -- maps:keys(?DEFAULTS) =:= []
@@ -39,7 +43,10 @@ is_options(Options) when is_map(Options) ->
 is_options(_) ->
     false.
 
--doc "Creates a closed breaker.".
+-doc """
+Creates a closed breaker. By default it opens after 5 failures, for 1 second at first and for 30
+seconds at most.
+""".
 -spec new(erlmcp:breaker()) -> breaker().
 new(Options) ->
     #{failures := Failures, open_ms := First, longest_open_ms := Longest} =
@@ -47,9 +54,10 @@ new(Options) ->
     {atomics:new(4, [{signed, true}]), Failures, First, Longest}.
 
 -doc """
-Returns `ok` if a call may go ahead, or the milliseconds until one may. The caller reports the
-outcome with `leave/2`. In the half-open state the trial call may die before it reports, so another
-one may go ahead after `longest_open_ms`.
+Returns `ok` if a call may go ahead, and else the milliseconds until the breaker is half-open, or 1
+while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`. In the
+half-open state the trial call may die before it reports, so another one may go ahead after
+`longest_open_ms`.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
@@ -67,8 +75,8 @@ enter({Numbers, _, _, Longest} = Breaker) ->
     end.
 
 -doc """
-Reports the outcome of a call. Returns `opened` or `closed` if that changed the state of the
-breaker, and else `ok`.
+Reports the outcome of a call. Returns `opened` if the call has opened the breaker, even from the
+half-open state, `closed` if the call has closed it, and else `ok`.
 """.
 -spec leave(breaker(), served | failed) -> ok | opened | closed.
 leave({Numbers, _, _, _}, served) ->

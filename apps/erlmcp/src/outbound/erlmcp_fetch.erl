@@ -6,7 +6,7 @@ request runs in the calling process.
 A URL is called only if `m:erlmcp_oauth_url` allows it, and only at an address that
 `m:erlmcp_outbound_hosts` allows. The name is looked up once, for the check and the connection.
 Redirects are followed only for GET, within the origin, and at most three times. Any other redirect
-is an error. JSON is accepted only under a JSON media type.
+is an error. A body may have at most 1 MiB. JSON is accepted only under a JSON media type.
 
 Internal.
 """.
@@ -26,7 +26,10 @@ takes at most 30 seconds of that time. `plain` has the hosts that may be called 
     tls := [ssl:tls_client_option()],
     hosts => erlmcp_outbound_hosts:hosts()
 }.
--doc "An answer. `json` is `none` if the body is not a JSON document.".
+-doc """
+An answer. `json` is `none` if the body has no JSON media type, is not a JSON document, or has more
+than 16 levels or 5,000 members.
+""".
 -type answer() :: #{
     status := 200..599,
     headers := #{binary() => binary()},
@@ -49,8 +52,8 @@ takes at most 30 seconds of that time. `plain` has the hosts that may be called 
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
 -doc """
-Gets the JSON document at `Url`, with any status. The error is the reason for which there is no
-answer.
+Gets the JSON document at `Url`, with any status except those of redirects. The error is the reason
+for which there is no answer, such as a redirect that is not followed.
 """.
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->
@@ -64,16 +67,22 @@ get_json(Url, Headers, Settings, Redirects) ->
         get_json(Location, Headers, Settings, Redirects - 1)
     end.
 
--doc "Posts a form to `Url`, with additional headers. The errors are those of `get_json/2`.".
--spec post_form(Url :: binary(), [{binary(), iodata()}], [{binary(), binary()}], settings()) ->
+-doc """
+Posts a form to `Url`, with additional headers. The errors are those of `get_json/2`; any redirect
+is one.
+""".
+-spec post_form(Url :: binary(), Headers :: [{binary(), iodata()}], Form :: [{binary(), binary()}],
+                settings()) ->
     {ok, answer()} | {error, reason()}.
 post_form(Url, Headers, Form, Settings) ->
     Body = uri_string:compose_query(Form),
     Type = {~"content-type", ~"application/x-www-form-urlencoded"},
     post(Url, [Type | Headers], Body, Settings).
 
--doc "Posts a JSON document to `Url`. The errors are those of `get_json/2`.".
--spec post_json(Url :: binary(), #{binary() => json:encode_value()}, settings()) ->
+-doc """
+Posts a JSON document to `Url`. The errors are those of `get_json/2`; any redirect is one.
+""".
+-spec post_json(Url :: binary(), Document :: #{binary() => json:encode_value()}, settings()) ->
     {ok, answer()} | {error, reason()}.
 post_json(Url, Document, Settings) ->
     post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).

@@ -43,8 +43,11 @@ algorithms() ->
 secret_algorithms() ->
     [~"HS256", ~"HS384", ~"HS512"].
 
--doc "Returns `true` if a key with these public members is of the type and curve of the algorithm.".
--spec fits(Algorithm :: binary(), #{binary() => term()}) -> boolean().
+-doc """
+Returns `true` if a key with the public members `Map` is of the type and curve that `Algorithm`
+needs. An RSA key must have 2,048 to 8,192 bits.
+""".
+-spec fits(Algorithm :: binary(), Map :: #{binary() => term()}) -> boolean().
 fits(~"ES256", #{~"kty" := ~"EC", ~"crv" := ~"P-256"}) -> true;
 fits(~"ES384", #{~"kty" := ~"EC", ~"crv" := ~"P-384"}) -> true;
 fits(~"ES512", #{~"kty" := ~"EC", ~"crv" := ~"P-521"}) -> true;
@@ -67,7 +70,8 @@ number(<<0, Rest/binary>>) -> number(Rest);
 number(Bytes) -> Bytes.
 
 -doc """
-Returns the keys of a JWK set that can verify signatures. Only the first 100 of the set are read.
+Returns the keys of a JWK set that can verify signatures. Only the first 100 of the set are read. A
+term that is not a JWK set has no keys.
 """.
 -spec set(term()) -> [key()].
 set(#{~"keys" := Given}) when is_list(Given) ->
@@ -100,7 +104,10 @@ labels(Jwk) ->
     #{Name => Value || {Name, Member} <- [{alg, ~"alg"}, {kid, ~"kid"}],
                        #{Member := Value} <- [Jwk]}.
 
--doc "Returns the public key of a JWK; `error` if it has none that can verify signatures.".
+-doc """
+Returns the public key of a JWK; `error` if it has none that can verify signatures. The members
+`use`, `key_ops`, `alg` and `kid` are not read.
+""".
 -spec public(#{binary() => term()}) -> {ok, key()} | error.
 public(#{~"kty" := ~"RSA", ~"n" := _, ~"e" := Exponent} = Jwk) ->
     case decoded(Exponent) of
@@ -142,8 +149,8 @@ secret(Secret) ->
 
 -doc """
 Returns what was expected of a secret for `Algorithms`, without a byte of the secret, or `none` if
-it is valid. A secret must have at least as many bytes as the algorithm's hash (RFC 7518, section
-3.2). The text of a key or a certificate is refused, since it may be public.
+it is valid. A secret must have at least as many bytes as the longest hash of the algorithms (RFC
+7518, section 3.2). The text of a key or a certificate is refused, since it may be public.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->
@@ -248,8 +255,8 @@ text(Format, Arguments) ->
     <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
-Returns the keys that may verify a signature with `Algorithm`. They have the id `Kid` of the token's
-header; for `none` they are the first few that fit. A key that names an algorithm is used for no
+Returns the keys that may verify a signature with `Algorithm`, the first 8 at most. They have the id
+`Kid` of the token's header, or any id for `none`. A key that names an algorithm is used for no
 other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].

@@ -16,7 +16,8 @@ Internal.
 -export_type([client/0, reason/0]).
 
 -doc """
-A client as an authorization server knows it. `client_secret` may be a fun that returns the secret.
+A client as an authorization server knows it. `client_secret` may be a fun that returns the secret;
+`client_secret_basic` and `client_secret_post` require it.
 """.
 -type client() :: #{
     auth := none | client_secret_basic | client_secret_post | private_key_jwt,
@@ -40,8 +41,11 @@ of a secret has returned an error.
 %% Seconds for which an assertion is valid.
 -define(SECONDS, 60).
 
--doc "Posts a form with the authentication of a client, and returns the answer.".
--spec post(Url :: binary(), [{binary(), binary()}], client(),
+-doc """
+Posts `Form` to `Url` with the authentication of a client, and returns the answer. `settings` are
+those of `authenticate/3`, and `Url` is the audience of an assertion.
+""".
+-spec post(Url :: binary(), Form :: [{binary(), binary()}], client(),
            #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->
     {ok, erlmcp_fetch:answer()} | {error, erlmcp_fetch:reason() | reason()}.
 post(Url, Form, Client, #{fetch := Fetch, settings := Settings}) ->
@@ -54,13 +58,13 @@ post(Url, Form, Client, #{fetch := Fetch, settings := Settings}) ->
 Returns the headers and the form parameters that authenticate a client. For `private_key_jwt` the
 settings have two further members:
 
-- `key`: a PEM text, or a fun that returns it. Its first private key signs: PKCS#8, or the older
-  formats of EC and RSA, not encrypted.
+- `key`: a PEM text, or a fun that returns `{ok, Text}` or `{error, Reason}`. The first private key
+  in the text signs: PKCS#8, or the older formats of EC and RSA, not encrypted.
 - `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2048 bits or more) or `EdDSA`
   (Ed25519).
 
 `Audience` of an assertion is the issuer or the token endpoint, as the server requires. Each
-assertion has its own id, so it can be used once.
+assertion is valid for 60 seconds, and has its own id, so it can be used once.
 """.
 -spec authenticate(client(), Audience :: binary(), Settings :: map()) ->
     {ok, [{binary(), iodata()}], [{binary(), binary()}]} | {error, reason()}.

@@ -33,8 +33,8 @@ Internal.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
 -doc """
-A host that `allow_hosts` has allowed, and the reason for which it was asked. A host that is allowed
-for its inner address is also allowed as another origin.
+A host that `allow_hosts` has allowed, and the reason for which `allow_hosts` was asked. A host that
+is allowed for its inner address is also allowed as another origin.
 """.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
@@ -128,7 +128,8 @@ outermost(Addresses, #{consents := Table}) ->
 -doc """
 Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address
 with no use on the internet; 2 is this machine and its link, where clouds serve the secrets of a
-machine. An IPv4 address written as IPv6 counts as the IPv4 address.
+machine. An IPv6 address that contains an IPv4 address (mapped, translated or 6to4) counts as the
+IPv4 address.
 
 Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
 """.
@@ -159,9 +160,10 @@ embedded(C, D) ->
     inwards({C bsr 8, C band 16#ff, D bsr 8, D band 16#ff}).
 
 -doc """
-Returns `ok` if an endpoint in the metadata of an issuer may be used. It is meant to be called
-before a user logs in, and before anything is sent to the endpoint. A name that has no address yet
-is checked again when the endpoint is called.
+Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. The caller asks before a
+user logs in, and before anything is sent to the endpoint. A name that has no address yet is checked
+again when the endpoint is called. Without `hosts` in the settings, any URL may be used that
+`erlmcp_oauth_url:allowed/2` allows.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.

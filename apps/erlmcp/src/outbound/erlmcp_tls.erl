@@ -12,9 +12,10 @@ Internal.
 -type host() :: string() | inet:ip_address().
 
 -doc """
-Returns the options of `m:ssl` for a connection to a host. The user's options override those of the
-same name; `cacerts` or `cacertfile` replace the system's roots. The error is `no_cacerts` if the
-system has no roots, and the user names none.
+Returns the options of `m:ssl` for a connection to a host. `Own`, the options of the user, override
+those of the same name; `cacerts` or `cacertfile` replace the system's roots. The error is
+`no_cacerts` if the system has no roots, and the user names none. With `{verify, verify_none}` no
+roots are needed.
 
 ALPN is not included: the HTTP client chooses the versions.
 
@@ -26,7 +27,7 @@ ALPN is not included: the HTTP client chooses the versions.
 verify_peer
 ```
 """.
--spec client_options(host(), [ssl:tls_client_option()]) ->
+-spec client_options(host(), Own :: [ssl:tls_client_option()]) ->
     {ok, [ssl:tls_client_option()]} | {error, no_cacerts}.
 client_options(Host, Own) ->
     maybe

@@ -3,10 +3,10 @@
 The protocol as a function: it takes a message and returns effects. Pure; the process that calls it,
 of a connection or an HTTP stream, performs the effects.
 
-A request is stateless if its `_meta` names a protocol version, or if its `MCP-Protocol-Version`
-header is not one of the older revisions. `initialize` opens a session. The eras differ only in the
-steps before and after the dispatch of the request by its method, which is the same for all
-revisions.
+A request is stateless if its `_meta` names a protocol version, or if it has a header
+`MCP-Protocol-Version` that is not one of the older revisions; `server/discover` always is.
+`initialize` opens a session. The eras differ only in the steps before and after the dispatch of the
+request by its method, which is the same for all revisions.
 
 Each request gives exactly one effect: its answer, or the call that will answer it. A notification
 or a response gives `accepted`. A cancellation gives `cancel` before that, and a response gives
@@ -95,8 +95,8 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
 -type topic() ::
     tool | prompt | resource | {uri, binary()} | {task, Principal :: term(), Id :: binary()}.
 -doc """
-A subscription: the message that acknowledges it, and the messages at its end, of which the last one
-answers its request.
+A subscription: its topics, the message that acknowledges it, and the data for the messages at its
+end (`erlmcp_subscription:closed/1`).
 """.
 -type listen() :: #{
     id := erlmcp_message:id(), topics := [topic()],
@@ -166,8 +166,9 @@ message({invalid, Id, Refusal}, _, _, Session) ->
     {[erlmcp_reply:refuse(Id, Refusal)], Session}.
 
 -doc """
-Returns the era of a decoded message. Its `_meta` decides, or else the `MCP-Protocol-Version`
-header. A message with neither belongs to a session.
+Returns the era of a decoded message. `server/discover`, and a request whose `_meta` names a
+protocol version, are stateless. For any other message the header `MCP-Protocol-Version` decides. If
+it is absent or one of the older revisions, the message belongs to a session, and else is stateless.
 """.
 -spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
 era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->
@@ -211,7 +212,7 @@ header_era(_) ->
 
 -doc """
 Returns the effect of a request that is known to be stateless, such as one whose head was
-recognised.
+recognised. Its `_meta` and its headers are still validated.
 """.
 -spec request(request(), request_context(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, RequestContext, Catalog) ->

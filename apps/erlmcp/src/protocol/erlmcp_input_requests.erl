@@ -15,9 +15,11 @@ Internal.
 
 -doc """
 Returns `ok` if a client with `Capabilities` can answer all requests in `Revision`. The refusal
-names the capabilities that are missing.
+names the capabilities that are missing. A term that is not a request of `m:erlmcp_input` is the
+handler's fault: the function raises `error({bad_return, input_request, Term, Expected})`.
 """.
--spec check(erlmcp_input:requests(), Capabilities :: map(), erlmcp_revision:revision()) ->
+-spec check(erlmcp_input:requests(), Capabilities :: map(),
+            Revision :: erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 check(Requests, Capabilities, Revision) ->
     Missing = [Needed || _ := Request <- Requests,
@@ -101,11 +103,12 @@ options(Options) ->
     Options#{formats => assert}.
 
 -doc """
-Returns the members of `Responses` that answer the given requests, and no others. An answer may be
-missing. The content of an accepted form must fit its schema; a declined or cancelled form has no
-content.
+Returns the members of `Responses` that answer the requests of `Forms`, and no others. An answer may
+be missing. The answer to a form must have the action `accept`, `decline` or `cancel`. The content
+of an accepted form must fit its schema; that of any other form is left out. Answers to other
+requests are not checked.
 """.
--spec answers(forms(), Responses :: #{binary() => map()}) ->
+-spec answers(Forms :: forms(), Responses :: #{binary() => map()}) ->
     {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
 answers(Forms, Responses) ->
     Answers = maps:with(maps:keys(Forms), Responses),

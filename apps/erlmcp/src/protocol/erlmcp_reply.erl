@@ -18,17 +18,22 @@ scopes that the request must have.
 result(Id, Result) ->
     {reply, 200, erlmcp_message:result(Id, Result)}.
 
--doc "Returns the refusal that is sent in place of an answer of too many bytes.".
--spec too_large(Observed :: pos_integer(), Max :: pos_integer(), erlmcp:refusal_details()) ->
+-doc """
+Returns the refusal that is sent in place of an answer of `Observed` bytes, where `Max` are allowed.
+`Details` are its other details.
+""".
+-spec too_large(Observed :: pos_integer(), Max :: pos_integer(),
+                Details :: erlmcp:refusal_details()) ->
     erlmcp_refusal:refusal().
 too_large(Observed, Max, Details) ->
     erlmcp_refusal:new(buffer_overflow, ~"the result is too large",
                        Details#{limit => Max, observed => Observed}).
 
 -doc """
-Returns the effect that answers a request of a revision with an error. In a session its HTTP status
+Returns the effect that answers a request of a revision with an error. In a session the HTTP status
 is 200: some clients take any other status for the end of the session or the transport. The
-exception is a lack of scopes: only a 403 makes a client ask for them.
+exception is a lack of scopes: only a 403 makes a client ask for them. A stateless request gets the
+status that `refuse/2` chooses.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(),
              erlmcp_revision:revision()) -> reply().
@@ -41,7 +46,7 @@ refuse(Id, Refusal, Revision) ->
 
 -doc """
 Returns the effect that answers with an error before a revision is agreed on. The response has the
-refusal's own HTTP status.
+refusal's own HTTP status, or 403 for a lack of scopes.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->

@@ -21,8 +21,8 @@ subscription is open.
 -define(MAX_URI_BYTES, 8192).
 
 -doc """
-Returns the URI of `resources/subscribe` or `resources/unsubscribe`. Its bytes are bounded, and it
-is a copy, since it is kept.
+Returns the URI of `resources/subscribe` or `resources/unsubscribe`, of at most 8,192 bytes. The
+URI is a copy, since it is kept.
 """.
 -spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 uri(Params) ->
@@ -41,7 +41,8 @@ bounded(Field, Uri) ->
 
 -doc """
 Returns the effect of a `subscriptions/listen` request, which only the stateless era has. The effect
-has the part of the filter that the server honours.
+has the part of the filter that the server honours. A filter with more than 1,000 URIs or 1,000 ids
+of tasks, or with a URI of more than 8,192 bytes, is refused.
 """.
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_engine:client(),
              erlmcp_catalog:catalog()) ->

@@ -15,8 +15,9 @@ Internal.
 -export_type([support/0, mode/0, operation/0]).
 
 -doc """
-The calls of a tool that become tasks: none (`forbidden`), those of clients that support tasks
-(`optional`), or all (`required`).
+The calls of a tool that become tasks: none (`forbidden`), those that may (`optional`), or all
+(`required`). A call may if it has a `task` parameter (2025-11-25), or if its client declares the
+extension (2026-07-28).
 """.
 -type support() :: forbidden | optional | required.
 -doc """
@@ -37,9 +38,10 @@ capability() ->
     #{~"list" => #{}, ~"cancel" => #{}, ~"requests" => #{~"tools" => #{~"call" => #{}}}}.
 
 -doc """
-Returns how a tool call becomes a task, or `none` if it does not. A call that may not be made in
-this way is refused. If the server has no tasks (`Offered` is `false`), a `task` parameter has no
-meaning.
+Returns how a tool call becomes a task, or `none` if it does not. A call is refused if the tool
+requires a task and the call may not become one, or if it has a `task` parameter (2025-11-25) and
+the tool forbids tasks or the parameter is malformed. If the server has no tasks (`Offered` is
+`false`), a `task` parameter has no meaning.
 """.
 -spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_engine:client(),
            Offered :: boolean()) ->
@@ -97,7 +99,8 @@ no_method(Message) ->
 
 -doc """
 Returns the operation that a request about tasks asks for, and its arguments. `erlmcp_engine` has
-checked that the revision has the method.
+checked that the revision has the method. The request is refused if the server has no tasks
+(`Offered` is `false`), or if its client does not declare the extension (2026-07-28).
 """.
 -spec operation(Method :: binary(), Params :: map(), erlmcp_engine:client(),
                 Offered :: boolean()) ->
@@ -136,7 +139,9 @@ operation(~"tasks/result") -> result.
 
 -doc """
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
-contains the principal, so that clients are told of their own tasks only.
+contains the principal, so that clients are told of their own tasks only. Ids of more than 64 bytes
+are left out, and all ids if the server has no tasks (`Offered` is `false`). More than 1,000 ids are
+refused, and any ids of a client that does not declare the extension.
 """.
 -spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

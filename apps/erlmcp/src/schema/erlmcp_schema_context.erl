@@ -27,10 +27,10 @@ Internal.
 }.
 
 -doc """
-Returns the check and the finder of the subschema at `Tokens` in the current one. Throws
-`invalid_keyword` with `InvalidKeyword` if it is no schema.
+Returns the check and the finder of `Schema`, which is at `Tokens` in the current subschema. Throws
+`invalid_keyword` with `InvalidKeyword` if it is neither a map nor a boolean.
 """.
--spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
+-spec child(Tokens :: [binary()], Schema :: term(), context(), InvalidKeyword :: binary()) ->
     erlmcp_schema_run:node_pair().
 child(Tokens, Schema, #{place := Place, index := Index, compile := Compile} = Context, _)
         when is_map(Schema); is_boolean(Schema) ->
@@ -39,7 +39,8 @@ child(_, _, Context, Keyword) ->
     invalid(Keyword, Context).
 
 -doc """
-Returns the checks and finders of the schemas in a keyword's list or map, each with its token.
+Returns the check and the finder of each schema in a keyword's list or map, with its token. Throws
+`invalid_keyword` for a value of another form.
 """.
 -spec children(binary(), term(), list | map, context()) ->
     [{binary(), erlmcp_schema_run:node_pair()}].
@@ -64,8 +65,8 @@ integral({Keyword, Value}, Context) ->
     end.
 
 -doc """
-Returns the value of a keyword as a list of unique names. Throws `invalid_keyword` for any other
-value.
+Returns the value of a keyword, a list of names, with each name once. Throws `invalid_keyword` for
+any other value.
 """.
 -spec names({Keyword :: binary(), Value :: term()}, context()) -> [binary()].
 names({Keyword, Names}, Context) ->
@@ -78,7 +79,7 @@ invalid(Keyword, #{place := Place}) ->
     throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
 
 -doc "Returns the location of the value at `Tokens` in the current subschema, for an error.".
--spec location([binary()], context()) -> binary().
+-spec location(Tokens :: [binary()], context()) -> binary().
 location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
     erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
 

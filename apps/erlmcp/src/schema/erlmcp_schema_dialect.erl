@@ -30,10 +30,11 @@ Internal.
 -define(URI_07, ~"http://json-schema.org/draft-07/schema").
 
 -doc """
-Returns the dialect that `$schema` names. `Documents` are the given schemas by their address. Throws
-`{unsupported_dialect, Uri}` or `{unsupported_vocabulary, Uri}`.
+Returns the dialect whose meta-schema has the address `Uri`, the value of `$schema`. `Documents` are
+the given schemas by their addresses. Throws `{unsupported_dialect, Uri}` or
+`{unsupported_vocabulary, Uri}`.
 """.
--spec named(binary(), #{binary() => erlmcp_schema:json()}) -> dialect().
+-spec named(Uri :: binary(), Documents :: #{binary() => erlmcp_schema:json()}) -> dialect().
 named(Uri, Documents) ->
     named(Uri, Documents, []).
 
@@ -141,7 +142,7 @@ uri(#dialect{uri = Uri}) -> Uri.
 -spec draft(dialect()) -> draft().
 draft(#dialect{draft = Draft}) -> Draft.
 
--doc "Returns whether the dialect itself asserts `format`.".
+-doc "Returns `asserted` if the dialect itself asserts `format`, and else `annotated`.".
 -spec formats(dialect()) -> annotated | asserted.
 formats(#dialect{formats = Formats}) -> Formats.
 
@@ -154,7 +155,10 @@ has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
 effective(#{~"$ref" := Ref}, #dialect{draft = draft_07}) -> #{~"$ref" => Ref};
 effective(Schema, _) -> Schema.
 
--doc "Returns the direct subschemas of a schema.".
+-doc """
+Returns the direct subschemas of a schema, under the keywords of the dialect. Values that are not
+schemas are left out.
+""".
 -spec children(map(), dialect()) -> [child()].
 children(Schema, #dialect{keywords = Keywords}) ->
     [Child || Keyword := Value <- Schema,

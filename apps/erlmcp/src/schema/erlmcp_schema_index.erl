@@ -197,6 +197,7 @@ find(Uri, #index{resources = Resources} = Index) ->
 
 -doc """
 Returns the targets of the dynamic anchors that a resource brings into scope, by the anchors' names.
+Names that no dynamic reference uses are left out.
 """.
 -spec dynamic(binary(), index()) -> #{binary() | recursive => {binary(), [binary()]}}.
 dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
@@ -208,10 +209,10 @@ dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
     end.
 
 -doc """
-Resolves a reference against a base address, and returns the address that it names, without the
-fragment.
+Resolves the reference `Ref` against the address `Base`, and returns the address that it names,
+without the fragment. A reference that cannot be resolved stays as it is.
 """.
--spec resolve_uri(binary(), binary()) -> binary().
+-spec resolve_uri(Ref :: binary(), Base :: binary()) -> binary().
 resolve_uri(Ref, Base) ->
     case binary:split(Ref, ~"#") of
         [~"" | _] ->

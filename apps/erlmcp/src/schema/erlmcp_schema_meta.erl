@@ -12,7 +12,7 @@ Internal.
 -define(URI_2019, "https://json-schema.org/draft/2019-09/").
 -define(URI_07, ~"http://json-schema.org/draft-07/schema").
 
--doc "Returns the addresses of the meta-schemas.".
+-doc "Returns the addresses of the three meta-schemas, without those of their vocabularies.".
 -spec uris() -> [binary()].
 uris() -> [<<?URI_2020, "schema">>, <<?URI_2019, "schema">>, ?URI_07].
 

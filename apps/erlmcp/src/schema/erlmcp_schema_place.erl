@@ -25,8 +25,8 @@ root(Index) ->
     Place.
 
 -doc "Returns the subschema `Schema`, which is at `Tokens` in another one.".
--spec child([binary()], erlmcp_schema:json(), subschema(), erlmcp_schema_index:index()) ->
-    subschema().
+-spec child(Tokens :: [binary()], Schema :: erlmcp_schema:json(), subschema(),
+            erlmcp_schema_index:index()) -> subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
     case crossing(Schema, Uri, Index) of
         {Other, #{dialect := Dialect}} ->
@@ -156,7 +156,7 @@ key(#place{uri = Uri, pointer = Pointer, scope = Scope}) ->
     {Uri, Pointer, Scope}.
 
 -doc "Returns the JSON pointer of `Tokens`, which are in reverse order.".
--spec pointer([binary() | non_neg_integer()]) -> binary().
+-spec pointer(Tokens :: [binary() | non_neg_integer()]) -> binary().
 pointer(Reversed) ->
     << <<"/", (escape(Token))/binary>> || Token <- lists:reverse(Reversed) >>.
 

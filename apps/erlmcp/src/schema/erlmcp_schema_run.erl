@@ -99,9 +99,10 @@ in_turn([A, B, C | Rest]) ->
     in_turn([in_turn([A, B, C]), in_turn(Rest)]).
 
 -doc """
-Returns the part of a keyword that has no subschemas. If its check fails, the error has `Expected`.
+Returns the part of `Keyword` that consists of one check, and of a finder that runs the same check.
+If the check fails, the error has `Expected`.
 """.
--spec leaf(binary(), check(), Expected :: term()) -> part().
+-spec leaf(Keyword :: binary(), check(), Expected :: term()) -> part().
 leaf(Keyword, Check, Expected) ->
     Finder = fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
         case Check(V, Table, Budget) of
@@ -112,7 +113,10 @@ leaf(Keyword, Check, Expected) ->
     end,
     {[Check], [Finder]}.
 
--doc "Runs a check within the budget of a run. Returns `true` with the run if the value passes.".
+-doc """
+Runs a check within the budget of a run. Returns `true` if the value passes, and the run with the
+remaining budget.
+""".
 -spec passes(check(), term(), run()) -> {boolean(), run()}.
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
     case Check(V, Table, Budget) of
@@ -123,7 +127,7 @@ passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
 
 -doc """
 Runs a finder in place of a check, up to its first error, for a schema whose result depends on
-evaluations.
+evaluations. Returns the remaining budget, or `bnot` of it after an error, as a check does.
 """.
 -spec holds(fun((run()) -> run()), tuple(), non_neg_integer()) -> integer().
 holds(Find, Table, Budget) ->
@@ -133,7 +137,10 @@ holds(Find, Table, Budget) ->
         throw:{full, #run{budget = Balance}} -> bnot Balance
     end.
 
--doc "Adds an error to a run. Throws `{full, Run}` when there is no room for another one.".
+-doc """
+Adds an error to a run. Throws `{full, Run}` if there is no room for another one after it. The run
+of a branch does not throw, and further errors are left out.
+""".
 -spec fail(erlmcp_schema_error:kind(), Expected :: term(), Value :: term(), Instance :: path(),
            Schema :: path(), run()) -> run().
 fail(_, _, _, _, _, #run{room = 0} = Run) ->
@@ -145,7 +152,7 @@ fail(Kind, Expected, V, I, S, #run{errors = Errors, room = Room, branch = Branch
         _ -> More
     end.
 
--doc "Returns the errors of a run, in their order.".
+-doc "Returns the errors of a run, in the order in which they were found.".
 -spec errors(run()) -> [erlmcp_schema_error:error()].
 errors(#run{errors = [_] = Errors}) -> Errors;
 errors(#run{errors = Errors}) -> lists:reverse(Errors).
@@ -177,7 +184,8 @@ inside(Find, Parts, #run{evaluated = Evaluated} = Run) ->
     Found#run{evaluated = merge(Evaluated, Parts)}.
 
 -doc """
-Records that the named properties or items were evaluated, if a schema around asks for evaluations.
+Records that the given properties or items were evaluated, or all of them, if a schema around asks
+for evaluations.
 """.
 -spec evaluated(evaluated(), run()) -> run().
 evaluated(_, #run{evaluated = off} = Run) -> Run;
@@ -188,8 +196,8 @@ merge(_, all) -> all;
 merge(A, B) -> maps:merge(A, B).
 
 -doc """
-Returns a run for one branch of a keyword such as `anyOf`. It ends at its first error, which does
-not fail the value yet.
+Returns a run for one branch of a keyword such as `anyOf`. The run keeps only its first error, which
+does not fail the value yet.
 """.
 -spec branch(run()) -> run().
 branch(Run) ->

@@ -40,7 +40,8 @@ digit(N) ->
                     $8, $9, $-, $_}).
 
 -doc """
-Decodes a text; `error` unless it is exactly what `encode/1` returns for the decoded bytes.
+Decodes a text. Returns `error` unless the text is exactly what `encode/1` returns for the decoded
+bytes.
 
 ## Examples
 

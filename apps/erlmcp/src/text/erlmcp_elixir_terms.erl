@@ -10,7 +10,7 @@ Internal.
 
 -doc """
 Returns the text of a `Date`, `Time`, `NaiveDateTime` or `DateTime` of the ISO calendar, as their
-`to_iso8601/1` does; `error` for every other struct.
+`to_iso8601/1` does; `error` for every other struct. The struct must have all fields of its module.
 
 ## Examples
 

@@ -5,7 +5,8 @@ Parses the YAML frontmatter of a `SKILL.md` to a map that is JSON. Pure.
 Only a subset of YAML is accepted, which every YAML parser understands in the same way. Other YAML
 is refused, with the line and the form to use instead. The subset has
 
-- mappings of plain keys (letters, digits, `_`, `-`, `.`, `/`), nested by indentation with spaces;
+- mappings of plain keys (a letter or `_`, then letters, digits, `_`, `-`, `.` and `/`), nested by
+  indentation with spaces, up to 8 levels;
 - values of one line:
   - a text without quotes that every YAML reader takes for a text. `yes`, `1_000`, `0x1f`, `12:30`
     and `2026-07-28` need quotes, since some read them as a boolean, a number or a date;
@@ -13,7 +14,7 @@ is refused, with the line and the form to use instead. The subset has
   - `true`, `false`, `null`, and decimal numbers of at most 15 characters;
   - `[one, "two"]`, a list of texts, and `{}`, an empty mapping;
 - block scalars: `|`, `|-`, `>` and `>-`, the folded ones without lines that are indented more;
-- lists of one-line values, below their key with `- ` or as `[one, "two"]`;
+- lists of one-line values, each in a line of its own after `- `, below their key;
 - whole lines that are comments.
 
 It has no anchors, aliases, tags, values of several lines, or comments after a value.
@@ -46,7 +47,8 @@ Internal.
 
 -doc """
 Parses the frontmatter of a Markdown text, which stands between a first line `---` and the next such
-line. The error has the number of the wrong line, and what was expected in it.
+line. Both must be within the first 65,536 bytes. The error has the number of the wrong line, and
+what was expected in it. If no second line `---` comes, that number is 1.
 
 ```erlang
 {ok, #{~"name" := ~"tidy", ~"metadata" := #{~"version" := ~"1.0"}}} =
@@ -363,7 +365,7 @@ spaces(Rest) -> Rest.
 
 -doc """
 Returns the text of a frontmatter with the given fields, including its lines `---`. Keys must be
-plain. `parse/1` returns the same fields.
+plain, and values UTF-8. `parse/1` returns the same fields, if the text is not too long for it.
 """.
 -spec compose([{binary(), binary() | [binary()] | #{binary() => binary()}}]) -> binary().
 compose(Fields) ->

@@ -12,7 +12,8 @@ Internal.
 -define(QUOTED, 64).
 
 -doc """
-Returns the first 64 bytes in quotes, as printable ASCII and spaces; `?` stands for any other byte.
+Returns the bytes in quotes, as printable ASCII and spaces; `?` stands for any other byte. Of more
+than 64 bytes, it has the first 64 and `...`.
 
 ## Examples
 
@@ -46,8 +47,8 @@ visible(Bytes) ->
 Returns a text in which all characters that a terminal would obey or hide are spelled out. Newlines
 and tabs stay. Bytes that are not UTF-8 become U+FFFD.
 
-C0 controls become the Unicode pictures for them. C1 controls, and other characters that are not
-`is_visible/1`, become their code points.
+Other C0 controls, and DEL, become the Unicode pictures for them. C1 controls, and other characters
+that are not `is_visible/1`, become their code points.
 
 ## Examples
 
@@ -78,8 +79,9 @@ spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.
 
 -doc """
 Returns `true` if a character is visible to a reader and has no effect on a terminal. Controls and
-separators of lines or paragraphs are not. Neither are Unicode's `Default_Ignorable_Code_Point`s:
-overrides of direction, joiners and spaces without width, variation selectors, fillers, tags.
+separators of lines or paragraphs are not. Neither are interlinear annotations, and Unicode's
+`Default_Ignorable_Code_Point`s: overrides of direction, joiners and spaces without width, variation
+selectors, fillers, tags.
 
 ## Examples
 

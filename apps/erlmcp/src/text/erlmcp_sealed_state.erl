@@ -23,7 +23,7 @@ seal(Plain, Bound, Nonce, [Key | _]) ->
 
 -doc """
 Seals `Plain` as `seal/4` does, with a nonce derived from `Plain` and `Bound`. Equal values thus
-have equal seals. Use it only where equality may be visible.
+have equal seals. Use this function only where equality may be visible.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), erlmcp:key_ring()) -> binary().
 seal(Plain, Bound, [Key | _] = Keys) ->
@@ -31,7 +31,10 @@ seal(Plain, Bound, [Key | _] = Keys) ->
     Both = [<<(byte_size(Bound)):32>>, Bound, Plain],
     seal(Plain, Bound, crypto:macN(hmac, sha256, Key, Both, 12), Keys).
 
--doc "Opens a seal. Returns `error` unless it was made with one of the keys and the same `Bound`.".
+-doc """
+Opens the seal `Sealed`, and returns its `Plain`. Returns `error` unless the seal was made with one
+of the keys and the same `Bound`.
+""".
 -spec open(Sealed :: binary(), Bound :: binary(), erlmcp:key_ring()) -> {ok, binary()} | error.
 open(Sealed, Bound, Keys) ->
     case erlmcp_base64url:decode(Sealed) of

@@ -11,14 +11,18 @@ Internal.
 -define(SHOWN, 60).
 -define(SHOWN_OF_NAME, 200).
 
--doc "Returns the name for the value at a JSON pointer: the pointer, or `The value` for the root.".
--spec field(binary()) -> binary().
+-doc """
+Returns what a sentence calls the value at a JSON pointer: the pointer, as `name/1` returns it, or
+`The value` for the root.
+""".
+-spec field(Pointer :: binary()) -> binary().
 field(~"") -> ~"The value";
 field(Pointer) -> iolist_to_binary(name(Pointer)).
 
 -doc """
-Returns a name that a peer sent, for use in a sentence. A long name is cut. If it has characters
-that a terminal would obey or hide, it is in quotes, with these characters escaped.
+Returns a name that a peer sent, for use in a sentence. A name of more than 200 bytes is cut. If it
+has characters that a terminal would obey or hide, it is in quotes, with these and all characters
+outside of ASCII escaped. Bytes that are not UTF-8 are shown as `erlmcp_printable:quoted/1` does.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->
@@ -33,7 +37,10 @@ name(Name) ->
             erlmcp_printable:quoted(Name)
     end.
 
--doc "Describes a JSON value by its type and content, such as `the number 5`; long texts are cut.".
+-doc """
+Describes a JSON value by its type and content, such as `the number 5`. Strings and numbers of more
+than 60 bytes are cut. A term that JSON does not have is `nothing that JSON has`.
+""".
 -spec value(term()) -> iodata().
 value(V) when is_binary(V) -> [~"the string ", quote(V, ~"of bytes that are not UTF-8")];
 value(V) when is_number(V) -> [~"the number ", cut(iolist_to_binary(json:encode(V)), ?SHOWN)];
@@ -100,7 +107,8 @@ type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type]
 type(Type) -> [~"a ", Type].
 
 -doc """
-Joins texts to an enumeration, with the word `Last` before the last one. A long enumeration is cut.
+Joins texts to an enumeration, with the word `Last` before the last one. Of more than 10 texts it
+has the first 9, and the number of the others. It is `none` if there are no texts.
 """.
 -spec list([iodata()], Last :: binary()) -> iodata().
 list([], _) -> ~"none";
@@ -110,8 +118,8 @@ list(Many, Last) when length(Many) > 10 ->
      integer_to_binary(length(Many) - 9), ~" others"];
 list(Many, Last) -> [lists:join(~", ", lists:droplast(Many)), $\s, Last, $\s, lists:last(Many)].
 
--doc "Returns a number with its noun, which gets an `s` unless the number is 1.".
--spec count(integer(), binary()) -> iodata().
+-doc "Returns `Number` and `Noun`, which gets an `s` unless the number is 1.".
+-spec count(Number :: integer(), Noun :: binary()) -> iodata().
 count(1, Thing) -> [~"1 ", Thing];
 count(N, Thing) -> [integer_to_binary(N), $\s, Thing, $s].
 

@@ -21,8 +21,8 @@ Internal.
     | {members, [{Name :: binary(), required | optional, shape()}]}.
 
 -doc """
-Returns `ok` if `Identity` is an `Implementation` of `Revision`; `undefined` is an absent one.
-`Field` is its name in the refusal.
+Returns `ok` if `Identity` is an `Implementation` of `Revision`, and else the refusal, which calls
+it `Field`. `undefined` is an absent identity, which is refused.
 
 ## Examples
 
@@ -33,16 +33,17 @@ Returns `ok` if `Identity` is an `Implementation` of `Revision`; `undefined` is 
 ~"clientInfo.name: expected a string, got the number 5"
 ```
 """.
--spec identity(Field :: iodata(), Identity :: term(), erlmcp_revision:revision()) ->
+-spec identity(Field :: iodata(), Identity :: term(), Revision :: erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 identity(Field, Identity, Revision) ->
     checked(Field, Identity, identity(Revision)).
 
 -doc """
-Returns `ok` if `Capabilities` are `ClientCapabilities` of a revision, and else the refusal, which
-names them `Field`.
+Returns `ok` if `Capabilities` are `ClientCapabilities` of `Revision`, and else the refusal, which
+calls them `Field`. `undefined` are absent capabilities, which are refused.
 """.
--spec capabilities(Field :: iodata(), Capabilities :: term(), erlmcp_revision:revision()) ->
+-spec capabilities(Field :: iodata(), Capabilities :: term(),
+                   Revision :: erlmcp_revision:revision()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 capabilities(_, Capabilities, _) when Capabilities =:= #{} ->
     ok;

@@ -37,8 +37,12 @@ since(~"io.modelcontextprotocol/skills") -> '2025-11-25';
 since(~"io.modelcontextprotocol/tasks") -> '2026-07-28';
 since(_) -> '2025-06-18'.
 
--doc "Returns `true` if one of the extensions adds `Method` to a revision.".
--spec offers(Method :: binary(), erlmcp_revision:revision(), extensions()) -> boolean().
+-doc """
+Returns `true` if one of `Extensions` adds `Method` to `Revision`. The methods of tasks do not
+count: `erlmcp_revision:offers/2` has them.
+""".
+-spec offers(Method :: binary(), Revision :: erlmcp_revision:revision(),
+             Extensions :: extensions()) -> boolean().
 offers(Method, Revision, Extensions) ->
     case adds(Method) of
         {ok, Extension} -> is_map_key(Extension, in_revision(Revision, Extensions));
@@ -50,14 +54,14 @@ adds(~"skills/get") -> {ok, skills()};
 adds(~"resources/directory/read") -> {ok, skills()};
 adds(_) -> error.
 
--doc "Returns the extensions that may be declared to clients of a revision.".
+-doc "Returns those of the extensions that may be declared to clients of a revision.".
 -spec in_revision(erlmcp_revision:revision(), extensions()) -> extensions().
 in_revision(Revision, Extensions) ->
     #{Extension => Settings || Extension := Settings <- Extensions, since(Extension) =< Revision}.
 
 -doc """
-Returns `true` if the capabilities of a client declare `Extension`. For MCP Apps their settings must
-name the media type `text/html;profile=mcp-app`, too.
+Returns `true` if the capabilities of a client declare `Extension`, with an object of settings. For
+MCP Apps these must have the media type `text/html;profile=mcp-app` among their `mimeTypes`.
 """.
 -spec client_has(Extension :: binary(), Capabilities :: map()) -> boolean().
 client_has(Extension, #{~"extensions" := #{} = Extensions}) ->

@@ -34,8 +34,9 @@ Internal.
 -compile({inline, [id/1]}).
 
 -doc """
-Converts a decoded JSON value to a message. A value that is not a message becomes `invalid`, with
-its id if it has one, and with a refusal that names the wrong member.
+Converts a decoded JSON value to a message. A non-empty array becomes a `batch` of its elements,
+which are not converted. A value that is not a message becomes `invalid`, with its id if it has one,
+and with a refusal that names the wrong member.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
@@ -78,9 +79,10 @@ is_message(Json) -> is_single(Json).
 is_single(Json) -> not lists:member(element(1, parse(Json)), [invalid, batch]).
 
 -doc """
-Returns the id of an encoded request, and the number of bytes up to its end. The id must be right
-after `jsonrpc`, where most clients write it. Otherwise returns `unseen`. The rest of the request is
-not checked.
+Returns the id of an encoded request, and the number of bytes up to the id's end. The request must
+begin with `{"jsonrpc":"2.0","id":`, as most clients write it. The id must be an integer of at most
+15 digits, without a sign, and a comma must follow. Otherwise returns `unseen`. The rest of the
+request is not checked.
 """.
 -spec first_id(binary()) -> {ok, id(), Bytes :: pos_integer()} | unseen.
 first_id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Rest/binary>>) -> first_id(Rest, 0, 0);

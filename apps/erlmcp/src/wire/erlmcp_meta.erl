@@ -41,8 +41,9 @@ Validates the protocol fields of a stateless request. `Header` is the `MCP-Proto
 `undefined` if the HTTP request lacks it, `none` if the transport has no headers.
 
 These checks are made in this order, each with its error code: the header is present (-32020); the
-required fields are present and of the right type (-32602); the header equals the body (-32020); the
-version is supported (-32022); the client's declaration fits the version's schema (-32602).
+required fields are present, and all fields of the right type (-32602); the header equals the body
+(-32020); the version is supported (-32022); the client's declaration fits the version's schema
+(-32602).
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -113,8 +114,8 @@ log_level(#{?LOG_LEVEL := Name}) -> level([~"_meta.", ?LOG_LEVEL], Name);
 log_level(_) -> {ok, undefined}.
 
 -doc """
-Returns the progress token of a `_meta` object, which is a string or an integer, or `undefined`
-without one.
+Returns the progress token of a `_meta` object, which is a string or an integer; `undefined` without
+one, and a refusal if it is of another type.
 """.
 -spec progress_token(Meta :: map()) ->
     {ok, binary() | integer() | undefined} | {error, erlmcp_refusal:refusal()}.
@@ -141,8 +142,8 @@ level(~"debug") -> {ok, 7};
 level(_) -> error.
 
 -doc """
-Converts the name of a log level in the field `Field`, or returns the refusal that names the field.
-`undefined` is an absent field.
+Converts the name of a log level in the field `Field`, as `level/1` does, or returns the refusal
+that names the field. `undefined` is an absent field, which is refused.
 """.
 -spec level(Field :: iodata(), term()) -> {ok, level()} | {error, erlmcp_refusal:refusal()}.
 level(Field, Name) ->

@@ -10,7 +10,8 @@ Internal.
 -export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
 -doc "Returns the member `Field`, which must be present and a string.".
--spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
+-spec string(Field :: binary(), Params :: map()) ->
+    {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 string(Field, Params) ->
     case Params of
         #{Field := Value} when is_binary(Value) -> {ok, Value};
@@ -19,7 +20,7 @@ string(Field, Params) ->
     end.
 
 -doc "Returns the member `Field`, which must be an object; an empty one if it is absent.".
--spec object(binary(), map()) -> {ok, map()} | {error, erlmcp_refusal:refusal()}.
+-spec object(Field :: binary(), Params :: map()) -> {ok, map()} | {error, erlmcp_refusal:refusal()}.
 object(Field, Params) ->
     case Params of
         #{Field := Value} when is_map(Value) -> {ok, Value};
@@ -31,7 +32,8 @@ object(Field, Params) ->
 Returns the member `Field`, which must be an object whose values are objects; an empty one if it is
 absent.
 """.
--spec objects(binary(), map()) -> {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
+-spec objects(Field :: binary(), Params :: map()) ->
+    {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
 objects(Field, Params) ->
     maybe
         {ok, Object} ?= object(Field, Params),
@@ -46,7 +48,8 @@ objects(Field, Params) ->
     end.
 
 -doc "Returns the member `Field`, which must be an array of strings; an empty one if it is absent.".
--spec strings(binary(), map()) -> {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
+-spec strings(Field :: binary(), Params :: map()) ->
+    {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
 strings(Field, Params) ->
     case maps:get(Field, Params, []) of
         Values when is_list(Values) ->
@@ -58,22 +61,22 @@ strings(Field, Params) ->
             {error, mistyped(Field, ~"an array of strings", Value)}
     end.
 
--doc "Returns the cursor of a list request, or `none` for the first page.".
--spec cursor(map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
+-doc "Returns the cursor of a list request, which must be a string, or `none` without one.".
+-spec cursor(Params :: map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
 cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};
 cursor(#{~"cursor" := Value}) -> {error, mistyped(~"cursor", ~"a string", Value)};
 cursor(_) -> {ok, none}.
 
--doc "Returns the refusal for a member that is absent.".
--spec missing(iodata()) -> erlmcp_refusal:refusal().
+-doc "Returns the refusal for the member `Field`, which is absent.".
+-spec missing(Field :: iodata()) -> erlmcp_refusal:refusal().
 missing(Field) ->
     erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
 
 -doc """
-Returns the refusal for a member of the wrong type. `Came` is its value, or `undefined` if the
-member is absent.
+Returns the refusal for the member `Field`, which has the wrong type. `Came` is its value, or
+`undefined` if the member is absent.
 """.
--spec mistyped(iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
+-spec mistyped(Field :: iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
 mistyped(Field, Expected, Came) ->
     erlmcp_refusal:new(field_type_mismatch,
                        [Field, ~": expected ", Expected, ~", got ", received_text(Came)],
@@ -83,10 +86,10 @@ received_text(undefined) -> ~"nothing";
 received_text(Value) -> erlmcp_value_text:value(Value).
 
 -doc """
-Returns the refusal for a member with a value that is not allowed; `Why` follows its name in the
-sentence.
+Returns the refusal for the member `Field`, whose value is not allowed. `Why` follows the name in
+the sentence.
 """.
--spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
+-spec invalid(Field :: iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
 invalid(Field, Why) ->
     erlmcp_refusal:new(invalid_params, [Field, ~": ", Why], #{code => -32602}).
 
@@ -96,11 +99,11 @@ bad_cursor() ->
     invalid(~"cursor", ~"not one that this server gave").
 
 -doc """
-Returns the refusal for a member that does not fit a schema. `data.errors` of the refusal lists the
-errors, each with its `instancePath` (a JSON pointer) and its `message`. `budget` means that the
-validation was too costly.
+Returns the refusal for the member `Field`, which does not fit a schema. `data.errors` of the
+refusal lists the errors, each with its `instancePath` (a JSON pointer) and its `message`. `budget`
+means that the validation was too costly, so there is only a `message`.
 """.
--spec unfit(iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
+-spec unfit(Field :: iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
 unfit(Field, Found) ->
     [First | _] = Sentences = erlmcp_schema:explain(Found),
     Errors = case Found of

@@ -86,23 +86,25 @@ Internal.
 }).
 
 -doc """
-Returns the refusal with a name of the table, and a sentence for the person who can fix the cause.
+Returns the refusal `Name` of the table with `Message`, a sentence for the person who can fix the
+cause.
 """.
--spec new(erlmcp:refusal_name(), iodata()) -> refusal().
+-spec new(Name :: erlmcp:refusal_name(), Message :: iodata()) -> refusal().
 new(Name, Message) ->
     new(Name, Message, #{}).
 
 -doc """
 Returns a refusal as `new/2` does, with details.
 
-- `code`, `status`: the JSON-RPC code and the HTTP status that the MCP revision prescribes.
+- `code`, `status`: the JSON-RPC code and the HTTP status, in place of the number and the status of
+  the table.
 - `retry_after_ms`: milliseconds until a retry may help.
 - `limit`, `observed`: a limit, and the value that exceeds it.
 - `incident`: the id of an entry in the log.
 - `scopes`: the scopes that the request needs.
 - `fault`: `false` if this refusal is not the server's fault, although the table counts its name as
   one.
-- `data`: further members that the specification requires.
+- `data`: further members of the error's `data`.
 """.
 -spec new(erlmcp:refusal_name(), iodata(), erlmcp:refusal_details()) -> refusal().
 new(Name, Message, Details) ->
@@ -132,19 +134,19 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
         #{} -> json:encode(Error)
     end.
 
--doc "Returns the HTTP status of a refusal.".
+-doc "Returns the HTTP status of a refusal: that of its details, or else that of the table.".
 -spec status(refusal()) -> 200..599.
 status({_, {_, Status, _, _}, _, Details}) ->
     maps:get(status, Details, Status).
 
--doc "Returns the refusal with another HTTP status.".
--spec with_status(200..599, refusal()) -> refusal().
+-doc "Returns the refusal with the HTTP status `Status`.".
+-spec with_status(Status :: 200..599, refusal()) -> refusal().
 with_status(Status, {Name, Row, Message, Details}) ->
     {Name, Row, Message, Details#{status => Status}}.
 
 -doc """
-Returns the value of the `Retry-After` header: seconds, rounded up; `undefined` if a retry does not
-help.
+Returns the value of the `Retry-After` header: the `retry_after_ms` of the refusal in seconds,
+rounded up, at least 1; `undefined` if the refusal has none.
 """.
 -spec retry_after(refusal()) -> undefined | pos_integer().
 retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
@@ -176,10 +178,11 @@ name({Name, _, _, _}) -> Name.
 message({_, _, Message, _}) -> Message.
 
 -doc """
-Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its
-status is 500 or more with a severity above warning, or the deadline of the call passed. Errors of
-the caller and limits do not count. Neither do refusals while the server drains or sheds load, or
-because a client did not answer.
+Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its name
+is `timeout`, or the table has a status of 500 or more for it, a severity above warning, and
+`delay`. The detail `fault` set to `false` overrides both. Errors of the caller and limits do not
+count. Neither do refusals while the server drains or sheds load, or because a client did not
+answer.
 """.
 -spec is_fault(refusal()) -> boolean().
 is_fault({_, _, _, #{fault := false}}) -> false;

@@ -57,7 +57,10 @@ name('2024-11-05') -> ~"2024-11-05".
 era('2026-07-28') -> stateless;
 era(_) -> session.
 
--doc "Returns `true` if a request method exists in a revision.".
+-doc """
+Returns `true` if a request method exists in a revision, or its extension for tasks.
+`erlmcp_extension:offers/3` has the methods of other extensions.
+""".
 -spec offers(Method :: binary(), revision()) -> boolean().
 offers(~"tools/call", _) -> true;
 offers(~"tools/list", _) -> true;

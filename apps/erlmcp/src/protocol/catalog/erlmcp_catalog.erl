@@ -7,7 +7,7 @@ are the answers to list requests (`erlmcp_listing`), to `initialize` and to `ser
 
 A definition does not exist for a principal that may not see it. Skills are visible to all, and do
 not change while the server runs. A user approves the content of a skill, and no notification tells
-clients that it has changed. Their files are resources with fixed contents.
+clients that the content has changed. The files of skills are resources with fixed contents.
 
 Internal.
 """.
@@ -25,7 +25,8 @@ Internal.
 Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
 client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
 a result. The others wrap each handler: the server's `middleware`, the middleware that caches
-results (`cached`), and the guards of a definition (`guarded`).
+results (`cached`), and the guards of a definition (`guarded`). `quick` makes the mark of a quick
+definition (`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -63,8 +64,8 @@ results (`cached`), and the guards of a definition (`guarded`).
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-Creates a catalog with the given definitions; lists have the same order. The meta-schemas are those
-of `erlmcp_schema:metaschemas/0`, and check the schemas of the definitions.
+Creates a catalog with the given definitions, whose order lists keep. The meta-schemas are those of
+`erlmcp_schema:metaschemas/0`, and check the schemas of the definitions.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -158,8 +159,8 @@ without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) 
     end.
 
 -doc """
-Adds a definition at the end of its list. The error has the first wrong field, or the key of an
-existing definition.
+Adds a definition, not of a skill, at the end of its list. The error has the first wrong field, or
+the key of an existing definition.
 """.
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
@@ -174,8 +175,9 @@ greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) 
 greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
-Removes the definition whose name, URI or URI template is `Key`. `in_use` names the definition that
-needs it: the tool whose view it is, or the skill whose file it is.
+Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `mounted` means
+that the definition belongs to the mounted server with that prefix. `in_use` has the name of the
+tool whose view the resource is, or `skill` and `Key` itself for a file of a skill.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -213,7 +215,7 @@ Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those 
 Definitions that were mounted already, according to `Since`, are not compiled again: see
 `erlmcp_mount:mount/6`.
 """.
--spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
+-spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
 mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
     #{entries := Before, extensions := Extensions, settings := Settings} = Catalog,
@@ -240,8 +242,9 @@ whole(#{entries := Entries} = Catalog) ->
     end.
 
 -doc """
-Splits a large catalog into a part that changes often, and parts that most changes do not touch. The
-catalog cannot be read until `join/2` has put it together again.
+Splits a catalog into a small one, which each change makes anew, and the parts that most changes do
+not touch, each with its id. The small catalog cannot be read until `join/2` has put it together
+with the parts again.
 """.
 -spec split(catalog()) -> {catalog(), [{erlmcp_catalog_entries:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
@@ -252,8 +255,11 @@ split(#{entries := Entries, directories := Directories} = Catalog) ->
         _ -> {Rest#{directories := apart}, Many ++ [{directories, Directories}]}
     end.
 
--doc "Puts a catalog that `split/1` has split together again.".
--spec join(catalog(), [part()]) -> catalog().
+-doc """
+Puts a catalog that `split/1` has split together again. `Parts` are in the order of `split/1`,
+without their ids.
+""".
+-spec join(catalog(), Parts :: [part()]) -> catalog().
 join(#{directories := apart} = Catalog, Parts) ->
     {Layers, [Directories]} = lists:split(length(Parts) - 1, Parts),
     join(Catalog#{directories := Directories}, Layers);
@@ -266,8 +272,8 @@ version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).
 
 -doc """
-Returns the definitions by which the lists of two catalogs differ, grouped by kind. For a changed
-definition it has both versions.
+Returns the definitions by which the lists of two catalogs differ, grouped by kind. Of a changed
+definition both versions are returned.
 """.
 -spec changed(catalog(), catalog()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
@@ -322,17 +328,17 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
         error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
--doc "Returns `true` if a resource or a template has `Uri`, visible to at least some principals.".
+-doc "Returns `true` if a resource has `Uri`, or a template matches `Uri`, for any principal.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
         orelse is_matched(Uri, Entries).
 
 -doc """
-Returns the resource template with this text, or `error` if there is none that the principal may
-see.
+Returns the resource template with the text `Template`, or `error` if there is none that the
+principal may see.
 """.
--spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
+-spec resource_template(Template :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource_template, Template, Principal, Entries).
@@ -348,7 +354,7 @@ directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     erlmcp_skill:page(Uri, Cursor, Revision, Directories).
 
 -doc "Returns `true` if an extension that the definitions need adds `Method` to `Revision`.".
--spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
+-spec extends(Method :: binary(), Revision :: erlmcp_revision:revision(), catalog()) -> boolean().
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 
@@ -375,7 +381,10 @@ definition(Kind, Key, #{entries := Entries}) ->
         error -> error
     end.
 
--doc "Returns the principals that may be told of a change of a resource: those that may read it.".
+-doc """
+Returns the principals that may be told of a change of the resource `Uri`: those that may see it.
+Scopes do not count.
+""".
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
 audience(Uri, #{entries := Entries} = Catalog) ->
     case erlmcp_catalog_entries:is_shared(resource, Entries)

@@ -71,11 +71,11 @@ add(Kind, Definition, #{next := Next} = Entries) ->
     add(Next, Kind, Definition, Entries, Entries).
 
 -doc """
-Adds a definition at a position, which it had in the entries `Before`, or which is the next one. If
-`Before` has the same definition there, its JSON is reused.
+Adds a definition at `Position`, which is the position of its key in the entries `Before`, or the
+next one. If `Before` has the same definition there, its JSON is reused.
 """.
--spec add(position(), erlmcp_definition:kind(), erlmcp_definition:definition(), Before :: entries(),
-          entries()) ->
+-spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
+          Before :: entries(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
 add(Position, Kind, #{key := Key} = Definition, #{layers := Before}, Entries) ->
     #{next := Next, layers := Layers} = Entries,
@@ -221,7 +221,7 @@ entry(_, _, []) ->
 
 -doc """
 Calls a fun for the listed definitions after the position `After` (-1 for all), in their order,
-until it has returned `{true, Made}` `Count` times. Returns these terms.
+until it has returned `{true, Made}` `Count` times. Returns the terms `Made`, in the same order.
 """.
 -spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: position() | -1,
            fun((entry()) -> {true, Made} | false), entries()) -> [Made].
@@ -292,8 +292,8 @@ is_shared(Kind, #{restricted := Restricted}) ->
     map_get(Kind, Restricted) =:= 0.
 
 -doc """
-Returns the definitions by which the lists of two entries differ, grouped by kind. For a changed
-definition it has both versions.
+Returns the definitions by which the lists of two entries differ, grouped by kind. Of a changed
+definition both versions are returned.
 """.
 -spec changed(entries(), entries()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
@@ -328,11 +328,11 @@ differing(Before, After) ->
     [Definition || {_, Definition, _} <- [Before, After]].
 
 -doc """
-Returns the changes since `next/1` was the given position. Added definitions are in the order of
-their positions; removed ones are `gone`, and some of these may have been removed before. Returns
-`all` if layers were merged, so the changes are no longer known.
+Returns the changes since `next/1` was `Position`. First come the removed definitions, as `gone`;
+some of them may have been removed before. Then come the added ones, in the order of their
+positions. Returns `all` if layers were merged, so the changes are no longer known.
 """.
--spec since(position(), entries()) ->
+-spec since(Position :: position(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}
     | all.
 since(Next, #{layers := Layers}) ->

@@ -42,8 +42,8 @@ The principals that may see a definition: all, or those for which its `visible` 
     | task_support | task_start | count | rates | breaker | label | flag.
 
 -doc """
-Returns the fields of a kind of definition: the name, the name on the wire or `hidden`, the type,
-and whether the field is required.
+Returns the fields of a kind of definition, not of skills: the name, the name on the wire or
+`hidden`, the type, and whether the field is required.
 """.
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->

@@ -53,9 +53,9 @@ all(Entries, Settings, ServerMeta) ->
       || Kind <- erlmcp_catalog_entries:kinds()}.
 
 -doc """
-Updates the list after definitions were added or removed, the first of them at the given position.
+Updates the list after definitions were added or removed, the first of them at `Position`.
 """.
--spec changed(position(), erlmcp_catalog_entries:entries(), listing()) -> listing().
+-spec changed(Position :: position(), erlmcp_catalog_entries:entries(), listing()) -> listing().
 changed(Position, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
   when is_integer(Last), Position > Last ->
     case erlmcp_catalog_entries:is_shared(Kind, Entries) of

@@ -17,7 +17,9 @@ Internal.
 
 -doc """
 Wraps the handler of a definition: outermost is the server's middleware, then the definition's own,
-then the cache, and innermost its guards. The handler of a `quick` definition is marked as such.
+then the cache, and innermost its guards. In a `quick` definition, `quick` becomes the mark of the
+settings; in any other one it is removed. A definition without a handler stays as it is. The error
+is that of `guarded`.
 """.
 -spec of_server(erlmcp_definition:kind(), Position :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
@@ -43,10 +45,10 @@ marked(Definition, _) ->
     maps:remove(quick, Definition).
 
 -doc """
-Wraps each fun of a definition, such as its handler and its completions, in middleware. The
-middleware in `Handler` wraps only the handler, inside the rest.
+Wraps the handler of a definition, and each fun of its completions, in the middleware `All`. The
+middleware in `Inner` wraps only the handler, inside `All`. The first of a list is the outermost.
 """.
--spec wrap([erlmcp:middleware()], Handler :: [erlmcp:middleware()],
+-spec wrap(All :: [erlmcp:middleware()], Inner :: [erlmcp:middleware()],
            erlmcp_definition:definition()) ->
     erlmcp_definition:definition().
 wrap([], [], Definition) ->

@@ -56,7 +56,9 @@ is_prefix(_) ->
     false.
 
 -doc """
-Checks the value of the option `mounts`: pairs of a prefix, which may occur once, and a server.
+Checks the value of the option `mounts`: pairs of a prefix, which may occur once, and a server. A
+prefix has 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which the first is a letter or a
+digit. `expected` says what is expected in place of a value of another form.
 """.
 -spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
 check(Mounts) ->
@@ -104,7 +106,7 @@ taken, or too long with the prefix. All handlers are wrapped in the middleware.
 If the changes since the earlier mount are known, only two sorts of definitions are compiled:
 changed ones, and left-out ones whose name is free now.
 """.
--spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
+-spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
 mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->

@@ -87,7 +87,8 @@ compile(Source) ->
     end.
 
 -doc """
-Returns the text by which errors name a skill: its folder, or its name if it has a valid one.
+Returns the text by which errors name a skill: its folder, or its name, or `a skill` if it has
+neither.
 """.
 -spec label(term()) -> binary().
 label(#{folder := Folder}) -> Folder;

@@ -19,8 +19,8 @@ Internal.
 
 -doc """
 Returns the validators for the arguments and the structured content of a tool, given as its JSON
-object. If every object fits the input schema, the arguments have no validator, so checking them
-costs nothing. The structured content has one if the tool has an output schema.
+object. If it is obvious that every object fits the input schema, the arguments have no validator,
+so checking them costs nothing. The structured content has one if the tool has an output schema.
 """.
 -spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
     {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.
@@ -66,10 +66,10 @@ says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
 says_nothing(Schema) -> Schema =:= true.
 
 -doc """
-Checks the arguments of a call. If they do not fit, it returns the answer to the request. That is a
-result with each error for the model (since 2025-11-25), or a refusal (before).
+Checks the arguments of a call. If they do not fit, the function returns the answer to the request:
+a result with each error for the model (since 2025-11-25), or a refusal (before).
 """.
--spec check_arguments(map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
+-spec check_arguments(Arguments :: map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 check_arguments(Arguments, Validator, #{revision := Revision} = Context) ->
     case erlmcp_schema:validate(Arguments, Validator) of
@@ -87,8 +87,9 @@ text(Found) ->
     iolist_to_binary([~"The arguments do not fit the tool's input schema." | Sentences]).
 
 -doc """
-Checks that a tool's structured content fits the output schema that clients of the revision were
-shown. `Content` is its JSON; `none`, for a result without structured content, is an error then.
+Checks that `Content`, the JSON of a tool's structured content, fits the output schema that clients
+of the revision were shown. `none`, for a result without structured content, does not fit. If the
+clients were shown no output schema, anything fits.
 """.
 -spec check_result(Content :: binary() | none, erlmcp_definition:definition() | #{},
                    erlmcp_revision:revision()) ->
@@ -108,7 +109,7 @@ check_result(_, _, _) ->
 
 -doc """
 Returns `true` if clients of a revision are shown the output schema of a tool, given as its JSON
-object. Before 2026-07-28 that is only a schema of type object.
+object. Before 2025-06-18 no schema is shown, and before 2026-07-28 only one of type object.
 """.
 -spec is_promised(Wire :: #{binary() => term()}, erlmcp_revision:revision()) -> boolean().
 is_promised(#{~"outputSchema" := #{~"type" := ~"object"}}, Revision) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_ui).
 -moduledoc """
 The field `ui` of definitions, for MCP Apps. In a tool it names the view of the tool's results; a
-resource with it is such a view. The field is checked here and put into `_meta`. Pure.
+resource with the field is such a view. The field is checked here and put into `_meta`. Pure.
 
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
 

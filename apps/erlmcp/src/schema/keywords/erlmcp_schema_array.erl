@@ -12,8 +12,11 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, evaluated/2, fail/6]).
 
--doc "Returns the parts of `Schema` for the keywords of arrays.".
--spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
+-doc """
+Returns the parts of `Schema` for the keywords of arrays. Throws a reason of
+`t:erlmcp_schema:reason/0` if one of them has an invalid value.
+""".
+-spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Sizes = keywords([~"minItems", ~"maxItems"], Schema, Context),
     Others = keywords([~"uniqueItems", ~"contains"], Schema, Context),

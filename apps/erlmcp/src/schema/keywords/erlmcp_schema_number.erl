@@ -14,7 +14,7 @@ to_integer(N) when is_float(N), trunc(N) == N -> trunc(N);
 to_integer(Other) -> Other.
 
 -doc """
-Returns `true` if a number is a multiple of another one that is greater than 0.
+Returns `true` if `Number` is a multiple of `Of`, which is greater than 0.
 
 ## Examples
 
@@ -25,7 +25,7 @@ true
 false
 ```
 """.
--spec is_multiple(number(), number()) -> boolean().
+-spec is_multiple(Number :: number(), Of :: number()) -> boolean().
 is_multiple(N, Of) when is_integer(N), is_integer(Of) ->
     N rem Of =:= 0;
 is_multiple(N, Of) ->

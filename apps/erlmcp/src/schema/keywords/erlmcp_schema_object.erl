@@ -31,8 +31,11 @@ has_check(Schema) ->
               [~"properties", ~"patternProperties", ~"required", ~"additionalProperties",
                ~"unevaluatedProperties"]).
 
--doc "Returns the parts of `Schema` for the keywords of objects.".
--spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
+-doc """
+Returns the parts of `Schema` for the keywords of objects. Throws a reason of
+`t:erlmcp_schema:reason/0` if one of them has an invalid value.
+""".
+-spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     [members(Schema, Context)
      | [part(Keyword, Value, Context)

@@ -36,9 +36,10 @@ Internal.
 -define(LONGEST, 10_000).
 
 -doc """
-Compiles the pattern at `Tokens` in the schema. Throws `invalid_pattern` or `pattern_too_long`.
+Compiles the pattern `Text`, which is at `Tokens` in the current subschema. Throws
+`invalid_pattern`, or `pattern_too_long` if it has more bytes than the context's `max_pattern`.
 """.
--spec compile(binary(), [binary()], erlmcp_schema_context:context()) -> pattern().
+-spec compile(Text :: binary(), Tokens :: [binary()], erlmcp_schema_context:context()) -> pattern().
 compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
     byte_size(Text) =< Limit
         orelse throw({pattern_too_long, erlmcp_schema_context:location(Tokens, Context), Limit}),
@@ -55,7 +56,10 @@ compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
             end
     end.
 
--doc "Returns `true` if a text is a regular expression that could be a pattern.".
+-doc """
+Returns `true` if a text has at most 10,000 bytes, and is a regular expression that could be a
+pattern.
+""".
 -spec is_pattern(binary()) -> boolean().
 is_pattern(Text) ->
     byte_size(Text) =< ?LONGEST andalso element(1, regex(Text)) =:= ok.
@@ -73,10 +77,11 @@ regex(Text) ->
     end.
 
 -doc """
-Matches a text, and returns the remaining budget, or `bnot` of it without a match. Throws `pattern`
-if the match takes too long, and `budget` if the budget is spent.
+Matches a text, and returns the remaining budget, or `bnot` of it without a match. Bytes that are
+not UTF-8 do not match. Throws `pattern` if the match takes too long, and `budget` if the budget is
+spent.
 """.
--spec match(binary(), pattern(), non_neg_integer()) -> integer().
+-spec match(Text :: binary(), pattern(), Budget :: non_neg_integer()) -> integer().
 match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
     Balance = erlmcp_schema_run:spend(byte_size(Text) bsr 5, Budget),
     case erlmcp_schema_shape:match(Text, Shape) of
@@ -151,10 +156,11 @@ is_long(Counts) ->
     re:run(Counts, "^[0-9]*(?:,[}]|,?[0-9]{3})", [{capture, none}]) =:= match.
 
 -doc """
-Wraps the finder of a keyword with a pattern. If the pattern takes too long, the validation ends
-with that error.
+Wraps the finder of `Keyword`, whose pattern is `Text`. If the pattern takes too long, the finder
+throws `{halt, Error}`, and the validation ends with that error.
 """.
--spec halting(binary(), binary(), erlmcp_schema_run:finder()) -> erlmcp_schema_run:finder().
+-spec halting(Keyword :: binary(), Text :: binary(), erlmcp_schema_run:finder()) ->
+    erlmcp_schema_run:finder().
 halting(Keyword, Text, Finder) ->
     case erlmcp_schema_shape:compile(Text) of
         {ok, _} ->

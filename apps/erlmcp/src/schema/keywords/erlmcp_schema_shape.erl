@@ -35,7 +35,7 @@ Internal.
 ).
 
 -doc """
-Compiles a pattern to a shape. Returns `error` if only a regular expression can match it.
+Compiles a pattern to a shape. Returns `error` for any other pattern, which may be malformed, too.
 
 ## Examples
 

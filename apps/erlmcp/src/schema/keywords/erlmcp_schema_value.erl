@@ -13,8 +13,11 @@ Internal.
 
 -import(erlmcp_schema_run, [leaf/3, spend/2]).
 
--doc "Returns the parts of `Schema` for the keywords of this module.".
--spec parts(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
+-doc """
+Returns the parts of `Schema` for the keywords of this module. Throws a reason of
+`t:erlmcp_schema:reason/0` if one of them has an invalid value.
+""".
+-spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
     Parts = [{Keyword, part(Keyword, Value, Context)}
              || Keyword <- [~"type", ~"enum", ~"const", ~"minimum", ~"exclusiveMinimum",

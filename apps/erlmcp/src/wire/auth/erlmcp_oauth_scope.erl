@@ -12,7 +12,10 @@ Internal.
 
 -define(SCOPES, 200).
 
--doc "Parses a `scope` parameter to its scopes. Words that cannot be scopes are left out.".
+-doc """
+Parses a `scope` parameter to its scopes, each once, up to 200. Words that cannot be scopes are left
+out, as are scopes after the first 200.
+""".
 -spec parse(binary()) -> [binary()].
 parse(Text) ->
     Words = binary:split(Text, ~" ", [global, trim_all]),
@@ -29,7 +32,9 @@ is_scope(Word) ->
 text(Scopes) ->
     iolist_to_binary(lists:join(~" ", Scopes)).
 
--doc "Returns the scopes of both lists, each once.".
+-doc """
+Returns the scopes of both lists, each once, up to 200. Those of the first list come first.
+""".
 -spec union([binary()], [binary()]) -> [binary()].
 union(One, Other) ->
     lists:sublist(lists:uniq(One ++ Other), ?SCOPES).
@@ -64,9 +69,9 @@ more(Before, Added) ->
     end.
 
 -doc """
-Adds the scope `offline_access`, with which the server grants a refresh token, if the authorization
-server offers it. An empty list stays empty, since `offline_access` would be the only scope of the
-request.
+Adds the scope `offline_access`, with which the authorization server grants a refresh token, if it
+is among `Offered`, the scopes that this server offers. An empty list stays empty, since
+`offline_access` would be the only scope of the request.
 """.
 -spec offline([binary()], Offered :: [binary()]) -> [binary()].
 offline([], _) -> [];

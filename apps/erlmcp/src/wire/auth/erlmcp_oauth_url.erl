@@ -8,6 +8,10 @@ is plain http, as in tests and on a developer's machine. If that server is on th
 http URLs may be on the loopback, too; otherwise they must be on the server's own host. So the
 metadata of a distant server never leads to plain http on another host.
 
+A URL is valid here if its scheme is http or https, and it has a host, at most 4,096 bytes of
+visible ASCII, and neither user information nor a fragment. Functions without `invalid_url` among
+their return values need valid URLs, except those that return a boolean or a list of hosts.
+
 Internal.
 """.
 
@@ -25,8 +29,8 @@ Internal.
 -define(QUERY_PAIRS, 64).
 
 -doc """
-Returns the canonical URI of an MCP server: scheme and host in lower case, no fragment, and no path
-if it is only a slash.
+Returns the canonical URI of an MCP server: scheme and host in lower case, and no path if it is only
+a slash. A URL with a fragment is not valid.
 """.
 -spec canonical(binary()) -> {ok, binary()} | {error, invalid_url}.
 canonical(Url) ->
@@ -39,7 +43,7 @@ canonical(Url) ->
         {ok, recompose(Kept)}
     end.
 
--doc "Returns the scheme, host and port of a URL, which must be http or https.".
+-doc "Returns the scheme and the host of a URL, in lower case, and its port.".
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->
     maybe
@@ -47,7 +51,7 @@ origin(Url) ->
         {ok, {Scheme, Host, maps:get(port, Parts, default_port(Scheme))}}
     end.
 
--doc "Returns `true` if two URLs have the same scheme, host and port.".
+-doc "Returns `true` if two URLs are valid, and have the same scheme, host and port.".
 -spec same_origin(binary(), binary()) -> boolean().
 same_origin(One, Other) ->
     case {origin(One), origin(Other)} of
@@ -55,7 +59,10 @@ same_origin(One, Other) ->
         _ -> false
     end.
 
--doc "Returns `true` if `Url` is the URL of a resource, or a path below it.".
+-doc """
+Returns `true` if `Url` has the origin of the URL `Resource`, and its path or a path below it. If
+`Resource` has a query, `Url` must have the same one. A path with `..` is not below any other.
+""".
 -spec within(Url :: binary(), Resource :: binary()) -> boolean().
 within(Url, Resource) ->
     case {same_origin(Url, Resource), parse(Url), parse(Resource)} of
@@ -95,7 +102,10 @@ segments(Path) ->
 below(Path, Parent) ->
     lists:prefix(Parent, Path) andalso not lists:member(~"..", Path ++ Parent).
 
--doc "Returns the hosts that may be called over plain http for an MCP server with this URL.".
+-doc """
+Returns the hosts that may be called over plain http for the MCP server at `ServerUrl`: none, unless
+that is a plain http URL. Then they are its own host, or `loopback` if its host is on the loopback.
+""".
 -spec plain_hosts(ServerUrl :: binary()) -> plain().
 plain_hosts(ServerUrl) ->
     case origin(ServerUrl) of
@@ -110,9 +120,10 @@ plain_hosts(ServerUrl) ->
     end.
 
 -doc """
-Returns `true` if a URL may be called: its scheme is https, or http to one of the hosts `Plain`.
+Returns `true` if `Url` is valid and may be called: its scheme is https, or http to one of the hosts
+`Plain`.
 """.
--spec allowed(binary(), plain()) -> boolean().
+-spec allowed(Url :: binary(), Plain :: plain()) -> boolean().
 allowed(Url, Plain) ->
     case origin(Url) of
         {ok, {~"https", _, _}} -> true;
@@ -158,14 +169,14 @@ server_metadata(Issuer) ->
             end,
     [under_origin(Issuer, Path) || Path <- Paths].
 
--doc "Returns the URL of the path `Path` on the origin of `Url`.".
--spec under_origin(binary(), Path :: binary()) -> binary().
+-doc "Returns the URL of the path `Path`, without a query, on the origin of `Url`.".
+-spec under_origin(Url :: binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
     {ok, Parts} = parse(Url),
     recompose(maps:without([query], Parts#{path := Path})).
 
 -doc "Returns `Url` with `Host` in place of its host.".
--spec with_host(binary(), Host :: binary()) -> binary().
+-spec with_host(Url :: binary(), Host :: binary()) -> binary().
 with_host(Url, Host) ->
     {ok, Parts} = parse(Url),
     recompose(Parts#{host := Host}).
@@ -175,8 +186,8 @@ path(Url) ->
     {ok, #{path := Path}} = parse(Url),
     string:trim(Path, trailing, "/").
 
--doc "Adds `Parameters` to the query of `Url`.".
--spec with_query(binary(), [{binary(), binary()}]) -> binary().
+-doc "Adds `Parameters`, which are encoded, to the query of `Url`, which has no fragment.".
+-spec with_query(Url :: binary(), Parameters :: [{binary(), binary()}]) -> binary().
 with_query(Url, Parameters) ->
     Added = uri_string:compose_query(Parameters),
     case binary:split(Url, ~"?") of
@@ -186,8 +197,8 @@ with_query(Url, Parameters) ->
     end.
 
 -doc """
-Returns the parameters of a URL's query. A query is an error if it is malformed, has too many
-parameters, or repeats one.
+Returns the parameters of a URL's query, decoded. A query is an error if it is malformed, has more
+than 64 parameters, has one without `=`, or repeats one.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->
@@ -206,7 +217,7 @@ query(Url) ->
 pairs(~"") -> [];
 pairs(Query) -> uri_string:dissect_query(Query).
 
--doc "Returns a URL without its query.".
+-doc "Returns a URL without its query and its fragment.".
 -spec endpoint(binary()) -> binary().
 endpoint(Url) ->
     hd(binary:split(Url, [~"?", ~"#"])).

@@ -40,10 +40,11 @@ are_scope_bytes(Rest) ->
     Rest =:= <<>>.
 
 -doc """
-Returns `ok` if a request's scopes include all of `Needed`. The refusal names all of `Needed`, even
-those that the request has, so that a client can ask for all at once.
+Returns `ok` if `Scopes`, those of a request, include all of `Needed`. The refusal names all of
+`Needed`, even those that the request has, so that a client can ask for all at once.
 """.
--spec check(Needed :: [erlmcp:scope()], erlmcp:scopes()) -> ok | {error, erlmcp_refusal:refusal()}.
+-spec check(Needed :: [erlmcp:scope()], Scopes :: erlmcp:scopes()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
 check([], _) -> ok;
 check(_, all) -> ok;
 check(Needed, Scopes) ->
@@ -53,7 +54,7 @@ check(Needed, Scopes) ->
     end.
 
 -doc "Returns the refusal for a request that lacks one of the scopes `Needed`.".
--spec insufficient([erlmcp:scope(), ...]) -> erlmcp_refusal:refusal().
+-spec insufficient(Needed :: [erlmcp:scope(), ...]) -> erlmcp_refusal:refusal().
 insufficient(Needed) ->
     erlmcp_refusal:new(authz_forbidden, [~"this needs the scopes ", lists:join($\s, Needed)],
                        #{scopes => Needed}).

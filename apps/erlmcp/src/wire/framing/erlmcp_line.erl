@@ -36,7 +36,7 @@ Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in th
 only whitespace are left out. A line over the bound gives one `{too_large, Observed}` as soon as it
 passes the bound. `Observed` is the number of its bytes so far.
 
-The lines are sub-binaries of the chunk, and keep it in memory.
+A line that lies in `Chunk` as a whole is a sub-binary of it, and keeps it in memory.
 
 ## Examples
 
@@ -47,7 +47,7 @@ The lines are sub-binaries of the chunk, and keep it in memory.
 4> {[~"five"], _} = erlmcp_line:push(~"our\nfive\n", S3).
 ```
 """.
--spec push(binary(), state()) -> {[line()], state()}.
+-spec push(Chunk :: binary(), state()) -> {[line()], state()}.
 push(Chunk, #state{newline = Newline, held = ~""} = State) ->
     case binary:match(Chunk, Newline) of
         %% Most chunks are a single whole line.
@@ -120,7 +120,7 @@ content_size(Line) ->
 is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Rest);
 is_blank(Rest) -> Rest =:= ~"".
 
--doc "Returns `true` if a line has begun and not ended.".
+-doc "Returns `true` if a line, of more than whitespace so far, has begun and not ended.".
 -spec is_partial(state()) -> boolean().
 is_partial(#state{held = swallow}) -> true;
 is_partial(#state{is_blank = IsBlank}) -> not IsBlank.
@@ -145,8 +145,8 @@ give_up(#state{held = ~""} = State) -> State;
 give_up(State) -> State#state{held = swallow}.
 
 -doc """
-Returns the unfinished line at the end of the bytes, if there is one. The framing must not be used
-after that.
+Returns the unfinished line at the end of the bytes, if there is one, of more than whitespace. The
+framing must not be used after that.
 
 ## Examples
 

@@ -20,13 +20,13 @@ Internal.
 
 -doc """
 Encodes an event. Iodata is the event's data; it is written unchanged and must not contain a
-newline, as JSON of `erlmcp_json:encode/1` never does. The `data` of a map is split at its newlines,
-and a reader joins the lines with `\n`. `retry` is in milliseconds.
+newline or a carriage return, as JSON of `erlmcp_json:encode/1` never does. The `data` of a map is
+split at its newlines, and a reader joins the lines with `\n`. `retry` is in milliseconds.
 
 ## Errors
 
-* `badarg` if `event` or `id` contains a character that would end its line, or `id` contains a NUL,
-  since readers ignore such an id
+* `badarg` if `event` or `id` contains a character that would end its line, or a NUL, since readers
+  ignore an id with one
 
 ## Examples
 

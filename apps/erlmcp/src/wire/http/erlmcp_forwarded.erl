@@ -12,6 +12,10 @@ If a hop has no address (`unknown`, an obfuscated name, or other text), the prox
 counts as the client. If both headers are there and lead to different addresses, `Proxy` counts as
 the client. That proxy may write only one of them, and pass on the other as its client wrote it.
 
+If all hops are trusted proxies, the first of the list counts as the client. At most 32 hops are
+read, each of at most 1,024 bytes. Beyond these bounds, the last proxy that was reached counts as
+the client.
+
 Source: RFC 7239, sections 4 to 6.
 
 Internal.
@@ -35,7 +39,8 @@ is_there(_) -> false.
 
 -doc """
 Returns the address of the client of a request with the given headers, which came from the trusted
-proxy `Proxy`.
+proxy `Proxy`; `Proxy` itself if neither header is there. `Trusted` has the networks of all trusted
+proxies.
 
 ## Examples
 

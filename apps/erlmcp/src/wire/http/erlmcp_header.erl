@@ -54,8 +54,9 @@ decoded_name(Name) ->
     end.
 
 -doc """
-Checks that `Mcp-Method` and, for methods with a name or URI, `Mcp-Name` equal the values in the
-body. They are compared case-sensitively, `Mcp-Name` after decoding.
+Checks that `Mcp-Method` equals the body's method, and that `Mcp-Name` equals the name, URI or task
+id in the body, if the method has one (`source/1`). They are compared case-sensitively, `Mcp-Name`
+after decoding. A body that lacks the member passes: the method refuses it later.
 """.
 -spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -101,8 +102,9 @@ shown(undefined) -> ~"no such header";
 shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
-Checks that the `Mcp-Param-*` headers of a tool call equal its arguments. An argument that is there
-and not null must have its header; an absent one needs none.
+Checks that the `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An argument that
+is there and not null must have its header. The header of any other one is ignored, as are headers
+that are not declared. Numbers are compared as numbers, up to 2^53 - 1.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -159,8 +161,9 @@ same(_, _) -> false.
 
 -doc """
 Returns the arguments for which a tool's input schema declares a header, with `x-mcp-header`. The
-header's name must be a token, and unique. The argument must be a string, integer or boolean,
-reached through `properties` alone. Otherwise the error says what was expected.
+name there must be a token, and unique without regard to case. The argument must be a string,
+integer or boolean, reached through `properties` alone. Otherwise the error says what was expected.
+A declaration has the whole name of the header, `mcp-param-` and the name, in lower case.
 """.
 -spec declared(InputSchema :: map()) -> {ok, [declaration()]} | {error, Expected :: binary()}.
 declared(Schema) ->
@@ -212,8 +215,9 @@ is_token(Name) ->
         re:run(Name, "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 -doc """
-Decodes the value of a header, which is plain text, or base64 between `=?base64?` and `?=`. Padding
-is required, and only the alphabet and printable ASCII are accepted.
+Decodes the value of a header, which is plain text, or base64 between `=?base64?` and `?=`. Plain
+text may have printable ASCII and tabs. Base64 must have its padding, and nothing outside of its
+alphabet; the decoded bytes may be any.
 
 ```erlang
 {ok, ~"Hello"} = erlmcp_header:decode(~"=?base64?SGVsbG8=?=").

@@ -22,7 +22,7 @@ number.
 
 -doc """
 Parses a network: a single address, or the first address of a network, `/`, and the length of its
-prefix in bits.
+prefix in bits, at least 1.
 
 ## Examples
 
@@ -92,7 +92,7 @@ number(<<>>, Number) -> Number;
 number(_, _) -> error.
 
 -doc """
-Parses an address: four decimal numbers for IPv4, and IPv6 without a zone.
+Parses an address: four decimal numbers without leading zeros for IPv4, or IPv6 without a zone.
 
 ## Examples
 

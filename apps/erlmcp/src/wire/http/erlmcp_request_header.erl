@@ -17,8 +17,8 @@ Internal.
 -type headers() :: [{Name :: binary(), Value :: binary()}].
 
 -doc """
-Returns `MCP-Protocol-Version`, for all messages after the revision is agreed on. The two oldest
-revisions do not have it.
+Returns `MCP-Protocol-Version`, for all messages after the revision is agreed on. The list is empty
+for the two oldest revisions, which do not have that header.
 """.
 -spec version(erlmcp_revision:revision()) -> headers().
 version(Revision) when Revision >= '2025-06-18' ->
@@ -27,7 +27,8 @@ version(_) ->
     [].
 
 -doc """
-Returns `Mcp-Method` and, for methods with a name or URI, `Mcp-Name` of a stateless request.
+Returns the headers of a stateless request: `Mcp-Method` and, if the method names a tool, a prompt,
+a resource or a task, `Mcp-Name`.
 
 ## Examples
 

@@ -172,7 +172,8 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
 -doc """
 Decodes only `params`, the last of a request's four members. The first `At` bytes are skipped: they
 have the version and the id. Then comes `Text`, which has the method and the key `params`. Returns
-`other` if the binary has another text there, is invalid, or has more bytes after the request.
+`other` if the binary has another text there, is invalid, has more bytes after the request, or
+breaks a limit, or if it has more than 65,536 bytes. `decode/3` can decode some of these.
 
 ## Examples
 
@@ -201,8 +202,9 @@ params(_, _, _, _) ->
 
 -doc """
 Returns the first object that is a member `_meta` in a JSON text, so that `decode/3` recognises it
-in the next text. It is a copy, and does not keep the text in memory. Returns `none` if there is no
-such object, or it has more than 1,024 bytes.
+in the next text. `decode/2` must have accepted the text. The object is a copy, and does not keep
+the text in memory. Returns `none` if there is no such object, or it has more than 1,024 bytes. An
+object with whitespace between `"_meta"` and its `{` is not found.
 
 ## Examples
 
@@ -242,7 +244,7 @@ measures(Array) when is_list(Array) ->
 measures(_) ->
     {0, 0}.
 
--doc "Returns the decoded object of a known one.".
+-doc "Returns the object, decoded, that is recognised by its text.".
 -spec known_object(known_object()) -> #{binary() => json_term()}.
 known_object({_, Object, _, _}) -> Object.
 
@@ -252,7 +254,8 @@ is_known(Object, {_, Object, _, _}) -> true;
 is_known(_, _) -> false.
 
 -doc """
-Returns `true` if a text is short, and its JSON string is the text itself in quotes.
+Returns `true` if a text has at most 1,024 bytes, all ASCII, and its JSON string is the text itself
+in quotes.
 
 ## Examples
 
