@@ -96,7 +96,8 @@ fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
 -doc "Returns the outcomes of all requests of `Source` until now.".
--spec counts(context(), Source :: erlmcp_chaos_scenario:source()) -> erlmcp_chaos_accounting:counts().
+-spec counts(context(), Source :: erlmcp_chaos_scenario:source()) ->
+    erlmcp_chaos_accounting:counts().
 counts(#{journal := Journal}, Source) ->
     #{accounting := Accounting} = erlmcp_chaos_journal:report(Journal),
     erlmcp_chaos_accounting:counts(Source, Accounting).

@@ -94,8 +94,9 @@ overdue(Now, #pending{requests = Requests}) ->
     {[Tag || {Tag, _} <- Over], Next}.
 
 -doc """
-Returns the outcome of a request that timed out, which `drop/2` then removes. Without strays it is
-remembered for a late reply, with at most 999 others; then all of them are forgotten.
+Returns the outcome of a request that timed out. The request stays until `drop/2`. A stray reply
+counts as its answer once. Otherwise the request is remembered for a late reply, with at most 999
+others; then all of these are forgotten.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.

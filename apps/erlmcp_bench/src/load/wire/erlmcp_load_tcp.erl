@@ -15,7 +15,8 @@ system chooses for `any`. The options are those of `prim_inet:setopts/2`. The ca
 the socket.
 """.
 -spec connect(Ip :: inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any,
-              [option()], Milliseconds :: pos_integer()) -> {ok, gen_tcp:socket()} | {error, atom()}.
+              [option()], Milliseconds :: pos_integer()) ->
+    {ok, gen_tcp:socket()} | {error, atom()}.
 connect(Ip, Port, From, Options, Milliseconds) ->
     {Family, Module} = family(Ip),
     maybe
