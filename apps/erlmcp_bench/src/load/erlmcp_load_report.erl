@@ -17,8 +17,8 @@ The outcome of a load.
   from when a request of an open loop was due until it was sent.
 - `late` replies came after their requests had failed. `strays` answer no request. `messages` are no
   replies, such as notifications.
-- `opened` connections were open when the load began. `open_failed` counts all failed attempts to
-  open one, and `lost` connections ended unexpectedly.
+- `opened` connections were opened before the load began. `open_failed` counts all failed attempts
+  to open one, and `lost` connections ended unexpectedly.
 - `server_rss_bytes` is the memory at the end of the measured time, `server_rss_max_bytes` the most
   in `seconds`.
 - Processor time covers the measured time. Figures that the system does not provide are left out.

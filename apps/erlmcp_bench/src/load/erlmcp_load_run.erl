@@ -5,7 +5,7 @@ together, takes a sample each second and adds up the figures. It ends with the p
 it.
 
 There is at most one group for each scheduler, or one for each program on stdio. A connection that
-such a group has lost gets a group of its own.
+a group with others has lost gets a group of its own.
 """.
 
 -behaviour(gen_server).

@@ -110,8 +110,8 @@ give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
 -doc """
-Removes all requests and forgets late and stray replies. Returns the times at which the waiting
-requests were due, in microseconds.
+Removes all requests, and forgets those that timed out and all strays. Returns the times at which
+the waiting requests were due, in microseconds.
 """.
 -spec clear(pending()) -> {[integer()], pending()}.
 clear(#pending{requests = Requests}) ->
