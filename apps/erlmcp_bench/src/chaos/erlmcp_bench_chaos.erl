@@ -1,6 +1,6 @@
 -module(erlmcp_bench_chaos).
 -moduledoc """
-Injects the faults that a server has to meet into a server in a process of its own. A load runs from
+Injects faults into a server in an operating system process of its own. A load runs from
 outside meanwhile, and every one of its requests is accounted for.
 
 ```erlang
@@ -27,7 +27,10 @@ modules() ->
      erlmcp_chaos_drill_crashes, erlmcp_chaos_drill_processes, erlmcp_chaos_drill_connections,
      erlmcp_chaos_drill_node, erlmcp_chaos_drill_latency].
 
--doc "Runs the fault `Id` for its full time. The error means that no fault has this id.".
+-doc """
+Runs the fault `Id` for its full time. The error means that no fault has this id. A fault that could
+not run has an outcome, too.
+""".
 -spec run_scenario(Id :: binary()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
 run_scenario(Id) ->

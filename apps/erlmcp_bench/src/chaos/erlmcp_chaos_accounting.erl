@@ -13,7 +13,7 @@ earlier request had none, on a connection with ordered answers.
 
 -doc """
 The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refusal carries the
-`data` of its error.
+`data` of its error, or the result of a tool error.
 """.
 -type outcome() ::
     answered | {refused, Code :: integer() | atom(), Details :: map()} | {failed, Reason :: term()}
@@ -31,7 +31,10 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 -spec new() -> accounting().
 new() -> #{}.
 
--doc "Counts a request by its source and its outcome.".
+-doc """
+Counts a request by its source and its outcome. After a hundred reasons of one kind, further reasons
+count together as `other`.
+""".
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
     Accounting#{Source => counted(Outcome, counts(Source, Accounting))}.
@@ -65,7 +68,7 @@ code({refused, Code, _}) -> Code.
 counts(Source, Accounting) ->
     maps:get(Source, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}).
 
--doc "Returns how many requests were sent.".
+-doc "Returns how many requests have an outcome of any kind.".
 -spec sent(counts()) -> non_neg_integer().
 sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wrong}) ->
     sum([Answered | lists:append([maps:values(Kinds) || Kinds <- [Refused, Failed, Wrong]])]).

@@ -50,8 +50,8 @@ seen(#{journal := Journal}, Harm, Figure, Value, Limit) ->
     end.
 
 -doc """
-"" Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after
-the harm has ended. ""
+Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after the
+harm has ended.
 """.
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
@@ -59,13 +59,16 @@ heal(#{journal := Journal, tell := Tell}) ->
     _ = Tell(heal),
     At.
 
--doc "Returns a process for the `observer` of a further load.".
--spec observer(context(), erlmcp_chaos_scenario:source()) -> pid().
+-doc """
+Starts a process for the `observer` of a further load, whose outcomes count under `Source`. It is
+linked to the caller.
+""".
+-spec observer(context(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 observer(#{journal := Journal}, Source) ->
     erlmcp_chaos_journal:tap(Journal, Source).
 
 -doc """
-Records the outcome of a request, which was sent at `SentUs`, in monotonic microseconds, and ended
+Records the outcome of a request that was sent at `SentUs`, in monotonic microseconds, and ended
 now.
 """.
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
@@ -74,7 +77,7 @@ outcome(Context, Source, Outcome, SentUs) ->
     outcome(Context, Source, Outcome, SentUs, now_us()).
 
 -doc """
-Records the outcome of a request, which was sent at `SentUs` and ended at `DoneUs`, in monotonic
+Records the outcome of a request that was sent at `SentUs` and ended at `DoneUs`, in monotonic
 microseconds.
 """.
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
@@ -83,41 +86,48 @@ outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, SentUs, DoneUs).
 
 -doc "Records that the fault was noticed now, by an event called `Name`.".
--spec noticed(context(), atom()) -> ok.
+-spec noticed(context(), Name :: atom()) -> ok.
 noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
 
 -doc "Records `Value` as the figure `Name` of the fault. The name ends with the unit.".
--spec fact(context(), atom(), number()) -> ok.
+-spec fact(context(), Name :: atom(), Value :: number()) -> ok.
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
 -doc "Returns the outcomes of all requests of `Source` until now.".
--spec counts(context(), erlmcp_chaos_scenario:source()) -> erlmcp_chaos_accounting:counts().
+-spec counts(context(), Source :: erlmcp_chaos_scenario:source()) ->
+    erlmcp_chaos_accounting:counts().
 counts(#{journal := Journal}, Source) ->
     #{accounting := Accounting} = erlmcp_chaos_journal:report(Journal),
     erlmcp_chaos_accounting:counts(Source, Accounting).
 
--doc "Returns how many open connections of the load have ended until now.".
+-doc "Returns how many open connections of the load have ended unexpectedly until now.".
 -spec lost_connections(context()) -> non_neg_integer().
 lost_connections(#{load := Load}) ->
     #{counts := #{lost := Lost}} = erlmcp_load:peek(Load),
     Lost.
 
--doc "Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`.".
--spec await(context(), erlmcp_chaos_journal:awaited(), Milliseconds :: non_neg_integer()) ->
-    ok | timeout.
+-doc """
+Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`
+(`erlmcp_chaos_journal:await/3`).
+""".
+-spec await(context(), Awaited :: erlmcp_chaos_journal:awaited(),
+            Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
--doc "Waits until the fault was noticed; `timeout` after many times its bound.".
+-doc """
+Waits until a fault with a bound for that was noticed. Returns `timeout` after twenty times the
+bound, and at least ten seconds.
+""".
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound)).
 
 -doc """
-"" Waits until the load is served as before the fault. Returns `timeout` after many times the bound.
-""
+Waits until the load is served as before the fault, and a probe, if there are any, has a good reply.
+Returns `timeout` after twenty times the bound, and at least ten seconds.
 """.
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
@@ -125,13 +135,13 @@ await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
 
 patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
 
--doc "Calls a function in the server's node.".
+-doc "Calls a function in the server's node, and returns its value. Fails after a minute.".
 -spec call(context(), module(), atom(), [term()]) -> term().
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
 -doc "Polls until `Is` returns `true`, or returns `timeout` after ten seconds.".
--spec until(fun(() -> boolean())) -> ok | timeout.
+-spec until(Is :: fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
 
@@ -146,7 +156,7 @@ until(Is, End) ->
             end
     end.
 
--doc "Returns the term `private` that `setup/1` of the scenario returned.".
+-doc "Returns the term `private` of the scenario's setup, or `none`.".
 -spec private(context()) -> term().
 private(#{private := Private}) -> Private.
 

@@ -5,7 +5,7 @@ events, and the marks of the fault's beginning and end. Times are those of
 `erlang:monotonic_time/1`, in microseconds.
 
 Detection is the first event or refusal with the fault's code after its injection. For a fault
-without a code it is any event, refusal or failure.
+without a code it is any event, refusal, failure or wrong answer.
 
 The load has recovered when it is served as before the fault, and not with one good reply. Its next
 hundred requests are answered, and their 99th percentile is at most 1.2 times that of before, or ten
@@ -86,8 +86,11 @@ start_link(Code) ->
 stop(Journal) ->
     gen_server:stop(Journal).
 
--doc "Returns a process for the `observer` of `m:erlmcp_load`. It records outcomes under `Source`.".
--spec tap(pid(), erlmcp_chaos_scenario:source()) -> pid().
+-doc """
+Starts a process for the `observer` of `m:erlmcp_load`, linked to the caller. It records outcomes
+under `Source`.
+""".
+-spec tap(pid(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 tap(Journal, Source) ->
     spawn_link(fun() -> forward_outcomes(Journal, Source, monitor(process, Journal)) end).
 
@@ -109,43 +112,56 @@ microseconds.
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
     gen_server:cast(Journal, {outcome, Source, Outcome, DueUs, DoneUs}).
 
--doc "Records an event of the server, at a time in monotonic microseconds.".
+-doc "Records an event of the server, which came at `AtUs` in monotonic microseconds.".
 -spec event(pid(), Event :: map(), AtUs :: integer()) -> ok.
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
--doc "Starts to measure the latencies without a fault.".
+-doc """
+Starts to measure the latencies without a fault, until one begins. Every signal that comes meanwhile
+is a broken promise.
+""".
 -spec steady(pid()) -> ok.
 steady(Journal) ->
     gen_server:call(Journal, steady).
 
--doc "Marks that the fault begins or has ended now. Returns the recorded time.".
+-doc """
+Marks that the fault begins or has ended now. Returns the recorded time in monotonic microseconds.
+""".
 -spec mark(pid(), inject | heal) -> integer().
 mark(Journal, Mark) ->
     At = erlang:monotonic_time(microsecond),
     ok = mark(Journal, Mark, At),
     At.
 
--doc "Marks that the fault began or ended at `AtUs`.".
+-doc """
+Marks that the fault began or ended at `AtUs`, in monotonic microseconds. Each beginning starts a
+round, which the next end belongs to.
+""".
 -spec mark(pid(), inject | heal, AtUs :: integer()) -> ok.
 mark(Journal, Mark, At) ->
     gen_server:call(Journal, {mark, Mark, At}).
 
--doc "Records `Value` as the figure `Name` of the fault, for its result.".
--spec fact(pid(), atom(), number()) -> ok.
+-doc "Records `Value` as the figure `Name` of the fault, for its result. The last value counts.".
+-spec fact(pid(), Name :: atom(), Value :: number()) -> ok.
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
--doc "Records `Value` as a figure of a harm that was seen. The worst value of a figure counts.".
--spec seen(pid(), Harm :: atom(), Figure :: atom(), number(), erlmcp_chaos_verdict:limit()) -> ok.
+-doc """
+Records `Value` as the figure `Figure` of the harm `Harm` that was seen, and its bound `Limit`. The
+worst value of a figure counts.
+""".
+-spec seen(pid(), Harm :: atom(), Figure :: atom(), Value :: number(),
+           Limit :: erlmcp_chaos_verdict:limit()) -> ok.
 seen(Journal, Harm, Figure, Value, Limit) ->
     gen_server:cast(Journal, {seen, Harm, Figure, {Value, Limit}}).
 
 -doc """
-"" Waits until `Awaited` has happened in the newest round, or returns `timeout` after
-`Milliseconds`. ""
+Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`. `detected` and
+`recovered` are those of the newest round. `{answered, More}` waits for `More` answers of the load
+from now on.
 """.
--spec await(pid(), awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
+-spec await(pid(), Awaited :: awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->
     gen_server:call(Journal, {await, Awaited, Milliseconds}, infinity).
 
@@ -190,7 +206,10 @@ is_there(detected, #state{rounds = [Round | _]}) -> is_map_key(detected, Round);
 is_there(recovered, #state{rounds = [Round | _]}) -> recovered_at(Round) =/= not_recovered;
 is_there(_, _) -> false.
 
--doc "Returns when the server had recovered from a fault. Probes, if there are any, count too.".
+-doc """
+Returns when the server had recovered in a round, in monotonic microseconds. If the round has
+probes, one of them must have had a good reply, too.
+""".
 -spec recovered_at(round()) -> {ok, integer()} | not_recovered.
 recovered_at(#{settled := Settled, good := Good}) -> {ok, max(Settled, Good)};
 recovered_at(#{settled := Settled} = Round) when not is_map_key(probed, Round) -> {ok, Settled};

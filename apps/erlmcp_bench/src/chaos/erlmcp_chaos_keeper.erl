@@ -16,7 +16,10 @@ still runs.
 -export_type([keeper/0, reason/0]).
 
 -opaque keeper() :: port().
--doc "The exit status of a shell, and its output.".
+-doc """
+The exit status of a shell, and its output, of which about 2000 bytes are kept. The status is `gone`
+if the shell was killed.
+""".
 -type reason() :: {keeper, Status :: integer() | timeout | gone, Output :: binary()}.
 
 -define(MAKE_MS, 30_000).
@@ -26,9 +29,9 @@ still runs.
 
 -doc """
 Runs the script `Make`, and the script `Unmake` at the end. Both get `Words` as `$1`, `$2`, ... If
-`Make` fails, `Unmake` runs at once.
+`Make` fails, or takes longer than 30 seconds, `Unmake` follows at once.
 """.
--spec keep(Make :: iodata(), Unmake :: iodata(), [string()]) ->
+-spec keep(Make :: iodata(), Unmake :: iodata(), Words :: [string()]) ->
     {ok, keeper()} | {error, reason()}.
 keep(Make, Unmake, Words) ->
     %% The script ignores signals: it ends only when its work is done.
@@ -57,7 +60,10 @@ made(Port, Output, Deadline) ->
 more(Output, Line) when byte_size(Output) < ?OUTPUT_BYTES -> <<Output/binary, Line/binary, $\n>>;
 more(Output, _) -> Output.
 
--doc "Runs `Unmake`, and waits until it is done. The error has its exit status and its output.".
+-doc """
+Runs the script `Unmake`, and waits until it is done, at most 30 seconds. Only the process that
+called `keep/3` may call it. The error has the exit status of the shell and its output.
+""".
 -spec release(keeper()) -> ok | {error, reason()}.
 release(Port) ->
     try port_command(Port, "end\n") of
@@ -80,7 +86,7 @@ unmade(Port, Output, Deadline) ->
         {error, {keeper, timeout, Output}}
     end.
 
--doc "Returns the processes of the machine that the shell has started and that still run.".
+-doc "Returns the processes of the machine that a running shell has started and that still run.".
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->
     {os_pid, Shell} = erlang:port_info(Port, os_pid),

@@ -14,10 +14,12 @@
 -define(OUTPUT_BYTES, 1_000_000).
 
 -doc """
-Runs a program that is found on the path, for at most ten seconds. Returns its output; the error has
-its exit status, too.
+Runs the program `Name` of the path with the arguments `Words`. Returns its output, of which it
+keeps about a megabyte. The error says that there is no such program, or has the exit status and the
+output. The status is `timeout` if the program has not ended after ten seconds; then it may still
+run.
 """.
--spec run(Name :: string(), [string()]) -> {ok, binary()} | {error, reason()}.
+-spec run(Name :: string(), Words :: [string()]) -> {ok, binary()} | {error, reason()}.
 run(Name, Words) ->
     case os:find_executable(Name) of
         false ->
@@ -43,7 +45,7 @@ output(Port, Name, Output, Deadline) ->
         {error, {failed, Name, timeout, Output}}
     end.
 
--doc "Returns a sentence that says why something of the machine is not available.".
+-doc "Returns a text that says why something of the machine is not available.".
 -spec reason(reason() | erlmcp_chaos_keeper:reason() | term()) -> binary().
 reason(Reason) ->
     <<Text/binary>> = unicode:characters_to_binary(sentence(Reason)),

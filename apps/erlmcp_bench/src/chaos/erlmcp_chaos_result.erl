@@ -60,7 +60,10 @@ text(Word) when is_atom(Word) -> atom_to_binary(Word);
 text(Number) when is_integer(Number) -> integer_to_binary(Number);
 text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
--doc "Writes the results of the faults that ran into a folder. Returns their files.".
+-doc """
+Writes the results of the faults that ran into a folder. Returns their files, or the error of the
+first result that could not be written.
+""".
 -spec write([erlmcp_chaos_run:outcome()], Folder :: file:filename()) ->
     {ok, [file:filename()]} | {error, erlmcp_bench_result:reason()}.
 write(Outcomes, Folder) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_run).
 -moduledoc """
-Runs one scenario. It checks the needs of the scenario and sets it up. It starts the server under
-test in a process of its own, and the load from outside. Then it injects the fault and judges the
-outcome. The teardown always runs, also when the caller ends.
+Runs one scenario. First its needs are checked, and it is set up. The server under test starts in an
+operating system process of its own, and the load outside of it. Then the fault is injected and the
+outcome judged. After a setup the teardown always runs, also when the caller ends.
 """.
 
 -export([run/2, missing/1]).
@@ -11,7 +11,8 @@ outcome. The teardown always runs, also when the caller ends.
 
 -doc """
 The outcome of a scenario. `violations` lists every broken promise; a scenario that passed has none.
-`reason` says why a scenario did not run, and `lacks` names what the machine lacks for it.
+`reason` says why a scenario did not run, and `lacks` has a sentence for each need that the machine
+lacks.
 """.
 -type outcome() :: #{
     scenario := binary(), title := binary(), status := passed | failed | not_run,
@@ -48,7 +49,7 @@ the scenario. Suites use `harm` to take harms out.
 %% Requests a second during the fault.
 -define(RATE, 200).
 
--doc "Runs a scenario to its end.".
+-doc "Runs a scenario to its end. One that takes longer than five minutes has failed.".
 -spec run(module(), options()) -> outcome().
 run(Module, Given) ->
     Options = maps:merge(#{short => false, preload => true}, Given),

@@ -34,7 +34,10 @@ The promises for a fault.
     recover_ms := non_neg_integer(), load := undisturbed | refused | failed | unreachable
 }.
 
--doc "A requirement on the machine: the rights of root, or a program of this name on the path.".
+-doc """
+A requirement on the machine: the rights of root, with those to administer networks and to mount, or
+a program of this name on the path.
+""".
 -type need() :: root | {program, string()}.
 
 -doc "`short` asks for a shorter run of the same fault.".
@@ -69,8 +72,8 @@ The context of a running fault. `target` and `options` may be read; functions of
     load := erlmcp_load:load() | none, harm := way()
 }.
 -doc """
-Does the harm of this name and returns its outcome. A suite puts a fun here that does no harm, and
-returns the second argument.
+Does the harm of this name by calling `Do`, and returns its value. A suite puts a fun here that does
+no harm, and returns `Unharmed`.
 """.
 -type way() :: fun((Harm :: atom(), Unharmed :: term(), Do :: fun(() -> term())) -> term()).
 
@@ -78,8 +81,8 @@ returns the second argument.
 The source of a request: `load` runs during the fault, `fault` belongs to the fault itself, and
 `probe` is a good request that checks what the load does not.
 
-All requests are accounted for. Where there are probes after the fault, the server has recovered
-when the load has settled and a probe has a good reply.
+All requests are accounted for. In a round with probes, the server has recovered when the load has
+settled and a probe after the fault has had a good reply.
 """.
 -type source() :: load | fault | probe.
 
@@ -87,9 +90,11 @@ when the load has settled and a probe has a good reply.
 -callback id() -> binary().
 -doc "Describes the fault in a few words.".
 -callback title() -> binary().
+-doc "Returns what the fault needs from the machine.".
 -callback needs() -> [need()].
+-doc "Returns the promises for the fault.".
 -callback bounds() -> bounds().
--doc "Returns the names of its harms. Each of them has to be seen.".
+-doc "Returns the names of the fault's harms. Each of them has to be seen.".
 -callback harms() -> [atom(), ...].
 -doc """
 Prepares what must exist before the server starts. Returns a reason if this machine cannot provide
@@ -102,7 +107,7 @@ run early, since a harm was not seen. `not_run` says that the fault cannot be in
 machine.
 """.
 -callback run(context()) -> ok | unseen | {error, term()} | {not_run, Reason :: binary()}.
--doc "Undoes `setup/1`. It is always called, even if the scenario failed.".
+-doc "Undoes `setup/1` after it returned `ok`. It is called even if the scenario failed.".
 -callback teardown(Private :: term()) -> ok.
 
 -optional_callbacks([setup/1, teardown/1]).

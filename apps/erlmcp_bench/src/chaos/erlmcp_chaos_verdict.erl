@@ -15,8 +15,9 @@ Every broken promise is a term in a list. An empty list means that the server ha
 -define(LOOKS, 3).
 
 -doc """
-The figures of the worst round. `resolution_us` is the shortest recovery that the load can measure:
-the time of three of its requests and an answer.
+The number of rounds, and the figures of the worst. A figure is missing if a round has none.
+`signal` is what was detected in the first round. `resolution_us` is the shortest recovery that the
+load can measure: the time of three of its requests and a quick answer.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
@@ -38,7 +39,7 @@ the time of three of its requests and an answer.
     | {scenario, term()}.
 -doc """
 Facts that are not in the journal: the generator's count of sent requests, the scenario's harms and
-complaints, unexpected restarts, and the interval between the load's requests.
+complaints, unexpected restarts, and the interval between the load's requests in microseconds.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],
@@ -47,7 +48,7 @@ complaints, unexpected restarts, and the interval between the load's requests.
 }.
 
 -doc """
-Returns the times of the worst round. The load sends one request every `IntervalUs` microseconds.
+Returns the figures of a report. The load sends one request every `IntervalUs` microseconds.
 """.
 -spec figures(erlmcp_chaos_journal:report(), IntervalUs :: pos_integer()) -> figures().
 figures(#{rounds := Rounds, earlier := #{quick := Quick}}, Interval) ->

@@ -25,11 +25,12 @@ a node of its own, as `erlmcp load` does.
 -type reason() :: {bad_option, atom()} | {host, term()} | {open, term()}.
 
 -doc """
-Runs a load from its beginning to its end. The calling process is the load's owner.
+Runs a load from its beginning to its end, and returns its report. If the calling process ends, so
+does the load.
 
 ## Errors
 
-* `{bad_option, Name}` if an option of the plan is invalid
+* `{bad_option, Name}` if an option of the plan is missing, invalid, or invalid for the target
 * `{host, Reason}` if the target's host name cannot be resolved
 * `{open, Reason}` if no connection could be opened, with the reason of the last attempt
 """.
@@ -40,7 +41,10 @@ run(Plan) ->
         {ok, await(Load)}
     end.
 
--doc "Starts a load and returns when its connections are open. Errors are those of `run/1`.".
+-doc """
+Starts a load, and returns when each of its connections was opened or has failed to open. At least
+one is open. Errors are those of `run/1`.
+""".
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->
     maybe
@@ -48,24 +52,32 @@ start(Plan) ->
         erlmcp_load_run:start(Settings)
     end.
 
--doc "Waits for the end of a load. A load gives its report only once.".
+-doc """
+Waits for the end of a load, and returns its report. Every process that waits gets the report. Then
+the load is gone, and later calls of any function of this module with it fail.
+""".
 -spec await(load()) -> report().
 await(Load) ->
     erlmcp_load_run:await(Load).
 
--doc "Stops sending, waits for outstanding replies, and returns the report.".
+-doc """
+Stops sending, waits for outstanding replies, and returns the report. The load is gone then, as
+after `await/1`.
+""".
 -spec stop(load()) -> report().
 stop(Load) ->
     erlmcp_load_run:stop(Load).
 
 -doc """
-Changes how many requests a second an open loop sends, from now on. In a closed loop it is an error.
+Changes the rate of an open loop to `RequestsPerSecond`, from now on. It is an error if the loop is
+another one, or if the rate is not above 0. The warm-up of a load with a rate in per cent sets the
+rate anew when it ends.
 """.
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
 
--doc "Returns the counters of a running load.".
+-doc "Returns the counters of a load that has not given its report yet.".
 -spec peek(load()) -> erlmcp_load_sample:mark().
 peek(Load) ->
     erlmcp_load_run:peek(Load).

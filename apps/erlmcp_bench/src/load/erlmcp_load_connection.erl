@@ -3,7 +3,7 @@
 A connection of a load: what it sends and receives, and which requests have not ended. It has no
 process of its own: `m:erlmcp_load_group` owns many connections and their sockets.
 
-Each function counts the outcomes of requests in the tally that it gets. `is_open/1` returns `false`
+A function that gets a tally counts the outcomes of requests there. `is_open/1` returns `false`
 after the connection was lost; all of its requests have an outcome then.
 """.
 
@@ -32,13 +32,13 @@ after the connection was lost; all of its requests have an outcome then.
 -type tally() :: erlmcp_load_tally:tally().
 
 -doc "Returns a connection to `Endpoint` that is not open yet.".
--spec new(erlmcp_load_socket:endpoint()) -> connection().
+-spec new(Endpoint :: erlmcp_load_socket:endpoint()) -> connection().
 new(Endpoint) ->
     #connection{endpoint = Endpoint}.
 
 -doc """
-Opens a connection, for the first time or again. The calling process waits until that is done or has
-failed, and owns the socket.
+Opens a connection and its sessions, for the first time or again. The calling process waits until
+they are open or have failed to open, and then owns the socket.
 """.
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
@@ -54,16 +54,16 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
     end.
 
 -doc """
-Gives an open connection to the process `To`, and returns the messages that have already arrived for
-it.
+Gives an open connection to the process `To`, which calls `take/1`. Returns the messages of the
+connection that the calling process had already received.
 """.
--spec give(pid(), connection()) -> [Message :: term()].
+-spec give(To :: pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->
     erlmcp_load_socket:give(To, Socket).
 
 -doc """
-Takes a connection that was given, so that its messages come to this process. Returns a message if
-it is already closed.
+Takes a connection that was given, so that its messages come to the calling process. If the
+connection is already closed, the returned list has a message that says so; otherwise it is empty.
 """.
 -spec take(connection()) -> [Message :: term()].
 take(#connection{socket = Socket}) ->
@@ -77,7 +77,8 @@ closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     Connection#connection{socket = closed}.
 
 -doc """
-Closes a connection and its sessions, until `DeadlineMs` at the latest, in monotonic milliseconds.
+Ends the sessions of a connection, until `DeadlineMs` at the latest, in monotonic milliseconds, and
+closes the connection. The sessions stay if the peer takes no more requests.
 """.
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
@@ -91,7 +92,10 @@ ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, stat
 key(#connection{socket = Socket}) ->
     erlmcp_load_socket:key(Socket).
 
--doc "Returns the process number of a connection to a program, or `none`.".
+-doc """
+Returns the operating system's id of the program that the connection leads to, or `none` for a
+connection to an address.
+""".
 -spec os_pid(connection()) -> pos_integer() | none.
 os_pid(#connection{socket = Socket}) ->
     erlmcp_load_socket:os_pid(Socket).
@@ -106,7 +110,10 @@ is_open(#connection{socket = Socket}) ->
 is_leaving(#connection{closing = Closing}) ->
     Closing.
 
--doc "Returns how many more requests may be sent now, if at most `Window` may be in flight.".
+-doc """
+Returns how many more requests may be sent now, if at most `Window` may be in flight. The number is
+0 if the connection is closed or the peer takes no more. It is negative if more are in flight.
+""".
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
   when Socket =/= closed, is_integer(Window) ->
@@ -121,7 +128,10 @@ in_flight(#connection{pending = Pending}) ->
 
 %% Sending.
 
--doc "Adds a request that was due at `Due`, in microseconds, and returns its bytes for `flush/4`.".
+-doc """
+Adds a request that was due at `Due` and is sent at `Now`, in monotonic microseconds. The kind of
+the request is drawn at random. Returns its bytes for `flush/4`.
+""".
 -spec request(Due :: integer(), Now :: integer(), settings(), connection(), tally()) ->
     {iodata(), connection()}.
 request(Due, Now, Settings, Connection, Tally) ->
@@ -135,7 +145,7 @@ request(Due, Now, Settings, Connection, Tally) ->
     {Bytes, Connection#connection{pending = Added, tag = Tag + 1, state = Next}}.
 
 -doc "Writes the bytes `Out` to the socket. If that fails, the connection is lost.".
--spec flush(iodata(), settings(), connection(), tally()) -> {connection(), tally()}.
+-spec flush(Out :: iodata(), settings(), connection(), tally()) -> {connection(), tally()}.
 flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connection, Tally) ->
     case iolist_size(Out) of
         0 ->
@@ -150,7 +160,10 @@ flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connec
 
 %% Receiving.
 
--doc "Handles a message of the connection's socket. Returns the bytes to send in reply.".
+-doc """
+Handles a message of the connection's socket. Returns the bytes that `flush/4` must send in reply.
+Another message changes nothing.
+""".
 -spec handle(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
     {ToSend :: iodata(), connection(), tally()}.
 handle(Message, Now, Settings, #connection{socket = Socket} = Connection, Tally) ->
@@ -263,8 +276,9 @@ dropped(Reason, Settings, Connection, Tally) ->
 %% Requests that time out.
 
 -doc """
-Gives up the requests that timed out before `Now`. Returns the next deadline, or `none`. Times are
-in microseconds.
+Gives up the requests that timed out by `Now`. Returns the next deadline, or `none` if no request
+waits. Times are in microseconds. If replies come in the order of the requests, the connection is
+closed after the first timeout, and its other requests fail.
 """.
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.

@@ -43,8 +43,8 @@ connections of its group wait too.
 -type settings() :: erlmcp_load_plan:settings().
 
 -doc """
-A connection that is not open, with the milliseconds of its last pause. `now` means that it is
-opened at once.
+A connection that is not open, with the milliseconds of the last pause before an attempt to open it.
+`none` means that there was no pause yet, `now` that the connection is opened at once.
 """.
 -opaque closed() :: {erlmcp_load_connection:connection(), none | now | pos_integer()}.
 
@@ -65,14 +65,14 @@ opened at once.
 -define(AT_ONCE, 64).
 
 -doc """
-Starts a group of connections to `Endpoints`.
+Starts a group of connections to `Endpoints`, linked to the calling process.
 
-After the first attempt at each connection the group reports to its starter. It sends `{Pid,
-{opened, OsPid}}`, with the number of a started program or `none`, or `{Pid, {open_failed,
-Reason}}`. Later it sends `{Pid, {closed, Closed}}` for a connection that another group must open,
-and at its end `{Pid, {finished, Totals}}`.
+The group `Pid` reports the first attempt to open each connection to its starter. It sends `{Pid,
+{opened, OsPid}}`, with the operating system's id of a started program or `none`, or `{Pid,
+{open_failed, Reason}}`. Later it sends `{Pid, {closed, Closed}}` for a connection that another
+group must open, and at its end `{Pid, {finished, Totals}}`.
 """.
--spec start_link(settings(), [erlmcp_load_socket:endpoint(), ...]) -> pid().
+-spec start_link(settings(), Endpoints :: [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
     New = [erlmcp_load_connection:new(Endpoint) || Endpoint <- Endpoints],
     Words = min(?MOST_WORDS, length(New) * ?WORDS),
@@ -82,14 +82,18 @@ start_link(Settings, Endpoints) ->
         Pid when is_pid(Pid) -> Pid
     end.
 
--doc "Starts a group for a connection that another group has lost. It does not report the opening.".
+-doc """
+Starts a group, linked to the calling process, for a connection that another group gave up. The new
+group reports only its end.
+""".
 -spec reopen(settings(), closed()) -> pid().
 reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc """
-Starts the warm-up at `Begin`, in which the number of callers in the settings measures the server's
-capacity.
+Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. In it,
+as many connections as the settings have `callers` send in a closed loop, each one request at a
+time.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->
@@ -97,8 +101,8 @@ warm(Pid, Begin) ->
     ok.
 
 -doc """
-Starts the load at `Begin`. Requests that are due between `From` and `Until` are measured, and none
-is due later.
+Starts the load at `Begin`. Requests that are due from `From` on are measured, and none is due from
+`Until` on. Times are in monotonic microseconds.
 """.
 -spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.
 go(Pid, Begin, From, Until) ->

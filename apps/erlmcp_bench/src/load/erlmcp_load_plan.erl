@@ -1,5 +1,7 @@
 -module(erlmcp_load_plan).
--moduledoc "Checks the plan of a load and fills in its defaults.".
+-moduledoc """
+Checks the plan of a load and fills in its defaults. Draws the kinds of the requests that it sends.
+""".
 
 -export([settings/1, kind/1]).
 
@@ -20,12 +22,14 @@ The plan of a load.
   `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections, when they are
   due. `hold` sends none.
 - A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up 256 callers
-  send on all of them in turn, each when it is answered. The answers of its second half are counted.
-  The first half lasts up to ten times as long until all connections were used.
-- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, else
-  32).
+  send on all connections in turn, each when it is answered. The answers of the warm-up's second
+  half are counted. Its first half lasts up to ten times as long until all connections were used.
+  Such a load needs a `warmup_ms` of at least 100.
+- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, 100
+  on HTTP/2, else 32).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
-- `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent.
+- `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
+  also bounds the opening of a connection and that of its sessions.
 - `headers` belong to every HTTP request. `{id}` in a value is the request's id.
 - `sources` are addresses to connect from, in turn. Without them a target in 127.0.0.0/8 gets as
   many of that network as it needs.
@@ -33,7 +37,9 @@ The plan of a load.
   `ERLMCP_TOKEN`.
 - `server_os_pid` is the process whose processor time and memory are read. By default it is the
   program, if one was started.
-- `on_second` is called with each sample, and `observer` receives each end of a request.
+- `on_second` is called with each sample, in a process of the load.
+- `observer` receives `{erlmcp_load, Outcome, DueUs, EndUs}` for each measured request that ends,
+  with an outcome of `t:erlmcp_load_reply:outcome/0`. Times are in monotonic microseconds.
 """.
 -type plan() :: #{
     target := erlmcp_load_target:target(),
@@ -62,7 +68,7 @@ The plan of a load.
 
 -doc """
 The settings of a load's processes. `callers` is the number of callers in a warm-up that measures
-the server's capacity. At first it is that of the whole load, and later that of one group.
+the server's capacity: first those of the whole load, and later those of one group.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
@@ -96,8 +102,12 @@ the server's capacity. At first it is that of the whole load, and later that of 
     on_second => none, observer => none, requests => default, in_flight => default
 }).
 
--doc "Returns the settings of a plan. `bad_option` names an invalid option.".
--spec settings(plan()) -> {ok, settings()} | {error, {bad_option, atom()} | {host, term()}}.
+-doc """
+Returns the settings of a plan. `bad_option` names an option that is missing, invalid, or invalid
+for the target. `host` has the reason for which the target's host name cannot be resolved.
+""".
+-spec settings(plan()) ->
+    {ok, settings()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.
 settings(#{target := Target} = Plan) ->
     All = maps:merge(?DEFAULTS, Plan),
     case [Name || Name := Value <- All, not valid(Name, Value)] ++ too_short(All) of
@@ -221,7 +231,10 @@ weights(Weighted) ->
                                   end, 0, lists:enumerate(Weighted)),
     Weights.
 
--doc "Draws the kind of the next request at random, by the weights of the plan.".
+-doc """
+Draws the kind of the next request at random, by the weights of the plan. A kind is a position in
+the `requests` of the plan, from 1 on.
+""".
 -spec kind(settings()) -> pos_integer().
 kind(#{weights := [_]}) ->
     1;

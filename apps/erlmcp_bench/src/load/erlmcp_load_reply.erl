@@ -2,9 +2,9 @@
 -moduledoc """
 Judges whether a reply answers its request, with the expected content. Pure.
 
-A reply that was decoded and found right leaves a pattern: the bytes before its id, and the bytes
-after it. A later reply that differs only in its id is also right, and is compared instead of
-decoded. Every other reply is decoded again. So each reply is checked to its last byte.
+A decoded reply that is not wrong can leave a pattern: the bytes before its id, and the bytes after
+it. A later reply that differs only in its id has the same verdict, and is compared instead of
+decoded. Every other reply is decoded. So each reply is checked to its last byte.
 """.
 
 -export([id/1, is_reply/1, check/5, pattern/3]).
@@ -24,23 +24,24 @@ accepts every result.
 The judgement of a reply.
 
 - `refused` carries the number of the refusal from `data.refusal`, else the JSON-RPC code, else the
-  status of an HTTP reply without an error. `tool_error` is a result with `isError`.
-- `wrong` is a reply that does not match its request.
+  status of an HTTP reply without an error. `tool_error` is a result with `isError`. The details are
+  the `data` of the error, or the result of the tool error.
+- `wrong` is a reply that does not match its request, with what is wrong about it.
 """.
 -type verdict() ::
     answered
     | {refused, Code :: integer() | tool_error, Details :: map()}
     | {wrong, What :: id | content | json | message | empty | status}.
 
--doc "Every possible outcome of a request.".
+-doc "Every possible outcome of a request. A request without a reply has failed.".
 -type outcome() :: verdict() | {failed, Reason :: atom()}.
 
 -type pattern() :: {BeforeId :: binary(), BehindId :: binary(), erlmcp_load_wire:event_status(),
                     verdict()}.
 
 -doc """
-Returns the id of a message in a line: `unknown` for a reply without a usable id, `none` for a
-message that is not a reply.
+Returns the id of the reply in a line. Returns `none` for a message with a method, and `unknown` for
+everything else without a usable id.
 """.
 -spec id(binary()) -> {ok, integer()} | unknown | none.
 id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"result\":", _/binary>> = Line) ->
@@ -86,11 +87,11 @@ is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-Judges a reply to the request with the id `Id`. The status is that of HTTP, or `none`. The result
-says `known` if the reply matches a pattern, and `read` if it was decoded.
+Judges the reply `Body` to the request with the id `Id`. `Status` is that of HTTP, or `none`. The
+result says `known` if the reply matches a pattern, and `read` if it was decoded.
 """.
--spec check(Body :: binary(), erlmcp_load_wire:event_status(), Id :: binary(), expectation(),
-            [pattern()]) -> {known | read, verdict()}.
+-spec check(Body :: binary(), Status :: erlmcp_load_wire:event_status(), Id :: binary(),
+            expectation(), [pattern()]) -> {known | read, verdict()}.
 check(Body, Status, Id, Expected, Patterns) ->
     case fits(Body, Status, Id, Patterns) of
         false -> {read, judge(decode(Body), Body, Status, Id, Expected)};
@@ -108,7 +109,10 @@ fits(Body, Status, Id, [{Before, Behind, Status, Verdict} | Patterns]) ->
 fits(Body, Status, Id, [_ | Patterns]) ->
     fits(Body, Status, Id, Patterns).
 
--doc "Returns the pattern of a decoded reply, if its id occurs in it exactly once.".
+-doc """
+Returns the pattern of a decoded reply. Returns `none` if the reply is wrong, or if its id does not
+occur in it exactly once.
+""".
 -spec pattern({Body :: binary(), erlmcp_load_wire:event_status()}, Id :: binary(), verdict()) ->
     {ok, pattern()} | none.
 pattern(_, _, {wrong, _}) ->

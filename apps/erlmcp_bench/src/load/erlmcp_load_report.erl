@@ -11,11 +11,16 @@ The outcome of a load.
 - `sent` is the sum of `answered`, `refused`, `failed` and `wrong`. It counts the requests that were
   due in the measured time (`duration_s`). `unsent` requests were due, but no connection was free in
   their time.
-- `latency` belongs to answered requests. It begins when they were due in an open loop, and when
-  they were sent in a closed one. `lateness` is the time from when a request of an open loop was due
-  until it was sent.
-- `late` replies came after their requests had failed. `strays` answer no request. `lost`
-  connections ended unexpectedly.
+- `refused`, `failed` and `wrong_by` have the counts by code or reason.
+- `latency` belongs to answered requests, `refusal_latency` to refused ones. A latency begins when
+  the request was due in an open loop, and when it was sent in a closed one. `lateness` is the time
+  from when a request of an open loop was due until it was sent.
+- `late` replies came after their requests had failed. `strays` answer no request. `messages` are no
+  replies, such as notifications.
+- `opened` connections were opened before the load began. `open_failed` counts all failed attempts
+  to open one, and `lost` connections ended unexpectedly.
+- `server_rss_bytes` is the memory at the end of the measured time, `server_rss_max_bytes` the most
+  in `seconds`.
 - Processor time covers the measured time. Figures that the system does not provide are left out.
   The times with `opening` in their name end when all connections are open, which may still keep a
   server busy.

@@ -54,25 +54,25 @@ expected(~"server/discover", _) -> {member, ~"supportedVersions", list};
 expected(~"initialize", _) -> {member, ~"capabilities", object};
 expected(_, _) -> any.
 
--doc "Returns the request that opens a session.".
+-doc "Returns the request that opens a session of `Revision`.".
 -spec initialize(Revision :: binary()) -> request().
 initialize(Revision) ->
     Params = #{~"protocolVersion" => Revision, ~"capabilities" => #{}, ~"clientInfo" => ?CLIENT},
     {message(request(~"initialize", Params), []), expected(~"initialize", Params)}.
 
--doc "Returns the notification that a session is open.".
+-doc "Returns the notification that a session of `Revision` is open.".
 -spec initialized(Revision :: binary()) -> erlmcp_load_wire:message().
 initialized(Revision) ->
     message([~B'{"jsonrpc":"2.0","method":"notifications/initialized"}'], version(Revision)).
 
--doc "Returns the message that ends a session, which only HTTP has.".
+-doc "Returns the DELETE that ends the session with the id `Session`. Only HTTP has such messages.".
 -spec goodbye(Revision :: binary(), Session :: binary()) -> erlmcp_load_wire:message().
 goodbye(Revision, Session) ->
     in_session(Session, #{method => delete, pieces => [~""], headers => version(Revision)}).
 
 -doc """
-Adds a session to a message. `none` means that the server gave no id, or that the wire has no
-headers.
+Adds the id `Session` of a session to the headers of a message. `none` adds nothing: the server gave
+no id, or the wire has no headers.
 """.
 -spec in_session(Session :: binary() | none, erlmcp_load_wire:message()) ->
     erlmcp_load_wire:message().

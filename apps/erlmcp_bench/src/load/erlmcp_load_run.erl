@@ -1,8 +1,11 @@
 -module(erlmcp_load_run).
 -moduledoc """
-The process of a load. It has the connections opened in a bounded number of groups, starts them
+The process of a load. It starts the groups that own the connections, lets all groups begin
 together, takes a sample each second and adds up the figures. It ends with the process that started
 it.
+
+There is at most one group for each scheduler, or one for each program on stdio. A connection that
+a group with others has lost gets a group of its own.
 """.
 
 -behaviour(gen_server).
@@ -52,10 +55,10 @@ it.
 -define(GRACE_MS, 15_000).
 
 -doc """
-Starts a load, and returns when the connections are open. The error has the reason for which none
-could be opened.
+Starts a load, and returns when each connection was opened or has failed to open. If none is open,
+the error has the reason of the last attempt.
 """.
--spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, term()}}.
+-spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, Reason :: term()}}.
 start(Settings) ->
     {ok, Pid} = gen_server:start(?MODULE, {self(), Settings}, []),
     case gen_server:call(Pid, started, infinity) of
@@ -63,22 +66,28 @@ start(Settings) ->
         {error, _} = Error -> Error
     end.
 
--doc "Waits for the end of a load, and returns its report.".
+-doc "Waits for the end of a load, and returns its report. The process ends then.".
 -spec await(pid()) -> erlmcp_load_report:report().
 await(Pid) ->
     gen_server:call(Pid, await, infinity).
 
--doc "Stops a load: stops sending, waits for outstanding replies, and returns the report.".
+-doc """
+Stops a load: stops sending, waits for outstanding replies, and returns the report. The process ends
+then.
+""".
 -spec stop(pid()) -> erlmcp_load_report:report().
 stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
 
--doc "Changes the rate of an open loop, in requests a second. In a closed loop it is an error.".
+-doc """
+Changes the rate of an open loop to `Rate` requests a second. It is an error if the loop is another
+one, or if the rate is not above 0.
+""".
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
--doc "Returns the counters of a running load.".
+-doc "Returns the counters of a load that has not given its report yet.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
     gen_server:call(Pid, peek, infinity).

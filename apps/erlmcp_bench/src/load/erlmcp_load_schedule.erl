@@ -46,8 +46,9 @@ distance(Rate) when Rate > 0 ->
     max(1, round(?SECOND_PS / Rate)).
 
 -doc """
-Changes the rate from now on. A past due time stays due until a worker takes it. A due time in the
-future that was taken is void, and its taker takes another one.
+Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. A past due
+time stays due until a group takes it. A due time in the future that was taken is void, and the
+group that took it must take another one.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->
@@ -93,8 +94,8 @@ next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
 
 -doc """
-Takes all requests that were due before `Until`, in monotonic microseconds, and returns their
-number.
+Takes all requests that are due before `Until`, in monotonic microseconds, and returns their number,
+at most 100 million.
 """.
 -spec remaining(Until :: integer(), schedule()) -> non_neg_integer().
 remaining(Until, Schedule) ->

@@ -8,7 +8,10 @@ connection counts as one session that needs neither. The calling process waits m
 
 -export_type([sessions/0]).
 
--doc "The id of each session, if it has one, and a template for each kind of request.".
+-doc """
+The ids of the sessions that have one, and for each session a tuple with a template for each kind of
+request.
+""".
 -type sessions() :: {ids(), templates()}.
 -type ids() :: [binary()].
 -type templates() :: tuple().
@@ -22,12 +25,14 @@ connection counts as one session that needs neither. The calling process waits m
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Connects, and opens the sessions that the era requires. Their requests are numbered from `Tag` on.
+Connects, and opens the sessions that the era requires. A program is asked for its first message
+before that. The requests for this are numbered from `Tag` on. Returns the socket, the sessions, the
+state of the wire, and the number of the next request.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
-              erlmcp_load_wire:tag()) ->
+              Tag :: erlmcp_load_wire:tag()) ->
     {ok, erlmcp_load_socket:socket(), sessions(), erlmcp_load_wire:state(),
-     erlmcp_load_wire:tag()}
+     Next :: erlmcp_load_wire:tag()}
     | {error, Reason :: term()}.
 connect(Endpoint, #{timeout_us := Timeout} = Settings, Tag) ->
     maybe
@@ -92,7 +97,8 @@ prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
                    || Message <- Messages]).
 
 -doc """
-Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds.
+Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds. If
+one cannot be ended, the others stay, too.
 """.
 -spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
             erlmcp_load_plan:settings(), position()) -> ok.

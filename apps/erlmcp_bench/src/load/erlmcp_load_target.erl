@@ -33,10 +33,11 @@ program with its arguments that does so on its standard streams, started for eac
 
 -doc """
 Returns the protocol and the addresses of a target, for a plan that has every option. `bad_option`
-names an option that is invalid, or invalid for this target.
+names an option that is invalid, or invalid for this target. `host` has the reason for which the
+host name cannot be resolved.
 """.
 -spec new(target(), Plan :: map()) ->
-    {ok, way()} | {error, {bad_option, atom()} | {host, term()}}.
+    {ok, way()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.
 new({http, Url}, Plan) ->
     case uri_string:parse(unicode:characters_to_binary(Url)) of
         #{scheme := Scheme, host := Host} = Parts
@@ -144,7 +145,10 @@ sources(#{sources := default}, _) ->
 sources(#{sources := Sources}, _) ->
     Sources.
 
--doc "Returns the address that connection `Number` connects to, and the one that it connects from.".
+-doc """
+Returns the address that connection `Number`, from 0 on, connects to, and the one that it connects
+from; or the program that it starts.
+""".
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
 endpoint(_, #{connect := {stdio, _, _} = Program}) ->
     Program;

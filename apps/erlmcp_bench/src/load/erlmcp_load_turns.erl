@@ -1,8 +1,8 @@
 -module(erlmcp_load_turns).
 -moduledoc """
 The connections of a group, in the order of their turns. The next turn goes to the connection that
-has waited longest, among those with room for a request. If connections are limited, it waits while
-as many are busy. Pure.
+has waited longest, among those with room for a request. If only `Callers` connections may be busy,
+there is no next turn while that many are. Pure.
 """.
 
 -export([new/2, limited/3, added/2, kept/3, removed/2]).
@@ -30,15 +30,19 @@ as many are busy. Pure.
 -type connection() :: erlmcp_load_connection:connection().
 -type key() :: erlmcp_load_socket:key().
 
--doc "Returns an empty set of connections.".
--spec new(Window :: pos_integer(), callers()) -> turns().
+-doc """
+Returns an empty set of connections. Each may have `Window` requests in flight, and `Callers` of the
+connections may be busy.
+""".
+-spec new(Window :: pos_integer(), Callers :: callers()) -> turns().
 new(Window, Callers) ->
     #turns{window = Window, callers = Callers}.
 
 -doc """
-Changes how many requests may be in flight on each connection, and how many connections may be busy.
+Changes how many requests may be in flight on each connection (`Window`), and how many connections
+may be busy (`Callers`).
 """.
--spec limited(Window :: pos_integer(), callers(), turns()) -> turns().
+-spec limited(Window :: pos_integer(), Callers :: callers(), turns()) -> turns().
 limited(Window, Callers, #turns{connections = Connections} = Turns) ->
     Limited = Turns#turns{window = Window, callers = Callers, taken = none},
     Free = [Key || Key := Connection <- Connections, room(Connection, Limited) > 0],
@@ -50,8 +54,8 @@ added(Connection, #turns{connections = Connections, free = Free} = Turns) ->
     Key = erlmcp_load_connection:key(Connection),
     Turns#turns{connections = Connections#{Key => Connection}, free = queue:in(Key, Free)}.
 
--doc "Stores the current state of a connection.".
--spec kept(key(), connection(), turns()) -> turns().
+-doc "Stores the current state of the connection with the key `Key`, which is in the set.".
+-spec kept(Key :: key(), connection(), turns()) -> turns().
 kept(Key, Connection, #turns{connections = Connections, free = Free, taken = Taken} = Turns) ->
     #{Key := Was} = Connections,
     Kept = Turns#turns{connections = Connections#{Key := Connection},
@@ -77,8 +81,8 @@ busy(Was, Is, #turns{busy = Busy}) ->
 is_busy(Connection) ->
     erlmcp_load_connection:in_flight(Connection) > 0.
 
--doc "Removes a connection.".
--spec removed(key(), turns()) -> turns().
+-doc "Removes the connection with the key `Key`, which is in the set.".
+-spec removed(Key :: key(), turns()) -> turns().
 removed(Key, #turns{connections = Connections, busy = Busy} = Turns) ->
     {Was, Others} = maps:take(Key, Connections),
 Turns#turns{connections = Others, busy = case is_busy(Was) of
@@ -87,7 +91,7 @@ Turns#turns{connections = Others, busy = case is_busy(Was) of
                                            end}.
 
 -doc "Returns the connection with the key `Key`, or `none`.".
--spec find(key(), turns()) -> connection() | none.
+-spec find(Key :: key(), turns()) -> connection() | none.
 find(Key, #turns{connections = Connections}) ->
     case Connections of
         #{Key := Connection} -> Connection;
@@ -119,7 +123,10 @@ is_idle(#turns{busy = Busy}) ->
 is_alone(#turns{free = Free}) ->
     queue:is_empty(Free).
 
--doc "Returns how many more requests may be sent on a connection.".
+-doc """
+Returns how many more requests may be sent on a connection, which may be a negative number
+(`erlmcp_load_connection:room/2`).
+""".
 -spec room(connection(), turns()) -> integer().
 room(Connection, #turns{window = Window}) ->
     erlmcp_load_connection:room(Window, Connection).

@@ -7,8 +7,8 @@
 -export([init/1]).
 
 -doc """
-Starts the needed applications and a server with options of `erlmcp:start_server/1`. Returns the
-server's listeners.
+Starts the needed applications and a server with options of `erlmcp:start_server/1`, which outlives
+the calling process. Returns the server's listeners, as `erlmcp:listeners/1` does.
 """.
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
@@ -34,8 +34,8 @@ started(Options) ->
     end.
 
 -doc """
-Returns the supervisor of the server, `restarting` while it restarts, or `undefined` without a
-server.
+Returns the supervisor of the server, `restarting` while it restarts, or `undefined` if it was
+stopped. `start/1` must have started it.
 """.
 -spec server() -> pid() | restarting | undefined.
 server() ->

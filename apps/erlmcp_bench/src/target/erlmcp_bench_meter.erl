@@ -13,11 +13,15 @@ The cost of the whole node is read without wrapping.
 -export_type([unit/0, readings/0, whole/0]).
 
 -type unit() :: nanoseconds | reductions.
--doc "For each measured function, the counts of its times or reductions so far.".
+-doc """
+For each measured function, the counts of its nanoseconds or reductions so far. The histogram takes
+these for microseconds.
+""".
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
-Figures since the beginning: the reductions of all processes, and the nanoseconds in which
-schedulers did not sleep, ran processes, collected garbage and worked with ports.
+Figures that only grow: the reductions of all processes since the node's start, and the nanoseconds
+in which schedulers did not sleep, ran processes, collected garbage and worked with ports. The
+difference of two readings is the cost of the time between them.
 
 A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
 busy machine.
@@ -31,8 +35,11 @@ busy machine.
 %% Rounds whose median is the cost of measuring.
 -define(ROUNDS, 1_001).
 
--doc "Starts to measure the given functions. The error names one that does not exist.".
--spec install(unit(), [mfa(), ...]) -> ok | {error, {no_function, mfa()}}.
+-doc """
+Starts to measure `Functions` in `Unit`. Call it before the server starts. The error names a
+function that does not exist.
+""".
+-spec install(Unit :: unit(), Functions :: [mfa(), ...]) -> ok | {error, {no_function, mfa()}}.
 install(Unit, Functions) ->
     Numbered = lists:enumerate(Functions),
     Modules = maps:groups_from_list(fun({_, {Module, _, _}}) -> Module end,
@@ -61,7 +68,7 @@ wrapped([{Module, Wrappers} | Modules]) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns what was measured of each function so far.".
+-doc "Returns what was measured of each function of `install/2` so far.".
 -spec read() -> readings().
 read() ->
     {_, Functions, Histograms, _} = persistent_term:get(?MODULE),
@@ -99,7 +106,7 @@ begin_whole() ->
     _ = erlang:system_flag(microstate_accounting, true),
     whole().
 
--doc "Returns the figures of the whole node since its measurement began.".
+-doc "Returns the figures of the whole node, after `begin_whole/0`.".
 -spec whole() -> whole().
 whole() ->
     {Reductions, _} = erlang:statistics(exact_reductions),
@@ -129,10 +136,10 @@ worked() ->
                               {reductions, Reductions} <- [process_info(Pid, reductions)]])).
 
 -doc """
-Sends `Bytes` bytes in one write to a port of this machine, as often as possible for `Milliseconds`.
-Returns the number of writes.
+Connects to the port `Port` of this machine, and writes `Bytes` bytes at a time, as often as
+possible for `Milliseconds`. Returns the number of writes.
 """.
--spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
+-spec send(Port :: inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
     pos_integer().
 send(Port, Bytes, Milliseconds) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {nodelay, true}]),

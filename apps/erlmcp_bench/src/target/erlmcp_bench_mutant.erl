@@ -10,8 +10,8 @@ is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
 -export_type([mutant/0]).
 
 -doc """
-The fault of a server: it loses one of a hundred replies, or gives it another id. Or each reply
-takes 5 ms longer, or leaks 1 KiB.
+The fault of a server: it loses every hundredth reply, or gives it another id; or each reply takes
+5 ms longer, or leaks 1 KiB.
 """.
 -type mutant() :: drops_replies | answers_wrong_ids | adds_5_ms | leaks_1_kib.
 
@@ -23,7 +23,7 @@ takes 5 ms longer, or leaks 1 KiB.
 function(drops_replies) -> {erlmcp_httpd_response, answer, 5};
 function(_) -> {erlmcp_message, result, 2}.
 
--doc "Breaks the server of this node in the given way.".
+-doc "Breaks the server of this node in the given way. Call it once, before the server starts.".
 -spec install(mutant()) -> ok.
 install(Mutant) ->
     {Module, Function, Arity} = function(Mutant),

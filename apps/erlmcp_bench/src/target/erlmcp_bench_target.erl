@@ -33,7 +33,9 @@ channel with this one, on its standard input and output. The instruments act on 
 -define(BOOT_MS, 60_000).
 -define(CALL_MS, 60_000).
 
--doc "Starts a node and a server in it. Both end with the calling process.".
+-doc """
+Starts a node and a server in it. Both end with the calling process, to which the node is linked.
+""".
 -spec start(options()) -> {ok, target()} | {error, term()}.
 start(Options) ->
     Host = maps:get(host, Options, {127, 0, 0, 1}),
@@ -81,13 +83,13 @@ node_options(Options) ->
 stop(#{peer := Peer}) ->
     peer:stop(Peer).
 
--doc "Calls a function in the server's node, and returns its value.".
+-doc "Calls a function in the server's node, and returns its value. Fails after a minute.".
 -spec call(target(), module(), atom(), [term()]) -> term().
 call(Target, Module, Function, Arguments) ->
     call(Target, Module, Function, Arguments, ?CALL_MS).
 
--doc "Calls a function in the server's node, with another timeout in milliseconds.".
--spec call(target(), module(), atom(), [term()], timeout()) -> term().
+-doc "Calls a function as `call/4` does, and fails after `Milliseconds`.".
+-spec call(target(), module(), atom(), [term()], Milliseconds :: timeout()) -> term().
 call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
     peer:call(Peer, Module, Function, Arguments, Milliseconds).
 
@@ -95,14 +97,14 @@ call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
 -spec os_pid(target()) -> pos_integer().
 os_pid(#{os_pid := OsPid}) -> OsPid.
 
--doc "Returns the URL of the MCP endpoint on HTTP.".
+-doc "Returns the URL of the MCP endpoint on the server's first HTTP listener.".
 -spec url(target()) -> binary().
 url(Target) ->
     {Ip, Port} = address(http, Target),
     iolist_to_binary(["http://", inet:ntoa(Ip), $:, integer_to_list(Port), "/mcp"]).
 
--doc "Returns the address of a listener of `Transport`.".
--spec address(http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.
+-doc "Returns the address of the first listener of `Transport`, which the server must have.".
+-spec address(Transport :: http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.
 address(Transport, #{listeners := Listeners, host := Host}) ->
     [Port | _] = [Port || #{transport := Of, port := Port} <- Listeners, Of =:= Transport],
     {Host, Port}.

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_wrapping).
 -moduledoc """
-Wraps functions of the server under test in functions of the instruments. Their module is compiled
-again from its debug information and loaded in this node. Released code has no trace of it.
+Wraps functions of the server under test in functions of the instruments. The module of the wrapped
+functions is compiled again from its debug information and loaded in this node. Released code has no
+trace of it.
 """.
 
 -export([around/2]).
@@ -16,7 +17,7 @@ function.
 
 -doc """
 Wraps functions of a module, including those that it does not export. Call it before the server
-starts: funs of the module must not exist yet.
+starts: funs of the module must not exist yet. The error names a function that the module lacks.
 """.
 -spec around(module(), [{{Function :: atom(), arity()}, wrapper()}]) ->
     ok | {error, {no_function, mfa()}}.

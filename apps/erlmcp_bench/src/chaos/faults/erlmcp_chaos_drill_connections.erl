@@ -85,7 +85,10 @@ await_connections(Context, Looks) ->
 connections() ->
     length(erlmcp_chaos_inside:pids(connections)).
 
--doc "Runs in the server's node: closes `Count` connections, evenly over `Milliseconds`.".
+-doc """
+Runs in the server's node: closes at most `Count` connections within `Milliseconds`, in ten equal
+parts.
+""".
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 close(Count, Milliseconds) ->
     Pids = lists:sublist(erlmcp_chaos_inside:pids(connections), Count),

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_unfinished_bodies).
 -moduledoc """
 A fault: clients begin messages and never end them. These are bodies of HTTP/1.1 and lines of TCP,
-many times what the node's memory holds.
+together about twice the node's bound for memory.
 
 The node stays within its bounds for memory and for unfinished messages. It refuses messages without
 room. No other client notices, even though a good client's message is as large.

@@ -18,13 +18,13 @@ outcomes. HTTP/1.1 takes one request at a time. TCP takes any number, and a repl
 -define(BUFFER, 1_048_576).
 -define(VERSION, ~"2026-07-28").
 
--doc "Connects to the server under test.".
+-doc "Connects to the server under test, within five seconds.".
 -spec connect(transport(), erlmcp_bench_target:target()) ->
     {ok, connection()} | {error, inet:posix() | timeout}.
 connect(Transport, Target) ->
     connect(Transport, Target, []).
 
--doc "Connects to the server under test, with further options of the socket.".
+-doc "Connects as `connect/2` does, with further options of the socket.".
 -spec connect(transport(), erlmcp_bench_target:target(), [gen_tcp:connect_option()]) ->
     {ok, connection()} | {error, inet:posix() | timeout}.
 connect(Transport, Target, Options) ->
@@ -62,7 +62,7 @@ request(Id, Method, Params) ->
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
 
--doc "Encodes a message for a transport: as an HTTP request, or as a line.".
+-doc "Encodes a request for a transport: as an HTTP request with its headers, or as a line.".
 -spec bytes(transport(), Message :: map()) -> iodata().
 bytes(tcp, Message) ->
     [json:encode(Message), $\n];
@@ -90,9 +90,10 @@ head(Headers, Bytes) ->
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
 -doc """
-Sends a message, waits `Milliseconds` for the reply, checks the reply's id, and returns the outcome.
+Sends a request, reads its reply as `reply/2` does, and checks the reply's id. Records the outcome
+under `Source`, and returns it.
 """.
--spec ask(connection(), erlmcp_chaos_context:context(), erlmcp_chaos_scenario:source(),
+-spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
 ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Milliseconds) ->
     SentUs = erlmcp_chaos_context:now_us(),
@@ -111,7 +112,11 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
     ok = erlmcp_chaos_context:outcome(Context, Source, Outcome, SentUs),
     Outcome.
 
--doc "Reads and decodes the next reply on a connection, which must come within `Milliseconds`.".
+-doc """
+Reads and decodes the next reply on a connection. A line must come within `Milliseconds`, and so
+must each line of an HTTP head and the whole body. An HTTP reply without a body has its status as
+the code of an error.
+""".
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->
     case gen_tcp:recv(Socket, 0, Milliseconds) of
@@ -157,8 +162,8 @@ decoded(Bytes) ->
     end.
 
 -doc """
-Reads and drops at least `Bytes` bytes, which must come within `Milliseconds`. `Missing` is the
-number of bytes that did not come.
+Reads and drops at least `Bytes` bytes. After each part the next must come within `Milliseconds`.
+`Missing` is the number of bytes that did not come.
 """.
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
     ok | {error, Reason :: term(), Missing :: pos_integer()}.
@@ -171,7 +176,8 @@ discard({_, Socket} = Connection, Bytes, Milliseconds) ->
     end.
 
 -doc """
-Counts the connection if it ends within `Milliseconds`: returns 1 then, and 0 if it stays open.
+Drops what comes on the connection. Returns 1 when the connection ends, and 0 if nothing comes
+within `Milliseconds`.
 """.
 -spec ended(connection(), Milliseconds :: non_neg_integer()) -> 0 | 1.
 ended({_, Socket} = Connection, Milliseconds) ->
@@ -181,7 +187,7 @@ ended({_, Socket} = Connection, Milliseconds) ->
         {error, _} -> 1
     end.
 
--doc "Returns the outcome that a reply gives its request.".
+-doc "Returns the outcome that a reply gives its request. A tool error counts as `wrong`.".
 -spec outcome(Reply :: map()) -> erlmcp_chaos_accounting:outcome().
 outcome(#{~"result" := #{~"isError" := true}}) -> {wrong, is_error};
 outcome(#{~"result" := _}) -> answered;

@@ -7,8 +7,8 @@ Nothing sends them again, so a lost one stays lost.
 -export([open/1, arrived/0]).
 -export([init/2]).
 
--doc "Runs in the server's node: receives datagrams at a free port of `Ip`.".
--spec open(inet:ip_address()) -> {ok, inet:port_number()}.
+-doc "Runs in the server's node: receives datagrams at a free port of `Ip`, and returns the port.".
+-spec open(Ip :: inet:ip_address()) -> {ok, inet:port_number()}.
 open(Ip) ->
     proc_lib:start(?MODULE, init, [self(), Ip]).
 

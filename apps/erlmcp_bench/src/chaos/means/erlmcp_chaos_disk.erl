@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-Uses a disk in the node of the server under test. The tool `keep` writes to a token store, and a log
-handler writes to a file.
+Uses a disk, in the node of the server under test. The tool `keep` writes to a token store, and a
+log handler writes to a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).
@@ -12,7 +12,10 @@ handler writes to a file.
 -define(TRIED, 1).
 -define(KEPT, 2).
 
--doc "Adds the tool and the log to the server of this node, with their files in `Folder`.".
+-doc """
+Adds the tool and the log handler to the server of this node, with their files in `Folder`. Stores a
+value for `check/0`, and writes to the log.
+""".
 -spec start(Folder :: string()) -> ok | {error, term()}.
 start(Folder) ->
     File = filename:join(Folder, "log"),

@@ -28,7 +28,7 @@ process, or with `stop/1`.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 
--doc "Returns the processor time that the processes have taken, in microseconds.".
+-doc "Returns the processor time that the running processes have taken, in microseconds.".
 -spec cpu_us(erlmcp_chaos_keeper:keeper()) -> non_neg_integer().
 cpu_us(Hogs) ->
     round(lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),

@@ -10,7 +10,10 @@ Faults use them to inspect and kill processes.
 
 -type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
--doc "The processes of a server, by their purpose.".
+-doc """
+The processes of a server, by their purpose. `catalog` is the process that publishes the catalog,
+and `Id` the id of a child of the server's supervisor.
+""".
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
 -doc """
@@ -58,7 +61,7 @@ pids(catalog) ->
 pids({child, Id}) ->
     [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
 
--doc "Watches processes. `killed/2` returns how many of them were killed since.".
+-doc "Starts to watch processes. `killed/2` returns once how many of them were killed since.".
 -spec watch([pid()]) -> Watcher :: pid().
 watch(Pids) ->
     Caller = self(),
@@ -85,8 +88,8 @@ count_killed(More, Killed, Deadline) ->
     end.
 
 -doc """
-Returns how many processes of a watcher were killed. Waits until all have ended, at most
-`Milliseconds`, and ends the watcher.
+Returns how many of the processes that `Watcher` watches were killed. Waits until all have ended, at
+most `Milliseconds`. `Watcher` ends then.
 """.
 -spec killed(Watcher :: pid(), Milliseconds :: non_neg_integer()) -> non_neg_integer().
 killed(Watcher, Milliseconds) ->

@@ -55,7 +55,8 @@ address(Number) ->
     {A, B, C, D}.
 
 -doc """
-Removes the link and the namespace. A process that runs in the namespace keeps it until it ends.
+Removes the link and the namespace. A process that runs in the namespace keeps the namespace until
+the process ends.
 """.
 -spec stop(link()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->

@@ -8,14 +8,14 @@ has a high priority, so that it also looks while every scheduler is busy.
 
 -export_type([figures/0]).
 
--doc "Functions without arguments that return the figures.".
+-doc "The function that returns each figure, with its arguments.".
 -type figures() :: #{Name :: atom() => {module(), atom(), [term()]}}.
 
 %% Milliseconds between two looks.
 -define(LOOK_MS, 10).
 
--doc "Begins to follow figures.".
--spec follow(figures()) -> ok.
+-doc "Starts the process that follows `Figures`. It may be called once in a node.".
+-spec follow(Figures :: figures()) -> ok.
 follow(Figures) ->
     Caller = self(),
     Pid = spawn(fun() ->
@@ -40,7 +40,7 @@ look(Figures) ->
     #{Name => apply(Module, Function, Arguments)
       || Name := {Module, Function, Arguments} <- Figures}.
 
--doc "Returns the highest values so far.".
+-doc "Returns the highest value of each figure so far. The current values count, too.".
 -spec highest() -> #{Name :: atom() => number()}.
 highest() ->
     ?MODULE ! {highest, self()},

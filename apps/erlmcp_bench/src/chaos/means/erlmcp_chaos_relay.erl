@@ -13,13 +13,13 @@ Nothing that the node logs is printed: it would mix with the instruments' lines.
 %% The most events that wait to be fetched. Older ones are dropped.
 -define(KEPT, 1000).
 
--doc "Starts the relay. It outlives the calling process.".
+-doc "Starts the relay of this node. It outlives the calling process.".
 -spec start() -> ok.
 start() ->
     {ok, _} = proc_lib:start(?MODULE, init, [self()]),
     ok.
 
--doc "Records an event of the server, as its `on_event`.".
+-doc "Records an event of the server, as the server's `on_event`. Does nothing without a relay.".
 -spec event(map()) -> ok.
 event(Event) ->
     _ = [Pid ! {event, Event, os:system_time(microsecond)} || Pid <- [whereis(?MODULE)],
@@ -34,11 +34,12 @@ log(_, _) ->
     ok.
 
 -doc """
-Returns the events after number `After`, and the number of the newest one. Waits for one at most
-`Milliseconds`.
+Returns the number of the newest event, and the events after number `After`, oldest first, of which
+at most a thousand are kept. If there are none, waits for one at most `Milliseconds`, and then
+returns `After`. One process may wait at a time.
 """.
 -spec fetch(After :: non_neg_integer(), Milliseconds :: non_neg_integer()) ->
-    {non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.
+    {Newest :: non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.
 fetch(After, Milliseconds) ->
     Monitor = monitor(process, ?MODULE, [{alias, reply_demonitor}]),
     ?MODULE ! {fetch, After, Monitor},

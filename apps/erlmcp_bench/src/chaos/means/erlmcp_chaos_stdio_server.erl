@@ -15,7 +15,8 @@ them.
 -define(LINE_BYTES, 65_536).
 
 -doc """
-Starts the server, whose messages have at most `MessageBytes` bytes. The caller is its parent.
+Starts the server, which takes messages of at most `MessageBytes` bytes. The calling process is its
+parent.
 """.
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->
@@ -48,7 +49,10 @@ send(Port, Bytes) ->
         error:badarg -> {error, closed}
     end.
 
--doc "Reads and decodes the next message of the server, which must come within `Milliseconds`.".
+-doc """
+Reads and decodes the next message of the server, which must come within `Milliseconds`. Only the
+parent may call it. The error is `timeout`, or `{exit_status, Status}` if the server has ended.
+""".
 -spec reply(server(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
 reply(Port, Milliseconds) ->
     receive
@@ -58,7 +62,7 @@ reply(Port, Milliseconds) ->
         {error, timeout}
     end.
 
--doc "Ends the server by closing its input.".
+-doc "Closes the server's input, so that it ends. Does not wait for that.".
 -spec close(server()) -> ok.
 close(Port) ->
     try port_close(Port) of

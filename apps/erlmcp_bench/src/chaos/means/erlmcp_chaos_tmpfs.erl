@@ -64,7 +64,7 @@ fill(File, Bytes) ->
 free(Tmpfs) ->
     file:delete(ballast(Tmpfs)).
 
--doc "Tries to write `Bytes` bytes, and deletes what it wrote.".
+-doc "Tries to write `Bytes` bytes, and deletes what it wrote. Without room the error is `enospc`.".
 -spec attempt(tmpfs(), Bytes :: pos_integer()) -> ok | {error, file:posix()}.
 attempt(#{folder := Folder}, Bytes) ->
     File = filename:join(Folder, "attempt"),

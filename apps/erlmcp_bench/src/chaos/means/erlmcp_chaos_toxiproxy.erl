@@ -31,7 +31,10 @@ program() ->
         File -> {ok, File}
     end.
 
--doc "Starts Toxiproxy without proxies. It ends with the calling process, or with `stop/1`.".
+-doc """
+Starts Toxiproxy without proxies, on a free port. It ends with the calling process, or with
+`stop/1`.
+""".
 -spec start() -> {ok, toxiproxy()} | {error, term()}.
 start() ->
     maybe
@@ -72,7 +75,7 @@ stop(#{keeper := Keeper, gun := Gun}) ->
     erlmcp_chaos_keeper:release(Keeper).
 
 -doc """
-Adds a proxy in front of an address. Returns the proxy's name, and the address at which it listens.
+Adds a proxy in front of an address. Returns the proxy, and the local address at which it listens.
 """.
 -spec proxy(toxiproxy(), {inet:ip_address(), inet:port_number()}) ->
     {ok, proxy(), {inet:ip_address(), inet:port_number()}} | {error, term()}.
@@ -88,8 +91,8 @@ proxy(Toxiproxy, {Ip, Port}) ->
     end.
 
 -doc """
-Adds latency, in milliseconds, to the data that a proxy sends to its clients. It also affects open
-connections.
+Delays the data that a proxy sends to its clients by `Milliseconds`, also on connections that are
+already open. A proxy has one such latency at a time.
 """.
 -spec add(toxiproxy(), proxy(), {latency, Milliseconds :: pos_integer()}) -> ok | {error, term()}.
 add(Toxiproxy, Proxy, {latency, Milliseconds}) ->

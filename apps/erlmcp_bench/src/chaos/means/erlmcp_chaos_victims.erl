@@ -37,10 +37,10 @@ port(Socket) ->
 
 -doc """
 Runs a drill while `Callers` callers make calls that take some time, so that there are processes to
-kill. The fault begins when the first fun returns `ok`. `Kill` kills processes, and returns their
-number, which must be at least `Least`.
+kill. The fault begins when `Ready` returns `ok`. `Kill` kills processes, and returns their number.
+The result is `unseen` if that is less than `Least`.
 """.
--spec drill(Callers :: pos_integer(), fun(() -> ok | {error, term()}),
+-spec drill(Callers :: pos_integer(), Ready :: fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()), Least :: pos_integer(),
             erlmcp_chaos_scenario:context()) -> ok | unseen | {error, term()}.
 drill(Callers, Ready, Kill, Least, Context) ->
@@ -58,8 +58,8 @@ drill(Callers, Ready, Kill, Least, Context) ->
     end.
 
 -doc """
-Kills `Count` processes of the server at once, as the harm `processes`. Returns how many were
-killed: one may end by itself before it is killed, and a server that is restarting has fewer.
+Kills `Count` random processes of the server at once, as the harm `processes`. Returns how many were
+killed: a process may end by itself before it is killed, and a server that restarts has fewer.
 """.
 -spec strike(Count :: pos_integer(), erlmcp_chaos_scenario:context()) -> non_neg_integer().
 strike(Count, Context) ->
@@ -82,7 +82,10 @@ sleeping(Callers, #{target := Target} = Context) ->
         duration_ms => ?LONGEST_MS, timeout_ms => 10_000,
         observer => erlmcp_chaos_context:observer(Context, fault)}).
 
--doc "Returns at most `Count` calls, connections and children of the server's supervisor.".
+-doc """
+Returns at most `Count` processes at random: calls, connections and children of the server's
+supervisor. There are none while the server restarts, and only the supervisor while it ends.
+""".
 -spec choose(Count :: pos_integer()) -> [pid()].
 choose(Count) ->
     lists:sublist(shuffled(pids()), Count).

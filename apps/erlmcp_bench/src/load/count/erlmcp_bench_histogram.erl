@@ -42,8 +42,8 @@ new() ->
     #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), longest = atomics:new(1, [])}.
 
 -doc """
-Counts a time. A time below a microsecond counts as one microsecond, a time above an hour as one
-hour.
+Counts the time `Us`, in microseconds. A time below one microsecond counts as one microsecond, and a
+time above an hour as one hour.
 """.
 -spec record(histogram(), Us :: integer()) -> ok.
 record(Histogram, Us) ->
@@ -115,14 +115,14 @@ deviation(Histogram) ->
     Mean = lists:sum([Us * Number || {Us, Number} <- Times]) / Count,
     math:sqrt(lists:sum([(Us - Mean) * (Us - Mean) * Number || {Us, Number} <- Times]) / Count).
 
--doc "Returns the longest time exactly, or 0 if the histogram is empty.".
+-doc "Returns the longest time in microseconds, exactly, or 0 if the histogram is empty.".
 -spec max(histogram()) -> non_neg_integer().
 max(#histogram{longest = Longest}) ->
     atomics:get(Longest, 1).
 
 -doc """
-Returns the time that `Percent` per cent of all times do not exceed. It is too long by less than 1
-%, and 0 if the histogram is empty. 100 per cent gives the longest time exactly.
+Returns the time in microseconds that `Percent` per cent of all times do not exceed. It is too long
+by less than 1 %, and 0 if the histogram is empty. 100 per cent gives the longest time exactly.
 
 ## Examples
 
@@ -179,7 +179,8 @@ from_list(Entries) ->
     New.
 
 -doc """
-Returns the times that a histogram has counted since an earlier list of it.
+Returns the times that a histogram has counted between two lists of `to_list/1`: those of `Later`
+without those of `Earlier`.
 
 ## Examples
 

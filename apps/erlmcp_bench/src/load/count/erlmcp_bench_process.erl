@@ -1,7 +1,7 @@
 -module(erlmcp_bench_process).
 -moduledoc """
-Reads what a process of the operating system has used from Linux's `/proc`, without its children.
-Functions return `undefined` where there is no such process, or no `/proc`.
+Reads from Linux's `/proc` what a process of the operating system has used, without its children.
+`cpu_us/1` and `rss_bytes/1` return `undefined` where there is no such process, or no `/proc`.
 """.
 
 -export([self/0, cpu_us/1, rss_bytes/1]).
@@ -20,7 +20,7 @@ self() ->
 
 -doc """
 Returns the processor time of all threads of a process, in user and kernel mode, in microseconds.
-Returns `undefined` if the process has ended.
+The time grows in steps of 10 ms. Returns `undefined` if the process has ended.
 """.
 -spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
 cpu_us(OsPid) ->

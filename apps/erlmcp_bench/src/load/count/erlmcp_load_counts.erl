@@ -11,12 +11,13 @@
 Counters of a load.
 
 - Of measured requests: `sent` ones, and their outcomes `answered`, `refused`, `failed` and `wrong`.
-  `unsent` requests were due while no connection was free.
+  `unsent` requests were due, but no connection was free in their time.
 - Of messages: `late` replies came after their request had failed, `strays` answer no request, and
-  `messages` need no answer.
+  `messages` are no replies, such as notifications.
 - Of connections: `opened` and `open_failed` attempts to open one, `lost` connections that ended
-  unexpectedly, and `connections` that are open.
-- `warm` answers came before the measured time.
+  unexpectedly, and `connections` that are open. `bytes_in` and `bytes_out` are received and sent on
+  them, after their sessions are open.
+- `warm` answers belong to requests that were due before the measured time.
 """.
 -type name() :: sent | answered | refused | failed | wrong | unsent | late | strays | messages
               | opened | open_failed | lost | connections | bytes_in | bytes_out
@@ -27,8 +28,8 @@ Counters of a load.
 new() ->
     counters:new(length(names()), [write_concurrency]).
 
--doc "Adds `Number` to a counter.".
--spec add(counts(), name(), integer()) -> ok.
+-doc "Adds `Number` to the counter `Name`. A negative number lowers it.".
+-spec add(counts(), Name :: name(), Number :: integer()) -> ok.
 add(Counts, Name, Number) ->
     counters:add(Counts, index(Name), Number).
 

@@ -1,6 +1,6 @@
 -module(erlmcp_load_pending).
 -moduledoc """
-Tracks the requests of a connection that wait for their end, and those that ended badly. Pure.
+Tracks the requests of a connection that wait for their end, and those that timed out. Pure.
 
 A stray reply may belong to a waiting request, under another id. So a request that times out on a
 connection with a stray reply counts as answered wrongly.
@@ -46,7 +46,10 @@ count(#pending{requests = Requests}) -> map_size(Requests).
 oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
--doc "Finds the request of a reply: a waiting one, one that timed out (`late`), or none (`stray`).".
+-doc """
+Finds and removes the request of a reply. The result is `late` for a request that timed out, and
+`stray` without a request; then the reply is counted as in `stray/1`.
+""".
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.
 take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
@@ -60,7 +63,7 @@ take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
     end.
 
 -doc """
-Removes a request that waits no longer. Returns when it was due, or `none` if it did not wait.
+Removes a request that has ended. Returns when it was due, or `none` if it did not wait.
 """.
 -spec drop(erlmcp_load_wire:tag(), pending()) -> {Due :: integer(), pending()} | none.
 drop(Tag, #pending{requests = Requests} = Pending) ->
@@ -75,8 +78,8 @@ stray(#pending{strays = Strays} = Pending) ->
     Pending#pending{strays = Strays + 1}.
 
 -doc """
-Returns the requests that timed out before `Now`, oldest first, and the next deadline (`none` if no
-request waits). Times are in microseconds.
+Returns the requests whose deadlines have come by `Now`, oldest first, and the next deadline after
+that, or `none` if no other request waits. Times are in microseconds.
 """.
 -spec overdue(Now :: integer(), pending()) ->
     {[erlmcp_load_wire:tag()], Next :: integer() | none}.
@@ -90,7 +93,11 @@ overdue(Now, #pending{requests = Requests}) ->
     end,
     {[Tag || {Tag, _} <- Over], Next}.
 
--doc "Gives up a request that timed out. Returns its outcome.".
+-doc """
+Returns the outcome of a request that timed out. The request stays until `drop/2`. A stray reply
+counts as its answer once. Otherwise the request is remembered for a late reply, with at most 999
+others; then all of these are forgotten.
+""".
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.
 give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
@@ -102,7 +109,10 @@ give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
 give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
--doc "Removes all requests. Returns the times at which they were due, in microseconds.".
+-doc """
+Removes all requests, and forgets those that timed out and all strays. Returns the times at which
+the waiting requests were due, in microseconds.
+""".
 -spec clear(pending()) -> {[integer()], pending()}.
 clear(#pending{requests = Requests}) ->
     {[Due || _ := {_, Due, _} <- Requests], new()}.

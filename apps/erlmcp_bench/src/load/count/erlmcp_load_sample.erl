@@ -5,7 +5,10 @@
 
 -export_type([mark/0, sample/0]).
 
--doc "All counters at one time. A figure of a process is `undefined` if it cannot be read.".
+-doc """
+All counters at the time `at`, in monotonic microseconds. A figure of a process is `undefined` if it
+cannot be read.
+""".
 -type mark() :: #{
     at := integer(),
     counts := #{erlmcp_load_counts:name() => integer()},
@@ -19,8 +22,8 @@
 A second, or the rest of one, that ended `at_s` seconds after measuring began: what was counted in
 it, and the state at its end.
 
-Latencies are those of the replies in that second. A figure without a value is left out. The names
-are those of a result file.
+Latencies are those of the requests that were answered in that second. A figure without a value is
+left out. The names are those of a result file.
 """.
 -type sample() :: #{
     at_s := float(), duration_s := float(),
@@ -52,10 +55,10 @@ of_server(_, none) -> undefined;
 of_server(Fun, Server) -> Fun(Server).
 
 -doc """
-Returns the sample between two marks of a load, which began to measure at `Begun`, in monotonic
+Returns the sample between two marks of a load that began to measure at `Begun`, in monotonic
 microseconds.
 """.
--spec between(mark(), mark(), Begun :: integer()) -> sample().
+-spec between(Earlier :: mark(), Later :: mark(), Begun :: integer()) -> sample().
 between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,
         #{at := Later, counts := After, latency := Latency} = To, Begun) ->
     Count = fun(Name) -> maps:get(Name, After) - maps:get(Name, Before) end,

@@ -34,7 +34,7 @@ into counters that all groups share. Counts by reason are kept here until the en
 %% The most patterns of one kind of request. Replies that are all different are each decoded.
 -define(PATTERNS, 8).
 
--doc "Returns an empty tally.".
+-doc "Returns an empty tally, which measures nothing before `begins/2`.".
 -spec new(erlmcp_load_plan:settings()) -> tally().
 new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, loop := Loop,
       lateness := Lateness, observer := Observer, expected := Expected, patterns := Shared}) ->
@@ -47,7 +47,7 @@ new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, l
 begins(Us, Tally) ->
     Tally#tally{from = Us}.
 
--doc "Counts a request that is sent now and was due at `Due`, both in monotonic microseconds.".
+-doc "Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds.".
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
     ok = erlmcp_load_counts:add(Counts, sent, 1),
@@ -65,9 +65,13 @@ unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
 unsent(_, _) ->
     ok.
 
--doc "Judges a reply to a request of a kind, by its status and its body.".
--spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(), erlmcp_load_wire:event_status(),
-             Body :: binary(), tally()) -> {erlmcp_load_reply:verdict(), tally()}.
+-doc """
+Judges the reply to a request of the kind `Kind`, by the `Status` and the `Body` of the reply. Keeps
+its pattern for later replies, if there is room.
+""".
+-spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(),
+             Status :: erlmcp_load_wire:event_status(), Body :: binary(), tally()) ->
+    {erlmcp_load_reply:verdict(), tally()}.
 judged(Kind, Tag, Status, Body, #tally{patterns = Patterns, expected = Expectations} = Tally) ->
     Id = erlmcp_load_wire:id(Tag),
     Expected = lists:nth(Kind, Expectations),
@@ -102,7 +106,8 @@ learned(_, _, _, _, _, Tally) ->
     Tally.
 
 -doc """
-Counts the outcome of a request that was due at `Due` and ends now, both in monotonic microseconds.
+Counts the outcome of a request that was due at `Due` and ended at `Now`, in monotonic microseconds,
+and sends it to the load's observer. Of requests that are not measured, only answers are counted.
 """.
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().

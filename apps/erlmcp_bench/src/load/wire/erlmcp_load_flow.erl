@@ -40,10 +40,11 @@ new() ->
     #flow{}.
 
 -doc """
-Opens a stream for a request with its header block and body. Returns the bytes that may be sent now.
+Opens the stream `Id` for a request with its header block and its body, each with its size. Returns
+the bytes that may be sent now.
 """.
--spec request(cow_http2:streamid(), {non_neg_integer(), Block :: iodata()},
-              {non_neg_integer(), Body :: iodata()} | none, flow()) -> {iodata(), flow()}.
+-spec request(Id :: cow_http2:streamid(), {Size :: non_neg_integer(), Block :: iodata()},
+              {Size :: non_neg_integer(), Body :: iodata()} | none, flow()) -> {iodata(), flow()}.
 request(Id, Block, none, Flow) ->
     {headers(Id, ?END_STREAM, Block, Flow), Flow};
 request(Id, Block, {Size, Body}, Flow) ->
@@ -98,7 +99,8 @@ settings(Settings, #flow{stream = Before, frame = Max, unsent = Unsent} = Flow) 
                                 || {Id, Window, Rest} <- Unsent]}).
 
 -doc "Widens the connection's window by `Increment` bytes. The result is as in `settings/2`.".
--spec window(pos_integer(), flow()) -> {ok, iodata(), flow()} | {error, cow_http2:error()}.
+-spec window(Increment :: pos_integer(), flow()) ->
+    {ok, iodata(), flow()} | {error, cow_http2:error()}.
 window(Increment, #flow{window = Window} = Flow) ->
     widened(Flow#flow{window = Window + Increment}).
 
@@ -106,7 +108,7 @@ window(Increment, #flow{window = Window} = Flow) ->
 Widens the window of the stream `Id` by `Increment` bytes. The result is as in `settings/2`. A
 stream that has sent everything is left as it is.
 """.
--spec window(cow_http2:streamid(), pos_integer(), flow()) ->
+-spec window(Id :: cow_http2:streamid(), Increment :: pos_integer(), flow()) ->
     {ok, iodata(), flow()} | {error, cow_http2:error()}.
 window(Id, Increment, #flow{unsent = Unsent} = Flow) ->
     case lists:keyfind(Id, 1, Unsent) of

@@ -50,7 +50,9 @@ Source: RFC 7541.
 new() ->
     #hpack{}.
 
--doc "Encodes a header list. Returns the block and its size. `Key` identifies the list.".
+-doc """
+Encodes a header list. Returns the block and its size. Lists with the same `Key` must be equal.
+""".
 -spec encode(Key :: term(), cow_http:headers(), state()) ->
     {Size :: non_neg_integer(), Block :: iodata(), state()}.
 encode(Key, Headers, #hpack{made = Made, table = Before, update = Update} = State) ->
@@ -108,7 +110,7 @@ number(Kind, Bits, Number) ->
 more(Rest) when Rest < 128 -> [Rest];
 more(Rest) -> [128 + Rest rem 128 | more(Rest div 128)].
 
--doc "Decodes a header block; `error` if it is not valid.".
+-doc "Decodes a header block. Returns `error` if it is not valid, or has more than 256 headers.".
 -spec decode(binary(), state()) -> {ok, cow_http:headers(), state()} | error.
 decode(Block, #hpack{block = Block, headers = Headers} = State) ->
     {ok, Headers, State};
@@ -125,8 +127,8 @@ decode(Part, #hpack{decoder = Decoder} = State) ->
         error:_ -> error
     end.
 
--doc "Limits the server's table to `Size` bytes.".
--spec table_size(non_neg_integer(), state()) -> state().
+-doc "Limits the server's table to `Size` bytes, at most 4096.".
+-spec table_size(Size :: non_neg_integer(), state()) -> state().
 table_size(Size, #hpack{room = Room} = State) ->
     case min(Size, ?ROOM) of
         Room ->

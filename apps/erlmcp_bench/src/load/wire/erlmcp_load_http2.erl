@@ -130,7 +130,10 @@ forbidden() ->
 is_varying({_, Value}) ->
     binary:match(Value, ~"{id}") =/= nomatch.
 
--doc "Returns the bytes of a request that may be sent now.".
+-doc """
+Returns the bytes of a request that may be sent now. A request over the server's limit of streams
+has none yet.
+""".
 -spec request(tag(), template(), state()) -> {iodata(), state()}.
 request(Tag, Template, #http2{streams = Streams, limit = Limit, leaving = false} = State)
   when map_size(Streams) < Limit ->
@@ -161,7 +164,10 @@ encoded(Tag, #template{key = Key, headers = Headers, varying = Varying, body = B
             {Size + iolist_size(More), [Block | More], Sent, Encoded}
     end.
 
--doc "Cancels a request whose answer is not awaited any longer.".
+-doc """
+Cancels a request whose answer is not awaited any longer. Returns the bytes for that, and those of
+requests that waited for its stream to end.
+""".
 -spec abandoned(tag(), state()) -> {iodata(), state()}.
 abandoned(Tag, #http2{streams = Streams, waiting = Waiting} = State) ->
     case [Id || Id := #stream{tag = Of} <- Streams, Of =:= Tag] of

@@ -28,7 +28,10 @@ The variables in which a program's environment differs from this node's. `false`
 -define(LOOK_MS, 10).
 -define(STOP_MS, 10_000).
 
--doc "Starts a program, given as a path or a name, with its arguments. No shell reads them.".
+-doc """
+Starts a program, given as a path or a name, with its arguments, which no shell reads. The calling
+process owns it. The error is `enoent` without such a program, and `ended` if it ended at once.
+""".
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.
 start([First | Arguments], Environment) ->
@@ -144,7 +147,7 @@ next(#{port := Port, closed := Closed}, Milliseconds) ->
         timeout
     end.
 
--doc "Ends the program, and waits for its end.".
+-doc "Ends the program, and waits for its end, at most ten seconds.".
 -spec stop(program()) -> ok.
 stop(#{closed := Closed, guard := Guard}) ->
     true = demonitor(Closed, [flush]),

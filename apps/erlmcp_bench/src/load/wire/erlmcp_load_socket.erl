@@ -12,9 +12,11 @@ messages to that process.
 -export_type([endpoint/0, socket/0, key/0, event/0]).
 
 -doc """
-An address to connect to, and the address to connect from: `any` leaves that to the system. The TLS
-options define the trusted roots and offer one protocol. A server that chooses another protocol is
-refused, and so is one without a choice where HTTP/2 is offered.
+An address to connect to, and the address to connect from: `any` leaves that to the system. Or a
+program to start, with its arguments and its environment.
+
+The TLS options define the trusted roots and offer one protocol. A server that chooses another
+protocol is refused, and so is one without a choice where HTTP/2 is offered.
 """.
 -type endpoint() ::
     {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
@@ -41,7 +43,10 @@ refused, and so is one without a choice where HTTP/2 is offered.
 -define(UNSENT, 1_048_576).
 -define(FEW_UNSENT, 524_288).
 
--doc "Connects within `Milliseconds`. Some packets may come in before `activate/1` must be called.".
+-doc """
+Connects within `Milliseconds`, or starts a program, which is not waited for. A thousand packets may
+come in before `activate/1` must be called. The calling process owns the socket.
+""".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
 connect({tcp, Ip, Port, From}, Milliseconds) ->
     Options = [{mode, binary} | options(Milliseconds)] ++ late_port(From),
@@ -93,7 +98,10 @@ reason({tls_alert, {Alert, _}}) -> Alert;
 reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
--doc "Writes bytes. Waits at most as long as connecting may take, if the peer does not read.".
+-doc """
+Writes bytes. If the peer does not read, waits at most the `Milliseconds` of `connect/2`, and then
+returns the error `send_timeout`. A program is never waited for.
+""".
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
     sent(erlmcp_tcp_send:send(Socket, Bytes));
@@ -107,17 +115,20 @@ sent({error, {timeout, _}}) -> {error, send_timeout};
 sent({error, timeout}) -> {error, send_timeout};
 sent({error, Reason}) -> {error, reason(Reason)}.
 
--doc "Lets the next packets come in, followed by the message for `passive`.".
+-doc """
+Lets a thousand more packets come in, followed by a message that `message/2` reads as `passive`.
+Does nothing for a program.
+""".
 -spec activate(socket()) -> ok | {error, atom()}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
 activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
 
 -doc """
-Gives a socket to the process `To`, and returns the messages that have already arrived for it. The
-streams of a program stay with their process.
+Gives a socket to the process `To`, which calls `take/1`. Returns the messages of the socket that
+the calling process had already received. The streams of a program stay with their process.
 """.
--spec give(pid(), socket()) -> [Message :: term()].
+-spec give(To :: pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
     [];
 give(To, {tcp, Socket}) ->
@@ -146,8 +157,8 @@ pending(Socket) ->
     end.
 
 -doc """
-Takes a socket that was given, so that its data come to this process. Returns a message if it is
-already closed.
+Takes a socket that was given, so that its data come to the calling process. If the socket is
+already closed, the returned list has a message that says so; otherwise it is empty.
 """.
 -spec take(socket()) -> [Message :: term()].
 take(Socket) ->
@@ -159,7 +170,9 @@ take(Socket) ->
 closed({tcp, Socket}) -> {tcp_closed, Socket};
 closed({tls, Socket}) -> {ssl_closed, Socket}.
 
--doc "Makes the buffer larger if `Bytes` filled it. Returns `true` if they did.".
+-doc """
+Makes the buffer of a socket in the clear larger if `Bytes` filled it. Returns `true` if they did.
+""".
 -spec widened(Bytes :: binary(), socket()) -> boolean().
 widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
     %% If the socket is already closed, its next message says so.
@@ -168,7 +181,7 @@ widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
 widened(_, _) ->
     false.
 
--doc "Closes a socket. The program of a connection on stdio has ended when the function returns.".
+-doc "Closes a socket. Waits until the program of a connection on stdio has ended.".
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->
     %% A peer that does not read must not delay the close.
@@ -239,7 +252,7 @@ next({tls, Socket} = Of, Milliseconds) ->
 next({stdio, Program}, Milliseconds) ->
     erlmcp_load_program:next(Program, Milliseconds).
 
--doc "Returns the process number of the started program, or `none`.".
+-doc "Returns the operating system's id of the started program, or `none` for a socket.".
 -spec os_pid(socket()) -> pos_integer() | none.
 os_pid({stdio, Program}) -> erlmcp_load_program:os_pid(Program);
 os_pid(_) -> none.

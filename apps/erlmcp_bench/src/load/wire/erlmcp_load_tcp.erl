@@ -10,11 +10,13 @@ generator's processor time for a connection.
 -type option() :: {atom(), term()} | {raw, integer(), integer(), binary()}.
 
 -doc """
-Connects within `Milliseconds`, from the address `From` (any address of the machine for `any`). The
-options are those of `prim_inet:setopts/2`. The calling process owns the socket.
+Connects to a port of `Ip` within `Milliseconds`, from the address `From`, or from one that the
+system chooses for `any`. The options are those of `prim_inet:setopts/2`. The calling process owns
+the socket.
 """.
--spec connect(inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any, [option()],
-              Milliseconds :: pos_integer()) -> {ok, gen_tcp:socket()} | {error, atom()}.
+-spec connect(Ip :: inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any,
+              [option()], Milliseconds :: pos_integer()) ->
+    {ok, gen_tcp:socket()} | {error, atom()}.
 connect(Ip, Port, From, Options, Milliseconds) ->
     {Family, Module} = family(Ip),
     maybe

@@ -30,8 +30,8 @@ request's id.
 }.
 
 -doc """
-The target: `authority` and `path` on HTTP, and headers for every message. `max_bytes` is the most
-that a reply may have.
+The target: `scheme`, `authority` and `path` on HTTP, and headers for every message. `max_bytes` is
+the most bytes that a reply may have.
 """.
 -type options() :: #{
     authority => binary(), path => binary(), scheme => http | https,
@@ -72,7 +72,10 @@ An incoming event.
 -doc "Prepares a message, so that requests only need their ids.".
 -callback template(message(), options()) -> template().
 
--doc "Returns the bytes of a request. They are sent in this order.".
+-doc """
+Returns the bytes of a request, to send after those of earlier requests. There are none, or only a
+part, while the peer takes no more: `received/2` returns the others later.
+""".
 -callback request(tag(), template(), state()) -> {iodata(), state()}.
 
 -doc """
@@ -91,8 +94,8 @@ Cancels a request, on a wire whose replies are not ordered. Returns the bytes to
 Returns the traits of the wire.
 
 - `answers_notifications`: notifications get replies, as requests do (HTTP).
-- `ordered`: replies come in the order of the requests, so nothing follows a request without an
-  answer.
+- `ordered`: replies come in the order of the requests, so after a request without an answer no
+  later one is answered.
 - `in_flight`: the default number of requests that an open loop has on a connection.
 - `sessions`: a connection can have more than one session.
 """.
@@ -112,12 +115,12 @@ Returns the number of the request with the id `Id`, or `error` if no request can
 tag(Id) when is_integer(Id), Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
 tag(_) -> error.
 
--doc "Returns the pieces of a message with the id between each two of them.".
+-doc "Returns the pieces of a message with `Id` between each two of them.".
 -spec spliced(pieces(), Id :: binary()) -> iodata().
 spliced([Piece], _) -> Piece;
 spliced([Piece | Pieces], Id) -> [Piece, Id | spliced(Pieces, Id)].
 
--doc "Returns the number of bytes that `spliced/2` returns.".
+-doc "Returns the number of bytes that `spliced/2` returns for an id of ten digits.".
 -spec spliced_size(pieces()) -> non_neg_integer().
 spliced_size(Pieces) ->
     iolist_size(Pieces) + 10 * (length(Pieces) - 1).
