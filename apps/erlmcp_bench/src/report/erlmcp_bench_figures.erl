@@ -18,7 +18,7 @@ behind it. Pure.
 
 -doc """
 A figure of a report: a diagram, and the table of its values. `columns` has one list for each
-series, with its values at each of `xs`.
+series, with its values at each of `xs`. A series without a value there has `null`.
 """.
 -type figure() :: #{
     id := binary(), title := binary(), caption := iodata(), model := boolean(),
