@@ -36,8 +36,8 @@ thousands(Digits) ->
     <<(thousands(Front))/binary, ",", Back/binary>>.
 
 -doc """
-Escapes a text for a cell of a table of Markdown. A backquote becomes a single quote, and a line break
-a space.
+Escapes a text for a cell of a table of Markdown. A backquote becomes a single quote, and a line
+break a space.
 
 ```erlang
 > erlmcp_bench_text:cell(~"a|b`<c>").
