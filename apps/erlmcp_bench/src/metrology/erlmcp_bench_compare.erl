@@ -35,11 +35,12 @@ judged() ->
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
 
 -doc """
-Compares the results of files and folders, or the given results, with a baseline. Both must be of
-one kind of machine. Only figures that `judged/0` has a rule for are compared.
+Compares the results of files and folders, or the given results, with a baseline. The results and
+the baseline must be of one kind of machine. Only figures that `judged/0` has a rule for are
+compared.
 
 Of several results of one measurement, only those of the newest commit count, by their median. If
-the sources of the newest result were not all committed, it counts alone. `unknown` lists
+the sources of the newest result were not all committed, that result counts alone. `unknown` lists
 measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],

@@ -47,7 +47,7 @@ read() ->
 kind() ->
     kind(cores(), architecture()).
 
--doc "Returns the kind of the machine that `Environment` of a result describes.".
+-doc "Returns the kind of the machine that a result's `Environment` describes.".
 -spec kind(Environment :: #{binary() => term()}) -> binary().
 kind(#{~"cores" := Cores} = Environment) ->
     kind(Cores, maps:get(~"architecture", Environment, ~"unknown")).
@@ -159,7 +159,7 @@ words() ->
 
 -doc """
 Returns words as a line of a shell, cut to 1,000 characters. The values of `--token` and `--header`
-are replaced by `...`, since they are secret. No words become `unknown`.
+are replaced by `...`, since they are secret. An empty list becomes `unknown`.
 
 ## Examples
 

@@ -28,7 +28,7 @@ rules() ->
      {percentiles, ~"no percentile is above the next higher one, or above the maximum"},
      {throughput, ~"a throughput is `sample_count` / `duration_s`, within 1 %"}].
 
--doc "Returns the required members of a result.".
+-doc "Returns the required members of a result, each with its type.".
 -spec fields() -> [{Name :: binary(), type()}].
 fields() ->
     [{~"workload_id", {matching, ~"^[a-z0-9_]{3,64}$"}},
@@ -43,7 +43,7 @@ fields() ->
      {~"timestamp", timestamp},
      {~"environment", object}].
 
--doc "Returns the required members of `environment`.".
+-doc "Returns the required members of `environment`, each with its type.".
 -spec environment() -> [{Name :: binary(), type()}].
 environment() ->
     [{~"cores", count},

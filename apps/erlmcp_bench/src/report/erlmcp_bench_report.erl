@@ -33,8 +33,8 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 
 -doc """
 Writes an HTML page of the results in `Folder` into the file `Out`. The folder has at most 2,000
-files. Invalid results are left out, and listed in the page and in the return value. uPlot is
-fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
+files. Invalid results are left out, and listed in the page and in the return value. The library
+uPlot is fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
 """.
 -spec write(Folder :: file:filename(), Out :: file:filename()) ->
     {ok, #{results := non_neg_integer(), figures := non_neg_integer(), refused := refused()}}

@@ -48,9 +48,9 @@ throughput. `measured` and `beaten` are there if the scenario had such a step wi
 -doc """
 The effects of a fault. `detection_ms` and `recovery_ms` are the milliseconds until the first and
 the last error, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`. `seen` is `true`
-if the fault had an effect: nine of ten of its connections or its node have ended, or answers were
-later by the added time. `recovered` is `true` if no error came, or a calm followed the last one.
-`mark_s` is the time in which the service must recover.
+if the fault had an effect. Then nine of ten of its connections or its node have ended, or answers
+were later by the added time. `recovered` is `true` if no error came, or a calm followed the last
+one. `mark_s` is the time in which the service must recover.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}

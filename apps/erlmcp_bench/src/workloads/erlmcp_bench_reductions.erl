@@ -30,7 +30,7 @@ tolerance_percent() -> 5.
 
 -doc """
 Measures all kinds of requests, on a server with one scheduler in a node of its own. `http1_refusal`
-is the cost of a request that is refused: as many requests are in flight as the server allows.
+is the cost of a request that is refused, since as many requests are in flight as the server allows.
 `quick` in a name means an echo that is marked quick (docs/tools.md, "Quick handlers").
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.

@@ -99,7 +99,7 @@ with_command(#{benchmark := Benchmark}, Id, Options) ->
 
 -doc """
 Measures parts one after the other with `Measure`, and returns their results and failures together.
-Its options have an `on_progress` for the part.
+`Measure` gets options with an `on_progress` for its part.
 """.
 -spec each([Part], Measure :: fun((Part, options()) -> measured()), options()) -> measured().
 each(Parts, Measure, Options) ->

@@ -74,7 +74,7 @@ field(Stage, Unit) ->
 
 -doc """
 Measures a workload. `duration_s` is the time of each of the three measurements, and `connections`
-their number of connections.
+the number of connections in each.
 """.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().

@@ -71,7 +71,7 @@ shown(Value) -> erlmcp_cli_text:json(Value).
 
 -doc """
 Returns the typed value, checked against the field's schema. The error is a sentence. `none` stands
-for an empty line, if the field has a default or is not required: the default then applies, or the
+for an empty line, if the field has a default or is not required. The default then applies, or the
 field is left out.
 """.
 -spec answer(Typed :: binary(), field()) ->

@@ -33,7 +33,7 @@ detach() ->
     _ = logger:remove_handler(?HANDLER),
     ok.
 
--doc "Writes the lines that the handler has kept on stderr, each once.".
+-doc "Writes on stderr the lines that the handler has kept, and removes them.".
 -spec show_last() -> ok.
 show_last() ->
     {ok, #{config := #{kept := Kept}}} = logger:get_handler_config(?HANDLER),

@@ -11,8 +11,8 @@
 
 -doc """
 Parses the words of a command: one JSON object, or pairs of names and values. `-` stands for a JSON
-object on stdin, of at most 16 MiB. No words are an empty object. `usage` has a sentence for the
-user.
+object on stdin, of at most 16 MiB. A command without words has an empty object. `usage` has a
+sentence for the user.
 """.
 -spec read([string()]) -> {ok, {object, map()} | {pairs, pairs()}} | {usage, unicode:chardata()}.
 read([]) ->

@@ -56,8 +56,8 @@ columns() ->
     application:get_env(erlmcp_cli, columns, 80).
 
 -doc """
-Writes a line on stderr. A line that comes while questions are being asked is shown after them; only
-the last 100 of these are.
+Writes a line on stderr. Of the lines that come while questions are being asked, the last 100 are
+shown after the questions.
 """.
 -spec say(unicode:chardata()) -> ok.
 say(Text) ->
