@@ -205,6 +205,6 @@ print_codes(Title, Codes) ->
     erlmcp_cli_output:print([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
                                          || {Code, _, Meaning} <- Codes]]).
 
--doc "Writes an error on stderr as one line that begins with the program's name.".
+-doc "Writes an error on stderr with a newline, as `erlmcp_cli_output:complain/1` does.".
 -spec complain(unicode:chardata()) -> ok.
 complain(Text) -> erlmcp_cli_output:complain(Text).

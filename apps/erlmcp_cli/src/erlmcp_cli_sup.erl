@@ -21,7 +21,10 @@ and are not logged.
 start_server(Options) ->
     start(erlmcp:child_spec(Options)).
 
--doc "Starts a client. The errors are those of `erlmcp_client:start_link/1`.".
+-doc """
+Starts a client, which is not started again when it ends. The errors are those of
+`erlmcp_client:start_link/1`, and are not logged.
+""".
 -spec start_client(erlmcp_client:target()) -> {ok, pid()} | {error, term()}.
 start_client(Target) ->
     Spec = erlmcp_client:child_spec(Target),

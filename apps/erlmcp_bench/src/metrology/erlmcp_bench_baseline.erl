@@ -1,8 +1,8 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
-Makes, writes and reads baselines. A baseline has the figures of a kind of machine in good state,
-with all values of at least three runs of each workload. Each kind has a file, such as
-`bench/baselines/2-core-x86_64.json`.
+Makes, writes and reads baselines: the figures that later results are compared with. A baseline is
+of one kind of machine, and has all values of at least three runs of each workload. Each kind of
+machine has a file, such as `bench/baselines/2-core-x86_64.json`.
 """.
 
 -export([make/1, write/2, read/1, format_error/1]).
@@ -28,7 +28,9 @@ and `figures`. Each figure has `median`, `min`, `max` and `values`, in the order
 -define(FEWEST_RUNS, 3).
 
 -doc """
-Makes a baseline from the results of files and folders. The runs of a workload must have one commit.
+Makes a baseline from the results of files and folders. All results must be of one kind of machine.
+Each workload needs at least three runs, all of one commit. A figure that a run lacks, or that is
+not above 0 in every run, is left out.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->
@@ -87,7 +89,10 @@ figure(Values) ->
     #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),
       ~"max" => lists:max(Values), ~"values" => Values}.
 
--doc "Writes a baseline into a folder, as the file of its kind. Other workloads in that file stay.".
+-doc """
+Writes a baseline into the file of its kind in `Folder`, and returns the file. Workloads that only
+the older baseline of that file has stay in it.
+""".
 -spec write(baseline(), Folder :: file:filename()) ->
     {ok, file:filename()} | {error, reason()}.
 write(#{~"kind" := Kind} = Baseline, Folder) ->
@@ -117,7 +122,10 @@ merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads the baseline in a file; for a folder, the baseline of this machine's kind.".
+-doc """
+Reads the baseline in a file, of at most 64 MiB. For a folder, it reads the file of this machine's
+kind.
+""".
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->
     case filelib:is_dir(Path) of
@@ -158,7 +166,9 @@ is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ |
 is_figure(_) ->
     false.
 
--doc "Returns a sentence with the reason for which a baseline could not be made, written or read.".
+-doc """
+Returns the reason for which a baseline could not be made, written or read, as lines of text.
+""".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",

@@ -22,9 +22,9 @@ each other.
     | {other_machine, OfBaseline :: binary(), OfResults :: [binary()]}.
 
 -doc """
-Returns the rules of the comparison: the names of figures, which direction is worse, and the
-percentage at which that is a regression. Half of it is a warning. Twice the recovery time is 100 %
-worse.
+Returns the rules of the comparison. `Regex` matches the names of the figures, and `Worse` is the
+direction that is worse. A change by `Percent` in that direction is a regression, and a change by
+half of `Percent` is a warning. For example, twice the recovery time is 100 % worse.
 """.
 -spec judged() -> [{Of :: binary(), Regex :: binary(), Worse :: lower | higher,
                     Percent :: pos_integer()}].
@@ -35,10 +35,13 @@ judged() ->
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
 
 -doc """
-Compares the results of files and folders with a baseline.
+Compares the results of files and folders, or the given results, with a baseline. The results and
+the baseline must be of one kind of machine. Only figures that `judged/0` has a rule for are
+compared.
 
-Of several results of one measurement, the median counts, and only results of the newest commit.
-`unknown` lists measurements that are not in the baseline.
+Of several results of one measurement, only those of the newest commit count, by their median. If
+the sources of the newest result were not all committed, that result counts alone. `unknown` lists
+measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -116,7 +119,10 @@ judgement(Figure) ->
         [] -> none
     end.
 
--doc "Returns the worst verdict among findings.".
+-doc """
+Returns the worst verdict among findings. From the worst to the best, the verdicts are `regression`,
+`warning`, `worse`, `not_measured`, `no_change` and `better`.
+""".
 -spec worst([finding(), ...]) -> verdict().
 worst(Findings) ->
     Verdicts = [Verdict || #{verdict := Verdict} <- Findings],
@@ -124,8 +130,9 @@ worst(Findings) ->
                    lists:member(Verdict, Verdicts)]).
 
 -doc """
-Returns the numbers of a result. A number in an object is called `phases/peak/latency_p99_us`, for
-example. Arrays are series, and their numbers are left out.
+Returns the numbers of a result, except those of its identity, its environment and its timestamp. A
+number in an object is called `phases/peak/latency_p99_us`, for example. Arrays are series, and
+their numbers are left out.
 """.
 -spec figures(#{binary() => term()}) -> #{binary() => number()}.
 figures(Result) ->
@@ -149,7 +156,7 @@ median(Values) ->
         [Lower, Higher | _] -> (Lower + Higher) / 2
     end.
 
--doc "Returns a sentence with the reason for which nothing was compared.".
+-doc "Returns the reason for which nothing was compared, as lines of text.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error(nothing_to_compare) ->
     "the baseline has nothing of what was measured";

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_environment).
 -moduledoc """
-Describes where a result was measured: the machine, the versions, the command. A member that cannot
-be determined is `unknown`, and never left out.
+Describes where a result was measured: the machine, the versions, the command. A text that cannot be
+determined is `unknown`, and never left out.
 """.
 
 -export([read/0, kind/0, kind/1, command_line/1]).
@@ -23,8 +23,9 @@ be determined is `unknown`, and never left out.
 -define(SECRETS, ["--token", "--header"]).
 
 -doc """
-Returns the environment of this node. Whether the load generator is in the node is known only to the
-workload.
+Returns the environment of this node. `erlmcp_commit` ends in `-changed` if the sources have changes
+that are not committed. Whether the load generator is in the node is not included: only the workload
+can say so.
 """.
 -spec read() -> environment().
 read() ->
@@ -46,7 +47,7 @@ read() ->
 kind() ->
     kind(cores(), architecture()).
 
--doc "Returns the kind of the machine on which a result was measured, from its environment.".
+-doc "Returns the kind of the machine that a result's `Environment` describes.".
 -spec kind(Environment :: #{binary() => term()}) -> binary().
 kind(#{~"cores" := Cores} = Environment) ->
     kind(Cores, maps:get(~"architecture", Environment, ~"unknown")).
@@ -157,7 +158,8 @@ words() ->
     end.
 
 -doc """
-Returns words as a line of a shell, without secrets.
+Returns words as a line of a shell, cut to 1,000 characters. The values of `--token` and `--header`
+are replaced by `...`, since they are secret. An empty list becomes `unknown`.
 
 ## Examples
 

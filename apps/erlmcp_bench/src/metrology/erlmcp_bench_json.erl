@@ -1,7 +1,7 @@
 -module(erlmcp_bench_json).
 -moduledoc """
-Encodes JSON for files that people read and compare line by line. Members are sorted, and a value
-that does not fit into one line has a line for each member. Pure.
+Encodes JSON for files that people read and compare line by line. Members are sorted. An object or
+array that does not fit into one line has a line for each member. Pure.
 """.
 
 -export([lines/1]).
@@ -10,7 +10,8 @@ that does not fit into one line has a line for each member. Pure.
 -define(CHARACTERS, 160).
 
 -doc """
-Encodes `Value` as JSON. A value of more than 160 characters has a line for each member.
+Encodes `Value` as JSON that ends in a line break. An object or array of more than 160 characters
+has a line for each member.
 
 ## Examples
 

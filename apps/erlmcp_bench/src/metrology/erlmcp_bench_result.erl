@@ -17,7 +17,7 @@ only valid ones.
 -doc """
 The members of a result: the measurement (`workload_id`, `benchmark`, `transport`, `scope`),
 `duration_s`, `sample_count` and all figures. `load_generator` (`in_node` or `out_of_node`) and
-`command_line` go into the environment. The latter is needed only if no `erlmcp` command runs.
+`command_line` go into the environment. A `command_line` that is not given is that of this node.
 """.
 -type fields() :: #{atom() | binary() => json:encode_value()}.
 
@@ -34,11 +34,11 @@ The members of a result: the measurement (`workload_id`, `benchmark`, `transport
 -define(MIB, 1_048_576).
 
 -doc """
-Returns a result with the given fields, and adds the time, the precision (`microsecond` by default)
-and the environment. `load_generator` is `out_of_node` by default, or `in_node` for the transport
-`in_process`.
+Returns a result of `Fields`. The time, the precision (`microsecond`) and the environment are added
+unless `Fields` has them. `load_generator` is `out_of_node` by default, or `in_node` for the
+transport `in_process`.
 """.
--spec new(fields()) -> result().
+-spec new(Fields :: fields()) -> result().
 new(Fields) ->
     completed(decoded(Fields)).
 
@@ -61,8 +61,8 @@ now_as_text() ->
                                                    [{offset, "Z"}])).
 
 -doc """
-Returns a result of the load generator's report. `Base` says what was measured, and its members
-overrule those of the report.
+Returns a result of the load generator's report, with the additions of `new/1`. `Base` says what was
+measured, and its members overrule those of the report.
 """.
 -spec from_load(Base :: fields(), Report :: erlmcp_load_report:report()) -> result().
 from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latency} = Report) ->
@@ -112,14 +112,15 @@ prefixed(Prefix, Key, Report) ->
     end.
 
 -doc """
-Returns the latencies of a histogram under the names of a result, or nothing for an empty histogram.
+Returns the latencies of a histogram as `latency/2` does, under names that begin with `latency`.
 """.
 -spec latency(erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Histogram) -> latency(~"latency", Histogram).
 
 -doc """
-Returns the latencies of a histogram under names that begin with `Prefix`: percentiles, the maximum,
-all counts, and the standard deviation if the times differ.
+Returns the latencies of a histogram in microseconds, under names that begin with `Prefix`. They are
+percentiles, the maximum, the counts of all cells, and the standard deviation if the times differ.
+An empty histogram has none.
 """.
 -spec latency(Prefix :: binary(), erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Prefix, Histogram) ->
@@ -139,8 +140,9 @@ latency(Prefix, Histogram) ->
     end.
 
 -doc """
-Writes a valid result as `BENCHMARK_WORKLOAD_UNIX.json`, with the second of its timestamp or the
-next free one. Readers of the folder see all of the file or nothing.
+Checks a result, writes it into `Folder` as `BENCHMARK_WORKLOAD_UNIX.json`, and returns the file.
+`UNIX` is the second of its timestamp, or the next one that is free. Readers of the folder see all
+of the file or nothing.
 """.
 -spec write(result(), Folder :: file:filename()) -> {ok, file:filename()} | {error, reason()}.
 write(Result, Folder) ->
@@ -166,13 +168,19 @@ free(Start, Seconds) ->
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
--doc "Reads a result from a file. The error has the violations of the rules for results.".
+-doc """
+Reads a result from a file. The error has the violations of the rules for results. A file that
+cannot be read violates the rule `json`.
+""".
 -spec read(file:filename()) ->
     {ok, result()} | {error, [erlmcp_metrology_validator:violation(), ...]}.
 read(File) ->
     erlmcp_metrology_validator:read_file(File).
 
--doc "Reads all results of files and folders. If one is not valid, none is returned.".
+-doc """
+Reads all results of files and folders. The error `no_results` means that there are none. If one is
+not valid, none is returned, and the error has the violations of each file.
+""".
 -spec read_all([file:filename()]) -> {ok, [result(), ...]} | {error, reason()}.
 read_all(Paths) ->
     Read = [{File, read(File)} || Path <- Paths, File <- files(Path)],
@@ -183,7 +191,10 @@ read_all(Paths) ->
         {_, Invalid} -> {error, {invalid, Invalid}}
     end.
 
--doc "Returns the result files of a folder, or the file itself.".
+-doc """
+Returns the files of a folder with names that end in `.json`, in the order of the names. For any
+other path, it returns the path alone.
+""".
 -spec files(file:filename()) -> [file:filename()].
 files(Path) ->
     case filelib:is_dir(Path) of
@@ -191,7 +202,7 @@ files(Path) ->
         false -> [Path]
     end.
 
--doc "Returns the members that identify a measurement.".
+-doc "Returns the members of a result that identify its measurement.".
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
 identity(Result) -> maps:with(?IDENTITY, Result).
 
@@ -207,7 +218,10 @@ in_order(Results) ->
 measured_at(#{~"timestamp" := Seconds}) when is_integer(Seconds) -> Seconds;
 measured_at(#{~"timestamp" := Text}) -> calendar:rfc3339_to_system_time(binary_to_list(Text)).
 
--doc "Returns an identity as text: the workload, and its other members.".
+-doc """
+Returns an identity as text: the workload, and the other members except the benchmark and those that
+are `false`.
+""".
 -spec label(#{binary() => term()}) -> unicode:chardata().
 label(#{~"workload_id" := Workload} = Result) ->
     [Workload | [[$\s, label(Name, map_get(Name, Result))]
@@ -218,7 +232,7 @@ label(_, Text) when is_binary(Text) -> Text;
 label(Name, true) -> Name;
 label(Name, Value) -> [Name, $=, json:encode(Value)].
 
--doc "Returns a sentence with the reason for which results could not be read or written.".
+-doc "Returns the reason for which results could not be read or written, as lines of text.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({invalid, Files}) ->
     lists:join($\n, [[File, ": ", erlmcp_metrology_validator:format(Violation)]

@@ -28,7 +28,7 @@ rules() ->
      {percentiles, ~"no percentile is above the next higher one, or above the maximum"},
      {throughput, ~"a throughput is `sample_count` / `duration_s`, within 1 %"}].
 
--doc "Returns the required members of a result.".
+-doc "Returns the required members of a result, each with its type.".
 -spec fields() -> [{Name :: binary(), type()}].
 fields() ->
     [{~"workload_id", {matching, ~"^[a-z0-9_]{3,64}$"}},
@@ -43,7 +43,7 @@ fields() ->
      {~"timestamp", timestamp},
      {~"environment", object}].
 
--doc "Returns the required members of `environment`.".
+-doc "Returns the required members of `environment`, each with its type.".
 -spec environment() -> [{Name :: binary(), type()}].
 environment() ->
     [{~"cores", count},
@@ -68,8 +68,8 @@ expected(object) -> ~"an object";
 expected(timestamp) -> ~"an RFC 3339 time, or the seconds since 1970".
 
 -doc """
-Returns the names that say too little: examples of each kind, the pattern of all, and the names to
-use.
+Returns the kinds of names that say too little. Each has examples, the pattern that all its names
+match in small letters, and the names to use.
 """.
 -spec rejected() -> [{Names :: [binary()], Regex :: binary(), Instead :: binary()}].
 rejected() ->
@@ -106,7 +106,8 @@ rejection(Name) ->
 
 -doc """
 Returns the kind of the number called `Name`: a time, another measured quantity, a count, or an
-identifier. `none` means that the name does not say. A name with `per` has a unit.
+identifier. `none` means that the name does not say. A number with the word `per` in its name is a
+measured quantity.
 """.
 -spec unit(Name :: binary()) -> unit().
 unit(Name) ->
@@ -128,8 +129,8 @@ is_amount_in_decimal(Text) ->
     matches(Text, ~"^[0-9][0-9.,]* ?([kKMG]B|kb|mb|gb)$").
 
 -doc """
-Returns `true` if a field name that begins with `memory_` says what uses the memory. Other names are
-always accepted.
+Returns `true` if `Name` does not begin with `memory_`, or says what uses the memory and in which
+unit.
 """.
 -spec memory_of(Name :: binary()) -> boolean().
 memory_of(<<"memory_", _/binary>> = Name) ->
@@ -139,7 +140,7 @@ memory_of(_) ->
 
 -doc """
 Returns the family of a percentile and its share: `{{~"latency_", ~"_us"}, 0.95}` for
-`latency_p95_us`. The maximum has the highest share. Returns `none` for other names.
+`latency_p95_us`. The maximum has the share 1.0. Returns `none` for other names.
 """.
 -spec percentile(Name :: binary()) -> {Family :: {binary(), binary()}, float()} | none.
 percentile(Name) ->

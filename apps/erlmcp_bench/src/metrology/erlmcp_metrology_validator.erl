@@ -17,7 +17,10 @@ with its place (a JSON pointer), the expectation, the actual value and a suggest
 %% The most bytes of a value in `came`.
 -define(SHOWN_BYTES, 60).
 
--doc "Checks that a file has a valid result. The error has every violation of the rules.".
+-doc """
+Checks that a file has a valid result. The error has every violation of the rules. A file that
+cannot be read violates the rule `json`.
+""".
 -spec validate_file(file:name_all()) -> ok | {error, [violation()]}.
 validate_file(File) ->
     maybe
@@ -25,7 +28,7 @@ validate_file(File) ->
         ok
     end.
 
--doc "Reads the result in a file. The error has every violation of the rules.".
+-doc "Reads the result in a file. The errors are those of `validate_file/1`.".
 -spec read_file(file:name_all()) -> {ok, map()} | {error, [violation()]}.
 read_file(File) ->
     maybe

@@ -16,8 +16,8 @@ is not included.
 -export_type([model/0]).
 
 -doc """
-A model. `parts` says what N counts. `cores` is the number of cores of one part, if the points come
-from CPU time.
+A model. `parts` says what the N of a point counts. `cores` is the number of cores of one part, if
+the points come from CPU time.
 """.
 -type model() :: #{
     id := binary(), title := binary(), parts := binary(), points := [erlmcp_bench_usl:point()],
@@ -25,7 +25,7 @@ from CPU time.
     fit := {ok, erlmcp_bench_usl:model()} | {error, term()},
     sources := [erlmcp_bench_figures:result()]}.
 
--doc "Returns the models that the results have points for.".
+-doc "Returns the models for which the results have points of at least two different N.".
 -spec models([erlmcp_bench_figures:result()]) -> [model()].
 models(Results) ->
     [Model#{fit => erlmcp_bench_usl:fit(Points)}
@@ -108,8 +108,11 @@ peak({ceiling, X}, Parts) ->
 peak(unlimited, Parts) ->
     text("The fit found no contention and no coherence cost between ~ts.", [Parts]).
 
--doc "Returns how many messages each number of parts answers in a second, by the model.".
--spec predicted(model(), [pos_integer()]) -> [{N :: pos_integer(), MsgPerS :: float()}].
+-doc """
+Returns how many messages each number of `Parts` answers in a second, by the model. A model without
+a fit predicts nothing.
+""".
+-spec predicted(model(), Parts :: [pos_integer()]) -> [{N :: pos_integer(), MsgPerS :: float()}].
 predicted(#{fit := {ok, Fit}}, Parts) ->
     [{N, erlmcp_bench_usl:throughput(Fit, N)} || N <- Parts];
 predicted(#{fit := {error, _}}, _) ->

@@ -11,14 +11,17 @@ behind it. Pure.
 -doc "The name of a result file, and its contents.".
 -type result() :: {File :: binary(), Fields :: #{binary() => term()}}.
 
--doc "An axis. `format` says how its numbers are written; `one_of` writes a share of requests.".
+-doc """
+An axis. `format` says how its numbers are written. `one_of` writes N as the percentage of the
+requests that are not the slowest of N: 100 as `99 %`.
+""".
 -type axis() :: #{label := binary(), scale := linear | log | time, format := number | us | one_of}.
 
 -type series() :: #{label := binary(), dashed := boolean(), points := boolean()}.
 
 -doc """
 A figure of a report: a diagram, and the table of its values. `columns` has one list for each
-series, with its values at each of `xs`.
+series, with its values at each of `xs`. A series without a value there has `null`.
 """.
 -type figure() :: #{
     id := binary(), title := binary(), caption := iodata(), model := boolean(),

@@ -11,10 +11,10 @@ time, as if they were one server.
 -type fleet() :: [erlmcp_bench_target:target(), ...].
 
 -doc """
-Calls a function with a number of servers, which run until it returns. The error is that of a server
-that could not start.
+Starts `Count` servers in nodes with the emulator flags `Flags`, calls `Function` with them, and
+stops them when it returns. The error is that of a server that could not start.
 """.
--spec with(pos_integer(), Flags :: [string()], fun((fleet()) -> Value)) ->
+-spec with(Count :: pos_integer(), Flags :: [string()], Function :: fun((fleet()) -> Value)) ->
     {ok, Value} | {error, term()}.
 with(Count, Flags, Function) ->
     case started(Count, Flags, []) of
@@ -40,8 +40,9 @@ started(Count, Flags, Fleet) ->
     end.
 
 -doc """
-Runs a load on each server, and returns one report for all: counts of requests and CPU time are
-sums.
+Runs `Plan` on each server, all at the same time, and returns one report for all. Counts of requests
+and the CPU time of servers are sums. The resident memory is the mean of the servers. The error is
+that of a load that could not start.
 """.
 -spec loaded(fleet(), http1 | tcp, Plan :: map()) -> {ok, Report :: map()} | {error, term()}.
 loaded(Fleet, Transport, Plan) ->

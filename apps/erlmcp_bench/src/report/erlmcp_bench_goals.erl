@@ -20,8 +20,9 @@ or `at_most` is relative to: another server in the same workload, another worklo
 -type match() :: #{binary() => binary() | boolean()}.
 
 -doc """
-The verdict on a goal. Figures that were not measured are `none`. `of` is the workload of our
-figure.
+The verdict on a goal. Figures that were not measured are `none`, and with them `ratio` and
+`reached`. `ratio` is `ours` over `theirs`, or `ours` if the goal is a plain number. `of` is the
+workload of our figure.
 """.
 -type verdict() :: #{ours := number() | none, theirs := number() | none,
                      ratio := float() | none, reached := boolean() | none,
@@ -129,9 +130,9 @@ number(What, Match, Field, Is) ->
     #{what => What, match => Match, field => Field, is => Is, beside => none}.
 
 -doc """
-Judges a goal by the workloads in their full length. It is not reached if more than one percent of
-our answers were refusals. Another server whose runs differ by more than two times has no median:
-its run that is hardest to beat counts.
+Judges a goal by the workloads in their full length. The goal is not reached if more than one
+percent of our answers were refusals. If another server has no median by `has_median/1`, its run
+that is hardest to beat counts.
 """.
 -spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().
 judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Given) ->
@@ -181,7 +182,7 @@ hardest(How, Field, #{~"figures" := Figures} = Workload) ->
         {false, at_most, #{~"min" := Least}} -> Least
     end.
 
--doc "Returns `true` if the runs of a figure differ by two times at most.".
+-doc "Returns `true` if the highest run of a figure is at most twice the lowest.".
 -spec has_median(#{binary() => term()}) -> boolean().
 has_median(#{~"min" := Least, ~"max" := Most}) -> Most =< 2 * Least.
 

@@ -95,7 +95,8 @@ network(_, _) ->
     unknown.
 
 -doc """
-Returns whether a figure beats a mark. `level` means that the mark is within the range of the runs.
+Returns whether a figure beats a mark, by the median of its runs. `level` means that the mark is
+between the least and the most of the runs.
 """.
 -spec compared(Field :: binary(), Mark :: number(),
                {Least :: number(), Median :: number(), Most :: number()}) -> verdict().
@@ -108,7 +109,8 @@ compared(Field, Mark, {_, Median, _}) ->
     end.
 
 -doc """
-Returns whether `more` is better, as for throughput, or `less`, as for times, memory and errors.
+Returns `more` if a higher figure is better, as for throughput and connections. Returns `less` for
+others, such as times, memory and errors.
 """.
 -spec better(Field :: binary()) -> more | less.
 better(<<"throughput_deviation_", _/binary>>) -> less;

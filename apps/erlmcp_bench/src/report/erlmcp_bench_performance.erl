@@ -28,8 +28,10 @@ Writes `docs/performance.md` and the models of `docs/capacity.md` from the basel
                 {~"cpu_us_per_msg", ~"CPU µs/request"},
                 {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
 
--doc "Returns `docs/performance.md` for the baselines, as Markdown. `AsOf` has the figures' ages.".
--spec page([baseline()], erlmcp_bench_sources:as_of()) -> iodata().
+-doc """
+Returns `docs/performance.md` for the baselines, as Markdown. `AsOf` has the ages of commits.
+""".
+-spec page([baseline()], AsOf :: erlmcp_bench_sources:as_of()) -> iodata().
 page(Baselines, AsOf) ->
     [~"# Performance\n\n",
      ~"Compare the figures of erlmcp on each measured machine with its goals, and with the marks\n",

@@ -8,7 +8,7 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 
 -export_type([refused/0, reason/0]).
 
--doc "Files that are not valid results, each with its errors.".
+-doc "Files that are not valid results, each with its errors, at most ten.".
 -type refused() :: [{File :: binary(), Why :: [binary()]}].
 
 -type reason() ::
@@ -32,8 +32,9 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 -define(END, ~"<!-- end of model -->\n").
 
 -doc """
-Writes the page of a folder's results. Invalid results are left out. The page and the return value
-list them.
+Writes an HTML page of the results in `Folder` into the file `Out`. The folder has at most 2,000
+files. Invalid results are left out, and listed in the page and in the return value. The library
+uPlot is fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
 """.
 -spec write(Folder :: file:filename(), Out :: file:filename()) ->
     {ok, #{results := non_neg_integer(), figures := non_neg_integer(), refused := refused()}}
@@ -61,7 +62,11 @@ assets(Library) ->
     {ok, Script} = file:read_file(filename:join(Priv, "page.js")),
     #{style => Style, script => Script, library => Library}.
 
--doc "Writes the page of a folder's baselines, as Markdown.".
+-doc """
+Writes `docs/performance.md` from the baselines in `Folder` into the file `Out`. The folder has at
+most 2,000 files. Every `.json` file there is a baseline, except `as_of.json`, which has the ages of
+commits and may be missing.
+""".
 -spec performance(Folder :: file:filename(), Out :: file:filename()) -> ok | {error, reason()}.
 performance(Folder, Out) ->
     maybe
@@ -71,8 +76,8 @@ performance(Folder, Out) ->
     end.
 
 -doc """
-Writes the models of a folder's baselines into a page, between `<!-- model: generated -->` and `<!--
-end of model -->`.
+Writes the models of the baselines in `Folder` into the file `Page`. They replace its text between
+the lines `<!-- model: generated -->` and `<!-- end of model -->`, which the file must have.
 """.
 -spec capacity(Folder :: file:filename(), Page :: file:filename()) -> ok | {error, reason()}.
 capacity(Folder, Page) ->
@@ -147,7 +152,7 @@ name(File) ->
 format_violation(Violation) ->
     unicode:characters_to_binary(erlmcp_metrology_validator:format(Violation)).
 
--doc "Returns a sentence for a reason, without text from the files, which may be hostile.".
+-doc "Returns the reason as text. It has no contents of the files, which may be hostile.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({no_folder, Folder}) ->
     [Folder, ": there is no such folder"];

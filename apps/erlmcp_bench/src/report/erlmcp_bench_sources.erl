@@ -10,7 +10,7 @@ and its age. Pure.
 
 -doc """
 A commit, its day as `YYYY-MM-DD`, and how many commits it is ahead of each measured commit, as
-`bench/as_of.sh` writes them. An empty map if nobody wrote them.
+`bench/as_of.sh` writes them. The map is empty if the script has not written them.
 """.
 -type as_of() :: #{binary() => binary() | #{binary() => non_neg_integer()}}.
 
@@ -18,8 +18,8 @@ A commit, its day as `YYYY-MM-DD`, and how many commits it is ahead of each meas
     {Day :: binary(), Commit :: binary(), Machine :: binary()}.
 -opaque sources() :: {as_of(), [source()]}.
 
--doc "Returns the sources of these workloads.".
--spec new(Workloads :: [#{binary() => term()}], as_of()) -> sources().
+-doc "Returns the sources of `Workloads`, the newest first. `AsOf` has the ages of commits.".
+-spec new(Workloads :: [#{binary() => term()}], AsOf :: as_of()) -> sources().
 new(Workloads, AsOf) ->
     %% The newest first.
     {AsOf, lists:reverse(lists:usort([source(Workload) || Workload <- Workloads]))}.
@@ -64,11 +64,17 @@ days(<<Year:4/binary, "-", Month:2/binary, "-", Day:2/binary>>) ->
 days(_) ->
     unknown.
 
--doc "Returns the cells `length` and `source` of a workload's row, as Markdown.".
+-doc """
+Returns the cells `length` and `source` of a workload's row, as Markdown. The sources are those of
+`new/2` for workloads that include it.
+""".
 -spec cells(#{binary() => term()}, sources()) -> iodata().
 cells(Workload, Sources) -> [length_of(Workload), ~" | ", number(Workload, Sources)].
 
--doc "Returns the length and the source of a workload as words in a sentence.".
+-doc """
+Returns the length and the source of a workload as words in a sentence. The sources are those that
+`cells/2` takes.
+""".
 -spec words(#{binary() => term()}, sources()) -> iodata().
 words(Workload, Sources) -> [length_of(Workload), ~", source ", number(Workload, Sources)].
 

@@ -5,7 +5,7 @@
 
 -doc """
 Formats a number for people: with three significant digits, or with all digits before the point, in
-groups of thousands.
+groups of thousands. A number nearer to 0 than 0.000001 is in scientific notation, with two digits.
 
 ```erlang
 > erlmcp_bench_text:number(12345.678).
@@ -36,7 +36,8 @@ thousands(Digits) ->
     <<(thousands(Front))/binary, ",", Back/binary>>.
 
 -doc """
-Escapes a text for a cell of a table of Markdown.
+Escapes a text for a cell of a table of Markdown. A backquote becomes a single quote, and a line
+break a space.
 
 ```erlang
 > erlmcp_bench_text:cell(~"a|b`<c>").
@@ -84,7 +85,7 @@ escaped(Character) when Character < 16#20;
                         Character >= 16#2066, Character =< 16#2069 -> <<16#fffd/utf8>>;
 escaped(Character) -> <<Character/utf8>>.
 
--doc "Encodes JSON for use inside of a `script` element, which no part of it can end.".
+-doc "Encodes a term as JSON for a `script` element, which no part of the JSON can end.".
 -spec json(json:encode_value()) -> binary().
 json(Value) ->
     << <<(inert(Byte))/binary>> || <<Byte>> <= iolist_to_binary(json:encode(Value)) >>.

@@ -21,7 +21,9 @@ that cannot be read.
 %% The longest output of the script: the path of a folder.
 -define(SAID_BYTES, 4096).
 
--doc "Reads the library from the cache, and fetches it first if necessary.".
+-doc """
+Reads the library from the cache. If it is not there, it is fetched first, within two minutes.
+""".
 -spec read() -> {ok, library()} | {error, reason()}.
 read() ->
     maybe

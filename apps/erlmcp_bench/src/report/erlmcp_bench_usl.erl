@@ -112,13 +112,14 @@ divisor(#{sigma := Sigma, kappa := Kappa}, N) ->
 squares(Fit, Points) ->
     lists:sum([math:pow(X - throughput(Fit, N), 2) || {N, X} <- Points]).
 
--doc "Returns how many messages N parts answer in a second, by the model.".
+-doc "Returns how many messages N parts answer in a second, by the law.".
 -spec throughput(law(), N :: number()) -> float().
 throughput(#{lambda := Lambda} = Model, N) -> Lambda * N / divisor(Model, N).
 
 -doc """
-Returns the number of parts with the highest throughput, and that throughput. Without coherence
-costs there is no such number: the result is then the `ceiling` of the throughput, or `unlimited`.
+Returns the number of parts with the highest throughput, at least 1, and that throughput. Without
+coherence costs there is no such number. The result is then the `ceiling`, which the throughput
+approaches, or `unlimited` if there is no contention either.
 """.
 -spec peak(law()) -> {peak, N :: float(), MsgPerS :: float()} | {ceiling, MsgPerS :: float()}
                    | unlimited.

@@ -16,12 +16,12 @@ erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
 Options of a scenario.
 
 - `nodes`: the number of servers to start (1; in `chaos` 2). Or `urls`: at least one other server.
-- `transport`: `tcp`, and `http1` for URLs.
-- `duration_s`: the duration of the whole. Each phase keeps its share.
+- `transport`: `tcp`, `http1` or `http2`. By default it is `tcp`, and `http1` for URLs.
+- `duration_s`: the seconds of the whole scenario. Each phase keeps its share.
 - `scale`: the part of the clients to start (1).
 - `profile`: clients of this profile instead of the scenario's own.
 - `metrics`: the port of the generator's metrics. The nodes use the next ports. 0 selects free
-  ports.
+  ports. Without this option no metrics are served.
 - `requests`, `era`, `headers`: members of a plan of `m:erlmcp_load`, for servers without a tool
   `echo`.
 - `timeout_ms`: the milliseconds after which a request without an answer has failed (10,000).
@@ -43,9 +43,10 @@ Runs a scenario to its end.
 ## Errors
 
 - `{unknown_scenario, Name}`, `{unknown_profile, Name}`.
-- `{bad_option, Key, Expected}`: the value of an option is invalid. `scale` and `duration_s` are
-  above 0.
-- `{needs_own_nodes, Name}`: the scenario's faults are only injected into nodes that it started.
+- `{bad_option, Key, Expected}`: there is no such option, or its value is invalid. `scale` and
+  `duration_s` are above 0.
+- `{needs_own_nodes, Name}`: `urls` is given, and the scenario's faults are only injected into nodes
+  that it started.
 - `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: one of these could not be started.
 - `{crashed, Reason}`: the run did not reach its end.
 """.

@@ -19,9 +19,12 @@ proxy. A single process calls these functions, and the nodes and the proxy end w
 }.
 
 -doc """
-Opens the endpoints of a scenario with the given options, see `t:erlmcp_bench_scenario:options/0`.
+Opens the endpoints of a scenario. `Options` has a `transport`, and `urls` or `nodes`, see
+`t:erlmcp_bench_scenario:options/0`. The error `{node, Reason}` is that of a node that could not
+start.
 """.
--spec open(erlmcp_bench_scenarios:scenario(), map()) -> {ok, endpoints()} | {error, term()}.
+-spec open(erlmcp_bench_scenarios:scenario(), Options :: map()) ->
+    {ok, endpoints()} | {error, term()}.
 open(_, #{urls := Urls, transport := Transport}) ->
     {ok, #{nodes => [], crowd => [], proxy => none,
            clients => [#{target => {http, Url}, protocol => Transport} || Url <- Urls]}};
@@ -87,7 +90,7 @@ close(#{nodes := Nodes, proxy := Proxy}) ->
 -spec clients(endpoints()) -> [endpoint()].
 clients(#{clients := Clients}) -> Clients.
 
--doc "Returns the endpoints for the crowd, the additional clients of a scenario.".
+-doc "Returns the endpoints for the crowd, the additional clients of a scenario. URLs have none.".
 -spec crowd(endpoints()) -> [endpoint()].
 crowd(#{crowd := Crowd}) -> Crowd.
 
@@ -105,7 +108,10 @@ os_pids(Endpoints) -> [OsPid || #{os_pid := OsPid} <- facts(Endpoints)].
 
 facts(#{nodes := Nodes}) -> [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes].
 
--doc "Adds latency, in milliseconds, for the clients that connect through a proxy.".
+-doc """
+Adds latency, in milliseconds, for the clients that connect through the proxy. The scenario must
+have such a fault. `{not_run, Reason}` means that the proxy could not be started.
+""".
 -spec add_latency(endpoints(), Milliseconds :: pos_integer()) -> ok | {not_run, term()}.
 add_latency(#{proxy := {not_run, Reason}}, _) ->
     {not_run, Reason};
@@ -122,14 +128,17 @@ remove_latency(#{proxy := {Toxiproxy, Names}}) ->
     lists:foreach(fun(Name) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Name) end, Names).
 
 -doc """
-Closes `Count` connections of the crowd, evenly over the nodes. Returns how many have ended.
+Closes `Count` connections of the crowd, evenly over the nodes. Returns how many have ended by that.
 """.
--spec drop(endpoints(), pos_integer()) -> Dropped :: non_neg_integer().
+-spec drop(endpoints(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->
     round(lists:sum([erlmcp_bench_scenario_node:drop(Node, Part)
                      || {Node, Part} <- erlmcp_bench_scenario_plan:split(Count, Nodes)])).
 
--doc "Kills the last node, which is then started again. Returns `true` if its end was seen.".
+-doc """
+Kills the last node, which is then started again. Returns `true` if the node ended within five
+seconds.
+""".
 -spec kill(endpoints()) -> boolean().
 kill(#{nodes := Nodes}) ->
     erlmcp_bench_scenario_node:kill(lists:last(Nodes)).

@@ -36,13 +36,16 @@ its own, so that its connections can be distinguished.
 %% Milliseconds until killed connections have ended.
 -define(ENDED_MS, 5_000).
 
--doc "Starts a server in a node of its own, linked to the caller.".
+-doc """
+Starts a server in a node of its own, and the process that owns it, linked to the caller. With the
+option `metrics`, the node serves its metrics on that port, or on a free port if that is 0.
+""".
 -spec start_link(options()) -> gen_server:start_ret().
 start_link(Options) ->
     gen_server:start_link(?MODULE, Options, [{timeout, ?START_MS}]).
 
--doc "Ends the node and this process.".
--spec stop(pid()) -> ok.
+-doc "Ends the node, and the process `Node` that owns it.".
+-spec stop(Node :: pid()) -> ok.
 stop(Node) ->
     gen_server:stop(Node, normal, ?START_MS).
 
@@ -51,13 +54,18 @@ stop(Node) ->
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
--doc "Kills the node, which is then started again. Returns `true` if its end was seen.".
+-doc """
+Kills the node, which is then started again. Returns `true` if the node ended within five seconds.
+""".
 -spec kill(pid()) -> boolean().
 kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
 
--doc "Closes `Count` connections of the crowd at once. Returns how many have ended.".
--spec drop(pid(), pos_integer()) -> Dropped :: non_neg_integer().
+-doc """
+Closes `Count` connections of the crowd at once, or all if it has fewer. Returns how many have ended
+by that within five seconds.
+""".
+-spec drop(pid(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(Node, Count) ->
     gen_server:call(Node, {drop, Count}, ?START_MS).
 
@@ -146,10 +154,10 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
     ok.
 
 -doc """
-Runs in the server's node: closes `Count` connections of a port's listener. Returns how many have
-ended by that.
+Runs in the server's node: closes `Count` connections of the listener on `Port`, or all if it has
+fewer. Returns how many have ended by that within five seconds.
 """.
--spec close_connections(inet:port_number(), pos_integer()) -> non_neg_integer().
+-spec close_connections(Port :: inet:port_number(), Count :: pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->
     [Ref] = [Ref || Ref := #{port := Listens} <- ranch:info(), Listens =:= Port],
     Closed = lists:sublist(ranch:procs(Ref, connections), Count),

@@ -14,8 +14,9 @@ fault.
 
 -doc """
 The effects of a fault: when it was injected, and the first and last error after it before a calm,
-in monotonic microseconds. An error is a request without a good answer (`errors`), an answer that is
-much later than before (`slow`), or a missing connection. `latency` has the times of good answers.
+in monotonic microseconds. An error is a request without a good answer (`errors`), a slow answer
+(`slow`), or a missing connection. An answer is slow if it took more than 250 ms, and more than
+twice the time of the slowest answer before all faults. `latency` has the times of good answers.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),
@@ -51,7 +52,9 @@ begins(Outages, Fault, AtUs) ->
 missing(Outages, AtUs) ->
     gen_server:cast(Outages, {missing, AtUs}).
 
--doc "Returns the microseconds without an error after which the service counts as recovered.".
+-doc """
+Returns the microseconds without an error, a calm, after which the service counts as recovered.
+""".
 -spec calm_us() -> pos_integer().
 calm_us() -> ?CALM_US.
 

@@ -23,7 +23,11 @@ the effects of its faults. Pure.
     lateness := erlmcp_bench_histogram:histogram(),
     usage := #{atom() => number()}
 }.
--doc "The figures of `duration_s` seconds. Latencies are there if a request was answered.".
+-doc """
+The figures of one step, or of all steps of the peak together, which took `duration_s` seconds.
+`rate` is the mean of the requests that were due in a second. Latencies are there if a request was
+answered, and the deviation if they differ.
+""".
 -type figures() :: #{
     duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
     throughput_msg_per_s := float(), error_percent := float(),
@@ -34,17 +38,19 @@ the effects of its faults. Pure.
 }.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
 -doc """
-A mark, adjusted to the number of clients. It has `measured` if the scenario had such a step.
+A published mark. The part of the clients that ran (`scale`) changes `clients`, and the `value` of a
+throughput. `measured` and `beaten` are there if the scenario had such a step with this figure.
 """.
 -type mark() :: #{
     clients := pos_integer(), figure := atom(), value := number(), measured => number(),
     beaten => boolean()
 }.
 -doc """
-The effects of a fault, and whether the service recovered. `detection_ms` and `recovery_ms` are the
-milliseconds until the first and the last error, if there was any. See
-`t:erlmcp_bench_scenario_outages:outage/0`. `seen` is `true` if the fault had an effect: its
-connections or node have ended, or answers were later by the added time.
+The effects of a fault. `detection_ms` and `recovery_ms` are the milliseconds until the first and
+the last error, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`. `seen` is `true`
+if the fault had an effect. Then nine of ten of its connections or its node have ended, or answers
+were later by the added time. `recovered` is `true` if no error came, or a calm followed the last
+one. `mark_s` is the time in which the service must recover.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
@@ -53,17 +59,21 @@ connections or node have ended, or answers were later by the added time.
         detection_ms => number(), recovery_ms => number(),
         latency_p95_us => pos_integer(), mark_s => pos_integer()}.
 -doc """
-The reason of a failure. `unopened`: the number of clients that could not connect. `unaccounted`:
-the number of requests without an outcome. `uncounted`: the seconds do not add up to the counts of
-the loads.
+The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
+number of clients that could not connect. `unaccounted`: the number of requests without an outcome.
+`uncounted`: the seconds do not add up to the counts of the loads. `not_recovered`: a fault from
+which the service did not recover, or not within `mark_s`.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
     | {unaccounted, integer()} | uncounted | {unseen | not_recovered, Fault :: atom()}.
 
--doc "Returns the outcome of a scenario from its final facts.".
--spec new(erlmcp_bench_scenarios:scenario(), map(), erlmcp_bench_scenario_run:facts()) ->
-    outcome().
+-doc """
+Returns the outcome of a scenario from the options of its run, with all defaults, and its final
+facts.
+""".
+-spec new(erlmcp_bench_scenarios:scenario(), Options :: map(),
+          erlmcp_bench_scenario_run:facts()) -> outcome().
 new(Scenario, Options, #{steps := Steps, reports := Reports, unopened := Unopened, nodes := Nodes,
                                 usage := Usage} = Facts) ->
     #{scale := Scale, duration_s := RunS, transport := Transport} = Options,

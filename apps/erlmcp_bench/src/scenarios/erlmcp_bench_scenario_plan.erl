@@ -33,8 +33,8 @@ clients(#{clients := #{clients := Clients}}, Scale) ->
     max(1, round(Clients * Scale)).
 
 -doc """
-Returns the steps of a scenario. `scale` is the part of its clients, and `duration_s` the duration
-of the whole, of which each phase keeps its share.
+Returns the steps of a scenario. `scale` is the part of its clients. `duration_s` is the number of
+seconds of all phases together, of which each phase keeps its share.
 """.
 -spec steps(erlmcp_bench_scenarios:scenario(),
             #{scale := number(), duration_s := number(), _ => _}) ->
@@ -67,7 +67,7 @@ levels({From, To}, Ms, All) ->
 
 -doc """
 Returns the change from `Groups`, newest first, to `Clients` clients at `Rate`. It has the groups
-that stop, the groups that stay with their new rate, and how many clients start as a new group.
+that stop, the groups that stay with their new rate, and how many clients start in new groups.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.

@@ -31,7 +31,11 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  #{against => iolist_to_binary(lists:join(" ", Urls)) || urls := Urls <- Outcome},
                  #{profile => Profile || profile := Profile <- Outcome}]).
 
--doc "Writes the result of a scenario into a folder.".
+-doc """
+Writes the result of a scenario into a folder, and returns the file. The error is
+`[nothing_answered]` if no request of the peak was answered, or that of
+`erlmcp_bench_result:write/2`.
+""".
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, file:filename()} | {error, term()}.
 write(#{peak := #{sums := #{answered := 0}}}, _) -> {error, [nothing_answered]};

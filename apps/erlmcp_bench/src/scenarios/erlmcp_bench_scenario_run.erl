@@ -87,10 +87,11 @@ of each fault.
 -define(OF_ONE, 32).
 
 -doc """
-Runs a scenario to its end, or until the process `Caller` ends. The errors are those of
-`erlmcp_bench_scenario:run/2`.
+Runs a scenario to its end in the calling process, which exits if the process `Caller` ends.
+`Options` are those of `erlmcp_bench_scenario:run/2` with all defaults, and `name`, which names the
+listener of the metrics. The errors are those of that function.
 """.
--spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
+-spec run(erlmcp_bench_scenarios:scenario(), Options :: map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
 run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
     Steps = erlmcp_bench_scenario_plan:steps(Scenario, Options),

@@ -26,7 +26,7 @@ histogram, by the cell's upper end in microseconds.
 none() ->
     #{sent => 0, answered => 0, refused => 0, failed => 0, wrong => 0, unsent => 0, latency => []}.
 
--doc "Returns the sums of a running load.".
+-doc "Returns the sums of a load from a reading of its counters while it runs.".
 -spec of_mark(erlmcp_load_sample:mark()) -> sums().
 of_mark(#{counts := Counts, latency := Latency}) ->
     %% The counters are read one after the other while the load continues. So an answer is one with
@@ -42,7 +42,7 @@ of_report(#{refused := Refused, failed := Failed, latency := Latency} = Report) 
                                   failed := lists:sum(maps:values(Failed)),
                                   latency => erlmcp_bench_histogram:to_list(Latency)}.
 
--doc "Returns the growth of one load's sums since an earlier time.".
+-doc "Returns how much the sums of one load have grown from `Earlier` to `Later`.".
 -spec since(Later :: sums(), Earlier :: sums()) -> sums().
 since(Later, Earlier) ->
     maps:intersect_with(fun(latency, Now, Then) -> erlmcp_bench_histogram:since(Now, Then);
@@ -64,7 +64,7 @@ joined([_ | _] = Ones, [First | Others]) -> [First | joined(Ones, Others)];
 joined([], Others) -> Others;
 joined(Ones, []) -> Ones.
 
--doc "Returns how many requests have ended in any way.".
+-doc "Returns how many requests have ended: answered, refused, failed or wrong.".
 -spec ended(sums()) -> non_neg_integer().
 ended(#{answered := Answered} = Sums) when is_integer(Answered) ->
     Answered + bad(Sums).
@@ -97,8 +97,8 @@ histogram(#{latency := Entries}) ->
     erlmcp_bench_histogram:from_list(Entries).
 
 -doc """
-Returns the time of all answers together, in microseconds, with each answer at the upper end of its
-cell.
+Returns the sum of the latencies of all answers, in microseconds. Each latency counts as the upper
+end of its cell of the histogram.
 """.
 -spec total_us(sums()) -> number().
 total_us(#{latency := Entries}) ->

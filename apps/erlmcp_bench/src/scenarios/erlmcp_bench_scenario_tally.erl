@@ -36,32 +36,35 @@ loads.
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "Begins the step with a number: later counts belong to it.".
--spec step(pid(), pos_integer()) -> ok.
+-doc """
+Begins the step `Number`. Everything counted from now on belongs to it. Counts until now belong to
+the step before.
+""".
+-spec step(pid(), Number :: pos_integer()) -> ok.
 step(Tally, Number) ->
     call(Tally, {step, Number}).
 
--doc "Adds a load that has started.".
+-doc "Adds a load that has started, under the new `Id`.".
 -spec started(pid(), Id :: term(), erlmcp_load:load()) -> ok.
 started(Tally, Id, Load) ->
     call(Tally, {started, Id, Load}).
 
--doc "Marks a load that is about to be stopped, so that it is not read any more.".
+-doc "Marks the load `Id`, which is about to be stopped, so that it is not read any more.".
 -spec stopping(pid(), Id :: term()) -> ok.
 stopping(Tally, Id) ->
     call(Tally, {stopping, Id}).
 
--doc "Adds the final report of a load.".
+-doc "Adds the final report of the load `Id`, which `stopping/2` has marked.".
 -spec ended(pid(), Id :: term(), erlmcp_load:report()) -> ok.
 ended(Tally, Id, Report) ->
     call(Tally, {ended, Id, Report}).
 
--doc "Returns the sums since the last call of this function.".
+-doc "Returns the sums since the last call of this function, and the number of open connections.".
 -spec look(pid()) -> look().
 look(Tally) ->
     call(Tally, look).
 
--doc "Returns the sums of each step that has any.".
+-doc "Returns the sums of each step that has any, under its number.".
 -spec steps(pid()) -> #{pos_integer() => erlmcp_bench_scenario_sums:sums()}.
 steps(Tally) ->
     call(Tally, steps).

@@ -54,8 +54,11 @@ find(Name) ->
         [] -> {error, {unknown_scenario, Name}}
     end.
 
--doc "Adapts a scenario to `Cores` cores, if its rate is for a number of cores.".
--spec on_cores(pos_integer(), scenario()) -> scenario().
+-doc """
+Adapts a scenario to `Cores` cores, if its rate is for a number of cores. The rate of its clients
+and its marks of throughput change.
+""".
+-spec on_cores(Cores :: pos_integer(), scenario()) -> scenario().
 on_cores(Cores, #{cores := For, clients := #{rate := Rate} = Clients, marks := Marks} = Scenario) ->
     Part = Cores / For,
     Scenario#{clients := Clients#{rate := Rate * Part},

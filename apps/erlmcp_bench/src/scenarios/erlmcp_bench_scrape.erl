@@ -12,9 +12,12 @@ that is called for each request.
 %% Few clients scrape.
 -define(CONNECTIONS, 16).
 
--doc "Listens on `Port`, or on a free port if that is 0, until `stop/1`. Returns the port.".
--spec start(Name :: term(), inet:port_number(),
-            fun(() -> [erlmcp_bench_prometheus:family()])) ->
+-doc """
+Listens on `Port` of the loopback interface, or on a free port if that is 0, until `stop/1` with the
+same `Name`. Calls `Families` for each request. Returns the port.
+""".
+-spec start(Name :: term(), Port :: inet:port_number(),
+            Families :: fun(() -> [erlmcp_bench_prometheus:family()])) ->
     {ok, inet:port_number()} | {error, term()}.
 start(Name, Port, Families) ->
     Dispatch = cowboy_router:compile([{'_', [{"/metrics", ?MODULE, Families}]}]),
@@ -28,11 +31,11 @@ start(Name, Port, Families) ->
     end.
 
 -doc "Returns the URL of the metrics on `Port`.".
--spec url(inet:port_number()) -> binary().
+-spec url(Port :: inet:port_number()) -> binary().
 url(Port) ->
     <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/metrics">>.
 
--doc "Stops the listener.".
+-doc "Stops the listener `Name`, if there is one.".
 -spec stop(Name :: term()) -> ok | {error, not_found}.
 stop(Name) ->
     cowboy:stop_listener({?MODULE, Name}).

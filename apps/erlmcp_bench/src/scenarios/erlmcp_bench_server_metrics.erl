@@ -13,9 +13,10 @@ options(Options) ->
     Options#{middleware => [fun ?MODULE:timed/3 | maps:get(middleware, Options, [])]}.
 
 -doc """
-Serves the metrics of the node's server on `Port`, or on a free port if that is 0. Returns the port.
+Serves the metrics of this node's server on `Port` of the loopback interface, or on a free port if
+that is 0. Returns the port. The server was started with `options/1`.
 """.
--spec start(inet:port_number()) -> {ok, inet:port_number()} | {error, term()}.
+-spec start(Port :: inet:port_number()) -> {ok, inet:port_number()} | {error, term()}.
 start(Port) ->
     ok = persistent_term:put(?MODULE, erlmcp_bench_histogram:new()),
     erlmcp_bench_scrape:start(?MODULE, Port, fun families/0).

@@ -13,13 +13,16 @@ one core and on all.
 -export([run/1, run/2, run_all/0]).
 -export([measured/2]).
 
--doc "Runs a workload over all components. Returns a result for each.".
+-doc """
+Runs a workload over all components. Returns a result for each, and two for each that is measured on
+one core and on all.
+""".
 -spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
 run(Id) -> run(Id, #{}).
 
 -doc """
-Runs a workload over all components, with options. `duration_s` may end the operations of a
-component early.
+Runs a workload with options. `components` selects components. `duration_s` ends the operations of
+each component early if they take longer.
 """.
 -spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
           erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().

@@ -22,12 +22,15 @@ until after it has stopped.
 -define(REASONS, 10).
 -define(LOOK, 100).
 
--doc "Runs a workflow. Returns a result for each transport and era.".
--spec benchmark(binary() | atom()) -> erlmcp_bench_run:outcome().
+-doc "Runs a workflow, given as its name. Returns a result for each transport and era.".
+-spec benchmark(Workflow :: binary() | atom()) -> erlmcp_bench_run:outcome().
 benchmark(Workflow) -> benchmark(Workflow, #{}).
 
--doc "Runs a workflow with options. `duration_s` is the time of each transport and era.".
--spec benchmark(binary() | atom() | map(), erlmcp_bench_run:options()) ->
+-doc """
+Runs a workflow, given as its name or as a map, with options. `duration_s` is the time of each
+transport and era. `transports` and `eras` select some of them.
+""".
+-spec benchmark(Workflow :: binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 benchmark(Workflow, Options) ->
     erlmcp_bench_run:workload(integration, Workflow, Options).

@@ -26,7 +26,10 @@ When streams are held, one change is finally published to all of them.
 -define(SAME, 3).
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 
--doc "Measures a workload. `connections` is the number of items.".
+-doc """
+Measures a workload. `connections` is the number of items. If the machine carries fewer, they are
+the most that is possible.
+""".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
 measured(#{id := Id, connections := Own, transport := Transport} = Workload, Options) ->

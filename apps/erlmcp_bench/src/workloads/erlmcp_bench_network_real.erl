@@ -3,7 +3,7 @@
 Measures a server in a process of its own, under load over real sockets (`m:erlmcp_load`). It
 measures requests and connections a second, latencies, and the cost of a connection. The workloads
 are those of `m:erlmcp_bench_workloads`. The option `against` measures the server of a URL instead,
-which must have the tool `echo`.
+which must have the tool `echo`. It applies only to workloads over HTTP.
 
 If the machine carries fewer connections than a workload wants, the workload gets the most that is
 possible. The result names the limit (`wanted_connections`, `bounded_by`).
@@ -43,7 +43,7 @@ run_workload(Workload) -> run_workload(Workload, #{}).
 run_workload(Workload, Options) ->
     erlmcp_bench_run:workload(network_real, Workload, Options).
 
--doc "Runs every workload, which takes more than an hour.".
+-doc "Runs every workload, which takes about an hour.".
 -spec run_all() -> erlmcp_bench_run:outcome().
 run_all() -> erlmcp_bench_run:all(network_real, #{}).
 

@@ -29,9 +29,9 @@ that work by the clock, and not for a request, are excluded.
 tolerance_percent() -> 5.
 
 -doc """
-Measures all kinds of requests, on a server in a node of its own. The refused request is sent when
-as many requests are in flight as the server allows. `quick` is an echo that is marked quick
-(docs/tools.md, "Quick handlers").
+Measures all kinds of requests, on a server with one scheduler in a node of its own. `http1_refusal`
+is the cost of a request that is refused, since as many requests are in flight as the server allows.
+`quick` in a name means an echo that is marked quick (docs/tools.md, "Quick handlers").
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.
 measured() ->
@@ -161,7 +161,7 @@ answered(#{socket := Socket, wire := Wire, state := State, session := Session} =
 close(#{socket := Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Measures all kinds of requests, and writes the figures into a file.".
+-doc "Measures all kinds of requests, and writes the figures and the release of OTP into a file.".
 -spec record(file:filename()) -> {ok, figures()} | {error, term()}.
 record(File) ->
     maybe
@@ -173,7 +173,10 @@ record(File) ->
 
 otp() -> list_to_binary(erlang:system_info(otp_release)).
 
--doc "Reads the recorded figures of a file, if they are of this release of OTP.".
+-doc """
+Reads the figures that `record/1` wrote into a file. If they are of another release of OTP, it
+returns only that release.
+""".
 -spec recorded(file:filename()) -> {ok, figures()} | {other_otp, binary()}.
 recorded(File) ->
     {ok, Bytes} = file:read_file(File),

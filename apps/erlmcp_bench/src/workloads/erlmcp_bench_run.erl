@@ -29,7 +29,9 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
     transports => [atom()], eras => [stateless | session],
     command_line => binary() | program, on_progress => fun((float()) -> term())
 }.
--doc "The results of a benchmark, and its failures, if there were any.".
+-doc """
+The results of a benchmark. If a measurement failed, the error has its failures and all results.
+""".
 -type outcome() ::
     {ok, [erlmcp_bench_result:result()]}
     | {error, #{failures := [failure(), ...], results := [erlmcp_bench_result:result()]}}
@@ -41,11 +43,12 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
 -callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
 
 -doc """
-Runs a workload of a benchmark, given as its name or as a map with at least its `id` and changed
-members.
+Runs a workload of a benchmark, given as its name or as a map. A map has at least `id`, and the
+members that it changes. `Options` override its `duration_s` and `connections`. A map with an `id`
+of no workload of the benchmark is a workload of its own, and has all members.
 """.
--spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(), options()) ->
-    outcome().
+-spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(),
+               Options :: options()) -> outcome().
 workload(Benchmark, #{id := Id} = Given, Options) ->
     case erlmcp_bench_workloads:find(Id) of
         {ok, #{benchmark := Benchmark} = Found} ->
@@ -94,8 +97,11 @@ with_command(#{benchmark := Benchmark}, Id, Options) ->
                                                atom_to_binary(Benchmark), ", <<\"", Id,
                                                "\">>, #{})"])}.
 
--doc "Measures parts one after the other, and returns their results and failures together.".
--spec each([Part], fun((Part, options()) -> measured()), options()) -> measured().
+-doc """
+Measures parts one after the other with `Measure`, and returns their results and failures together.
+`Measure` gets options with an `on_progress` for its part.
+""".
+-spec each([Part], Measure :: fun((Part, options()) -> measured()), options()) -> measured().
 each(Parts, Measure, Options) ->
     Progress = on_part(Options),
     Count = length(Parts),
@@ -107,7 +113,10 @@ each(Parts, Measure, Options) ->
     end || {Number, Part} <- lists:enumerate(Parts)]),
     {lists:append(Results), lists:append(Failures)}.
 
--doc "Returns the fields of a measurement as a result, and the reasons of its failures.".
+-doc """
+Returns a measurement as a result of `Fields`, and each `Reason` as a failure of `Workload`. An
+error is a failure without a result.
+""".
 -spec measured({ok, Fields :: map(), [Reason :: term()]} | {error, Reason :: term()},
                {Workload :: binary(), options()}) -> measured().
 measured({ok, Fields, Reasons}, {Id, Options}) ->
@@ -129,10 +138,10 @@ seconds(#{duration_s := Own}, Options) ->
     {Seconds, Seconds < Own}.
 
 -doc """
-Returns the options of the measured server: those of the fixture. The first argument overrides them,
-and the option `server` overrides both.
+Returns the options of the measured server: `Own` with the handler of the fixture. The option
+`server` overrides both.
 """.
--spec server(map(), options()) -> map().
+-spec server(Own :: map(), options()) -> map().
 server(Own, Options) ->
     maps:merge(Own#{handler => erlmcp_bench_quick_fixture}, maps:get(server, Options, #{})).
 

@@ -60,9 +60,10 @@ stages() ->
 checks() -> [validate, admit, count].
 
 -doc """
-Returns the stages of a request, with their microseconds and reductions in the figures of a result.
+Returns the stages of a request, with their microseconds and reductions from the figures of a
+result, such as `stage_decode_us_per_msg`. A stage without a figure has 0.
 """.
--spec rows(#{binary() => term()}) ->
+-spec rows(Figures :: #{binary() => term()}) ->
     [{Stage :: atom(), What :: binary(), Us :: number(), Reductions :: number()}].
 rows(Figures) ->
     [{Stage, What, maps:get(field(Stage, us), Figures, 0),
@@ -71,7 +72,10 @@ rows(Figures) ->
 field(Stage, Unit) ->
     <<"stage_", (atom_to_binary(Stage))/binary, "_", (atom_to_binary(Unit))/binary, "_per_msg">>.
 
--doc "Measures a workload. `duration_s` is the time of each of the three measurements.".
+-doc """
+Measures a workload. `duration_s` is the time of each of the three measurements, and `connections`
+the number of connections in each.
+""".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
 measured(#{id := Id, connections := Own} = Workload, Options) ->
@@ -93,7 +97,7 @@ measured(#{id := Id, connections := Own} = Workload, Options) ->
     end,
     erlmcp_bench_run:measured(Outcome, {Id, Options}).
 
--doc "Returns the server of a workload, and its requests.".
+-doc "Returns the plan of a workload: its server, and its requests.".
 -spec plan(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_stage_load:plan().
 plan(#{transport := Transport, connections := Own, payload_bytes := Bytes} = Workload, Options) ->

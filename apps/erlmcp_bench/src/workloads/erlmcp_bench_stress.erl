@@ -17,8 +17,8 @@ after a garbage collection. A line is fitted through the samples. A slope of mor
 minute is a leak. A loss of more than 5 % of the throughput a minute is a degradation. The error of
 the slope must leave no doubt.
 
-The interval is 5 s, or a sixth of a run below 30 s. A short run is judged only if it lasts ten
-seconds or has a `sample_ms` of its own.
+The interval is 5 s, or a sixth of a run below 30 s. A run is judged only if it has three samples,
+and lasts ten seconds or has a `sample_ms` of its own.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -41,8 +41,9 @@ seconds or has a `sample_ms` of its own.
 -define(MIB, 1_048_576).
 
 -doc """
-Runs a workload: a name, or a map with its `id`. The map may change `duration_s`, `target_ops_per_s`
-and `workers` of the workload of that name, and set `sample_ms`, the milliseconds of an interval.
+Runs a workload, given as its name or as a map with its `id`. The map may change the workload's
+`duration_s`, `target_ops_per_s` and `workers`, and set `sample_ms`, the milliseconds of an
+interval.
 """.
 -spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
 run_workload(Workload) -> run_workload(Workload, #{}).

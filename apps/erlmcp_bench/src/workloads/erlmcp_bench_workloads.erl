@@ -29,8 +29,9 @@ A workload has, in addition to `id` and `benchmark`:
   opened as fast as possible and send once;
 - memory: the kind of item that it `holds`, and their number (`connections`). Items are idle, except
   running calls;
-- `stages`: one request of a tool, which may be `quick`;
-- `growth`: the kind of item that there is more of (`grows`), and the smaller number (`base`).
+- scaling: the quantity that `varies`, and its `points`, each measured for `duration_s`;
+- stages: one request of a tool, which may be `quick`;
+- growth: the kind of item that there is more of (`grows`), and the smaller number (`base`).
 """.
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],
@@ -248,7 +249,7 @@ find(Id) ->
 
 -doc """
 Returns the marks of a result, as in its file: those of its workload or, for `core_ops`, of its
-component.
+component. `encode` has a mark only on one core.
 """.
 -spec marks(Result :: #{binary() => term()}) -> [mark()].
 marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Workers})

@@ -8,7 +8,10 @@ leads to a host that the rules do not allow.
 
 -export([inputs/1, allows/1]).
 
--doc "Returns the client's option `inputs`: the funs that put a server's questions to the user.".
+-doc """
+Returns the client's option `inputs`: the funs that put a server's questions to the user, and the
+folders of `--root`.
+""".
 -spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client:inputs().
 inputs(Parsed) ->
     Funs = #{elicit => fun form/1, elicit_url => fun url/1},

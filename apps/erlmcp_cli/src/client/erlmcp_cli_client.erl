@@ -10,10 +10,14 @@ stops the client. An error is printed, and decides the exit code.
 %% they may come late.
 -define(LATE_LOGS, 50).
 
--doc "Runs a command's fun with a client of the server that the arguments name.".
+-doc """
+Calls `Command` with a client of the server that the arguments name, and returns the outcome. An
+error is printed on stderr. A refusal is also printed as JSON on stdout if the arguments ask for
+JSON.
+""".
 -spec run(erlmcp_cli_target:parsed(),
-          fun((erlmcp_client:client()) -> erlmcp_cli_exit:outcome()
-                                          | {usage, unicode:chardata()} | {error, term()})) ->
+          Command :: fun((erlmcp_client:client()) ->
+              erlmcp_cli_exit:outcome() | {usage, unicode:chardata()} | {error, term()})) ->
     erlmcp_cli_exit:outcome().
 run(Parsed, Command) ->
     try
@@ -101,8 +105,9 @@ complain({ok, Refusal}, _, Parsed) ->
                                                 maps:get(used_login, Parsed, none))).
 
 -doc """
-Returns the options of a call. Progress and log messages are shown on a terminal, or if the
-arguments ask for them.
+Returns the options of a call: its timeout, and the funs that show its progress and its log
+messages. Progress is shown on a terminal, or with `--verbose`. Log messages are shown with
+`--verbose` or `--log-level`.
 """.
 -spec call_options(erlmcp_cli_target:parsed()) -> map().
 call_options(#{timeout := Seconds} = Parsed) ->

@@ -24,8 +24,8 @@ fields(Schema) ->
     First ++ Others.
 
 -doc """
-Returns the question for a field: its name, its type, its choices, and its default, which Enter
-selects.
+Returns the question for a field: its name, its description, its type and its choices. At the end is
+the value that Enter selects, if there is any.
 """.
 -spec question(field()) -> unicode:chardata().
 question(#field{name = Name, schema = Schema} = Field) ->
@@ -71,7 +71,8 @@ shown(Value) -> erlmcp_cli_text:json(Value).
 
 -doc """
 Returns the typed value, checked against the field's schema. The error is a sentence. `none` stands
-for an empty line: the form's default then applies, or the field is left out.
+for an empty line, if the field has a default or is not required. The default then applies, or the
+field is left out.
 """.
 -spec answer(Typed :: binary(), field()) ->
     {ok, Name :: binary(), json:decode_value()} | none | {error, unicode:chardata()}.

@@ -13,8 +13,8 @@ fails.
 -define(KEPT, 20).
 
 -doc """
-Adds the handler, and limits OTP's default handler to warnings, so that it does not show these
-lines.
+Adds the handler. `Shown` says whether it shows the lines at once, or keeps the last 20. OTP's
+default handler is limited to warnings, so that it does not show these lines.
 """.
 -spec attach(Shown :: boolean()) -> ok.
 attach(Shown) ->
@@ -27,13 +27,13 @@ attach(Shown) ->
     _ = logger:set_handler_config(default, level, warning),
     ok.
 
--doc "Removes the handler, with the lines that it kept.".
+-doc "Removes the handler. The lines that it kept are not shown any more.".
 -spec detach() -> ok.
 detach() ->
     _ = logger:remove_handler(?HANDLER),
     ok.
 
--doc "Writes the kept lines on stderr.".
+-doc "Writes on stderr the lines that the handler has kept, and removes them.".
 -spec show_last() -> ok.
 show_last() ->
     {ok, #{config := #{kept := Kept}}} = logger:get_handler_config(?HANDLER),

@@ -77,10 +77,12 @@ name(#{tcp := Address}) -> ["tcp://", Address];
 name(#{url := Url}) -> Url.
 
 -doc """
-Returns the target for the parsed arguments, with further options of the client. The error is a
-sentence for the user.
+Returns the target that the parsed arguments name, with the client's options: those of the
+arguments, and `Options`. With a URL, the token may be that of the environment variable
+`ERLMCP_TOKEN`. The error is a sentence for the user.
 """.
--spec target(parsed(), map()) -> {ok, erlmcp_client:target()} | {error, unicode:chardata()}.
+-spec target(parsed(), Options :: map()) ->
+    {ok, erlmcp_client:target()} | {error, unicode:chardata()}.
 target(#{stdio := _, tcp := _}, _) ->
     {error, "--stdio and --tcp: one of them was expected"};
 target(#{stdio := Command} = Parsed, Options) ->

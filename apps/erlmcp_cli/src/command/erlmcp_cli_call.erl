@@ -7,7 +7,7 @@
 -define(INVALID_PARAMS, -32602).
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "Returns the command `call` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `call`, with its arguments for the command line `Words`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "call a tool",

@@ -53,7 +53,10 @@ text(inject) -> "fault";
 text(heal) -> "the fault has ended";
 text(ended) -> "the server has ended".
 
--doc "Returns what was seen of each harm, and the verdict, a line for each.".
+-doc """
+Returns what was seen of each harm, a line for each, and then the verdict. Each violation has a line
+of its own.
+""".
 -spec verdict(erlmcp_chaos_run:outcome()) -> unicode:chardata().
 verdict(#{scenario := Id, status := not_run, reason := Reason}) ->
     io_lib:format("           ~-30ts not run: ~ts~n", [Id, Reason]);

@@ -10,7 +10,7 @@ it.
 
 -doc """
 A limit. `connections` is the number of a server's connections that it allows, if it limits them.
-`allows` is a sentence about any other effect.
+`allows` is a sentence about any other effect, and `raise` says how to raise the limit.
 """.
 -type check() :: #{
     name := atom(), value := non_neg_integer(), hard => non_neg_integer() | unlimited,
@@ -57,7 +57,7 @@ run(#{json := Json} = Arguments) ->
 carried(Checks) ->
     lists:min([{Connections, Name} || #{name := Name, connections := Connections} <- Checks]).
 
--doc "Returns a check for each fact that is known.".
+-doc "Returns a check for each limit that the facts have.".
 -spec checks(erlmcp_machine:facts()) -> [check()].
 checks(Facts) ->
     Carried = erlmcp_envelope:carried(Facts),

@@ -6,7 +6,7 @@
 %% JSON-RPC's `method not found`.
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "Returns the command `list` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `list`, with its arguments for the command line `Words`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "list the tools, resources and prompts of a server",

@@ -3,7 +3,7 @@
 
 -export([command/1]).
 
--doc "Returns the command `listen` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `listen`, with its arguments for the command line `Words`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "print the changes of a server as they happen, until Ctrl-C",

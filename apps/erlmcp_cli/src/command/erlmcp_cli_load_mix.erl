@@ -3,7 +3,8 @@
 Parses the value of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
 
 A request is a method, followed by a name or a URI if the method has one, and by arguments as JSON.
-For a method without name or URI, its parameters follow as JSON. The default weight is 1.
+For a method without name or URI, its parameters follow as JSON. A weight is at most 999,999, and 1
+by default.
 """.
 
 -export([read/1, requests/2]).

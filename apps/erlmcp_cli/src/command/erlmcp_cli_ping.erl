@@ -6,7 +6,7 @@
 %% Milliseconds between two pings.
 -define(PAUSE, 1000).
 
--doc "Returns the command `ping` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `ping`, with its arguments for the command line `Words`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "check that a server answers, and take the time",

@@ -5,7 +5,7 @@
 
 -export([command/1, complete_command/1]).
 
--doc "Returns the command `prompt` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `prompt`, with its arguments for the command line `Words`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "get the messages of a prompt",
@@ -15,7 +15,7 @@ command(Words) ->
                 help => {"[<name>=<value>...]", ["its arguments"]}}],
       handler => fun messages/1}.
 
--doc "Returns the command `complete` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `complete`, with its arguments for the command line `Words`.".
 -spec complete_command(Words :: [string()]) -> argparse:command().
 complete_command(Words) ->
     #{help => "values for an argument of a prompt or of a resource template",

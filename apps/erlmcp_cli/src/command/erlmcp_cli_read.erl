@@ -3,7 +3,7 @@
 
 -export([command/1]).
 
--doc "Returns the command `read` for `argparse`, with its arguments and its handler.".
+-doc "Returns the `argparse` command `read`, with its arguments for the command line `Words`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "read a resource",

@@ -3,7 +3,9 @@
 
 -export([event/1, outcome/1, failure/1]).
 
--doc "Returns an event as one line.".
+-doc """
+Returns an event as one line, and the event `started` with a second line if there are metrics.
+""".
 -spec event(erlmcp_bench_scenario_run:event()) -> unicode:chardata().
 event(#{event := started, metrics := Metrics, nodes := Nodes, duration_s := Seconds}) ->
     [number(Seconds), " s", [[", ", of_nodes(Nodes)] || Nodes > 0],
@@ -39,7 +41,7 @@ failure({bad_option, Key, Expected}) ->
 failure(Reason) ->
     io_lib:format("the scenario did not end: ~0tp", [Reason]).
 
--doc "Returns the outcome of a scenario as tables.".
+-doc "Returns the outcome of a scenario as tables, followed by its complaints and its status.".
 -spec outcome(erlmcp_bench_scenario_outcome:outcome()) -> unicode:chardata().
 outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, steps := Steps,
           marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,

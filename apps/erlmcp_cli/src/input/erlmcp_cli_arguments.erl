@@ -10,8 +10,9 @@
 -define(STDIN_BYTES, 16_777_216).
 
 -doc """
-Parses the words of a command: one JSON object, which `-` reads from stdin, or pairs of names and
-values.
+Parses the words of a command: one JSON object, or pairs of names and values. `-` stands for a JSON
+object on stdin, of at most 16 MiB. A command without words has an empty object. `usage` has a
+sentence for the user.
 """.
 -spec read([string()]) -> {ok, {object, map()} | {pairs, pairs()}} | {usage, unicode:chardata()}.
 read([]) ->
@@ -61,7 +62,10 @@ pairs([Word | Words], Pairs) ->
         _ -> not_arguments(unicode:characters_to_binary(Word))
     end.
 
--doc "Converts words of the form NAME=VALUE to arguments of a prompt, which are strings.".
+-doc """
+Converts words of the form NAME=VALUE to arguments of a prompt, which are strings. `usage` has a
+sentence about a word of another form.
+""".
 -spec strings([string()]) -> {ok, #{binary() => binary()}} | {usage, unicode:chardata()}.
 strings(Words) ->
     maybe
@@ -71,7 +75,8 @@ strings(Words) ->
 
 -doc """
 Converts pairs to arguments of a tool, with each value in the type that the tool's input schema has
-for it.
+for it. A value without a type there is JSON if it can be decoded, and otherwise a string. `usage`
+has a sentence about a value of another type.
 """.
 -spec typed(pairs(), Schema :: map()) -> {ok, map()} | {usage, unicode:chardata()}.
 typed(Pairs, Schema) ->

@@ -34,8 +34,8 @@ closest(Word, Names) ->
 same(Word) -> [C || C <- string:casefold(unicode:characters_to_list(Word)), C =/= $-, C =/= $_].
 
 -doc """
-Returns the question `did you mean` with the most similar name, as the end of a sentence; empty if
-there is none.
+Returns the end of a sentence: the question `did you mean` with the most similar name. If no name is
+similar enough, it is a full stop.
 """.
 -spec question(Word :: unicode:chardata(), [Name :: unicode:chardata()]) -> unicode:chardata().
 question(Word, Names) ->

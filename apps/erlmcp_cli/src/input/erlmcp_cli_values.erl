@@ -69,7 +69,9 @@ workloads() ->
 
 faults() -> [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()] ++ [~"all"].
 
--doc "Returns the words that an argument may have as its value; none if it may have others.".
+-doc """
+Returns the words that an argument may have as its value, or an empty list if any other is possible.
+""".
 -spec choices(argparse:argument()) -> [unicode:chardata()].
 choices(#{type := {atom, Choices}}) when is_list(Choices) ->
     [atom_to_list(Each) || Each <- Choices];
@@ -80,7 +82,8 @@ choices(#{type := {custom, Fun}}) ->
 choices(_) -> [].
 
 -doc """
-Returns the reason why a value of an argument is refused, if its type has one, and `none` otherwise.
+Returns a sentence with the reason why the value `Given` of an argument is refused, or `none` if its
+type has no such sentence.
 """.
 -spec refused(Argument :: map(), Given :: term()) -> {ok, unicode:chardata()} | none.
 %% When `argparse` refuses a word of a list, it reports the type `{list, Type}`.

@@ -12,7 +12,7 @@ Splits and orders the words of command lines: the command in `--stdio`, and the 
 -doc """
 Splits a command into words as a shell does: at white space that is not in quotes or after a
 backslash. Other characters that shells interpret have no special meaning. `unfinished` means that a
-quote has no end.
+quote has no end, or that nothing follows a backslash.
 
 ## Examples
 
@@ -77,13 +77,13 @@ takes_value(Name, Specs) ->
                  (_) -> false
               end, Specs).
 
--doc "Returns the long options among the arguments, as they are typed.".
+-doc "Returns the long options of the given arguments as they are typed, and `--help`.".
 -spec options([argparse:argument()]) -> [string()].
 options(Specs) -> [[$- | Long] || #{long := Long} <- Specs] ++ ["--help"].
 
 -doc """
-Returns the words that look like options but are none of the given arguments. The values of options
-are not returned.
+Returns the options among the words that are none of the given arguments, each without `=` and its
+value. Values of options, numbers, and words after `--` are not options.
 """.
 -spec unknown_options([string()], [argparse:argument()]) -> [string()].
 unknown_options(["--" | _], _) ->

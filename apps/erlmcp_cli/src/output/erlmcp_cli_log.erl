@@ -20,7 +20,8 @@ spelled out, as in all text of the command.
 -define(WAITING, 200).
 
 -doc """
-Makes the node's handler `default` drop reports instead of letting the logging processes wait.
+Makes the node's handler `default` drop reports while 200 others are unread, instead of letting the
+logging processes wait. It also spells out characters that a terminal would obey.
 """.
 -spec never_wait() -> ok.
 never_wait() ->

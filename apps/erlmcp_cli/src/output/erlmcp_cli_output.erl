@@ -25,15 +25,17 @@ print(Text) ->
 note(Text) ->
     io:put_chars(standard_error, rendered(Text, 2)).
 
--doc "Writes an error on stderr, in red, with a newline.".
+-doc """
+Writes an error on stderr with a newline, without its own styles, and in red if stderr has colours.
+""".
 -spec complain(styled()) -> ok.
 complain(Text) ->
     Trimmed = string:trim(rendered(plain(Text), none), trailing),
     io:put_chars(standard_error, [rendered({red, Trimmed}, 2), $\n]).
 
 -doc """
-Returns the bytes of a styled text for a descriptor of the command, with colours if that is a
-terminal. With `none` there are no colours.
+Returns the bytes of a styled text for a descriptor of the command, with colours if the descriptor
+has them. `none` has no colours.
 """.
 -spec rendered(styled(), Descriptor :: 1 | 2 | none) -> binary().
 rendered(Text, Descriptor) ->

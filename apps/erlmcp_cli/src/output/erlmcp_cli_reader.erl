@@ -20,8 +20,8 @@ would detect that, but a measurement may write nothing for an hour.
 -define(LOOK, "while ! read -t 0 -u 1; do read -t 1 -u 3; [ $? -gt 128 ] || exit 0; done; exit 9").
 
 -doc """
-Starts to watch the reader of stdout, until the calling process ends, if stdout is a pipe and the
-machine has bash.
+Starts to watch the reader of stdout until the calling process ends, if stdout is a pipe and the
+machine has bash. When the reader is gone, the node halts with `status/0`.
 """.
 -spec watch() -> ok.
 watch() ->

@@ -56,13 +56,17 @@ columns() ->
     application:get_env(erlmcp_cli, columns, 80).
 
 -doc """
-Writes a line on stderr. A line that comes while questions are being asked is shown after them.
+Writes a line on stderr. Of the lines that come while questions are being asked, the last 100 are
+shown after the questions.
 """.
 -spec say(unicode:chardata()) -> ok.
 say(Text) ->
     gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).
 
--doc "Shows progress. Progress that comes faster than it can be shown is left out.".
+-doc """
+Shows the progress of a progress notification's `Params` in a line with a bar. Progress that comes
+faster than it can be shown, or while questions are being asked, is left out.
+""".
 -spec progress(Params :: map()) -> ok.
 progress(Params) ->
     case process_info(whereis(?MODULE), message_queue_len) of
@@ -76,10 +80,10 @@ clear() ->
     gen_server:call(?MODULE, clear, infinity).
 
 -doc """
-Runs a fun that asks questions, in the calling process. No other process can ask or write until it
-returns.
+Calls `Fun`, which asks questions, in the calling process. Until it returns, other processes that
+ask wait, and their lines are shown later. The function returns the answer of `Fun`.
 """.
--spec converse(fun(() -> Answer)) -> Answer.
+-spec converse(Fun :: fun(() -> Answer)) -> Answer.
 converse(Fun) ->
     ok = gen_server:call(?MODULE, hold, infinity),
     Answer = Fun(),

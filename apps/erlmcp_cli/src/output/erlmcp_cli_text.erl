@@ -93,7 +93,10 @@ field(Name, Item) ->
 -spec one_line(binary()) -> unicode:chardata().
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
 
--doc "Returns the content of a `tools/call` result, one item after the other.".
+-doc """
+Returns the content of a `tools/call` result, one item after the other. A result without content has
+its structured content as JSON.
+""".
 -spec result(map()) -> unicode:chardata().
 result(#{~"content" := [_ | _] = Content}) ->
     [[content(Item), $\n] || Item <- Content];
@@ -130,7 +133,7 @@ bytes(Base64) ->
         error:_ -> " not in base64"
     end.
 
--doc "Returns the messages of a prompt.".
+-doc "Returns the description of a prompt, if it has one, and its messages, each after its role.".
 -spec messages(map()) -> unicode:chardata().
 messages(#{~"messages" := Messages} = Result) ->
     [[[one_line(Text), "\n\n"] || #{~"description" := Text} <- [Result], is_binary(Text)]
@@ -153,7 +156,10 @@ log(Params) ->
          #{} -> "?"
      end].
 
--doc "Returns the reason of a failed command as a sentence.".
+-doc """
+Returns the reason of a failed command as a sentence. `Server` is the name of the server in
+messages.
+""".
 -spec failure(Server :: unicode:chardata(), erlmcp_client:reason() | tuple()) ->
     unicode:chardata().
 failure(_, {rpc, Error}) ->

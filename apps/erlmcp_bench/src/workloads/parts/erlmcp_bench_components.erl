@@ -52,11 +52,12 @@ does. It checks its result, and crashes if the result is wrong.
 -define(TEXT, ~"The quick brown fox jumps over the lazy dog. \"Quoted\", and 1.5 \x{20ac}.").
 
 -doc """
-Runs a fun with the work of a component for `Workers` processes, while a server with that component
-runs.
+Calls `Do` with the work of a component for `Workers` processes, while a server with that component
+runs. Returns the outcome of `Do`, or exits with the reason for which it failed. `Do` runs in
+another process.
 """.
 -spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),
-           fun((work()) -> Outcome)) -> Outcome.
+           Do :: fun((work()) -> Outcome)) -> Outcome.
 with(Component, Workers, Do) ->
     Caller = self(),
     %% All processes and tables of the server end with this process.

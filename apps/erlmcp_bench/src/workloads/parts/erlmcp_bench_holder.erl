@@ -26,7 +26,10 @@ is checked when it is opened. Then the process is silent.
 %% Milliseconds to end the sessions of one connection.
 -define(GOODBYE_MS, 1_000).
 
--doc "Starts a process that opens `Count` items, which are numbered from `Number` on.".
+-doc """
+Starts a process that opens `Count` items, which are numbered from `Number` on. The process is
+linked to the caller, which alone may call the other functions with it.
+""".
 -spec start(kind(), erlmcp_load_target:target(), Number :: non_neg_integer(),
             Count :: pos_integer()) -> holder().
 start(Kind, Target, Number, Count) ->
@@ -60,7 +63,8 @@ sleep(Milliseconds) ->
     {~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}.
 
 -doc """
-Waits until all items are open. The error is that of the first item that could not be opened.
+Waits until all items are open. The error is that of the first item that could not be opened, and
+the process has then ended.
 """.
 -spec opened(holder()) -> ok | {error, term()}.
 opened(Holder) ->
@@ -75,7 +79,10 @@ watch(Holder) ->
     Holder ! watch,
     ok.
 
--doc "Waits until the last stream has its event. Returns the time in monotonic microseconds.".
+-doc """
+Waits after `watch/1` until the last stream has its event. Returns that time in monotonic
+microseconds.
+""".
 -spec notified(holder()) -> {ok, integer()} | {error, term()}.
 notified(Holder) ->
     receive
@@ -83,7 +90,7 @@ notified(Holder) ->
         {Holder, {error, _} = Error} -> Error
     end.
 
--doc "Ends all items, and waits until that is done.".
+-doc "Ends all items and the process, and waits until that is done.".
 -spec stop(holder()) -> ok.
 stop(Holder) ->
     Monitor = monitor(process, Holder),

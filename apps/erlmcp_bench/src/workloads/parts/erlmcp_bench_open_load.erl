@@ -70,12 +70,13 @@ Returns when the first request is due, in monotonic milliseconds. Earlier reques
 -spec begins(load()) -> integer().
 begins(#{begins := Begins}) -> Begins.
 
--doc "Returns how many requests were answered correctly so far.".
+-doc "Returns how many requests were answered correctly so far, without the warm-up.".
 -spec answered(load()) -> non_neg_integer().
 answered(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:count(Latency).
 
 -doc """
-Waits for the end of the load, and returns its outcomes, or the reason for which a worker failed.
+Waits for the end of the load in the process that started it, and returns its outcomes. If a worker
+fails, the error has the reason, and the others are killed.
 """.
 -spec await(load()) -> {ok, report()} | {error, {worker_failed, Reason :: term()}}.
 await(#{processes := Processes} = Load) ->

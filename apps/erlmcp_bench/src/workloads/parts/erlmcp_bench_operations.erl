@@ -38,8 +38,8 @@ The plan of a run.
     on_part => fun((float()) -> term())
 }.
 -doc """
-The number of operations, their time together, and the time of each. `timer_ns` was subtracted from
-each.
+The number of operations, the time from the first beginning to the last end (`duration_ns`), and the
+time of each in nanoseconds (`histogram`). `timer_ns` was subtracted from each.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),
@@ -58,7 +58,10 @@ each.
 -define(COUNTED, 64).
 -define(LOOK, 100).
 
--doc "Runs the operations, or returns how one of them failed.".
+-doc """
+Runs the operations of a plan and returns their times. If one of them crashes, the error has the
+reason, and all processes are killed.
+""".
 -spec run(plan()) -> {ok, measured()} | {error, {operation_failed, Reason :: term()}}.
 run(#{workers := Workers, operations := Operations} = Plan) ->
     Histogram = erlmcp_bench_histogram:new(),

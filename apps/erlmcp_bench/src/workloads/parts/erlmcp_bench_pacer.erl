@@ -48,8 +48,9 @@ due(Request, #{begins := Begins, per_second := PerSecond}) when is_integer(Begin
     Begins + Request * 1_000_000 div PerSecond * 1_000.
 
 -doc """
-Starts the processes that wake these workers, which are listed in the order of their numbers. They
-end with the schedule (`{outcome, paced}`), and with the calling process.
+Starts the processes that wake `Workers`, which are listed in the order of their numbers. Returns
+these processes, each with its monitor. Each ends with the schedule (`{outcome, paced}`), or with
+the calling process.
 """.
 -spec start(Workers :: [pid()], schedule(), pacer()) -> [{pid(), reference()}].
 start(Workers, Schedule, Words) ->
@@ -106,8 +107,8 @@ wake(Request, Pids, Words) ->
 word(Request, Workers) -> Request rem Workers + 1.
 
 -doc """
-Waits in a worker until its request is due. Returns the monotonic time in nanoseconds, or `over` if
-a process that the worker monitors has ended.
+Waits in a worker until `Request` is due. Returns the monotonic time in nanoseconds, or `over` if a
+process that the worker monitors has ended.
 """.
 -spec await(Request :: non_neg_integer(), schedule(), pacer()) -> Now :: integer() | over.
 await(Request, #{workers := Workers} = Schedule, Words) ->

@@ -28,7 +28,8 @@ The calling process traps exits from then on: the process of a call answers with
 -define(ANSWER, 60_000).
 
 -doc """
-Returns a connection to a server with the tool `echo`. Its requests have a text of `Bytes` bytes.
+Returns a connection of the calling process to a server with the tool `echo`. Its requests have a
+text of `Bytes` bytes.
 """.
 -spec new(erlmcp_instance:instance(), Bytes :: non_neg_integer()) -> connection().
 new(#{limits := Limits} = Instance, Bytes) ->
@@ -51,7 +52,10 @@ around_id(Id, Bytes) ->
     [Before, After] = binary:split(Bytes, Member),
     {<<Before/binary, "\"id\":">>, After}.
 
--doc "Sends a request with the id `Id`, and waits for its answer.".
+-doc """
+Sends a request with the id `Id`, and waits for its answer, at most a minute. The outcome `wrong`
+has the bytes of an answer that is neither right nor an error.
+""".
 -spec call(Id :: pos_integer(), connection()) -> {outcome(), connection()}.
 call(Id, #{connection := Connection, request := {Before, After}} = Client) ->
     Digits = integer_to_binary(Id),

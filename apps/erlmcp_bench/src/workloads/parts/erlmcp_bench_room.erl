@@ -9,8 +9,8 @@ reached first. Pure.
 -export_type([room/0]).
 
 -doc """
-The number of connections, which is at most the wanted one. If it is lower, `bounded_by` names the
-limit, such as `~"descriptors of the server"`.
+The number of connections, at least 1 and at most the wanted one. If it is below the wanted one,
+`bounded_by` names the limit, such as `~"descriptors of the server"`.
 """.
 -type room() :: #{connections := pos_integer(), bounded_by => binary()}.
 

@@ -39,8 +39,8 @@ fit([_, _, _ | _] = Points) ->
 square(Number) -> Number * Number.
 
 -doc """
-Judges whether a slope is beyond a bound: `beyond` if its error leaves no doubt, `unclear` if it may
-not be, and `within` otherwise.
+Judges whether a slope is beyond `Bound`: `within` if it is not, `beyond` if it is and its error
+leaves no doubt, and `unclear` otherwise.
 
 ## Examples
 
@@ -64,7 +64,8 @@ verdict(below, Bound, #{slope := Slope} = Line) ->
     verdict(above, -Bound, Line#{slope := -Slope}).
 
 -doc """
-Returns the standard deviation of numbers, in percent of their mean, or 0.0 for a single number.
+Returns the standard deviation of numbers, in percent of their mean. It is 0.0 for a single number,
+or a mean of 0.
 """.
 -spec deviation_percent([number(), ...]) -> float().
 deviation_percent([_]) ->

@@ -37,7 +37,8 @@ the time are those in which processes ran, garbage was collected and ports worke
 
 -doc """
 Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
-connection.
+connection. The error is `nothing_measured` if too few requests were answered. It is `{not_answered,
+_}`, with the counts, if some were refused, failed or wrong.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
@@ -53,10 +54,11 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
     end).
 
 -doc """
-Measures a request of a running server under the load `Plan` (`t:erlmcp_load:plan/0`), after its
-`warm_ms` milliseconds, if it has them.
+Measures a request of a running server for `Milliseconds`, or longer if too few are answered. `Plan`
+has members of `t:erlmcp_load:plan/0`, and `transport` in place of the target. Its `warm_ms` are the
+milliseconds of load before the measurement. The errors are those of `whole/1`.
 """.
--spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
+-spec taken(erlmcp_bench_target:target(), Plan :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.
 taken(Target, Plan, Milliseconds) ->
     under_load(Target, Plan, Milliseconds, fun(Load, Time) ->
@@ -116,10 +118,11 @@ drained(Socket) ->
     end.
 
 -doc """
-Measures the given functions in a request, without the measured functions that they call. A time is
-the median, multiplied by the calls for each request. Reductions are the mean.
+Measures `Functions` in a request, without the measured functions that they call. A time is the
+median in microseconds, multiplied by the calls for each request. Reductions are the mean,
+multiplied by these calls. The errors are those of `whole/1`.
 """.
--spec metered(erlmcp_bench_meter:unit(), [mfa(), ...], plan()) ->
+-spec metered(erlmcp_bench_meter:unit(), Functions :: [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
 metered(Unit, Functions, #{measure_ms := Milliseconds} = Plan) ->
     Prepare = {erlmcp_bench_meter, install, [Unit, Functions]},
