@@ -7,8 +7,8 @@
 # With --coverage it leaves in LOGS which lines of apps/erlmcp the suites have run; see
 # erlmcp_test_coverage, whose report adds up what several runs have left.
 #
-# Exits with 1 if a case failed or was skipped, or if none ran. A case may be skipped if it needs what
-# this machine lacks; see scripts/left_out.sh.
+# Exits with 1 if a case failed or was skipped, or if none ran. A case may be skipped if it needs
+# what this machine lacks; see scripts/left_out.sh.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 # These paths are absolute, since a test node runs in the folder of logs.
