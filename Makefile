@@ -2,7 +2,8 @@
 
 PORT ?= 8080
 SETS ?=
-env = . scripts/env.sh
+OTP ?= $(ERLMCP_OTP)
+env = export ERLMCP_OTP='$(OTP)' && . scripts/env.sh
 
 .PHONY: help run build test check conformance interop benchmark-quick bench-peers mutants shell \
         clean
@@ -10,6 +11,7 @@ env = . scripts/env.sh
 help:
 	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
 	@echo 'make test         all test suites, then the official peers'
+	@echo 'make test OTP=27  the suites of the library, with the oldest OTP that it supports'
 	@echo 'make check        warnings, xref, dialyzer, layers, line width, coverage of the last test'
 	@echo 'make build        compile'
 	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'

@@ -1,8 +1,11 @@
 #!/bin/sh
 # Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
-# our client against the official servers and that suite. A skipped case counts as failed. Needs
-# scripts/env.sh. It lists what was counted, the failures, and what the machine lacks. The last line
-# is `N passed, N failed`.
+# our client against the official servers and that suite. With ERLMCP_OTP (see scripts/toolchain.sh)
+# it runs only the suites of apps/erlmcp. Needs scripts/env.sh.
+#
+# A skipped case counts as failed, unless it needs what this machine lacks; see scripts/left_out.sh.
+# The last line is `N passed, N failed` or `N passed, N failed, N skipped`, after lists of what was
+# counted, was left out, has failed, and of what the machine lacks.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, since bin/erlmcp runs in its caller's folder.
@@ -19,6 +22,14 @@ lacks=$work/lacks
 trap 'rm -rf "$work"' EXIT
 passed=0
 failed=0
+left_out=0
+
+folders='apps/*/test examples/*/test'
+bench=apps/erlmcp_bench/test
+if [ -n "${ERLMCP_OTP:-}" ]; then
+    folders=apps/erlmcp/test
+    bench=''
+fi
 
 # The suites run in three nodes at the same time, since they wait more than they work. Two nodes run
 # the suites of these folders, and the third all others. Each takes about as long. One suite comes
@@ -46,9 +57,8 @@ node() {
 suites() {
     rm -rf "$logs"
     clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients))
-    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) apps/erlmcp_bench/test |
-        grep -v -x -F "$alone")
-    others=$(suites_in apps/*/test examples/*/test | grep -v -x -F "$clients
+    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) $bench | grep -v -x -F "$alone")
+    others=$(suites_in $folders | grep -v -x -F "$clients
 $inside
 $alone")
     node clients $clients >"$work/clients" 2>&1 &
@@ -56,7 +66,7 @@ $alone")
     node others $others
     # Also for the peers that are being installed.
     wait
-    node alone $alone
+    [ -z "$bench" ] || node alone $alone
     cat "$work/clients" "$work/inside"
     status=$(cat "$work"/suites.* | LC_ALL=C sort -n | tail -n 1)
     # No sum counts the failure of an end_per_suite or end_per_group, or of a suite's groups.
@@ -68,15 +78,20 @@ $alone")
         $1 == "=successful" { passed += $2 }
         $1 == "=failed" || $1 == "=user_skipped" || $1 == "=auto_skipped" { failed += $2 }
         END { print passed + 0, failed + 0 }')
+    scripts/left_out.sh "$logs" >"$work/left_out"
+    left_out=$(wc -l <"$work/left_out")
     # Only the first lines of a reason: a whole one has the terms of every call.
-    find "$logs" -name suite.log -exec cat {} + | awk '
+    names=$(cut -d ' ' -f 1 "$work/left_out" | tr '\n' ' ')
+    find "$logs" -name suite.log -exec cat {} + | awk -v left_out=" $names" '
         /^=/ { lines = 0 }
         $1 == "=case" { name = $2 }
-        $1 == "=result" && $2 !~ /^ok/ { print name; lines = 15; sub(/^=result */, "") }
+        $1 == "=result" && $2 !~ /^ok/ && !index(left_out, " " name " ") {
+            print name; lines = 15; sub(/^=result */, "")
+        }
         lines > 0 { print "    " substr($0, 1, 200); lines-- }' >>"$recap"
     # Faults that the machine cannot have; a suite names them in a file of its private folder.
     find "$logs" -name not_run -exec cat {} + >"$lacks"
-    add suites "${counts% *}" "${counts#* }" "$status"
+    add suites "${counts% *}" $((${counts#* } - left_out)) "$status"
 }
 
 # peer NAME COMMAND...: keeps the output and the exit status for `count_peer`.
@@ -122,7 +137,12 @@ add() {
     fi
 }
 
-if scripts/build.sh test; then
+if ! scripts/build.sh test; then
+    failed=1
+    echo 'it does not compile' >>"$recap"
+elif [ -n "${ERLMCP_OTP:-}" ]; then
+    suites
+else
     # For the only fault that needs it. If it cannot be built, that fault is not run, and is listed.
     if toxiproxy=$(scripts/go_tool.sh toxiproxy toxiproxy-server); then PATH=$toxiproxy:$PATH; fi
     # For the suite that compares the load generator with another one, and for its server. Both are
@@ -143,13 +163,15 @@ if scripts/build.sh test; then
     for name in clients servers login conformance conformance_of_clients; do
         count_peer "$name"
     done
-else
-    failed=1
-    echo 'it does not compile' >>"$recap"
 fi
 echo 'What passed:'
 cat "$counted"
+[ "$left_out" -eq 0 ] || {
+    echo 'What was left out, since this machine lacks what it needs:'
+    cat "$work/left_out"
+    skipped=", $left_out skipped"
+}
 [ "$failed" -eq 0 ] || { echo 'What failed:' && head -n 150 "$recap"; }
 [ ! -s "$lacks" ] || { echo 'Not run, since the machine lacks it:' && sed 's/^/    /' "$lacks"; }
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed${skipped:-}"
 [ "$failed" -eq 0 ]

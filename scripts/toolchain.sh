@@ -55,8 +55,8 @@ move_libraries() {
     rm -rf "$1/usr/lib/rabbitmq"
 }
 
-# compile_libraries ERLANG FOLDER: an older OTP cannot load what a newer one has compiled, nor even
-# list its atoms. The code is also in the debug information of the beams.
+# compile_libraries ERLANG FOLDER: what a newer OTP has compiled does not load in an older one,
+# which cannot even list its atoms. The code is also in the debug information of these beams.
 compile_libraries() {
     ERL_CRASH_DUMP_SECONDS=0 "$1/bin/erl" -noinput -eval '
         Info = fun Info(<<"Dbgi", Size:32, Chunk:Size/binary, _/binary>>) ->

@@ -285,11 +285,7 @@ every_page_is_in_the_index(_) ->
 
 %% `1> ...` in a -doc is what the shell would say.
 examples_are_what_happens(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        %% It says `ok`, or which functions have no examples, or crashes.
-        {module, _} -> lists:foreach(fun ct_doctest:module/1, modules());
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run(modules()).
 
 exported(Module) ->
     Module:module_info(exports) -- [{module_info, 0}, {module_info, 1}, {behaviour_info, 1}].

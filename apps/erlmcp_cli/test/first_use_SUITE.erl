@@ -72,11 +72,7 @@ url(Config) -> proplists:get_value(url, Config).
 program(Config) -> proplists:get_value(program, Config).
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> lists:foreach(fun ct_doctest:module/1,
-                                     [erlmcp_cli_suggestion, erlmcp_cli_json]);
-        {error, _} -> ok
-    end.
+    erlmcp_test_doctests:run([erlmcp_cli_suggestion, erlmcp_cli_json]).
 
 version_is_an_option_too(_) ->
     {0, Out, ""} = main(["version"]),

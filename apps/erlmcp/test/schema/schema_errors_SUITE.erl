@@ -28,14 +28,8 @@ all() ->
      numbers, patterns, shapes_agree_with_patterns, formats_when_asked].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} ->
-            [ct_doctest:module(Module)
-             || Module <- [erlmcp_schema, erlmcp_schema_shorthand, erlmcp_schema_number,
-                           erlmcp_schema_ecma, erlmcp_schema_shape, erlmcp_schema_format]];
-        {error, _} ->
-            {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_schema, erlmcp_schema_shorthand, erlmcp_schema_number,
+                              erlmcp_schema_ecma, erlmcp_schema_shape, erlmcp_schema_format]).
 
 %% Every keyword once: the value, and what is said of it.
 sentences(_Config) ->

@@ -11,10 +11,7 @@ all() ->
     [examples, every_length, every_digit, other_ways_to_write].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_base64url);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_base64url]).
 
 %% "Implementations MUST include appropriate pad characters at the end of encoded data unless the
 %% specification referring to this document explicitly states otherwise."

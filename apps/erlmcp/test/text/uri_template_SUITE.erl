@@ -28,10 +28,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_uri_template);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_uri_template]).
 
 %% Section 3.2, "the following variable definitions"; undef is absent.
 rfc_values() ->

@@ -139,9 +139,4 @@ lines_are_json(_) ->
     ?assertMatch({match, _}, re:run(Text, "^  \"latency_p99_us\": 3000,$", [multiline])).
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} ->
-            [ct_doctest:module(Module) || Module <- [erlmcp_bench_json, erlmcp_bench_environment]];
-        {error, _} ->
-            {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_bench_json, erlmcp_bench_environment]).

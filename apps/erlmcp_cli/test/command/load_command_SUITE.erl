@@ -43,11 +43,7 @@ end_per_suite(Config) ->
     receive {'DOWN', Monitor, process, Keeper, _} -> ok end.
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> lists:foreach(fun ct_doctest:module/1,
-                                     [erlmcp_cli_load_mix, erlmcp_cli_table]);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_cli_load_mix, erlmcp_cli_table]).
 
 a_table_says_what_came_of_it(Config) ->
     {0, Out, ""} = load(["--connections", "3", "--window", "2", "--server-pid", os:getpid()],

@@ -34,10 +34,7 @@ end_per_suite(_) ->
     ok.
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> lists:foreach(fun ct_doctest:module/1, [erlmcp_printable, erlmcp_cli_text]);
-        {error, _} -> ok
-    end.
+    erlmcp_test_doctests:run([erlmcp_printable, erlmcp_cli_text]).
 
 %% C0, DEL, C1; marks, joiners, overrides and isolates of direction; separators of lines and
 %% paragraphs; spaces without width; selectors of variants; tags.

@@ -80,8 +80,10 @@ a_child_answers(_) ->
 
 our_own_server_answers(_) ->
     Command = filename:join(root(), "bin/erlmcp"),
+    %% The environment says where the project was built, and with which OTP.
     Channel = open(erlmcp_line_channel, {stdio, list_to_binary(Command)},
-                   #{args => ["serve", ~"everything", "--stdio"], stop_ms => 30_000}),
+                   #{args => ["serve", ~"everything", "--stdio"], inherit => all,
+                     stop_ms => 30_000}),
     1 = up(Channel),
     Discover = send(Channel, request, erlmcp_test_line:stateless(1, ~"server/discover", #{})),
     {response, 1, {ok, #{~"supportedVersions" := _}}} = message_within(50_000, Discover),

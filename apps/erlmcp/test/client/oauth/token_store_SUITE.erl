@@ -223,7 +223,7 @@ another_user_s_is_refused(Config) ->
             {error, {unsafe, folder, owner}} = Store:open(#{folder => Folder}),
             ok;
         {error, eperm} ->
-            {skip, "only root gives files away"}
+            {skip, "needs root"}
     end.
 
 what_is_no_value_is_malformed(Config) ->

@@ -188,9 +188,11 @@ dates_are_iso_8601(_) ->
     #{~"contents" := [#{~"text" := ~B'{"on":"2026-07-08"}'}]} = read(Server, ~"a:date"),
     stop(Server).
 
-%% Beside OTP's calendar, which writes RFC 3339.
+%% Beside OTP's calendar, which writes RFC 3339. Before 1970 (and with an offset, on its first day)
+%% that of OTP 27 writes wrong fractions of a second.
 dates_are_those_of_the_calendar(_) ->
-    holds(?FORALL({Micro, Offset}, {range(0, 253_402_300_799_000_000), range(-14 * 60, 14 * 60)},
+    holds(?FORALL({Micro, Offset}, {range(86_400_000_000, 253_402_300_799_000_000),
+                                    range(-14 * 60, 14 * 60)},
                   begin
                       Sign = if Offset < 0 -> $-; true -> $+ end,
                       Zone = lists:flatten(io_lib:format("~c~2..0b:~2..0b", [

@@ -27,10 +27,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_line);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_line]).
 
 lines(_Config) ->
     ?assertEqual([[], [~"a"], [~"bc", ~"d"], [], [], [~"ef"]],

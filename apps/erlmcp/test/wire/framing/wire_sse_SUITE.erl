@@ -23,10 +23,7 @@ all() ->
      specification_examples, round_trip, never_crashes].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_sse);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_sse]).
 
 writes(_Config) ->
     [?assertEqual(Bytes, iolist_to_binary(erlmcp_sse:event(Event)))

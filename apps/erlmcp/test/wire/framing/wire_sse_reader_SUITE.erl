@@ -26,10 +26,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_sse_reader);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_sse_reader]).
 
 %% At the line end of the blank line, not at what follows it.
 events_come_when_they_end(_) ->

@@ -28,13 +28,7 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} ->
-            ct_doctest:module(erlmcp_forwarded),
-            ct_doctest:module(erlmcp_ip_network);
-        {error, _} ->
-            {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_forwarded, erlmcp_ip_network]).
 
 networks(_Config) ->
     [?assertEqual(Has, erlmcp_ip_network:has(Ip, [network(Text)]), {Text, Ip})

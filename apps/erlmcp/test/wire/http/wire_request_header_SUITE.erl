@@ -20,10 +20,7 @@ all() ->
     [examples, versions, names, odd_names, plain, encoded, arguments, reads_back].
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_request_header);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_request_header]).
 
 %% For everything that follows `initialize`, since 2025-06-18.
 versions(_) ->

@@ -26,10 +26,7 @@ all() ->
      plain_texts, answers].
 
 examples(_Config) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_json);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_json]).
 
 values(_Config) ->
     [?assertEqual({ok, Value}, decode(Text), Text)

@@ -25,10 +25,7 @@ all() ->
      processes_lose_nothing].
 
 examples(_) ->
-    case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_bench_histogram);
-        {error, _} -> {skip, "no ct_doctest before OTP 29"}
-    end.
+    erlmcp_test_doctests:run([erlmcp_bench_histogram]).
 
 percentiles_are_nearly_exact(_) ->
     holds(?FORALL({Times, Percent}, {times(), percent()},

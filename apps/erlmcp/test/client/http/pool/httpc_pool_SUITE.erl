@@ -542,8 +542,8 @@ other_family_is_tried(Config) ->
                 ok = inet_db:del_host({0, 0, 0, 0, 0, 0, 0, 1}),
                 ok = inet_db:set_lookup(Lookup)
             end;
-        {error, Why} ->
-            {skip, {no_ipv6, Why}}
+        {error, _} ->
+            {skip, "needs IPv6"}
     end.
 
 roots() ->
