@@ -40,17 +40,18 @@ Options of a login.
 - `grant`: how the client gets a token, see `t:grant/0`.
 - `client_id`, `client_secret`: the credentials of a client that is already registered. Every grant
   except `authorization_code` needs `client_id`.
-- `issuer`: the authorization server that registered it. The credentials are sent nowhere else. The
-  default is the first issuer that the MCP server names.
-- `key`, `algorithm`: a private key (PEM) and its JWS algorithm (`ES256`), in place of a secret.
+- `issuer`: the authorization server at which the client is registered. The credentials are sent to
+  no other one. The default is the first issuer that the MCP server names.
+- `key`, `algorithm`: a private key in PEM and its JWS algorithm, in place of a secret. The
+  algorithm is `ES256` (the default), `RS256`, `PS256` or `EdDSA`.
 - `client_metadata_url`: the https URL of the client's metadata document. It is the client's id at
   authorization servers that read such documents.
 - `client_name`: the name of a client that registers itself (`erlmcp`).
 - `browser`: a fun that sends the user to a URL. The default opens the URL in the machine's browser.
   With `none` the client uses and renews stored tokens, and a login that needs a user fails.
 - `loopback`: the listener to which the browser returns after the login: its `port` (any free one),
-  `path` (`/callback`) and `host` (`127.0.0.1`). `say` is a fun that shows the user the URL if no
-  browser could be opened.
+  `path` (`/callback`) and `host` (`127.0.0.1`). Its `say` is a fun that shows the user the URL if
+  no browser could be opened. The default logs a notice.
 - `redirect_uri`: a URL of your own to which the browser returns, in place of `loopback`. `browser`
   is required then, and returns `{ok, Url}` with the URL that the browser returned to.
 - `scope`: scopes to ask for. They are added to the scopes of a challenge, and replace those of the
@@ -63,7 +64,8 @@ Options of a login.
   `-behaviour(erlmcp_token_store)`. The default keeps them in memory while the client runs.
 - `allow_hosts`: exceptions to the rule of which hosts a login may contact, see `t:allow_hosts/0`.
   The default is `[]`.
-- `tls`: options of `ssl:connect/3` for connections to the authorization server.
+- `tls`: options of `ssl:connect/3` for the connections of a login: to the authorization server, and
+  for the MCP server's metadata.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
 """.
 -type options() :: #{

@@ -16,8 +16,9 @@ Internal.
 }.
 -doc """
 The rules of MCP that depend on the kind of transport. With `http`, sessions have ids and streams,
-headers mirror arguments, silence does not tell the era, and a URL identifies a server. With `line`,
-a connection is a session, and an older server may not answer an unknown request.
+headers mirror arguments, a URL identifies a server, and a server that does not answer the first
+request has failed. With `line`, a connection is a session, and a server that does not answer the
+first request may be an older one.
 """.
 -type rules() :: http | line.
 -doc """
@@ -94,7 +95,8 @@ cache(Given) -> maps:merge(?CACHE, Given).
 -doc """
 Returns the error of the first wrong option, or `ok` if there is none. `Check` returns `true` for an
 option that is right. Otherwise it returns the expected value as a text. If a member of a map is
-wrong, `Check` returns the member's name with the text.
+wrong, `Check` returns the member's name with the text, and the error has `{Key, Member}` in place
+of the key.
 """.
 -spec first_wrong(#{term() => term()},
                   fun((Key :: term(), Value :: term()) ->

@@ -57,7 +57,10 @@ table() ->
      {drained, [calls, tasks],
       ~"the server was drained: `calls` were ended before they had answered, `tasks` still run"}].
 
--doc "Creates the table of the servers' processes, owned by the calling process.".
+-doc """
+Creates the table of the processes that call the `on_event` funs of servers. The calling process
+owns the table.
+""".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),

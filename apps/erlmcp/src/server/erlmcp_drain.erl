@@ -22,8 +22,8 @@ Internal.
 
 -doc """
 Drains an instance with the listeners `Listeners`. Running calls and tasks have `Milliseconds` to
-end. The last answers of ended calls and sessions take up to two seconds more. Crashes if the server
-is stopped meanwhile.
+end. Calls that still run then are ended. Their last answers, and the ends of the sessions, take up
+to two seconds more. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
             Milliseconds :: non_neg_integer()) -> drained().

@@ -78,7 +78,7 @@ spelled(16#7f) -> <<16#2421/utf8>>;
 spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.
 
 -doc """
-Returns `true` if a character is visible to a reader and has no effect on a terminal. Controls and
+Returns `true` if a character is visible or a space, and has no effect on a terminal. Controls and
 separators of lines or paragraphs are not. Neither are interlinear annotations, and Unicode's
 `Default_Ignorable_Code_Point`s: overrides of direction, joiners and spaces without width, variation
 selectors, fillers, tags.

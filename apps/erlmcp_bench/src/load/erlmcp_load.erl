@@ -42,8 +42,8 @@ run(Plan) ->
     end.
 
 -doc """
-Starts a load, and returns when each of its connections was opened or has failed to open. At least
-one is open. Errors are those of `run/1`.
+Starts a load, and returns it when each of its connections was opened or has failed to open. If
+none is open, this is an error. Errors are those of `run/1`.
 """.
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->

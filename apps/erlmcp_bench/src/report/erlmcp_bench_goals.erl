@@ -130,9 +130,9 @@ number(What, Match, Field, Is) ->
     #{what => What, match => Match, field => Field, is => Is, beside => none}.
 
 -doc """
-Judges a goal by the workloads in their full length. The goal is not reached if more than one
-percent of our answers were refusals. If another server has no median by `has_median/1`, its run
-that is hardest to beat counts.
+Judges a goal by the workloads that were not shortened. The goal is not reached if more than one
+percent of erlmcp's answers were refusals. If the runs of another server differ too much for a
+median (`has_median/1`), its run that is hardest to beat counts.
 """.
 -spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().
 judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Given) ->

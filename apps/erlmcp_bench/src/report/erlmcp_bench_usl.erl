@@ -23,9 +23,9 @@ starts from Gunther's quadratic regression of `N / X(N)`.
 -type law() :: #{lambda := float(), sigma := float(), kappa := float(), atom() => term()}.
 
 -doc """
-The coefficients, each with its standard error, which is missing if the fit holds the coefficient at
-zero. `off` is the distance of the model from the points, in percent of each: the root mean square,
-and the worst.
+The coefficients, and in `errors` the standard error of each. A coefficient that the fit holds at
+zero has none. `off` is the distance of the model from the points, in percent of each point's
+throughput: the root mean square, and the worst.
 """.
 -type model() :: #{
     lambda := float(), sigma := float(), kappa := float(),

@@ -86,7 +86,10 @@ error_percent(#{unsent := Unsent} = Sums) ->
         Due -> 100 * errors(Sums) / Due
     end.
 
--doc "Returns the zone of the error budget for the share of errors.".
+-doc """
+Returns the zone of the error budget for the share of errors among all requests that ended or were
+never sent.
+""".
 -spec zone(sums()) -> erlmcp_error_budget_window:zone().
 zone(#{unsent := Unsent} = Sums) ->
     erlmcp_error_budget_window:zone(ended(Sums) + Unsent, errors(Sums)).

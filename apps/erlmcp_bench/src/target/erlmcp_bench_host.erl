@@ -7,8 +7,9 @@
 -export([init/1]).
 
 -doc """
-Starts the needed applications and a server with options of `erlmcp:start_server/1`, which outlives
-the calling process. Returns the server's listeners, as `erlmcp:listeners/1` does.
+Starts the needed applications, and a server with `Options`, which are those of
+`erlmcp:start_server/1`. The server outlives the calling process. Returns its listeners, as
+`erlmcp:listeners/1` does.
 """.
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->

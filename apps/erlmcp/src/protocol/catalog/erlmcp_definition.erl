@@ -364,7 +364,7 @@ sees(Principal, Visible) -> Visible(Principal).
 needs(#{scopes := Scopes}) -> Scopes;
 needs(#{}) -> [].
 
--doc "Returns the extensions of the protocol that a definition needs.".
+-doc "Returns the extensions of the protocol that a definition uses, with their settings.".
 -spec extensions(kind(), definition()) -> erlmcp_extension:extensions().
 extensions(skill, _) ->
     #{erlmcp_extension:skills() => #{~"directoryRead" => true}};

@@ -29,8 +29,8 @@ load_all() ->
     ok.
 
 -doc """
-Returns the pid of the server's supervisor as text, and the node's processes, ports, atoms and bytes
-of memory.
+Returns the pid of the server's supervisor as text, and how many processes, ports, atoms and bytes
+of memory the node has.
 """.
 -spec state() -> state().
 state() ->

@@ -90,7 +90,7 @@ supervisor. There are none while the server restarts, and only the supervisor wh
 choose(Count) ->
     lists:sublist(shuffled(pids()), Count).
 
--doc "Kills processes.".
+-doc "Sends processes the exit signal `kill`, and does not wait for their ends.".
 -spec kill([pid()]) -> ok.
 kill(Pids) ->
     lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids).

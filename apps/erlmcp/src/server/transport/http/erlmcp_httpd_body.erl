@@ -78,8 +78,9 @@ continue(_) ->
 
 -doc """
 Answers a request with a refusal at once. On HTTP/1.1 the rest of its body is read and dropped, so
-that the connection can stay open. If the body has more than 1,000,000 bytes, or the client waits
-for `100 Continue`, the connection ends. `Extra` are headers of the response.
+that the connection can stay open. There the connection ends if the body has more than 1,000,000
+bytes or does not arrive in time, or if the client waits for `100 Continue`. `Extra` are headers of
+the response.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().

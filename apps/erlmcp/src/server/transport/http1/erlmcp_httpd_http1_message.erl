@@ -140,7 +140,7 @@ begun(Bytes, #{line_end := LineEnd} = Patterns) ->
             end
     end.
 
--doc "Returns `true` if `Bytes` begin with a whole request line.".
+-doc "Returns `true` if `Bytes` have a whole line after any empty ones. The line is not checked.".
 -spec has_line(binary()) -> boolean().
 has_line(<<"\r\n", Bytes/binary>>) -> has_line(Bytes);
 has_line(Bytes) -> binary:match(Bytes, ~"\r\n") =/= nomatch.
