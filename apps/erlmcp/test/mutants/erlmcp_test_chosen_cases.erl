@@ -16,7 +16,7 @@ Cases in the order of their suites, each with its milliseconds. A suite is the p
 without its extension.
 """.
 -type chosen() :: [{Suite :: file:filename(), #{erlmcp_test_case_lines:name() => number()}}].
--doc "What was seen of the chosen cases: `at` is a suite and a case, or a function around cases.".
+-doc "The result of the chosen cases: `at` is a suite and a case, or a function around cases.".
 -type outcome() :: passed | {failed | hung, At :: {module(), erlmcp_test_case_lines:name()}}.
 
 %% A case hangs if it takes this many times its time, and these milliseconds more.

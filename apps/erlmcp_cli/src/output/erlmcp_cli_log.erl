@@ -11,7 +11,7 @@ spelled out, as in all text of the command.
 
 -export_type([whose/0]).
 
--doc "What is being started: the command's own server or client, or applications.".
+-doc "The processes that start: the command's own server or client, or applications.".
 -type whose() :: own | applications.
 
 %% The registered name of the process of OTP's handler `default`.

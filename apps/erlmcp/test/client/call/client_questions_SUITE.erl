@@ -154,12 +154,8 @@ one_is_taken_back_on_another_stream(_) ->
     in_a_call(fun(Listened, _) -> Listened end).
 
 in_a_call(Choose) ->
-    #{url := Url} = Peer = streaming(),
-    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Listened = connected(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
-    Called = connected(),
+    {Peer, Client, Listened} = listening(),
+    {Reference, Called} = called(Client),
     #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
     ok = http(question(1), Called),
     {Pid, 1} = asked(),
@@ -171,6 +167,18 @@ in_a_call(Choose) ->
     receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% A client at a peer, with the connection of its stream.
+listening() ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    {Peer, Client, connected()}.
+
+%% A call that has begun, with its connection.
+called(Client) ->
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    {Reference, connected()}.
 
 %% The server may ask as soon as it has answered `initialize`: nobody is asked then what it has
 %% taken back before that was read.
@@ -207,12 +215,8 @@ others_are_not_taken_back(_) ->
 
 %% Bounded refusal: the hundredth request in a call is answered, and one more ends the call.
 questions_of_a_call_are_bounded(_) ->
-    #{url := Url} = Peer = streaming(),
-    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    _ = connected(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
-    Called = connected(),
+    {Peer, Client, _} = listening(),
+    {Reference, Called} = called(Client),
     [ok = http(ping(Id), Called) || Id <- lists:seq(1, 100)],
     true = lists:seq(1, 100) =:= lists:sort(maps:keys(answers(100))),
     ok = http(ping(101), Called),

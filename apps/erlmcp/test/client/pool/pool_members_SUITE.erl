@@ -16,8 +16,8 @@ misbehave.
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
-         options_are_checked/1, supervised_by_name/1, deadline_holds_over_tries/1,
-         tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
+         options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
+         deadline_holds_over_tries/1, tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -35,7 +35,7 @@ all() ->
      half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, subscription_at_a_member, member_is_started_again, options_are_checked,
-     supervised_by_name, deadline_holds_over_tries,
+     the_application_must_run, supervised_by_name, deadline_holds_over_tries,
      tasks_are_reached_by_key, secrets_are_in_no_child_specification].
 
 init_per_suite(Config) ->
@@ -352,6 +352,14 @@ member_is_started_again(_) ->
     receive {'DOWN', Monitor, process, Member, killed} -> ok end,
     ok = until(fun() -> who(Pool, #{}) =:= ~"a" end),
     ok = erlmcp_pool:stop(Pool).
+
+the_application_must_run(_) ->
+    ok = application:stop(erlmcp),
+    Trapped = process_flag(trap_exit, true),
+    Started = erlmcp_pool:start_link(#{targets => [{http, ~"http://127.0.0.1:1/mcp", #{}}]}),
+    true = process_flag(trap_exit, Trapped),
+    ok = application:start(erlmcp),
+    {error, {not_started, erlmcp}} = Started.
 
 options_are_checked(_) ->
     {error, {bad_option, targets, _}} = erlmcp_pool:start_link(#{}),

@@ -184,8 +184,15 @@ a_call_meets_an_end(_) ->
         end
     end),
     {Socket, Call} = start_call(Server, Session, ~"wait", 2),
-    %% The call was a use of the session, which ends this much later.
-    ok = timer:sleep(2 * Idle),
+    %% The call was a use of the session, whose time is over after that.
+    {Id, _} = Session,
+    {ok, _, Instance} = erlmcp_registry:whereis(maps:get(pid, Server)),
+    ok = erlmcp_test_servers:await(fun() ->
+        case erlmcp_session_table:ms_until_idle(Id, Instance) of
+            Ms when Ms > 0 -> again;
+            _ -> {ok, ok}
+        end
+    end),
     Monitor = monitor(process, Call),
     ok = sys:resume(Process),
     ok = erlmcp_test_servers:down(Monitor),

@@ -242,10 +242,17 @@ refused(Harm, Came, SentUs, Context) ->
     end,
     DoneUs = erlmcp_chaos_context:now_us(),
     ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs, DoneUs),
-    Figure = binary_to_atom(<<(atom_to_binary(Harm))/binary, "_us">>),
-    ok = erlmcp_chaos_context:fact(Context, Figure, max(1, DoneUs - SentUs)),
+    ok = erlmcp_chaos_context:fact(Context, figure(Harm), max(1, DoneUs - SentUs)),
     Refused = length([1068 || {refused, _, #{~"refusal" := 1068}} <- [Outcome]]),
     erlmcp_chaos_context:seen(Context, Harm, refused_messages, Refused, {at_least, 1}).
+
+%% The microseconds until a harm is refused.
+figure(http1_announced) -> http1_announced_us;
+figure(http1_unannounced) -> http1_unannounced_us;
+figure(http2_announced) -> http2_announced_us;
+figure(http2_unannounced) -> http2_unannounced_us;
+figure(tcp_unannounced) -> tcp_unannounced_us;
+figure(stdio_unannounced) -> stdio_unannounced_us.
 
 heal(Seen, Context) ->
     _ = erlmcp_chaos_context:heal(Context),

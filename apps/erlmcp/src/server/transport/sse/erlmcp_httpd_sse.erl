@@ -15,7 +15,7 @@ Internal.
 
 -export_type([asks/0, state/0]).
 
--doc "What a request asks for: to open a stream, or to hand a message to a session.".
+-doc "A request that opens a stream, or one that hands a message to a session.".
 -type asks() :: {open, MessagePath :: binary()} | {message, Session :: binary()}.
 
 %% Milliseconds that a session has to end by itself.

@@ -176,11 +176,7 @@ unread_bytes_are_bounded(Config) ->
                  [1, 2, 3, 4] = [maps:get(~"id", message(Client)) || _ <- [1, 2, 3, 4]];
              true ->
                  {202, _, <<>>} = post(Poster, Endpoint, json:encode(Ping(5))),
-                 receive
-                     {'DOWN', Monitor, process, _, {shutdown, slow_consumer}} -> ok
-                 after ?TIMEOUT ->
-                     error(not_cut)
-                 end,
+                 ok = cut_off(Monitor),
                  ok = sys:resume(Stream),
                  1 = maps:get(~"id", message(Client)),
                  cut = erlmcp_test_sse:over(Client)
@@ -255,13 +251,16 @@ a_stalled_stream_is_cut(Config) ->
     Stream = stream(Session),
     ok = sys:suspend(Stream),
     {202, _, <<>>} = post(open(Server), Endpoint, json:encode(request(1, ~"ping", #{}))),
+    ok = cut_off(Monitor),
+    ok = sys:resume(Stream),
+    erlmcp_test_http:stop(Server).
+
+cut_off(Monitor) ->
     receive
         {'DOWN', Monitor, process, _, {shutdown, slow_consumer}} -> ok
     after ?TIMEOUT ->
         error(not_cut)
-    end,
-    ok = sys:resume(Stream),
-    erlmcp_test_http:stop(Server).
+    end.
 
 %% Large messages, each of which is written as a piece of its own.
 bytes_that_were_read_are_free(Config) ->
