@@ -141,7 +141,7 @@ compared(~"node bounds", Rows) ->
      Rows};
 compared(~"events", Rows) ->
     {[[code(Name), iolist_to_binary(lists:join(~", ", [code(Field) || Field <- Fields])), When]
-      || {Name, Fields, When} <- erlmcp_event:table()],
+      || {Name, Fields, When} <- erlmcp_event_handler:table()],
      Rows};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]

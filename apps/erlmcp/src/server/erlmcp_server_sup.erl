@@ -109,7 +109,7 @@ init(Given) ->
           [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
           %% The process of events ends after all others, which may still report some.
-          [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
+          [#{id => events, start => {erlmcp_event_handler, start_link, [Key, Id, OnEvent]}}
            || OnEvent =/= none]
           ++
           [#{id => error_budget,

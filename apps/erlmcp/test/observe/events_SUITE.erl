@@ -320,7 +320,7 @@ dropped(1, Event) -> #{dropped := 7} = Event;
 dropped(_, Event) -> false = is_map_key(dropped, Event).
 
 emit(Number, Key) ->
-    ok = erlmcp_event:emit(Key, incident, #{number => Number}).
+    ok = erlmcp_event_handler:emit(Key, incident, #{number => Number}).
 
 what_waits_is_told_at_the_end(_) ->
     Test = self(),
@@ -359,7 +359,7 @@ servers_hear_of_the_node(_) ->
                                         || Id <- [first, second, third]],
     exit(Third, kill),
     _ = erlmcp_test_http:ended(Third),
-    ok = erlmcp_event:broadcast(memory_ok, #{source => node, used => 1, limit => 2}),
+    ok = erlmcp_event_handler:broadcast(memory_ok, #{source => node, used => 1, limit => 2}),
     %% What tells of the killed one may not have ended yet.
     [receive #{event := memory_ok, server := Id} -> ok end || Id <- [first, second]],
     lists:foreach(fun erlmcp_test_http:stop/1, [First, Second]).
@@ -462,7 +462,7 @@ told(Name) ->
     receive #{event := Name} = Event -> Event end.
 
 as_in_the_table(#{event := Name} = Event) ->
-    {Name, Fields, _} = lists:keyfind(Name, 1, erlmcp_event:table()),
+    {Name, Fields, _} = lists:keyfind(Name, 1, erlmcp_event_handler:table()),
     [] = maps:keys(Event) -- [event, server, at | Fields],
     [] = Fields -- maps:keys(Event),
     ok.

@@ -1,4 +1,4 @@
--module(erlmcp_event).
+-module(erlmcp_event_handler).
 -moduledoc """
 Events of a server that its operator may want to know of at once. The server's option `on_event` is
 a fun that is called with each event, in one process per server. The process that emits an event
