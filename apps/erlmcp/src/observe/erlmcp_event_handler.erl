@@ -1,24 +1,24 @@
 -module(erlmcp_event_handler).
 -moduledoc """
-Events of a server that its operator may want to know of at once. The server's option `on_event` is
-a fun that is called with each event, in one process per server. The process that emits an event
-never waits. At most 1,000 events wait for the fun; further ones are dropped, and the next event has
-their number.
+Calls a handler of events: a fun that a server has by its option `on_event`, by
+`erlmcp_event:attach/3`, or for the application telemetry. Each handler has a process of its own.
+The process that emits an event never waits. At most 1,000 events wait for a fun; further ones are
+dropped, and the next event has their number.
 
-One table of the node has these processes, by the keys of their servers. `table/0` lists all events.
+One table of the node has these processes, by the keys of their servers. `m:erlmcp_event_table`
+lists all events.
 
 Internal.
 """.
 
 -behaviour(gen_server).
 
--export([open/0, start_link/3, emit/3, broadcast/2, table/0]).
+-export([open/0, start_link/2, emit/3, broadcast/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([handler/0, name/0]).
+-export_type([handler/0]).
 
--type handler() :: fun((erlmcp:event()) -> term()).
--type name() :: atom().
+-type handler() :: erlmcp_event:handler().
 
 -record(state, {
     key :: reference(),
@@ -29,96 +29,62 @@ Internal.
 }).
 
 -doc """
-Returns all events: the name of each, the fields that it has in addition to the common ones, and a
-sentence that says when it is emitted.
-""".
--spec table() -> [{name(), [atom()], When :: binary()}].
-table() ->
-    [{error_budget_changed, [window, from, to, requests, faults],
-      ~"the error budget of a window, `window` seconds long, is in another zone"},
-     {memory_full, [source, used, limit],
-      ~"the memory passed its bound: new work is refused with 1089"},
-     {memory_ok, [source, used, limit], ~"the memory is far enough under its bound again"},
-     {processors_busy, [waited, limit],
-      ~"a new process waits too long for a scheduler: new work is refused with 1078"},
-     {processors_ok, [waited, limit], ~"a new process waits for less than half of the bound again"},
-     {incident, [incident, what, method, target],
-      <<"a handler crashed, was killed, was late or returned too much; the log has the rest "
-        "under the id">>},
-     {not_quick, [method, target, why, limit],
-      ~"a handler with `quick => true` used more than `limit` `reductions`, or milliseconds"},
-     {slow_consumer, [limit],
-      <<"the stream or connection of a client that does not read was closed; `limit` is the "
-        "bound that it passed">>},
-     {breaker_opened, [target, opens_in_ms],
-      ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
-     {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"},
-     {draining, [milliseconds], ~"the server is being drained: new requests are refused with 1077"},
-     {drained, [calls, tasks],
-      ~"the server was drained: `calls` were ended before they had answered, `tasks` still run"}].
-
--doc """
-Creates the table of the processes that call the `on_event` funs of servers. The calling process
-owns the table.
+Creates the table of the processes that call the handlers of servers. The calling process owns the
+table.
 """.
 -spec open() -> ok.
 open() ->
-    ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
+    ?MODULE = ets:new(?MODULE, [bag, named_table, public, {read_concurrency, true}]),
     ok.
 
 -doc """
-Starts the process that calls `on_event` for the server with the key `Key`. `Server` is the value of
-`server` in its events.
+Starts the process that calls a handler with the events of the server with the key `Key`.
 """.
--spec start_link(Key :: reference(), Server :: term(), handler()) -> gen_server:start_ret().
-start_link(Key, Server, Handler) ->
-    gen_server:start_link(?MODULE, {Key, Server, Handler}, []).
+-spec start_link(Key :: reference(), handler()) -> gen_server:start_ret().
+start_link(Key, Handler) ->
+    gen_server:start_link(?MODULE, {Key, Handler}, []).
 
 -doc """
-Emits the event `Name` of the server with the key `Key`, without waiting. The event is dropped if
-1,000 wait already. Does nothing if the server has no `on_event`.
+Emits the event `Name` of the server with the key `Key` to its handlers, without waiting. A handler
+for which 1,000 events wait already does not get it.
 """.
--spec emit(Key :: reference(), Name :: name(), Fields :: #{atom() => term()}) -> ok.
+-spec emit(Key :: reference(), erlmcp_event_table:name(), Fields :: #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
     try ets:lookup(?MODULE, Key) of
-        [{_, Pid, Backlog}] -> send(Pid, Backlog, event(Name, Fields));
-        [] -> ok
+        Rows -> send(Rows, Name, Fields)
     catch
         %% The application has stopped before the server.
         error:badarg -> ok
     end.
 
 -doc """
-Emits an event that concerns the whole node, without waiting, to all of its servers with `on_event`.
+Emits an event that concerns the whole node to the handlers of all of its servers, without waiting.
 The table (`open/0`) must be there.
 """.
--spec broadcast(name(), #{atom() => term()}) -> ok.
+-spec broadcast(erlmcp_event_table:name(), #{atom() => term()}) -> ok.
 broadcast(Name, Fields) ->
-    Event = event(Name, Fields),
+    send(ets:tab2list(?MODULE), Name, Fields).
+
+send(Rows, Name, Fields) ->
+    Event = Fields#{event => Name, at => erlang:system_time(millisecond)},
     lists:foreach(
         fun({_, Pid, Backlog} = Row) ->
             case is_process_alive(Pid) of
-                true -> send(Pid, Backlog, Event);
+                true -> erlmcp_drop_counter:enter(Backlog) andalso (Pid ! {?MODULE, Event});
                 %% The process was killed, and could not delete its row.
                 false -> ets:delete_object(?MODULE, Row)
             end
-        end, ets:tab2list(?MODULE)).
-
-event(Name, Fields) ->
-    Fields#{event => Name, at => erlang:system_time(millisecond)}.
-
-send(Pid, Backlog, Event) ->
-    _ = erlmcp_drop_counter:enter(Backlog) andalso (Pid ! {?MODULE, Event}),
-    ok.
+        end, Rows).
 
 -doc false.
-init({Key, Server, Handler}) ->
+init({Key, Handler}) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE], Key),
     %% A new counter, since messages to an earlier process were lost with that process.
     Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),
-    {ok, #state{key = Key, server = Server, handler = Handler, backlog = Backlog}}.
+    {ok, #state{key = Key, server = erlmcp_log:server(Key), handler = Handler,
+                backlog = Backlog}}.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -150,8 +116,8 @@ handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog
 
 %% Events that were emitted before the server ends still reach the fun.
 -doc false.
-terminate(_, #state{key = Key} = State) ->
-    true = ets:delete(?MODULE, Key),
+terminate(_, #state{key = Key, backlog = Backlog} = State) ->
+    true = ets:delete_object(?MODULE, {Key, self(), Backlog}),
     rest(State).
 
 rest(State) ->

@@ -39,7 +39,7 @@ Returns the names of the events above and below the bound. Below `Lower` percent
 work is let in again.
 """.
 -callback events() ->
-    {Over :: erlmcp_event_handler:name(), Under :: erlmcp_event_handler:name(), Lower :: 1..99}.
+    {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.
 -doc "Returns the state before the first look. It is called in the guard's process.".
 -callback open() -> State :: term().
 -doc "Measures. Returns what was found, the milliseconds until the next look, and the new state.".
