@@ -58,7 +58,10 @@ part({Component, Name, Workers}, #{id := Workload, operations := Operations}, Op
     Plan = #{workers => Workers, operations => Operations, most_ms => most_ms(Options),
              on_part => erlmcp_bench_run:on_part(Options)},
     Outcome = erlmcp_bench_components:with(Component, Workers, fun(Work) ->
-        erlmcp_bench_operations:run(maps:merge(Plan, Work))
+        maybe
+            {ok, Measured} ?= erlmcp_bench_operations:run(maps:merge(Plan, Work)),
+            {ok, Measured#{allocated => erlmcp_bench_allocated:bytes_per_operation(Work)}}
+        end
     end),
     erlmcp_bench_run:measured(fields(Outcome, Id, Component, Plan), {Id, Options}).
 
@@ -67,12 +70,13 @@ most_ms(_) -> infinity.
 
 fields({ok, Measured}, Id, Component, #{workers := Workers, operations := Wanted}) ->
     #{operations := Operations, duration_ns := Nanoseconds, timer_ns := Timer,
-      histogram := Histogram} = Measured,
+      histogram := Histogram, allocated := Allocated} = Measured,
     Seconds = Nanoseconds / 1_000_000_000,
     Fields = #{workload_id => Id, benchmark => ~"core_ops", component => Component,
                transport => in_process, scope => per_node, precision => nanosecond,
                workers => Workers, sample_count => Operations, duration_s => Seconds,
                throughput_msg_per_s => Operations / Seconds,
+               memory_allocated_bytes_per_operation => Allocated,
                %% The cost of reading the clock, which was subtracted from the latencies.
                timer_ns => max(1, Timer), shortened => Operations < Wanted},
     {ok, maps:merge(Fields, erlmcp_bench_run:latency_of_ns(Histogram)), []};
