@@ -4,7 +4,8 @@
 -export([suite/0, all/0]).
 -export([every_component_gives_a_valid_result/1, workloads_have_their_names/1,
          every_operation_is_counted/1, a_wrong_result_fails/1, a_duration_ends_it/1,
-         progress_is_told/1, allocated_bytes_are_those_of_the_operation/1]).
+         progress_is_told/1, contention_is_measured/1, a_lock_is_contention/1,
+         allocated_bytes_are_those_of_the_operation/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -12,7 +13,7 @@ suite() ->
 all() ->
     [every_component_gives_a_valid_result, workloads_have_their_names, every_operation_is_counted,
      a_wrong_result_fails, a_duration_ends_it, progress_is_told,
-     allocated_bytes_are_those_of_the_operation].
+     allocated_bytes_are_those_of_the_operation, contention_is_measured, a_lock_is_contention].
 
 every_component_gives_a_valid_result(_) ->
     {ok, Results} = erlmcp_bench_core_ops:run(
@@ -117,3 +118,30 @@ allocated_bytes_are_those_of_the_operation(_) ->
         receive [_ | _] -> Other end
     end),
     true = Message >= 800 andalso Message < 900.
+
+contention_is_measured(_) ->
+    [begin
+        {ok, [#{~"workload_id" := Id, ~"workers" := Workers, ~"alone_msg_per_s" := Alone,
+                ~"component" := ~"registry_contended", ~"contention_percent" := Lost} = Result]} =
+            erlmcp_bench_core_ops:run(#{id => Id, operations => 10_000}),
+        ok = erlmcp_metrology_validator:validate(Result),
+        true = Alone > 0 andalso Lost >= 0 andalso Lost < 100
+    end || {Id, Workers} <- [{~"registry_250_connections", 250},
+                             {~"registry_500_connections", 500}]].
+
+%% One process serves all others, a millisecond each; then each of them takes that time by itself.
+a_lock_is_contention(_) ->
+    Pause = fun() -> receive after 1 -> ok end end,
+    Server = spawn_link(fun Serves() -> receive From -> Pause(), From ! done, Serves() end end),
+    Lost = fun(Operation) ->
+        {ok, #{lost_percent := Percent, alone_per_s := Alone, operations := 800}} =
+            erlmcp_bench_contention:run(#{workers => 100, operations => 800,
+                                          prepare => fun(_) -> none end, operation => Operation}),
+        true = Alone > 0 andalso Alone =< 1_000,
+        Percent
+    end,
+    Served = Lost(fun(none) -> Server ! self(), receive done -> none end end),
+    Cores = erlang:system_info(schedulers_online),
+    %% One alone may wait for a processor, and is then up to a quarter slower.
+    true = Served >= 100 * (1 - 1.25 / Cores) orelse error({lost_percent, Served}),
+    true = Lost(fun(none) -> Pause(), none end) == 0.
