@@ -18,10 +18,10 @@ init(StreamId, Request, Options) ->
     refused(StreamId, Request, Options).
 
 refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
-        #{erlmcp_route := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
-    Unshared = Options#{erlmcp_route := Asked#{pages := #{}}},
+        #{erlmcp_route := #{origins := Origins} = Asked} = Options) when is_map_key(Origin, Origins) ->
+    Unshared = Options#{erlmcp_route := Asked#{origins := #{}}},
     {Commands, State} = refused(StreamId, Request, Unshared),
-    {erlmcp_httpd_response:with(map_get(Origin, Pages), Commands), State};
+    {erlmcp_httpd_response:with(map_get(Origin, Origins), Commands), State};
 refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
     %% HTTP/2 has no header to end a connection. Cowboy sends GOAWAY if its listener stops.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),

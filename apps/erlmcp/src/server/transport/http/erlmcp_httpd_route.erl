@@ -26,7 +26,7 @@ Internal.
     endpoints := [binary()],
     path := binary(),
     policy := erlmcp_host:policy(),
-    pages := erlmcp_httpd_cors:pages(),
+    origins := erlmcp_httpd_cors:origins(),
     methods := erlmcp_httpd_cors:methods(),
     auth := erlmcp_httpd_auth:auth(),
     scopes := [erlmcp:scope()],
@@ -79,7 +79,7 @@ listener(Options) ->
     Scopes = maps:get(scopes, Options, []),
     Auth = maps:get(authenticate, Options, none),
     #{endpoints => [Path | SsePaths], path => Path, policy => erlmcp_host:policy(Options),
-      pages => erlmcp_httpd_cors:pages(Options),
+      origins => erlmcp_httpd_cors:origins(Options),
       methods => erlmcp_httpd_cors:methods(Path, SsePaths),
       auth => Auth, scopes => Scopes, implied => maps:get(implied_scopes, Options, #{}),
       metadata => erlmcp_httpd_metadata:new(Auth, maps:get(protected_resource, Options, #{}),
@@ -91,10 +91,10 @@ listener(Options) ->
 resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options) ->
     #{erlmcp_trusted_proxies := Proxies} = Options,
     Request = erlmcp_trusted_proxies:request(Received, Proxies),
-    #{pages := Pages} = Listener,
+    #{origins := Origins} = Listener,
     case Headers of
-        #{~"origin" := Origin} when is_map_key(Origin, Pages) ->
-            with(map_get(Origin, Pages), of_page(Request, Options));
+        #{~"origin" := Origin} when is_map_key(Origin, Origins) ->
+            with(map_get(Origin, Origins), of_page(Request, Options));
         #{} ->
             at_path(Request, Options)
     end.
