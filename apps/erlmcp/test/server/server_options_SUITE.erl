@@ -57,7 +57,8 @@ bad_listener_options_say_what_is_expected(_) ->
      || {Listener, Key, Expected} <- [
             {{tcp, #{port => 65536}}, {tcp, port}, ~"an integer of 0 to 65535"},
             {{tcp, #{porrt => 1}}, {tcp, porrt}, ~"no such option of this listener"},
-            {{http, #{path => ~"mcp"}}, {http, path}, ~"a binary that begins with a slash, or none"},
+            {{http, #{path => ~"mcp"}}, {http, path},
+             ~"a binary that begins with a slash, or none"},
             {{http, #{path => none}}, {http, pages}, ~"one page at least, since path is none"},
             {{http, #{pages => #{~"/a/" => {?MODULE, 1}}}}, {http, pages, ~"/a/"},
              ~"a path: a slash first and none last, and no query"},
