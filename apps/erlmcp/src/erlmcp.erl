@@ -480,14 +480,16 @@ Details of a refusal.
 
 -doc """
 The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
-`port` and `url`. A listener with HTTP+SSE has `sse_url` too.
+`port` and `url`. A listener with HTTP+SSE has `sse_url` too, and one with pages their URLs as
+`pages`. A listener that has only pages has no `url`.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
     ip => inet:ip_address(),
     port => inet:port_number(),
     url => binary(),
-    sse_url => binary()
+    sse_url => binary(),
+    pages => [binary(), ...]
 }.
 
 -doc """
