@@ -8,7 +8,7 @@ Times are microseconds of `erlang:monotonic_time/1`. They are whole milliseconds
 emulator's timers have that resolution. Several requests may be due in one millisecond.
 """.
 
--export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2, start_timer/2]).
+-export([new/2, set_rate/3, begins/2, begins/3, next/1, fold_remaining/4, start_timer/2]).
 
 -export_type([schedule/0, arrivals/0]).
 
@@ -32,7 +32,7 @@ or equal.
 -define(DISTANCE, 3).
 -define(SECOND_PS, 1_000_000_000_000).
 -define(MILLISECOND_PS, 1_000_000_000).
-%% The most requests that `remaining/2` counts.
+%% The most requests that `fold_remaining/4` takes.
 -define(MOST, 100_000_000).
 
 -doc "Creates a schedule of `Rate` requests a second, at equal or random distances.".
@@ -94,17 +94,21 @@ next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
 
 -doc """
-Takes all requests that are due before `Until`, in monotonic microseconds, and returns their number,
-at most 100 million.
+Takes all requests that are due before `Until`, in monotonic microseconds, at most 100 million.
+Calls `Fun` with the time at which each was due, and with the last value of `Fun` or `Start`.
+Returns the last value.
 """.
--spec remaining(Until :: integer(), schedule()) -> non_neg_integer().
-remaining(Until, Schedule) ->
-    remaining(Until, Schedule, 0).
+-spec fold_remaining(Fun :: fun((DueUs :: integer(), Value) -> Value), Start :: Value,
+                     Until :: integer(), schedule()) -> Value.
+fold_remaining(Fun, Start, Until, Schedule) ->
+    fold_remaining(Fun, Start, Until, Schedule, ?MOST).
 
-remaining(Until, Schedule, Count) ->
-    case next(Schedule) < Until andalso Count < ?MOST of
-        true -> remaining(Until, Schedule, Count + 1);
-        false -> Count
+fold_remaining(_, Value, _, _, 0) ->
+    Value;
+fold_remaining(Fun, Value, Until, Schedule, More) ->
+    case next(Schedule) of
+        Due when Due < Until -> fold_remaining(Fun, Fun(Due, Value), Until, Schedule, More - 1);
+        _ -> Value
     end.
 
 -doc """

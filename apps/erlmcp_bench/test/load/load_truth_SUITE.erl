@@ -15,7 +15,7 @@ several runs.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([delays_have_their_length/1, outcomes_have_their_number/1, stalls_count_from_when_due/1,
          what_is_not_sent_is_not_seen/1, the_warm_up_is_in_no_figure/1,
-         what_is_carried_is_found/1]).
+         what_is_carried_is_found/1, errors_have_their_window/1]).
 -export([seconds_have_their_figures/1, bytes_and_processor_time_are_the_servers/1,
          another_generator_sees_the_same/1]).
 
@@ -36,7 +36,8 @@ suite() ->
 all() ->
     [delays_have_their_length, outcomes_have_their_number, stalls_count_from_when_due,
      what_is_not_sent_is_not_seen, the_warm_up_is_in_no_figure, what_is_carried_is_found,
-     seconds_have_their_figures, bytes_and_processor_time_are_the_servers,
+     errors_have_their_window, seconds_have_their_figures,
+     bytes_and_processor_time_are_the_servers,
      another_generator_sees_the_same].
 
 init_per_suite(Config) ->
@@ -187,6 +188,36 @@ carried(Wire, Config) ->
     ?assertEqual(Sent, length(Measured)),
     #{~"until" := Until} = lists:last(Carries),
     [{carried, Carried, length(Carries) * 1_000_000 / (Until - From)}].
+
+%% One request in fifty is dropped, from the 200th on: in the second window only, which begins half
+%% a second after the load. The server's journal says which ones.
+errors_have_their_window(Config) ->
+    near(fun() ->
+        Planted = planted(tcp, #{rules => [#{first => 200, every => 50, does => drop}]}, Config),
+        Began = erlang:monotonic_time(microsecond),
+        Bound = Began + 500_000,
+        {ok, Report} = erlmcp_load:run((target(tcp, Planted))#{
+            loop => {open, 200, even}, in_flight => 32, duration_ms => 2_000, timeout_ms => 300,
+            since => Bound - 10_000_000, observer => self()}),
+        %% One connection sends the requests in the order in which they are due.
+        Dues = lists:sort(observed()),
+        #{requests := Requests} = erlmcp_test_planted:journal(Planted),
+        ?assertEqual(length(Requests), length(Dues)),
+        Dropped = [Due || {Due, #{~"does" := ~"drop"}} <- lists:zip(Dues, Requests)],
+        ?assert(length(Dropped) >= 2),
+        {First, Second} = lists:partition(fun(Due) -> Due < Bound end, Dropped),
+        #{windows := [#{at_s := 10.0, errors := InFirst}, #{errors := InSecond}],
+          failed := #{timeout := All}, unsent := 0} = Report,
+        ?assertEqual({#{{failed, timeout} => length(First) || First =/= []},
+                      #{{failed, timeout} => length(Second) || Second =/= []}},
+                     {InFirst, InSecond}),
+        ?assertEqual(length(Dropped), All),
+        %% On a machine that is not too busy none is in the first window.
+        [{errors_before, 1 + length(First), 1}]
+    end).
+
+observed() ->
+    receive {erlmcp_load, _, Due, _} -> [Due | observed()] after 0 -> [] end.
 
 %% One request in five is refused, and one in fifty dropped. The first answers take longer.
 seconds_have_their_figures(Config) ->
