@@ -20,8 +20,9 @@ or equal.
 
 -record(schedule, {
     arrivals :: arrivals(),
-    %% When the schedule began; the time from there to the last request that was taken, and the mean
-    %% distance, both in picoseconds.
+    %% When the schedule began. The others are in picoseconds: the time from there to the last
+    %% request that was taken, the mean distance, the mean distance before the last change of the
+    %% rate, and the time of that change.
     cells :: atomics:atomics_ref()
 }).
 
@@ -30,6 +31,8 @@ or equal.
 -define(BEGUN, 1).
 -define(LAST, 2).
 -define(DISTANCE, 3).
+-define(FORMER, 4).
+-define(CHANGED, 5).
 -define(SECOND_PS, 1_000_000_000_000).
 -define(MILLISECOND_PS, 1_000_000_000).
 %% The most requests that `fold_remaining/4` takes.
@@ -38,7 +41,7 @@ or equal.
 -doc "Creates a schedule of `Rate` requests a second, at equal or random distances.".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
-    Cells = atomics:new(3, [{signed, true}]),
+    Cells = atomics:new(5, [{signed, true}]),
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     #schedule{arrivals = Arrivals, cells = Cells}.
 
@@ -46,15 +49,25 @@ distance(Rate) when Rate > 0 ->
     max(1, round(?SECOND_PS / Rate)).
 
 -doc """
-Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. A past due
-time stays due until a group takes it. A due time in the future that was taken is void, and the
-group that took it must take another one.
+Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. As many
+requests stay due in the past as at the rate of then, until groups take them. If some of an earlier
+rate still wait at the second change, that rate holds until then. A due time in the future that was
+taken is void, and the group that took it must take another one.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->
-    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     Passed = (Now - atomics:get(Cells, ?BEGUN)) * 1_000_000,
+    ok = atomics:put(Cells, ?FORMER, mean(Cells)),
+    ok = atomics:put(Cells, ?CHANGED, Passed),
+    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     back(Passed, atomics:get(Cells, ?LAST), Cells).
+
+%% The mean distance to the next request.
+mean(Cells) ->
+    case atomics:get(Cells, ?LAST) < atomics:get(Cells, ?CHANGED) of
+        true -> atomics:get(Cells, ?FORMER);
+        false -> atomics:get(Cells, ?DISTANCE)
+    end.
 
 back(Passed, Last, _) when Last =< Passed ->
     ok;
@@ -71,6 +84,7 @@ taken.
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
     ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
+    ok = atomics:put(Cells, ?CHANGED, 0),
     atomics:put(Cells, ?LAST, 0).
 
 -doc """
@@ -85,7 +99,7 @@ begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
 -doc "Takes the next request, and returns when it is, or was, due, in monotonic microseconds.".
 -spec next(schedule()) -> Us :: integer().
 next(#schedule{arrivals = Arrivals, cells = Cells}) ->
-    Mean = atomics:get(Cells, ?DISTANCE),
+    Mean = mean(Cells),
     Distance = case Arrivals of
         even -> Mean;
         poisson -> round(-math:log(1 - rand:uniform()) * Mean)

@@ -15,7 +15,7 @@ several runs.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([delays_have_their_length/1, outcomes_have_their_number/1, stalls_count_from_when_due/1,
          what_is_not_sent_is_not_seen/1, the_warm_up_is_in_no_figure/1,
-         what_is_carried_is_found/1, errors_have_their_window/1]).
+         what_is_carried_is_found/1, errors_have_their_window/1, what_was_due_stays_due/1]).
 -export([seconds_have_their_figures/1, bytes_and_processor_time_are_the_servers/1,
          another_generator_sees_the_same/1]).
 
@@ -36,7 +36,7 @@ suite() ->
 all() ->
     [delays_have_their_length, outcomes_have_their_number, stalls_count_from_when_due,
      what_is_not_sent_is_not_seen, the_warm_up_is_in_no_figure, what_is_carried_is_found,
-     errors_have_their_window, seconds_have_their_figures,
+     errors_have_their_window, what_was_due_stays_due, seconds_have_their_figures,
      bytes_and_processor_time_are_the_servers,
      another_generator_sees_the_same].
 
@@ -218,6 +218,30 @@ errors_have_their_window(Config) ->
 
 observed() ->
     receive {erlmcp_load, _, Due, _} -> [Due | observed()] after 0 -> [] end.
+
+%% 200 requests a second are due, and from half a second on one in 50 ms. At the 20th request the
+%% server stands still for a second, so the rate changes while 80 requests wait.
+what_was_due_stays_due(Config) ->
+    near(fun() ->
+        Rule = #{first => 20, last => 20, does => stall, ms => 1_000},
+        Planted = planted(tcp, #{rules => [Rule]}, Config),
+        {ok, Load} = erlmcp_load:start((target(tcp, Planted))#{
+            loop => {open, 200, even}, in_flight => 1, duration_ms => 2_000, observer => self()}),
+        First = receive {erlmcp_load, answered, FirstDue, _} -> FirstDue end,
+        Changed = First + 500_000,
+        Left = Changed - erlang:monotonic_time(microsecond),
+        receive after max(0, Left div 1_000) -> ok end,
+        ok = erlmcp_load:set_rate(Load, 20),
+        At = erlang:monotonic_time(microsecond),
+        #{sent := Sent, unsent := 0, windows := [#{backlog_requests := Rest}]} =
+            erlmcp_load:await(Load),
+        _ = erlmcp_test_planted:journal(Planted),
+        Dues = [First | observed()],
+        ?assertEqual(Sent, length(Dues)),
+        Before = length([Due || Due <- Dues, Due < At]),
+        ?assert(Rest =< 1),
+        [{before, Before, (At - First) / 5_000}, {later, Sent - Before, 30}]
+    end).
 
 %% One request in five is refused, and one in fifty dropped. The first answers take longer.
 seconds_have_their_figures(Config) ->
