@@ -12,6 +12,8 @@ several runs.
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(erlmcp_test_planted, [near/1]).
+
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([delays_have_their_length/1, outcomes_have_their_number/1, stalls_count_from_when_due/1,
          what_is_not_sent_is_not_seen/1, the_warm_up_is_in_no_figure/1,
@@ -24,9 +26,6 @@ several runs.
 -define(DELAY_MS, 20).
 -define(DELAY_US, 20_000).
 -define(STALL_MS, 500).
-%% The ratio of a figure and the truth, and the runs that it may take to come as near.
--define(NEAR, 1.5).
--define(TRIES, 8).
 %% A longer pause of the machine is an outcome of its own.
 -define(TIMEOUT_MS, 1_200).
 
@@ -414,20 +413,3 @@ sum(Histogram) ->
 
 median(Times) ->
     lists:nth((length(Times) + 1) div 2, Times).
-
-%% Repeats a run until each of its figures is near the truth.
-near(Run) ->
-    near(Run, ?TRIES, []).
-
-near(_, 0, Figures) ->
-    ct:fail({off, Figures});
-near(Run, Tries, _) ->
-    Figures = Run(),
-    case [Figure || {_, Found, Truth} = Figure <- Figures,
-                    Found > Truth * ?NEAR orelse Found < Truth / ?NEAR] of
-        [] ->
-            ct:log("~tp", [Figures]);
-        Off ->
-            ct:log("off: ~tp~nof ~tp", [Off, Figures]),
-            near(Run, Tries - 1, Off)
-    end.
