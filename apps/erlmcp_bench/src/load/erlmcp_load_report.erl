@@ -24,6 +24,7 @@ The outcome of a load.
 - Processor time covers the measured time. Figures that the system does not provide are left out.
   The times with `opening` in their name end when all connections are open, which may still keep a
   server busy.
+- `from_us` is when measuring began, in monotonic microseconds.
 - `windows` are those of `t:erlmcp_load_course:window/0`, from when measuring began or from `since`
   of the plan. `course` has the same for several loads, see `erlmcp_load_course:merge/1`.
 - `all_bytes_in` and `all_bytes_out` began when the connections were open. `bytes_in` and
@@ -36,7 +37,7 @@ The outcome of a load.
     failed := #{atom() => pos_integer()},
     wrong := non_neg_integer(), wrong_by := #{atom() => pos_integer()},
     unsent := non_neg_integer(), late := non_neg_integer(), strays := non_neg_integer(),
-    duration_s := float(), answered_per_s := float(),
+    from_us := integer(), duration_s := float(), answered_per_s := float(),
     latency := erlmcp_bench_histogram:histogram(),
     refusal_latency := erlmcp_bench_histogram:histogram(),
     lateness := erlmcp_bench_histogram:histogram(),
@@ -69,7 +70,7 @@ new(#{settings := Settings, before := Before, until := Until, after_all := After
         wrong_by => erlmcp_load_course:reasons(wrong, Course),
         windows => erlmcp_load_course:windows(UntilUs, Course), course => Course,
         all_bytes_in => In, all_bytes_out => Out,
-        duration_s => Seconds, answered_per_s => Answered / Seconds,
+        from_us => From, duration_s => Seconds, answered_per_s => Answered / Seconds,
         latency => Latency, refusal_latency => RefusalLatency, lateness => Lateness,
         seconds => Samples, connections => Connections, opened => Opened,
         opened_per_s => Opened * 1_000_000 / max(1, Open - Started), open_failed => OpenFailed},
