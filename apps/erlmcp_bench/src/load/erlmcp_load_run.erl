@@ -302,7 +302,8 @@ over(#run{settings = #{counts := Counts} = Settings, waiting = Waiting, from = F
         _ -> {stop, normal, Run}
     end.
 
-%% What was due and was never taken by a group. Nothing was due before the rate was known.
+%% Adds the requests that were due and that no group has taken. None was due before the rate was
+%% known.
 remaining(None, #run{settings = #{loop := {open, Schedule}, percent := Percent}, carried = Carried,
                      from = From, until = Until}) when Percent =:= none; Carried =/= none ->
     erlmcp_load_schedule:fold_remaining(

@@ -20,9 +20,9 @@ or equal.
 
 -record(schedule, {
     arrivals :: arrivals(),
-    %% When the schedule began. The others are in picoseconds: the time from there to the last
-    %% request that was taken, the mean distance, the mean distance before the last change of the
-    %% rate, and the time of that change.
+    %% When the schedule began. The others are in picoseconds. They are the time from there to the
+    %% last request that was taken, the mean distance, that before the last change of the rate, and
+    %% the time of that change.
     cells :: atomics:atomics_ref()
 }).
 

@@ -94,7 +94,7 @@ validate(Term) ->
     end.
 
 -doc """
-Checks the lines of a series beside a result, each of which is one JSON object. The rules are those
+Checks the lines of a series that belongs to a result. Each is one JSON object. The rules are those
 of a result, but no field is required. The first member of a place is the number of the line.
 """.
 -spec validate_lines([json:encode_value()]) -> ok | {error, [violation(), ...]}.

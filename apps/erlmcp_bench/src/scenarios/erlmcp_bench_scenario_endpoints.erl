@@ -114,8 +114,8 @@ nodes(#{nodes := Nodes}) -> length(Nodes).
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 
 -doc """
-Returns the name of each node or URL, with the number of its process in the operating system. That
-is `none` for a URL, and for a node that does not run.
+Returns the name of each node or URL, with the number of its process in the operating system. The
+number is `none` for a URL, and for a node that does not run.
 """.
 -spec processes(endpoints()) -> [{Name :: binary(), pos_integer() | none}].
 processes(#{nodes := [], clients := Clients}) ->

@@ -63,7 +63,7 @@ Returns the microseconds that an answer must take at least to be slow, with `Usu
 the slowest answer before.
 """.
 -spec slow_us(UsualUs :: non_neg_integer()) -> pos_integer().
-slow_us(UsualUs) -> max(?SLOW_US, 2 * UsualUs).
+slow_us(UsualUs) when is_integer(UsualUs) -> max(?SLOW_US, 2 * UsualUs).
 
 -doc "Returns the outages in the order of their faults.".
 -spec report(pid()) -> [outage()].

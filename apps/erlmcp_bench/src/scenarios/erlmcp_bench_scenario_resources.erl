@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_resources).
 -moduledoc """
-What each process of a scenario uses: processor time and memory as the system reports them, and the
-bytes of its clients. Readings of every second become lines, and figures for each phase.
+Reads the processor time and the memory of each process of a scenario, as the system reports them.
+With the bytes of its clients, the readings become figures for each second and each phase.
 """.
 
 -export([read/3, seconds/2, phases/2, used/1]).
@@ -12,7 +12,7 @@ bytes of its clients. Readings of every second become lines, and figures for eac
 -type bytes() :: {Received :: non_neg_integer(), Sent :: non_neg_integer()}.
 
 -doc """
-What all processes had used at `at_us`, in monotonic microseconds. `phase` is the phase that has
+A reading of all processes at `at_us`, in monotonic microseconds. `phase` is the phase that has
 lasted until then. A process that does not run has no processor time and no memory.
 """.
 -type reading() :: #{
@@ -127,9 +127,8 @@ network(Name, Readings) ->
     end.
 
 -doc """
-Returns the processor time and the memory of each process at the peak: the time between its first
-and its last reading, and the memory at the last one. A process that was not the same at both ends
-is left out.
+Returns the processor time of each process between the first and the last reading of the peak, and
+its memory at the last one. A process that was not the same at both is left out.
 """.
 -spec used([reading()]) ->
     #{Name :: binary() => #{cpu_us := non_neg_integer(), rss_bytes := non_neg_integer()}}.

@@ -36,9 +36,10 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  #{profile => Profile || profile := Profile <- Outcome}]).
 
 -doc """
-Writes the files of a scenario into a folder, and returns them: first the result, then its series
-and the metrics of each phase, with the same name. The error is `[nothing_answered]` if no request
-of the peak was answered, or that of `erlmcp_bench_result:write/2`. Then no file is written.
+Writes the files of a scenario into a folder, and returns them. The result is the first one. Its
+series and the metrics of each phase have the same name. The error is `[nothing_answered]` if no
+request of the peak was answered, or that of `erlmcp_bench_result:write/2`. If a rule is broken, no
+file is written.
 """.
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, [file:filename(), ...]} | {error, term()}.

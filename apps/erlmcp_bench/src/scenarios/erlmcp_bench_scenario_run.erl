@@ -182,7 +182,7 @@ report_second(#run{step = Step, began = Began, next_second = Second, tally = Tal
                     elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS}, Options),
     Read#run{next_second = Second + ?SECOND}.
 
-%% What each process has used until now.
+%% Reads the resources that each process has used until now.
 read(Phase, #run{endpoints = Endpoints, tally = Tally, readings = Readings} = Run) ->
     Servers = erlmcp_bench_scenario_endpoints:processes(Endpoints),
     Bytes = maps:merge(#{Name => {0, 0} || {Name, _} <- Servers},

@@ -1,7 +1,7 @@
 -module(erlmcp_load_course).
 -moduledoc """
-Counts what becomes of requests in the course of time: each kind of error in windows of ten seconds,
-and the backlog in tenths of a second. Pure.
+Counts the outcomes of requests in the course of time. It has each kind of error in windows of ten
+seconds, and the backlog in tenths of a second. Pure.
 
 A request belongs to the window, or the tenth, in which it was due. It is a part of the backlog from
 when it was due until it has ended, whether it was sent or not.
