@@ -25,8 +25,8 @@ The outcome of a load.
   The times with `opening` in their name end when all connections are open, which may still keep a
   server busy.
 - `from_us` is when measuring began, in monotonic microseconds.
-- `windows` are those of `t:erlmcp_load_course:window/0`, from when measuring began or from `since`
-  of the plan. `course` has the same for several loads, see `erlmcp_load_course:merge/1`.
+- `windows` have the errors of each ten seconds, from when measuring began or from `since` of the
+  plan. They are made of the `course`, and `erlmcp_load_course:merge/1` adds up several courses.
 - `all_bytes_in` and `all_bytes_out` began when the connections were open. `bytes_in` and
   `bytes_out` began with the measured time.
 - `carried_per_s` and `offered_per_s` belong to a load that offers a part of the measured capacity.

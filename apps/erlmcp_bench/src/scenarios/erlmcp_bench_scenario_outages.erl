@@ -59,8 +59,8 @@ Returns the microseconds without an error, a calm, after which the service count
 calm_us() -> ?CALM_US.
 
 -doc """
-Returns the microseconds that an answer must take at least to be slow, with `UsualUs` as the time of
-the slowest answer before.
+Returns the microseconds beyond which an answer is slow. `UsualUs` is the time of the slowest answer
+before.
 """.
 -spec slow_us(UsualUs :: non_neg_integer()) -> pos_integer().
 slow_us(UsualUs) when is_integer(UsualUs) -> max(?SLOW_US, 2 * UsualUs).
