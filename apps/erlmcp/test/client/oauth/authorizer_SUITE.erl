@@ -10,6 +10,7 @@ kept, and that no secret is seen in a log or an error.
 -export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
 -export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
 -export([a_refresh_token_is_replaced_or_kept/1, a_failing_refresh_keeps_the_token/1]).
+-export([a_refresh_token_is_of_one_resource/1]).
 -export([an_end_without_a_refresh_token_leads_to_a_login/1, a_server_that_refuses_all_ends/1]).
 -export([a_slow_server_costs_no_more_than_the_deadline/1, a_login_outlives_its_caller/1]).
 -export([a_login_has_an_end/1, an_older_challenge_needs_no_login/1]).
@@ -170,6 +171,20 @@ a_refresh_token_is_replaced_or_kept(Config) ->
     [~"refresh-1", ~"refresh-1", ~"refresh-1", ~"refresh-4"] =
         [Token
          || #{form := #{~"refresh_token" := Token}} <- erlmcp_test_oauth:asked(Peer, ~"/token")].
+
+%% Where the server's metadata have another resource since the login.
+a_refresh_token_is_of_one_resource(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    Whole = erlmcp_test_oauth:url(Peer, ~""),
+    erlmcp_test_oauth:resource(Peer, #{~"resource" => Whole}),
+    revoke(Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    [{~"authorization_code", First}, {~"authorization_code", Whole}] =
+        [{Type, Resource} || #{form := #{~"grant_type" := Type, ~"resource" := Resource}}
+                                 <- erlmcp_test_oauth:asked(Peer, ~"/token")],
+    true = First =:= erlmcp_test_oauth:url(Peer).
 
 a_failing_refresh_keeps_the_token(Config) ->
     Peer = peer(Config),

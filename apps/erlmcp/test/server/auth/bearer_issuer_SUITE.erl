@@ -95,6 +95,20 @@ old_keys_serve_while_new_ones_are_fetched(Config) ->
     next_asked() ! go_on,
     nobody_asked(),
     {ok, _} = erlmcp_bearer:verify(Handle, bearer(token(#{}, issuer(Config))), {self(), unused}),
+    %% The issuer is asked again after a failure and after a success, as soon as that has ended.
+    [until(fun() ->
+               Stale(),
+               {ok, _} = erlmcp_bearer:verify(Handle, bearer(token(#{}, issuer(Config))),
+                                              {self(), unused}),
+               receive
+                   {asked, Asked} -> Asked ! go_on, true
+               after 0 ->
+                   false
+               end
+           end, 500)
+     || Answer <- [erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(issuer(Config))),
+                   {500, #{}, ~""}],
+        ok <- [held(~"/jwks", Answer, issuer(Config))]],
     %% There is an end to it.
     none = erlmcp_bearer_tables:keys(1, erlang:monotonic_time(millisecond) + 6 * 3_600_000, Tables).
 

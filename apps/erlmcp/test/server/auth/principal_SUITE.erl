@@ -11,7 +11,8 @@ what was made for one principal is nobody else's. Quotes are of specification 20
          end_per_testcase/2]).
 -export([nobody_is_asked/1, handlers_know_the_principal/1, each_request_is_asked_once/1,
          tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1,
-         certificates_are_told/1, names_of_certificates_are_different/1]).
+         certificates_are_told/1, names_of_certificates_are_different/1,
+         identities_of_certificates_expire_with_them/1]).
 -export([missing_credentials_are_401/1, wrong_credentials_are_401/1, refused_before_the_body/1,
          every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
          wrong_options_are_refused/1]).
@@ -32,7 +33,8 @@ all() ->
 groups() ->
     [{asked, [nobody_is_asked, handlers_know_the_principal, each_request_is_asked_once,
               tcp_clients_are_the_listeners_principal, what_authenticate_is_told,
-              certificates_are_told, names_of_certificates_are_different]},
+              certificates_are_told, names_of_certificates_are_different,
+              identities_of_certificates_expire_with_them]},
      {refused, [missing_credentials_are_401, wrong_credentials_are_401, refused_before_the_body,
                 every_method_is_asked, a_crash_refuses, a_return_that_is_none_refuses,
                 wrong_options_are_refused]},
@@ -240,6 +242,27 @@ names_of_certificates_are_different(_) ->
     end || Sequence <- [[[Firm], [Ada]], [[Ada], [Firm]], [[Ada, Firm]]]],
     [~"CN=ada,O=firm", ~"O=firm,CN=ada", ~"CN=ada+O=firm"] = Names,
     erlmcp_test_http:stop(Server).
+
+%% RFC 5280, 4.1.2.5.1: "Where YY is less than 50, the year SHALL be interpreted as 20YY".
+identities_of_certificates_expire_with_them(_) ->
+    #{cert := Root, key := Key} =
+        public_key:pkix_test_root_cert("authority", [{digest, sha256},
+                                                     {key, {namedCurve, secp256r1}}]),
+    #'OTPCertificate'{tbsCertificate = #'OTPTBSCertificate'{validity = Validity} = Certificate} =
+        public_key:pkix_decode_cert(Root, otp),
+    Request = #{method => ~"POST", path => ~"/mcp", headers => #{}, tls => true,
+                peer => {{127, 0, 0, 1}, 1}},
+    [begin
+         Signed = public_key:pkix_sign(
+             Certificate#'OTPTBSCertificate'{validity = Validity#'Validity'{notAfter = NotAfter}},
+             Key),
+         Seconds = calendar:rfc3339_to_system_time(Until),
+         {Until, {ok, #{expires_at := Seconds}}} =
+             {Until, erlmcp_certificate:identity(#{}, Request#{certificate => Signed}, make_ref())}
+     end || {NotAfter, Until} <- [{{utcTime, "491231235958Z"}, "2049-12-31T23:59:58Z"},
+                                  {{utcTime, "400102030405Z"}, "2040-01-02T03:04:05Z"},
+                                  {{utcTime, "500101000000Z"}, "1950-01-01T00:00:00Z"},
+                                  {{generalTime, "20500304050607Z"}, "2050-03-04T05:06:07Z"}]].
 
 %% Refusals.
 
