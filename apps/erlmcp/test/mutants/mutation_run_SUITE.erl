@@ -70,7 +70,7 @@ examples() ->
      {guard, "if A, B; C -> 1; true -> 2 end",
       [{"when A, B; C", "when B; C"}, {"when A, B; C", "when A; C"}, {"when A, B; C", "when A, B"},
        {"when true", "no guard"}]},
-     {integer, "{A, 7, 1000}", [{"7", "8"}, {"1000", "0"}]},
+     {integer, "{A, 99, 100}", [{"99", "100"}, {"100", "0"}]},
      {integer, "#{A => 7, line => 7}", [{"7", "8"}]},
      {negation, "A =:= B", [{"A =:= B", "A =/= B"}]},
      {negation, "A < B", [{"A < B", "A >= B"}]},
