@@ -24,12 +24,12 @@ same code may move to other lines.
 """.
 -type lines() :: #{module() => non_neg_integer()}.
 
--doc "Runs suites, leaves a file of each in a folder, and ends this node.".
+-doc "Runs a suite, leaves its file in a folder, and ends this node.".
 -spec run([file:filename()]) -> no_return().
-run([Folder, Logs | Suites]) ->
+run([Folder, Logs, Suite]) ->
     ok = count(),
     ?MODULE = ets:new(?MODULE, [public, named_table]),
-    _ = ct:run_test([{suite, Suites}, {logdir, Logs}, {auto_compile, false},
+    _ = ct:run_test([{suite, Suite}, {logdir, Logs}, {auto_compile, false},
                      {ct_hooks, [{?MODULE, Folder}]}]),
     halt(0, [{flush, false}]).
 

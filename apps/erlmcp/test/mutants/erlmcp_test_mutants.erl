@@ -36,8 +36,8 @@ ended without a word of its cases.
 -type mutant() :: #{file := file:filename(), line := pos_integer(), before := string(),
                     'after' := string(), lines := non_neg_integer()}.
 
-%% Suites in one node, while lines are counted.
--define(BATCH, 6).
+%% Nodes that count lines, for each worker: most suites wait most of the time.
+-define(COUNTING, 2).
 %% Milliseconds that a suite takes beside its cases.
 -define(SUITE, 300).
 %% A node ends itself; this is for one that cannot.
@@ -401,7 +401,8 @@ lines(Suite, #{state := State}) ->
 
 %% Counts for those suites of which the code has changed, or that of a module they run. Of these only
 %% the ones that ran one of the modules, unless it is a new module, which any suite may run.
-count_lines(#{suites := Suites, state := State, modules := Modules} = Options) ->
+count_lines(#{suites := Suites, state := State, modules := Modules,
+              workers := Workers} = Options) ->
     Before = #{Suite => lines(Suite, Options) || Suite := _ <- Suites},
     Run = #{Module => [] || {_, Hashes} <- maps:values(Before), Module := _ <- Hashes},
     Now = #{Module => hash(Module) || Module <- maps:keys(maps:merge(Run, Suites))},
@@ -411,15 +412,19 @@ count_lines(#{suites := Suites, state := State, modules := Modules} = Options) -
     Stale = [Suite || Suite := Lines <- Before, not is_counted(Lines, Now),
                       IsNew orelse is_concerned(Suite, Lines, Now, Modules)],
     _ = [io:format("mutants: counting the lines of ~b suites~n", [length(Stale)]) || Stale =/= []],
-    _ = each(batches(lists:sort(Stale)), infinity, Options,
-             fun(Batch, Folder) ->
+    _ = each(lists:sort(fun(A, B) -> took(map_get(A, Before)) >= took(map_get(B, Before)) end, Stale),
+             infinity, Options#{workers := ?COUNTING * Workers},
+             fun(Suite, Folder) ->
                  ok = filelib:ensure_path(Folder),
                  ok = node(erlmcp_test_case_lines,
-                           [filename:join(State, "lines"), Folder
-                            | [beam(Suite, Options) || Suite <- Batch]]),
+                           [filename:join(State, "lines"), Folder, beam(Suite, Options)]),
                  file:del_dir_r(Folder)
              end),
     ok.
+
+%% The suites that took the longest are counted first.
+took({Passed, _}) -> lists:sum(maps:values(erlmcp_test_case_lines:cases(Passed)));
+took(none) -> infinity.
 
 is_counted({_, Hashes}, Now) -> maps:with(maps:keys(Hashes), Now) =:= Hashes;
 is_counted(none, _) -> false.
@@ -429,11 +434,6 @@ is_concerned(Suite, {_, Hashes}, Now, Modules) ->
         orelse map_size(maps:with(maps:keys(Hashes), Modules)) > 0;
 is_concerned(_, none, _, _) ->
     true.
-
-batches([]) -> [];
-batches(Suites) ->
-    {Batch, Rest} = lists:split(min(?BATCH, length(Suites)), Suites),
-    [Batch | batches(Rest)].
 
 %% The journal: a term on each line. The last line may be torn.
 
