@@ -258,7 +258,8 @@ without({Suite, {_, Case} = Name}, #{passed := Passed} = Context) ->
         _ -> maps:remove(Name, Cases)
     end}}.
 
-is_sound({Suite, Name} = At, Folder, #{hashes := Hashes, passed := Passed, seen := Seen} = Context) ->
+is_sound({Suite, Name} = At, Folder, Context) ->
+    #{hashes := Hashes, passed := Passed, seen := Seen} = Context,
     #{Suite := Hash} = Hashes,
     #{Suite := All} = Passed,
     case ets:lookup(Seen, At) of
@@ -399,8 +400,8 @@ each(Items, Until, Function, Folders, Running) ->
 lines(Suite, #{state := State}) ->
     erlmcp_test_case_lines:read(filename:join(State, "lines"), Suite).
 
-%% Counts for those suites of which the code has changed, or that of a module they run. Of these only
-%% the ones that ran one of the modules, unless it is a new module, which any suite may run.
+%% Counts for those suites of which the code has changed, or that of a module they run. Of these,
+%% only suites that ran one of the modules are counted. Any suite may run a new module.
 count_lines(#{suites := Suites, state := State, modules := Modules,
               workers := Workers} = Options) ->
     Before = #{Suite => lines(Suite, Options) || Suite := _ <- Suites},
@@ -412,8 +413,10 @@ count_lines(#{suites := Suites, state := State, modules := Modules,
     Stale = [Suite || Suite := Lines <- Before, not is_counted(Lines, Now),
                       IsNew orelse is_concerned(Suite, Lines, Now, Modules)],
     _ = [io:format("mutants: counting the lines of ~b suites~n", [length(Stale)]) || Stale =/= []],
-    _ = each(lists:sort(fun(A, B) -> took(map_get(A, Before)) >= took(map_get(B, Before)) end, Stale),
-             infinity, Options#{workers := ?COUNTING * Workers},
+    LongestFirst = lists:reverse(lists:sort([{took(map_get(Suite, Before)), Suite}
+                                             || Suite <- Stale])),
+    _ = each([Suite || {_, Suite} <- LongestFirst], infinity,
+             Options#{workers := ?COUNTING * Workers},
              fun(Suite, Folder) ->
                  ok = filelib:ensure_path(Folder),
                  ok = node(erlmcp_test_case_lines,
@@ -422,7 +425,7 @@ count_lines(#{suites := Suites, state := State, modules := Modules,
              end),
     ok.
 
-%% The suites that took the longest are counted first.
+%% The milliseconds that a suite took when it was counted before.
 took({Passed, _}) -> lists:sum(maps:values(erlmcp_test_case_lines:cases(Passed)));
 took(none) -> infinity.
 

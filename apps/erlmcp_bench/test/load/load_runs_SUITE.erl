@@ -19,11 +19,11 @@ suite() ->
 
 all() ->
     [closed_loops_are_answered, open_loops_keep_their_rate, a_part_of_what_is_carried_is_offered,
-     no_more_is_carried_than_can_be, methods_are_mixed, large_payloads_come_whole, sessions_are_opened_and_closed,
-     replies_in_streams_are_read, observers_hear_of_each_request, warm_up_is_not_measured,
-     seconds_add_up, loads_are_stopped, rates_are_changed, loads_end_with_their_owner,
-     connections_come_from_their_sources, groups_are_seldom_collected, headers_are_sent,
-     what_cannot_be_is_refused].
+     no_more_is_carried_than_can_be, methods_are_mixed, large_payloads_come_whole,
+     sessions_are_opened_and_closed, replies_in_streams_are_read, observers_hear_of_each_request,
+     warm_up_is_not_measured, seconds_add_up, loads_are_stopped, rates_are_changed,
+     loads_end_with_their_owner, connections_come_from_their_sources, groups_are_seldom_collected,
+     headers_are_sent, what_cannot_be_is_refused].
 
 init_per_suite(Config) ->
     Suite = self(),

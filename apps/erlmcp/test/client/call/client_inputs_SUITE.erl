@@ -1,7 +1,7 @@
 -module(client_inputs_SUITE).
 -moduledoc """
-What a client answers to a server's requests, with the funs of its options: each kind of request,
-and several at once.
+Tests for a client's answers to the requests of a server, which the funs of its options make: each
+kind of request, and several at once.
 """.
 
 -export([suite/0, all/0]).
@@ -45,7 +45,8 @@ what_is_not_declared_is_refused(_) ->
     [{Method, {error, -32601, <<Method:(byte_size(Method))/binary, _/binary>>}} =
          {Method, respond(Method, Params, Inputs)}
      || {Method, Params, Inputs} <- [
-            {~"elicitation/create", #{}, #{}}, {~"elicitation/create", #{~"mode" => ~"url"}, Elicit},
+            {~"elicitation/create", #{}, #{}},
+            {~"elicitation/create", #{~"mode" => ~"url"}, Elicit},
             {~"elicitation/create", #{~"mode" => ~"other"}, Elicit},
             {~"elicitation/create", #{}, #{elicit_url => fun(_) -> accept end}},
             {~"sampling/createMessage", #{}, Elicit}, {~"roots/list", #{}, Elicit},
@@ -78,7 +79,8 @@ some_are_for_the_user(_) ->
             {~"elicitation/create", #{sample => Fun}, false},
             {~"sampling/createMessage", #{sample => Fun}, true},
             {~"sampling/createMessage", #{elicit => Fun}, false},
-            {~"roots/list", #{roots => fun() -> [] end}, true}, {~"roots/list", #{roots => []}, false},
+            {~"roots/list", #{roots => fun() -> [] end}, true},
+            {~"roots/list", #{roots => []}, false},
             {~"roots/list", #{}, false}, {~"ping", #{elicit => Fun}, false}]].
 
 client(Inputs, Timeout) ->

@@ -217,7 +217,8 @@ numbers_are_at_least_one(_) ->
 what_is_remembered_is_bounded(Config) ->
     #{tables := Tables} = handle(#{}, Config),
     Numbers = lists:seq(1, 10_001),
-    [ok = erlmcp_bearer_tables:remember(Number, 1, lasting, {#{}, []}, Tables) || Number <- Numbers],
+    [ok = erlmcp_bearer_tables:remember(Number, 1, lasting, {#{}, []}, Tables)
+     || Number <- Numbers],
     [ok = erlmcp_bearer_tables:remember_inactive({1, Number}, 0, Tables) || Number <- Numbers],
     {ok, _, _} = erlmcp_bearer_tables:identity(10_000, 0, Tables),
     unknown = erlmcp_bearer_tables:identity(10_001, 0, Tables),

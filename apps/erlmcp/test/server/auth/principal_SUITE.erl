@@ -250,13 +250,14 @@ names_of_certificates_are_different(_) ->
 %% RFC 5280, 4.1.2.5.1: "Where YY is less than 50, the year SHALL be interpreted as 20YY".
 identities_of_certificates_expire_with_them(_) ->
     [begin
-         Seconds = calendar:rfc3339_to_system_time(Until),
-         {Until, {ok, #{expires_at := Seconds}}} =
-             {Until, identity(#{}, fun(Certificate) ->
+         Seconds = calendar:rfc3339_to_system_time(End),
+         {End, {ok, #{expires_at := Seconds}}} =
+             {End, identity(#{}, fun(Certificate) ->
                  #'OTPTBSCertificate'{validity = Validity} = Certificate,
-                 Certificate#'OTPTBSCertificate'{validity = Validity#'Validity'{notAfter = NotAfter}}
+                 Until = Validity#'Validity'{notAfter = NotAfter},
+                 Certificate#'OTPTBSCertificate'{validity = Until}
              end)}
-     end || {NotAfter, Until} <- [{{utcTime, "491231235958Z"}, "2049-12-31T23:59:58Z"},
+     end || {NotAfter, End} <- [{{utcTime, "491231235958Z"}, "2049-12-31T23:59:58Z"},
                                   {{utcTime, "400102030405Z"}, "2040-01-02T03:04:05Z"},
                                   {{utcTime, "500101000000Z"}, "1950-01-01T00:00:00Z"},
                                   {{generalTime, "20500304050607Z"}, "2050-03-04T05:06:07Z"}]].
@@ -270,7 +271,8 @@ identity(Options, Change) ->
     Server = make_ref(),
     ok = erlmcp_log:name(Server, ~"of the test"),
     Request = #{method => ~"POST", path => ~"/mcp", headers => #{}, tls => true,
-                peer => {{127, 0, 0, 1}, 1}, certificate => public_key:pkix_sign(Change(Certificate), Key)},
+                peer => {{127, 0, 0, 1}, 1},
+                certificate => public_key:pkix_sign(Change(Certificate), Key)},
     erlmcp_certificate:identity(Options, Request, Server).
 
 %% RFC 4514, 2.4: what is escaped, and that other types are written as dotted decimals.
