@@ -12,7 +12,7 @@ Internal.
 
 -behaviour(supervisor).
 
--export([start_link/2, publisher/1, listeners/1, drain/3]).
+-export([start_link/2, publisher/1, events/1, listeners/1, drain/3]).
 -export([init/1]).
 
 %% Milliseconds between two sweeps of the tasks. A task that has expired is never found, even before
@@ -45,7 +45,15 @@ start_link(#{key := Key} = Settings, Catalog) ->
 -doc "Returns the process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
-    {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
+    child(publisher, Supervisor).
+
+-doc "Returns the supervisor of the server's handlers of events.".
+-spec events(pid()) -> pid().
+events(Supervisor) ->
+    child(events, Supervisor).
+
+child(Id, Supervisor) ->
+    {_, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Supervisor)),
     true = is_pid(Pid),
     Pid.
 
@@ -62,8 +70,10 @@ listener_ids(Supervisor) ->
     {ok, erlmcp_drain:drained()} | {error, not_found}.
 drain(Supervisor, Instance, Milliseconds) ->
     try
-        OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
-        Drained = erlmcp_drain:drain(Instance, OfRanch, Milliseconds),
+        %% A listener that has only pages stays open, so that instruments see the drain.
+        Closing = [Id || {_, Transport, Options} = Id <- listener_ids(Supervisor),
+                         Transport =/= stdio, erlmcp_listen_options:has_endpoint(Options)],
+        Drained = erlmcp_drain:drain(Instance, Closing, Milliseconds),
         _ = supervisor:count_children(Supervisor),
         {ok, Drained}
     catch
@@ -108,9 +118,9 @@ init(Given) ->
           %% The first child ends last.
           [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
-          %% The process of events ends after all others, which may still report some.
-          [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
-           || OnEvent =/= none]
+          %% The handlers of events end after all others, which may still report some.
+          [#{id => events, start => {erlmcp_event_sup, start_link, [Key, OnEvent]},
+             type => supervisor}]
           ++
           [#{id => error_budget,
              start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}}]
@@ -196,8 +206,11 @@ opened(Listen, Key) ->
 
 %% The id is also the listener's ranch reference. The key makes it unique on the node.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
-    %% Options that logs may show: without the `tls` options, which can have secrets.
-    Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
+    %% Options that logs may show: without the `tls` options and the states of pages, which can have
+    %% secrets.
+    Shown = (maps:with([path, sse], Options))#{
+        tls => is_map_key(tls, Options),
+        pages => lists:sort(maps:keys(erlmcp_listen_options:pages(Options)))},
     Id = {{Key, Number}, Transport, Shown},
     ok = warn(Transport, Options, Key),
     {Before, Spec} = case Transport of
