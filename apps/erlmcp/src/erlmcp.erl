@@ -545,7 +545,7 @@ The page "Events" has the other fields of each.
 -type event() :: #{
     event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
         | incident | not_quick | slow_consumer | breaker_opened | breaker_closed
-        | draining | drained,
+        | spans_dropped | draining | drained,
     server := term(),
     at := integer(),
     dropped => pos_integer(),

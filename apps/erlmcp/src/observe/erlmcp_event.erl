@@ -53,6 +53,8 @@ table() ->
      {breaker_opened, [target, opens_in_ms],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"},
+     {spans_dropped, [collector, dropped, why],
+      ~"spans of traces were dropped: a buffer is full, or the collector cannot be reached"},
      {draining, [milliseconds], ~"the server is being drained: new requests are refused with 1077"},
      {drained, [calls, tasks],
       ~"the server was drained: `calls` were ended before they had answered, `tasks` still run"}].
