@@ -20,7 +20,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/0, start_link/0, use/1, check/1]).
+-export([open/0, start_link/0, use/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 -export_type([collector/0]).
@@ -84,11 +84,6 @@ use(Collector) ->
     catch
         exit:_ -> {error, {not_started, erlmcp}}
     end.
-
--doc "Returns `true` if spans can be sent to a URL: it is valid, and http or https.".
--spec check(Url :: binary()) -> boolean().
-check(Url) ->
-    erlmcp_oauth_url:origin(Url) =/= {error, invalid_url}.
 
 -doc false.
 -spec init([]) -> {ok, outlets()}.
