@@ -23,7 +23,7 @@ start_link() ->
 
 -doc false.
 init([]) ->
-    ok = erlmcp_event:open(),
+    ok = erlmcp_event_handler:open(),
     ok = erlmcp_incident:open(),
     ok = erlmcp_registry:open(),
     ok = erlmcp_inline_call_watchdog:open(),

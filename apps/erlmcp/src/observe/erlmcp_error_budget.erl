@@ -175,7 +175,7 @@ handle_info(look, #state{key = Key, budget = Budget, windows = Windows} = State)
     {Changes, Next} = erlmcp_error_budget_window:tick(Requests, Faults, Windows),
     ok = keep(erlmcp_error_budget_window:report(Next), Budget),
     lists:foreach(fun(Change) ->
-        ok = erlmcp_event:emit(Key, error_budget_changed, Change)
+        ok = erlmcp_event_handler:emit(Key, error_budget_changed, Change)
     end, Changes),
     {noreply, waiting(State#state{windows = Next})};
 handle_info(_, State) ->

@@ -275,8 +275,8 @@ reported(#outlet{buffer = Buffer, reported = Reported, report_at = At} = Outlet)
 report(Dropped, #outlet{collector = #{endpoint := Url}, why = Why}) ->
     {ok, {_, Host, Port}} = erlmcp_oauth_url:origin(Url),
     Collector = iolist_to_binary([Host, $:, integer_to_binary(Port)]),
-    Fields = #{collector => Collector, dropped => Dropped, why => Why},
-    ok = erlmcp_event:broadcast(spans_dropped, Fields),
+    Fields = #{collector => Collector, spans => Dropped, why => Why},
+    ok = erlmcp_event_handler:broadcast(spans_dropped, Fields),
     erlmcp_log:report(warning, Fields#{what => spans_dropped}).
 
 -doc false.

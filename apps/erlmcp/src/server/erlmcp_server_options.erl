@@ -21,7 +21,7 @@ Internal.
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
     workers := #{atom() => erlmcp:workers()},
-    on_event := erlmcp_event:handler() | none,
+    on_event := erlmcp_event_handler:handler() | none,
     listen := [erlmcp_listen:listener()],
     limits := limits()
 }.

@@ -12,7 +12,7 @@ Internal.
 
 -behaviour(supervisor).
 
--export([start_link/2, publisher/1, listeners/1, drain/3]).
+-export([start_link/2, publisher/1, events/1, listeners/1, drain/3]).
 -export([init/1]).
 
 %% Milliseconds between two sweeps of the tasks. A task that has expired is never found, even before
@@ -45,7 +45,15 @@ start_link(#{key := Key} = Settings, Catalog) ->
 -doc "Returns the process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
-    {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
+    child(publisher, Supervisor).
+
+-doc "Returns the supervisor of the server's handlers of events.".
+-spec events(pid()) -> pid().
+events(Supervisor) ->
+    child(events, Supervisor).
+
+child(Id, Supervisor) ->
+    {_, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Supervisor)),
     true = is_pid(Pid),
     Pid.
 
@@ -108,9 +116,9 @@ init(Given) ->
           %% The first child ends last.
           [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
-          %% The process of events ends after all others, which may still report some.
-          [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
-           || OnEvent =/= none]
+          %% The handlers of events end after all others, which may still report some.
+          [#{id => events, start => {erlmcp_event_sup, start_link, [Key, OnEvent]},
+             type => supervisor}]
           ++
           [#{id => error_budget,
              start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}}]

@@ -240,12 +240,12 @@ drops_are_told(Config) ->
     {ok, {_, _, Port}} = erlmcp_oauth_url:origin(Url),
     Collector = <<"localhost:", (integer_to_binary(Port))/binary>>,
     receive
-        {event, #{event := spans_dropped, collector := Collector, dropped := 1,
+        {event, #{event := spans_dropped, collector := Collector, spans := 1,
                   why := {status, 404}}} -> ok
     after ?WAIT -> ct:fail(no_event)
     end,
     receive
-        {logged, warning, #{what := spans_dropped, collector := Collector, dropped := 1}} -> ok
+        {logged, warning, #{what := spans_dropped, collector := Collector, spans := 1}} -> ok
     after ?WAIT -> ct:fail(no_report)
     end,
     ok = logger:remove_handler(?MODULE),

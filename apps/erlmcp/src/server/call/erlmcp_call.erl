@@ -190,7 +190,7 @@ owners_incident(Subject, Reason, #{key := Key}) ->
     emit_incident(erlmcp_incident:log_apart(maps:merge(Subject, Reason), Key), Subject, Key).
 
 emit_incident(Incident, Told, Key) ->
-    ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
+    ok = erlmcp_event_handler:emit(Key, incident, Told#{incident => Incident}),
     Incident.
 
 target(Context) ->

@@ -421,8 +421,8 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     end,
     ok = unmark(Mark, for_good, {Whose, Why}),
     Incident = erlmcp_incident:log_apart(#{what => What, method => Method, target => Target}, Key),
-    ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
-                                            target => Target}),
+    ok = erlmcp_event_handler:emit(Key, incident, #{what => What, incident => Incident,
+                                                    method => Method, target => Target}),
     true = exit(Pid, kill),
     count(Refusal, erlmcp_instance:find(Key)).
 
@@ -457,4 +457,4 @@ not_quick({{Key, Method, Target}, Why}) ->
     end,
     Told = #{method => Method, target => Target, why => Why, limit => Limit},
     ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
-    erlmcp_event:emit(Key, not_quick, Told).
+    erlmcp_event_handler:emit(Key, not_quick, Told).

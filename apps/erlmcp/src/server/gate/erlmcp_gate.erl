@@ -78,7 +78,7 @@ The limits that are not rates are 268,435,455 at most.
     principal_rates := [erlmcp_gate_counters:rate()]
 }.
 -opaque permit() ::
-    {erlmcp_gate_permits:permits(), erlmcp_gate_permits:id(),
+    {gate(), erlmcp_gate_permits:id(),
      %% the time at which the request came in flight
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | not_a_request}
     | for_nothing.
@@ -166,8 +166,8 @@ connection(Limited, #{counters := Counters} = Gate) ->
         Full -> {refuse, refusal(Full)}
     end.
 
-permit(InFlight, Taken, Since, #{permits := Permits}) ->
-    {Permits, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
+permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
+    {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
 Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). Other
@@ -270,16 +270,16 @@ permit is given back already.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
-await({Permits, Id, {waits, Waiting}}, Milliseconds) ->
-    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Permits) of
+await({#{permits := Permits} = Gate, Id, {waits, Waiting}}, Milliseconds) ->
+    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Gate) of
         {granted, Since} ->
-            await({Permits, Id, Since}, Milliseconds);
+            await({Gate, Id, Since}, Milliseconds);
         {refused, RetryMs} ->
             ok = erlmcp_gate_permits:leave(Id, Permits),
             {refuse, refusal({waited, RetryMs})}
     end;
-await({Permits, _, Since} = Permit, _) ->
-    ok = erlmcp_gate_counters:add_start(Since, erlmcp_gate_permits:counters(Permits)),
+await({#{counters := Counters}, _, Since} = Permit, _) ->
+    ok = erlmcp_gate_counters:add_start(Since, Counters),
     {ok, Permit}.
 
 -doc """
@@ -333,7 +333,7 @@ hand_over({_, Id, _}, Pid) ->
 -spec leave(permit()) -> ok.
 leave(for_nothing) ->
     ok;
-leave({Permits, Id, _}) ->
+leave({#{permits := Permits}, Id, _}) ->
     erlmcp_gate_permits:leave(Id, Permits).
 
 -doc """
@@ -341,11 +341,11 @@ Adds the reductions of the calling process, which has run one request and nothin
 of requests. Only one process in sixteen is counted.
 """.
 -spec add_work(permit()) -> ok.
-add_work({Permits, _, _}) ->
+add_work({#{counters := Counters}, _, _}) ->
     case erlang:phash2(self(), ?SAMPLED) of
         0 ->
             {reductions, Reductions} = process_info(self(), reductions),
-            erlmcp_gate_counters:add_work(Reductions, erlmcp_gate_permits:counters(Permits));
+            erlmcp_gate_counters:add_work(Reductions, Counters);
         _ ->
             ok
     end;

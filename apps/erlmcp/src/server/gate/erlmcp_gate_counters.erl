@@ -33,7 +33,7 @@ Internal.
 -export([most/0]).
 
 %% Every request passes here.
--compile({inline, [now/1, read/2, take_in_flight/3, take_word/5, is_held/2]}).
+-compile({inline, [now/1, take_in_flight/3, take_word/5, is_held/2]}).
 
 -export_type([counters/0, share/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0,
               rate/0]).
@@ -90,6 +90,9 @@ Internal.
 -define(HELD(Word), (?COUNT(Word) + ?COUNT((Word) bsr ?BITS))).
 -define(REMOVED, (1 bsl (2 * ?BITS))).
 -define(MOST, (1 bsl 28 - 1)).
+%% Adding zero is the quickest way to read: it takes the cache line for writing, and a change of the
+%% word follows. `atomics:get/2` also waits for all earlier writes.
+-define(READ(Words, Index), atomics:add_get(Words, Index, 0)).
 
 %% STATE has one bit for a gate that drains, one for the generation, and 28 for the limit of
 %% requests in flight. Above them is the number of requests in the queue.
@@ -206,7 +209,7 @@ Otherwise returns `full`, with the limit and the number of requests that would b
     | {full, Limit :: pos_integer(), Observed :: pos_integer()}
     | draining.
 enter(#counters{words = Words} = Counters) ->
-    case read(Words, ?STATE) of
+    case ?READ(Words, ?STATE) of
         State when State band ?DRAINING =/= 0 ->
             draining;
         State ->
@@ -215,11 +218,6 @@ enter(#counters{words = Words} = Counters) ->
                 Full -> Full
             end
     end.
-
-%% Adding zero is the quickest way to read: it takes the cache line for writing, and a change of the
-%% word follows. `atomics:get/2` also waits for all earlier writes.
-read(Words, Index) ->
-    atomics:add_get(Words, Index, 0).
 
 -doc "Takes a share as `enter/1` does, for a request that waits and is not in the queue yet.".
 -spec enter_waiting(counters()) ->
@@ -250,11 +248,11 @@ leave(Share, #counters{words = Words}) ->
     Word = atomics:add_get(Words, ?IN_FLIGHT, -Share) + Share,
     %% A share that was taken for lost was given back before (`correct/3`).
     _ = is_held(Share, Word) orelse atomics:add(Words, ?IN_FLIGHT, Share),
-    ?QUEUED_OF(read(Words, ?STATE)) > 0.
+    ?QUEUED_OF(?READ(Words, ?STATE)) > 0.
 
 %% Takes a share of one generation, unless more than the limit would be held.
 take_word(Words, Index, Amount, Generation, Limit) ->
-    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), read(Words, Index)).
+    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), ?READ(Words, Index)).
 
 take_word(_, _, _, _, _, ?REMOVED) ->
     removed;
@@ -440,7 +438,7 @@ give([], _) ->
     ok;
 give([{Counter, Share} | Taken], Counters) ->
     {Words, Index} = word(Counter, Counters),
-    ok = give_word(Words, Index, Share, read(Words, Index)),
+    ok = give_word(Words, Index, Share, ?READ(Words, Index)),
     give(Taken, Counters).
 
 give_word(Words, Index, Share, Word) ->

@@ -23,7 +23,7 @@ Internal.
 -compile({inline, [give_back/2]}).
 
 -export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1]).
--export([counters/1, queue/1, put_queue/3, tell_queue/1]).
+-export([queue/1, put_queue/3, tell_queue/1]).
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -122,11 +122,6 @@ calls(Permits) ->
 %% Returns all rows that exist the whole time, and some that are added or removed meanwhile.
 rows(#permits{tables = Tables}) ->
     [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
-
--doc "Returns the gate's counters.".
--spec counters(permits()) -> erlmcp_gate_counters:counters().
-counters(#permits{counters = Counters}) ->
-    Counters.
 
 -doc """
 Returns the process of the gate's queue and the longest wait there; `none` while the queue starts.

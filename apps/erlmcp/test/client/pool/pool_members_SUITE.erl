@@ -17,7 +17,8 @@ misbehave.
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
          options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
-         deadline_holds_over_tries/1, tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
+         deadline_holds_over_tries/1, tasks_are_reached_by_key/1,
+         secrets_are_in_no_child_specification/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
