@@ -76,9 +76,11 @@ The end of a span at the monotonic time `ended`: further attributes, and its sta
 
 -doc """
 Starts a span. Returns its context, which its children get, and a value for `end_span/3`, or `none`
-if the span is not recorded.
+if the span is not recorded. A tracer may return `unsampled` for a span without a parent that is not
+recorded. Then the library makes a context when one is needed.
 """.
--callback start_span(span_start(), Config :: term()) -> {context(), Span :: term() | none}.
+-callback start_span(span_start(), Config :: term()) ->
+    {context(), Span :: term() | none} | unsampled.
 
 -doc "Ends a span that `start_span/2` has started.".
 -callback end_span(Span :: term(), span_end(), Config :: term()) -> ok.
@@ -97,8 +99,15 @@ none
 -spec current() -> context() | none.
 current() ->
     case get(?MODULE) of
-        undefined -> none;
-        Context -> Context
+        undefined ->
+            none;
+        unsampled ->
+            {Trace, Span} = erlmcp_span_ids:root(),
+            Context = #{trace_id => Trace, span_id => Span, sampled => false},
+            _ = put(?MODULE, Context),
+            Context;
+        Context ->
+            Context
     end.
 
 -doc """

@@ -4,8 +4,8 @@ The library's own tracer. It decides whether a trace that begins here is recorde
 bytes of its id, and encodes the recorded spans when they end (`m:erlmcp_otlp`). They wait in a
 buffer until they are sent (`m:erlmcp_span_buffer`).
 
-A span that is not recorded has a context nevertheless, so that the servers of the whole trace agree
-on that.
+A span with a parent has a context even if it is not recorded, so that the servers of the whole
+trace agree on that.
 
 Internal.
 """.
@@ -44,12 +44,16 @@ counts({_, {Buffer, _}}) ->
 
 -doc false.
 start_span(#{parent := #{sampled := Sampled} = Parent} = Start, _) ->
-    started(Sampled, Parent#{span_id := erlmcp_span_ids:child()}, Start);
+    started(Sampled, Parent#{span_id := erlmcp_span_ids:span()}, Start);
 start_span(#{parent := none} = Start, {Threshold, _}) ->
-    {<<_:(32 - ?DIGITS)/binary, Random/binary>> = Trace, Span} = erlmcp_span_ids:root(),
-    Sampled = Random < Threshold,
-    Context = #{trace_id => Trace, span_id => Span, sampled => Sampled},
-    started(Sampled, with_baggage(Start, Context), Start).
+    <<_:(32 - ?DIGITS)/binary, Random/binary>> = Trace = erlmcp_span_ids:trace(),
+    case Random < Threshold of
+        true ->
+            Context = #{trace_id => Trace, span_id => erlmcp_span_ids:span(), sampled => true},
+            started(true, with_baggage(Start, Context), Start);
+        false ->
+            unsampled
+    end.
 
 with_baggage(#{baggage := Baggage}, Context) -> Context#{baggage => Baggage};
 with_baggage(_, Context) -> Context.

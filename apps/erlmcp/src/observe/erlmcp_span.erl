@@ -28,9 +28,10 @@ Starts a span. Returns its context, which names the tracer, and the span for `fi
 tracer fails, the context is that of the parent.
 """.
 -spec start(erlmcp_tracer:tracer(), erlmcp_tracer:span_start()) ->
-    {erlmcp_tracer:context() | none, span()}.
+    {erlmcp_tracer:context() | unsampled | none, span()}.
 start({Module, Config} = Tracer, #{parent := Parent} = Start) ->
     try Module:start_span(Start, Config) of
+        unsampled -> {unsampled, none};
         {#{trace_id := _} = Context, none} -> {Context#{tracer => Tracer}, none};
         {#{trace_id := _} = Context, Span} -> {Context#{tracer => Tracer}, {Tracer, Span}}
     catch

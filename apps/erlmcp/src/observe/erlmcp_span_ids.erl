@@ -6,21 +6,23 @@ one by one they would cost more than the rest of a span. It keeps them in its pr
 Internal.
 """.
 
--export([root/0, child/0, forget/0]).
+-export([trace/0, span/0, root/0, forget/0]).
 
 %% Random bytes of the first ids of a process, which are those of one root, and of later ones.
 -define(FIRST, 24).
 -define(MORE, 960).
 
--doc "Returns the id of a new trace, 32 digits, and that of its first span, 16 digits.".
--spec root() -> {TraceId :: binary(), SpanId :: binary()}.
-root() ->
-    <<Trace:32/binary, Span/binary>> = take(48),
-    {Trace, Span}.
+-doc "Returns the id of a new trace: 32 digits.".
+-spec trace() -> binary().
+trace() -> take(32).
 
--doc "Returns the id of a further span of a trace.".
--spec child() -> binary().
-child() -> take(16).
+-doc "Returns the id of a new span: 16 digits.".
+-spec span() -> binary().
+span() -> take(16).
+
+-doc "Returns the ids of a new trace and of its first span.".
+-spec root() -> {TraceId :: binary(), SpanId :: binary()}.
+root() -> {trace(), span()}.
 
 take(Digits) ->
     case get(?MODULE) of

@@ -53,6 +53,9 @@ traced(Tracer, Parent, {_, Method, Params} = Request, Extra, {Client, Live, _}, 
 
 with_context(none, Extra) ->
     Extra;
+with_context(unsampled, Extra) ->
+    {Trace, Span} = erlmcp_span_ids:root(),
+    with_context(#{trace_id => Trace, span_id => Span, sampled => false}, Extra);
 with_context(Context, Extra) ->
     Extra#{meta => maps:merge(maps:get(meta, Extra, #{}), erlmcp_trace_context:write(Context))}.
 
