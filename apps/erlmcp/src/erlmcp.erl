@@ -29,7 +29,7 @@ The client is `m:erlmcp_client`.
 """.
 
 -export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1]).
+-export([add/3, remove/3, resource_updated/2, info/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -38,7 +38,7 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, running_call/0, cache_info/0, error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -480,14 +480,16 @@ Details of a refusal.
 
 -doc """
 The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
-`port` and `url`. A listener with HTTP+SSE has `sse_url` too.
+`port` and `url`. A listener with HTTP+SSE has `sse_url` too, and one with pages their URLs as
+`pages`. A listener that has only pages has no `url`.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
     ip => inet:ip_address(),
     port => inet:port_number(),
     url => binary(),
-    sse_url => binary()
+    sse_url => binary(),
+    pages => [binary(), ...]
 }.
 
 -doc """
@@ -510,6 +512,20 @@ The state and the counts of a server, as `info/1` returns them.
     waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
+-doc """
+A call that runs, or waits until it may run, as `calls/1` returns it.
+
+- `id`: names the call for `cancel/2`.
+- `method`: the method of the request. `target`: the requested name or URI, if it has one.
+- `principal`: the client, see `t:principal/0`.
+- `age_ms`: milliseconds since the call began.
+- `pid`, `stack`: the process of the call, and what that process executes now.
+""".
+-type running_call() :: #{
+    id := binary(), method := binary(), target := binary() | undefined,
+    principal := principal(), age_ms := non_neg_integer(),
+    pid := pid(), stack := [tuple()]
 }.
 -doc """
 The cache of a server's results: how many it has now, and their bytes. `hits` are the calls that
@@ -793,6 +809,43 @@ state(Gate) ->
     case erlmcp_gate:state(Gate) of
         open -> open;
         {refuse, Refusal} -> erlmcp_refusal:name(Refusal)
+    end.
+
+-doc """
+Returns the calls of a server that run, or wait until they may run: the oldest first, 100 at most.
+Calls of quick handlers, tasks, and calls that wait for their client's input are not among them.
+Asks the process of each call, so it can take long on a busy machine. Returns `{error, not_found}`
+if the server does not run.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}).
+2> erlmcp:calls(Server).
+[]
+3> erlmcp:cancel(Server, ~"1").
+{error, not_found}
+4> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec calls(server()) -> [running_call()] | {error, not_found}.
+calls(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:list(Gate);
+        error -> {error, not_found}
+    end.
+
+-doc """
+Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
+process of the call has ended, within about 50 milliseconds even if its handler traps exits. Returns
+`{error, not_found}` if the call has ended already, or the server does not run.
+""".
+-spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
+cancel(Server, Id) when is_binary(Id) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:cancel(Gate, Id);
+        error -> {error, not_found}
     end.
 
 change(Server, Change) ->

@@ -23,7 +23,9 @@ the options for access tokens.
 Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
-- `path`: the path of the endpoint (`/mcp`).
+- `path`: the path of the endpoint (`/mcp`); `none` for a listener that has only pages.
+- `pages`: what the listener answers beside the endpoint, by path, see `m:erlmcp_page`. A page
+  answers all paths below its own, too.
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own name; `any` accepts all.
@@ -44,7 +46,8 @@ Options of Streamable HTTP.
 -type http() :: #{
     ip => inet:ip_address(),
     port => inet:port_number(),
-    path => binary(),
+    path => binary() | none,
+    pages => #{Path :: binary() => erlmcp_page:page()},
     tls => [ssl:tls_server_option()],
     allowed_hosts => any | [binary()],
     allowed_origins => any | [binary()],

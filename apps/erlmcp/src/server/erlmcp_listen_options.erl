@@ -1,7 +1,7 @@
 -module(erlmcp_listen_options).
--moduledoc "Checks the option `listen`: a server's listeners and their options. Pure. Internal.".
+-moduledoc "Checks the option `listen`: a server's listeners and their options. Internal.".
 
--export([check/1, sse/1]).
+-export([check/1, sse/1, pages/1, has_endpoint/1]).
 
 -doc """
 Checks the listeners. An error names the first wrong option of a listener and what is expected.
@@ -38,7 +38,7 @@ each(Transport, [{Name, Value} | Options]) ->
 
 names(http) ->
     [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, scopes, implied_scopes,
-     protected_resource, sse, trusted_proxies, proxy_protocol];
+     protected_resource, sse, trusted_proxies, proxy_protocol, pages];
 names(tcp) -> [ip, port, principal, trusted_proxies, proxy_protocol];
 names(stdio) -> [output, principal].
 
@@ -49,7 +49,8 @@ expected(principal, _) -> ok;
 expected(output, Output) ->
     ok_or(is_integer(Output) andalso Output > 0, ~"a file descriptor, 1 or more");
 expected(path, <<"/", _/binary>>) -> ok;
-expected(path, _) -> ~"a binary that begins with a slash";
+expected(path, none) -> ok;
+expected(path, _) -> ~"a binary that begins with a slash, or none";
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% The options that are read before ssl checks them.
     case {[Versions || {versions, Versions} <- Tls, not is_proper(Versions)],
@@ -82,6 +83,8 @@ expected(trusted_proxies, _) -> ~"a list of addresses and networks, one at least
 expected(proxy_protocol, Value) -> ok_or(is_boolean(Value), ~"true or false");
 expected(sse, Sse) when is_map(Sse) -> endpoints(maps:to_list(Sse));
 expected(sse, _) -> ~"a map with path, message_path or neither";
+expected(pages, Pages) when is_map(Pages) -> pages_of(maps:to_list(Pages));
+expected(pages, _) -> ~"a map of paths to pages";
 expected(_, any) -> ok;
 expected(_, Names) ->
     ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
@@ -150,16 +153,48 @@ endpoints([{Name, Path} | Options]) when
 endpoints([{Name, _} | _]) ->
     {Name, ~"path or message_path, a binary"}.
 
+pages_of([]) ->
+    ok;
+pages_of([{Path, Page} | Pages]) ->
+    case {is_path_of_page(Path), Page} of
+        {false, _} -> {Path, ~"a path: a slash first and none last, and no query"};
+        {true, {Module, _}} when is_atom(Module) -> is_page(Module, #{}, Path, Pages);
+        {true, {Module, _, Options}} when is_atom(Module) -> is_page(Module, Options, Path, Pages);
+        {true, _} -> {Path, ~"{Module, State} or {Module, State, Options}"}
+    end.
+
+is_path_of_page(Path) ->
+    is_binary(Path)
+        andalso re:run(Path, ~"^/([!$-.0-;=@-Z_a-z~]+(/[!$-.0-;=@-Z_a-z~]+)*)?$",
+                       [{capture, none}, dollar_endonly]) =:= match.
+
+is_page(Module, Options, Path, Pages) ->
+    _ = code:ensure_loaded(Module),
+    case {erlang:function_exported(Module, handle, 2), Options} of
+        {false, _} -> {Path, ~"a module with -behaviour(erlmcp_page)"};
+        {true, #{authenticate := Value}} when is_boolean(Value), map_size(Options) =:= 1 ->
+            pages_of(Pages);
+        {true, #{}} when map_size(Options) =:= 0 -> pages_of(Pages);
+        _ -> {Path, ~"authenticate, true or false, and no other option"}
+    end.
+
+%% A listener has a path at least, and no path is of two of its parts.
 paths(Options) ->
-    maybe
-        #{path := Path, message_path := MessagePath} ?= sse(Options),
-        Paths = [maps:get(path, Options, ~"/mcp"), Path, MessagePath],
-        true ?= Paths =:= lists:uniq(Paths)
-            orelse {error, {bad_option, {http, sse}, ~"paths that differ, and from path"}},
-        ok
-    else
-        none -> ok;
-        {error, _} = Error -> Error
+    Pages = maps:keys(pages(Options)),
+    Paths = [Path || Path <- [maps:get(path, Options, ~"/mcp")], Path =/= none]
+        ++ [map_get(Key, Sse) || #{} = Sse <- [sse(Options)], Key <- [path, message_path]]
+        ++ Pages,
+    case Paths -- lists:uniq(Paths) of
+        [] when Paths =:= [] ->
+            {error, {bad_option, {http, pages}, ~"one page at least, since path is none"}};
+        [] ->
+            ok;
+        [Twice | _] ->
+            Option = case lists:member(Twice, Pages) of
+                true -> {http, pages, Twice};
+                false -> {http, sse}
+            end,
+            {error, {bad_option, Option, ~"paths that differ, and from path"}}
     end.
 
 %% Refuses an option that has no effect without another one.
@@ -192,3 +227,12 @@ POST. Returns `none` if the options have no `sse`.
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
 sse(_) -> none.
+
+-doc "Returns the pages of a listener with `Options`, by their paths.".
+-spec pages(Options :: map()) -> #{Path :: binary() => erlmcp_page:page()}.
+pages(Options) -> maps:get(pages, Options, #{}).
+
+-doc "Returns `true` if a listener with `Options` has an endpoint, and not only pages.".
+-spec has_endpoint(Options :: map()) -> boolean().
+has_endpoint(#{path := none} = Options) -> is_map_key(sse, Options);
+has_endpoint(_) -> true.

@@ -70,8 +70,10 @@ listener_ids(Supervisor) ->
     {ok, erlmcp_drain:drained()} | {error, not_found}.
 drain(Supervisor, Instance, Milliseconds) ->
     try
-        OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
-        Drained = erlmcp_drain:drain(Instance, OfRanch, Milliseconds),
+        %% A listener that has only pages stays open, so that instruments see the drain.
+        Closing = [Id || {_, Transport, Options} = Id <- listener_ids(Supervisor),
+                         Transport =/= stdio, erlmcp_listen_options:has_endpoint(Options)],
+        Drained = erlmcp_drain:drain(Instance, Closing, Milliseconds),
         _ = supervisor:count_children(Supervisor),
         {ok, Drained}
     catch
@@ -202,8 +204,11 @@ opened(Listen, Key) ->
 
 %% The id is also the listener's ranch reference. The key makes it unique on the node.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
-    %% Options that logs may show: without the `tls` options, which can have secrets.
-    Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
+    %% Options that logs may show: without the `tls` options and the states of pages, which can have
+    %% secrets.
+    Shown = (maps:with([path, sse], Options))#{
+        tls => is_map_key(tls, Options),
+        pages => lists:sort(maps:keys(erlmcp_listen_options:pages(Options)))},
     Id = {{Key, Number}, Transport, Shown},
     ok = warn(Transport, Options, Key),
     {Before, Spec} = case Transport of

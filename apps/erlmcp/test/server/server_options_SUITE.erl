@@ -57,7 +57,17 @@ bad_listener_options_say_what_is_expected(_) ->
      || {Listener, Key, Expected} <- [
             {{tcp, #{port => 65536}}, {tcp, port}, ~"an integer of 0 to 65535"},
             {{tcp, #{porrt => 1}}, {tcp, porrt}, ~"no such option of this listener"},
-            {{http, #{path => ~"mcp"}}, {http, path}, ~"a binary that begins with a slash"},
+            {{http, #{path => ~"mcp"}}, {http, path},
+             ~"a binary that begins with a slash, or none"},
+            {{http, #{path => none}}, {http, pages}, ~"one page at least, since path is none"},
+            {{http, #{pages => #{~"/a/" => {?MODULE, 1}}}}, {http, pages, ~"/a/"},
+             ~"a path: a slash first and none last, and no query"},
+            {{http, #{pages => #{~"/a" => {?MODULE, 1}}}}, {http, pages, ~"/a"},
+             ~"a module with -behaviour(erlmcp_page)"},
+            {{http, #{pages => #{~"/a" => {pages_SUITE, 1, #{autenticate => true}}}}},
+             {http, pages, ~"/a"}, ~"authenticate, true or false, and no other option"},
+            {{http, #{pages => #{~"/mcp" => {pages_SUITE, 1}}}}, {http, pages, ~"/mcp"},
+             ~"paths that differ, and from path"},
             {{http, #{sse => #{path => ~"/a?b"}}}, {http, sse, path},
              ~"a path: a slash, and no query"}]].
 
@@ -92,6 +102,11 @@ bad_options() ->
                       [{tcp, #{ip => ~"127.0.0.1"}}], [{tcp, #{ip => {1, 2}}}],
                       [{tcp, #{path => ~"/"}}], [{tcp, #{bogus => 1}}], [{stdio, #{port => 0}}],
                       [{http, #{path => ~"mcp"}}], [{http, #{path => "/mcp"}}],
+                      [{http, #{pages => [~"/a"]}}], [{http, #{pages => #{"/a" => {lists, 1}}}}],
+                      [{http, #{pages => #{~"/a?b" => {pages_SUITE, 1}}}}],
+                      [{http, #{pages => #{~"a" => {pages_SUITE, 1}}}}],
+                      [{http, #{pages => #{~"/a" => pages_SUITE}}}],
+                      [{tcp, #{pages => #{~"/a" => {pages_SUITE, 1}}}}],
                       [{http, #{tls => #{}}}], [{http, #{allowed_hosts => [localhost]}}],
                       [{http, #{allowed_origins => ~"any"}}], [{tcp, #{}} | tcp]]}],
         Value <- Values].

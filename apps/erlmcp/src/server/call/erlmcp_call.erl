@@ -12,15 +12,25 @@ Internal.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).
--export([subject/1, permit/1, take_over/1, leave/1]).
+-export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
 -export([timeout/2, answered/3, timed_out/4, died/4]).
 
--export_type([owner/0, subject/0]).
+-export_type([owner/0, subject/0, mark/0]).
+
+%% The key of a call's mark in the dictionary of its process.
+-define(MARK, '$erlmcp_call').
 
 -type owner() :: {pid(), Tag :: term()}.
 -doc "The subject of a call. `Target` is the requested name or URI.".
 -type subject() ::
     {erlmcp_revision:revision(), Method :: binary(), Target :: binary() | undefined}.
+
+-doc """
+The mark of a process that runs a call with a permit: when the call began, in milliseconds of
+`erlmcp_clock:now_ms/0`, its method, the requested name or URI, and its principal.
+""".
+-type mark() ::
+    {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal()}.
 
 -doc """
 Starts a call that is linked to the calling process, its owner. The tag of its messages is
@@ -68,7 +78,9 @@ bounded only if `start_process/3` has started it.
     {reply, erlmcp_reply:status() | ok | error, term()}.
 %% The call waits its turn at the gate. It gives its permit back before it answers, so that the next
 %% request of its client finds room. If the call is killed, its owner gives the permit back.
-run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
+run(#{permit := Permit, id := Id, context := Context} = Call, Owner, Instance) ->
+    #{revision := Revision, method := Method, principal := Principal} = Context,
+    _ = put(?MARK, {erlmcp_clock:now_ms(), Method, target(Context), Principal}),
     try
         case erlmcp_gate:await(Permit, timeout(Call, Instance)) of
             {ok, Granted} ->
@@ -222,6 +234,14 @@ start, that was killed, or that waits for its client.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
+-doc "Returns the mark of the call that a process runs; `none` if the process has none.".
+-spec mark(pid()) -> mark() | none.
+mark(Pid) ->
+    case process_info(Pid, {dictionary, ?MARK}) of
+        {_, {_, _, _, _} = Mark} -> Mark;
+        _ -> none
+    end.
+
 -doc """
 Returns the answer to a request whose call did not end within `Milliseconds`, or the refusal of a
 task. Logs an incident, and counts the answer in the error budget.
@@ -239,8 +259,9 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
 
 -doc """
 Returns the answer to a request whose call died without one, or the refusal of a task. The call
-passed its heap bound, the server was drained, or another process has ended the call. Logs an
-incident, unless the server was drained, and counts the answer in the error budget.
+passed its heap bound, the server was drained, or an operator or another process has ended the
+call. Logs an incident, unless the server was drained or it was an operator. Counts the answer in
+the error budget.
 """.
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
            erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
@@ -252,6 +273,9 @@ died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
 
 why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and has ended the call");
+why({shutdown, cancelled_by_operator}, _, _) ->
+    erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
+                       #{code => -32603, fault => false});
 why(killed, Subject, #{limits := #{call_heap_bytes := Bytes}} = Instance) ->
     %% The exit reason is `killed`, whether the runtime or a process has killed the call.
     erlmcp_refusal:new(resource_exhausted,

@@ -26,7 +26,8 @@ Internal.
 
 -export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
          hand_over/2, leave/1, add_work/1]).
--export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1, network/1]).
+-export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1,
+         oldest_calls/2, network/1]).
 
 %% Every request passes here.
 -compile({inline, [take_permit/3, permit/4]}).
@@ -407,6 +408,14 @@ held(#{counters := Counters}, Name) ->
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).
+
+-doc """
+Returns the ids and the processes of requests that are in flight or wait: the oldest, `Most` of each
+scheduler's.
+""".
+-spec oldest_calls(gate(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
+oldest_calls(#{permits := Permits}, Most) ->
+    erlmcp_gate_permits:oldest_calls(Permits, Most).
 
 %% Refusals.
 

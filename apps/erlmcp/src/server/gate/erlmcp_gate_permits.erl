@@ -22,7 +22,7 @@ Internal.
 %% Every request passes here.
 -compile({inline, [give_back/2]}).
 
--export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1]).
+-export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1, oldest_calls/2]).
 -export([queue/1, put_queue/3, tell_queue/1]).
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
@@ -116,8 +116,27 @@ is_held({Table, Id}) ->
 -doc "Returns the holders of requests that are in flight or wait.".
 -spec calls(permits()) -> [pid()].
 calls(Permits) ->
-    [Holder || {_, {_, Holder, InFlight, Held}} <- rows(Permits),
-               InFlight > 0 orelse lists:keymember(waiting, 1, Held)].
+    [Holder || {_, {_, Holder, _, _} = Row} <- rows(Permits), is_call(Row)].
+
+-doc """
+Returns the ids, as texts, and the holders of requests that are in flight or wait. Of each table
+only the `Most` oldest are returned.
+""".
+-spec oldest_calls(permits(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
+oldest_calls(#permits{tables = Tables}, Most) ->
+    lists:append([oldest([{Id, Holder} || {Id, Holder, _, _} = Row <- ets:tab2list(Table),
+                                          is_call(Row)], Most)
+                  || Table <- tuple_to_list(Tables)]).
+
+%% The processes that add to a table run on one scheduler, whose unique integers grow.
+oldest(Calls, infinity) -> named(Calls);
+oldest(Calls, Most) -> named(lists:sublist(lists:sort(Calls), Most)).
+
+named(Calls) ->
+    [{integer_to_binary(Id), Holder} || {Id, Holder} <- Calls].
+
+is_call({_, _, InFlight, Held}) ->
+    InFlight > 0 orelse lists:keymember(waiting, 1, Held).
 
 %% Returns all rows that exist the whole time, and some that are added or removed meanwhile.
 rows(#permits{tables = Tables}) ->

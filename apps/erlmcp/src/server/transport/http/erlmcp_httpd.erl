@@ -23,7 +23,8 @@ for the connection of one, which has requests of several clients. For a request 
 -type config() :: #{
     instance := erlmcp_instance:instance(),
     calls := erlmcp_instance:of_calls(),
-    path := binary(),
+    %% of the endpoint, if the listener has one
+    path := binary() | none,
     http1 := erlmcp_httpd_http1_message:patterns(),
     message_bytes := pos_integer(),
     receive_timeout_ms := pos_integer(),
@@ -137,16 +138,15 @@ config(Options, #{limits := Limits} = Instance) ->
 
 -doc "Returns the addresses and URLs of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->
-    #{ip := inet:ip_address(), port := inet:port_number(), url := binary(), sse_url => binary()}.
-address({Ip, Port}, Options) ->
-    Scheme = case Options of
-        #{tls := true} -> ~"https://";
-        #{tls := false} -> ~"http://"
+    #{ip := inet:ip_address(), port := inet:port_number(), url => binary(), sse_url => binary(),
+      pages => [binary(), ...]}.
+address({Ip, Port}, #{tls := Tls, pages := Pages} = Options) ->
+    Scheme = case Tls of
+        true -> ~"https://";
+        false -> ~"http://"
     end,
-    Origin = <<Scheme/binary, (erlmcp_host:authority(Ip, Port))/binary>>,
-    Path = maps:get(path, Options, ~"/mcp"),
-    Address = #{ip => Ip, port => Port, url => <<Origin/binary, Path/binary>>},
-    case erlmcp_listen_options:sse(Options) of
-        #{path := SsePath} -> Address#{sse_url => <<Origin/binary, SsePath/binary>>};
-        none -> Address
-    end.
+    Url = fun(Path) -> <<Scheme/binary, (erlmcp_host:authority(Ip, Port))/binary, Path/binary>> end,
+    Urls = [{url, Url(Path)} || Path <- [maps:get(path, Options, ~"/mcp")], Path =/= none]
+        ++ [{sse_url, Url(Path)} || #{path := Path} <- [erlmcp_listen_options:sse(Options)]]
+        ++ [{pages, [Url(Path) || Path <- Pages]} || Pages =/= []],
+    maps:merge(#{ip => Ip, port => Port}, maps:from_list(Urls)).

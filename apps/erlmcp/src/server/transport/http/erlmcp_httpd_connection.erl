@@ -7,7 +7,8 @@ certificates. If ALPN selects HTTP/2, cowboy serves the connection. Any other co
 HTTP/1.1 (`erlmcp_httpd_http1`).
 
 A connection that gets no permit is still accepted, and does not wait in a queue of the operating
-system. Its first request is answered with the refusal (`erlmcp_httpd_refused`), and it ends.
+system. Its first request is answered with the refusal, or with the page that it asks for
+(`erlmcp_httpd_refused`), and it ends.
 
 Internal.
 """.
@@ -115,5 +116,6 @@ serve(Permits, Serve) ->
     end.
 
 refusing(Refusal, Parent, Options) ->
-    Options#{stream_handlers := [erlmcp_httpd_refused], erlmcp_refused => {Refusal, Parent},
-             request_timeout := ?REFUSED, idle_timeout := ?REFUSED}.
+    Options#{stream_handlers := [erlmcp_httpd_backpressure, erlmcp_httpd_refused],
+            erlmcp_refused => {Refusal, Parent},
+            request_timeout := ?REFUSED, idle_timeout := ?REFUSED}.

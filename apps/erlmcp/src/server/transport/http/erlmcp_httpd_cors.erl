@@ -13,12 +13,12 @@ Source: Fetch standard, "HTTP CORS protocol".
 Internal.
 """.
 
--export([pages/1, methods/2, preflight/2]).
+-export([origins/1, methods/2, preflight/2]).
 
--export_type([pages/0, methods/0]).
+-export_type([origins/0, methods/0]).
 
 -doc "The origins that are allowed by name, with the headers of all answers to their pages.".
--type pages() :: #{Origin :: binary() => #{binary() => binary()}}.
+-type origins() :: #{Origin :: binary() => #{binary() => binary()}}.
 -doc "The allowed methods of each endpoint, by its path.".
 -type methods() :: #{Path :: binary() => Methods :: binary()}.
 
@@ -26,10 +26,10 @@ Internal.
 -define(REMEMBERED, ~"7200").
 
 -doc "Returns the origins that a listener's options allow by name, with their headers.".
--spec pages(map()) -> pages().
-pages(#{allowed_origins := [_ | _] = Origins}) ->
+-spec origins(map()) -> origins().
+origins(#{allowed_origins := [_ | _] = Origins}) ->
     #{Origin => headers(Origin) || Origin <- Origins};
-pages(_) ->
+origins(_) ->
     #{}.
 
 headers(Origin) ->

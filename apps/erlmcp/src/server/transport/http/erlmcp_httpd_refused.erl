@@ -1,7 +1,8 @@
 -module(erlmcp_httpd_refused).
 -moduledoc """
-The stream handler of an HTTP connection without a permit. Every request is answered with the
-refusal after its head, and the connection ends after the first one.
+The stream handler of an HTTP connection without a permit. A request for a page is answered, since
+pages have places of their own. Every other request is answered with the refusal after its head, and
+the connection ends after the first one.
 
 Internal.
 """.
@@ -11,17 +12,18 @@ Internal.
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
 -doc false.
-init(StreamId, #{method := ~"HEAD"} = Request, Options) ->
-    {Commands, State} = refused(StreamId, Request, Options),
-    {erlmcp_httpd_response:without_body(Commands), State};
 init(StreamId, Request, Options) ->
-    refused(StreamId, Request, Options).
+    case erlmcp_httpd_route:is_page(Request, Options) of
+        true -> erlmcp_httpd_stream:init(StreamId, Request, Options);
+        false -> refused(StreamId, Request, Options)
+    end.
 
 refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
-        #{erlmcp_route := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
-    Unshared = Options#{erlmcp_route := Asked#{pages := #{}}},
+        #{erlmcp_route := #{origins := Origins} = Asked} = Options)
+  when is_map_key(Origin, Origins) ->
+    Unshared = Options#{erlmcp_route := Asked#{origins := #{}}},
     {Commands, State} = refused(StreamId, Request, Unshared),
-    {erlmcp_httpd_response:with(map_get(Origin, Pages), Commands), State};
+    {erlmcp_httpd_response:with(map_get(Origin, Origins), Commands), State};
 refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
     %% HTTP/2 has no header to end a connection. Cowboy sends GOAWAY if its listener stops.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
@@ -29,13 +31,16 @@ refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refus
     {erlmcp_httpd_response:refuse(Shown, undefined, erlmcp_httpd_body:closing(Version)), none}.
 
 -doc false.
-data(_, _, _, State) -> {[], State}.
+data(_, _, _, none) -> {[], none};
+data(StreamId, IsFin, Data, State) -> erlmcp_httpd_stream:data(StreamId, IsFin, Data, State).
 
 -doc false.
-info(_, _, State) -> {[], State}.
+info(_, _, none) -> {[], none};
+info(StreamId, Message, State) -> erlmcp_httpd_stream:info(StreamId, Message, State).
 
 -doc false.
-terminate(_, _, _) -> ok.
+terminate(_, _, none) -> ok;
+terminate(StreamId, Reason, State) -> erlmcp_httpd_stream:terminate(StreamId, Reason, State).
 
 -doc false.
 early_error(_, _, _, Response, _) -> Response.

@@ -17,21 +17,23 @@ Source: specification 2026-07-28, "Streamable HTTP" and "Authorization"; RFC 972
 Internal.
 """.
 
--export([listener/1, resolve/2, question/2, identified/3, kept/2, no_stream/1]).
+-export([listener/1, resolve/2, is_page/2, question/2, identified/3, kept/2, no_stream/1]).
 
 -export_type([listener/0, route/0, question/0, resolved/0, accept/0, asked/0]).
 
 -doc "The part of a listener's options that decides about its requests.".
 -type listener() :: #{
     endpoints := [binary()],
+    %% that of clients' URLs: of the endpoint, or the root if there is none
     path := binary(),
     policy := erlmcp_host:policy(),
-    pages := erlmcp_httpd_cors:pages(),
+    origins := erlmcp_httpd_cors:origins(),
     methods := erlmcp_httpd_cors:methods(),
     auth := erlmcp_httpd_auth:auth(),
     scopes := [erlmcp:scope()],
     implied := erlmcp_scope:implied(),
-    metadata := erlmcp_httpd_metadata:metadata() | none
+    metadata := erlmcp_httpd_metadata:metadata() | none,
+    pages := erlmcp_httpd_page:pages()
 }.
 
 -doc "The forms of an answer that the client reads: JSON, a stream of events, or both.".
@@ -57,47 +59,65 @@ A request to be served. `asks` is what it asks for, `principal` and `tenant` tel
 }.
 
 -doc "A request whose identity is not known yet.".
--opaque question() :: #{request := cowboy_req:req(), extra := headers()}.
+-opaque question() :: #{
+    request := cowboy_req:req(), extra := headers(), found => erlmcp_httpd_page:found()
+}.
 
--doc "The decision: serve the request, ask for its identity first, refuse it, or answer it.".
+-doc """
+The decision: serve the request, serve a page, ask for the identity first, refuse the request, or
+answer it.
+""".
 -type resolved() ::
     {serve, route()}
+    | {page, erlmcp_httpd_page:asked()}
     | {ask, question()}
     | {refuse, erlmcp_refusal:refusal(), headers()}
     | {answer, cowboy_stream:commands()}.
 
 -type headers() :: #{binary() => iodata()}.
 
--doc "Returns the requirements of a listener with `Options`.".
+-doc """
+Returns the requirements of a listener with `Options`. The table of its pages belongs to the calling
+process.
+""".
 -spec listener(map()) -> listener().
 listener(Options) ->
-    Path = maps:get(path, Options, ~"/mcp"),
+    {Endpoints, Path} = case maps:get(path, Options, ~"/mcp") of
+        none -> {[], ~"/"};
+        Own -> {[Own], Own}
+    end,
     SsePaths = case erlmcp_listen_options:sse(Options) of
         #{path := SsePath, message_path := MessagePath} -> [SsePath, MessagePath];
         none -> []
     end,
     Scopes = maps:get(scopes, Options, []),
     Auth = maps:get(authenticate, Options, none),
-    #{endpoints => [Path | SsePaths], path => Path, policy => erlmcp_host:policy(Options),
-      pages => erlmcp_httpd_cors:pages(Options),
+    #{endpoints => Endpoints ++ SsePaths, path => Path, policy => erlmcp_host:policy(Options),
+      origins => erlmcp_httpd_cors:origins(Options),
       methods => erlmcp_httpd_cors:methods(Path, SsePaths),
       auth => Auth, scopes => Scopes, implied => maps:get(implied_scopes, Options, #{}),
       metadata => erlmcp_httpd_metadata:new(Auth, maps:get(protected_resource, Options, #{}),
                                             Scopes,
-                                            [Path | lists:sublist(SsePaths, 1)])}.
+                                            [Path | lists:sublist(SsePaths, 1)]),
+      pages => erlmcp_httpd_page:new(Options)}.
 
 -doc "Decides about a request, from its head, for a listener with `Options`.".
 -spec resolve(cowboy_req:req(), cowboy:opts()) -> resolved().
 resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options) ->
     #{erlmcp_trusted_proxies := Proxies} = Options,
     Request = erlmcp_trusted_proxies:request(Received, Proxies),
-    #{pages := Pages} = Listener,
+    #{origins := Origins} = Listener,
     case Headers of
-        #{~"origin" := Origin} when is_map_key(Origin, Pages) ->
-            with(map_get(Origin, Pages), of_page(Request, Options));
+        #{~"origin" := Origin} when is_map_key(Origin, Origins) ->
+            with(map_get(Origin, Origins), of_page(Request, Options));
         #{} ->
             at_path(Request, Options)
     end.
+
+-doc "Returns `true` if the path of a request is that of a page.".
+-spec is_page(cowboy_req:req(), cowboy:opts()) -> boolean().
+is_page(#{path := Path}, #{erlmcp_route := #{endpoints := Endpoints, pages := Pages}}) ->
+    not lists:member(Path, Endpoints) andalso erlmcp_httpd_page:find(Path, Pages) =/= none.
 
 %% A preflight request is answered for pages of every origin that is accepted.
 of_page(Request, #{erlmcp_route := #{methods := Methods} = Listener} = Options) ->
@@ -118,9 +138,27 @@ at_path(#{path := Path, headers := Headers} = Request, #{erlmcp_route := Listene
         false ->
             case erlmcp_httpd_metadata:is_at(Path, Metadata) of
                 true -> metadata(Request, Listener);
-                false -> asked_for(erlmcp_auth:anonymous(), Request, Options)
+                false -> besides(Request, Options)
             end
     end.
+
+%% The pages of the listener. Every other path is refused.
+besides(#{path := Path, headers := Headers} = Request, #{erlmcp_route := Listener} = Options) ->
+    #{pages := Pages, auth := Auth} = Listener,
+    maybe
+        {ok, Found} ?= erlmcp_httpd_page:find(Path, Pages),
+        ok ?= from_here(Request, Listener, maps:get(~"origin", Headers, undefined)),
+        case Auth =/= none andalso erlmcp_httpd_page:asks_identity(Found) of
+            true -> {ask, #{request => Request, extra => #{}, found => Found}};
+            false -> page(Found, erlmcp_auth:anonymous(), Request)
+        end
+    else
+        none -> asked_for(erlmcp_auth:anonymous(), Request, Options);
+        {error, Refusal} -> {refuse, Refusal, #{}}
+    end.
+
+page(Found, Identity, Request) ->
+    {page, #{found => Found, identity => Identity, request => Request, extra => #{}}}.
 
 %% The metadata are public for pages of any origin.
 metadata(#{method := Method} = Request, #{metadata := Metadata} = Listener) ->
@@ -182,14 +220,14 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
 -doc "Decides about a request, from its head, whose identity was asked for.".
 -spec identified({ok, erlmcp_auth:identity()} | {error, erlmcp_bearer_failure:failure()},
                  question(), cowboy:opts()) -> resolved().
-identified({ok, Identity}, #{request := Request, extra := Extra}, Options) ->
+identified({ok, Identity}, #{request := Request, extra := Extra} = Question, Options) ->
     #{erlmcp_route := #{scopes := Needed, implied := Implied}} = Options,
     #{scopes := Scopes} = Identity,
     Full = Identity#{scopes := erlmcp_scope:with_implied(Scopes, Implied)},
     with(Extra, case erlmcp_scope:check(Needed, maps:get(scopes, Full)) of
         ok ->
             with(#{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Full]},
-                 asked_for(Full, Request, Options));
+                 identified(Full, Question, Request, Options));
         {error, Refusal} ->
             {refuse, Refusal, insufficient(Needed, Full, Request, Options)}
     end);
@@ -199,6 +237,9 @@ identified({error, #{refusal := Refusal} = Failure}, #{request := Request, extra
     Parameters = (challenge(Request, Listener))#{scope => Scopes},
     with(Extra, {refuse, erlmcp_admission:refused_by_head(Refusal, Headers),
                  erlmcp_httpd_auth:headers(Auth, Failure, Parameters)}).
+
+identified(Identity, #{found := Found}, Request, _) -> page(Found, Identity, Request);
+identified(Identity, _, Request, Options) -> asked_for(Identity, Request, Options).
 
 %% The parameters of a challenge that depend on the listener.
 challenge(_, #{metadata := none}) -> #{};
@@ -253,6 +294,8 @@ streamable(#{path := Path, headers := Headers, method := Method} = Request,
         {ok, {post, Accept}} ?= method(Method, Headers, Request, Config),
         {ok, {post, Accept, erlmcp_admission:announced(Headers, Accept)}}
     end;
+streamable(#{path := Other}, #{path := none}) ->
+    refuse(invalid_uri, [~"there is no page at ", erlmcp_printable:quoted(Other)], 404);
 streamable(#{path := Other}, #{path := Path}) ->
     refuse(invalid_uri, [~"the endpoint's path is ", Path, ~", not ",
                          erlmcp_printable:quoted(Other)], 404).
@@ -399,6 +442,8 @@ with(Extra, {refuse, Refusal, Headers}) -> {refuse, Refusal, maps:merge(Headers,
 with(Extra, {answer, Commands}) -> {answer, erlmcp_httpd_response:with(Extra, Commands)};
 with(Extra, {serve, #{extra := Before} = Route}) ->
     {serve, Route#{extra := maps:merge(Before, Extra)}};
+with(Extra, {page, #{extra := Before} = Asked}) ->
+    {page, Asked#{extra := maps:merge(Before, Extra)}};
 with(Extra, {ask, Question}) -> {ask, Question#{extra := Extra}}.
 
 -doc """

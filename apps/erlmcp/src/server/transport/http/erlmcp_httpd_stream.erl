@@ -8,7 +8,7 @@ JSON, or a stream if the handler reports something before it.
 `m:erlmcp_httpd_route` decides from the head, before the body is read. If a process or another
 machine has to be asked for the identity, the connection's other streams go on. The stream keeps the
 part of the body that arrives meanwhile, which the flow control of HTTP bounds.
-`m:erlmcp_httpd_sse` handles requests of HTTP+SSE.
+`m:erlmcp_httpd_sse` handles requests of HTTP+SSE, and `m:erlmcp_httpd_page` those for pages.
 
 A stateless call ends with its request: a client that disconnects cancels the call. A call of a
 session is owned by the session, and goes on.
@@ -72,8 +72,12 @@ Internal.
 }).
 %% The state after the answer. The rest of the body is dropped.
 -record(answered, {body :: erlmcp_httpd_body:body() | none}).
-%% The state of a request of HTTP+SSE.
--record(sse, {state :: erlmcp_httpd_sse:state(), extra :: #{binary() => iodata()}}).
+%% The state of a request that another module handles: one of HTTP+SSE, or one for a page.
+-record(handed_over, {
+    module :: erlmcp_httpd_sse | erlmcp_httpd_page,
+    state :: erlmcp_httpd_sse:state() | erlmcp_httpd_page:state(),
+    extra :: #{binary() => iodata()}
+}).
 
 -doc false.
 init(StreamId, #{route := Route} = Request, _) ->
@@ -92,6 +96,9 @@ resolved({ask, Question}, StreamId, Request, Options) ->
                                          options = Options});
 resolved({refuse, Refusal, Headers}, StreamId, Request, #{erlmcp := Config}) ->
     forgotten(erlmcp_httpd_body:refuse(Refusal, Headers, Request, owner(StreamId), Config));
+resolved({page, #{extra := Extra} = Asked}, StreamId, Request, #{erlmcp := Config}) ->
+    Said = erlmcp_httpd_page:init(Asked, owner(StreamId), Request, Config),
+    handed_over(Said, erlmcp_httpd_page, Extra);
 resolved({answer, Commands}, _, _, _) ->
     {Commands, #answered{body = none}}.
 
@@ -137,7 +144,7 @@ serve(#{asks := {post, Accept, Announced}} = Route, StreamId, Request) ->
             refuse(Refusal, Headers, Request, Stream)
     end;
 serve(#{asks := {sse, _}, extra := Extra} = Route, StreamId, Request) ->
-    of_sse(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), Extra);
+    handed_over(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), erlmcp_httpd_sse, Extra);
 serve(#{asks := Asks} = Route, StreamId, Request) ->
     Stream = stream(Route, StreamId, Request),
     case check_head(Asks, Request, Stream) of
@@ -163,10 +170,11 @@ with_extra({_, #stream{extra = Extra}} = Said) when map_size(Extra) =:= 0 -> Sai
 with_extra({Commands, #stream{extra = Extra} = Stream}) ->
     {erlmcp_httpd_response:with(Extra, Commands), Stream}.
 
-of_sse({Commands, State}, Extra) when map_size(Extra) =:= 0 ->
-    {Commands, #sse{state = State, extra = Extra}};
-of_sse({Commands, State}, Extra) ->
-    {erlmcp_httpd_response:with(Extra, Commands), #sse{state = State, extra = Extra}}.
+handed_over({Commands, State}, Module, Extra) when map_size(Extra) =:= 0 ->
+    {Commands, #handed_over{module = Module, state = State, extra = Extra}};
+handed_over({Commands, State}, Module, Extra) ->
+    {erlmcp_httpd_response:with(Extra, Commands),
+     #handed_over{module = Module, state = State, extra = Extra}}.
 
 of_session({get, Id}, #{headers := Headers}, #stream{owner = Owner} = Stream) ->
     #stream{principal = Principal, config = #{instance := Instance}} = Stream,
@@ -189,8 +197,8 @@ data(_, _, _, #answered{body = none} = Answered) ->
     {[], Answered};
 data(_, IsFin, Data, #answered{body = Body}) ->
     forgotten(erlmcp_httpd_body:data(IsFin, Data, Body));
-data(_, IsFin, Data, #sse{state = State, extra = Extra}) ->
-    of_sse(erlmcp_httpd_sse:data(IsFin, Data, State), Extra).
+data(_, IsFin, Data, #handed_over{module = Module, state = State, extra = Extra}) ->
+    handed_over(Module:data(IsFin, Data, State), Module, Extra).
 
 %% With HTTP/2 the empty body of GET may arrive as a frame of its own.
 body(_, _, <<>>, #stream{body = none} = Stream) ->
@@ -400,8 +408,8 @@ lasting(#stream{config = Config} = Stream) ->
 -doc false.
 info(_, Message, #stream{} = Stream) ->
     with_extra(notified(Message, Stream));
-info(StreamId, Message, #sse{state = State, extra = Extra}) ->
-    of_sse(erlmcp_httpd_sse:info(StreamId, Message, State), Extra);
+info(StreamId, Message, #handed_over{module = Module, state = State, extra = Extra}) ->
+    handed_over(Module:info(StreamId, Message, State), Module, Extra);
 info(StreamId, Message, #asking{wait = Wait, options = Options} = Asking) ->
     #{erlmcp_route := #{auth := Auth}} = Options,
     case erlmcp_httpd_auth:answered(Auth, Message, Wait) of
@@ -517,8 +525,8 @@ terminate(_, _, #stream{body = none}) ->
     ok;
 terminate(_, _, #stream{body = Body}) ->
     erlmcp_httpd_body:forget(Body);
-terminate(_, _, #sse{state = State}) ->
-    erlmcp_httpd_sse:terminate(State);
+terminate(_, _, #handed_over{module = Module, state = State}) ->
+    Module:terminate(State);
 terminate(_, _, #asking{wait = Wait}) ->
     erlmcp_httpd_auth:forget(Wait);
 terminate(_, _, #answered{body = Body}) ->

@@ -709,15 +709,15 @@ stopped(normal, #connection{sent = nothing} = Connection) ->
     stopped(normal, response(204, #{}, <<>>, Connection));
 stopped(Reason, #connection{sent = nothing} = Connection) ->
     stopped(Reason, response(500, #{~"content-length" => ~"0"}, <<>>, Connection));
-stopped(Reason, #connection{sent = chunks} = Connection) ->
+stopped(normal, #connection{sent = chunks} = Connection) ->
     ok = content(fin, <<>>, Connection),
-    stopped(Reason, Connection#connection{sent = all});
+    stopped(normal, Connection#connection{sent = all});
 stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
                             closing = Closing, sent = Sent} = Connection) ->
     ok = terminate_stream(Reason, Connection),
     Rested = Connection#connection{stream = none,
                                    children = cowboy_children:shutdown(Children, Id)},
-    %% A response that is shorter than its length can only be cut. The unread rest of a body would
+    %% A response that has failed, or is too short, can only be cut. The unread rest of a body would
     %% be taken for a request.
     case Closing orelse Reason =/= normal orelse Sent =/= all orelse Body =/= none of
         true -> ended(Reason, Rested);
