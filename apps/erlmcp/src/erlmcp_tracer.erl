@@ -17,6 +17,7 @@ another process belong to it, set the context there, or pass it as the option `t
 """.
 
 -export([current/0, set_current/1]).
+-export([enter/1]).
 
 -export_type([options/0, tracer/0, context/0, span_start/0, span_end/0, attributes/0]).
 
@@ -134,8 +135,18 @@ ask_both(Clients, Arguments) ->
 -spec set_current(context() | none) -> context() | none.
 set_current(Context) ->
     Before = current(),
-    _ = case Context of
-        none -> erase(?MODULE);
-        #{trace_id := _, span_id := _, sampled := _} -> put(?MODULE, Context)
-    end,
+    _ = enter(Context),
     Before.
+
+-doc false.
+%% As `set_current/1`, for the library: an unsampled context has no ids before they are needed.
+-spec enter(context() | unsampled | none) -> context() | unsampled | none.
+enter(none) ->
+    before(erase(?MODULE));
+enter(unsampled) ->
+    before(put(?MODULE, unsampled));
+enter(#{trace_id := _, span_id := _, sampled := _} = Context) ->
+    before(put(?MODULE, Context)).
+
+before(undefined) -> none;
+before(Context) -> Context.

@@ -13,7 +13,7 @@ Internal.
 
 -export([new/2, new/3]).
 -export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1,
-         not_before/2, scopes/1, name/1, message/1]).
+         not_before/2, scopes/1, name/1, code/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, row/0]).
