@@ -12,21 +12,25 @@ and responses do not count, unless they are refused.
 Internal.
 """.
 
--export([new/0, arrived/1, ended/4, answered/4, refused/3, totals/1]).
+-export([new/0, arrived/1, arrived/2, without_headers/1, ended/4, answered/4, refused/3, totals/1]).
 
 -export_type([meter/0, server/0, arrival/0, about/0, subject/0, outcome/0, ended/0, observer/0]).
 
 -opaque meter() :: counters:counters_ref().
 -doc "A map with the meter of a server, such as the server's context or its part for calls.".
 -type server() :: #{key := reference(), meter := meter(), observers := [observer()],
-                    atom() => term()}.
+                    tracer := erlmcp_tracer:tracer() | none, atom() => term()}.
 -doc """
 Those who observe requests. At the end of each request `Module:request_ended(Ended, State)` is
 called in the process that answers, which must not wait there.
 """.
 -type observer() :: {module(), State :: term()}.
--doc "The arrival of a message: its time, in native units of the monotonic clock, and its bytes.".
--type arrival() :: {Began :: integer(), Bytes :: non_neg_integer()}.
+-doc """
+The arrival of a message: its time, in native units of the monotonic clock, its bytes, and its
+origin, which is `none` if nobody asks for it.
+""".
+-type arrival() ::
+    {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_request_span:origin()}.
 -doc """
 A request, in the form that the caller has: a call with its arrival, the subject of one, or a
 request that has no call.
@@ -68,7 +72,19 @@ new() ->
 -doc "Returns the arrival, now, of a message of `Bytes` bytes.".
 -spec arrived(Bytes :: non_neg_integer()) -> arrival().
 arrived(Bytes) ->
-    {erlang:monotonic_time(), Bytes}.
+    arrived(Bytes, none).
+
+-doc "Returns the arrival, now, of a message of `Bytes` bytes from `Origin`.".
+-spec arrived(Bytes :: non_neg_integer(), erlmcp_request_span:origin()) -> arrival().
+arrived(Bytes, Origin) ->
+    {erlang:monotonic_time(), Bytes, Origin}.
+
+-doc "Returns an arrival for the process of a call, which needs no headers.".
+-spec without_headers(arrival()) -> arrival().
+without_headers({Began, Bytes, {http, Version, Peer, _}}) ->
+    {Began, Bytes, {http, Version, Peer, #{}}};
+without_headers(Arrival) ->
+    Arrival.
 
 -doc """
 Counts the end of a request, whose answer has `BytesOut` bytes, and tells the server's observers.
@@ -76,6 +92,7 @@ Counts the end of a request, whose answer has `BytesOut` bytes, and tells the se
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
 ended(About, Outcome, BytesOut, #{meter := Meter, observers := Observers} = Server) ->
     ok = count(Outcome, Meter),
+    ok = erlmcp_request_span:ended(About, Outcome, Server),
     observed(Observers, About, Outcome, BytesOut, Server).
 
 count({refused, Refusal}, Meter) ->
@@ -108,16 +125,16 @@ observed(Observers, About, Outcome, BytesOut, #{key := Key}) ->
                               ended => erlang:monotonic_time()},
     lists:foreach(fun({Module, State}) -> ok = Module:request_ended(Ended, State) end, Observers).
 
-request({{Id, Method, Params}, {Began, BytesIn}}) ->
+request({{Id, Method, Params}, {Began, BytesIn, _}}) ->
     #{id => Id, method => Method, target => undefined, revision => undefined, params => Params,
       context => none, began => Began, bytes_in => BytesIn};
 request(#{context := #{method := Method, revision := Revision} = Context, id := Id,
-          arrival := {Began, BytesIn}}) ->
+          arrival := {Began, BytesIn, _}}) ->
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
     #{id => Id, method => Method, target => Target, revision => Revision,
       params => #{~"_meta" => maps:get(meta, Context, #{})},
       context => Context, began => Began, bytes_in => BytesIn};
-request(#{arrival := {Began, BytesIn}} = Subject) ->
+request(#{arrival := {Began, BytesIn, _}} = Subject) ->
     Known = maps:with([id, method, target, revision], Subject),
     Known#{params => #{}, context => none, began => Began, bytes_in => BytesIn}.
 

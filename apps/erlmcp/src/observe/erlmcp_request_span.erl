@@ -181,7 +181,7 @@ ended(_, _, _) ->
 
 %% A client may make up any number of methods.
 known(Method) ->
-    case erlmcp_revision:is_method(Method) of
+    case erlmcp_revision:is_method(Method) orelse erlmcp_extension:is_method(Method) of
         true -> Method;
         false -> ~"_OTHER"
     end.

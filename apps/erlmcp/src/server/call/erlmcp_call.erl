@@ -24,7 +24,8 @@ Internal.
 -doc "The subject of a call. `target` is the requested name or URI.".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
-    method := binary(), target := binary() | undefined, arrival := erlmcp_meter:arrival()
+    method := binary(), target := binary() | undefined, arrival := erlmcp_meter:arrival(),
+    span => erlmcp_request_span:started()
 }.
 
 -doc """
@@ -127,7 +128,7 @@ large, or after a crash, returns a refusal and logs an incident. The request has
                Run :: fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
 answered(#{id := Id, context := Context} = Call, Instance, Run) ->
-    {Outcome, BytesOut, Answer} =
+    {Outcome, BytesOut, Answer} = erlmcp_request_span:run(Call, fun() ->
         try
             bounded(Run(), Id, Context, Instance)
         catch
@@ -135,7 +136,8 @@ answered(#{id := Id, context := Context} = Call, Instance, Run) ->
             throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
             exit:Reason:Stack when Reason =/= shutdown ->
                 crashed(exit, Reason, Stack, Id, Context, Instance)
-        end,
+        end
+    end),
     ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Instance),
     Answer.
 
@@ -220,9 +222,9 @@ target(Context) ->
 -doc "Returns the subject of a call, for a process that answers in its place.".
 -spec subject(erlmcp_engine:call()) -> subject().
 subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
-          arrival := Arrival}) ->
-    #{id => Id, revision => Revision, method => Method, target => target(Context),
-      arrival => Arrival}.
+          arrival := Arrival} = Call) ->
+    (maps:with([span], Call))#{id => Id, revision => Revision, method => Method,
+                               target => target(Context), arrival => Arrival}.
 
 -doc """
 Returns the permit of a call, for the process that gives it back if the call is killed. Returns

@@ -433,7 +433,7 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
 request({_, Method, Target}) ->
     Began = erlang:monotonic_time() - erlang:convert_time_unit(?LONGEST, millisecond, native),
     #{id => undefined, revision => undefined, method => Method, target => Target,
-      arrival => {Began, 0}}.
+      arrival => {Began, 0, none}}.
 
 %% Marks a definition as not quick, and reports that if it was quick until now.
 unmark(Mark, HowLong, Seen) ->
