@@ -29,7 +29,8 @@ transport, which checks them itself.
     rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
     inputs := erlmcp_client:inputs(), capabilities := map(), tasks := boolean(),
-    log_level => binary(), trace => erlmcp_tracer:options(), cache := erlmcp_client_cache:options() | none,
+    log_level => binary(), trace => erlmcp_tracer:options(),
+    cache := erlmcp_client_cache:options() | none,
     timeout := pos_integer(), max_timeout := pos_integer(), connect_timeout := pos_integer(),
     input_timeout := pos_integer(), calls := pos_integer(), subscriptions := pos_integer(),
     limits := limits()

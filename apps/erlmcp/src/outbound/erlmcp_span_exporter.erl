@@ -7,8 +7,9 @@ deleted after the last of them has ended.
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
 runs in a process of its own, one at a time for each buffer, and has ten seconds. If the collector
 is not there or says so (429, 502, 503, 504), the same request is repeated, at first after a second,
-or later if `Retry-After` says so in seconds. It is given up after six times. Any other refusal is final. The
-log and the event `spans_dropped` tell of dropped spans, at most once a minute for each buffer.
+or later if `Retry-After` says so in seconds. It is given up after six times. Any other refusal is
+final. The log and the event `spans_dropped` tell of dropped spans, at most once a minute for each
+buffer.
 
 A buffer is sent once more when its last user ends, and when the application stops, which waits for
 at most two seconds.
@@ -198,11 +199,9 @@ send(Outlet) ->
 
 post(Spans, #{endpoint := Url, headers := Headers, tls := Tls, scope := Scope}, Milliseconds) ->
     {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),
-    Answer = erlmcp_fetch:post(Url, [{~"content-type", ~"application/json"} | maps:to_list(Headers)],
-                               erlmcp_otlp:request(Scope, Spans),
-                               #{deadline => erlmcp_clock:now_ms() + Milliseconds,
-                                 plain => [Host], tls => Tls}),
-    case Answer of
+    Typed = [{~"content-type", ~"application/json"} | maps:to_list(Headers)],
+    Settings = #{deadline => erlmcp_clock:now_ms() + Milliseconds, plain => [Host], tls => Tls},
+    case erlmcp_fetch:post(Url, Typed, erlmcp_otlp:request(Scope, Spans), Settings) of
         {ok, #{status := 200, json := {ok, Json}}} -> {sent, erlmcp_otlp:rejected(Json)};
         {ok, #{status := 200}} -> {sent, 0};
         {ok, #{status := Status, headers := Answered}} when

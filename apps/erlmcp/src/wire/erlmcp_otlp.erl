@@ -22,9 +22,9 @@ Internal.
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended. `Offset` is that of the system time, in microseconds: its times are
-monotonic, in native units. A server's span has a parent on another machine, and any other span one
-on this node.
+Encodes a span that has ended. Its times are monotonic, in native units; `Offset` makes them system
+time, and is in microseconds. A server's span has a parent on another machine, and any other span
+one on this node.
 
 ## Examples
 
@@ -32,9 +32,9 @@ on this node.
 1> Context = #{trace_id => ~"4bf92f3577b34da6a3ce929d0e0e4736",
                span_id => ~"00f067aa0ba902b7", sampled => true}.
 2> Start = #{name => ~"ping", kind => server, parent => none, links => [], attributes => #{},
-             began => 1000}.
-3> json:decode(erlmcp_otlp:span(Context, Start, #{status => ok, attributes => #{},
-                                                  ended => 2000})).
+             began => 0}.
+3> End = #{status => ok, attributes => #{}, ended => 0}.
+4> json:decode(erlmcp_otlp:span(Context, Start, End, 1_000_000)).
 #{~"traceId" => ~"4bf92f3577b34da6a3ce929d0e0e4736", ~"spanId" => ~"00f067aa0ba902b7",
   ~"flags" => 257, ~"name" => ~"ping", ~"kind" => 2, ~"startTimeUnixNano" => ~"1000000000",
   ~"endTimeUnixNano" => ~"1000000000", ~"attributes" => []}
@@ -43,7 +43,6 @@ on this node.
 -spec span(erlmcp_tracer:context(), erlmcp_tracer:span_start(), erlmcp_tracer:span_end(),
            Offset :: integer()) ->
     binary().
-%% Binaries cost half of an iolist here.
 span(#{trace_id := Trace, span_id := Span} = Context,
      #{name := Name, kind := Kind, parent := Parent, links := Links, attributes := First,
        began := Began},

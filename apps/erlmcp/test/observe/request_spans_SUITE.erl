@@ -69,7 +69,8 @@ start(Options) ->
                     tool(~"slow", fun slow/2),
                     (tool(~"task", fun trace/2))#{task => required},
                     (tool(~"long", fun slow/2))#{task => required}],
-          prompts => [#{name => ~"hello", arguments => [#{name => ~"who"}], handler => fun(_, _) -> ~"hi" end}],
+          prompts => [#{name => ~"hello", arguments => [#{name => ~"who"}],
+                        handler => fun(_, _) -> ~"hi" end}],
           resources => [#{uri => ~"test:one", name => ~"one", handler => fun(_, _) -> ~"1" end}],
           listen => [{http, #{}}, {tcp, #{port => 0}}]}, Options)).
 

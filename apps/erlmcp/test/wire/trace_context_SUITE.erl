@@ -116,8 +116,8 @@ baggage_has_bounds(_) ->
     8192 = byte_size(baggage(<<"a=", (binary:copy(~"x", 8190))/binary>>)),
     none = baggage(<<"a=", (binary:copy(~"x", 8191))/binary>>).
 
-%% Whatever comes, the reading ends with what could be sent on. (`layers_SUITE` finds atoms made in a
-%% pure room.)
+%% Whatever comes, the reading ends with what could be sent on. (`layers_SUITE` finds atoms that are
+%% made in a pure room.)
 hostile_contexts_are_read(_) ->
     holds(?FORALL(Carrier, carrier(), is_read(erlmcp_trace_context:read(Carrier))), 3000).
 
@@ -185,7 +185,8 @@ texts_are_cut(_) ->
     ~"a" = Cut(<<"a", 255, "b">>).
 
 spans_are_json(_) ->
-    holds(?FORALL({Name, Attributes, Status}, {binary(), attributes(), oneof([ok, {error, timeout}])},
+    holds(?FORALL({Name, Attributes, Status},
+                  {binary(), attributes(), oneof([ok, {error, timeout}])},
                   begin
                       Span = encoded(#{name => Name, attributes => Attributes},
                                      #{status => Status}),

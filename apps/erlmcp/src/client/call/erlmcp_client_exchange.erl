@@ -55,8 +55,8 @@ the parameters of notifications, in the process of the call. `trace` is the cont
 
 -doc """
 Returns the time limits, the receivers and the trace context that the options of a call set, with
-`caller` and `cancel` if `Options` has them. The settings of the client are the defaults of the times, which count from
-now. `max_timeout` is at least `timeout`.
+`caller` and `cancel` if `Options` has them. The settings of the client are the defaults of the
+times, which count from now. `max_timeout` is at least `timeout`.
 """.
 -spec watch(Options :: map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->

@@ -98,7 +98,8 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
     #{method := Method, target := Target} = Asked = erlmcp_call:subject(Call()),
     %% Copies, so that the whole request is not kept for as long as the task.
     %% The span of the request is none of the run's.
-    Subject = (maps:remove(span, Asked))#{id := task, method := binary:copy(Method), target := binary:copy(Target)},
+    Subject = (maps:remove(span, Asked))#{id := task, method := binary:copy(Method),
+                                          target := binary:copy(Target)},
     process_flag(trap_exit, true),
     #{key := Key} = Instance,
     ok = erlmcp_label:set([erlmcp_task, Method, Target], Key),

@@ -162,8 +162,9 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
 stream(#{config := Config, request_context := RequestContext, session := Named,
          principal := Principal, tenant := Tenant, extra := Extra},
        StreamId, #{version := Version, peer := Peer}) ->
-    #stream{owner = owner(StreamId), from = {Version, Peer}, config = Config, request_context = RequestContext,
-            named = Named, principal = Principal, tenant = Tenant, extra = Extra,
+    #stream{owner = owner(StreamId), from = {Version, Peer}, config = Config,
+            request_context = RequestContext, named = Named, principal = Principal,
+            tenant = Tenant, extra = Extra,
             alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->

@@ -70,7 +70,8 @@ and it returns events.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
-    #{instance => Instance, origin => {lines, Address}, request_context => #{headers => none, principal => Principal},
+    #{instance => Instance, origin => {lines, Address},
+      request_context => #{headers => none, principal => Principal},
       tenant => erlmcp_admission:tenant(Principal, Address),
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       permits => [], watched => #{}, calls => erlmcp_calls:new(Instance),
