@@ -283,17 +283,25 @@ terminate(_, Outlets) ->
     Last = erlmcp_clock:now_ms() + ?LAST,
     maps:foreach(fun(_, Outlet) -> send_last(Outlet, Last) end, Outlets).
 
-%% Spans that are being sent are sent again, since their process may be cut short. A collector may
-%% so get them twice, as OTLP allows.
-send_last(#outlet{batch = Sending, buffer = Buffer, collector = Collector} = Outlet, Last) ->
-    Spans = case Sending of
-        [] -> erlmcp_span_buffer:take(erlmcp_span_buffer:batch(), Buffer);
-        _ -> Sending
-    end,
+send_last(#outlet{sending = {Pid, Monitor}} = Outlet, Last) when is_pid(Pid) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, {sent, _}}} ->
+            send_last(Outlet#outlet{sending = none, batch = []}, Last);
+        {'DOWN', Monitor, process, Pid, _} ->
+            send_last(Outlet#outlet{sending = none}, Last)
+    after max(0, Last - erlmcp_clock:now_ms()) ->
+        ok
+    end;
+send_last(#outlet{batch = [], buffer = Buffer} = Outlet, Last) ->
+    case erlmcp_span_buffer:take(erlmcp_span_buffer:batch(), Buffer) of
+        [] -> ok;
+        Spans -> send_last(Outlet#outlet{batch = Spans}, Last)
+    end;
+send_last(#outlet{batch = Spans, collector = Collector} = Outlet, Last) ->
     case Last - erlmcp_clock:now_ms() of
-        Left when Left > 0, Spans =/= [] ->
+        Left when Left > 0 ->
             _ = post(Spans, Collector, Left),
-            send_last(Outlet#outlet{batch = []}, Last);
+            send_last(Outlet#outlet{sending = none, batch = []}, Last);
         _ ->
             ok
     end.
