@@ -1,7 +1,8 @@
 #!/bin/sh
 # Tests one trace over several servers. A call goes from a client through two erlmcp servers, each a
-# program of its own, to a server of the official Python SDK, which reports its own spans. The client
-# is erlmcp's, and then the SDK's. A collector decodes all spans with PyPI opentelemetry-proto.
+# program of its own, to a server of the official Python SDK, which reports its own spans. The
+# client is erlmcp's, and then the SDK's. A collector decodes all spans with PyPI
+# opentelemetry-proto.
 #
 #   test/interop/tracing.sh
 #

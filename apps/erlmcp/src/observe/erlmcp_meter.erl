@@ -92,8 +92,11 @@ Counts the end of a request, whose answer has `BytesOut` bytes, and tells the se
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
 ended(About, Outcome, BytesOut, #{meter := Meter, observers := Observers} = Server) ->
     ok = count(Outcome, Meter),
-    ok = erlmcp_request_span:ended(About, Outcome, Server),
+    ok = end_span(Server, About, Outcome),
     observed(Observers, About, Outcome, BytesOut, Server).
+
+end_span(#{tracer := none}, _, _) -> ok;
+end_span(#{tracer := Tracer}, About, Outcome) -> erlmcp_request_span:ended(About, Outcome, Tracer).
 
 count({refused, Refusal}, Meter) ->
     ok = counters:add(Meter, ?REQUESTS, 1),

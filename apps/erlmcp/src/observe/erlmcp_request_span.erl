@@ -32,17 +32,12 @@ the span with its further attributes, or `none` if it is not recorded.
 -type started() ::
     {erlmcp_tracer:context() | unsampled | none,
      {erlmcp_span:span(), erlmcp_tracer:attributes()} | none}.
--type traced() :: #{tracer := erlmcp_tracer:tracer() | none, atom() => term()}.
 
--doc """
-Starts the span of a call that has arrived, and adds it to the call. Does nothing if the server has
-no tracer.
-""".
--spec start(erlmcp_engine:call(), erlmcp_meter:arrival(), traced()) -> erlmcp_engine:call().
-start(Call, _, #{tracer := none}) ->
-    Call;
+-doc "Starts the span of a call that has arrived, and adds it to the call.".
+-spec start(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
+    erlmcp_engine:call().
 start(#{id := Id, context := #{method := Method, meta := Meta} = Context} = Call,
-      {Began, _, Origin}, #{tracer := Tracer}) ->
+      {Began, _, Origin}, Tracer) ->
     #{revision := Revision} = Context,
     {Trace, Span} = started(server, Method, target(Context), parents(Meta, Origin), Began, Tracer),
     with_span(Trace, recorded(Span, fun() -> attributes(Id, Revision, Origin) end), Call).
@@ -60,14 +55,15 @@ recorded(none, _) -> none;
 recorded(Span, Attributes) -> {Span, Attributes()}.
 
 -doc """
-Starts the span of the call of a task, which begins now. The call has the span of the request that
-asked for the task, unless the server has no tracer.
+Starts the span of the call of a task. The call has the span of the request that asked for the task.
+Does nothing if the server has no tracer.
 """.
--spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), traced()) -> erlmcp_engine:call().
-start_task(Call, _, #{tracer := none}) ->
+-spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
+    erlmcp_engine:call().
+start_task(Call, _, none) ->
     Call;
 start_task(#{context := #{method := Method, revision := Revision} = Context} = Call,
-           {Began, _, _}, #{tracer := Tracer}) ->
+           {Began, _, _}, Tracer) ->
     Links = [Link || #{span := {#{trace_id := _} = Link, _}} <- [Call]],
     {Trace, Span} = started(internal, Method, target(Context), {none, Links, none}, Began, Tracer),
     with_span(Trace, recorded(Span, fun() -> protocol(Revision) end),
@@ -125,8 +121,8 @@ address(Address) ->
     list_to_binary(inet:ntoa(Address)).
 
 -doc """
-Runs a call with its context as that of the calling process, and in the metadata of its log. Both
-are as before afterwards.
+Runs a call that has a span, with its context as that of the calling process, and in the metadata of
+its log. Both are as before afterwards.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
@@ -137,10 +133,8 @@ run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
     after
         restored(Before)
     end;
-run(#{span := {unsampled, _}}, Run) ->
-    within(unsampled, Run);
-run(_, Run) ->
-    Run().
+run(#{span := {Context, _}}, Run) ->
+    within(Context, Run).
 
 within(Context, Run) ->
     Before = erlmcp_tracer:enter(Context),
@@ -153,16 +147,11 @@ within(Context, Run) ->
 restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).
 
--doc """
-Ends the span of a request. A request without a call begins and ends its span here. Does nothing if
-the server has no tracer.
-""".
--spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), traced()) -> ok.
-ended(_, _, #{tracer := none}) ->
-    ok;
+-doc "Ends the span of a request. A request without a call begins and ends its span here.".
+-spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), erlmcp_tracer:tracer()) -> ok.
 ended(#{span := {_, {Span, Attributes}}}, Outcome, _) ->
     finished(Span, Attributes, Outcome);
-ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, #{tracer := Tracer}) when
+ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Tracer) when
     is_binary(Method)
 ->
     Meta = case Params of

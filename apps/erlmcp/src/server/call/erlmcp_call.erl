@@ -127,19 +127,23 @@ large, or after a crash, returns a refusal and logs an incident. The request has
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
                Run :: fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
-answered(#{id := Id, context := Context} = Call, Instance, Run) ->
-    {Outcome, BytesOut, Answer} = erlmcp_request_span:run(Call, fun() ->
-        try
-            bounded(Run(), Id, Context, Instance)
-        catch
-            error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
-            throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
-            exit:Reason:Stack when Reason =/= shutdown ->
-                crashed(exit, Reason, Stack, Id, Context, Instance)
-        end
-    end),
+answered(Call, Instance, Run) ->
+    {Outcome, BytesOut, Answer} = case Call of
+        #{span := _} -> erlmcp_request_span:run(Call, fun() -> attempted(Call, Instance, Run) end);
+        #{} -> attempted(Call, Instance, Run)
+    end,
     ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Instance),
     Answer.
+
+attempted(#{id := Id, context := Context}, Instance, Run) ->
+    try
+        bounded(Run(), Id, Context, Instance)
+    catch
+        error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
+        throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
+        exit:Reason:Stack when Reason =/= shutdown ->
+            crashed(exit, Reason, Stack, Id, Context, Instance)
+    end.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
     %% The call waits for another process, and needs no permit meanwhile.

@@ -205,9 +205,11 @@ item(Item, Permits, {Arrival, _, Instance}) ->
     {counted(Item, Arrival, Instance), Permits}.
 
 %% The span of a call begins with the arrival of its request.
-arrived(Call, Arrival, Instance) ->
+arrived(Call, Arrival, #{tracer := none}) ->
+    Call#{arrival => Arrival};
+arrived(Call, Arrival, #{tracer := Tracer}) ->
     erlmcp_request_span:start(Call#{arrival => erlmcp_meter:without_headers(Arrival)}, Arrival,
-                              Instance).
+                              Tracer).
 
 counted({answer, Asked, Outcome, Reply}, Arrival, Instance) ->
     erlmcp_meter:answered({Asked, Arrival}, Outcome, Reply, Instance);

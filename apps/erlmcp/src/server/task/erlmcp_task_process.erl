@@ -172,10 +172,10 @@ handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Runnin
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
-    #state{instance = Instance, call = Call, subject = Subject} = State,
+    #state{instance = #{tracer := Tracer} = Instance, call = Call, subject = Subject} = State,
     %% The run of the task ends apart from the request that asked for it.
     Arrival = erlmcp_meter:arrived(0),
-    Run = erlmcp_request_span:start_task((Call())#{arrival => Arrival}, Arrival, Instance),
+    Run = erlmcp_request_span:start_task((Call())#{arrival => Arrival}, Arrival, Tracer),
     Pid = erlmcp_call:start(Run, Instance, erlmcp_task),
     Started = maps:merge(Subject, maps:with([arrival, span], Run)),
     {noreply, State#state{pid = Pid, call = started, subject = Started}};
