@@ -57,7 +57,7 @@ clients without a tracer make in this context.
 -type attributes() :: #{binary() => binary() | integer() | float() | boolean()}.
 
 -doc """
-A span that begins at `began`, which is a value of `erlang:monotonic_time/0`. `parent` is of another
+A span that begins at `began`, in nanoseconds of `erlang:monotonic_time/1`. `parent` is of another
 machine if the span is a server's, and of this node if it is a client's. `links` are spans of other
 traces that have led to this one. `baggage` came with a request that has no parent.
 """.
@@ -68,7 +68,7 @@ traces that have led to this one. `baggage` came with a request that has no pare
 }.
 
 -doc """
-The end of a span at the monotonic time `ended`: further attributes, and its status. An error has
+The end of a span at `ended`, in nanoseconds of the same clock: further attributes, and its status. An error has
 the name of a refusal (`t:erlmcp:refusal_name/0`), `tool_error`, `cancelled`, `rpc` for an error of
 a server, or the name of another reason (`t:erlmcp_client:reason/0`).
 """.

@@ -12,7 +12,7 @@ Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Serv
 Internal.
 """.
 
--export([start/3, start_task/3, run/2, ended/3]).
+-export([start/3, start_task/3, run/2, ended/4]).
 
 -export_type([origin/0, started/0]).
 
@@ -147,11 +147,14 @@ within(Context, Run) ->
 restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).
 
--doc "Ends the span of a request. A request without a call begins and ends its span here.".
--spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), erlmcp_tracer:tracer()) -> ok.
-ended(#{span := {_, {Span, Attributes}}}, Outcome, _) ->
-    finished(Span, Attributes, Outcome);
-ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Tracer) when
+-doc """
+Ends the span of a request at `Now`. A request without a call begins and ends its span here.
+""".
+-spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
+            erlmcp_tracer:tracer()) -> ok.
+ended(#{span := {_, {Span, Attributes}}}, Outcome, Now, _) ->
+    finished(Span, Attributes, Outcome, Now);
+ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Now, Tracer) when
     is_binary(Method)
 ->
     Meta = case Params of
@@ -163,9 +166,9 @@ ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Tracer) when
             ok;
         {_, Span} ->
             Attributes = maps:merge(origin(Origin), maps:merge(asked(Method, Params), id(Id))),
-            finished(Span, Attributes, Outcome)
+            finished(Span, Attributes, Outcome, Now)
     end;
-ended(_, _, _) ->
+ended(_, _, _, _) ->
     ok.
 
 %% A client may make up any number of methods.
@@ -189,10 +192,10 @@ asked(Method, Params) ->
 id(undefined) -> #{};
 id(Id) -> #{~"jsonrpc.request.id" => erlmcp_span:id(Id)}.
 
-finished(Span, Attributes, Outcome) ->
+finished(Span, Attributes, Outcome, Now) ->
     {Status, Error} = status(Outcome),
     erlmcp_span:finish(Span, #{status => Status, attributes => maps:merge(Attributes, Error),
-                               ended => erlang:monotonic_time()}).
+                               ended => Now}).
 
 status(ok) ->
     {ok, #{}};

@@ -36,6 +36,7 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
     tracer := erlmcp_tracer:tracer() | none,
+    started_ms := integer(),
     error_budget := erlmcp_error_budget:budget(),
     %% The options with which the process of a call is spawned.
     process := [{atom(), term()}],

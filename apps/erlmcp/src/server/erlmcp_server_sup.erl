@@ -98,8 +98,9 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
-      workers := Workers, on_event := OnEvent, listen := Wanted} = Settings = Given(),
+    #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
+      task_store := TaskStore, workers := Workers, on_event := OnEvent, listen := Wanted} =
+        Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -107,7 +108,8 @@ init(Given) ->
     ok = erlmcp_log:name(Key, Id),
     ok = erlmcp_label:set([erlmcp_server], Key),
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_instance:share(Key, instance(Key, Limits, Mounts, TaskStore, tracer(Settings))),
+        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore,
+                                            tracer(Settings))),
     #{error_budget_requests := Least} = Limits,
     Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
@@ -155,8 +157,7 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
     end.
 
 %% Its tables belong to the calling process.
-instance(Key, Limits, Mounts, TaskStore, Tracer) ->
-    Meter = erlmcp_meter:new(),
+instance(Key, Meter, Limits, Mounts, TaskStore, Tracer) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
                           mounts => Mounts, sessions => erlmcp_session_table:new(),
@@ -164,6 +165,7 @@ instance(Key, Limits, Mounts, TaskStore, Tracer) ->
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
                           meter => Meter, observers => [], tracer => Tracer,
+                          started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 
 on_demand(Kind, Module, Instance) ->

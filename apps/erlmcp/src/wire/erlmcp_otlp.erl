@@ -22,7 +22,7 @@ Internal.
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended. Its times are monotonic, in native units; `Offset` makes them system
+Encodes a span that has ended. Its times are monotonic, in nanoseconds; `Offset` makes them system
 time, and is in microseconds. A server's span has a parent on another machine, and any other span
 one on this node.
 
@@ -65,8 +65,8 @@ kind(server) -> ~B',"kind":2,"startTimeUnixNano":"';
 kind(client) -> ~B',"kind":3,"startTimeUnixNano":"'.
 
 %% Nanoseconds of today are not small integers any more.
-time(Native, Offset) ->
-    integer_to_binary(erlang:convert_time_unit(Native, native, microsecond) + Offset).
+time(Nanoseconds, Offset) ->
+    integer_to_binary(Nanoseconds div 1000 + Offset).
 
 state(#{state := State}) -> <<",\"traceState\":\"", (text(State, byte_size(State)))/binary, $">>;
 state(_) -> ~"".

@@ -78,9 +78,9 @@ span(Name, Tracer) ->
 span(Name, Parent, Tracer) ->
     {Context, Span} = erlmcp_span:start(Tracer, #{name => Name, kind => server, parent => Parent,
                                                   links => [], attributes => #{~"a" => 1},
-                                                  began => erlang:monotonic_time()}),
+                                                  began => erlang:monotonic_time(nanosecond)}),
     ok = erlmcp_span:finish(Span, #{status => ok, attributes => #{~"b" => ~"c"},
-                                    ended => erlang:monotonic_time()}),
+                                    ended => erlang:monotonic_time(nanosecond)}),
     Context.
 
 counts({_, Config}) ->
@@ -146,7 +146,7 @@ the_ratio_decides(Config) ->
 start(Parent, Tracer) ->
     {Context, _} = erlmcp_span:start(Tracer, #{name => ~"a", kind => server, parent => Parent,
                                                links => [], attributes => #{},
-                                               began => erlang:monotonic_time()}),
+                                               began => erlang:monotonic_time(nanosecond)}),
     Context.
 
 %% A span with a parent is recorded if its parent is, whatever the ratio.

@@ -40,7 +40,7 @@ traced(Tracer, Parent, {_, Method, Params} = Request, Extra, {Client, Live, _}, 
         erlmcp_span:start(Tracer, #{name => erlmcp_span:name(Method, Target), kind => client,
                                     parent => Parent, links => [],
                                     attributes => erlmcp_span:attributes(Method, Target),
-                                    began => erlang:monotonic_time()}),
+                                    began => erlang:monotonic_time(nanosecond)}),
     try Run(with_context(Context, Extra)) of
         Outcome ->
             ok = ended(status(Outcome), Request, Client, Live, Span),
@@ -77,7 +77,7 @@ ended({Status, Error}, {Id, _, _}, #{settings := #{target := Target}},
     Network = network(erlmcp_client_options:label(Target)),
     Attributes = maps:merge(maps:merge(Common, Session), maps:merge(Network, Error)),
     erlmcp_span:finish(Span, #{status => Status, attributes => Attributes,
-                               ended => erlang:monotonic_time()}).
+                               ended => erlang:monotonic_time(nanosecond)}).
 
 status({ok, #{~"isError" := true}, _}) ->
     {{error, tool_error}, #{~"error.type" => ~"tool_error"}};
