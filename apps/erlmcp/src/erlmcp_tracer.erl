@@ -69,8 +69,8 @@ traces that have led to this one. `baggage` came with a request that has no pare
 
 -doc """
 The end of a span at `ended`, in nanoseconds of the same clock: further attributes, and its status.
-An error has the name of a refusal (`t:erlmcp:refusal_name/0`), `tool_error`, `cancelled`, `rpc` for an error of
-a server, or the name of another reason (`t:erlmcp_client:reason/0`).
+An error has the name of a refusal (`t:erlmcp:refusal_name/0`), `tool_error`, `cancelled`, `rpc` for
+an error of a server, or the name of another reason (`t:erlmcp_client:reason/0`).
 """.
 -type span_end() :: #{
     status := ok | {error, Name :: atom()}, attributes := attributes(), ended := integer()

@@ -99,7 +99,7 @@ trace(Arguments, Context) ->
         none -> #{};
         #{} -> maps:with([trace_id, span_id, sampled], Trace)
     end,
-    json_text(#{trace => Shown, log => Metadata, called => Called =/= none,
+    json_text(#{trace => Shown, log => Metadata, process => list_to_binary(pid_to_list(self())), called => Called =/= none,
                 meta => maps:with([~"traceparent"], map_get(meta, Context))}).
 
 json_text(Term) ->
@@ -170,15 +170,26 @@ handlers_have_the_context(Config) ->
     Client = client(Config),
     [begin
          #{~"trace" := #{~"trace_id" := ?TRACE_ID, ~"span_id" := Id, ~"sampled" := true},
-           ~"log" := #{~"trace_id" := ?TRACE_ID, ~"span_id" := Id}} =
+           ~"log" := #{~"trace_id" := ?TRACE_ID, ~"span_id" := Id}, ~"process" := Process} =
              text(erlmcp_client:call_tool(Client, Tool, #{}, parent())),
-         #{span_id := Id} = span(<<"tools/call ", Tool/binary>>)
+         #{span_id := Id} = span(<<"tools/call ", Tool/binary>>),
+         %% The connection's process, in which quick calls run, has forgotten it.
+         ok = has_forgotten(list_to_pid(binary_to_list(Process)))
      end || Tool <- [~"trace", ~"quick"]],
-    %% The connection's process, in which quick calls run, has forgotten it.
     Text = text(erlmcp_client:call_tool(Client, ~"quick", #{})),
     #{~"trace" := #{~"trace_id" := Other}} = Text,
     true = Other =/= ?TRACE_ID,
     ok = erlmcp_client:stop(Client).
+
+has_forgotten(Process) ->
+    case process_info(Process, dictionary) of
+        undefined ->
+            ok;
+        {dictionary, Dictionary} ->
+            [] = [Key || {Key, _} <- Dictionary, Key =:= erlmcp_tracer
+                                                     orelse Key =:= '$logger_metadata$'],
+            ok
+    end.
 
 a_request_without_a_parent_begins_a_trace(Config) ->
     Client = client(Config),
