@@ -78,11 +78,9 @@ an error of a server, or the name of another reason (`t:erlmcp_client:reason/0`)
 
 -doc """
 Starts a span. Returns its context, which its children get, and a value for `end_span/3`, or `none`
-if the span is not recorded. A tracer may return `unsampled` for a span without a parent that is not
-recorded. Then the library makes a context when one is needed.
+if the span is not recorded.
 """.
--callback start_span(span_start(), Config :: term()) ->
-    {context(), Span :: term() | none} | unsampled.
+-callback start_span(span_start(), Config :: term()) -> {context(), Span :: term() | none}.
 
 -doc "Ends a span that `start_span/2` has started.".
 -callback end_span(Span :: term(), span_end(), Config :: term()) -> ok.

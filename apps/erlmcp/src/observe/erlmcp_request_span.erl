@@ -82,12 +82,14 @@ parents(Meta, _) ->
     {Parent, [], Baggage}.
 
 started(Kind, Method, Target, {Parent, Links, Baggage}, Began, Tracer) ->
-    Start = #{name => erlmcp_span:name(Method, Target), kind => Kind, links => Links,
-              attributes => erlmcp_span:attributes(Method, Target), began => Began},
-    erlmcp_span:start(Tracer, case {Parent, Baggage} of
-        {_, none} -> Start#{parent => Parent};
-        {none, _} -> Start#{parent => none, baggage => Baggage};
-        {#{}, _} -> Start#{parent => Parent#{baggage => Baggage}}
+    erlmcp_span:start(Tracer, Parent, fun() ->
+        Start = #{name => erlmcp_span:name(Method, Target), kind => Kind, links => Links,
+                  attributes => erlmcp_span:attributes(Method, Target), began => Began},
+        case {Parent, Baggage} of
+            {_, none} -> Start#{parent => Parent};
+            {none, _} -> Start#{parent => none, baggage => Baggage};
+            {#{}, _} -> Start#{parent => Parent#{baggage => Baggage}}
+        end
     end).
 
 attributes(Id, Revision, Origin) ->
@@ -117,6 +119,9 @@ version('HTTP/2') -> ~"2";
 version('HTTP/1.0') -> ~"1.0";
 version(_) -> ~"1.1".
 
+address({A, B, C, D}) ->
+    <<(integer_to_binary(A))/binary, $., (integer_to_binary(B))/binary, $.,
+      (integer_to_binary(C))/binary, $., (integer_to_binary(D))/binary>>;
 address(Address) ->
     list_to_binary(inet:ntoa(Address)).
 

@@ -10,7 +10,7 @@ Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`.
 Internal.
 """.
 
--export([start/2, finish/2]).
+-export([start/3, finish/2]).
 -export([name/2, attributes/2, id/1, refusal/1, session/1]).
 
 -export_type([span/0, finish/0]).
@@ -24,14 +24,25 @@ Internal.
 }.
 
 -doc """
-Starts a span. Returns its context, which names the tracer, and the span for `finish/2`. If the
-tracer fails, the context is that of the parent.
+Starts the span that `Describe` returns, which has the parent `Parent`. Returns its context, which
+names the tracer, and the span for `finish/2`. If the tracer fails, the context is that of the
+parent. The context is `unsampled` if a trace that begins here is not recorded, and gets its ids
+only when it is asked for.
 """.
--spec start(erlmcp_tracer:tracer(), erlmcp_tracer:span_start()) ->
+-spec start(erlmcp_tracer:tracer(), Parent :: erlmcp_tracer:context() | none,
+            Describe :: fun(() -> erlmcp_tracer:span_start())) ->
     {erlmcp_tracer:context() | unsampled | none, span()}.
-start({Module, Config} = Tracer, #{parent := Parent} = Start) ->
+start({erlmcp_otlp_tracer, Config} = Tracer, none, Describe) ->
+    %% Most traces are not recorded, so nothing is made before that is decided.
+    case erlmcp_otlp_tracer:is_recorded(Config) of
+        true -> started(Tracer, Describe());
+        false -> {unsampled, none}
+    end;
+start(Tracer, _, Describe) ->
+    started(Tracer, Describe()).
+
+started({Module, Config} = Tracer, #{parent := Parent} = Start) ->
     try Module:start_span(Start, Config) of
-        unsampled -> {unsampled, none};
         {#{trace_id := _} = Context, none} -> {Context#{tracer => Tracer}, none};
         {#{trace_id := _} = Context, Span} -> {Context#{tracer => Tracer}, {Tracer, Span}}
     catch

@@ -6,25 +6,25 @@ one by one they would cost more than the rest of a span. It keeps them in its pr
 Internal.
 """.
 
--export([trace/0, span/0, root/0, forget/0]).
+-export([span/0, root/0, digits/1, forget/0]).
 
 %% Random bytes of the first ids of a process, which are those of one root, and of later ones.
 -define(FIRST, 24).
 -define(MORE, 960).
 
--doc "Returns the id of a new trace: 32 digits.".
--spec trace() -> binary().
-trace() -> take(32).
-
 -doc "Returns the id of a new span: 16 digits.".
 -spec span() -> binary().
-span() -> take(16).
+span() -> digits(16).
 
--doc "Returns the ids of a new trace and of its first span.".
+-doc "Returns the ids of a new trace, 32 digits, and of its first span.".
 -spec root() -> {TraceId :: binary(), SpanId :: binary()}.
-root() -> {trace(), span()}.
+root() ->
+    <<Trace:32/binary, Span/binary>> = digits(48),
+    {Trace, Span}.
 
-take(Digits) ->
+-doc "Returns so many random digits, at most 48.".
+-spec digits(Digits :: 1..48) -> binary().
+digits(Digits) ->
     case get(?MODULE) of
         <<Id:Digits/binary, Rest/binary>> -> taken(Id, Rest);
         undefined -> generated(Digits, ?FIRST);

@@ -76,9 +76,10 @@ span(Name, Tracer) ->
     span(Name, none, Tracer).
 
 span(Name, Parent, Tracer) ->
-    {Context, Span} = erlmcp_span:start(Tracer, #{name => Name, kind => server, parent => Parent,
-                                                  links => [], attributes => #{~"a" => 1},
-                                                  began => erlang:monotonic_time(nanosecond)}),
+    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
+        #{name => Name, kind => server, parent => Parent, links => [], attributes => #{~"a" => 1},
+          began => erlang:monotonic_time(nanosecond)}
+    end),
     ok = erlmcp_span:finish(Span, #{status => ok, attributes => #{~"b" => ~"c"},
                                     ended => erlang:monotonic_time(nanosecond)}),
     Context.
@@ -144,9 +145,10 @@ the_ratio_decides(Config) ->
     true = Quarter > 800 andalso Quarter < 1200.
 
 start(Parent, Tracer) ->
-    {Context, _} = erlmcp_span:start(Tracer, #{name => ~"a", kind => server, parent => Parent,
-                                               links => [], attributes => #{},
-                                               began => erlang:monotonic_time(nanosecond)}),
+    {Context, _} = erlmcp_span:start(Tracer, Parent, fun() ->
+        #{name => ~"a", kind => server, parent => Parent, links => [], attributes => #{},
+          began => erlang:monotonic_time(nanosecond)}
+    end),
     Context.
 
 %% A span with a parent is recorded if its parent is, whatever the ratio.

@@ -36,11 +36,11 @@ run(_, Extra, _, Run) ->
 
 traced(Tracer, Parent, {_, Method, Params} = Request, Extra, {Client, Live, _}, Run) ->
     Target = target(Params),
-    {Context, Span} =
-        erlmcp_span:start(Tracer, #{name => erlmcp_span:name(Method, Target), kind => client,
-                                    parent => Parent, links => [],
-                                    attributes => erlmcp_span:attributes(Method, Target),
-                                    began => erlang:monotonic_time(nanosecond)}),
+    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
+        #{name => erlmcp_span:name(Method, Target), kind => client, parent => Parent, links => [],
+          attributes => erlmcp_span:attributes(Method, Target),
+          began => erlang:monotonic_time(nanosecond)}
+    end),
     try Run(with_context(Context, Extra)) of
         Outcome ->
             ok = ended(status(Outcome), Request, Client, Live, Span),
