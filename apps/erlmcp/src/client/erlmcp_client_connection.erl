@@ -25,6 +25,7 @@ Internal.
     identity := erlmcp_client_request:identity(),
     ids := atomics:atomics_ref(),
     calls := erlmcp_client_calls:calls(),
+    tracer => erlmcp_tracer:tracer(),
     tools := ets:table(),
     questions := ets:table(),
     cache := erlmcp_client_cache:cache()
@@ -171,19 +172,31 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
-    case erlmcp_client_table:join() of
-        {ok, Table} -> opened(Transport, Target, Settings, Table);
+    maybe
+        {ok, Table} ?= erlmcp_client_table:join(),
+        {ok, Tracer} ?= tracer(Settings),
+        %% Each call has a copy of the settings, and needs no headers for a collector.
+        opened(Transport, Target, maps:remove(trace, Settings), Tracer, Table)
+    else
         {error, Reason} -> {stop, {shutdown, Reason}}
     end.
 
-opened(Transport, Target, Settings, Table) ->
+tracer(#{trace := Trace, info := #{name := Name, version := Version}}) ->
+    maybe
+        {ok, Tracer} ?= erlmcp_trace_options:tracer(Trace, {Name, Version}),
+        {ok, #{tracer => Tracer}}
+    end;
+tracer(_) ->
+    {ok, #{}}.
+
+opened(Transport, Target, Settings, Tracer, Table) ->
     %% The atomics: the last request id, the unread notifications, the dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
             ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Target)]),
-            Client = #{
+            Client = Tracer#{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,
                 calls => erlmcp_client_calls:new(),
