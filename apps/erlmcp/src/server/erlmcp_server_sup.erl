@@ -148,13 +148,15 @@ init(Given) ->
 
 %% Its tables belong to the calling process.
 instance(Key, Limits, Mounts, TaskStore) ->
+    Meter = erlmcp_meter:new(),
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
                           mounts => Mounts, sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
-                          error_budget => erlmcp_error_budget:new()}).
+                          meter => Meter, observers => [],
+                          error_budget => erlmcp_error_budget:new(Meter)}).
 
 on_demand(Kind, Module, Instance) ->
     #{id => Kind, start => {erlmcp_on_demand_sup, start_link, [Kind, Module, Instance]},

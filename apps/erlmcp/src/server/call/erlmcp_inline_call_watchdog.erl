@@ -424,13 +424,16 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     ok = erlmcp_event_handler:emit(Key, incident, #{what => What, incident => Incident,
                                                     method => Method, target => Target}),
     true = exit(Pid, kill),
-    count(Refusal, erlmcp_instance:find(Key)).
+    case erlmcp_instance:find(Key) of
+        {ok, Instance} -> erlmcp_meter:ended(request(Whose), {refused, Refusal}, 0, Instance);
+        gone -> ok
+    end.
 
-count(Refusal, {ok, #{of_calls := Instance}}) ->
-    {error, _} = erlmcp_error_budget:count_answer({error, Refusal}, Instance),
-    ok;
-count(_, gone) ->
-    ok.
+%% It has lasted longer than a quick call may.
+request({_, Method, Target}) ->
+    Began = erlang:monotonic_time() - erlang:convert_time_unit(?LONGEST, millisecond, native),
+    #{id => undefined, revision => undefined, method => Method, target => Target,
+      arrival => {Began, 0}}.
 
 %% Marks a definition as not quick, and reports that if it was quick until now.
 unmark(Mark, HowLong, Seen) ->

@@ -95,9 +95,9 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
 
 -doc false.
 init({Instance, Call, #{id := Id} = Task, Session}) ->
-    {Revision, Method, Target} = erlmcp_call:subject(Call()),
+    #{method := Method, target := Target} = Asked = erlmcp_call:subject(Call()),
     %% Copies, so that the whole request is not kept for as long as the task.
-    Subject = {Revision, binary:copy(Method), binary:copy(Target)},
+    Subject = Asked#{id := task, method := binary:copy(Method), target := binary:copy(Target)},
     process_flag(trap_exit, true),
     #{key := Key} = Instance,
     ok = erlmcp_label:set([erlmcp_task, Method, Target], Key),
@@ -160,18 +160,20 @@ handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
     asking(Requests, State);
 handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
     #state{subject = Subject, instance = Instance} = State,
-    over(erlmcp_call:timed_out(Milliseconds, task, Subject, Instance), State);
+    over(erlmcp_call:timed_out(Milliseconds, Subject, Instance), State);
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
     #state{instance = Instance} = State,
     case erlmcp_call_messages:ended(Reason) of
         {answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
-        _ -> over(erlmcp_call:died(Reason, task, Subject, Instance), State)
+        _ -> over(erlmcp_call:died(Reason, Subject, Instance), State)
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
-    #state{instance = Instance, call = Call} = State,
-    Pid = erlmcp_call:start(Call(), Instance, erlmcp_task),
-    {noreply, State#state{pid = Pid, call = started}};
+    #state{instance = Instance, call = Call, subject = Subject} = State,
+    %% The run of the task ends apart from the request that asked for it.
+    Arrival = erlmcp_meter:arrived(0),
+    Pid = erlmcp_call:start((Call())#{arrival => Arrival}, Instance, erlmcp_task),
+    {noreply, State#state{pid = Pid, call = started, subject = Subject#{arrival := Arrival}}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
     ok = case {Waiting, State#state.window} of

@@ -71,6 +71,7 @@ gone() ->
     erlmcp_refusal:new(session_invalid, ~"sessionId: no such session; open a new stream").
 
 refuse(Refusal, Request, #sse_message{owner = Owner, config = Config} = Message) ->
+    ok = unread(Refusal, Message),
     received(erlmcp_httpd_body:refuse(Refusal, #{}, Request, Owner, Config), Message).
 
 -doc "Handles the part of the request's body that has arrived.".
@@ -84,18 +85,30 @@ data(_, _, #sse_stream{} = Stream) ->
 
 received({more, Commands, Body}, Message) -> {Commands, Message#sse_message{body = Body}};
 received({whole, Bytes}, Message) -> hand_over(Bytes, Message#sse_message{body = none});
-received({ended, Commands}, Message) -> {Commands, Message#sse_message{body = none}}.
+received({ended, Commands}, Message) -> {Commands, Message#sse_message{body = none}};
+received({refused, Refusal, Headers}, Message) ->
+    ok = unread(Refusal, Message),
+    {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Message#sse_message{body = none}}.
+
+unread(Refusal, #sse_message{config = #{instance := Instance}}) ->
+    erlmcp_meter:refused(undefined, Refusal, Instance).
+
+%% Refuses a message that no session has taken.
+refused(Refusal, Message) ->
+    ok = unread(Refusal, Message),
+    {erlmcp_httpd_response:refuse(Refusal), Message}.
 
 hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Message) ->
+    Arrival = erlmcp_meter:arrived(byte_size(Bytes)),
     case erlmcp_json:decode(Bytes, Limits) of
-        {ok, Json} -> hand_over({Json, byte_size(Bytes)}, erlmcp_message:parse(Json), Message);
-        {error, Reason} -> {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Message}
+        {ok, Json} -> hand_over({Json, Arrival}, erlmcp_message:parse(Json), Message);
+        {error, Reason} -> refused(erlmcp_params:unreadable(Reason), Message)
     end.
 
 %% An invalid message without an id is refused here. Any other message is answered on the session's
 %% stream.
 hand_over(_, {invalid, undefined, Refusal}, Message) ->
-    {erlmcp_httpd_response:refuse(Refusal), Message};
+    refused(Refusal, Message);
 hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
     #sse_message{session = Id} = Message,
     #{instance := Instance, identity := Identity, receive_timeout_ms := Timeout} = Config,
@@ -103,10 +116,8 @@ hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = M
         ok ->
             Timer = erlang:send_after(Timeout, Pid, {Tag, untaken}),
             {[], Message#sse_message{timer = Timer}};
-        gone ->
-            {erlmcp_httpd_response:refuse(gone()), Message};
-        {error, Refusal} ->
-            {erlmcp_httpd_response:refuse(Refusal), Message}
+        gone -> refused(gone(), Message);
+        {error, Refusal} -> refused(Refusal, Message)
     end.
 
 -doc "Handles a message of the session or of a timer.".
@@ -140,14 +151,13 @@ info(_, taken, #sse_message{timer = Timer} = Message) ->
     {erlmcp_httpd_response:respond(202, #{}, <<>>), Message};
 info(_, gone, #sse_message{timer = Timer} = Message) ->
     _ = erlang:cancel_timer(Timer),
-    {erlmcp_httpd_response:refuse(gone()), Message};
+    refused(gone(), Message);
 info(_, untaken, #sse_message{} = Message) ->
-    Refusal = erlmcp_refusal:new(timeout, ~"the session did not take the message in time"),
-    {erlmcp_httpd_response:refuse(Refusal), Message};
+    refused(erlmcp_refusal:new(timeout, ~"the session did not take the message in time"), Message);
 info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
-    {erlmcp_httpd_body:late(Body), Message#sse_message{body = none}};
+    received(erlmcp_httpd_body:late(Body), Message);
 info(_, broken_body, #sse_message{body = Body} = Message) when Body =/= none ->
-    {erlmcp_httpd_body:broken(Body), Message#sse_message{body = none}};
+    received(erlmcp_httpd_body:broken(Body), Message);
 info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/= none ->
     received(erlmcp_httpd_body:verdict(Verdict, Body), Message);
 info(_, _, #sse_message{} = Message) ->
