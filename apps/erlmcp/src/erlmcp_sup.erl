@@ -5,7 +5,8 @@ Servers and clients themselves are in their users' trees.
 
 Its children are the registry of servers, the table of clients, and the watchdog of calls inside a
 connection's process. In addition there are three guards: of unfinished messages, of memory and of
-processor time. The supervisor owns their tables, and those of events and of incidents.
+processor time. The supervisor owns their tables, and those of events, of
+incidents and of recent requests.
 
 Internal.
 """.
@@ -24,6 +25,7 @@ start_link() ->
 init([]) ->
     ok = erlmcp_event_handler:open(),
     ok = erlmcp_incident:open(),
+    ok = erlmcp_recent_requests:open(),
     ok = erlmcp_registry:open(),
     ok = erlmcp_inline_call_watchdog:open(),
     ok = erlmcp_unfinished_messages:open(),

@@ -12,6 +12,8 @@ and responses do not count, unless they are refused.
 Internal.
 """.
 
+-include("erlmcp_recent_requests.hrl").
+
 -export([new/0, arrived/1, ended/4, answered/4, refused/3, totals/1]).
 
 -export_type([meter/0, server/0, arrival/0, about/0, subject/0, outcome/0, ended/0, observer/0]).
@@ -101,11 +103,18 @@ does not tell it.
 refused(Method, Refusal, Server) ->
     ended({{undefined, Method, #{}}, arrived(0)}, {refused, Refusal}, 0, Server).
 
-observed([], _, _, _, _) ->
-    ok;
 observed(Observers, About, Outcome, BytesOut, #{key := Key}) ->
-    Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
-                              ended => erlang:monotonic_time()},
+    case {Observers, not ?NOBODY_LOOKS andalso erlmcp_recent_requests:is_wanted(Outcome)} of
+        {[], false} ->
+            ok;
+        {_, Wanted} ->
+            Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
+                                      ended => erlang:monotonic_time()},
+            _ = Wanted andalso erlmcp_recent_requests:add(Ended),
+            tell(Observers, Ended)
+    end.
+
+tell(Observers, Ended) ->
     lists:foreach(fun({Module, State}) -> ok = Module:request_ended(Ended, State) end, Observers).
 
 request({{Id, Method, Params}, {Began, BytesIn}}) ->

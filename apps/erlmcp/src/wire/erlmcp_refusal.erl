@@ -13,7 +13,7 @@ Internal.
 
 -export([new/2, new/3]).
 -export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1,
-         not_before/2, scopes/1, name/1, message/1]).
+         not_before/2, scopes/1, name/1, number/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, row/0]).
@@ -172,6 +172,10 @@ scopes({_, _, _, Details}) ->
 -doc "Returns the name of a refusal, as the table has it.".
 -spec name(refusal()) -> erlmcp:refusal_name().
 name({Name, _, _, _}) -> Name.
+
+-doc "Returns the number of a refusal, as the table has it.".
+-spec number(refusal()) -> 1001..1089.
+number({_, {Number, _, _, _}, _, _}) -> Number.
 
 -doc "Returns the sentence of a refusal, its JSON-RPC `message`.".
 -spec message(refusal()) -> binary().
