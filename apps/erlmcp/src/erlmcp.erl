@@ -29,7 +29,7 @@ The client is `m:erlmcp_client`.
 """.
 
 -export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1, calls/1, cancel/2]).
+-export([add/3, remove/3, resource_updated/2, info/1, metrics/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -511,7 +511,86 @@ The state and the counts of a server, as `info/1` returns them.
     in_flight := non_neg_integer(), concurrency_limit := pos_integer(),
     waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
+    tools := #{binary() | other => tool_info()},
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
+-doc """
+The calls of a tool that have ended, in `t:info/0`: all of them, those whose result had `isError`,
+and those that ended with an error. The times are those of the others, see `t:latency/0`. At most
+200 tools, prompts and resources have figures of their own; `other` has those of all other tools.
+""".
+-type tool_info() :: #{
+    count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
+    p50_us := number(), p95_us := number(), p99_us := number()
+}.
+-doc """
+The figures of a server, as `metrics/1` returns them.
+
+- `server`, `state`: the server's `id`, and its state as in `t:info/0`.
+- `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
+- `requests`, `faults`: the requests that have ended, however, and those of them that were the
+  server's own faults. A message that could not be read counts as a request. So does the run of a
+  task, apart from the request that asked for it.
+- `refusals`: how many requests ended with which refusal, by its number.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, `_UNREAD` are
+  requests that were refused before their method was known, and `_TASK` are the runs of tasks.
+- `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
+  definitions have figures of their own. `other` has those of all others, and of removed ones.
+- `connections`, `in_flight`, `waiting`, `tasks`: what is there now.
+- `sessions`: the open ones of HTTP, and how many were opened and have ended on all transports.
+  `durations` has their durations by revision and `network`: `tcp` or, for stdio and clients of the
+  same node, `pipe`. They have 15 coarse buckets.
+- `streams`: the open streams of HTTP responses, and how many were opened.
+- `bounds`: what is used of each bound now.
+""".
+-type metrics() :: #{
+    server := term(), state := open | refusal_name(),
+    at_ms := integer(), started_ms := integer(),
+    requests := non_neg_integer(), faults := non_neg_integer(),
+    refusals := #{1001..1089 => pos_integer()},
+    methods := #{binary() => metrics_row()},
+    tools := [definition_metrics()], prompts := [definition_metrics()],
+    resources := [definition_metrics()],
+    sessions := #{open := non_neg_integer(), opened := non_neg_integer(),
+                  ended := non_neg_integer(),
+                  durations := [#{revision := revision(), network := tcp | pipe,
+                                  duration := latency()}]},
+    streams := #{open := non_neg_integer(), opened := non_neg_integer()},
+    connections := non_neg_integer(), in_flight := non_neg_integer(),
+    waiting := non_neg_integer(), tasks := #{running := non_neg_integer()},
+    cache := cache_info(),
+    bounds := #{connections | in_flight | waiting | sessions | tasks =>
+                    #{used := non_neg_integer(), limit := non_neg_integer() | infinity}}
+}.
+-doc """
+Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
+with an error, and `cancelled` were ended by their client. `latency` is that of all others, and
+`failures` has the latency of each error.
+""".
+-type metrics_row() :: #{
+    count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
+    cancelled := non_neg_integer(), bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    latency := latency(),
+    failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
+}.
+-doc "The requests for a definition: `name` is its name, URI or URI template.".
+-type definition_metrics() :: #{
+    name := binary() | other,
+    count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
+    cancelled := non_neg_integer(), bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    latency := latency(),
+    failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
+}.
+-doc """
+Times of requests in microseconds, from the arrival of the whole message to its answer. `histogram`
+has the end of each bucket that is not empty, and its count. The quantiles are those of the
+histogram: wrong by less than 12 %, and 0 without requests. `max_us` is the end of the last bucket.
+The latencies of failures have 15 coarse buckets.
+""".
+-type latency() :: #{
+    count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
+    p50_us := number(), p95_us := number(), p99_us := number(), p999_us := number(),
+    histogram := [{UpToUs :: number() | infinity, pos_integer()}]
 }.
 -doc """
 A call that runs, or waits until it may run, as `calls/1` returns it.
@@ -780,9 +859,12 @@ Calls no process, so it never waits.
 """.
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
+    seen(Server, fun seen/1).
+
+seen(Server, Read) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} ->
-            Seen = seen(Instance),
+            Seen = Read(Instance),
             %% The tables end with the server.
             case is_process_alive(Pid) of
                 true -> Seen;
@@ -791,6 +873,24 @@ info(Server) ->
         error ->
             {error, not_found}
     end.
+
+-doc """
+Returns the figures of a server, or `{error, not_found}` if the server does not run. Calls no
+process, so it never waits.
+
+## Examples
+
+```erlang
+1> Echo = #{name => ~"echo", handler => fun(_, _) -> ~"hello" end}.
+2> {ok, Server} = erlmcp:start_server(#{name => ~"counted", version => ~"1.0.0", tools => [Echo]}).
+3> {ok, Client} = erlmcp_client:start_link({server, Server, #{}}).
+4> {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}).
+5> #{tools := [#{name := ~"echo", count := 1}]} = erlmcp:metrics(Server).
+```
+""".
+-spec metrics(server()) -> metrics() | {error, not_found}.
+metrics(Server) ->
+    seen(Server, fun erlmcp_metrics:report/1).
 
 seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
@@ -801,6 +901,7 @@ seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
       waiting => erlmcp_gate:held(Gate, waiting),
       cache => erlmcp_result_cache:info(Instance),
       error_budget => erlmcp_error_budget:report(Budget),
+      tools => erlmcp_metrics:tools(Instance),
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.

@@ -48,7 +48,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
     client_info := map() | undefined,
     client_capabilities := map(),
     log_level := erlmcp_meta:level(),
-    initialized := boolean()
+    initialized := boolean(),
+    %% When it was opened, which the shell adds.
+    opened => integer()
 }.
 -type context() :: erlmcp:context().
 -doc """

@@ -35,6 +35,7 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
+    started_ms := integer(),
     error_budget := erlmcp_error_budget:budget(),
     %% The options with which the process of a call is spawned.
     process := [{atom(), term()}],

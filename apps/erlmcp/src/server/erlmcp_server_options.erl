@@ -15,6 +15,7 @@ Internal.
 -type settings() :: #{
     id := term(),
     key := reference(),
+    meter := erlmcp_meter:meter(),
     identity := erlmcp_greeting:identity(),
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp:skill()}],
     lists := erlmcp_catalog:settings(),
@@ -140,6 +141,7 @@ check(Given) when is_map(Given) ->
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
+        Meter = erlmcp_meter:new(),
         Workers = maps:get(workers, Options, #{}),
         Guards = #{breakers => erlmcp_definition_guard:breakers(maps:get(breakers, Options, #{})),
                    workers => maps:keys(Workers)},
@@ -148,6 +150,7 @@ check(Given) when is_map(Given) ->
                                                  maps:get(skills_bytes, Limits)),
         {ok, #{id => maps:get(id, Options, make_ref()),
                key => Key,
+               meter => Meter,
                identity => maps:with(identity_keys(), Options),
                sources => sources(Defined, Key) ++ sources(Given, Key)
                    ++ [{skill, Skill} || Skill <- Skills],
@@ -158,7 +161,10 @@ check(Given) when is_map(Given) ->
                           middleware => maps:get(middleware, Options, []),
                           cached => erlmcp_result_cache:around(Key),
                           guarded => erlmcp_definition_guard:around(Key, Guards),
-                          quick => fun erlmcp_inline_call_watchdog:mark/0},
+                          quick => fun erlmcp_inline_call_watchdog:mark/0,
+                          row => fun(Kind, Name) ->
+                              erlmcp_meter:definition_row(Kind, Name, Meter)
+                          end},
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                workers => Workers,

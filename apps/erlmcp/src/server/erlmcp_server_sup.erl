@@ -98,7 +98,7 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
+    #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts, task_store := TaskStore,
       workers := Workers, on_event := OnEvent, listen := Wanted} = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
@@ -107,7 +107,7 @@ init(Given) ->
     ok = erlmcp_log:name(Key, Id),
     ok = erlmcp_label:set([erlmcp_server], Key),
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_instance:share(Key, instance(Key, Limits, Mounts, TaskStore)),
+        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore)),
     #{error_budget_requests := Least} = Limits,
     Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
@@ -147,8 +147,7 @@ init(Given) ->
           ++ [subscription_sweeper(Instance)]}}.
 
 %% Its tables belong to the calling process.
-instance(Key, Limits, Mounts, TaskStore) ->
-    Meter = erlmcp_meter:new(),
+instance(Key, Meter, Limits, Mounts, TaskStore) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
                           mounts => Mounts, sessions => erlmcp_session_table:new(),
@@ -156,6 +155,7 @@ instance(Key, Limits, Mounts, TaskStore) ->
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
                           meter => Meter, observers => [],
+                          started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 
 on_demand(Kind, Module, Instance) ->

@@ -54,7 +54,7 @@ start(Items, Instance, Waiting, Session) ->
 %% The entry of a batch for its owner.
 entry(Items, Revision) ->
     Subject = #{id => undefined, revision => Revision, method => ~"batch", target => undefined,
-                arrival => erlmcp_meter:arrived(0)},
+                row => erlmcp_meter:method_row(~"batch"), arrival => erlmcp_meter:arrived(0)},
     {batch, [Id || {call, #{id := Id}} <- Items], Subject, none}.
 
 -doc """

@@ -24,7 +24,8 @@ Internal.
 -doc "The subject of a call. `target` is the requested name or URI.".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
-    method := binary(), target := binary() | undefined, arrival := erlmcp_meter:arrival()
+    method := binary(), target := binary() | undefined,
+    row := erlmcp_meter:row(), arrival := erlmcp_meter:arrival()
 }.
 
 -doc """
@@ -124,7 +125,8 @@ large, or after a crash, returns a refusal and logs an incident. The request has
 (`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
-               Run :: fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
+               Run :: fun(() -> {ok | tool_error, iodata()}
+                                | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
 answered(#{id := Id, context := Context} = Call, Instance, Run) ->
     {Outcome, BytesOut, Answer} =
@@ -149,7 +151,12 @@ outcome(Call, Context, Owner, Instance) ->
     erlmcp_input_rounds:run(Call, Context, Owner, Instance).
 
 %% A result that is too large is logged, since only the operator can change that.
-bounded({ok, Result}, Id, #{method := Method, revision := Revision} = Context,
+bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
+    case byte_size(erlmcp_refusal:message(Refusal)) of
+        Size when Size > Max -> refused(erlmcp_reply:too_large(Size, Max, #{}), Id, Revision);
+        _ -> refused(Refusal, Id, Revision)
+    end;
+bounded({Outcome, Result}, Id, #{method := Method, revision := Revision} = Context,
         #{limits := #{reply_bytes := Max}} = Instance) ->
     Message = message(Result, Id),
     case iolist_size(Message) of
@@ -159,12 +166,7 @@ bounded({ok, Result}, Id, #{method := Method, revision := Revision} = Context,
                 #{limit => Max, observed => Size}, Instance),
             refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision);
         Size ->
-            {ok, Size, encoded(Message, Id)}
-    end;
-bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
-    case byte_size(erlmcp_refusal:message(Refusal)) of
-        Size when Size > Max -> refused(erlmcp_reply:too_large(Size, Max, #{}), Id, Revision);
-        _ -> refused(Refusal, Id, Revision)
+            {Outcome, Size, encoded(Outcome, Message, Id)}
     end.
 
 refused(Refusal, Id, Revision) ->
@@ -181,10 +183,9 @@ message(Result, Id) -> erlmcp_message:result(Id, Result).
 
 %% Computing the size (`bounded/4`) has already raised any error of the iolist, so nothing here
 %% fails. The process of a task stores the result.
-encoded(Message, task) ->
-    Bytes = iolist_to_binary(Message),
-    {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
-encoded(Message, _) ->
+encoded(Outcome, Message, task) ->
+    {reply, ok, {iolist_to_binary(Message), Outcome =:= tool_error}};
+encoded(_, Message, _) ->
     {reply, 200, Message}.
 
 answer({error, Refusal}, task, _) ->
@@ -220,9 +221,9 @@ target(Context) ->
 -doc "Returns the subject of a call, for a process that answers in its place.".
 -spec subject(erlmcp_engine:call()) -> subject().
 subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
-          arrival := Arrival}) ->
+          arrival := Arrival} = Call) ->
     #{id => Id, revision => Revision, method => Method, target => target(Context),
-      arrival => Arrival}.
+      row => erlmcp_meter:row(Call), arrival => Arrival}.
 
 -doc """
 Returns the permit of a call, for the process that gives it back if the call is killed. Returns

@@ -431,9 +431,9 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
 
 %% It has lasted longer than a quick call may.
 request({_, Method, Target}) ->
-    Began = erlang:monotonic_time() - erlang:convert_time_unit(?LONGEST, millisecond, native),
+    Began = erlang:monotonic_time(nanosecond) - ?LONGEST * 1_000_000,
     #{id => undefined, revision => undefined, method => Method, target => Target,
-      arrival => {Began, 0}}.
+      row => erlmcp_meter:method_row(Method), arrival => {Began, 0}}.
 
 %% Marks a definition as not quick, and reports that if it was quick until now.
 unmark(Mark, HowLong, Seen) ->

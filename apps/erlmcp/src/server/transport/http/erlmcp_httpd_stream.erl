@@ -528,29 +528,35 @@ count_end(#stream{alone = false, call = {call, _, _}}) -> erlmcp_httpd_http2:cal
 count_end(_) -> ok.
 
 -doc false.
+terminate(_, _, #stream{streaming = true, config = #{instance := Instance}} = Stream) ->
+    ok = erlmcp_meter:stream_ended(Instance),
+    ended(Stream);
+terminate(_, _, State) ->
+    ended(State).
+
 %% The call of a disconnected client may run for its last second without a permit.
-terminate(_, _, #stream{call = {call, Pid, Subject}, permit = Permit} = Stream) ->
+ended(#stream{call = {call, Pid, Subject}, permit = Permit} = Stream) ->
     ok = count_end(Stream),
     ok = erlmcp_calls:leave(Permit),
     #stream{config = #{calls := Known}} = Stream,
     erlmcp_call:cancelled(Pid, Subject, Known);
-terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
+ended(#stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
-terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
+ended(#stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,
     erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
-terminate(_, _, #stream{call = {refused, Timer}}) ->
+ended(#stream{call = {refused, Timer}}) ->
     _ = erlang:cancel_timer(Timer),
     ok;
-terminate(_, _, #stream{body = none}) ->
+ended(#stream{body = none}) ->
     ok;
-terminate(_, _, #stream{body = Body}) ->
+ended(#stream{body = Body}) ->
     erlmcp_httpd_body:forget(Body);
-terminate(_, _, #handed_over{module = Module, state = State}) ->
+ended(#handed_over{module = Module, state = State}) ->
     Module:terminate(State);
-terminate(_, _, #asking{wait = Wait}) ->
+ended(#asking{wait = Wait}) ->
     erlmcp_httpd_auth:forget(Wait);
-terminate(_, _, #answered{body = Body}) ->
+ended(#answered{body = Body}) ->
     erlmcp_httpd_body:forget(Body).
 
 -doc false.
@@ -560,7 +566,8 @@ early_error(_, _, _, Response, _) ->
 expire(#stream{owner = Owner, config = #{identity := Identity}}) ->
     erlmcp_httpd_auth:expire(Identity, Owner).
 
-start_stream(First, Stream) ->
+start_stream(First, #stream{config = #{instance := Instance}} = Stream) ->
+    ok = erlmcp_meter:stream_opened(Instance),
     keep_alive(Stream),
     {erlmcp_httpd_response:stream(First), Stream#stream{streaming = true}}.
 

@@ -19,6 +19,7 @@ Internal.
     instance := erlmcp_instance:instance(),
     request_context := erlmcp_engine:request_context(),
     tenant := erlmcp_admission:tenant(),
+    network := tcp | pipe,
     framing := erlmcp_line:state() | events,
     %% `own` is a peer that can only be a client. Any other one is `unknown` until its first line.
     peer := own | unknown | client | stranger,
@@ -71,6 +72,7 @@ and it returns events.
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, request_context => #{headers => none, principal => Principal},
       tenant => erlmcp_admission:tenant(Principal, Address),
+      network => case Address of local -> pipe; _ -> tcp end,
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       permits => [], watched => #{}, calls => erlmcp_calls:new(Instance),
       queue => none, room => true}.
@@ -305,9 +307,11 @@ session(_, #{session := Session}) -> Session.
 opened(none, none, Connection) ->
     Connection;
 %% A session subscribes to the lists when it is opened.
-opened(none, Session, #{sessions := Sessions} = Connection) ->
+opened(none, Session, #{sessions := Sessions, instance := Instance} = Connection) ->
+    Ended = ended(Connection),
+    New = Session#{opened => erlmcp_meter:session_opened(Instance)},
     {ok, Opened} = watch(session, [tool, prompt, resource], none,
-                         (ended(Connection))#{session := Session, sessions := Sessions + 1}),
+                         Ended#{session := New, sessions := Sessions + 1}),
     Opened;
 opened(_, Session, Connection) ->
     Connection#{session := Session}.
@@ -319,10 +323,16 @@ ended(#{session := none} = Connection) ->
 ended(#{calls := Calls, queue := Queue, watched := Watched} = Connection) ->
     {{Topics, _}, Others} = maps:take(session, Watched),
     ok = unwatch(session, Topics, Connection),
+    ok = session_ended(Connection),
     ok = drop([Request || #{era := session} = Request <- erlmcp_connection_queue:requests(Queue)],
               cancelled, Connection),
     Connection#{calls := erlmcp_calls:end_session(Calls), watched := Others,
                 queue := erlmcp_connection_queue:keep(stateless, Queue)}.
+
+session_ended(#{session := none}) ->
+    ok;
+session_ended(#{session := Session, network := Network, instance := Instance}) ->
+    erlmcp_meter:session_ended(Session, Network, Instance).
 
 %% Ends requests that wait.
 drop(Requests, Outcome, #{instance := Instance}) ->
@@ -577,6 +587,7 @@ close(#{calls := Calls, permits := Permits, queue := Queue} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
     ok = drop(erlmcp_connection_queue:requests(Queue), cancelled, Connection),
     ok = erlmcp_admission:leave(Permits),
+    ok = session_ended(Connection),
     unwatch(Connection).
 
 unwatch(#{watched := Watched} = Connection) ->

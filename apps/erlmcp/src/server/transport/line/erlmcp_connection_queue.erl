@@ -132,4 +132,4 @@ since(none) ->
     infinity;
 since(#queue{requests = Requests}) ->
     {_, #{arrival := {Began, _}}} = gb_trees:smallest(Requests),
-    erlang:convert_time_unit(Began, native, millisecond).
+    Began div 1_000_000.

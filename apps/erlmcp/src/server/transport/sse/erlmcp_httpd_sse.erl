@@ -50,6 +50,7 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
     case erlmcp_httpd_sse_session:open(Owner, Principal, Ip, Instance) of
         {ok, Pid, Id} ->
             ok = erlmcp_httpd_auth:expire(Identity, Owner),
+            ok = erlmcp_meter:stream_opened(Instance),
             Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
             #{version := Version} = Request,
             {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
@@ -173,7 +174,7 @@ ended(_, _) ->
 Ends the request. The session of a stream gets an exit signal from the connection's process.
 """.
 -spec terminate(state()) -> ok.
-terminate(#sse_stream{}) ->
-    ok;
+terminate(#sse_stream{config = #{instance := Instance}}) ->
+    erlmcp_meter:stream_ended(Instance);
 terminate(#sse_message{body = Body}) ->
     erlmcp_httpd_body:forget(Body).
