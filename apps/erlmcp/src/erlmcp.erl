@@ -794,7 +794,7 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
 -doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
 -spec servers() -> [server()].
 servers() ->
-    erlmcp_registry:ids().
+    [Id || {Id, _} <- erlmcp_registry:servers()].
 
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns

@@ -63,8 +63,8 @@ answer(_, _) ->
 
 %% The servers, each with its supervisor and its instance.
 running() ->
-    [{Id, Pid, Instance} || Id <- erlmcp_registry:ids(),
-                            {ok, Pid, Instance} <- [erlmcp_registry:whereis(Id)]].
+    [{Id, Pid, Instance} || {Id, Pid} <- erlmcp_registry:servers(),
+                            {ok, _, Instance} <- [erlmcp_registry:whereis(Pid)]].
 
 %% Of all servers, each entry with the text of its server.
 of_all(List, Shown) ->
