@@ -858,7 +858,7 @@ see that definition from now on.
 - `not_found`: there is no such server, or no such definition.
 - `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
 - `{in_use, tool, Name}`: the definition is the view of the tool `Name`.
-- `{in_use, skill, Key}`: the definition is a file of a skill.
+- `{in_use, skill, Uri}`: the definition is a file of the skill whose `SKILL.md` is at `Uri`.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
