@@ -7,7 +7,7 @@ error of a project without the library.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([page_has_the_figures/1, families_are_those_that_are_listed/1, histograms_are_cumulative/1,
          targets_are_bounded/1, servers_have_labels_of_their_own/1, strange_names_are_escaped/1,
-         library_is_needed/1, figures_never_decrease/1]).
+         library_is_needed/1, figures_never_decrease/1, promtool_is_content/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -15,7 +15,7 @@ suite() ->
 all() ->
     [page_has_the_figures, families_are_those_that_are_listed, histograms_are_cumulative,
      targets_are_bounded, servers_have_labels_of_their_own, strange_names_are_escaped,
-     library_is_needed, figures_never_decrease].
+     library_is_needed, figures_never_decrease, promtool_is_content].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -185,6 +185,25 @@ figures_never_decrease(_) ->
     end, Scrape(), lists:seq(1, 10)),
     [receive {'DOWN', Monitor, process, _, normal} -> ok end || {_, Monitor} <- Callers],
     ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+%% All but the one name that other servers of MCP have, too.
+promtool_is_content(Config) ->
+    case os:find_executable("promtool") of
+        false -> {skip, "needs promtool"};
+        Promtool -> checked(Promtool, Config)
+    end.
+
+checked(Promtool, Config) ->
+    Server = start(#{tools => [echo(~"echo"), fails(~"fails")]}),
+    [call(Name, Server) || Name <- [~"echo", ~"fails", ~"no"]],
+    #{body := Text} = get(~"/metrics", Server),
+    File = filename:join(proplists:get_value(priv_dir, Config), "metrics.txt"),
+    ok = file:write_file(File, [[Line, $\n] || Line <- binary:split(Text, ~"\n", [global]),
+                                               re:run(Line, "(^|[^a-z])mcp_") =/= nomatch]),
+    Said = os:cmd(lists:concat([Promtool, " check metrics < ", File, " 2>&1"])),
+    ["mcp_server_processing_duration_ms metric names should not contain abbreviated units"] =
+        string:lexemes(Said, "\n"),
     ok = erlmcp_test_http:stop(Server).
 
 start(Options) ->
