@@ -547,7 +547,7 @@ and those that ended with an error. The times are those of the others, see `t:la
 -doc """
 The figures of a server, as `metrics/1` returns them.
 
-- `server`, `state`: the server's `id`, and its state as in `t:info/0`.
+- `server`, `name`, `state`: the server's `id`, its name, and its state as in `t:info/0`.
 - `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
 - `requests`, `faults`: the requests that have ended, however, and those of them that were the
   server's own faults. A message that could not be read counts as a request. So does the run of a
@@ -565,7 +565,7 @@ The figures of a server, as `metrics/1` returns them.
 - `bounds`: what is used of each bound now.
 """.
 -type metrics() :: #{
-    server := term(), state := open | refusal_name(),
+    server := term(), name := binary(), state := open | refusal_name(),
     at_ms := integer(), started_ms := integer(),
     requests := non_neg_integer(), faults := non_neg_integer(),
     refusals := #{1001..1089 => pos_integer()},
@@ -794,7 +794,7 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
 -doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
 -spec servers() -> [server()].
 servers() ->
-    [Id || {Id, _} <- erlmcp_registry:servers()].
+    [Id || {Id, _, _} <- erlmcp_registry:servers()].
 
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns

@@ -17,7 +17,7 @@ Internal.
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([definition/3, rows/1, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
--export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
+-export([name/1, server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
 -export_type([catalog/0, settings/0, part/0]).
 
@@ -404,6 +404,11 @@ audience(Uri, #{entries := Entries} = Catalog) ->
         true -> all;
         false -> fun(Principal) -> resource(Uri, Principal, Catalog) =/= error end
     end.
+
+-doc "Returns the name of the server.".
+-spec name(catalog()) -> binary().
+name(#{identity := #{~"name" := Name}}) ->
+    Name.
 
 -doc "Returns the `_meta` object of every stateless result, with the server's identity.".
 -spec server_meta(catalog()) -> binary().
