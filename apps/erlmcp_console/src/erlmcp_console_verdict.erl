@@ -1,8 +1,8 @@
 -module(erlmcp_console_verdict).
 -moduledoc """
 Judges whether a server is well, since when, and because of what: the console's first line. A
-verdict is a value that gets facts from time to time. A cause stays for ten seconds after it was last
-seen, so that the verdict does not change each second. Pure.
+verdict is a value that gets facts from time to time. A cause stays for ten seconds after it was
+last seen, so that the verdict does not change each second. Pure.
 """.
 
 -export([new/1, next/3]).
