@@ -28,8 +28,9 @@ To write a server:
 The client is `m:erlmcp_client`.
 """.
 
--export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1, metrics/1, calls/1, cancel/2]).
+-export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1, servers/0]).
+-export([add/3, remove/3, resource_updated/2]).
+-export([info/1, metrics/1, sessions/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -38,7 +39,8 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, running_call/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, open_session/0, running_call/0, cache_info/0]).
+-export_type([error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -515,6 +517,20 @@ The state and the counts of a server, as `info/1` returns them.
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc """
+An open session of Streamable HTTP, as `sessions/1` returns it.
+
+- `id`: names the session. It is made of the session's own id, which nobody should see who could
+  use it.
+- `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
+- `client`: the name and the version that the client has given, if it has.
+- `idle_ms`: milliseconds since its last use; `unused` if it was never used.
+- `calls`: its running calls.
+""".
+-type open_session() :: #{
+    id := binary(), revision := revision(), principal := principal(), client => binary(),
+    idle_ms := non_neg_integer() | unused, calls := non_neg_integer()
+}.
+-doc """
 The calls of a tool that have ended, in `t:info/0`: all of them, those whose result had `isError`,
 and those that ended with an error. The times are those of the others, see `t:latency/0`. At most
 200 tools, prompts and resources have figures of their own; `other` has those of all other tools.
@@ -770,6 +786,11 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
         error -> {error, not_found}
     end.
 
+-doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
+-spec servers() -> [server()].
+servers() ->
+    erlmcp_registry:ids().
+
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
 `{error, not_found}` if the server does not run.
@@ -910,6 +931,24 @@ state(Gate) ->
     case erlmcp_gate:state(Gate) of
         open -> open;
         {refuse, Refusal} -> erlmcp_refusal:name(Refusal)
+    end.
+
+-doc """
+Returns the open sessions of a server, 100 of them at most. Those of the 100 that were used last are
+first. Calls no process. Returns `{error, not_found}` if the server does not run.
+""".
+-spec sessions(server()) -> [open_session()] | {error, not_found}.
+sessions(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, Instance} ->
+            try
+                erlmcp_session:list(Instance)
+            catch
+                %% The tables end with the server.
+                error:badarg -> {error, not_found}
+            end;
+        error ->
+            {error, not_found}
     end.
 
 -doc """

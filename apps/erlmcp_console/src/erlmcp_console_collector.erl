@@ -172,7 +172,8 @@ handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
     end.
 
 ticked(Now, #state{servers = Servers} = State) ->
-    Running = lists:sublist(erlmcp_registry:servers(), ?SERVERS),
+    Running = [Pid || Server <- lists:sublist(erlmcp:servers(), ?SERVERS),
+                      {ok, Pid, _} <- [erlmcp_registry:whereis(Server)]],
     Known = lists:foldl(fun(Pid, All) -> All#{Pid => seen(Pid, All)} end, Servers,
                         Running),
     Next = #{Pid => Read || Pid := Seen <- Known, #seen{} = Read <- [due(Pid, Now, Seen)]},

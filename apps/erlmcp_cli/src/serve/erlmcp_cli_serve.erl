@@ -50,6 +50,10 @@ command() ->
             help => "speak on stdin and stdout, and not on HTTP"},
           #{name => listen, long => "-listen", type => boolean,
             help => "with --stdio: open the listeners of the module's application too"},
+          #{name => control, long => "-control", required => false,
+            help => {"[--control <file>]",
+                     ["the socket for `erlmcp calls` and the like; by default one of its own, or "
+                      "none with --stdio"]}},
           #{name => verbose, long => "-verbose", type => boolean,
             help => "show all log reports of a failed start"}],
       handler => fun run/1}.
@@ -66,6 +70,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         Pages = pages(Arguments, Ip),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip, Pages)),
         ok = drain_at_sigterm(Server, Arguments),
+        ok ?= control(Arguments),
         ok = warn(Ip, erlmcp:listeners(Server)),
         ok = announce(Module, Server, Pages, Arguments),
         serving
@@ -97,6 +102,21 @@ together(_) ->
 drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server, Seconds * 1000);
 drain_at_sigterm(_, #{stdio := true}) -> ok;
 drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
+
+%% Without its default socket a server is as good.
+control(#{control := File}) ->
+    case erlmcp_cli_sup:start_control(File) of
+        {ok, _} -> ok;
+        {error, Why} -> {error, ["--control ", File, ": ", why(Why)]}
+    end;
+control(#{stdio := true}) ->
+    ok;
+control(_) ->
+    File = erlmcp_cli_control:file(),
+    case erlmcp_cli_sup:start_control(File) of
+        {ok, _} -> ok;
+        {error, Why} -> erlmcp_cli:complain(["Warning: no control socket ", File, ": ", why(Why)])
+    end.
 
 %% The atom of the module comes from a compiled file, and never from the argument.
 server_module(Name) ->
