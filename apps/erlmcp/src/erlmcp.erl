@@ -976,10 +976,7 @@ ok
 """.
 -spec calls(server()) -> [running_call()] | {error, not_found}.
 calls(Server) ->
-    case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:list(Gate);
-        error -> {error, not_found}
-    end.
+    with_gate(Server, fun erlmcp_running_calls:list/1).
 
 -doc """
 Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
@@ -988,9 +985,23 @@ process of the call has ended, within about 50 milliseconds even if its handler 
 """.
 -spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Server, Id) when is_binary(Id) ->
+    with_gate(Server, fun(Gate) -> erlmcp_running_calls:cancel(Gate, Id) end).
+
+with_gate(Server, Do) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:cancel(Gate, Id);
-        error -> {error, not_found}
+        {ok, Pid, #{gate := Gate}} ->
+            try
+                Do(Gate)
+            catch
+                error:badarg:Stack ->
+                    %% The tables of the gate end with the server.
+                    case is_process_alive(Pid) of
+                        true -> erlang:raise(error, badarg, Stack);
+                        false -> {error, not_found}
+                    end
+            end;
+        error ->
+            {error, not_found}
     end.
 
 change(Server, Change) ->
