@@ -156,9 +156,9 @@ events_leave_marks(_) ->
             {#{event => error_budget_changed, window => 60, from => green, to => red}, zone,
              ~"The error budget went from green to red."}],
         #{kind := Seen, words := Said} <- marks_after([Event])],
-    %% Each event has words, but those that are shown elsewhere or concern one client.
+    %% Each event has words, but those that are shown elsewhere, concern one client or none.
     Given = #{from => green, to => red, window => 60, what => call_crashed, incident => ~"1"},
-    [incident, not_quick, slow_consumer] =
+    [incident, not_quick, slow_consumer, spans_dropped] =
         [Name || {Name, Measurements, Metadata, _} <- erlmcp_event:table(),
                  Fields <- [maps:from_keys(Measurements ++ Metadata, ~"x")],
                  [] =:= marks_after([maps:merge(Fields#{event => Name},
