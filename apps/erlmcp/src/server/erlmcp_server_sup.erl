@@ -165,6 +165,7 @@ instance(Key, Meter, Limits, Mounts, TaskStore, Tracer) ->
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
                           meter => Meter, observers => [], tracer => Tracer,
+                          telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 
