@@ -404,18 +404,15 @@ each(Items, Until, Function, Folders, Running) ->
 lines(Suite, #{state := State}) ->
     erlmcp_test_case_lines:read(filename:join(State, "lines"), Suite).
 
-%% Counts for those suites of which the code has changed, or that of a module they run. Of these,
-%% only suites that ran one of the modules are counted. Any suite may run a new module.
+%% Counts for those suites of which the code has changed, or that of a module they run. If only their
+%% modules have changed, they must have run one of the modules that are asked for.
 count_lines(#{suites := Suites, state := State, modules := Modules,
               workers := Workers} = Options) ->
     Before = #{Suite => lines(Suite, Options) || Suite := _ <- Suites},
     Run = #{Module => [] || {_, Hashes} <- maps:values(Before), Module := _ <- Hashes},
     Now = #{Module => hash(Module) || Module <- maps:keys(maps:merge(Run, Suites))},
-    IsNew = lists:any(fun({Module, #{counters := Counters}}) ->
-                          Counters =/= [] andalso not is_map_key(Module, Run)
-                      end, maps:to_list(Modules)),
     Stale = [Suite || Suite := Lines <- Before, not is_counted(Lines, Now),
-                      IsNew orelse is_concerned(Suite, Lines, Now, Modules)],
+                      is_concerned(Suite, Lines, Now, Modules)],
     _ = [io:format("mutants: counting the lines of ~b suites~n", [length(Stale)]) || Stale =/= []],
     LongestFirst = lists:reverse(lists:sort([{took(map_get(Suite, Before)), Suite}
                                              || Suite <- Stale])),
