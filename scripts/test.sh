@@ -151,7 +151,8 @@ else
     bench/tools.sh >/dev/null || :
     scripts/peers.sh node >/dev/null || :
     # The peers are installed while the suites run. A missing one is reported where it is needed.
-    { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
+    { scripts/chromium.sh; scripts/playwright.sh; scripts/proxies.sh; scripts/peers.sh; } \
+        >/dev/null 2>&1 &
     suites
     wait
     # All but the last wait more than they work.

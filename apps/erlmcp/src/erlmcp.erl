@@ -28,8 +28,9 @@ To write a server:
 The client is `m:erlmcp_client`.
 """.
 
--export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1, metrics/1, calls/1, cancel/2]).
+-export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1, servers/0]).
+-export([add/3, remove/3, resource_updated/2]).
+-export([info/1, metrics/1, sessions/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -38,7 +39,8 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, running_call/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, open_session/0, running_call/0, cache_info/0]).
+-export_type([error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -520,6 +522,20 @@ The state and the counts of a server, as `info/1` returns them.
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc """
+An open session of Streamable HTTP, as `sessions/1` returns it.
+
+- `id`: names the session. It is made of the session's own id, which nobody should see who could
+  use it.
+- `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
+- `client`: the name and the version that the client has given, if it has.
+- `idle_ms`: milliseconds since its last use; `unused` if it was never used.
+- `calls`: its running calls.
+""".
+-type open_session() :: #{
+    id := binary(), revision := revision(), principal := principal(), client => binary(),
+    idle_ms := non_neg_integer() | unused, calls := non_neg_integer()
+}.
+-doc """
 The calls of a tool that have ended, in `t:info/0`: all of them, those whose result had `isError`,
 and those that ended with an error. The times are those of the others, see `t:latency/0`. At most
 200 tools, prompts and resources have figures of their own; `other` has those of all other tools.
@@ -531,7 +547,7 @@ and those that ended with an error. The times are those of the others, see `t:la
 -doc """
 The figures of a server, as `metrics/1` returns them.
 
-- `server`, `state`: the server's `id`, and its state as in `t:info/0`.
+- `server`, `name`, `state`: the server's `id`, its name, and its state as in `t:info/0`.
 - `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
 - `requests`, `faults`: the requests that have ended, however, and those of them that were the
   server's own faults. A message that could not be read counts as a request. So does the run of a
@@ -549,7 +565,7 @@ The figures of a server, as `metrics/1` returns them.
 - `bounds`: what is used of each bound now.
 """.
 -type metrics() :: #{
-    server := term(), state := open | refusal_name(),
+    server := term(), name := binary(), state := open | refusal_name(),
     at_ms := integer(), started_ms := integer(),
     requests := non_neg_integer(), faults := non_neg_integer(),
     refusals := #{1001..1089 => pos_integer()},
@@ -775,6 +791,11 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
         error -> {error, not_found}
     end.
 
+-doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
+-spec servers() -> [server()].
+servers() ->
+    [Id || {Id, _, _} <- erlmcp_registry:servers()].
+
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
 `{error, not_found}` if the server does not run.
@@ -837,7 +858,7 @@ see that definition from now on.
 - `not_found`: there is no such server, or no such definition.
 - `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
 - `{in_use, tool, Name}`: the definition is the view of the tool `Name`.
-- `{in_use, skill, Key}`: the definition is a file of a skill.
+- `{in_use, skill, Uri}`: the definition is a file of the skill whose `SKILL.md` is at `Uri`.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
@@ -918,6 +939,24 @@ state(Gate) ->
     end.
 
 -doc """
+Returns the open sessions of a server, 100 of them at most. Those of the 100 that were used last are
+first. Calls no process. Returns `{error, not_found}` if the server does not run.
+""".
+-spec sessions(server()) -> [open_session()] | {error, not_found}.
+sessions(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, Instance} ->
+            try
+                erlmcp_session:list(Instance)
+            catch
+                %% The tables end with the server.
+                error:badarg -> {error, not_found}
+            end;
+        error ->
+            {error, not_found}
+    end.
+
+-doc """
 Returns the calls of a server that run, or wait until they may run: the oldest first, 100 at most.
 Calls of quick handlers, tasks, and calls that wait for their client's input are not among them.
 Asks the process of each call, so it can take long on a busy machine. Returns `{error, not_found}`
@@ -937,10 +976,7 @@ ok
 """.
 -spec calls(server()) -> [running_call()] | {error, not_found}.
 calls(Server) ->
-    case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:list(Gate);
-        error -> {error, not_found}
-    end.
+    with_gate(Server, fun erlmcp_running_calls:list/1).
 
 -doc """
 Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
@@ -949,9 +985,23 @@ process of the call has ended, within about 50 milliseconds even if its handler 
 """.
 -spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Server, Id) when is_binary(Id) ->
+    with_gate(Server, fun(Gate) -> erlmcp_running_calls:cancel(Gate, Id) end).
+
+with_gate(Server, Do) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:cancel(Gate, Id);
-        error -> {error, not_found}
+        {ok, Pid, #{gate := Gate}} ->
+            try
+                Do(Gate)
+            catch
+                error:badarg:Stack ->
+                    %% The tables of the gate end with the server.
+                    case is_process_alive(Pid) of
+                        true -> erlang:raise(error, badarg, Stack);
+                        false -> {error, not_found}
+                    end
+            end;
+        error ->
+            {error, not_found}
     end.
 
 change(Server, Change) ->

@@ -5,8 +5,8 @@ Servers and clients themselves are in their users' trees.
 
 Its children are the registry of servers, the table of clients, the watchdog of calls inside a
 connection's process, and the exporter of spans. In addition there are three guards: of unfinished
-messages, of memory and of processor time. The supervisor owns their tables, and those of events and
-of incidents.
+messages, of memory and of processor time. The supervisor owns their tables, and those of events, of
+incidents and of recent requests.
 
 Internal.
 """.
@@ -25,6 +25,7 @@ start_link() ->
 init([]) ->
     ok = erlmcp_event_handler:open(),
     ok = erlmcp_incident:open(),
+    ok = erlmcp_recent_requests:open(),
     ok = erlmcp_registry:open(),
     ok = erlmcp_inline_call_watchdog:open(),
     ok = erlmcp_unfinished_messages:open(),

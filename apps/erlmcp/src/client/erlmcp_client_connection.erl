@@ -239,16 +239,16 @@ handle_event({call, From}, {lost, Epoch}, _, #peer{live = #{epoch := Epoch}} = P
 handle_event({call, From}, {lost, _}, State, Peer) ->
     handle_event({call, From}, ready, State, Peer);
 handle_event({call, From}, {subscribe, Subscriber, Filter}, _, Peer) ->
-    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
-    case erlmcp_client_subscriptions:add(Subscriber, Filter, {Client, Live}, Subscriptions) of
+    #peer{subscriptions = Subscriptions} = Peer,
+    case erlmcp_client_subscriptions:add(Subscriber, Filter, server(Peer), Subscriptions) of
         {ok, Reference, Next} ->
             {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}};
         {error, _} = Error ->
             {keep_state_and_data, {reply, From, Error}}
     end;
 handle_event(info, {unsubscribe, Reference}, _, Peer) ->
-    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
-    Next = erlmcp_client_subscriptions:remove(Reference, {Client, Live}, Subscriptions),
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Reference, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated(Outcome, Peer#peer{negotiator = undefined});
@@ -275,8 +275,8 @@ handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = P
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};
 handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
-    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
-    Next = erlmcp_client_subscriptions:remove(Monitor, {Client, Live}, Subscriptions),
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Monitor, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
@@ -315,6 +315,11 @@ format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
                 (_, Value) -> Value
              end, Status).
+
+%% What subscriptions need to ask the server. They are started at the negotiation, and later ones at
+%% once, also while the session's stream opens.
+server(#peer{client = Client, live = undefined, pending = Pending}) -> {Client, Pending};
+server(#peer{client = Client, live = Live}) -> {Client, Live}.
 
 wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
     negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});

@@ -12,6 +12,8 @@ and responses do not count, unless they are refused.
 Internal.
 """.
 
+-include("erlmcp_recent_requests.hrl").
+
 -export([new/0, arrived/1, arrived/2, without_headers/1, row/1]).
 -export([ended/4, answered/4, refused/3, totals/1]).
 -export([definition_row/3, free/2]).
@@ -280,11 +282,18 @@ does not tell it.
 refused(Method, Refusal, Server) ->
     ended({{undefined, Method, #{}}, arrived(0)}, {refused, Refusal}, 0, Server).
 
-observed([], _, _, _, _, _) ->
-    ok;
 observed(Observers, About, Outcome, BytesOut, Now, #{key := Key}) ->
-    Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
-                              ended => Now},
+    case {Observers, not ?NOBODY_LOOKS andalso erlmcp_recent_requests:is_wanted(Outcome)} of
+        {[], false} ->
+            ok;
+        {_, Wanted} ->
+            Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
+                                      ended => Now},
+            _ = Wanted andalso erlmcp_recent_requests:add(Ended),
+            tell(Observers, Ended)
+    end.
+
+tell(Observers, Ended) ->
     lists:foreach(fun({Module, State}) -> ok = Module:request_ended(Ended, State) end, Observers).
 
 request({{Id, Method, Params}, {Began, BytesIn, _}}) ->
