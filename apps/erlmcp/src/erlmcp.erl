@@ -69,6 +69,7 @@ The options of `start_server/1`. A value in parentheses is the default.
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
+- `trace`: the tracer of the spans of requests, see `t:erlmcp_tracer:options/0`; none by default.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
 - `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
   `measured`, is computed from the memory, descriptors, ports and processes that the machine has.
@@ -99,6 +100,7 @@ The options of `start_server/1`. A value in parentheses is the default.
     keys => key_ring() | fun(() -> key_ring()),
     task_store => {module(), map()},
     on_event => fun((event()) -> term()),
+    trace => erlmcp_tracer:options(),
     listen => [erlmcp_listen:listener()],
     envelope => measured | team | enterprise | gov,
     limits => limits()
@@ -419,6 +421,8 @@ and other functions here.
 - `arguments`: for a completion, the values that were already chosen for the other arguments.
 - `task`: the id of the task that the call runs as, if it runs as one.
 - `worker`: the worker of the call, if its definition has `workers`.
+- `trace`: the context of the request's span, if the server has a tracer (`m:erlmcp_tracer`). A
+  request without a parent that is not recorded has none; `erlmcp_tracer:current/0` makes one.
 - `call`: a reference to the call, for the functions of this module.
 
 Middleware may add keys of its own.
@@ -442,6 +446,7 @@ Middleware may add keys of its own.
     arguments => map(),
     task => binary(),
     worker => term(),
+    trace => erlmcp_tracer:context(),
     call := call_reference(),
     atom() => term()
 }.
@@ -542,7 +547,7 @@ and those that ended with an error. The times are those of the others, see `t:la
 -doc """
 The figures of a server, as `metrics/1` returns them.
 
-- `server`, `state`: the server's `id`, and its state as in `t:info/0`.
+- `server`, `name`, `state`: the server's `id`, its name, and its state as in `t:info/0`.
 - `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
 - `requests`, `faults`: the requests that have ended, however, and those of them that were the
   server's own faults. A message that could not be read counts as a request. So does the run of a
@@ -560,7 +565,7 @@ The figures of a server, as `metrics/1` returns them.
 - `bounds`: what is used of each bound now.
 """.
 -type metrics() :: #{
-    server := term(), state := open | refusal_name(),
+    server := term(), name := binary(), state := open | refusal_name(),
     at_ms := integer(), started_ms := integer(),
     requests := non_neg_integer(), faults := non_neg_integer(),
     refusals := #{1001..1089 => pos_integer()},
@@ -656,7 +661,7 @@ The page "Events" has the other fields of each.
 -type event() :: #{
     event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
         | incident | not_quick | slow_consumer | breaker_opened | breaker_closed
-        | draining | drained,
+        | spans_dropped | draining | drained,
     server := term(),
     at := integer(),
     dropped => pos_integer(),
@@ -789,7 +794,7 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
 -doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
 -spec servers() -> [server()].
 servers() ->
-    erlmcp_registry:ids().
+    [Id || {Id, _, _} <- erlmcp_registry:servers()].
 
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
@@ -853,7 +858,7 @@ see that definition from now on.
 - `not_found`: there is no such server, or no such definition.
 - `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
 - `{in_use, tool, Name}`: the definition is the view of the tool `Name`.
-- `{in_use, skill, Key}`: the definition is a file of a skill.
+- `{in_use, skill, Uri}`: the definition is a file of the skill whose `SKILL.md` is at `Uri`.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.

@@ -172,8 +172,7 @@ handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
     end.
 
 ticked(Now, #state{servers = Servers} = State) ->
-    Running = [Pid || Server <- lists:sublist(erlmcp:servers(), ?SERVERS),
-                      {ok, Pid, _} <- [erlmcp_registry:whereis(Server)]],
+    Running = lists:sublist([Pid || {_, Pid, _} <- erlmcp_registry:servers()], ?SERVERS),
     Known = lists:foldl(fun(Pid, All) -> All#{Pid => seen(Pid, All)} end, Servers,
                         Running),
     Next = #{Pid => Read || Pid := Seen <- Known, #seen{} = Read <- [due(Pid, Now, Seen)]},

@@ -38,7 +38,7 @@ each(Transport, [{Name, Value} | Options]) ->
 
 names(http) ->
     [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, scopes, implied_scopes,
-     protected_resource, sse, trusted_proxies, proxy_protocol, pages];
+     protected_resource, sse, trusted_proxies, proxy_protocol, pages, metrics];
 names(tcp) -> [ip, port, principal, trusted_proxies, proxy_protocol];
 names(stdio) -> [output, principal].
 
@@ -85,6 +85,13 @@ expected(sse, Sse) when is_map(Sse) -> endpoints(maps:to_list(Sse));
 expected(sse, _) -> ~"a map with path, message_path or neither";
 expected(pages, Pages) when is_map(Pages) -> pages_of(maps:to_list(Pages));
 expected(pages, _) -> ~"a map of paths to pages";
+expected(metrics, true) ->
+    %% Loaded here, since a release may lack an optional application.
+    case code:ensure_loaded(prometheus_text_format) of
+        {module, _} -> ok;
+        {error, _} -> ~"the application prometheus among the project's dependencies"
+    end;
+expected(metrics, Value) -> ok_or(Value =:= false, ~"true or false");
 expected(_, any) -> ok;
 expected(_, Names) ->
     ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
@@ -180,7 +187,7 @@ is_page(Module, Options, Path, Pages) ->
 
 %% A listener has a path at least, and no path is of two of its parts.
 paths(Options) ->
-    Pages = maps:keys(pages(Options)),
+    Pages = maps:keys(maps:get(pages, Options, #{})) ++ maps:keys(own_pages(Options)),
     Paths = [Path || Path <- [maps:get(path, Options, ~"/mcp")], Path =/= none]
         ++ [map_get(Key, Sse) || #{} = Sse <- [sse(Options)], Key <- [path, message_path]]
         ++ Pages,
@@ -230,7 +237,10 @@ sse(_) -> none.
 
 -doc "Returns the pages of a listener with `Options`, by their paths.".
 -spec pages(Options :: map()) -> #{Path :: binary() => erlmcp_page:page()}.
-pages(Options) -> maps:get(pages, Options, #{}).
+pages(Options) -> maps:merge(own_pages(Options), maps:get(pages, Options, #{})).
+
+own_pages(#{metrics := true}) -> #{~"/metrics" => {erlmcp_prometheus, none}};
+own_pages(_) -> #{}.
 
 -doc "Returns `true` if a listener with `Options` has an endpoint, and not only pages.".
 -spec has_endpoint(Options :: map()) -> boolean().

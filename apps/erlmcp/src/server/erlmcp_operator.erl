@@ -41,13 +41,13 @@ ask(Question) ->
     end.
 
 answer(~"servers", _) ->
-    {ok, [text(Id) || {Id, _, _} <- running()]};
+    {ok, [text(Id) || {Id, _, _} <- erlmcp_registry:servers()]};
 answer(~"sessions", _) ->
     {ok, of_all(fun erlmcp_session:list/1, fun session/1)};
 answer(~"calls", _) ->
     {ok, of_all(fun(#{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
-    case [Server || {Server, _, #{gate := Gate}} <- running(),
+    case [Server || {Server, _, #{gate := Gate}} <- erlmcp_registry:servers(),
                     erlmcp_running_calls:cancel(Gate, Id) =:= ok] of
         [Server] -> {ok, #{server => text(Server)}};
         [] -> {error, <<"no such call runs: ", Id/binary>>}
@@ -55,21 +55,16 @@ answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
 answer(~"drain", #{~"seconds" := Seconds}) when
     is_integer(Seconds), Seconds >= 0, Seconds =< ?MOST_S
 ->
-    {ok, drained(running(), 1000 * Seconds)};
+    {ok, drained(erlmcp_registry:servers(), 1000 * Seconds)};
 answer(Command, _) when is_binary(Command) ->
     {error, <<"no such command, or a wrong argument: ", Command/binary>>};
 answer(_, _) ->
     {error, ~"command: expected a text"}.
 
-%% The servers, each with its supervisor and its instance.
-running() ->
-    [{Id, Pid, Instance} || Id <- erlmcp_registry:ids(),
-                            {ok, Pid, Instance} <- [erlmcp_registry:whereis(Id)]].
-
 %% Of all servers, each entry with the text of its server.
 of_all(List, Shown) ->
     lists:append([of_one(fun() -> List(Instance) end, Shown, Id)
-                  || {Id, _, Instance} <- running()]).
+                  || {Id, _, Instance} <- erlmcp_registry:servers()]).
 
 of_one(List, Shown, Id) ->
     try List() of

@@ -5,7 +5,8 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
-         rates_count_all_or_none/1, a_rate_by_its_clock/1, a_refusal_takes_nothing/1,
+         rates_count_all_or_none/1, a_rate_by_its_clock/1,
+         a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
          definitions_have_limits/1, networks_are_addresses/1, no_request_enters_when_it_drains/1,
          the_limit_can_be_lower/1, refusals_say_which_rate_is_used_up/1]).
 
@@ -16,9 +17,9 @@ suite() ->
 
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
-     a_rate_by_its_clock, a_refusal_takes_nothing, definitions_have_limits,
-     networks_are_addresses, no_request_enters_when_it_drains, the_limit_can_be_lower,
-     refusals_say_which_rate_is_used_up].
+     a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
+     definitions_have_limits, networks_are_addresses, no_request_enters_when_it_drains,
+     the_limit_can_be_lower, refusals_say_which_rate_is_used_up].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -142,9 +143,32 @@ until_refused(Enter) ->
         Refused -> refused(Refused)
     end.
 
+%% Whatever refuses it. Two messages a day are left after the first one.
+a_refused_message_uses_up_no_rate(_) ->
+    Rates = #{messages_per_day => 3, principal_messages_per_day => 3},
+    [begin
+         Gate = erlmcp_gate:new(maps:merge(Rates, Limits)),
+         First = entered(erlmcp_gate:enter(Gate, request(ada))),
+         [Name = refused(erlmcp_gate:enter(Gate, request(ada))) || _ <- lists:seq(1, 5)],
+         ok = erlmcp_gate:leave(First),
+         [ok = erlmcp_gate:leave(entered(erlmcp_gate:enter(Gate, request(ada)))) || _ <- [2, 3]],
+         quota_exceeded = refused(erlmcp_gate:enter(Gate, request(ada)))
+     end || {Limits, Name} <- [{#{in_flight_per_principal => 1}, concurrent_limit_exceeded},
+                               {#{in_flight => 1, queue => 0}, concurrent_limit_exceeded}]],
+    #{counters := Counters} = Gate =
+        erlmcp_gate:new(Rates#{messages_per_day := 1, in_flight_per_principal => 2}),
+    ok = erlmcp_gate:leave(entered(erlmcp_gate:enter(Gate, request(ada)))),
+    [rate_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))) || _ <- lists:seq(1, 5)],
+    0 = erlmcp_gate:held(Gate, {principal, ada}),
+    Count = fun() ->
+        erlmcp_gate_counters:count_rates({principal, ada}, [{day, 3}],
+                                         erlmcp_gate_counters:now(Counters), Counters)
+    end,
+    [ok, ok, {wait, {day, 3}, _}] = [Count() || _ <- [2, 3, 4]].
+
 a_refusal_takes_nothing(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 2,
-                             principal_messages_per_minute => 3, messages_per_day => 4}),
+                             principal_messages_per_minute => 2, messages_per_day => 3}),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
     1 = erlmcp_gate:held(Gate, {principal, ada}),

@@ -31,6 +31,8 @@ Internal.
 
 -record(stream, {
     owner :: erlmcp_call:owner(),
+    %% the version of HTTP, and the address of the connection's other end
+    from :: {Version :: atom(), {inet:ip_address(), inet:port_number()}},
     config :: erlmcp_httpd:config(),
     request_context :: none | erlmcp_engine:request_context(),
     %% the id of the session that the head names
@@ -159,9 +161,10 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
 
 stream(#{config := Config, request_context := RequestContext, session := Named,
          principal := Principal, tenant := Tenant, extra := Extra},
-       StreamId, #{version := Version}) ->
-    #stream{owner = owner(StreamId), config = Config, request_context = RequestContext,
-            named = Named, principal = Principal, tenant = Tenant, extra = Extra,
+       StreamId, #{version := Version, peer := Peer}) ->
+    #stream{owner = owner(StreamId), from = {Version, Peer}, config = Config,
+            request_context = RequestContext, named = Named, principal = Principal,
+            tenant = Tenant, extra = Extra,
             alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
@@ -218,20 +221,25 @@ body(_, IsFin, Data, #stream{body = Body} = Stream) ->
 received({more, Commands, Body}, Stream) -> {Commands, Stream#stream{body = Body}};
 received({whole, Bytes}, Stream) -> message(Bytes, Stream#stream{body = none});
 received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}};
-received({refused, Refusal, Headers}, #stream{config = #{instance := Instance}} = Stream) ->
-    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+received({refused, Refusal, Headers}, #stream{request_context = Head, config = Config} = Stream) ->
+    ok = unread(Refusal, Head, Config),
     {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Stream#stream{body = none}}.
 
 %% The message.
 
 message(Bytes, #stream{announced = Announced, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    Arrival = erlmcp_meter:arrived(byte_size(Bytes)),
+    Arrival = erlmcp_meter:arrived(byte_size(Bytes), origin(Stream)),
     case erlmcp_admission:enter_announced(Announced, Bytes, Arrival, Tenant, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         undecoded -> decoded({undecoded, Arrival}, Bytes, Stream)
     end.
+
+origin(#stream{config = #{instance := #{tracer := none}}}) ->
+    none;
+origin(#stream{from = {Version, Peer}, request_context = #{headers := Headers}}) ->
+    {http, Version, Peer, Headers}.
 
 with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
@@ -257,8 +265,8 @@ decoded(Entered, Bytes, #stream{config = #{instance := #{limits := Limits}}} = S
     end.
 
 %% Refuses a request whose message cannot be read.
-refuse_unread(Refusal, #stream{config = #{instance := Instance}}) ->
-    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+refuse_unread(Refusal, #stream{request_context = Head, config = Config}) ->
+    ok = unread(Refusal, Head, Config),
     erlmcp_httpd_response:refuse(Refusal).
 
 admit(Json, Arrival, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
