@@ -32,6 +32,7 @@ judged() ->
     [{~"throughput", ~"^throughput_.+_per_s$", lower, 10},
      {~"p99", ~"^latency_p99_us$", higher, 20},
      {~"memory", ~"^memory_.+_mib_per_(conn|node|cluster)$", higher, 50},
+     {~"detection", ~"^detection_(ms|us|s)$", higher, 100},
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
 
 -doc """
