@@ -98,8 +98,8 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts, task_store := TaskStore,
-      workers := Workers, on_event := OnEvent, listen := Wanted} = Given(),
+    #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
+      task_store := TaskStore, workers := Workers, on_event := OnEvent, listen := Wanted} = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
