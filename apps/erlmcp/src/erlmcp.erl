@@ -28,8 +28,9 @@ To write a server:
 The client is `m:erlmcp_client`.
 """.
 
--export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1, metrics/1, calls/1, cancel/2]).
+-export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1, servers/0]).
+-export([add/3, remove/3, resource_updated/2]).
+-export([info/1, metrics/1, sessions/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -38,7 +39,9 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, running_call/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, open_session/0, running_call/0, cache_info/0]).
+-export_type([error_budget/0, zone/0, event/0]).
+-export_type([metrics/0, metrics_row/0, definition_metrics/0, tool_info/0, latency/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -67,6 +70,7 @@ The options of `start_server/1`. A value in parentheses is the default.
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
+- `trace`: the tracer of the spans of requests, see `t:erlmcp_tracer:options/0`; none by default.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
 - `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
   `measured`, is computed from the memory, descriptors, ports and processes that the machine has.
@@ -97,6 +101,7 @@ The options of `start_server/1`. A value in parentheses is the default.
     keys => key_ring() | fun(() -> key_ring()),
     task_store => {module(), map()},
     on_event => fun((event()) -> term()),
+    trace => erlmcp_tracer:options(),
     listen => [erlmcp_listen:listener()],
     envelope => measured | team | enterprise | gov,
     limits => limits()
@@ -417,6 +422,8 @@ and other functions here.
 - `arguments`: for a completion, the values that were already chosen for the other arguments.
 - `task`: the id of the task that the call runs as, if it runs as one.
 - `worker`: the worker of the call, if its definition has `workers`.
+- `trace`: the context of the request's span, if the server has a tracer (`m:erlmcp_tracer`). A
+  request without a parent that is not recorded has none; `erlmcp_tracer:current/0` makes one.
 - `call`: a reference to the call, for the functions of this module.
 
 Middleware may add keys of its own.
@@ -440,6 +447,7 @@ Middleware may add keys of its own.
     arguments => map(),
     task => binary(),
     worker => term(),
+    trace => erlmcp_tracer:context(),
     call := call_reference(),
     atom() => term()
 }.
@@ -513,6 +521,20 @@ The state and the counts of a server, as `info/1` returns them.
     cache := cache_info(), error_budget := error_budget(),
     tools := #{binary() | other => tool_info()},
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
+-doc """
+An open session of Streamable HTTP, as `sessions/1` returns it.
+
+- `id`: names the session. It is made of the session's own id, which nobody should see who could
+  use it.
+- `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
+- `client`: the name and the version that the client has given, if it has.
+- `idle_ms`: milliseconds since its last use; `unused` if it was never used.
+- `calls`: its running calls.
+""".
+-type open_session() :: #{
+    id := binary(), revision := revision(), principal := principal(), client => binary(),
+    idle_ms := non_neg_integer() | unused, calls := non_neg_integer()
 }.
 -doc """
 The calls of a tool that have ended, in `t:info/0`: all of them, those whose result had `isError`,
@@ -640,7 +662,7 @@ The page "Events" has the other fields of each.
 -type event() :: #{
     event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
         | incident | not_quick | slow_consumer | breaker_opened | breaker_closed
-        | draining | drained,
+        | spans_dropped | draining | drained,
     server := term(),
     at := integer(),
     dropped => pos_integer(),
@@ -770,6 +792,11 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
         error -> {error, not_found}
     end.
 
+-doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
+-spec servers() -> [server()].
+servers() ->
+    [Id || {Id, _, _} <- erlmcp_registry:servers()].
+
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
 `{error, not_found}` if the server does not run.
@@ -832,7 +859,7 @@ see that definition from now on.
 - `not_found`: there is no such server, or no such definition.
 - `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
 - `{in_use, tool, Name}`: the definition is the view of the tool `Name`.
-- `{in_use, skill, Key}`: the definition is a file of a skill.
+- `{in_use, skill, Uri}`: the definition is a file of the skill whose `SKILL.md` is at `Uri`.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
@@ -913,6 +940,24 @@ state(Gate) ->
     end.
 
 -doc """
+Returns the open sessions of a server, 100 of them at most. Those of the 100 that were used last are
+first. Calls no process. Returns `{error, not_found}` if the server does not run.
+""".
+-spec sessions(server()) -> [open_session()] | {error, not_found}.
+sessions(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, Instance} ->
+            try
+                erlmcp_session:list(Instance)
+            catch
+                %% The tables end with the server.
+                error:badarg -> {error, not_found}
+            end;
+        error ->
+            {error, not_found}
+    end.
+
+-doc """
 Returns the calls of a server that run, or wait until they may run: the oldest first, 100 at most.
 Calls of quick handlers, tasks, and calls that wait for their client's input are not among them.
 Asks the process of each call, so it can take long on a busy machine. Returns `{error, not_found}`
@@ -932,10 +977,7 @@ ok
 """.
 -spec calls(server()) -> [running_call()] | {error, not_found}.
 calls(Server) ->
-    case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:list(Gate);
-        error -> {error, not_found}
-    end.
+    with_gate(Server, fun erlmcp_running_calls:list/1).
 
 -doc """
 Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
@@ -944,9 +986,23 @@ process of the call has ended, within about 50 milliseconds even if its handler 
 """.
 -spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Server, Id) when is_binary(Id) ->
+    with_gate(Server, fun(Gate) -> erlmcp_running_calls:cancel(Gate, Id) end).
+
+with_gate(Server, Do) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:cancel(Gate, Id);
-        error -> {error, not_found}
+        {ok, Pid, #{gate := Gate}} ->
+            try
+                Do(Gate)
+            catch
+                error:badarg:Stack ->
+                    %% The tables of the gate end with the server.
+                    case is_process_alive(Pid) of
+                        true -> erlang:raise(error, badarg, Stack);
+                        false -> {error, not_found}
+                    end
+            end;
+        error ->
+            {error, not_found}
     end.
 
 change(Server, Change) ->

@@ -66,7 +66,7 @@ deregister_cleanup(_) ->
 -doc false.
 collect_mf(_, Callback) ->
     Servers = labelled([erlmcp_metrics:report(Instance)
-                        || Instance <- erlmcp_registry:instances()]),
+                        || {_, _, Instance} <- erlmcp_registry:servers()]),
     lists:foreach(fun({Name, Type, _, Help}) ->
         case [metric(Type, [{server, Server} | Labels], Value)
               || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)] of

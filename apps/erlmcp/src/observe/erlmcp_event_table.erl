@@ -38,6 +38,8 @@ table() ->
      {breaker_opened, [opens_in_ms], [target],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [], [target], ~"a call of `target` was served: all calls go there again"},
+     {spans_dropped, [spans], [collector, why],
+      ~"spans of traces were dropped: a buffer is full, or their collector did not take them"},
      {draining, [milliseconds], [],
       ~"the server is being drained: new requests are refused with 1077"},
      {drained, [calls, tasks], [],

@@ -12,7 +12,10 @@ and responses do not count, unless they are refused.
 Internal.
 """.
 
--export([new/0, arrived/1, row/1, ended/4, answered/4, refused/3, totals/1]).
+-include("erlmcp_recent_requests.hrl").
+
+-export([new/0, arrived/1, arrived/2, without_headers/1, row/1]).
+-export([ended/4, answered/4, refused/3, totals/1]).
 -export([definition_row/3, free/2]).
 -export([session_opened/1, session_ended/3, stream_opened/1, stream_ended/1, lasting/1]).
 -export([methods/0, method_row/1, used_rows/1, read/2, failures/1, rows/0]).
@@ -25,14 +28,18 @@ Internal.
                     Rows :: atomics:atomics_ref()}.
 -doc "A map with the meter of a server, such as the server's context or its part for calls.".
 -type server() :: #{key := reference(), meter := meter(), observers := [observer()],
-                    atom() => term()}.
+                    tracer := erlmcp_tracer:tracer() | none, atom() => term()}.
 -doc """
 Those who observe requests. At the end of each request `Module:request_ended(Ended, State)` is
 called in the process that answers, which must not wait there.
 """.
 -type observer() :: {module(), State :: term()}.
--doc "The arrival of a message: its time, in nanoseconds of the monotonic clock, and its bytes.".
--type arrival() :: {Began :: integer(), Bytes :: non_neg_integer()}.
+-doc """
+The arrival of a message: its time, in nanoseconds of the monotonic clock, its bytes, and its
+origin, which is `none` if nobody asks for it.
+""".
+-type arrival() ::
+    {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_request_span:origin()}.
 -doc """
 A request, in the form that the caller has: a call with its arrival, the subject of one, or a
 request that has no call.
@@ -126,7 +133,19 @@ new() ->
 -doc "Returns the arrival, now, of a message of `Bytes` bytes.".
 -spec arrived(Bytes :: non_neg_integer()) -> arrival().
 arrived(Bytes) ->
-    {erlang:monotonic_time(nanosecond), Bytes}.
+    arrived(Bytes, none).
+
+-doc "Returns the arrival, now, of a message of `Bytes` bytes from `Origin`.".
+-spec arrived(Bytes :: non_neg_integer(), erlmcp_request_span:origin()) -> arrival().
+arrived(Bytes, Origin) ->
+    {erlang:monotonic_time(nanosecond), Bytes, Origin}.
+
+-doc "Returns an arrival for the process of a call, which needs no headers.".
+-spec without_headers(arrival()) -> arrival().
+without_headers({Began, Bytes, {http, Version, Peer, _}}) ->
+    {Began, Bytes, {http, Version, Peer, #{}}};
+without_headers(Arrival) ->
+    Arrival.
 
 -doc """
 Counts the end of a request, whose answer has `BytesOut` bytes, and tells the server's observers.
@@ -134,14 +153,20 @@ Counts the end of a request, whose answer has `BytesOut` bytes, and tells the se
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
 ended(About, Outcome, BytesOut, #{meter := Meter, observers := Observers} = Server) ->
     Now = erlang:monotonic_time(nanosecond),
-    {Began, BytesIn} = arrival(About),
+    {Began, BytesIn, _} = arrival(About),
     Row = row(About),
     {Counters, _, _} = Meter,
     ok = counters:add(Counters, ?REQUESTS, 1),
     ok = counters:add(Counters, Row, BytesIn),
     ok = counters:add(Counters, Row + 1, BytesOut),
     ok = count(Outcome, Row, Now - Began, Meter),
+    ok = end_span(Server, About, Outcome, Now),
     observed(Observers, About, Outcome, BytesOut, Now, Server).
+
+end_span(#{tracer := none}, _, _, _) ->
+    ok;
+end_span(#{tracer := Tracer}, About, Outcome, Now) ->
+    erlmcp_request_span:ended(About, Outcome, Now, Tracer).
 
 arrival(#{arrival := Arrival}) -> Arrival;
 arrival({_, Arrival}) -> Arrival.
@@ -257,23 +282,30 @@ does not tell it.
 refused(Method, Refusal, Server) ->
     ended({{undefined, Method, #{}}, arrived(0)}, {refused, Refusal}, 0, Server).
 
-observed([], _, _, _, _, _) ->
-    ok;
 observed(Observers, About, Outcome, BytesOut, Now, #{key := Key}) ->
-    Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
-                              ended => Now},
+    case {Observers, not ?NOBODY_LOOKS andalso erlmcp_recent_requests:is_wanted(Outcome)} of
+        {[], false} ->
+            ok;
+        {_, Wanted} ->
+            Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
+                                      ended => Now},
+            _ = Wanted andalso erlmcp_recent_requests:add(Ended),
+            tell(Observers, Ended)
+    end.
+
+tell(Observers, Ended) ->
     lists:foreach(fun({Module, State}) -> ok = Module:request_ended(Ended, State) end, Observers).
 
-request({{Id, Method, Params}, {Began, BytesIn}}) ->
+request({{Id, Method, Params}, {Began, BytesIn, _}}) ->
     #{id => Id, method => Method, target => undefined, revision => undefined, params => Params,
       context => none, began => Began, bytes_in => BytesIn};
 request(#{context := #{method := Method, revision := Revision} = Context, id := Id,
-          arrival := {Began, BytesIn}}) ->
+          arrival := {Began, BytesIn, _}}) ->
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
     #{id => Id, method => Method, target => Target, revision => Revision,
       params => #{~"_meta" => maps:get(meta, Context, #{})},
       context => Context, began => Began, bytes_in => BytesIn};
-request(#{arrival := {Began, BytesIn}} = Subject) ->
+request(#{arrival := {Began, BytesIn, _}} = Subject) ->
     Known = maps:with([id, method, target, revision], Subject),
     Known#{params => #{}, context => none, began => Began, bytes_in => BytesIn}.
 

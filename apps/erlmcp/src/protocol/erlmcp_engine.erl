@@ -94,7 +94,9 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term()),
     %% The arrival of the request, which the shell adds.
-    arrival => {Began :: integer(), Bytes :: non_neg_integer()}
+    arrival => {Began :: integer(), Bytes :: non_neg_integer(), Origin :: term()},
+    %% The span of the request, if the server has a tracer; the shell adds it, too.
+    span => term()
 }.
 -doc "A subject of notifications: a changed list, the resource with a URI, or a task.".
 -type topic() ::

@@ -15,7 +15,7 @@ Internal.
 %% A look-up is two reads.
 -compile({inline, [found/1, row/1]}).
 
--export([open/0, start_link/0, register/2, whereis/1, instances/0, watch/1, ready/1]).
+-export([open/0, start_link/0, register/2, whereis/1, servers/0, watch/1, ready/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% The rows are `{{pid, Pid}, {Pid, Key}, Id}` and `{{id, Id}, {Pid, Key}}` of a server, and
@@ -58,12 +58,6 @@ whereis(Server) ->
         _ -> error
     end.
 
--doc "Returns the instances of all servers that run.".
--spec instances() -> [erlmcp_instance:instance()].
-instances() ->
-    [Instance || Pid <- ets:select(?MODULE, [{{{pid, '$1'}, '_', '_'}, [], ['$1']}]),
-                 {ok, _, Instance} <- [?MODULE:whereis(Pid)]].
-
 %% A pid is looked up as a server's pid first, and then as an id, which may be any term.
 found(Pid) when is_pid(Pid) ->
     case row({pid, Pid}) of
@@ -75,6 +69,13 @@ found(Id) ->
 
 row(Key) ->
     ets:lookup_element(?MODULE, Key, ?SERVER, none).
+
+-doc "Returns the servers that run: the id of each, its supervisor and its instance.".
+-spec servers() -> [{Id :: term(), pid(), erlmcp_instance:instance()}].
+servers() ->
+    [{Id, Pid, Instance}
+     || {Id, Pid} <- ets:select(?MODULE, [{{{id, '$1'}, {'$2', '_'}}, [], [{{'$1', '$2'}}]}]),
+        {ok, _, Instance} <- [?MODULE:whereis(Pid)]].
 
 -doc """
 Returns the supervisor and the instance of a server that runs. Whether it runs or not, the calling

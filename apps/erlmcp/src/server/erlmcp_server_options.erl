@@ -23,6 +23,7 @@ Internal.
     task_store := {module(), map()},
     workers := #{atom() => erlmcp:workers()},
     on_event := erlmcp_event_handler:handler() | none,
+    trace := erlmcp_tracer:options() | none,
     listen := [erlmcp_listen:listener()],
     limits := limits()
 }.
@@ -169,6 +170,7 @@ check(Given) when is_map(Given) ->
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                workers => Workers,
                on_event => maps:get(on_event, Options, none),
+               trace => maps:get(trace, Options, none),
                listen => maps:get(listen, Options, []),
                limits => Limits}}
     end;
@@ -200,7 +202,7 @@ default_limits(Options) ->
 check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers, on_event, envelope],
+            task_store, breakers, workers, on_event, trace, envelope],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -254,6 +256,12 @@ option(envelope, Name) ->
     case lists:member(Name, erlmcp_envelope:names()) of
         true -> ok;
         false -> {expected, ~"measured, team, enterprise or gov"}
+    end;
+option(trace, Trace) ->
+    case erlmcp_trace_options:check(Trace) of
+        true -> ok;
+        {Member, Expected} -> {error, {bad_option, {trace, Member}, Expected}};
+        Expected -> {expected, Expected}
     end;
 option(on_event, Fun) when is_function(Fun, 1) -> ok;
 option(on_event, _) -> {expected, ~"a fun of one argument"};

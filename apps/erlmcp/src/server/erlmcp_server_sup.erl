@@ -99,7 +99,8 @@ address({_, Transport, Options} = Id) ->
 -doc false.
 init(Given) ->
     #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
-      task_store := TaskStore, workers := Workers, on_event := OnEvent, listen := Wanted} = Given(),
+      task_store := TaskStore, workers := Workers, on_event := OnEvent, listen := Wanted} =
+        Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -107,7 +108,8 @@ init(Given) ->
     ok = erlmcp_log:name(Key, Id),
     ok = erlmcp_label:set([erlmcp_server], Key),
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore)),
+        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore,
+                                            tracer(Settings))),
     #{error_budget_requests := Least} = Limits,
     Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
@@ -146,15 +148,23 @@ init(Given) ->
           ++ sse_sessions(Listen, Instance)
           ++ [subscription_sweeper(Instance)]}}.
 
+tracer(#{trace := none}) ->
+    none;
+tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
+    case erlmcp_trace_options:tracer(Trace, {Name, Version}) of
+        {ok, Tracer} -> Tracer;
+        {error, Reason} -> exit({shutdown, Reason})
+    end.
+
 %% Its tables belong to the calling process.
-instance(Key, Meter, Limits, Mounts, TaskStore) ->
+instance(Key, Meter, Limits, Mounts, TaskStore, Tracer) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
                           mounts => Mounts, sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
-                          meter => Meter, observers => [],
+                          meter => Meter, observers => [], tracer => Tracer,
                           started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 

@@ -179,8 +179,8 @@ greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
 Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `mounted` means
-that the definition belongs to the mounted server with that prefix. `in_use` has the name of the
-tool whose view the resource is, or `skill` and `Key` itself for a file of a skill.
+that the definition belongs to the mounted server with that prefix. `in_use` has the key of the
+definition that needs it: the tool whose view the resource is, or the skill whose file it is.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -190,7 +190,7 @@ remove(Kind, Key, Catalog) ->
     #{entries := Entries} = Catalog,
     case erlmcp_catalog_entries:find(Kind, Key, Entries) of
         {_, #{contents := _}} ->
-            {error, {in_use, skill, Key}};
+            {error, {in_use, skill, skill_of(Key, Entries)}};
         {_, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
         {Position, _} ->
@@ -198,6 +198,12 @@ remove(Kind, Key, Catalog) ->
         error ->
             {error, not_found}
     end.
+
+%% Returns the first skill with the file at `Uri`, since one inside another shares its files.
+skill_of(Uri, Entries) ->
+    hd([Key || #{key := Key, wire := #{~"resources" := Files}}
+                   <- erlmcp_catalog_entries:definitions(skill, Entries),
+               #{~"uri" := File} <- Files, File =:= Uri]).
 
 %% Returns the catalog, unless one of its tools has lost its view. A view of a mounted server may be
 %% removed.

@@ -25,7 +25,8 @@ Internal.
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
     method := binary(), target := binary() | undefined,
-    row := erlmcp_meter:row(), arrival := erlmcp_meter:arrival()
+    row := erlmcp_meter:row(), arrival := erlmcp_meter:arrival(),
+    span => erlmcp_request_span:started()
 }.
 
 -doc """
@@ -128,18 +129,23 @@ large, or after a crash, returns a refusal and logs an incident. The request has
                Run :: fun(() -> {ok | tool_error, iodata()}
                                 | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
-answered(#{id := Id, context := Context} = Call, Instance, Run) ->
-    {Outcome, BytesOut, Answer} =
-        try
-            bounded(Run(), Id, Context, Instance)
-        catch
-            error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
-            throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
-            exit:Reason:Stack when Reason =/= shutdown ->
-                crashed(exit, Reason, Stack, Id, Context, Instance)
-        end,
+answered(Call, Instance, Run) ->
+    {Outcome, BytesOut, Answer} = case Call of
+        #{span := _} -> erlmcp_request_span:run(Call, fun() -> attempted(Call, Instance, Run) end);
+        #{} -> attempted(Call, Instance, Run)
+    end,
     ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Instance),
     Answer.
+
+attempted(#{id := Id, context := Context}, Instance, Run) ->
+    try
+        bounded(Run(), Id, Context, Instance)
+    catch
+        error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
+        throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
+        exit:Reason:Stack when Reason =/= shutdown ->
+            crashed(exit, Reason, Stack, Id, Context, Instance)
+    end.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
     %% The call waits for another process, and needs no permit meanwhile.
@@ -222,8 +228,9 @@ target(Context) ->
 -spec subject(erlmcp_engine:call()) -> subject().
 subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
           arrival := Arrival} = Call) ->
-    #{id => Id, revision => Revision, method => Method, target => target(Context),
-      row => erlmcp_meter:row(Call), arrival => Arrival}.
+    (maps:with([span], Call))#{id => Id, revision => Revision, method => Method,
+                               target => target(Context), row => erlmcp_meter:row(Call),
+                               arrival => Arrival}.
 
 -doc """
 Returns the permit of a call, for the process that gives it back if the call is killed. Returns

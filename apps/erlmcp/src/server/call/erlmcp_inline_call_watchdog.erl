@@ -433,7 +433,7 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
 request({_, Method, Target}) ->
     Began = erlang:monotonic_time(nanosecond) - ?LONGEST * 1_000_000,
     #{id => undefined, revision => undefined, method => Method, target => Target,
-      row => erlmcp_meter:method_row(Method), arrival => {Began, 0}}.
+      row => erlmcp_meter:method_row(Method), arrival => {Began, 0, none}}.
 
 %% Marks a definition as not quick, and reports that if it was quick until now.
 unmark(Mark, HowLong, Seen) ->

@@ -95,11 +95,12 @@ enter, or the answer to a batch of which no message may. A batch with more messa
     {ok, Json :: term(), admitted()}
     | {refuse, erlmcp_message:id() | undefined, erlmcp_refusal:refusal()}
     | {answer, iodata()}.
-enter([_ | _] = Batch, {Began, Bytes} = Arrival, Tenant, Instance) ->
+enter([_ | _] = Batch, {_, Bytes, _} = Arrival, Tenant, Instance) ->
     case length(Batch) =< erlmcp_engine:max_batch() of
         true ->
             %% Each has its share of the bytes.
-            enter_each(Batch, {Began, Bytes div length(Batch)}, Tenant, Instance, {[], [], []});
+            Each = setelement(2, Arrival, Bytes div length(Batch)),
+            enter_each(Batch, Each, Tenant, Instance, {[], [], []});
         false ->
             enter_whole(Batch, Arrival, Tenant, Instance)
     end;
@@ -112,7 +113,7 @@ enter_whole(Json, Arrival, Tenant, Instance) ->
         {refuse, Refusal} -> {refuse, id(Json), Refusal}
     end.
 
-enter_one(Kind, Asked, {_, Bytes} = Arrival, Tenant, #{gate := Gate} = Instance) ->
+enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instance) ->
     case erlmcp_gate:enter(Gate, #{tenant => Tenant, kind => Kind, bytes => Bytes}) of
         {ok, _} = Entered ->
             Entered;
@@ -169,7 +170,7 @@ id(_) -> undefined.
 -doc """
 Returns the engine's effects for an admitted message. Counts the requests that the engine has
 answered, and adds the refusals of a batch to the batch's answer. Gives the permits of messages that
-are answered already back. Adds to each call its permit, its tenant and its arrival.
+are answered already back. Adds to each call its permit, its tenant, its arrival and its span.
 
 A subscription, or its end, is left to the transport, which answers it by `watched/4`.
 """.
@@ -179,8 +180,8 @@ effects(Effects, {Arrival, {batch, Permits, Refused}}, Tenant, Instance) ->
     {Silent, [Last]} = lists:split(length(Effects) - 1, Effects),
     Silent ++ [last(Last, Permits, [{reply, 200, Error} || Error <- Refused],
                     {Arrival, Tenant, Instance})];
-effects([{call, Call}], {Arrival, Permit}, Tenant, _) ->
-    [{call, Call#{permit => Permit, tenant => Tenant, arrival => Arrival}}];
+effects([{call, Call}], {Arrival, Permit}, Tenant, Instance) ->
+    [{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}];
 effects(Effects, {Arrival, Permit}, _, Instance) ->
     ok = erlmcp_gate:leave(Permit),
     [counted(Effect, Arrival, Instance) || Effect <- Effects].
@@ -197,11 +198,18 @@ last(Last, Permits, Refused, {Arrival, _, Instance}) ->
         {Answer, _} -> Answer
     end.
 
-item({call, #{id := Id} = Call}, Permits, {Arrival, Tenant, _}) ->
+item({call, #{id := Id} = Call}, Permits, {Arrival, Tenant, Instance}) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, Call#{permit => Permit, tenant => Tenant, arrival => Arrival}}, Rest};
+    {{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}, Rest};
 item(Item, Permits, {Arrival, _, Instance}) ->
     {counted(Item, Arrival, Instance), Permits}.
+
+%% The span of a call begins with the arrival of its request.
+arrived(Call, Arrival, #{tracer := none}) ->
+    Call#{arrival => Arrival};
+arrived(Call, Arrival, #{tracer := Tracer}) ->
+    erlmcp_request_span:start(Call#{arrival => erlmcp_meter:without_headers(Arrival)}, Arrival,
+                              Tracer).
 
 counted({answer, Asked, Outcome, Reply}, Arrival, Instance) ->
     erlmcp_meter:answered({Asked, Arrival}, Outcome, Reply, Instance);

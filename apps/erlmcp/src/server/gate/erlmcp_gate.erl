@@ -194,15 +194,20 @@ enter(Gate, Message) ->
 
 now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
 
+%% A message that is refused here, for whichever reason, is counted in no rate.
 count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
     #{counters := Counters, principal_rates := Rates, limits := Limits} = Gate,
     Limit = in_flight_of_tenant(Kind, Limits),
     Now = now(Gate),
-    case erlmcp_gate_counters:take_tenant({principal, Tenant}, Rates, Limit, Now, Counters) of
+    Key = {principal, Tenant},
+    case erlmcp_gate_counters:take_tenant(Key, Rates, Limit, Now, Counters) of
         {ok, Taken} ->
-            case count_on_server(Now, Taken, Gate) of
-                ok -> take_permit(Message, Taken, Gate);
-                Refused -> Refused
+            case count_on_server(Message, Now, Taken, Gate) of
+                {ok, _} = Entered ->
+                    Entered;
+                Refused ->
+                    ok = erlmcp_gate_counters:uncount_rates(Key, Rates, Counters),
+                    Refused
             end;
         {full, Observed} ->
             {refuse, refusal({full, {in_flight_per_principal, 1, Limit}, Observed})};
@@ -213,10 +218,16 @@ count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
 in_flight_of_tenant(request, #{in_flight_per_principal := Limit}) -> Limit;
 in_flight_of_tenant(_, _) -> infinity.
 
-count_on_server(Now, Taken, #{counters := Counters, rates := Rates}) ->
+count_on_server(Message, Now, Taken, #{counters := Counters, rates := Rates} = Gate) ->
     case erlmcp_gate_counters:count_rates(server, Rates, Now, Counters) of
         ok ->
-            ok;
+            case take_permit(Message, Taken, Gate) of
+                {ok, _} = Entered ->
+                    Entered;
+                Refused ->
+                    ok = erlmcp_gate_counters:uncount_rates(server, Rates, Counters),
+                    Refused
+            end;
         {wait, Rate, Milliseconds} ->
             ok = erlmcp_gate_counters:give(Taken, Counters),
             {refuse, refusal({server_wait, Rate, Milliseconds})}

@@ -337,9 +337,8 @@ add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
     end.
 
 -doc """
-Counts a message in all rates of a tenant, and takes a share of the tenant's requests in flight if
-these have a limit. A message for which that limit is `full` was counted in the rates. One for which
-a rate is used up was counted in none (`count_rates/4`).
+Takes a share of a tenant's requests in flight if these have a limit, and counts the message in all
+rates of the tenant. A refused message has no share and is counted in no rate.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -352,14 +351,25 @@ take_tenant(_, [], infinity, _, _) ->
 take_tenant(Key, Rates, Limit, Now, Counters) ->
     maybe
         {ok, Array} ?= find(Key, Counters),
-        ok ?= count_all(Rates, Array, ?HELD_AT, Now),
-        true ?= Limit =/= infinity,
-        {ok, Share} ?= take_word(Array, ?HELD_AT, 1, generation(Counters), Limit),
-        {ok, [{Array, Share}]}
+        {ok, Taken} ?= take_share(Array, Limit, Counters),
+        case count_all(Rates, Array, ?HELD_AT, Now) of
+            ok ->
+                {ok, Taken};
+            Wait ->
+                ok = give(Taken, Counters),
+                Wait
+        end
     else
-        false -> {ok, []};
         removed -> take_tenant(Key, Rates, Limit, Now, Counters);
         Refused -> Refused
+    end.
+
+take_share(_, infinity, _) ->
+    {ok, []};
+take_share(Array, Limit, Counters) ->
+    maybe
+        {ok, Share} ?= take_word(Array, ?HELD_AT, 1, generation(Counters), Limit),
+        {ok, [{Array, Share}]}
     end.
 
 -doc """
@@ -424,13 +434,20 @@ period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Subtracts a message that was counted for `Key` from `Rates` again.".
--spec uncount_rates(Key :: key(), Rates :: [rate()], counters()) -> ok.
+-doc "Subtracts a message that was counted for the server or a key from `Rates` again.".
+-spec uncount_rates(server | key(), Rates :: [rate()], counters()) -> ok.
+uncount_rates(_, [], _) ->
+    ok;
+uncount_rates(server, Rates, #counters{words = Words}) ->
+    uncount_all(Rates, Words, ?RATES);
 uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
         none -> ok;
-        Array -> lists:foreach(fun(Rate) -> uncount(Rate, Array, ?HELD_AT) end, Rates)
+        Array -> uncount_all(Rates, Array, ?HELD_AT)
     end.
+
+uncount_all(Rates, Words, At) ->
+    lists:foreach(fun(Rate) -> uncount(Rate, Words, At) end, Rates).
 
 -doc "Gives the shares `Taken` back.".
 -spec give(Taken :: [taken()], counters()) -> ok.

@@ -49,6 +49,9 @@ Internal.
 %% All processes are listed if there are at most this many for each row.
 -define(LISTED, 8).
 
+%% The unique integers of a node begin at minus this.
+-define(LEAST_ID, (1 bsl 59)).
+
 -record(look, {
     permits :: permits(),
     over :: erlmcp_gate_counters:generation(),
@@ -133,7 +136,7 @@ oldest(Calls, infinity) -> named(Calls);
 oldest(Calls, Most) -> named(lists:sublist(lists:sort(Calls), Most)).
 
 named(Calls) ->
-    [{integer_to_binary(Id), Holder} || {Id, Holder} <- Calls].
+    [{string:lowercase(integer_to_binary(Id + ?LEAST_ID, 36)), Holder} || {Id, Holder} <- Calls].
 
 is_call({_, _, InFlight, Held}) ->
     InFlight > 0 orelse lists:keymember(waiting, 1, Held).

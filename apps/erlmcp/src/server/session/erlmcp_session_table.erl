@@ -26,7 +26,7 @@ Internal.
 -export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
 -export([put_process/3, attend/2, note_change/3]).
 -export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
--export([take_calls/4, count_calls/3, count/1, pids/1, ms_until_idle/2]).
+-export([take_calls/4, count_calls/3, count/1, pids/1, ms_until_idle/2, list/2]).
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
@@ -379,6 +379,26 @@ count(#{sessions := #sessions{rows = Rows}}) ->
 pids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'$1', '$2', '_', '_', '_', '_', '_'},
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
+
+-doc """
+Returns up to `Most` open sessions of Streamable HTTP, in no order: the id of each, its state, the
+milliseconds since its last use, or `unused`, and its running calls.
+""".
+-spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
+    [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,
+      Calls :: non_neg_integer()}].
+list(Most, #{sessions := #sessions{rows = Rows}}) ->
+    Now = erlmcp_clock:now_ms(),
+    Found = ets:select(Rows, [{{'$1', '_', '$2', '$3', '$4', '_', '_'}, [{is_binary, '$1'}],
+                               ['$$']}], Most),
+    case Found of
+        '$end_of_table' -> [];
+        {Open, _} -> [{Id, Session, idle_ms(Used, Now), Calls}
+                      || [Id, Session, Used, Calls] <- Open]
+    end.
+
+idle_ms({unused, _}, _) -> unused;
+idle_ms(Used, Now) -> max(0, Now - Used).
 
 -doc """
 Returns the milliseconds until a session, which was used before, ends if it stays unused. Returns

@@ -31,6 +31,8 @@ Internal.
 
 -record(stream, {
     owner :: erlmcp_call:owner(),
+    %% the version of HTTP, and the address of the connection's other end
+    from :: {Version :: atom(), {inet:ip_address(), inet:port_number()}},
     config :: erlmcp_httpd:config(),
     request_context :: none | erlmcp_engine:request_context(),
     %% the id of the session that the head names
@@ -159,9 +161,10 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
 
 stream(#{config := Config, request_context := RequestContext, session := Named,
          principal := Principal, tenant := Tenant, extra := Extra},
-       StreamId, #{version := Version}) ->
-    #stream{owner = owner(StreamId), config = Config, request_context = RequestContext,
-            named = Named, principal = Principal, tenant = Tenant, extra = Extra,
+       StreamId, #{version := Version, peer := Peer}) ->
+    #stream{owner = owner(StreamId), from = {Version, Peer}, config = Config,
+            request_context = RequestContext, named = Named, principal = Principal,
+            tenant = Tenant, extra = Extra,
             alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
@@ -226,12 +229,17 @@ received({refused, Refusal, Headers}, #stream{request_context = Head, config = C
 
 message(Bytes, #stream{announced = Announced, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    Arrival = erlmcp_meter:arrived(byte_size(Bytes)),
+    Arrival = erlmcp_meter:arrived(byte_size(Bytes), origin(Stream)),
     case erlmcp_admission:enter_announced(Announced, Bytes, Arrival, Tenant, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         undecoded -> decoded({undecoded, Arrival}, Bytes, Stream)
     end.
+
+origin(#stream{config = #{instance := #{tracer := none}}}) ->
+    none;
+origin(#stream{from = {Version, Peer}, request_context = #{headers := Headers}}) ->
+    {http, Version, Peer, Headers}.
 
 with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,

@@ -17,6 +17,7 @@ Internal.
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
+    origin := erlmcp_request_span:origin(),
     request_context := erlmcp_engine:request_context(),
     tenant := erlmcp_admission:tenant(),
     network := tcp | pipe,
@@ -70,7 +71,8 @@ and it returns events.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
-    #{instance => Instance, request_context => #{headers => none, principal => Principal},
+    #{instance => Instance, origin => {lines, Address},
+      request_context => #{headers => none, principal => Principal},
       tenant => erlmcp_admission:tenant(Principal, Address),
       network => case Address of local -> pipe; _ -> tcp end,
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
@@ -186,8 +188,8 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
     Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                  #{limit => Max, observed => Observed}),
     unreadable(Refusal, Connection);
-line(Line, #{instance := #{limits := Limits}} = Connection) ->
-    Arrival = erlmcp_meter:arrived(byte_size(Line)),
+line(Line, #{instance := #{limits := Limits}, origin := Origin} = Connection) ->
+    Arrival = erlmcp_meter:arrived(byte_size(Line), Origin),
     case erlmcp_connection_cache:decode(Line, Limits) of
         {ok, Json} -> read(Json, Line, Arrival, Connection);
         {error, Reason} -> undecoded(Reason, Line, Connection)

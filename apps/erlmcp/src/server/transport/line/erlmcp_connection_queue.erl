@@ -131,5 +131,5 @@ bytes(#queue{bytes = Bytes}) -> Bytes.
 since(none) ->
     infinity;
 since(#queue{requests = Requests}) ->
-    {_, #{arrival := {Began, _}}} = gb_trees:smallest(Requests),
+    {_, #{arrival := {Began, _, _}}} = gb_trees:smallest(Requests),
     Began div 1_000_000.

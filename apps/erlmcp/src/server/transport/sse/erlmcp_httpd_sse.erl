@@ -35,6 +35,7 @@ Internal.
     owner :: erlmcp_call:owner(),
     config :: erlmcp_httpd:config(),
     session = ~"" :: binary(),
+    origin = none :: erlmcp_request_span:origin(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% runs until the session has taken the message
     timer :: undefined | reference()
@@ -60,7 +61,9 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
     end;
 init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
-    Message = #sse_message{owner = Owner, config = Config, session = Id},
+    #{version := Version, peer := Peer, headers := Headers} = Request,
+    Message = #sse_message{owner = Owner, config = Config, session = Id,
+                           origin = {http, Version, Peer, Headers}},
     %% The session is looked up now, so that no body is read without a session, and again with the
     %% body.
     case erlmcp_session_table:find({sse, Id}, Principal, Instance) of
@@ -99,8 +102,9 @@ refused(Refusal, Message) ->
     ok = unread(Refusal, Message),
     {erlmcp_httpd_response:refuse(Refusal), Message}.
 
-hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Message) ->
-    Arrival = erlmcp_meter:arrived(byte_size(Bytes)),
+hand_over(Bytes, #sse_message{config = Config, origin = Origin} = Message) ->
+    #{instance := #{limits := Limits}} = Config,
+    Arrival = erlmcp_meter:arrived(byte_size(Bytes), Origin),
     case erlmcp_json:decode(Bytes, Limits) of
         {ok, Json} -> hand_over({Json, Arrival}, erlmcp_message:parse(Json), Message);
         {error, Reason} -> refused(erlmcp_params:unreadable(Reason), Message)
