@@ -67,7 +67,8 @@ counted_once(Way, Era) ->
              {~"tools/call", tool, ~"quick_crashes", internal_error},
              {~"tools/call", tool, ~"exits", internal_error},
              {~"tools/call", none, ~"unknown", tool_not_found},
-             {~"prompts/get", prompt, ~"greet", ok}, {~"resources/read", resource, ~"a://plain", ok},
+             {~"prompts/get", prompt, ~"greet", ok},
+             {~"resources/read", resource, ~"a://plain", ok},
              {~"resources/read", resource, ~"t://{x}", ok},
              {~"resources/read", none, ~"no://where", resource_not_found},
              {~"completion/complete", none, ~"greet", ok}, {~"tools/list", none, none, ok}]
@@ -393,7 +394,8 @@ coarse_buckets_are_opentelemetrys(_) ->
     %% Each is a bound of the fine ones, which are never more than a quarter apart.
     Fine = erlmcp_histogram:fine_bounds(),
     [] = Bounds -- Fine,
-    [] = [{A, B} || {A, B} <- lists:zip(lists:droplast(Fine), tl(Fine)), B > 1.25 * A orelse B =< A].
+    [] = [{A, B} || {A, B} <- lists:zip(lists:droplast(Fine), tl(Fine)),
+                    B > 1.25 * A orelse B =< A].
 
 a_slow_tool_shows(_) ->
     Slow = #{name => ~"slow", handler => fun(_, _) ->
