@@ -29,7 +29,7 @@ The client is `m:erlmcp_client`.
 """.
 
 -export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1]).
+-export([add/3, remove/3, resource_updated/2, info/1, health/1]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -38,7 +38,7 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, health/0, health_check/0, cache_info/0, error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -514,6 +514,26 @@ The state and the counts of a server, as `info/1` returns them.
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc """
+The health of a server, as `health/1` returns it. The server is ready if all checks pass.
+
+- `listeners`: all listeners are open (`limit` is how many there are). stdio does not count.
+- `drain`: the server is not being drained.
+- `memory`: the node has memory for new work, in bytes.
+- `processors`: the node has processor time for new work, in milliseconds that a process waits.
+- `descriptors`: the node has descriptors for new connections.
+- `connections`: the server has room for another connection.
+
+A check has `observed` and `limit` where they are known.
+""".
+-type health() :: #{
+    ready := boolean(),
+    checks := #{listeners | drain | memory | processors | descriptors | connections
+                    => health_check()}
+}.
+-type health_check() :: #{
+    passes := boolean(), observed => non_neg_integer(), limit => non_neg_integer()
+}.
+-doc """
 The cache of a server's results: how many it has now, and their bytes. `hits` are the calls that
 were answered from the cache since the server started, and `misses` those that had to run.
 """.
@@ -761,14 +781,36 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
     end.
 
 -doc """
+Returns the health of a server, or `{error, not_found}` if the server does not run. Calls no process,
+so it never waits.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"example", version => ~"1.0.0"}).
+2> #{ready := true, checks := #{drain := #{passes := true}}} = erlmcp:health(Server).
+3> {ok, _} = erlmcp:drain(Server, 0).
+4> #{ready := false, checks := #{drain := #{passes := false}}} = erlmcp:health(Server).
+5> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec health(server()) -> health() | {error, not_found}.
+health(Server) ->
+    seen(fun erlmcp_health:report/1, Server).
+
+-doc """
 Returns the state and the counts of a server, or `{error, not_found}` if the server does not run.
 Calls no process, so it never waits.
 """.
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
+    seen(fun counts/1, Server).
+
+seen(See, Server) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} ->
-            Seen = seen(Instance),
+            Seen = See(Instance),
             %% The tables end with the server.
             case is_process_alive(Pid) of
                 true -> Seen;
@@ -778,7 +820,7 @@ info(Server) ->
             {error, not_found}
     end.
 
-seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
+counts(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
       sessions => erlmcp_session_table:count(Instance),

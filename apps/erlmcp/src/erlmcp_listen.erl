@@ -26,6 +26,8 @@ Options of Streamable HTTP.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener that has only pages.
 - `pages`: what the listener answers beside the endpoint, by path, see `m:erlmcp_page`. A page
   answers all paths below its own, too.
+- `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
+  `erlmcp:health/1`.
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own name; `any` accepts all.
@@ -48,6 +50,7 @@ Options of Streamable HTTP.
     port => inet:port_number(),
     path => binary() | none,
     pages => #{Path :: binary() => erlmcp_page:page()},
+    health => boolean(),
     tls => [ssl:tls_server_option()],
     allowed_hosts => any | [binary()],
     allowed_origins => any | [binary()],
