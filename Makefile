@@ -9,7 +9,7 @@ env = export ERLMCP_OTP='$(OTP)' && . scripts/env.sh
         clean
 
 help:
-	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
+	@echo 'make run          serve the everything example and its console on port $(PORT) (PORT=)'
 	@echo 'make test         all test suites, then the official peers'
 	@echo 'make test OTP=27  the suites of the library, with the oldest OTP that it supports'
 	@echo 'make check        warnings, xref, dialyzer, layers, line width, coverage of the last test'
@@ -23,7 +23,7 @@ help:
 	@echo 'make clean        remove what was built; the toolchain in the cache folder stays'
 
 run: build
-	@exec bin/erlmcp serve everything --port $(PORT)
+	@exec bin/erlmcp serve everything --port $(PORT) --console
 
 build:
 	@$(env) && exec scripts/build.sh

@@ -2,9 +2,10 @@
 # Tests interoperability in both directions. The official clients use the everything server, over
 # HTTP, stdio and HTTP+SSE. erlmcp's client uses that server and the servers of the official SDKs.
 # The everything server's lists have several pages. Then come a login at a real authorization
-# server, the hosts that need no account, and h2spec. Needs scripts/env.sh.
+# server, a trace over several servers, the hosts that need no account, and h2spec. Needs
+# scripts/env.sh.
 #
-#   scripts/interop.sh [clients | servers | login | hosts | h2spec]    only one of these
+#   scripts/interop.sh [clients | servers | login | traces | hosts | h2spec]    only one of these
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 part=${1:-all}
@@ -29,6 +30,7 @@ case $part in all | servers)
         status=1 ;;
 esac
 case $part in all | login) test/interop/login.sh || status=1 ;; esac
+case $part in all | traces) test/interop/tracing.sh || status=1 ;; esac
 case $part in all | hosts)
     whole 'exec test/interop/hosts/run.sh "$ERLMCP_URL" "$ERLMCP_SSE_URL" "$1"' || status=1 ;;
 esac

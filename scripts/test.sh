@@ -120,6 +120,7 @@ counts_what() {
         clients) echo 'checks by official clients at our server' ;;
         servers) echo 'checks by our client at official servers' ;;
         login) echo 'checks of logins at an authorization server' ;;
+        traces) echo 'checks of traces over several servers' ;;
         conformance) echo 'checks of the official conformance suite for servers, each once' ;;
         conformance_of_clients) echo 'checks of that suite for clients, each once' ;;
     esac
@@ -150,17 +151,19 @@ else
     bench/tools.sh >/dev/null || :
     scripts/peers.sh node >/dev/null || :
     # The peers are installed while the suites run. A missing one is reported where it is needed.
-    { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
+    { scripts/chromium.sh; scripts/playwright.sh; scripts/proxies.sh; scripts/peers.sh; } \
+        >/dev/null 2>&1 &
     suites
     wait
     # All but the last wait more than they work.
     peer clients scripts/interop.sh clients &
     peer servers scripts/interop.sh servers
     peer login scripts/interop.sh login
+    peer traces scripts/interop.sh traces
     peer conformance scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
     wait
     peer conformance_of_clients scripts/conformance.sh
-    for name in clients servers login conformance conformance_of_clients; do
+    for name in clients servers login traces conformance conformance_of_clients; do
         count_peer "$name"
     done
 fi

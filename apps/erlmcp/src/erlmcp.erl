@@ -28,8 +28,9 @@ To write a server:
 The client is `m:erlmcp_client`.
 """.
 
--export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2, info/1, health/1]).
+-export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1, servers/0]).
+-export([add/3, remove/3, resource_updated/2]).
+-export([info/1, health/1, metrics/1, sessions/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -38,7 +39,9 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, health/0, health_check/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
+-export_type([cache_info/0]).
+-export_type([error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -67,6 +70,7 @@ The options of `start_server/1`. A value in parentheses is the default.
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
+- `trace`: the tracer of the spans of requests, see `t:erlmcp_tracer:options/0`; none by default.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
 - `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
   `measured`, is computed from the memory, descriptors, ports and processes that the machine has.
@@ -97,6 +101,7 @@ The options of `start_server/1`. A value in parentheses is the default.
     keys => key_ring() | fun(() -> key_ring()),
     task_store => {module(), map()},
     on_event => fun((event()) -> term()),
+    trace => erlmcp_tracer:options(),
     listen => [erlmcp_listen:listener()],
     envelope => measured | team | enterprise | gov,
     limits => limits()
@@ -417,6 +422,8 @@ and other functions here.
 - `arguments`: for a completion, the values that were already chosen for the other arguments.
 - `task`: the id of the task that the call runs as, if it runs as one.
 - `worker`: the worker of the call, if its definition has `workers`.
+- `trace`: the context of the request's span, if the server has a tracer (`m:erlmcp_tracer`). A
+  request without a parent that is not recorded has none; `erlmcp_tracer:current/0` makes one.
 - `call`: a reference to the call, for the functions of this module.
 
 Middleware may add keys of its own.
@@ -440,6 +447,7 @@ Middleware may add keys of its own.
     arguments => map(),
     task => binary(),
     worker => term(),
+    trace => erlmcp_tracer:context(),
     call := call_reference(),
     atom() => term()
 }.
@@ -511,6 +519,7 @@ The state and the counts of a server, as `info/1` returns them.
     in_flight := non_neg_integer(), concurrency_limit := pos_integer(),
     waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
+    tools := #{binary() | other => tool_info()},
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc """
@@ -522,16 +531,121 @@ The health of a server, as `health/1` returns it. The server is ready if all che
 - `processors`: the node has processor time for new work, in milliseconds that a process waits.
 - `descriptors`: the node has descriptors for new connections.
 - `connections`: the server has room for another connection.
-
-A check has `observed` and `limit` where they are known.
 """.
 -type health() :: #{
     ready := boolean(),
     checks := #{listeners | drain | memory | processors | descriptors | connections
                     => health_check()}
 }.
+-doc "A check: what was observed, and its limit, where they are known.".
 -type health_check() :: #{
     passes := boolean(), observed => non_neg_integer(), limit => non_neg_integer()
+}.
+-doc """
+An open session of Streamable HTTP, as `sessions/1` returns it.
+
+- `id`: names the session. It is made of the session's own id, which nobody should see who could
+  use it.
+- `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
+- `client`: the name and the version that the client has given, if it has.
+- `idle_ms`: milliseconds since its last use; `unused` if it was never used.
+- `calls`: its running calls.
+""".
+-type open_session() :: #{
+    id := binary(), revision := revision(), principal := principal(), client => binary(),
+    idle_ms := non_neg_integer() | unused, calls := non_neg_integer()
+}.
+-doc """
+The calls of a tool that have ended, in `t:info/0`: all of them, those whose result had `isError`,
+and those that ended with an error. The times are those of the others, see `t:latency/0`. At most
+200 tools, prompts and resources have figures of their own; `other` has those of all other tools.
+""".
+-type tool_info() :: #{
+    count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
+    p50_us := number(), p95_us := number(), p99_us := number()
+}.
+-doc """
+The figures of a server, as `metrics/1` returns them.
+
+- `server`, `state`: the server's `id`, and its state as in `t:info/0`.
+- `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
+- `requests`, `faults`: the requests that have ended, however, and those of them that were the
+  server's own faults. A message that could not be read counts as a request. So does the run of a
+  task, apart from the request that asked for it.
+- `refusals`: how many requests ended with which refusal, by its number.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, `_UNREAD` are
+  requests that were refused before their method was known, and `_TASK` are the runs of tasks.
+- `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
+  definitions have figures of their own. `other` has those of all others, and of removed ones.
+- `connections`, `in_flight`, `waiting`, `tasks`: what is there now.
+- `sessions`: the open ones of HTTP, and how many were opened and have ended on all transports.
+  `durations` has their durations by revision and `network`: `tcp` or, for stdio and clients of the
+  same node, `pipe`. They have 15 coarse buckets.
+- `streams`: the open streams of HTTP responses, and how many were opened.
+- `bounds`: what is used of each bound now.
+""".
+-type metrics() :: #{
+    server := term(), state := open | refusal_name(),
+    at_ms := integer(), started_ms := integer(),
+    requests := non_neg_integer(), faults := non_neg_integer(),
+    refusals := #{1001..1089 => pos_integer()},
+    methods := #{binary() => metrics_row()},
+    tools := [definition_metrics()], prompts := [definition_metrics()],
+    resources := [definition_metrics()],
+    sessions := #{open := non_neg_integer(), opened := non_neg_integer(),
+                  ended := non_neg_integer(),
+                  durations := [#{revision := revision(), network := tcp | pipe,
+                                  duration := latency()}]},
+    streams := #{open := non_neg_integer(), opened := non_neg_integer()},
+    connections := non_neg_integer(), in_flight := non_neg_integer(),
+    waiting := non_neg_integer(), tasks := #{running := non_neg_integer()},
+    cache := cache_info(),
+    bounds := #{connections | in_flight | waiting | sessions | tasks =>
+                    #{used := non_neg_integer(), limit := non_neg_integer() | infinity}}
+}.
+-doc """
+Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
+with an error, and `cancelled` were ended by their client. `latency` is that of all others, and
+`failures` has the latency of each error.
+""".
+-type metrics_row() :: #{
+    count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
+    cancelled := non_neg_integer(), bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    latency := latency(),
+    failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
+}.
+-doc "The requests for a definition: `name` is its name, URI or URI template.".
+-type definition_metrics() :: #{
+    name := binary() | other,
+    count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
+    cancelled := non_neg_integer(), bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    latency := latency(),
+    failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
+}.
+-doc """
+Times of requests in microseconds, from the arrival of the whole message to its answer. `histogram`
+has the end of each bucket that is not empty, and its count. The quantiles are those of the
+histogram: wrong by less than 12 %, and 0 without requests. `max_us` is the end of the last bucket.
+The latencies of failures have 15 coarse buckets.
+""".
+-type latency() :: #{
+    count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
+    p50_us := number(), p95_us := number(), p99_us := number(), p999_us := number(),
+    histogram := [{UpToUs :: number() | infinity, pos_integer()}]
+}.
+-doc """
+A call that runs, or waits until it may run, as `calls/1` returns it.
+
+- `id`: names the call for `cancel/2`.
+- `method`: the method of the request. `target`: the requested name or URI, if it has one.
+- `principal`: the client, see `t:principal/0`.
+- `age_ms`: milliseconds since the call began.
+- `pid`, `stack`: the process of the call, and what that process executes now.
+""".
+-type running_call() :: #{
+    id := binary(), method := binary(), target := binary() | undefined,
+    principal := principal(), age_ms := non_neg_integer(),
+    pid := pid(), stack := [tuple()]
 }.
 -doc """
 The cache of a server's results: how many it has now, and their bytes. `hits` are the calls that
@@ -567,7 +681,7 @@ The page "Events" has the other fields of each.
 -type event() :: #{
     event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
         | incident | not_quick | slow_consumer | breaker_opened | breaker_closed
-        | draining | drained,
+        | spans_dropped | draining | drained,
     server := term(),
     at := integer(),
     dropped => pos_integer(),
@@ -697,6 +811,11 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
         error -> {error, not_found}
     end.
 
+-doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
+-spec servers() -> [server()].
+servers() ->
+    [Id || {Id, _} <- erlmcp_registry:servers()].
+
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
 `{error, not_found}` if the server does not run.
@@ -781,8 +900,8 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
     end.
 
 -doc """
-Returns the health of a server, or `{error, not_found}` if the server does not run. Calls no process,
-so it never waits.
+Returns the health of a server, or `{error, not_found}` if the server does not run. Calls no
+process, so it never waits.
 
 ## Examples
 
@@ -797,7 +916,7 @@ ok
 """.
 -spec health(server()) -> health() | {error, not_found}.
 health(Server) ->
-    seen(fun erlmcp_health:report/1, Server).
+    seen(Server, fun erlmcp_health:report/1).
 
 -doc """
 Returns the state and the counts of a server, or `{error, not_found}` if the server does not run.
@@ -805,12 +924,12 @@ Calls no process, so it never waits.
 """.
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
-    seen(fun counts/1, Server).
+    seen(Server, fun seen/1).
 
-seen(See, Server) ->
+seen(Server, Read) ->
     case erlmcp_registry:whereis(Server) of
         {ok, Pid, Instance} ->
-            Seen = See(Instance),
+            Seen = Read(Instance),
             %% The tables end with the server.
             case is_process_alive(Pid) of
                 true -> Seen;
@@ -820,7 +939,25 @@ seen(See, Server) ->
             {error, not_found}
     end.
 
-counts(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
+-doc """
+Returns the figures of a server, or `{error, not_found}` if the server does not run. Calls no
+process, so it never waits.
+
+## Examples
+
+```erlang
+1> Echo = #{name => ~"echo", handler => fun(_, _) -> ~"hello" end}.
+2> {ok, Server} = erlmcp:start_server(#{name => ~"counted", version => ~"1.0.0", tools => [Echo]}).
+3> {ok, Client} = erlmcp_client:start_link({server, Server, #{}}).
+4> {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}).
+5> #{tools := [#{name := ~"echo", count := 1}]} = erlmcp:metrics(Server).
+```
+""".
+-spec metrics(server()) -> metrics() | {error, not_found}.
+metrics(Server) ->
+    seen(Server, fun erlmcp_metrics:report/1).
+
+seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
       sessions => erlmcp_session_table:count(Instance),
@@ -829,6 +966,7 @@ counts(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
       waiting => erlmcp_gate:held(Gate, waiting),
       cache => erlmcp_result_cache:info(Instance),
       error_budget => erlmcp_error_budget:report(Budget),
+      tools => erlmcp_metrics:tools(Instance),
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.
@@ -837,6 +975,61 @@ state(Gate) ->
     case erlmcp_gate:state(Gate) of
         open -> open;
         {refuse, Refusal} -> erlmcp_refusal:name(Refusal)
+    end.
+
+-doc """
+Returns the open sessions of a server, 100 of them at most. Those of the 100 that were used last are
+first. Calls no process. Returns `{error, not_found}` if the server does not run.
+""".
+-spec sessions(server()) -> [open_session()] | {error, not_found}.
+sessions(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, Instance} ->
+            try
+                erlmcp_session:list(Instance)
+            catch
+                %% The tables end with the server.
+                error:badarg -> {error, not_found}
+            end;
+        error ->
+            {error, not_found}
+    end.
+
+-doc """
+Returns the calls of a server that run, or wait until they may run: the oldest first, 100 at most.
+Calls of quick handlers, tasks, and calls that wait for their client's input are not among them.
+Asks the process of each call, so it can take long on a busy machine. Returns `{error, not_found}`
+if the server does not run.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}).
+2> erlmcp:calls(Server).
+[]
+3> erlmcp:cancel(Server, ~"1").
+{error, not_found}
+4> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec calls(server()) -> [running_call()] | {error, not_found}.
+calls(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:list(Gate);
+        error -> {error, not_found}
+    end.
+
+-doc """
+Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
+process of the call has ended, within about 50 milliseconds even if its handler traps exits. Returns
+`{error, not_found}` if the call has ended already, or the server does not run.
+""".
+-spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
+cancel(Server, Id) when is_binary(Id) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:cancel(Gate, Id);
+        error -> {error, not_found}
     end.
 
 change(Server, Change) ->

@@ -76,6 +76,8 @@ The options of every client. A value in parentheses is the default.
 - `capabilities`: further capabilities of the client, such as `extensions`, as they are on the wire.
 - `tasks`: `true` if calls of tools may become tasks. Such a call waits for its task (`false`).
 - `log_level`: the lowest level of log messages that the client asks the server for.
+- `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option,
+  only calls inside of a handler have spans, which the server's tracer makes.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000).
 - `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000). The time in
@@ -94,6 +96,7 @@ The options of every client. A value in parentheses is the default.
     capabilities => map(),
     tasks => boolean(),
     log_level => erlmcp:level(),
+    trace => erlmcp_tracer:options(),
     cache => false | #{entries => pos_integer(), bytes => pos_integer()},
     timeout => pos_integer(), max_timeout => pos_integer(), connect_timeout => pos_integer(),
     input_timeout => pos_integer(), calls => pos_integer(), subscriptions => pos_integer(),
@@ -196,6 +199,8 @@ The options of one call.
   They run in the call's process.
 - `log_level`: the lowest level of log messages for this call; only in 2026-07-28.
 - `meta`: members for the request's `_meta`.
+- `trace`: the context of the span that the call belongs to (`m:erlmcp_tracer`). Without this option
+  it is the current one of the calling process, which in a handler is that of the running request.
 - `fresh`: `true` asks the server even if the cache has a result.
 - `task`: if the call becomes a task, `await`, the default, waits for its result, and `handle`
   returns the task.
@@ -204,7 +209,8 @@ The options of one call.
 -type call_options() :: #{
     timeout => pos_integer(), max_timeout => pos_integer(),
     progress => fun((map()) -> term()), log => fun((map()) -> term()),
-    log_level => erlmcp:level(), meta => map(), fresh => boolean(),
+    log_level => erlmcp:level(), meta => map(), trace => erlmcp_tracer:context(),
+    fresh => boolean(),
     task => await | handle, key => term(), repeatable => boolean()
 }.
 
@@ -535,9 +541,17 @@ run(Operation, Client, Options) ->
         ok ?= erlmcp_client_call:check(Options),
         {ok, Found} ?= erlmcp_client_table:find(Client),
         case Found of
-            #{peer := _} -> erlmcp_client_call:run(Operation, Found, Options);
-            #{pool := _} -> erlmcp_pool_members:run(Operation, Found, Options)
+            #{peer := _} -> erlmcp_client_call:run(Operation, Found, traced(Options));
+            #{pool := _} -> erlmcp_pool_members:run(Operation, Found, traced(Options))
         end
+    end.
+
+traced(#{trace := _} = Options) ->
+    Options;
+traced(Options) ->
+    case erlmcp_tracer:current() of
+        none -> Options;
+        Context -> Options#{trace => Context}
     end.
 
 %% An operation that concerns one connection is done by one member of a pool.
@@ -574,8 +588,8 @@ async(Client, Operation, Options) ->
         ok ?= erlmcp_client_call:check(Options),
         {ok, Found} ?= erlmcp_client_table:find(Client),
         {ok, case Found of
-            #{peer := _} -> erlmcp_client_call:start(Operation, Found, Options, self());
-            #{pool := _} -> erlmcp_pool_members:start(Operation, Found, Options, self())
+            #{peer := _} -> erlmcp_client_call:start(Operation, Found, traced(Options), self());
+            #{pool := _} -> erlmcp_pool_members:start(Operation, Found, traced(Options), self())
         end}
     end.
 

@@ -3,9 +3,10 @@
 The application's own supervisor, with the processes that all servers and clients of the node share.
 Servers and clients themselves are in their users' trees.
 
-Its children are the registry of servers, the table of clients, and the watchdog of calls inside a
-connection's process. In addition there are three guards: of unfinished messages, of memory and of
-processor time. The supervisor owns their tables, and those of events and of incidents.
+Its children are the registry of servers, the table of clients, the watchdog of calls inside a
+connection's process, and the exporter of spans. In addition there are three guards: of unfinished
+messages, of memory and of processor time. The supervisor owns their tables, and those of events, of
+incidents and of recent requests.
 
 Internal.
 """.
@@ -22,14 +23,17 @@ start_link() ->
 
 -doc false.
 init([]) ->
-    ok = erlmcp_event:open(),
+    ok = erlmcp_event_handler:open(),
     ok = erlmcp_incident:open(),
+    ok = erlmcp_recent_requests:open(),
     ok = erlmcp_registry:open(),
     ok = erlmcp_inline_call_watchdog:open(),
     ok = erlmcp_unfinished_messages:open(),
+    ok = erlmcp_span_exporter:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => inline_call_watchdog, start => {erlmcp_inline_call_watchdog, start_link, []}},
+           #{id => span_exporter, start => {erlmcp_span_exporter, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
            #{id => unfinished, start => {erlmcp_unfinished_messages, start_link, []}},
            #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},

@@ -140,8 +140,8 @@ compared(~"node bounds", Rows) ->
              ++ erlmcp_processor_guard:bounds()],
      Rows};
 compared(~"events", Rows) ->
-    {[[code(Name), iolist_to_binary(lists:join(~", ", [code(Field) || Field <- Fields])), When]
-      || {Name, Fields, When} <- erlmcp_event:table()],
+    {[[code(Name), codes_of(Measurements), codes_of(Metadata), When]
+      || {Name, Measurements, Metadata, When} <- erlmcp_event:table()],
      Rows};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
@@ -230,6 +230,9 @@ named(Rows) ->
     lists:sort([Name || [Names | _] <- Rows, Name <- string:split(Names, ", ", all)]).
 
 code(Name) -> code_of(atom_to_binary(Name)).
+
+%% Some names, in their order.
+codes_of(Names) -> iolist_to_binary(lists:join(~", ", [code(Name) || Name <- Names])).
 
 code_of(Name) -> <<$`, Name/binary, $`>>.
 

@@ -92,7 +92,7 @@ types_have_what_the_code_takes(_) ->
     Limits = lists:sort(keys(erlmcp, limits)),
     ClientLimits = lists:sort([Name || {Name, _, _} <- erlmcp_client_options:limits()]),
     [] = ClientLimits -- atoms(type(erlmcp_client, options)),
-    [] = [Name || {Name, _, _} <- erlmcp_event:table()] -- atoms(type(erlmcp, event)),
+    [] = [Name || {Name, _, _, _} <- erlmcp_event:table()] -- atoms(type(erlmcp, event)),
     [] = [Zone || {Zone, _} <- erlmcp_error_budget_window:zones()] -- atoms(type(erlmcp, zone)),
     [] = erlmcp_envelope:names() -- atoms(type(erlmcp, options)).
 

@@ -1,12 +1,12 @@
 -module(erlmcp_cli_sup).
 -moduledoc """
-The supervisor of the processes that commands start: servers, clients, and the owner of the
-terminal.
+The supervisor of the processes that commands start: servers, clients, a control socket, and the
+owner of the terminal.
 """.
 
 -behaviour(supervisor).
 
--export([start_link/0, start_server/1, start_client/1]).
+-export([start_link/0, start_server/1, start_client/1, start_control/1]).
 -export([init/1]).
 
 -doc "Starts the supervisor with the owner of the terminal, and without servers and clients.".
@@ -29,6 +29,11 @@ Starts a client, which is not started again when it ends. The errors are those o
 start_client(Target) ->
     Spec = erlmcp_client:child_spec(Target),
     start(Spec#{id := make_ref(), restart => temporary}).
+
+-doc "Starts the process of a control socket. The errors are not logged.".
+-spec start_control(file:filename()) -> {ok, pid()} | {error, term()}.
+start_control(File) ->
+    start(#{id => control, start => {erlmcp_cli_control, start_link, [File]}}).
 
 start(Spec) ->
     erlmcp_cli_log:without_reports(own, fun() ->

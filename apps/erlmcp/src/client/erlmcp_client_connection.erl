@@ -25,6 +25,7 @@ Internal.
     identity := erlmcp_client_request:identity(),
     ids := atomics:atomics_ref(),
     calls := erlmcp_client_calls:calls(),
+    tracer => erlmcp_tracer:tracer(),
     tools := ets:table(),
     questions := ets:table(),
     cache := erlmcp_client_cache:cache()
@@ -171,19 +172,31 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
-    case erlmcp_client_table:join() of
-        {ok, Table} -> opened(Transport, Target, Settings, Table);
+    maybe
+        {ok, Table} ?= erlmcp_client_table:join(),
+        {ok, Tracer} ?= tracer(Settings),
+        %% Each call has a copy of the settings, and needs no headers for a collector.
+        opened(Transport, Target, maps:remove(trace, Settings), Tracer, Table)
+    else
         {error, Reason} -> {stop, {shutdown, Reason}}
     end.
 
-opened(Transport, Target, Settings, Table) ->
+tracer(#{trace := Trace, info := #{name := Name, version := Version}}) ->
+    maybe
+        {ok, Tracer} ?= erlmcp_trace_options:tracer(Trace, {Name, Version}),
+        {ok, #{tracer => Tracer}}
+    end;
+tracer(_) ->
+    {ok, #{}}.
+
+opened(Transport, Target, Settings, Tracer, Table) ->
     %% The atomics: the last request id, the unread notifications, the dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
             ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Target)]),
-            Client = #{
+            Client = Tracer#{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,
                 calls => erlmcp_client_calls:new(),
@@ -226,16 +239,16 @@ handle_event({call, From}, {lost, Epoch}, _, #peer{live = #{epoch := Epoch}} = P
 handle_event({call, From}, {lost, _}, State, Peer) ->
     handle_event({call, From}, ready, State, Peer);
 handle_event({call, From}, {subscribe, Subscriber, Filter}, _, Peer) ->
-    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
-    case erlmcp_client_subscriptions:add(Subscriber, Filter, {Client, Live}, Subscriptions) of
+    #peer{subscriptions = Subscriptions} = Peer,
+    case erlmcp_client_subscriptions:add(Subscriber, Filter, server(Peer), Subscriptions) of
         {ok, Reference, Next} ->
             {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}};
         {error, _} = Error ->
             {keep_state_and_data, {reply, From, Error}}
     end;
 handle_event(info, {unsubscribe, Reference}, _, Peer) ->
-    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
-    Next = erlmcp_client_subscriptions:remove(Reference, {Client, Live}, Subscriptions),
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Reference, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated(Outcome, Peer#peer{negotiator = undefined});
@@ -262,8 +275,8 @@ handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = P
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};
 handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
-    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
-    Next = erlmcp_client_subscriptions:remove(Monitor, {Client, Live}, Subscriptions),
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Monitor, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
@@ -302,6 +315,11 @@ format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
                 (_, Value) -> Value
              end, Status).
+
+%% What subscriptions need to ask the server. They are started at the negotiation, and later ones at
+%% once, also while the session's stream opens.
+server(#peer{client = Client, live = undefined, pending = Pending}) -> {Client, Pending};
+server(#peer{client = Client, live = Live}) -> {Client, Live}.
 
 wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
     negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});

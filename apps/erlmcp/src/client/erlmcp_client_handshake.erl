@@ -21,8 +21,6 @@ Internal.
 -define(PROBE, 5000).
 %% The most bytes of a session's id, which is sent with every request.
 -define(SESSION_BYTES, 4096).
-%% The rows of the table of clients at which all remembered eras are forgotten.
--define(ROWS, 1000).
 
 -doc """
 Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
@@ -252,7 +250,7 @@ server_info(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{} = Info}
 server_info(_) -> #{}.
 
 remember(auto, #{revision := Revision}, Client) ->
-    erlmcp_client_table:remember(Client, erlmcp_revision:era(Revision), ?ROWS);
+    erlmcp_client_table:remember(Client, erlmcp_revision:era(Revision));
 remember(_, _, _) ->
     ok.
 

@@ -29,7 +29,8 @@ transport, which checks them itself.
     rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
     inputs := erlmcp_client:inputs(), capabilities := map(), tasks := boolean(),
-    log_level => binary(), cache := erlmcp_client_cache:options() | none,
+    log_level => binary(), trace => erlmcp_tracer:options(),
+    cache := erlmcp_client_cache:options() | none,
     timeout := pos_integer(), max_timeout := pos_integer(), connect_timeout := pos_integer(),
     input_timeout := pos_integer(), calls := pos_integer(), subscriptions := pos_integer(),
     limits := limits()
@@ -55,7 +56,7 @@ settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
 check(Rules, Transport, Target, Options) when is_map(Options) ->
-    Own = [name, version, title, era, inputs, capabilities, tasks, log_level, cache, limits
+    Own = [name, version, title, era, inputs, capabilities, tasks, log_level, trace, cache, limits
            | [Name || {Name, _, _} <- defaults()]],
     Common = maps:with(Own, Options),
     case first_wrong(Common, fun option/2) of
@@ -125,6 +126,8 @@ option(tasks, Value) ->
 option(log_level, Level) ->
     is_atom(Level) andalso erlmcp_meta:level(atom_to_binary(Level)) =/= error
         orelse ~"a log level";
+option(trace, Trace) ->
+    erlmcp_trace_options:check(Trace);
 option(cache, false) -> true;
 option(cache, Bounds) when is_map(Bounds) ->
     members(fun(Key, Value) when Key =:= entries; Key =:= bytes -> positive(Value);

@@ -1,8 +1,8 @@
 -module(erlmcp_client_table).
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
-the negotiation. It also has the eras of HTTP servers. The process of this module owns the table,
-and removes the rows of dead clients.
+the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this module
+owns both tables, and removes the rows of dead clients.
 
 Internal.
 """.
@@ -10,8 +10,11 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0, join/0, join_pool/1, leave/1]).
--export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/3]).
+-export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-define(ERAS, erlmcp_client_eras).
+-define(MOST_ERAS, 1000).
 
 -doc "Starts the process that owns the table.".
 -spec start_link() -> gen_server:start_ret().
@@ -93,37 +96,40 @@ publish_live(Peer, Live) ->
     ok.
 
 -doc """
-Returns the era that `remember/3` has stored for the client's URL; `unknown` if there is none, and
+Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, and
 for other transports than HTTP.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
-    ets:lookup_element(?MODULE, {era, Url}, 2, unknown);
+    ets:lookup_element(?ERAS, Url, 2, unknown);
 remembered(_) ->
     unknown.
 
 -doc """
-Remembers the era of the server at the client's URL, on HTTP only. If the table has `Most` rows,
-those of clients and pools included, all eras are forgotten first.
+Remembers the era of the server at the client's URL, on HTTP only. If there is no room for it,
+another server's era is forgotten.
 """.
--spec remember(erlmcp_client_connection:client(), erlmcp_revision:era(), Most :: pos_integer()) ->
+-spec remember(erlmcp_client_connection:client(), erlmcp_revision:era()) -> ok.
+remember(#{settings := #{rules := http, target := Url}}, Era) ->
+    _ = ets:member(?ERAS, Url) orelse make_room(),
+    true = ets:insert(?ERAS, {Url, Era}),
+    ok;
+remember(_, _) ->
     ok.
-remember(#{settings := #{rules := http, target := Url}}, Era, Most) ->
-    case ets:info(?MODULE, size) of
-        Size when Size >= Most ->
-            true = ets:match_delete(?MODULE, {{era, '_'}, '_'}),
-            ok;
+
+make_room() ->
+    case ets:info(?ERAS, size) of
+        Size when Size >= ?MOST_ERAS ->
+            true = ets:delete(?ERAS, ets:first(?ERAS)),
+            make_room();
         _ ->
             ok
-    end,
-    true = ets:insert(?MODULE, {{era, Url}, Era}),
-    ok;
-remember(_, _, _) ->
-    ok.
+    end.
 
 -doc false.
 init([]) ->
-    ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
+    [Name = ets:new(Name, [named_table, public, {read_concurrency, true}])
+     || Name <- [?MODULE, ?ERAS]],
     {ok, none}.
 
 -doc false.

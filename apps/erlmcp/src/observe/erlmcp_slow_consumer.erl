@@ -15,4 +15,4 @@ client passed.
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->
     ok = erlmcp_log:report(warning, #{what => slow_consumer, refusal => 1055, limit => Limit}, Key),
-    erlmcp_event:emit(Key, slow_consumer, #{limit => Limit}).
+    erlmcp_event_handler:emit(Key, slow_consumer, #{limit => Limit}).

@@ -1,7 +1,7 @@
 -module(erlmcp_fetch).
 -moduledoc """
-Makes the HTTP requests of authorization, with a deadline and a bound on the bytes of the answer. A
-request runs in the calling process.
+Makes the HTTP requests of authorization, and those that send spans to a collector, with a deadline
+and a bound on the bytes of the answer. A request runs in the calling process.
 
 A URL is called only if `m:erlmcp_oauth_url` allows it, and only at an address that
 `m:erlmcp_outbound_hosts` allows. The name is looked up once, for the check and the connection.
@@ -11,7 +11,7 @@ is an error. A body may have at most 1 MiB. JSON is accepted only under a JSON m
 Internal.
 """.
 
--export([get_json/2, post_form/4, post_json/3]).
+-export([get_json/2, post_form/4, post_json/3, post/4]).
 
 -export_type([settings/0, answer/0, reason/0]).
 
@@ -87,6 +87,12 @@ Posts a JSON document to `Url`. The errors are those of `get_json/2`; any redire
 post_json(Url, Document, Settings) ->
     post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).
 
+-doc """
+Posts a body to `Url`. `Headers` must have its `content-type`. The errors are those of `get_json/2`;
+any redirect is one.
+""".
+-spec post(Url :: binary(), Headers :: [{binary(), iodata()}], Body :: iodata(), settings()) ->
+    {ok, answer()} | {error, reason()}.
 %% The body of a POST may have secrets for its own URL, so redirects of a POST are not followed.
 post(Url, Headers, Body, Settings) ->
     maybe

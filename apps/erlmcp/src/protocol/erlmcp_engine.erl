@@ -15,9 +15,10 @@ or a response gives `accepted`. A cancellation gives `cancel` before that, and a
 Internal.
 """.
 
--export([handle/4, request/3, request_context/2, era/2, max_batch/0]).
+-export([handle/4, request/3, refuse/2, request_context/2, era/2, max_batch/0]).
 
--export_type([effect/0, call/0, listen/0, request_context/0, request/0, session/0, topic/0]).
+-export_type([effect/0, asked/0, outcome/0, call/0, listen/0, request_context/0, request/0,
+              session/0, topic/0]).
 -export_type([context/0, call_reference/0, client/0]).
 
 -doc """
@@ -47,7 +48,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
     client_info := map() | undefined,
     client_capabilities := map(),
     log_level := erlmcp_meta:level(),
-    initialized := boolean()
+    initialized := boolean(),
+    %% When it was opened, which the shell adds.
+    opened => integer()
 }.
 -type context() :: erlmcp:context().
 -doc """
@@ -89,7 +92,11 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
     session => non_neg_integer(),
     %% Set if the call becomes a task.
     task => erlmcp_task:mode(),
-    continue => fun((context()) -> term())
+    continue => fun((context()) -> term()),
+    %% The arrival of the request, which the shell adds.
+    arrival => {Began :: integer(), Bytes :: non_neg_integer(), Origin :: term()},
+    %% The span of the request, if the server has a tracer; the shell adds it, too.
+    span => term()
 }.
 -doc "A subject of notifications: a changed list, the resource with a URI, or a task.".
 -type topic() ::
@@ -102,8 +109,12 @@ end (`erlmcp_subscription:closed/1`).
     id := erlmcp_message:id(), topics := [topic()],
     acknowledged := iodata(), closed := erlmcp_subscription:closing()
 }.
+-doc "A request that needs no call. A message that cannot be read may have no id and no method.".
+-type asked() ::
+    {erlmcp_message:id() | undefined, Method :: binary() | undefined, Params :: map()}.
+-type outcome() :: ok | {refused, erlmcp_refusal:refusal()}.
 -type effect() ::
-    erlmcp_reply:reply()
+    {answer, asked(), outcome(), erlmcp_reply:reply()}
     | {call, call()}
     | {batch, [effect(), ...]}
     | {subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}
@@ -116,6 +127,8 @@ end (`erlmcp_subscription:closed/1`).
 -define(MAX_BATCH, 100).
 %% The most bytes of a client's declaration, which its session keeps.
 -define(MAX_KEPT, 16_384).
+%% A message without an id that can be read.
+-define(UNREAD, {undefined, undefined, #{}}).
 %% The log level of a session before its client sets one: `info` and above.
 -define(DEFAULT_LOG_LEVEL, 6).
 
@@ -134,7 +147,7 @@ message({request, Id, Method, Params}, RequestContext, Catalog, Session) ->
             Request = {Id, Method, Params, known_meta(RequestContext)},
             {[request(Request, RequestContext, Catalog)], Session};
         session ->
-            {Effect, Next} = session(Id, Method, Params, RequestContext, Catalog, Session),
+            {Effect, Next} = session({Id, Method, Params}, RequestContext, Catalog, Session),
             {[Effect], Next}
     end;
 message({notification, ~"notifications/cancelled", #{~"requestId" := Id}}, _, _, Session) when
@@ -152,18 +165,29 @@ message({response, _, _}, _, _, none) ->
 message({batch, Messages}, RequestContext, Catalog, #{revision := Revision} = Session) ->
     case erlmcp_revision:batches(Revision) of
         true when length(Messages) > ?MAX_BATCH ->
-            {[erlmcp_reply:refuse(undefined, too_many(length(Messages)), Revision)], Session};
+            {[refuse(?UNREAD, too_many(length(Messages)), Revision)], Session};
         true ->
             batch(Messages, RequestContext, Catalog, Session);
         false ->
-            {[erlmcp_reply:refuse(undefined, no_batches(), Revision)], Session}
+            {[refuse(?UNREAD, no_batches(), Revision)], Session}
     end;
 message({batch, _}, _, _, none) ->
-    {[erlmcp_reply:refuse(undefined, no_batches())], none};
+    {[refuse(?UNREAD, no_batches())], none};
 message({invalid, Id, Refusal}, _, _, #{revision := Revision} = Session) when Id =/= undefined ->
-    {[erlmcp_reply:refuse(Id, Refusal, Revision)], Session};
+    {[refuse({Id, undefined, #{}}, Refusal, Revision)], Session};
 message({invalid, Id, Refusal}, _, _, Session) ->
-    {[erlmcp_reply:refuse(Id, Refusal)], Session}.
+    {[refuse({Id, undefined, #{}}, Refusal)], Session}.
+
+answer({Id, _, _} = Asked, Result) ->
+    {answer, Asked, ok, erlmcp_reply:result(Id, Result)}.
+
+-doc "Returns the effect that refuses a request, before a revision is agreed on.".
+-spec refuse(asked(), erlmcp_refusal:refusal()) -> effect().
+refuse({Id, _, _} = Asked, Refusal) ->
+    {answer, Asked, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal)}.
+
+refuse({Id, _, _} = Asked, Refusal, Revision) ->
+    {answer, Asked, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal, Revision)}.
 
 -doc """
 Returns the era of a decoded message. `server/discover`, and a request whose `_meta` names a
@@ -229,7 +253,7 @@ request({Id, Method, Params, Known}, RequestContext, Catalog) ->
                           log_level => Level, headers => Headers}),
         dispatch(Method, Id, Params, Client, Catalog)
     else
-        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
+        {error, Refusal} -> refuse({Id, Method, Params}, Refusal)
     end.
 
 %% Sessions keep a copy of the principal, since a request's may be a part of its head.
@@ -267,36 +291,37 @@ offered(Method, Revision, Catalog) ->
 
 %% Sessions: the revision and capabilities of `initialize` apply to the requests after it.
 
-session(Id, ~"initialize", Params, #{principal := Principal}, Catalog, none) ->
+session({_, ~"initialize", Params} = Asked, #{principal := Principal}, Catalog, none) ->
     case initialize(Params, Principal) of
         {ok, #{revision := Revision} = Session} ->
-            {erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog)), Session};
+            {answer(Asked, erlmcp_catalog:greeting(Revision, Catalog)), Session};
         {error, Refusal} ->
-            {erlmcp_reply:refuse(Id, Refusal), none}
+            {refuse(Asked, Refusal), none}
     end;
-session(Id, ~"initialize", _, _, _, #{revision := Revision} = Session) ->
+session({_, ~"initialize", _} = Asked, _, _, #{revision := Revision} = Session) ->
     Message = ~"initialize: this session is initialized already",
     Refusal = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
-    {erlmcp_reply:refuse(Id, Refusal, Revision), Session};
-session(Id, ~"ping", _, _, _, Session) ->
-    {erlmcp_reply:result(Id, ~"{}"), Session};
-session(Id, Method, _, _, _, none) ->
+    {refuse(Asked, Refusal, Revision), Session};
+session({_, ~"ping", _} = Asked, _, _, Session) ->
+    {answer(Asked, ~"{}"), Session};
+session({_, Method, _} = Asked, _, _, none) ->
     Message = [~"expected initialize first, or the protocol fields of 2026-07-28 in params._meta",
                ~", got ", erlmcp_value_text:literal(Method), ~" without them"],
-    {erlmcp_reply:refuse(Id, erlmcp_refusal:new(server_uninitialized, Message,
-                                   #{code => -32600, status => 400})), none};
-session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session) ->
+    {refuse(Asked, erlmcp_refusal:new(server_uninitialized, Message,
+                                      #{code => -32600, status => 400})), none};
+session({_, ~"logging/setLevel", Params} = Asked, _, _, #{revision := Revision} = Session) ->
     case erlmcp_meta:level(~"level", maps:get(~"level", Params, undefined)) of
-        {ok, Level} -> {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
-        {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
+        {ok, Level} -> {answer(Asked, ~"{}"), Session#{log_level := Level}};
+        {error, Refusal} -> {refuse(Asked, Refusal, Revision), Session}
     end;
-session(Id, Method, Params, RequestContext, Catalog, #{revision := Revision} = Session) ->
+session({Id, Method, Params} = Asked, RequestContext, Catalog,
+        #{revision := Revision} = Session) ->
     case offered(Method, Revision, Catalog) of
         ok ->
             %% Each request has scopes of its own.
             Client = asking(RequestContext, Session),
             {dispatch(Method, Id, Params, Client, Catalog), Session};
-        {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
+        {error, Refusal} -> {refuse(Asked, Refusal, Revision), Session}
     end.
 
 initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(Version) ->
@@ -352,7 +377,7 @@ batch(Messages, RequestContext, Catalog, Session) ->
     {Effects, Last} = lists:mapfoldl(
         fun(Json, Current) ->
             case erlmcp_message:parse(Json) of
-                {batch, _} -> {[erlmcp_reply:refuse(undefined, no_batches())], Current};
+                {batch, _} -> {[refuse(?UNREAD, no_batches())], Current};
                 Message -> message(Message, RequestContext, Catalog, Current)
             end
         end, Session, Messages),
@@ -376,18 +401,18 @@ too_many(Count) ->
 
 dispatch(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
     case effect(Method, Id, Params, Client, Catalog) of
-        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, Revision);
-        {reply, _, _} = Reply -> bounded(Reply, Id, Revision, Catalog);
+        {error, Refusal} -> refuse({Id, Method, Params}, Refusal, Revision);
+        {reply, _, _} = Reply -> bounded(Reply, {Id, Method, Params}, Revision, Catalog);
         Effect -> Effect
     end.
 
 %% Answers from the catalog have the same bound on their bytes as results of handlers.
-bounded({reply, _, Bytes} = Reply, Id, Revision, Catalog) ->
+bounded({reply, _, Bytes} = Reply, Asked, Revision, Catalog) ->
     case {erlmcp_catalog:reply_bytes(Catalog), iolist_size(Bytes)} of
         {{ok, Max}, Size} when Size > Max ->
-            erlmcp_reply:refuse(Id, erlmcp_reply:too_large(Size, Max, #{}), Revision);
+            refuse(Asked, erlmcp_reply:too_large(Size, Max, #{}), Revision);
         _ ->
-            Reply
+            {answer, Asked, ok, Reply}
     end.
 
 effect(~"tools/call", Id, Params, Client, Catalog) ->

@@ -24,13 +24,13 @@ Internal.
 -type member() :: {binary(), term() | {encoded, iodata()}} | {text, binary()}.
 
 -doc """
-Returns the encoded result, or the refusal, for the return value of a handler. `Definition` is the
-tool, resource or prompt of the handler, and the context is the one that the handler got.
+Returns the encoded result, or the refusal, for the return value of a handler; `tool_error` with a
+result that has `isError`. `Definition` is the tool, resource or prompt of the handler, and the context is the one that the handler got.
 `{ok, Return}` means the same as `Return`.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
-    {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+    {ok | tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
 from(Kind, {ok, Return}, Definition, Context) ->
     returned(Kind, Return, Definition, Context);
 from(Kind, Return, Definition, Context) ->
@@ -41,6 +41,9 @@ returned(_, {refuse, Refusal} = Return, _, _) ->
         true -> {error, Refusal};
         false -> bad_return(refuse, Return)
     end;
+returned(tool, {error, _} = Return, Definition, Context) ->
+    {ok, Result} = complete(tool(Return, Definition, Context), Context),
+    {tool_error, Result};
 returned(tool, Return, Definition, Context) ->
     complete(tool(Return, Definition, Context), Context);
 returned(completion, {error, Text}, _, _) when is_binary(Text) ->

@@ -37,6 +37,9 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     supervisors := ets:table(), mounting := ets:table(), changing := ets:table(),
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
+    meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
+    tracer := erlmcp_tracer:tracer() | none,
+    started_ms := integer(),
     error_budget := erlmcp_error_budget:budget(),
     %% The options with which the process of a call is spawned.
     process := [{atom(), term()}],
@@ -47,7 +50,9 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    used_states := erlmcp_used_states:used(), error_budget := erlmcp_error_budget:budget(),
+    used_states := erlmcp_used_states:used(),
+    meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
+    tracer := erlmcp_tracer:tracer() | none,
     process := [{atom(), term()}],
     atom() => term()
 }.
@@ -72,8 +77,8 @@ of_calls(#{of_calls := Known}) ->
     Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget,
-                   process], Instance),
+        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, meter, observers,
+                   tracer, process], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,

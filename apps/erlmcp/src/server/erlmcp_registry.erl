@@ -15,7 +15,7 @@ Internal.
 %% A look-up is two reads.
 -compile({inline, [found/1, row/1]}).
 
--export([open/0, start_link/0, register/2, whereis/1, watch/1, ready/1]).
+-export([open/0, start_link/0, register/2, whereis/1, servers/0, watch/1, ready/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% The rows are `{{pid, Pid}, {Pid, Key}, Id}` and `{{id, Id}, {Pid, Key}}` of a server, and
@@ -69,6 +69,13 @@ found(Id) ->
 
 row(Key) ->
     ets:lookup_element(?MODULE, Key, ?SERVER, none).
+
+-doc "Returns the servers that run: the id of each, and its supervisor.".
+-spec servers() -> [{Id :: term(), pid()}].
+servers() ->
+    [Server || {_, Pid} = Server <- ets:select(?MODULE, [{{{id, '$1'}, {'$2', '_'}}, [],
+                                                         [{{'$1', '$2'}}]}]),
+               is_process_alive(Pid)].
 
 -doc """
 Returns the supervisor and the instance of a server that runs. Whether it runs or not, the calling

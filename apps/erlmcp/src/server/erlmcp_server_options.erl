@@ -15,13 +15,15 @@ Internal.
 -type settings() :: #{
     id := term(),
     key := reference(),
+    meter := erlmcp_meter:meter(),
     identity := erlmcp_greeting:identity(),
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp:skill()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
     workers := #{atom() => erlmcp:workers()},
-    on_event := erlmcp_event:handler() | none,
+    on_event := erlmcp_event_handler:handler() | none,
+    trace := erlmcp_tracer:options() | none,
     listen := [erlmcp_listen:listener()],
     limits := limits()
 }.
@@ -140,6 +142,7 @@ check(Given) when is_map(Given) ->
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
+        Meter = erlmcp_meter:new(),
         Workers = maps:get(workers, Options, #{}),
         Guards = #{breakers => erlmcp_definition_guard:breakers(maps:get(breakers, Options, #{})),
                    workers => maps:keys(Workers)},
@@ -148,6 +151,7 @@ check(Given) when is_map(Given) ->
                                                  maps:get(skills_bytes, Limits)),
         {ok, #{id => maps:get(id, Options, make_ref()),
                key => Key,
+               meter => Meter,
                identity => maps:with(identity_keys(), Options),
                sources => sources(Defined, Key) ++ sources(Given, Key)
                    ++ [{skill, Skill} || Skill <- Skills],
@@ -158,11 +162,15 @@ check(Given) when is_map(Given) ->
                           middleware => maps:get(middleware, Options, []),
                           cached => erlmcp_result_cache:around(Key),
                           guarded => erlmcp_definition_guard:around(Key, Guards),
-                          quick => fun erlmcp_inline_call_watchdog:mark/0},
+                          quick => fun erlmcp_inline_call_watchdog:mark/0,
+                          row => fun(Kind, Name) ->
+                              erlmcp_meter:definition_row(Kind, Name, Meter)
+                          end},
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                workers => Workers,
                on_event => maps:get(on_event, Options, none),
+               trace => maps:get(trace, Options, none),
                listen => maps:get(listen, Options, []),
                limits => Limits}}
     end;
@@ -194,7 +202,7 @@ default_limits(Options) ->
 check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers, on_event, envelope],
+            task_store, breakers, workers, on_event, trace, envelope],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -248,6 +256,12 @@ option(envelope, Name) ->
     case lists:member(Name, erlmcp_envelope:names()) of
         true -> ok;
         false -> {expected, ~"measured, team, enterprise or gov"}
+    end;
+option(trace, Trace) ->
+    case erlmcp_trace_options:check(Trace) of
+        true -> ok;
+        {Member, Expected} -> {error, {bad_option, {trace, Member}, Expected}};
+        Expected -> {expected, Expected}
     end;
 option(on_event, Fun) when is_function(Fun, 1) -> ok;
 option(on_event, _) -> {expected, ~"a fun of one argument"};

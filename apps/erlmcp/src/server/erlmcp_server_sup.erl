@@ -12,7 +12,7 @@ Internal.
 
 -behaviour(supervisor).
 
--export([start_link/2, publisher/1, listeners/1, drain/3]).
+-export([start_link/2, publisher/1, events/1, listeners/1, drain/3]).
 -export([init/1]).
 
 %% Milliseconds between two sweeps of the tasks. A task that has expired is never found, even before
@@ -45,7 +45,15 @@ start_link(#{key := Key} = Settings, Catalog) ->
 -doc "Returns the process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
-    {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
+    child(publisher, Supervisor).
+
+-doc "Returns the supervisor of the server's handlers of events.".
+-spec events(pid()) -> pid().
+events(Supervisor) ->
+    child(events, Supervisor).
+
+child(Id, Supervisor) ->
+    {_, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Supervisor)),
     true = is_pid(Pid),
     Pid.
 
@@ -90,8 +98,9 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
-      workers := Workers, on_event := OnEvent, listen := Wanted} = Given(),
+    #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
+      task_store := TaskStore, workers := Workers, on_event := OnEvent, listen := Wanted} =
+        Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -102,7 +111,8 @@ init(Given) ->
               || {Number, Listener} <- lists:enumerate(opened(Wanted, Key))],
     OfRanch = [ListenerId || {{_, Transport, _} = ListenerId, _} <- Listen, Transport =/= stdio],
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_instance:share(Key, instance(Key, Limits, Mounts, TaskStore, OfRanch)),
+        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore, OfRanch,
+                                            tracer(Settings))),
     #{error_budget_requests := Least} = Limits,
     Listeners = lists:append([listener(ListenerId, Listener, Instance)
                               || {ListenerId, Listener} <- Listen]),
@@ -112,9 +122,9 @@ init(Given) ->
           %% The first child ends last.
           [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
-          %% The process of events ends after all others, which may still report some.
-          [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
-           || OnEvent =/= none]
+          %% The handlers of events end after all others, which may still report some.
+          [#{id => events, start => {erlmcp_event_sup, start_link, [Key, OnEvent]},
+             type => supervisor}]
           ++
           [#{id => error_budget,
              start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}}]
@@ -140,15 +150,26 @@ init(Given) ->
           ++ sse_sessions([Listener || {_, Listener} <- Listen], Instance)
           ++ [subscription_sweeper(Instance)]}}.
 
+tracer(#{trace := none}) ->
+    none;
+tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
+    case erlmcp_trace_options:tracer(Trace, {Name, Version}) of
+        {ok, Tracer} -> Tracer;
+        {error, Reason} -> exit({shutdown, Reason})
+    end.
+
 %% Its tables belong to the calling process.
-instance(Key, Limits, Mounts, TaskStore, Listeners) ->
+instance(Key, Meter, Limits, Mounts, TaskStore, Listeners, Tracer) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
-                          mounts => Mounts, listeners => Listeners, sessions => erlmcp_session_table:new(),
+                          mounts => Mounts, listeners => Listeners,
+                          sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
-                          error_budget => erlmcp_error_budget:new()}).
+                          meter => Meter, observers => [], tracer => Tracer,
+                          started_ms => erlang:system_time(millisecond),
+                          error_budget => erlmcp_error_budget:new(Meter)}).
 
 on_demand(Kind, Module, Instance) ->
     #{id => Kind, start => {erlmcp_on_demand_sup, start_link, [Kind, Module, Instance]},

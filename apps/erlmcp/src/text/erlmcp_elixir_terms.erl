@@ -10,7 +10,8 @@ Internal.
 
 -doc """
 Returns the text of a `Date`, `Time`, `NaiveDateTime` or `DateTime` of the ISO calendar, as their
-`to_iso8601/1` does; `error` for every other struct. The struct must have all fields of its module.
+`to_iso8601/1` does. Returns `error` for every other struct, and for one that lacks a field of its
+module.
 
 ## Examples
 
@@ -22,31 +23,45 @@ Returns the text of a `Date`, `Time`, `NaiveDateTime` or `DateTime` of the ISO c
 """.
 -spec iso8601(Struct :: #{'__struct__' := atom(), atom() => term()}) -> {ok, binary()} | error.
 iso8601(#{'__struct__' := Module, calendar := 'Elixir.Calendar.ISO'} = Struct) ->
-    case Module of
-        'Elixir.Date' -> {ok, iolist_to_binary(date(Struct))};
-        'Elixir.Time' -> {ok, iolist_to_binary(time(Struct))};
-        'Elixir.NaiveDateTime' -> {ok, iolist_to_binary([date(Struct), $T, time(Struct)])};
-        'Elixir.DateTime' ->
-            {ok, iolist_to_binary([date(Struct), $T, time(Struct), offset(Struct)])};
-        _ -> error
+    try
+        {ok, iolist_to_binary(text(Module, Struct))}
+    catch
+        throw:no_time -> error
     end;
 iso8601(_) ->
     error.
 
-date(#{year := Year, month := Month, day := Day}) ->
-    Sign = [$- || Year < 0],
-    [Sign, digits(4, abs(Year)), $-, digits(2, Month), $-, digits(2, Day)].
+text('Elixir.Date', Struct) -> date(Struct);
+text('Elixir.Time', Struct) -> time(Struct);
+text('Elixir.NaiveDateTime', Struct) -> [date(Struct), $T, time(Struct)];
+text('Elixir.DateTime', Struct) -> [date(Struct), $T, time(Struct), offset(Struct)];
+text(_, _) -> throw(no_time).
 
-time(#{hour := Hour, minute := Minute, second := Second, microsecond := {Micro, Precision}}) ->
+date(#{year := Year, month := Month, day := Day}) when
+    is_integer(Year), is_integer(Month), is_integer(Day)
+->
+    Sign = [$- || Year < 0],
+    [Sign, digits(4, abs(Year)), $-, digits(2, Month), $-, digits(2, Day)];
+date(_) ->
+    throw(no_time).
+
+time(#{hour := Hour, minute := Minute, second := Second, microsecond := {Micro, Precision}}) when
+    is_integer(Hour), is_integer(Minute), is_integer(Second), is_integer(Micro),
+    is_integer(Precision), Precision >= 0, Precision =< 6
+->
     Fraction = [[$., binary:part(digits(6, Micro), 0, Precision)] || Precision > 0],
-    [digits(2, Hour), $:, digits(2, Minute), $:, digits(2, Second), Fraction].
+    [digits(2, Hour), $:, digits(2, Minute), $:, digits(2, Second), Fraction];
+time(_) ->
+    throw(no_time).
 
 offset(#{time_zone := ~"Etc/UTC", utc_offset := 0, std_offset := 0}) ->
     $Z;
-offset(#{utc_offset := Utc, std_offset := Summer}) ->
+offset(#{utc_offset := Utc, std_offset := Summer}) when is_integer(Utc), is_integer(Summer) ->
     Seconds = Utc + Summer,
     Sign = if Seconds < 0 -> $-; true -> $+ end,
-    [Sign, digits(2, abs(Seconds) div 3600), $:, digits(2, abs(Seconds) rem 3600 div 60)].
+    [Sign, digits(2, abs(Seconds) div 3600), $:, digits(2, abs(Seconds) rem 3600 div 60)];
+offset(_) ->
+    throw(no_time).
 
 digits(Width, Number) ->
     Text = integer_to_binary(Number),

@@ -9,7 +9,7 @@ Internal.
 """.
 
 -export([skills/0, tasks/0, ui/0, view_type/0]).
--export([offers/3, in_revision/2, client_has/2]).
+-export([offers/3, is_method/1, in_revision/2, client_has/2]).
 
 -export_type([extensions/0]).
 
@@ -48,6 +48,11 @@ offers(Method, Revision, Extensions) ->
         {ok, Extension} -> is_map_key(Extension, in_revision(Revision, Extensions));
         error -> false
     end.
+
+-doc "Returns `true` if an extension adds a request method; see `offers/3`.".
+-spec is_method(binary()) -> boolean().
+is_method(Method) ->
+    adds(Method) =/= error.
 
 adds(~"skills/list") -> {ok, skills()};
 adds(~"skills/get") -> {ok, skills()};

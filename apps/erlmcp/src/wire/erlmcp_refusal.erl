@@ -13,7 +13,7 @@ Internal.
 
 -export([new/2, new/3]).
 -export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1,
-         not_before/2, scopes/1, name/1, message/1]).
+         not_before/2, scopes/1, name/1, number/1, code/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, row/0]).
@@ -119,7 +119,7 @@ is_refusal(_) ->
 
 -doc "Encodes a refusal as the JSON of a JSON-RPC `error` member.".
 -spec encode(refusal()) -> iodata().
-encode({Name, {Number, _, _, _}, Message, Details}) ->
+encode({Name, {Number, _, _, _}, Message, Details} = Refusal) ->
     Extra = maps:get(data, Details, #{}),
     Bounds = #{Key => maps:get(Field, Details)
                || {Field, Key} <- [{retry_after_ms, ~"retryAfterMs"}, {limit, ~"limit"},
@@ -127,7 +127,7 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
                                    {scopes, ~"scopes"}],
                   is_map_key(Field, Details)},
     Data = maps:merge(Extra, Bounds#{~"refusal" => Number, ~"name" => Name}),
-    Error = #{~"code" => maps:get(code, Details, Number), ~"message" => Message, ~"data" => Data},
+    Error = #{~"code" => code(Refusal), ~"message" => Message, ~"data" => Data},
     case Details of
         %% The data of a handler may contain any terms.
         #{data := _} -> erlmcp_json:encode(Error);
@@ -172,6 +172,15 @@ scopes({_, _, _, Details}) ->
 -doc "Returns the name of a refusal, as the table has it.".
 -spec name(refusal()) -> erlmcp:refusal_name().
 name({Name, _, _, _}) -> Name.
+
+-doc "Returns the JSON-RPC code of a refusal.".
+-spec code(refusal()) -> integer().
+code({_, {Number, _, _, _}, _, Details}) ->
+    maps:get(code, Details, Number).
+
+-doc "Returns the number of a refusal, as the table has it.".
+-spec number(refusal()) -> 1001..1089.
+number({_, {Number, _, _, _}, _, _}) -> Number.
 
 -doc "Returns the sentence of a refusal, its JSON-RPC `message`.".
 -spec message(refusal()) -> binary().

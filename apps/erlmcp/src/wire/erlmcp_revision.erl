@@ -10,7 +10,7 @@ Internal.
 """.
 
 -export([all/0, latest/1, supported/1, parse/1, name/1, era/1]).
--export([offers/2, fields/2, content_types/1, structured/2]).
+-export([offers/2, is_method/1, fields/2, content_types/1, structured/2]).
 -export([batches/1, polls/1, elicitation_ids/1, missing_resource_code/1, invalid_arguments/1]).
 
 -export_type([revision/0, era/0, definition_kind/0]).
@@ -83,6 +83,11 @@ offers(~"initialize", Revision) -> era(Revision) =:= session;
 offers(~"ping", Revision) -> era(Revision) =:= session;
 offers(~"logging/setLevel", Revision) -> era(Revision) =:= session;
 offers(_, _) -> false.
+
+-doc "Returns `true` if a request method exists in any revision; see `offers/2`.".
+-spec is_method(binary()) -> boolean().
+is_method(Method) ->
+    lists:any(fun(Revision) -> offers(Method, Revision) end, all()).
 
 -doc """
 Returns the fields that a kind of definition has in a revision, by their names on the wire. Other

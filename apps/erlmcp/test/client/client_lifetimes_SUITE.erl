@@ -11,6 +11,7 @@ once, and the server is told where it still does something.
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
+         subscription_while_the_stream_opens/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1]).
@@ -30,6 +31,7 @@ all() ->
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
+     subscription_while_the_stream_opens,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence].
 
@@ -326,6 +328,36 @@ busy_stream_is_asked_for_again(_) ->
     {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
     subscribed = event(Reference),
     tools_changed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The session is open then, and its stream is not yet.
+subscription_while_the_stream_opens(_) ->
+    Test = self(),
+    Peer = erlmcp_test_peer:http(fun
+        (#{method := ~"GET"}) ->
+            Test ! {stream, self()},
+            receive open -> {events, [{wait, 10_000}]} end;
+        (#{message := #{~"method" := ~"initialize"} = Message}) ->
+            {200, [{~"mcp-session-id", ~"s"}],
+             result(Message, #{protocolVersion => ~"2025-11-25", serverInfo =>
+                                   #{name => ~"slow", version => ~"1"},
+                               capabilities => #{resources => #{subscribe => true}}})};
+        (#{message := #{~"method" := ~"resources/subscribe"} = Message}) ->
+            Test ! {asked_for, Message},
+            {200, [], result(Message, #{})};
+        (_) ->
+            {202, [], none}
+    end),
+    #{url := Url} = Peer,
+    Client = started({http, Url, #{era => session}}),
+    Stream = receive {stream, Pid} -> Pid after ?WAIT -> error(no_stream) end,
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{resources => [~"test://a"]}),
+    Stream ! open,
+    receive {asked_for, #{~"params" := #{~"uri" := ~"test://a"}}} -> ok
+    after ?WAIT -> error(not_asked_for)
+    end,
+    subscribed = event(Reference),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

@@ -11,7 +11,8 @@ servers are scripts on sockets, one for each kind that there is.
          same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
          bad_request_falls_back/1, every_old_answer_falls_back/1, silence_on_tcp_falls_back/1,
          slow_modern_server_is_no_older_one/1,
-         era_is_remembered/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
+         era_is_remembered/1, eras_are_remembered_beside_many_clients/1,
+         few_eras_are_forgotten/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
          session_is_opened/1, server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
          server_that_comes_later/1, session_ends_with_the_client/1, invisible_session_id/1,
@@ -29,6 +30,7 @@ all() ->
      no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
      every_old_answer_falls_back, silence_on_tcp_falls_back, slow_modern_server_is_no_older_one,
      trouble_on_http_is_no_era, era_is_remembered,
+     eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error, server_that_comes_later,
@@ -164,6 +166,37 @@ era_is_remembered(_) ->
     {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Second),
     no_more(~"server/discover").
+
+%% The clients and pools of the node take no room from the eras of its servers.
+eras_are_remembered_beside_many_clients(_) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"here", version => ~"1"}),
+    Clients = [begin
+                   {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
+                   Client
+               end || _ <- lists:seq(1, 1000)],
+    Urls = [begin
+                {Client, #{url := Url}} = visit(fun old/1, #{}),
+                {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+                _ = received(~"server/discover"),
+                Url
+            end || _ <- [1, 2]],
+    [begin
+         {ok, Client} = erlmcp_client:start_link({http, Url, #{}}),
+         {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client)
+     end || Url <- Urls],
+    no_more(~"server/discover"),
+    [ok = erlmcp_client:stop(Client) || Client <- Clients],
+    ok = erlmcp:stop_server(Server).
+
+%% At the bound few eras go, and not all. Other cases have left some of their servers.
+few_eras_are_forgotten(_) ->
+    Clients = [#{settings => #{rules => http,
+                               target => <<"http://a/", (integer_to_binary(N))/binary>>}}
+               || N <- lists:seq(1, 1500)],
+    [ok = erlmcp_client_table:remember(Client, session) || Client <- Clients],
+    Known = [Client || Client <- Clients, erlmcp_client_table:remembered(Client) =:= session],
+    true = length(Known) > 900 andalso length(Known) =< 1000,
+    true = lists:member(lists:last(Clients), Known).
 
 %% "re-probing if the cached assumption later fails".
 remembered_era_is_given_up(_) ->

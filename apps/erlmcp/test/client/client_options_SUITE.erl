@@ -127,8 +127,10 @@ wrong_options_of_a_call_are_refused(_) ->
      end || {Key, Value} <- Wrong, To <- [Client, Pool]],
     {error, {bad_option, options, ~"a map"}} = erlmcp_client:ping(Client, []),
     {error, {bad_option, timeout, _}} = erlmcp_client:server(Client, #{timeout => soon}),
-    {error, {connect, no_server}} = erlmcp_client:ping(Client, #{timeout => 1_000, key => {a, 1},
-                                                                 fresh => true, task => await}),
+    {error, {connect, no_server}} = erlmcp_client:ping(Client, #{
+        timeout => 1_000, max_timeout => 1_000, key => {a, 1}, fresh => true, repeatable => true,
+        task => await, meta => #{}, log_level => debug, progress => fun(_) -> ok end,
+        log => fun(_) -> ok end}),
     ok = erlmcp_client:stop(Pool),
     ok = erlmcp_client:stop(Client).
 

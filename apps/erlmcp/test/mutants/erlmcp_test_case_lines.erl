@@ -8,7 +8,7 @@ function. A case beside others of a parallel group has what all of them ran sinc
 Code in other nodes is not counted.
 """.
 
--export([run/1, count/0, read/2, cases/1, cases/3, name/2]).
+-export([run/1, count/0, counters/1, read/2, cases/1, cases/3, name/2]).
 -export([init/2, pre_init_per_suite/3, post_init_per_suite/4, pre_end_per_suite/3,
          post_end_per_suite/4, pre_init_per_group/4, post_init_per_group/5, pre_end_per_group/4,
          post_end_per_group/5, pre_init_per_testcase/4, post_end_per_testcase/5, on_tc_fail/4,
@@ -18,15 +18,18 @@ Code in other nodes is not counted.
 -doc "A case with the groups around it, or a function around cases.".
 -type name() :: {Groups :: [atom()], Case :: atom()}.
 
--doc "A bit for each line.".
+-doc """
+The lines of modules that were run. A bit stands for a line by its place in `counters/1`, since the
+same code may move to other lines.
+""".
 -type lines() :: #{module() => non_neg_integer()}.
 
--doc "Runs suites, leaves a file of each in a folder, and ends this node.".
+-doc "Runs a suite, leaves its file in a folder, and ends this node.".
 -spec run([file:filename()]) -> no_return().
-run([Folder, Logs | Suites]) ->
+run([Folder, Logs, Suite]) ->
     ok = count(),
     ?MODULE = ets:new(?MODULE, [public, named_table]),
-    _ = ct:run_test([{suite, Suites}, {logdir, Logs}, {auto_compile, false},
+    _ = ct:run_test([{suite, Suite}, {logdir, Logs}, {auto_compile, false},
                      {ct_hooks, [{?MODULE, Folder}]}]),
     halt(0, [{flush, false}]).
 
@@ -35,6 +38,13 @@ run([Folder, Logs | Suites]) ->
 count() ->
     _ = code:set_coverage_mode(line),
     ok.
+
+-doc "Returns the lines that are counted of a loaded module, from the first on.".
+-spec counters(module()) -> [pos_integer()].
+counters(Module) ->
+    %% A behaviour without code has none.
+    lists:usort([Line || code:get_coverage_mode(Module) =:= line,
+                         {Line, _} <- code:get_coverage(line, Module)]).
 
 -doc """
 Returns what passed in a suite with its milliseconds and lines, and a hash of the code of the suite
@@ -197,6 +207,9 @@ is_test(Module) ->
     lists:suffix("_SUITE", Name) orelse lists:prefix("erlmcp_test_", Name).
 
 mask(Module) ->
-    lists:foldl(fun({Line, true}, Mask) -> Mask bor (1 bsl Line);
-                   ({_, false}, Mask) -> Mask
-                end, 0, code:get_coverage(line, Module)).
+    Run = #{Line => true || {Line, true} <- code:get_coverage(line, Module)},
+    case map_size(Run) of
+        0 -> 0;
+        _ -> lists:sum([1 bsl Place || {Place, Line} <- lists:enumerate(0, counters(Module)),
+                                       is_map_key(Line, Run)])
+    end.

@@ -64,24 +64,30 @@ run([Folder]) ->
     finish(case open() of
                [] -> passed;
                [At | _] -> {failed, At}
-           end, Folder).
+           end).
 
 open() ->
     lists:append(ets:match(?MODULE, {'$1', '_', open})).
 
-%% Ends the node if no other step begins in time.
+%% Ends the node if no other step begins in time, or when it is told to. Nobody else writes the file
+%% or ends the node.
 guard(Outcome, Milliseconds, Folder) ->
     receive
-        {step, Next, Longest} -> guard(Next, Longest, Folder)
+        {step, Next, Longest} -> guard(Next, Longest, Folder);
+        {finish, Seen} -> write_outcome(Seen, Folder)
     after Milliseconds ->
-        finish(Outcome, Folder)
+        write_outcome(Outcome, Folder)
     end.
 
-finish(Outcome, Folder) ->
+write_outcome(Outcome, Folder) ->
     File = filename:join(Folder, "outcome"),
     ok = file:write_file(File ++ ".new", term_to_binary(Outcome)),
     ok = file:rename(File ++ ".new", File),
     halt(0, [{flush, false}]).
+
+finish(Outcome) ->
+    ?MODULE ! {finish, Outcome},
+    receive never -> ok end.
 
 init(_, Folder) ->
     {ok, Folder}.
@@ -131,13 +137,13 @@ pre_init_per_testcase(Suite, Case, Config, Folder) ->
             {Config, Folder}
     end.
 
-on_tc_fail(Suite, Case, _, Folder) ->
-    finish({failed, at(Suite, Case)}, Folder).
+on_tc_fail(Suite, Case, _, _) ->
+    finish({failed, at(Suite, Case)}).
 
 on_tc_skip(Suite, Case, Reason, Folder) ->
     case is_not_chosen(Reason) of
         true -> Folder;
-        false -> finish({failed, at(Suite, Case)}, Folder)
+        false -> finish({failed, at(Suite, Case)})
     end.
 
 is_not_chosen({tc_user_skip, Reason}) -> is_not_chosen(Reason);

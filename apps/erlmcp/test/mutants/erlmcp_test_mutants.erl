@@ -36,8 +36,8 @@ ended without a word of its cases.
 -type mutant() :: #{file := file:filename(), line := pos_integer(), before := string(),
                     'after' := string(), lines := non_neg_integer()}.
 
-%% Suites in one node, while lines are counted.
--define(BATCH, 6).
+%% Nodes that count lines, for each worker: most suites wait most of the time.
+-define(COUNTING, 2).
 %% Milliseconds that a suite takes beside its cases.
 -define(SUITE, 300).
 %% A node ends itself; this is for one that cannot.
@@ -76,14 +76,15 @@ run(#{root := Root, state := State, terms := File, minutes := Minutes} = Options
     Suites = #{list_to_atom(filename:basename(Suite, ".erl")) => Suite
                || Suite <- filelib:wildcard("{apps,examples}/*/test/**/*_SUITE.erl", Root)},
     Hashes = #{Suite => hash(Suite) || Suite := _ <- Suites},
-    ok = count_lines(Options#{suites => Suites}),
+    Modules = modules(proplists:get_value(rooms, Terms), Options),
+    ok = count_lines(Options#{suites => Suites, modules => Modules}),
     Passed = #{Suite => Cases || Suite := _ <- Suites, {Cases, _} <- [lines(Suite, Options)]},
+    Journal = journal(Options),
     Context = Options#{suites => Suites, hashes => Hashes, passed => Passed,
-                       covered => covered(maps:values(Passed)),
-                       modules => modules(proplists:get_value(rooms, Terms), Options)},
+                       covered => covered(maps:values(Passed)), modules => Modules,
+                       seen => seen(Journal)},
     Plan = plan(Context),
     Equivalents = [Term || Term <- Terms, element(1, Term) =:= equivalent],
-    Journal = journal(Options),
     Known = [{Key, Mutant, known(Key, Mutant, Equivalents, Journal, Context)}
              || {Key, Mutant} <- Plan],
     Until = erlang:monotonic_time(millisecond) + round(Minutes * 60_000),
@@ -93,6 +94,21 @@ run(#{root := Root, state := State, terms := File, minutes := Minutes} = Options
       || {Key, Mutant, Outcome} <- Known, maps:get(Key, New, Outcome) =/= no_mutant],
      [Term || Term <- Equivalents, maps:get(only, Options) =:= "",
               not lists:any(fun({Key, Mutant}) -> fits(Term, Key, Mutant) end, Plan)]}.
+
+%% A table of what is read for each mutant: how many of a module's mutants a suite has killed, and
+%% whether a case passes alone.
+seen(Journal) ->
+    Seen = ets:new(?MODULE, [public]),
+    maps:foreach(fun({_, {_, _}} = At, {Hash, IsSound}) -> ets:insert(Seen, {At, Hash, IsSound});
+                    (Key, {_, Outcome, _}) -> killed(Key, Outcome, Seen)
+                 end, Journal),
+    Seen.
+
+killed({Module, _, _, _}, {_, {Suite, _}}, Seen) ->
+    _ = ets:update_counter(Seen, {Module, Suite}, 1, {{Module, Suite}, 0}),
+    ok;
+killed(_, _, _) ->
+    ok.
 
 %% The modules of the rooms, as they are compiled.
 modules(Rooms, #{root := Root, only := Only}) ->
@@ -112,9 +128,7 @@ forms(Module) ->
 
 counters(Module) ->
     {module, Module} = code:ensure_loaded(Module),
-    %% A behaviour without code has none.
-    [Line || code:get_coverage_mode(Module) =:= line,
-             {Line, _} <- code:get_coverage(line, Module)].
+    erlmcp_test_case_lines:counters(Module).
 
 hash(Module) ->
     case code:get_object_code(Module) of
@@ -126,7 +140,7 @@ hash(Module) ->
 plan(#{modules := Modules, seed := Seed}) ->
     Mutants = [{{Module, Function, Operator, Nth},
                 #{file => File, line => Line, before => Before, 'after' => After,
-                  lines => bits(counted(At, Counters))}}
+                  lines => bits(counted(At, Counters), Counters)}}
                || Module := #{file := File, forms := Forms, counters := Counters} <- Modules,
                   #{function := Function, operator := Operator, nth := Nth, line := Line, at := At,
                     before := Before, 'after' := After} <- erlmcp_test_mutation:of_forms(Forms)],
@@ -137,13 +151,11 @@ plan(#{modules := Modules, seed := Seed}) ->
 counted({any, Lines}, _) ->
     Lines;
 counted({innermost, Lines}, Counters) ->
-    case [Line || Line <- Lines, lists:member(Line, Counters)] of
-        [Line | _] -> [Line];
-        [] -> Lines
-    end.
+    lists:sublist([Line || Line <- Lines, lists:member(Line, Counters)], 1).
 
-bits(Lines) ->
-    lists:foldl(fun(Line, Mask) -> Mask bor (1 bsl Line) end, 0, Lines).
+bits(Lines, Counters) ->
+    lists:sum([1 bsl Place || {Place, Line} <- lists:enumerate(0, Counters),
+                              lists:member(Line, Lines)]).
 
 known({Module, _, _, _} = Key, Mutant, Equivalents, Journal, #{modules := Modules} = Context) ->
     #{Module := #{hash := Hash}} = Modules,
@@ -151,12 +163,20 @@ known({Module, _, _, _} = Key, Mutant, Equivalents, Journal, #{modules := Module
         {true, _} -> equivalent;
         {false, #{Key := {Hash, no_mutant, _}}} -> no_mutant;
         {false, #{Key := {Hash, Outcome, By}}} ->
-            case decided_by(Outcome, Key, Mutant, Context) of
-                By -> Outcome;
-                _ -> uncovered_or_unknown(Key, Mutant, Context)
+            case lasts(Outcome, By, decided_by(Outcome, Key, Mutant, Context)) of
+                true -> Outcome;
+                false -> uncovered_or_unknown(Key, Mutant, Context)
             end;
         {false, _} -> uncovered_or_unknown(Key, Mutant, Context)
     end.
+
+%% With more time, other cases may kill a survivor.
+lasts({survived, Run, Of}, {Suites, Before}, {Suites, Seconds}) ->
+    Run =:= Of orelse Before >= Seconds;
+lasts(_, {Suites, _}, {Suites, _}) ->
+    true;
+lasts(_, _, _) ->
+    false.
 
 fits({equivalent, Module, Function, Operator, Before, After, _}, {Module, Function, Operator, _},
      #{before := Before, 'after' := After}) ->
@@ -170,13 +190,14 @@ uncovered_or_unknown({Module, _, _, _}, #{lines := Lines}, #{covered := Covered}
         _ -> unknown
     end.
 
-%% A hash of the suites that decided.
-decided_by({survived, _, _}, {Module, _, _, _}, #{lines := Lines}, Context) ->
-    hash_of([Suite || {Suite, _} <- covering(Module, Lines, Context)], Context);
-decided_by({_, none}, _, _, _) ->
-    none;
-decided_by({_, {Suite, _}}, _, _, Context) ->
-    hash_of([Suite], Context).
+%% A hash of the suites that decided, and the time that they had.
+decided_by({survived, _, _}, {Module, _, _, _}, #{lines := Lines},
+           #{seconds := Seconds} = Context) ->
+    {hash_of([Suite || {Suite, _} <- covering(Module, Lines, Context)], Context), Seconds};
+decided_by({_, none}, _, _, #{seconds := Seconds}) ->
+    {none, Seconds};
+decided_by({_, {Suite, _}}, _, _, #{seconds := Seconds} = Context) ->
+    {hash_of([Suite], Context), Seconds}.
 
 hash_of(Suites, #{hashes := Hashes}) ->
     erlang:phash2([{Suite, maps:get(Suite, Hashes, none)} || Suite <- lists:sort(Suites)],
@@ -210,6 +231,7 @@ try_out({{Module, Function, Operator, Nth} = Key, #{lines := Lines} = Mutant}, F
         no_mutant -> none;
         _ -> decided_by(Outcome, Key, Mutant, Context)
     end,
+    ok = killed(Key, Outcome, maps:get(seen, Context)),
     ok = add({Key, Hash, Outcome, By}, Context),
     {Key, Outcome}.
 
@@ -236,20 +258,22 @@ without({Suite, {_, Case} = Name}, #{passed := Passed} = Context) ->
         _ -> maps:remove(Name, Cases)
     end}}.
 
-is_sound({Suite, Name}, Folder, #{hashes := Hashes, passed := Passed} = Context) ->
+is_sound({Suite, Name} = At, Folder, Context) ->
+    #{hashes := Hashes, passed := Passed, seen := Seen} = Context,
     #{Suite := Hash} = Hashes,
     #{Suite := All} = Passed,
-    case journal(Context) of
-        #{{Suite, Name} := {Hash, IsSound}} ->
+    case ets:lookup(Seen, At) of
+        [{_, Hash, IsSound}] ->
             IsSound;
-        #{} ->
+        _ ->
             %% A function around cases is run with the quickest of them.
             Case = case All of
                 #{Name := {Milliseconds, _}} -> #{Name => Milliseconds};
                 #{} -> quickest(erlmcp_test_case_lines:cases(All))
             end,
             IsSound = cases([{Suite, Case}], none, Folder, Context) =:= passed,
-            ok = add({{Suite, Name}, Hash, IsSound}, Context),
+            true = ets:insert(Seen, {At, Hash, IsSound}),
+            ok = add({At, Hash, IsSound}, Context),
             IsSound
     end.
 
@@ -257,14 +281,16 @@ quickest(Cases) ->
     [{Name, Milliseconds} | _] = lists:keysort(2, maps:to_list(Cases)),
     #{Name => Milliseconds}.
 
-%% First the suites of the module's own folder, and of those the quickest first, until the time is
-%% over.
-chosen(Module, Covering, #{modules := Modules, suites := Suites, seconds := Seconds}) ->
+%% First the suites that have killed mutants of the module, then those of its own folder, and then
+%% the quickest, until the time is over.
+chosen(Module, Covering, #{modules := Modules, suites := Suites, seconds := Seconds,
+                           seen := Seen}) ->
     #{Module := #{file := File}} = Modules,
-    Ranked = lists:sort([{-near(File, maps:get(Suite, Suites)),
+    Ranked = lists:sort([{-ets:lookup_element(Seen, {Module, Suite}, 2, 0),
+                          -near(File, maps:get(Suite, Suites)),
                           lists:sum(maps:values(Cases)), Suite, Cases}
                          || {Suite, Cases} <- Covering]),
-    within([{Suite, Cases} || {_, _, Suite, Cases} <- Ranked], Seconds * 1_000).
+    within([{Suite, Cases} || {_, _, _, Suite, Cases} <- Ranked], Seconds * 1_000).
 
 %% How many folders of two paths are the same, but for `src` and `test`.
 near(File, Suite) ->
@@ -287,8 +313,17 @@ within([{Suite, Cases} | Rest], Milliseconds) ->
         _ -> [{Suite, Fitting} | within(Rest, After)]
     end.
 
-%% Runs cases in a node of their own.
+%% Runs cases in a node of their own. A node that ends without a word is tried again: the machine,
+%% too, can end one.
+cases([], _, _, _) ->
+    passed;
 cases(Chosen, Replaced, Folder, Context) ->
+    case in_node(Chosen, Replaced, Folder, Context) of
+        {killed, none} -> in_node(Chosen, Replaced, Folder, Context);
+        Outcome -> Outcome
+    end.
+
+in_node(Chosen, Replaced, Folder, Context) ->
     _ = file:del_dir_r(Folder),
     ok = erlmcp_test_chosen_cases:write(Folder, [{beam(Suite, Context), Cases}
                                                  || {Suite, Cases} <- Chosen]),
@@ -365,28 +400,43 @@ each(Items, Until, Function, Folders, Running) ->
 lines(Suite, #{state := State}) ->
     erlmcp_test_case_lines:read(filename:join(State, "lines"), Suite).
 
-%% Counts for those suites of which the code has changed, or that of a module they run.
-count_lines(#{suites := Suites, state := State} = Options) ->
-    Stale = [Suite || Suite := _ <- Suites, not is_counted(lines(Suite, Options))],
+%% Counts for those suites of which the code has changed, or that of a module they run. Of these,
+%% only suites that ran one of the modules are counted. Any suite may run a new module.
+count_lines(#{suites := Suites, state := State, modules := Modules,
+              workers := Workers} = Options) ->
+    Before = #{Suite => lines(Suite, Options) || Suite := _ <- Suites},
+    Run = #{Module => [] || {_, Hashes} <- maps:values(Before), Module := _ <- Hashes},
+    Now = #{Module => hash(Module) || Module <- maps:keys(maps:merge(Run, Suites))},
+    IsNew = lists:any(fun({Module, #{counters := Counters}}) ->
+                          Counters =/= [] andalso not is_map_key(Module, Run)
+                      end, maps:to_list(Modules)),
+    Stale = [Suite || Suite := Lines <- Before, not is_counted(Lines, Now),
+                      IsNew orelse is_concerned(Suite, Lines, Now, Modules)],
     _ = [io:format("mutants: counting the lines of ~b suites~n", [length(Stale)]) || Stale =/= []],
-    _ = each(batches(lists:sort(Stale)), infinity, Options,
-             fun(Batch, Folder) ->
+    LongestFirst = lists:reverse(lists:sort([{took(map_get(Suite, Before)), Suite}
+                                             || Suite <- Stale])),
+    _ = each([Suite || {_, Suite} <- LongestFirst], infinity,
+             Options#{workers := ?COUNTING * Workers},
+             fun(Suite, Folder) ->
                  ok = filelib:ensure_path(Folder),
                  ok = node(erlmcp_test_case_lines,
-                           [filename:join(State, "lines"), Folder
-                            | [beam(Suite, Options) || Suite <- Batch]]),
+                           [filename:join(State, "lines"), Folder, beam(Suite, Options)]),
                  file:del_dir_r(Folder)
              end),
     ok.
 
-is_counted({_, Hashes}) -> lists:all(fun({Module, Hash}) -> hash(Module) =:= Hash end,
-                                     maps:to_list(Hashes));
-is_counted(none) -> false.
+%% The milliseconds that a suite took when it was counted before.
+took({Passed, _}) -> lists:sum(maps:values(erlmcp_test_case_lines:cases(Passed)));
+took(none) -> infinity.
 
-batches([]) -> [];
-batches(Suites) ->
-    {Batch, Rest} = lists:split(min(?BATCH, length(Suites)), Suites),
-    [Batch | batches(Rest)].
+is_counted({_, Hashes}, Now) -> maps:with(maps:keys(Hashes), Now) =:= Hashes;
+is_counted(none, _) -> false.
+
+is_concerned(Suite, {_, Hashes}, Now, Modules) ->
+    maps:get(Suite, Hashes, none) =/= maps:get(Suite, Now)
+        orelse map_size(maps:with(maps:keys(Hashes), Modules)) > 0;
+is_concerned(_, none, _, _) ->
+    true.
 
 %% The journal: a term on each line. The last line may be torn.
 

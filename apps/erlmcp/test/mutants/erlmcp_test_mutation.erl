@@ -21,8 +21,9 @@ outside, or `{any, Lines}` of clauses beside each other. `form` is the changed f
                     line := pos_integer(), at := {innermost | any, [pos_integer()]},
                     before := string(), 'after' := string(), form := erl_parse:abstract_form()}.
 
-%% An integer from here on is a time or a large bound: one more of them shows nothing.
--define(LARGE, 1_000).
+%% An integer from here on is a time or a large bound: one more of them shows nothing. Whether a
+%% bound holds exactly is for the operator `comparison`.
+-define(LARGE, 100).
 %% Characters of a change that are shown.
 -define(SHOWN, 100).
 
@@ -39,7 +40,7 @@ operators() ->
      {empty, "a list or a comprehension is empty, or begins with its second element"},
      {filter, "a filter of a comprehension is removed"},
      {guard, "a test of a guard is removed"},
-     {integer, "an integer is one more, and 0 from 1,000 on"},
+     {integer, "an integer is one more, and 0 from 100 on"},
      {negation, "a comparison, a test of a type or a condition is negated"},
      {update, "an update of a map or a record is removed"}].
 

@@ -7,7 +7,9 @@ is killed, what it does not see survives. Also the exact changes of each operato
 -export([suite/0, all/0, groups/0, init_per_testcase/2, end_per_testcase/2]).
 -export([operators_change/1, changes_of_names_are_none/1, hashes_ignore_lines/1]).
 -export([fates_are_seen/1, results_stay_until_code_changes/1, equivalents_are_no_part/1,
-         failures_without_a_fault_say_nothing/1]).
+         failures_without_a_fault_say_nothing/1, survivors_are_tried_again_with_more_time/1,
+         lines_move_with_their_code/1, lines_are_counted_where_they_are_needed/1,
+         nodes_that_end_are_tried_again/1]).
 -export([the_page_has_the_last_result/1, the_page_lists_the_operators/1]).
 
 suite() ->
@@ -16,8 +18,9 @@ suite() ->
 all() ->
     [changes_of_names_are_none, hashes_ignore_lines, fates_are_seen,
      results_stay_until_code_changes, equivalents_are_no_part,
-     failures_without_a_fault_say_nothing, the_page_has_the_last_result,
-     the_page_lists_the_operators
+     failures_without_a_fault_say_nothing, survivors_are_tried_again_with_more_time,
+     lines_move_with_their_code, lines_are_counted_where_they_are_needed,
+     nodes_that_end_are_tried_again, the_page_has_the_last_result, the_page_lists_the_operators
      | [{group, Operator} || {Operator, _} <- erlmcp_test_mutation:operators()]].
 
 groups() ->
@@ -67,7 +70,7 @@ examples() ->
      {guard, "if A, B; C -> 1; true -> 2 end",
       [{"when A, B; C", "when B; C"}, {"when A, B; C", "when A; C"}, {"when A, B; C", "when A, B"},
        {"when true", "no guard"}]},
-     {integer, "{A, 7, 1000}", [{"7", "8"}, {"1000", "0"}]},
+     {integer, "{A, 99, 100}", [{"99", "100"}, {"100", "0"}]},
      {integer, "#{A => 7, line => 7}", [{"7", "8"}]},
      {negation, "A =:= B", [{"A =:= B", "A =/= B"}]},
      {negation, "A < B", [{"A < B", "A >= B"}]},
@@ -189,6 +192,69 @@ failures_without_a_fault_say_nothing(Config) ->
         []),
     {Results, []} = erlmcp_test_mutants:run(Options),
     [{survived, 0, 0}, {survived, 0, 0}] = [Outcome || {_, _, Outcome} <- Results].
+
+survivors_are_tried_again_with_more_time(Config) ->
+    Options = planted(Config, fits(),
+                      ?SUITE ++ ["all() -> [sizes, slow].",
+                                 "slow(_) -> receive after 1_000 -> ok end, "
+                                 "true = planted_bounds:fits(3, 3)." | ?OF_SIZES], []),
+    Short = Options#{seconds := 1},
+    {Results, []} = erlmcp_test_mutants:run(Short),
+    {survived, 1, 2} = of_comparison(Results),
+    {Results, []} = erlmcp_test_mutants:run(Short#{minutes := 0}),
+    {Longer, []} = erlmcp_test_mutants:run(Options),
+    {killed, {planted_bounds_SUITE, {[], slow}}} = of_comparison(Longer),
+    {Longer, []} = erlmcp_test_mutants:run(Short#{minutes := 0}).
+
+%% What was counted stays true of code that stands on other lines.
+lines_move_with_their_code(Config) ->
+    Suite = ?SUITE ++ ["all() -> [sizes]." | ?OF_SIZES],
+    #{state := State} = Options = planted(Config, fits(), Suite, []),
+    {Results, []} = erlmcp_test_mutants:run(Options),
+    [Module | Functions] = fits(),
+    Options = planted(Config, [Module, "", "", "" | Functions], Suite, []),
+    ok = file:delete(filename:join(State, "journal")),
+    {Moved, []} = erlmcp_test_mutants:run(Options),
+    Moved = [{Key, Mutant#{line := Line + 3}, Outcome}
+             || {Key, #{line := Line} = Mutant, Outcome} <- Results].
+
+%% A suite whose modules have changed is counted again when it runs one that is asked for.
+lines_are_counted_where_they_are_needed(Config) ->
+    #{root := Root, built := Built, state := State} = Options =
+        planted(Config, fits(), ?SUITE ++ ["all() -> [sizes]." | ?OF_SIZES], []),
+    Other = fun(Number) ->
+        ok = compiled(["-module(planted_other).", "-export([number/0]).",
+                       "number() -> " ++ Number ++ "."],
+                      filename:join(Root, "apps/app/src/other"), filename:join(Built, "app/ebin")),
+        ok = compiled(["-module(planted_other_SUITE).", "-export([all/0, number/1]).",
+                       "all() -> [number].",
+                       "number(_) -> true = is_integer(planted_other:number())."],
+                      filename:join(Root, "apps/app/test/other"), filename:join(Built, "app/test"))
+    end,
+    Counted = fun(Only) ->
+        _ = erlmcp_test_mutants:run(Options#{minutes := 0, only := Only}),
+        {_, Hashes} = erlmcp_test_case_lines:read(filename:join(State, "lines"),
+                                                  planted_other_SUITE),
+        Hashes
+    end,
+    ok = Other("1"),
+    First = Counted(""),
+    ok = Other("2"),
+    First = Counted("planted_bounds"),
+    ok = file:write_file(maps:get(terms, Options),
+                         "{rooms, [\"apps/app/src/room\", \"apps/app/src/other\"]}.\n"),
+    false = First =:= Counted("planted_other").
+
+%% The machine, too, may end a node. Here each second node of a mutant passes.
+nodes_that_end_are_tried_again(Config) ->
+    Folder = filename:join(folder(Config), "once"),
+    Options = planted(Config, fits(),
+                      ?SUITE ++ ["all() -> [sizes].",
+                                 "sizes(_) -> planted_bounds:fits(3, 3) orelse "
+                                 "file:make_dir(\"" ++ Folder ++ "\") =/= ok orelse halt(), "
+                                 "file:del_dir(\"" ++ Folder ++ "\")."], []),
+    {Results, []} = erlmcp_test_mutants:run(Options#{workers := 1}),
+    {survived, 1, 1} = of_comparison(Results).
 
 the_page_lists_the_operators(_) ->
     Page = filename:join(erlmcp_test_page:root(), "docs/benchmarks.md"),

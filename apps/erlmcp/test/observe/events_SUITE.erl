@@ -12,6 +12,9 @@ sockets and in both eras.
          handlers_are_called_in_order/1, a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
+-export([attached_handlers_are_called/1, attached_handlers_are_bounded/1,
+         nothing_is_attached_to_no_server/1, a_killed_handler_is_started_again/1,
+         telemetry_has_the_events/1]).
 -export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
          every_transport_counts/1, few_requests_change_no_zone/1, windows_slide/1,
          zones_have_their_bounds/1]).
@@ -31,6 +34,8 @@ all() ->
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
+     attached_handlers_are_called, attached_handlers_are_bounded, nothing_is_attached_to_no_server,
+     a_killed_handler_is_started_again, telemetry_has_the_events,
      faults_change_the_zone, mistakes_do_not_change_the_zone, every_transport_counts,
      few_requests_change_no_zone, windows_slide, zones_have_their_bounds].
 
@@ -320,7 +325,7 @@ dropped(1, Event) -> #{dropped := 7} = Event;
 dropped(_, Event) -> false = is_map_key(dropped, Event).
 
 emit(Number, Key) ->
-    ok = erlmcp_event:emit(Key, incident, #{number => Number}).
+    ok = erlmcp_event_handler:emit(Key, incident, #{number => Number}).
 
 what_waits_is_told_at_the_end(_) ->
     Test = self(),
@@ -330,7 +335,8 @@ what_waits_is_told_at_the_end(_) ->
     end,
     #{pid := Pid} = Server = start(#{on_event => Handler}),
     {ok, Supervisor, #{key := Key}} = erlmcp_registry:whereis(Pid),
-    {events, Process, _, _} = lists:keyfind(events, 1, supervisor:which_children(Supervisor)),
+    [{on_event, Process, _, _}] =
+        supervisor:which_children(erlmcp_server_sup:events(Supervisor)),
     emit(1, Key),
     #{number := 1} = told(incident),
     true = unlink(Supervisor),
@@ -338,7 +344,7 @@ what_waits_is_told_at_the_end(_) ->
     %% All others have ended then.
     await(fun() ->
               {messages, Messages} = process_info(Process, messages),
-              lists:member({'EXIT', Supervisor, shutdown}, Messages)
+              lists:keymember(shutdown, 3, Messages)
           end),
     emit(2, Key),
     emit(3, Key),
@@ -359,10 +365,101 @@ servers_hear_of_the_node(_) ->
                                         || Id <- [first, second, third]],
     exit(Third, kill),
     _ = erlmcp_test_http:ended(Third),
-    ok = erlmcp_event:broadcast(memory_ok, #{source => node, used => 1, limit => 2}),
+    ok = erlmcp_event_handler:broadcast(memory_ok, #{source => node, used => 1, limit => 2}),
     %% What tells of the killed one may not have ended yet.
     [receive #{event := memory_ok, server := Id} -> ok end || Id <- [first, second]],
     lists:foreach(fun erlmcp_test_http:stop/1, [First, Second]).
+
+%% Attached handlers.
+
+attached_handlers_are_called(_) ->
+    #{pid := Pid} = Server = start((definitions(self()))#{on_event => told_as(option),
+                                                          id => attached}),
+    ok = erlmcp_event:attach(Pid, one, told_as(one)),
+    ok = erlmcp_event:attach(attached, two, told_as(two)),
+    {error, already_attached} = erlmcp_event:attach(attached, two, told_as(two)),
+    _ = crash(Server, #{}),
+    [#{event := incident, server := attached, target := ~"crash"} = told_to(Whom)
+     || Whom <- [option, one, two]],
+    ok = erlmcp_event:detach(attached, one),
+    {error, not_found} = erlmcp_event:detach(attached, one),
+    %% The option is no attached handler.
+    {error, not_found} = erlmcp_event:detach(attached, on_event),
+    _ = crash(Server, #{}),
+    [#{event := incident} = told_to(Whom) || Whom <- [option, two]],
+    stop(Server),
+    receive {one, _} = Told -> error(Told) after 0 -> ok end.
+
+attached_handlers_are_bounded(_) ->
+    #{pid := Pid} = Server = start(#{on_event => told_as(option)}),
+    [ok = erlmcp_event:attach(Pid, Number, told_as(Number)) || Number <- lists:seq(1, 100)],
+    {error, {too_many, 100}} = erlmcp_event:attach(Pid, 101, told_as(101)),
+    ok = erlmcp_event:detach(Pid, 7),
+    ok = erlmcp_event:attach(Pid, 101, told_as(101)),
+    stop(Server).
+
+nothing_is_attached_to_no_server(_) ->
+    {error, not_found} = erlmcp_event:attach(no_such_server, one, told_as(one)),
+    {error, not_found} = erlmcp_event:detach(no_such_server, one),
+    #{pid := Pid} = Server = start(#{}),
+    stop(Server),
+    {error, not_found} = erlmcp_event:attach(Pid, one, told_as(one)).
+
+%% Nothing waits for a handler that is gone.
+a_killed_handler_is_started_again(_) ->
+    #{pid := Pid} = Server = start(#{}),
+    ok = erlmcp_event:attach(Pid, one, told_as(one)),
+    {ok, Supervisor, #{key := Key}} = erlmcp_registry:whereis(Pid),
+    Process = fun() ->
+        [{_, Found, _, _}] = supervisor:which_children(erlmcp_server_sup:events(Supervisor)),
+        Found
+    end,
+    Killed = Process(),
+    true = exit(Killed, kill),
+    await(fun() -> is_pid(Process()) andalso Process() =/= Killed end),
+    emit(1, Key),
+    #{number := 1} = told_to(one),
+    [_] = ets:lookup(erlmcp_event_handler, Key),
+    stop(Server).
+
+%% A module with the name and the function of telemetry, which is no dependency.
+telemetry_has_the_events(_) ->
+    Forms = [merl:quote(Text)
+             || Text <- ["-module(telemetry).", "-export([execute/3]).",
+                         "execute(Name, Measurements, Metadata) ->"
+                         "    operator ! {telemetry, Name, Measurements, Metadata}, ok."]],
+    {ok, telemetry, Beam} = compile:forms(Forms),
+    {module, telemetry} = code:load_binary(telemetry, "telemetry.beam", Beam),
+    true = register(operator, self()),
+    Server = start((definitions(self()))#{id => measured}),
+    _ = crash(Server, #{}),
+    receive
+        {telemetry, [erlmcp, server, incident], #{at := At} = Measurements, Metadata} ->
+            true = is_integer(At),
+            1 = map_size(Measurements),
+            #{server := measured, what := call_crashed, method := ~"tools/call",
+              target := ~"crash", incident := _} = Metadata,
+            5 = map_size(Metadata)
+    end,
+    ok = erlmcp_event_handler:broadcast(memory_ok, #{source => node, used => 1, limit => 2}),
+    receive
+        {telemetry, [erlmcp, server, memory_ok], #{used := 1, limit := 2}, #{source := node}} -> ok
+    end,
+    stop(Server),
+    true = unregister(operator),
+    true = code:delete(telemetry),
+    _ = code:purge(telemetry),
+    Without = start(definitions(self())),
+    _ = crash(Without, #{}),
+    stop(Without),
+    receive {telemetry, _, _, _} = Told -> error(Told) after 0 -> ok end.
+
+told_as(Whom) ->
+    Test = self(),
+    fun(Event) -> Test ! {Whom, Event} end.
+
+told_to(Whom) ->
+    receive {Whom, Event} -> Event end.
 
 %% Error budget.
 
@@ -462,7 +559,8 @@ told(Name) ->
     receive #{event := Name} = Event -> Event end.
 
 as_in_the_table(#{event := Name} = Event) ->
-    {Name, Fields, _} = lists:keyfind(Name, 1, erlmcp_event:table()),
+    {Name, Measurements, Metadata, _} = lists:keyfind(Name, 1, erlmcp_event:table()),
+    Fields = Measurements ++ Metadata,
     [] = maps:keys(Event) -- [event, server, at | Fields],
     [] = Fields -- maps:keys(Event),
     ok.

@@ -36,8 +36,10 @@ processes_of_a_server_say_what_they_are(_) ->
     [] = [Label || {_, Label} <- Children,
                    element(tuple_size(Label), Label) =/= ?FUNCTION_NAME],
     Names = [element(1, Label) || {_, Label} <- Children],
-    [] = [erlmcp_catalog_publisher, erlmcp_error_budget, erlmcp_event, erlmcp_instance,
+    [] = [erlmcp_catalog_publisher, erlmcp_error_budget, erlmcp_event_sup, erlmcp_instance,
           erlmcp_result_cache, erlmcp_sweeper] -- Names,
+    [{on_event, Handler, _, _}] = supervisor:which_children(erlmcp_server_sup:events(Pid)),
+    {erlmcp_event_handler, ?FUNCTION_NAME} = label(Handler),
     [sessions, tasks] = [Kind || {_, {erlmcp_on_demand_sup, Kind, _}} <- lists:sort(Children)],
     erlmcp_test_http:stop(Server).
 

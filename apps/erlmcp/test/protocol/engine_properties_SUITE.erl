@@ -138,18 +138,21 @@ answers({call, #{id := Id, kind := Kind, arguments := Arguments,
                     completion -> is_map_key(name, Context) orelse is_map_key(uri, Context);
                     _ -> is_map_key(uri, Context)
                 end;
-answers({reply, 200, Bytes} = Reply, Id) ->
-    case json:decode(iolist_to_binary(Bytes)) of
-        #{~"jsonrpc" := ~"2.0", ~"id" := Read, ~"result" := #{}} = Answer ->
-            Read =:= Id andalso map_size(Answer) =:= 3 andalso has_bytes(Id, Bytes);
-        _ ->
-            is_error(Reply, Id)
-    end;
-answers(Reply, Id) ->
-    is_error(Reply, Id).
+answers({answer, {Id, Method, #{}}, ok, {reply, 200, Bytes}}, Id) ->
+    #{~"jsonrpc" := ~"2.0", ~"id" := Read, ~"result" := #{}} = Answer =
+        json:decode(iolist_to_binary(Bytes)),
+    is_binary(Method) andalso Read =:= Id andalso map_size(Answer) =:= 3
+        andalso has_bytes(Id, Bytes);
+answers({answer, {Id, Method, #{}}, _, _} = Answer, Id) ->
+    is_binary(Method) andalso is_error(Answer, Id);
+answers(_, _) ->
+    false.
 
-is_error({reply, Status, Bytes}, Id) ->
+%% The outcome has the refusal that the message tells of.
+is_error({answer, {_, _, _}, {refused, Refusal}, {reply, Status, Bytes}}, Id) ->
+    Expected = atom_to_binary(erlmcp_refusal:name(Refusal)),
     Answer = json:decode(iolist_to_binary(Bytes)),
+    #{~"error" := #{~"data" := #{~"name" := Expected}}} = Answer,
     #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code, ~"message" := Message,
                                           ~"data" := #{~"refusal" := Number, ~"name" := Name}}} =
         Answer,
@@ -245,12 +248,12 @@ is_modern(#{~"id" := Id, ~"params" := #{~"_meta" := Meta}}) when is_map(Meta) ->
 is_modern(_) ->
     false.
 
-says_its_type([{reply, 200, Bytes}]) ->
+says_its_type([{answer, _, ok, {reply, 200, Bytes}}]) ->
     #{~"result" := #{~"resultType" := ~"complete",
                      ~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{~"name" := _}}}} =
         json:decode(iolist_to_binary(Bytes)),
     true;
-says_its_type([{reply, _, _}]) -> true;
+says_its_type([{answer, _, {refused, _}, _}]) -> true;
 says_its_type([{listen, _}]) -> true;
 says_its_type([{call, #{context := #{revision := Revision}}}]) -> Revision =:= '2026-07-28'.
 

@@ -140,7 +140,7 @@ elsewhere() ->
       receive_timeout_ms => {slow_senders_SUITE, body_of_http1_has_a_deadline},
       send_timeout_ms => {lines_on_tcp_SUITE, unread_answers_are_bounded_in_time},
       error_budget_requests => {events_SUITE, few_requests_change_no_zone},
-      keep_alive_ms => {haproxy_and_nginx_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
+      keep_alive_ms => {quiet_streams_SUITE, of_a_call}}.
 
 every_limit_has_its_test(_) ->
     Here = [element(1, Row)

@@ -12,6 +12,7 @@
          servers_end_with_their_starter/1, listeners_are_where_they_say/1, used_ports_are_refused/1,
          sessions_on_tcp_are_no_http_sessions/1, the_application_must_run/1,
          servers_that_end_while_asked_are_not_found/1,
+         resources_of_a_server_that_ends_are_not_found/1,
          ids_are_free_before_it_is_heard_that_they_are/1, operators_see_what_runs/1]).
 
 -import(erlmcp_test_line, [connect/1, send/2, recv/1, is_quiet/1, initialize/2, stateless/3,
@@ -30,6 +31,7 @@ all() ->
      any_process_may_stop_a_server, stopping_ends_what_runs, servers_end_with_their_starter,
      listeners_are_where_they_say, used_ports_are_refused, sessions_on_tcp_are_no_http_sessions,
      the_application_must_run, servers_that_end_while_asked_are_not_found,
+     resources_of_a_server_that_ends_are_not_found,
      ids_are_free_before_it_is_heard_that_they_are, operators_see_what_runs].
 
 init_per_suite(Config) ->
@@ -99,6 +101,20 @@ servers_that_end_while_asked_are_not_found(_) ->
              fun() -> ended(Server) end)
      end || Ask <- [fun erlmcp:listeners/1, fun erlmcp:stop_server/1,
                     fun(Server) -> erlmcp:add(Server, tool, Tool) end]].
+
+%% The server ends while the function waits for the process that keeps results.
+resources_of_a_server_that_ends_are_not_found(_) ->
+    Uri = ~"test://a",
+    Server = start(#{resources => [#{uri => Uri, name => ~"a", cache => #{ttl_ms => 60_000},
+                                     handler => fun(_, _) -> ~"text" end}]}),
+    {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
+    {ok, _} = erlmcp_client:read_resource(Client, Uri),
+    ok = erlmcp_client:stop(Client),
+    [Cache] = [Pid || {cache, Pid, _, _} <- supervisor:which_children(Server)],
+    ok = sys:suspend(Cache),
+    {error, not_found} = said_by_one_that_waits(
+        fun() -> erlmcp:resource_updated(Server, Uri) end,
+        fun() -> ended(Server) end).
 
 %% A supervisor starts a server anew as soon as it has ended; the registry hears of that later.
 ids_are_free_before_it_is_heard_that_they_are(_) ->
@@ -257,7 +273,7 @@ used_ports_are_refused(_) ->
 sessions_on_tcp_are_no_http_sessions(_) ->
     Server = start(#{listen => [{http, #{}}, {tcp, #{}}], limits => #{sessions => 1}}),
     [#{url := Url}, _] = erlmcp:listeners(Server),
-    [initialize(connect(Server), ~"2025-11-25") || _ <- [1, 2]],
+    [initialize(connect(Server), ~"2025-11-25") || _ <- lists:seq(1, 50)],
     {200, Opened, #{~"result" := #{}}} = http(Url, [], initialize_request()),
     %% It is in use: one that is not makes room for the next.
     Id = proplists:get_value("mcp-session-id", Opened),

@@ -260,7 +260,7 @@ lists() ->
     #{page_size => 100, list_ttl_ms => 0, keys => [<<0:256>>]}.
 
 -doc "What an effect is, in a word, or the code of the error that it answers.".
-outcome({reply, _, Bytes}) ->
+outcome({answer, _, _, {reply, _, Bytes}}) ->
     case json:decode(iolist_to_binary(Bytes)) of
         #{~"result" := _} -> result;
         #{~"error" := #{~"code" := Code}} -> Code

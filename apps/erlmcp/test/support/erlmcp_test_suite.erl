@@ -1,5 +1,5 @@
 -module(erlmcp_test_suite).
--moduledoc "Functions that suites share: cases for `all/0` and `groups/0`, and entries of `Config`.".
+-moduledoc "Functions that suites share: cases for `all/0`, and entries of `Config`.".
 
 -export([cases/1, server/1, transport/1, peer/1, issuer/1, watch/1]).
 

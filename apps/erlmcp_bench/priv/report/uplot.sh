@@ -1,5 +1,8 @@
 #!/bin/sh
-# Prints the folder that uPlot stands in, the library that draws a report's plots.
+# Prints the folder that uPlot stands in, the library that draws a report's plots. With arguments it
+# is another package, which the lock in another folder names.
+#
+#   uplot.sh [FOLDER PACKAGE]
 #
 # It comes, once, from the registry that npm is set up for, at the version and with the contents
 # that package-lock.json names, into the user's cache folder. What is there already is used as it
@@ -9,16 +12,17 @@
 set -eu
 exec </dev/null
 
-here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+here=$(CDPATH='' cd -- "${1:-$(dirname -- "$0")}" && pwd)
+package=${2:-uplot}
 cache=${ERLMCP_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/erlmcp}
-folder=$cache/report-$(sha256sum <"$here/package-lock.json" | cut -c 1-16)
+folder=$cache/$(basename "$here")-$(sha256sum <"$here/package-lock.json" | cut -c 1-16)
 
 if [ ! -e "$folder/complete" ]; then
     if ! command -v npm >/dev/null 2>&1; then
-        echo 'uplot: npm is wanted, once; there is none here (https://nodejs.org)' >&2
+        echo "$package: npm is wanted, once; there is none here (https://nodejs.org)" >&2
         exit 1
     fi
-    echo "uplot: installing it into $folder (once)" >&2
+    echo "$package: installing it into $folder (once)" >&2
     # Made beside and renamed: two at a time do not disturb each other.
     mkdir -p "$cache"
     made=$(mktemp -d "$folder.XXXXXX")
@@ -30,4 +34,4 @@ if [ ! -e "$folder/complete" ]; then
     chmod 755 "$made"
     mv -T "$made" "$folder" 2>/dev/null || [ -e "$folder/complete" ]
 fi
-echo "$folder/node_modules/uplot"
+echo "$folder/node_modules/$package"

@@ -70,7 +70,7 @@ Starts a group of connections to `Endpoints`, linked to the calling process.
 The group `Pid` reports the first attempt to open each connection to its starter. It sends `{Pid,
 {opened, OsPid}}`, with the operating system's id of a started program or `none`, or `{Pid,
 {open_failed, Reason}}`. Later it sends `{Pid, {closed, Closed}}` for a connection that another
-group must open, and at its end `{Pid, {finished, Totals}}`.
+group must open, and at its end `{Pid, {finished, Course}}`.
 """.
 -spec start_link(settings(), Endpoints :: [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
@@ -203,13 +203,17 @@ next(Group) ->
             loop(handle(Message, erlmcp_load_socket:source(Message), Group))
     end.
 
-begun(Begin, From, Until, #group{later = none, tally = Tally} = Group) ->
-    running(Begin, Until, Group#group{tally = erlmcp_load_tally:begins(From, Tally)});
+begun(Begin, From, Until, #group{later = none} = Group) ->
+    running(Begin, Until, measuring(From, From, Group));
 begun(Begin, From, Until, #group{later = #{window := Window} = Settings, turns = Turns} = Group) ->
     %% A request of the warm-up is never measured, even if this message comes late.
-    begun(Begin, max(From, now_us() + 1), Until,
-          Group#group{settings = Settings, later = none,
-                      turns = erlmcp_load_turns:limited(Window, all, Turns)}).
+    Measuring = measuring(max(From, now_us() + 1), From, Group#group{settings = Settings}),
+    running(Begin, Until, Measuring#group{later = none,
+                                          turns = erlmcp_load_turns:limited(Window, all, Turns)}).
+
+measuring(Us, From, #group{settings = Settings, tally = Tally} = Group) ->
+    Since = erlmcp_load_plan:since(From, Settings),
+    Group#group{tally = erlmcp_load_tally:begins(Us, Since, Tally)}.
 
 warming(Begin, #group{settings = #{callers := Callers} = Settings, turns = Turns} = Group) ->
     running(Begin, infinity, Group#group{settings = Settings#{loop := closed}, later = Settings,
@@ -234,15 +238,18 @@ renewed(Group) ->
     Group.
 
 finishing(#group{claim = Claim, until = Until, tally = Tally} = Group) ->
-    _ = is_integer(Claim) andalso Claim < Until andalso Claim =< now_us()
-        andalso erlmcp_load_tally:unsent(Claim, Tally),
-    Group#group{phase = finishing, claim = none}.
+    Now = now_us(),
+    Counted = case is_integer(Claim) andalso Claim < Until andalso Claim =< Now of
+        true -> erlmcp_load_tally:unsent(Claim, Now, Tally);
+        false -> Tally
+    end,
+    Group#group{phase = finishing, claim = none, tally = Counted}.
 
 ended(#group{run = Run, settings = Settings, turns = Turns, tally = Tally}) ->
     Deadline = erlang:monotonic_time(millisecond) + ?GOODBYE_MS,
     _ = [ok = erlmcp_load_connection:ended(Deadline, Settings, Connection)
          || _ := Connection <- erlmcp_load_turns:all(Turns)],
-    Run ! {self(), {finished, erlmcp_load_tally:totals(Tally)}}.
+    Run ! {self(), {finished, erlmcp_load_tally:course(Tally)}}.
 
 %% Messages of sockets.
 
@@ -381,8 +388,7 @@ due({open, Schedule}, Now, #group{claim = Due, settings = Settings, tally = Tall
             due({open, Schedule}, Now, claimed(Schedule, Group));
         _ when Now - Due > Timeout ->
             %% A client would have given up by now.
-            ok = erlmcp_load_tally:unsent(Due, Tally),
-            sending(Group#group{claim = none});
+            sending(Group#group{claim = none, tally = erlmcp_load_tally:unsent(Due, Now, Tally)});
         {Key, Connection, Taken} ->
             sending(sent(Schedule, Now, Key, Connection, [], Taken))
     end.

@@ -3,7 +3,7 @@
 Checks the plan of a load and fills in its defaults. Draws the kinds of the requests that it sends.
 """.
 
--export([settings/1, kind/1]).
+-export([settings/1, kind/1, since/2]).
 
 -export_type([plan/0, settings/0]).
 
@@ -37,6 +37,8 @@ The plan of a load.
   `ERLMCP_TOKEN`.
 - `server_os_pid` is the process whose processor time and memory are read. By default it is the
   program, if one was started.
+- `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
+  when measuring begins.
 - `on_second` is called with each sample, in a process of the load.
 - `observer` receives `{erlmcp_load, Outcome, DueUs, EndUs}` for each measured request that ends,
   with an outcome of `t:erlmcp_load_reply:outcome/0`. Times are in monotonic microseconds.
@@ -60,6 +62,7 @@ The plan of a load.
     sources => [inet:ip_address()],
     environment => erlmcp_load_program:environment(),
     server_os_pid => pos_integer(),
+    since => integer(),
     on_second => fun((erlmcp_load:sample()) -> term()),
     observer => pid()
 }.
@@ -81,7 +84,7 @@ the server's capacity: first those of the whole load, and later those of one gro
     loop := closed | {open, erlmcp_load_schedule:schedule()} | hold, window := pos_integer(),
     percent := number() | none, callers := erlmcp_load_turns:callers(),
     duration_us := pos_integer(), warmup_us := non_neg_integer(), timeout_us := pos_integer(),
-    server_os_pid := pos_integer() | none,
+    server_os_pid := pos_integer() | none, since := integer() | begin_of_measuring,
     on_second := fun((erlmcp_load:sample()) -> term()), observer := pid() | none,
     counts := erlmcp_load_counts:counts(), patterns => ets:table(),
     latency := erlmcp_bench_histogram:histogram(),
@@ -99,7 +102,8 @@ the server's capacity: first those of the whole load, and later those of one gro
     sessions_per_connection => 1, loop => {closed, 1}, duration_ms => 10_000, warmup_ms => 0,
     timeout_ms => 10_000, headers => [], sources => default,
     environment => [{"ERLMCP_TOKEN", false}], server_os_pid => none,
-    on_second => none, observer => none, requests => default, in_flight => default
+    since => begin_of_measuring, on_second => none, observer => none,
+    requests => default, in_flight => default
 }).
 
 -doc """
@@ -146,6 +150,7 @@ valid(sources, default) -> true;
 valid(sources, [_ | _] = Sources) -> lists:all(fun inet:is_ip_address/1, Sources);
 valid(environment, Environment) -> erlmcp_load_program:is_environment(Environment);
 valid(server_os_pid, none) -> true;
+valid(since, Since) -> is_integer(Since) orelse Since =:= begin_of_measuring;
 valid(on_second, Fun) -> Fun =:= none orelse is_function(Fun, 1);
 valid(observer, Observer) -> Observer =:= none orelse is_pid(Observer);
 valid(headers, Headers) ->
@@ -178,7 +183,7 @@ is_request(_) ->
 prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
     #{era := Era, connections := Connections, sessions_per_connection := Sessions, loop := Loop,
       duration_ms := Duration, warmup_ms := Warmup, timeout_ms := Timeout,
-      server_os_pid := OsPid, observer := Observer} = Plan,
+      server_os_pid := OsPid, observer := Observer, since := Since} = Plan,
     #{in_flight := InFlight, sessions := HasSessions, ordered := Ordered} = Wire:traits(),
     Weighted = case Plan of
         #{requests := default, payload_bytes := Bytes} -> [{1, erlmcp_load_request:echo(Bytes)}];
@@ -200,7 +205,7 @@ prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
                    percent => percent(Loop), callers => callers(Loop),
                    duration_us => Duration * 1000, warmup_us => Warmup * 1000,
                    timeout_us => Timeout * 1000, server_os_pid => OsPid, observer => Observer,
-                   on_second => on_second(Plan), counts => erlmcp_load_counts:new(),
+                   since => Since, on_second => on_second(Plan), counts => erlmcp_load_counts:new(),
                    latency => erlmcp_bench_histogram:new(),
                    refusal_latency => erlmcp_bench_histogram:new(),
                    lateness => erlmcp_bench_histogram:new()}}
@@ -244,3 +249,11 @@ kind(#{weights := Weights}) ->
 
 drawn(Number, [{UpTo, Kind} | _]) when Number =< UpTo -> Kind;
 drawn(Number, [_ | Weights]) -> drawn(Number, Weights).
+
+-doc """
+Returns when the windows of errors begin, in monotonic microseconds, for a load that begins to
+measure at `From`.
+""".
+-spec since(From :: integer(), settings()) -> integer().
+since(From, #{since := begin_of_measuring}) -> From;
+since(_, #{since := Since}) -> Since.

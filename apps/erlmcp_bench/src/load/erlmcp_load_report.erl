@@ -24,6 +24,11 @@ The outcome of a load.
 - Processor time covers the measured time. Figures that the system does not provide are left out.
   The times with `opening` in their name end when all connections are open, which may still keep a
   server busy.
+- `from_us` is when measuring began, in monotonic microseconds.
+- `windows` have the errors of each ten seconds, from when measuring began or from `since` of the
+  plan. They are made of the `course`, and `erlmcp_load_course:merge/1` adds up several courses.
+- `all_bytes_in` and `all_bytes_out` began when the connections were open. `bytes_in` and
+  `bytes_out` began with the measured time.
 - `carried_per_s` and `offered_per_s` belong to a load that offers a part of the measured capacity.
 """.
 -type report() :: #{
@@ -32,7 +37,7 @@ The outcome of a load.
     failed := #{atom() => pos_integer()},
     wrong := non_neg_integer(), wrong_by := #{atom() => pos_integer()},
     unsent := non_neg_integer(), late := non_neg_integer(), strays := non_neg_integer(),
-    duration_s := float(), answered_per_s := float(),
+    from_us := integer(), duration_s := float(), answered_per_s := float(),
     latency := erlmcp_bench_histogram:histogram(),
     refusal_latency := erlmcp_bench_histogram:histogram(),
     lateness := erlmcp_bench_histogram:histogram(),
@@ -40,6 +45,8 @@ The outcome of a load.
     connections := pos_integer(), opened := non_neg_integer(), opened_per_s := float(),
     open_failed := non_neg_integer(), lost := non_neg_integer(), messages := non_neg_integer(),
     bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    all_bytes_in := non_neg_integer(), all_bytes_out := non_neg_integer(),
+    windows := [erlmcp_load_course:window()], course := erlmcp_load_course:course(),
     carried_per_s => float(), offered_per_s => number(),
     generator_cpu_us => non_neg_integer(), server_cpu_us => non_neg_integer(),
     opening_generator_cpu_us => non_neg_integer(), opening_server_cpu_us => non_neg_integer(),
@@ -49,18 +56,21 @@ The outcome of a load.
 -doc "Returns the report of a load from the counts and samples of its run.".
 -spec new(#{atom() => term()}) -> report().
 new(#{settings := Settings, before := Before, until := Until, after_all := After,
-      samples := Samples, totals := Totals, duration_us := Duration, opened := Opened,
+      samples := Samples, course := Course, from_us := From, until_us := UntilUs, opened := Opened,
       started := #{at := Started} = Start, ready := #{at := Open} = Ready, carried := Carried}) ->
     #{latency := Latency, refusal_latency := RefusalLatency, lateness := Lateness,
       connections := Connections} = Settings,
     #{counts := #{sent := Sent, answered := Answered, wrong := Wrong, unsent := Unsent,
-                  open_failed := OpenFailed}} = After,
-    Seconds = max(1, Duration) / 1_000_000,
+                  open_failed := OpenFailed, bytes_in := In, bytes_out := Out}} = After,
+    Seconds = max(1, UntilUs - From) / 1_000_000,
     Report = #{
         sent => Sent, answered => Answered, wrong => Wrong, unsent => Unsent,
-        refused => reasons(refused, Totals), failed => reasons(failed, Totals),
-        wrong_by => reasons(wrong, Totals),
-        duration_s => Seconds, answered_per_s => Answered / Seconds,
+        refused => erlmcp_load_course:reasons(refused, Course),
+        failed => erlmcp_load_course:reasons(failed, Course),
+        wrong_by => erlmcp_load_course:reasons(wrong, Course),
+        windows => erlmcp_load_course:windows(UntilUs, Course), course => Course,
+        all_bytes_in => In, all_bytes_out => Out,
+        from_us => From, duration_s => Seconds, answered_per_s => Answered / Seconds,
         latency => Latency, refusal_latency => RefusalLatency, lateness => Lateness,
         seconds => Samples, connections => Connections, opened => Opened,
         opened_per_s => Opened * 1_000_000 / max(1, Open - Started), open_failed => OpenFailed},
@@ -77,11 +87,6 @@ offered(Carried, #{percent := Percent}) ->
 
 since(Name, #{counts := Before}, #{counts := After}) ->
     maps:get(Name, After) - maps:get(Name, Before).
-
-reasons(Kind, Totals) ->
-    lists:foldl(fun(#{Kind := Reasons}, Sum) ->
-                    maps:merge_with(fun(_, A, B) -> A + B end, Reasons, Sum)
-                end, #{}, Totals).
 
 processor(Before, Until, {OfGenerator, OfServer}) ->
     #{Name => Later - Earlier

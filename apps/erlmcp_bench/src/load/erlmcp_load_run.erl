@@ -39,7 +39,7 @@ a group with others has lost gets a group of its own.
     before = none :: none | erlmcp_load_sample:mark(),
     last = none :: none | erlmcp_load_sample:mark(),
     samples = [] :: [erlmcp_load_sample:sample()],
-    totals = [] :: [erlmcp_load_tally:totals()],
+    courses = [] :: [erlmcp_load_course:course()],
     report = none :: none | erlmcp_load_report:report()
 }).
 
@@ -161,8 +161,8 @@ group_reported({closed, Closed}, _, #run{phase = running, groups = Groups} = Run
     {noreply, Run#run{groups = Groups#{Pid => []}}};
 group_reported({closed, _}, _, Run) ->
     {noreply, Run};
-group_reported({finished, Totals}, Pid, #run{groups = Groups, totals = All} = Run) ->
-    over(Run#run{groups = maps:remove(Pid, Groups), totals = [Totals | All]}).
+group_reported({finished, Course}, Pid, #run{groups = Groups, courses = Courses} = Run) ->
+    over(Run#run{groups = maps:remove(Pid, Groups), courses = [Course | Courses]}).
 
 %% The only program that was started is the server.
 watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
@@ -291,32 +291,38 @@ finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
 
 over(#run{groups = Groups} = Run) when map_size(Groups) > 0 ->
     {noreply, Run};
-over(#run{settings = #{loop := Loop, counts := Counts, percent := Percent}, until = Until,
-          carried = Carried, waiting = Waiting} = Run) ->
-    _ = case Loop of
-        %% Nothing was due before the rate was known.
-        {open, Schedule} when Percent =:= none; Carried =/= none ->
-            Unsent = erlmcp_load_schedule:remaining(Until, Schedule),
-            ok = erlmcp_load_counts:add(Counts, unsent, Unsent);
-        _ ->
-            ok
-    end,
-    Report = report(Run),
-    _ = [gen_server:reply(From, Report) || From <- Waiting],
+over(#run{settings = #{counts := Counts} = Settings, waiting = Waiting, from = From} = Run) ->
+    Rest = remaining(erlmcp_load_course:new(erlmcp_load_plan:since(From, Settings)), Run),
+    ok = erlmcp_load_counts:add(Counts, unsent, erlmcp_load_course:unsent(Rest)),
+    Report = report(Rest, Run),
+    _ = [gen_server:reply(Asked, Report) || Asked <- Waiting],
     case Waiting of
         %% All connections have ended, so the timer is not needed.
         [] -> {noreply, Run#run{phase = done, report = Report, timer = none}};
         _ -> {stop, normal, Run}
     end.
 
-report(#run{settings = Settings, before = Before, last = Last, samples = Samples, totals = Totals,
-              from = From, until = Until, opened = Opened, started = Started,
-              ready = Ready, carried = Carried}) ->
+%% Adds the requests that were due and that no group has taken. None was due before the rate was
+%% known.
+remaining(None, #run{settings = #{loop := {open, Schedule}, percent := Percent}, carried = Carried,
+                     from = From, until = Until}) when Percent =:= none; Carried =/= none ->
+    erlmcp_load_schedule:fold_remaining(
+        fun(Due, Course) when Due >= From ->
+                erlmcp_load_course:ended(unsent, Due, Until, Course);
+           (_, Course) ->
+                Course
+        end, None, Until, Schedule);
+remaining(None, _) ->
+    None.
+
+report(Rest, #run{settings = Settings, before = Before, last = Last, samples = Samples,
+                  courses = Courses, from = From, until = Until, opened = Opened,
+                  started = Started, ready = Ready, carried = Carried}) ->
     erlmcp_load_report:new(#{
         settings => Settings, before => Before, until => Last,
         after_all => erlmcp_load_sample:mark(Settings), samples => lists:reverse(Samples),
-        totals => Totals, duration_us => Until - From, opened => Opened, started => Started,
-        ready => Ready, carried => Carried}).
+        course => erlmcp_load_course:merge([Rest | Courses]), from_us => From, until_us => Until,
+        opened => Opened, started => Started, ready => Ready, carried => Carried}).
 
 now_us() ->
     erlang:monotonic_time(microsecond).

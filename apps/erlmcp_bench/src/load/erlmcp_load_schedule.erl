@@ -8,7 +8,7 @@ Times are microseconds of `erlang:monotonic_time/1`. They are whole milliseconds
 emulator's timers have that resolution. Several requests may be due in one millisecond.
 """.
 
--export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2, start_timer/2]).
+-export([new/2, set_rate/3, begins/2, begins/3, next/1, fold_remaining/4, start_timer/2]).
 
 -export_type([schedule/0, arrivals/0]).
 
@@ -20,8 +20,9 @@ or equal.
 
 -record(schedule, {
     arrivals :: arrivals(),
-    %% When the schedule began; the time from there to the last request that was taken, and the mean
-    %% distance, both in picoseconds.
+    %% When the schedule began. The others are in picoseconds. They are the time from there to the
+    %% last request that was taken, the mean distance, that before the last change of the rate, and
+    %% the time of that change.
     cells :: atomics:atomics_ref()
 }).
 
@@ -30,15 +31,17 @@ or equal.
 -define(BEGUN, 1).
 -define(LAST, 2).
 -define(DISTANCE, 3).
+-define(FORMER, 4).
+-define(CHANGED, 5).
 -define(SECOND_PS, 1_000_000_000_000).
 -define(MILLISECOND_PS, 1_000_000_000).
-%% The most requests that `remaining/2` counts.
+%% The most requests that `fold_remaining/4` takes.
 -define(MOST, 100_000_000).
 
 -doc "Creates a schedule of `Rate` requests a second, at equal or random distances.".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
-    Cells = atomics:new(3, [{signed, true}]),
+    Cells = atomics:new(5, [{signed, true}]),
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     #schedule{arrivals = Arrivals, cells = Cells}.
 
@@ -46,15 +49,25 @@ distance(Rate) when Rate > 0 ->
     max(1, round(?SECOND_PS / Rate)).
 
 -doc """
-Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. A past due
-time stays due until a group takes it. A due time in the future that was taken is void, and the
-group that took it must take another one.
+Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. As many
+requests stay due in the past as at the rate of then, until groups take them. If some of an earlier
+rate still wait at the second change, that rate holds until then. A due time in the future that was
+taken is void, and the group that took it must take another one.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->
-    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     Passed = (Now - atomics:get(Cells, ?BEGUN)) * 1_000_000,
+    ok = atomics:put(Cells, ?FORMER, mean(Cells)),
+    ok = atomics:put(Cells, ?CHANGED, Passed),
+    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     back(Passed, atomics:get(Cells, ?LAST), Cells).
+
+%% The mean distance to the next request.
+mean(Cells) ->
+    case atomics:get(Cells, ?LAST) < atomics:get(Cells, ?CHANGED) of
+        true -> atomics:get(Cells, ?FORMER);
+        false -> atomics:get(Cells, ?DISTANCE)
+    end.
 
 back(Passed, Last, _) when Last =< Passed ->
     ok;
@@ -71,6 +84,7 @@ taken.
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
     ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
+    ok = atomics:put(Cells, ?CHANGED, 0),
     atomics:put(Cells, ?LAST, 0).
 
 -doc """
@@ -85,7 +99,7 @@ begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
 -doc "Takes the next request, and returns when it is, or was, due, in monotonic microseconds.".
 -spec next(schedule()) -> Us :: integer().
 next(#schedule{arrivals = Arrivals, cells = Cells}) ->
-    Mean = atomics:get(Cells, ?DISTANCE),
+    Mean = mean(Cells),
     Distance = case Arrivals of
         even -> Mean;
         poisson -> round(-math:log(1 - rand:uniform()) * Mean)
@@ -94,17 +108,21 @@ next(#schedule{arrivals = Arrivals, cells = Cells}) ->
     atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
 
 -doc """
-Takes all requests that are due before `Until`, in monotonic microseconds, and returns their number,
-at most 100 million.
+Takes all requests that are due before `Until`, in monotonic microseconds, at most 100 million.
+Calls `Fun` with the time at which each was due, and with the last value of `Fun` or `Start`.
+Returns the last value.
 """.
--spec remaining(Until :: integer(), schedule()) -> non_neg_integer().
-remaining(Until, Schedule) ->
-    remaining(Until, Schedule, 0).
+-spec fold_remaining(Fun :: fun((DueUs :: integer(), Value) -> Value), Start :: Value,
+                     Until :: integer(), schedule()) -> Value.
+fold_remaining(Fun, Start, Until, Schedule) ->
+    fold_remaining(Fun, Start, Until, Schedule, ?MOST).
 
-remaining(Until, Schedule, Count) ->
-    case next(Schedule) < Until andalso Count < ?MOST of
-        true -> remaining(Until, Schedule, Count + 1);
-        false -> Count
+fold_remaining(_, Value, _, _, 0) ->
+    Value;
+fold_remaining(Fun, Value, Until, Schedule, More) ->
+    case next(Schedule) of
+        Due when Due < Until -> fold_remaining(Fun, Fun(Due, Value), Until, Schedule, More - 1);
+        _ -> Value
     end.
 
 -doc """

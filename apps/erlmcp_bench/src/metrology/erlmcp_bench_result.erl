@@ -5,7 +5,7 @@ validated before they are written (`m:erlmcp_metrology_validator`), so a folder 
 only valid ones.
 """.
 
--export([new/1, from_load/2, latency/1, latency/2]).
+-export([new/1, from_load/2, latency/1, latency/2, windows/1, reasons/1]).
 -export([write/2, read/1, read_all/1, files/1, format_error/1]).
 -export([identity/1, in_order/1, label/1, measured_at/1]).
 
@@ -78,6 +78,7 @@ from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latenc
                                     {server_rss_max_bytes, memory_rss_max_mib_per_node}],
                     #{Key := Bytes} <- [Report], Bytes > 0},
                #{opened_connections_per_s => Rate || #{opened_per_s := Rate} <- [Report]},
+               #{windows => windows(Windows) || #{windows := [_ | _] = Windows} <- [Report]},
                #{seconds => Samples || #{seconds := [_ | _] = Samples} <- [Report]}],
     completed(lists:foldl(fun(Fields, Others) -> maps:merge(Others, decoded(Fields)) end, #{},
                           Figures ++ [Base])).
@@ -90,12 +91,28 @@ counts(Report) ->
     Maps = [{refused, refused_count}, {failed, failed_count}],
     maps:from_list(
         [{Name, Number} || {Key, Name} <- Numbers, #{Key := Number} <- [Report]]
-        ++ [{Name, #{text(Of) => Count || Of := Count <- Counts}}
+        ++ [{Name, reasons(Counts)}
             || {Key, Name} <- Maps, #{Key := #{} = Counts} <- [Report]]).
+
+-doc "Returns counts under the names of their codes and reasons.".
+-spec reasons(#{integer() | atom() | term() => Count}) -> #{binary() => Count} when
+    Count :: non_neg_integer().
+reasons(Counts) -> #{text(Of) => Count || Of := Count <- Counts}.
 
 text(Code) when is_integer(Code) -> integer_to_binary(Code);
 text(Reason) when is_atom(Reason) -> atom_to_binary(Reason);
+text({Kind, Reason}) when is_atom(Kind), is_integer(Reason) orelse is_atom(Reason) ->
+    <<(text(Kind))/binary, $\s, (text(Reason))/binary>>;
 text(Reason) -> unicode:characters_to_binary(io_lib:format("~0tp", [Reason])).
+
+-doc """
+Returns the windows of a load or a scenario. Each has its number of errors by kind, such as
+`failed timeout`, under `errors_count`.
+""".
+-spec windows([erlmcp_load_course:window()]) -> [#{atom() => term()}].
+windows(Windows) ->
+    [(maps:remove(errors, Window))#{errors_count => reasons(Errors)}
+     || #{errors := Errors} = Window <- Windows].
 
 per_message(#{answered := Answered} = Report) when Answered > 0 ->
     #{Name => Us / Answered

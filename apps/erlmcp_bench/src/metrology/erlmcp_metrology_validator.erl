@@ -4,7 +4,7 @@ Checks the form of a result. It finds every violation of the rules of `m:erlmcp_
 with its place (a JSON pointer), the expectation, the actual value and a suggestion.
 """.
 
--export([validate_file/1, validate/1, read_file/1, format/1]).
+-export([validate_file/1, validate/1, validate_lines/1, read_file/1, format/1]).
 
 -export_type([violation/0]).
 
@@ -91,6 +91,21 @@ validate(Term) ->
         Other ->
             {error, [violation(~"", json, ~"one JSON object", shown(Other),
                                ~"write one file for each result")]}
+    end.
+
+-doc """
+Checks the lines of a series that belongs to a result. Each is one JSON object. The rules are those
+of a result, but no field is required. The first member of a place is the number of the line.
+""".
+-spec validate_lines([json:encode_value()]) -> ok | {error, [violation(), ...]}.
+validate_lines(Lines) ->
+    Found = [Violation || {Number, Line} <- lists:enumerate(Lines),
+                          #{} = Object <- [json:decode(iolist_to_binary(json:encode(Line)))],
+                          Violation <- object(<<$/, (integer_to_binary(Number))/binary>>, none,
+                                              Object)],
+    case Found of
+        [] -> ok;
+        [_ | _] -> {error, Found}
     end.
 
 %% Required fields.

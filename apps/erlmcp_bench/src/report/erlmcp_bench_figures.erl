@@ -56,6 +56,10 @@ figures(Results) ->
                                           ~"memory_rss_mib_per_node",
                                           ~"resident memory of the server, MiB", Group)
                                 || Group <- Groups]),
+                  lists:append([over_time(~"backlog", ~"Backlog over time", ~"backlog_requests",
+                                          ~"requests that were due and had not ended", Group)
+                                || Group <- Groups]),
+                  lists:append([errors(Group) || Group <- Groups]),
                   sweep(~"scaling_connections", ~"connections", ~"connections", log, Results),
                   sweep(~"scaling_payload", ~"payload_bytes", ~"bytes of a request's payload", log,
                         Results),
@@ -119,6 +123,35 @@ over_time(Id, Title, Field, Label, {Benchmark, Results}) ->
     parts({Id, Benchmark}, Title, fun(Lines) -> course(Label, Lines) end,
           [{maps:get(File, Labels), Result, thinned(Points)}
            || {{File, _} = Result, Points} <- With]).
+
+%% The kinds of errors of each result, the most frequent ones first.
+errors({Benchmark, Results}) ->
+    With = [Result || {_, #{~"windows" := [_ | _]}} = Result <- Results],
+    Labels = labels(With),
+    lists:append(
+        [parts({<<"errors-", (integer_to_binary(Nth))/binary>>, Benchmark},
+               <<"Errors over time, ", (maps:get(File, Labels))/binary>>, fun of_kinds/1,
+               [{Kind, Result, [{At, number_of(Kind, Counts)}
+                                || #{~"at_s" := At, ~"errors_count" := #{} = Counts} <- Windows,
+                                   is_number(At)]}
+                || {_, Kind} <- lists:reverse(lists:sort(kinds(Windows)))])
+         || {Nth, {File, #{~"windows" := Windows}} = Result} <- lists:enumerate(With)]).
+
+%% A short run is a single point.
+of_kinds(Lines) ->
+    #{series := Series, sources := [Source | _]} = Figure = course(~"errors", Lines),
+    Figure#{series := [Line#{points := true} || Line <- Series], sources := [Source]}.
+
+kinds(Windows) ->
+    All = [Kind || #{~"errors_count" := #{} = Counts} <- Windows, Kind <- maps:keys(Counts)],
+    [{lists:sum([number_of(Kind, Counts) || #{~"errors_count" := #{} = Counts} <- Windows]), Kind}
+     || Kind <- lists:usort(All)].
+
+number_of(Kind, Counts) ->
+    case Counts of
+        #{Kind := Count} when is_number(Count) -> Count;
+        #{} -> 0
+    end.
 
 points(X, Y, Samples) when is_list(Samples) ->
     [{At, Value} || #{X := At, Y := Value} <- Samples, is_number(At), is_number(Value)];

@@ -5,7 +5,7 @@ Encodes metrics in the text exposition format of Prometheus, version 0.0.4. Pure
 Source: Prometheus documentation, "Exposition formats".
 """.
 
--export([content_type/0, text/1, histogram/2]).
+-export([content_type/0, text/1, histogram/2, labelled/2, joined/1]).
 
 -export_type([family/0, labels/0, value/0]).
 
@@ -48,6 +48,23 @@ histogram(Cells, SumUs) ->
     {histogram, Buckets, SumUs / 1_000, count(Cells)}.
 
 count(Cells) -> lists:sum([Count || {_, Count} <- Cells]).
+
+-doc "Adds a label to each series of families.".
+-spec labelled({Name :: binary(), Value :: binary()}, [family()]) -> [family()].
+labelled(Label, Families) ->
+    [Family#{series := [{[Label | Labels], Value} || {Labels, Value} <- Series]}
+     || #{series := Series} = Family <- Families].
+
+-doc """
+Joins families of the same name, in the order in which the names come first. Their series must have
+labels that differ.
+""".
+-spec joined([family()]) -> [family()].
+joined([]) ->
+    [];
+joined([#{name := Name} = First | _] = Families) ->
+    {Same, Others} = lists:partition(fun(#{name := Of}) -> Of =:= Name end, Families),
+    [First#{series := lists:append([Series || #{series := Series} <- Same])} | joined(Others)].
 
 -doc "Encodes families of metrics as text.".
 -spec text([family()]) -> iodata().

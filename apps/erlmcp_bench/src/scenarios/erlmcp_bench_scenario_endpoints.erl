@@ -5,15 +5,19 @@ URLs of other servers. If the scenario's faults need it, half of the clients con
 proxy. A single process calls these functions, and the nodes and the proxy end with it.
 """.
 
--export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, os_pids/1]).
+-export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, processes/1, families/1]).
 -export([add_latency/2, remove_latency/1, drop/2, kill/1]).
 
 -export_type([endpoints/0, endpoint/0]).
 
--doc "The members of an `m:erlmcp_load` plan that select a server.".
--type endpoint() :: #{target := term(), protocol => http1 | http2}.
+-doc """
+The members of an `m:erlmcp_load` plan that select a server, and the name of its node (`node_1`) or
+URL (`url_1`).
+""".
+-type endpoint() :: #{name := binary(), target := term(), protocol => http1 | http2}.
 -opaque endpoints() :: #{
-    nodes := [pid()], clients := [endpoint()], crowd := [endpoint()],
+    nodes := [pid()], os_pids := atomics:atomics_ref(), clients := [endpoint()],
+    crowd := [endpoint()],
     proxy := none | {not_run, Reason :: term()}
              | {erlmcp_chaos_toxiproxy:toxiproxy(), [erlmcp_chaos_toxiproxy:proxy()]}
 }.
@@ -26,25 +30,32 @@ start.
 -spec open(erlmcp_bench_scenarios:scenario(), Options :: map()) ->
     {ok, endpoints()} | {error, term()}.
 open(_, #{urls := Urls, transport := Transport}) ->
-    {ok, #{nodes => [], crowd => [], proxy => none,
-           clients => [#{target => {http, Url}, protocol => Transport} || Url <- Urls]}};
+    {ok, #{nodes => [], os_pids => atomics:new(length(Urls), []), crowd => [], proxy => none,
+           clients => [#{name => name(~"url_", Number), target => {http, Url},
+                         protocol => Transport} || {Number, Url} <- lists:enumerate(Urls)]}};
 open(Scenario, #{nodes := Count} = Options) ->
+    OsPids = atomics:new(Count, []),
     maybe
-        {ok, Nodes} ?= started(lists:seq(1, Count), Options, []),
-        Facts = [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes],
-        Direct = [endpoint(Address, Options) || #{clients := Address} <- Facts],
+        {ok, Nodes} ?= started(lists:seq(1, Count), OsPids, Options, []),
+        Facts = [{name(~"node_", Number), erlmcp_bench_scenario_node:facts(Node)}
+                 || {Number, Node} <- lists:enumerate(Nodes)],
+        Direct = [endpoint(Name, Address, Options) || {Name, #{clients := Address}} <- Facts],
         {Proxy, Proxied} = proxied(Scenario, Facts, Options),
-        {ok, #{nodes => Nodes, proxy => Proxy, clients => Direct ++ Proxied,
-               crowd => [endpoint(Address, Options) || #{crowd := Address} <- Facts]}}
+        {ok, #{nodes => Nodes, os_pids => OsPids, proxy => Proxy, clients => Direct ++ Proxied,
+               crowd => [endpoint(Name, Address, Options)
+                         || {Name, #{crowd := Address}} <- Facts]}}
     end.
 
-started([], _, Nodes) ->
+name(Kind, Number) -> <<Kind/binary, (integer_to_binary(Number))/binary>>.
+
+started([], _, _, Nodes) ->
     {ok, lists:reverse(Nodes)};
-started([Number | Numbers], #{transport := Transport} = Options, Nodes) ->
+started([Number | Numbers], OsPids, #{transport := Transport} = Options, Nodes) ->
     case erlmcp_bench_scenario_node:start_link(
-             maps:merge(#{transport => Transport}, metrics_port(Number, Options))) of
+             maps:merge(#{transport => Transport, os_pid => {OsPids, Number}},
+                        metrics_port(Number, Options))) of
         {ok, Node} ->
-            started(Numbers, Options, [Node | Nodes]);
+            started(Numbers, OsPids, Options, [Node | Nodes]);
         {error, Reason} ->
             lists:foreach(fun erlmcp_bench_scenario_node:stop/1, Nodes),
             {error, {node, Reason}}
@@ -54,11 +65,11 @@ metrics_port(_, #{metrics := 0}) -> #{metrics => 0};
 metrics_port(Number, #{metrics := Port}) -> #{metrics => Port + Number};
 metrics_port(_, _) -> #{}.
 
-endpoint(#{ip := Ip, port := Port}, #{transport := tcp}) ->
-    #{target => {tcp, Ip, Port}};
-endpoint(#{ip := Ip, port := Port, url := Url}, #{transport := Transport}) ->
+endpoint(Name, #{ip := Ip, port := Port}, #{transport := tcp}) ->
+    #{name => Name, target => {tcp, Ip, Port}};
+endpoint(Name, #{ip := Ip, port := Port, url := Url}, #{transport := Transport}) ->
     There = (uri_string:parse(Url))#{host := list_to_binary(inet:ntoa(Ip)), port := Port},
-    #{target => {http, uri_string:recompose(There)}, protocol => Transport}.
+    #{name => Name, target => {http, uri_string:recompose(There)}, protocol => Transport}.
 
 %% Without the program of the proxy, only the fault that needs it is not injected.
 proxied(#{faults := Faults}, Facts, Options) ->
@@ -66,9 +77,9 @@ proxied(#{faults := Faults}, Facts, Options) ->
         true ->
             case erlmcp_chaos_toxiproxy:start() of
                 {ok, Toxiproxy} ->
-                    {Names, Endpoints} = lists:unzip([proxy(Toxiproxy, Address, Options)
-                                                   || #{clients := Address} <- Facts]),
-                    {{Toxiproxy, Names}, Endpoints};
+                    {Proxies, Endpoints} = lists:unzip([proxy(Toxiproxy, Name, Address, Options)
+                                                        || {Name, #{clients := Address}} <- Facts]),
+                    {{Toxiproxy, Proxies}, Endpoints};
                 {error, Reason} ->
                     {{not_run, Reason}, []}
             end;
@@ -76,9 +87,9 @@ proxied(#{faults := Faults}, Facts, Options) ->
             {none, []}
     end.
 
-proxy(Toxiproxy, #{ip := Ip, port := Port} = Address, Options) ->
-    {ok, Name, {ProxyIp, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Ip, Port}),
-    {Name, endpoint(Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
+proxy(Toxiproxy, Name, #{ip := Ip, port := Port} = Address, Options) ->
+    {ok, Proxy, {ProxyIp, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Ip, Port}),
+    {Proxy, endpoint(Name, Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
 
 -doc "Closes all endpoints.".
 -spec close(endpoints()) -> ok.
@@ -102,9 +113,29 @@ nodes(#{nodes := Nodes}) -> length(Nodes).
 -spec metrics(endpoints()) -> [binary()].
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 
--doc "Returns the numbers of the nodes' processes in the operating system.".
--spec os_pids(endpoints()) -> [pos_integer()].
-os_pids(Endpoints) -> [OsPid || #{os_pid := OsPid} <- facts(Endpoints)].
+-doc """
+Returns the name of each node or URL, with the number of its process in the operating system. The
+number is `none` for a URL, and for a node that does not run.
+""".
+-spec processes(endpoints()) -> [{Name :: binary(), pos_integer() | none}].
+processes(#{nodes := [], clients := Clients}) ->
+    [{Name, none} || #{name := Name} <- Clients];
+processes(#{nodes := Nodes, os_pids := OsPids}) ->
+    [{name(~"node_", Number), case atomics:get(OsPids, Number) of
+                                  0 -> none;
+                                  OsPid -> OsPid
+                              end} || Number <- lists:seq(1, length(Nodes))].
+
+-doc """
+Returns the metrics of all nodes. Each series has the name of its node as the label `instance`.
+Waits while a node restarts, and fails if one does not answer within a minute. URLs have none.
+""".
+-spec families(endpoints()) -> [erlmcp_bench_prometheus:family()].
+families(#{nodes := Nodes}) ->
+    erlmcp_bench_prometheus:joined(lists:append(
+        [erlmcp_bench_prometheus:labelled({~"instance", name(~"node_", Number)},
+                                          erlmcp_bench_scenario_node:families(Node))
+         || {Number, Node} <- lists:enumerate(Nodes)])).
 
 facts(#{nodes := Nodes}) -> [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes].
 
@@ -115,17 +146,17 @@ have such a fault. `{not_run, Reason}` means that the proxy could not be started
 -spec add_latency(endpoints(), Milliseconds :: pos_integer()) -> ok | {not_run, term()}.
 add_latency(#{proxy := {not_run, Reason}}, _) ->
     {not_run, Reason};
-add_latency(#{proxy := {Toxiproxy, Names}}, Milliseconds) ->
-    lists:foreach(fun(Name) ->
-        ok = erlmcp_chaos_toxiproxy:add(Toxiproxy, Name, {latency, Milliseconds})
-    end, Names).
+add_latency(#{proxy := {Toxiproxy, Proxies}}, Milliseconds) ->
+    lists:foreach(fun(Proxy) ->
+        ok = erlmcp_chaos_toxiproxy:add(Toxiproxy, Proxy, {latency, Milliseconds})
+    end, Proxies).
 
 -doc "Removes the latency that `add_latency/2` added.".
 -spec remove_latency(endpoints()) -> ok.
 remove_latency(#{proxy := {not_run, _}}) ->
     ok;
-remove_latency(#{proxy := {Toxiproxy, Names}}) ->
-    lists:foreach(fun(Name) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Name) end, Names).
+remove_latency(#{proxy := {Toxiproxy, Proxies}}) ->
+    lists:foreach(fun(Proxy) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Proxy) end, Proxies).
 
 -doc """
 Closes `Count` connections of the crowd, evenly over the nodes. Returns how many have ended by that.

@@ -7,14 +7,21 @@ service.
 
 -behaviour(gen_server).
 
--export([start_link/1, stop/1, facts/1, kill/1, drop/2]).
+-export([start_link/1, stop/1, facts/1, families/1, kill/1, drop/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
 %% Functions that run in the node itself.
 -export([close_connections/2, is_no_news/2]).
 
 -export_type([facts/0, address/0]).
 
--type options() :: #{transport := tcp | http1 | http2, metrics => inet:port_number()}.
+-doc """
+`os_pid` is the cell of an array that has the node's number in the operating system while it runs,
+and otherwise 0.
+""".
+-type options() :: #{
+    transport := tcp | http1 | http2, os_pid := {atomics:atomics_ref(), pos_integer()},
+    metrics => inet:port_number()
+}.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
 The addresses of a node for its clients and for its crowd, and the URL of its metrics. The crowd is
@@ -55,6 +62,16 @@ facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
 -doc """
+Returns the metrics of the node's server. Waits while it restarts. Fails if the node does not answer
+within a minute.
+""".
+-spec families(pid()) -> [erlmcp_bench_prometheus:family()].
+families(Node) ->
+    %% The calling process waits, and not the one that owns the node.
+    Target = gen_server:call(Node, target, ?START_MS),
+    erlmcp_bench_target:call(Target, erlmcp_bench_server_metrics, families, []).
+
+-doc """
 Kills the node, which is then started again. Returns `true` if the node ended within five seconds.
 """.
 -spec kill(pid()) -> boolean().
@@ -87,11 +104,14 @@ started(#{transport := Transport} = Options, {ClientsPort, CrowdPort}) ->
         {ok, Target} ?= erlmcp_bench_target:start(#{server => measured(Server, Options)}),
         {ok, Metrics} ?= metrics(Target, Options),
         #{listeners := [Clients, Crowd]} = Target,
+        ok = running(erlmcp_bench_target:os_pid(Target), Options),
         {ok, #state{options = Options, target = Target,
                     facts = Metrics#{os_pid => erlmcp_bench_target:os_pid(Target),
                                      clients => maps:with([ip, port, url], Clients),
                                      crowd => maps:with([ip, port, url], Crowd)}}}
     end.
+
+running(OsPid, #{os_pid := {Cells, Index}}) -> atomics:put(Cells, Index, OsPid).
 
 kind(tcp) -> tcp;
 kind(_) -> http.
@@ -110,7 +130,11 @@ metrics(_, _) ->
 -doc false.
 handle_call(facts, _, #state{facts = Facts} = State) ->
     {reply, Facts, State};
-handle_call(kill, _, #state{target = Target, facts = #{os_pid := OsPid}} = State) ->
+handle_call(target, _, #state{target = Target} = State) ->
+    {reply, Target, State};
+handle_call(kill, _, #state{target = Target, options = Options, facts = Facts} = State) ->
+    #{os_pid := OsPid} = Facts,
+    ok = running(0, Options),
     "" = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
     {reply, has_ended(Target), State, {continue, start}};
 handle_call({drop, Count}, _, #state{target = Target, facts = Facts} = State) ->

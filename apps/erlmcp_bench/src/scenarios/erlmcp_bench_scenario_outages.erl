@@ -7,7 +7,7 @@ fault.
 
 -behaviour(gen_server).
 
--export([start_link/0, begins/3, missing/2, report/1, calm_us/0]).
+-export([start_link/0, begins/3, missing/2, report/1, calm_us/0, slow_us/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([outage/0]).
@@ -58,6 +58,13 @@ Returns the microseconds without an error, a calm, after which the service count
 -spec calm_us() -> pos_integer().
 calm_us() -> ?CALM_US.
 
+-doc """
+Returns the microseconds beyond which an answer is slow. `UsualUs` is the time of the slowest answer
+before.
+""".
+-spec slow_us(UsualUs :: non_neg_integer()) -> pos_integer().
+slow_us(UsualUs) when is_integer(UsualUs) -> max(?SLOW_US, 2 * UsualUs).
+
 -doc "Returns the outages in the order of their faults.".
 -spec report(pid()) -> [outage()].
 report(Outages) ->
@@ -90,7 +97,7 @@ handle_info({erlmcp_load, answered, DueUs, DoneUs}, #state{outages = [Outage | _
         #{} ->
             ok
     end,
-    case Us > max(?SLOW_US, 2 * State#state.usual_us) of
+    case Us > slow_us(State#state.usual_us) of
         true -> {noreply, amiss(slow, DoneUs, State)};
         false -> {noreply, State}
     end;

@@ -6,7 +6,7 @@ the effects of its faults. Pure.
 
 -export([new/3]).
 
--export_type([outcome/0, figures/0, step/0, mark/0, fault/0, complaint/0]).
+-export_type([outcome/0, figures/0, step/0, mark/0, fault/0, bombing/0, complaint/0]).
 
 -type outcome() :: #{
     scenario := erlmcp_bench_scenarios:name(), title := binary(), status := passed | failed,
@@ -21,12 +21,21 @@ the effects of its faults. Pure.
     total := erlmcp_bench_scenario_sums:sums(),
     refused := #{term() => pos_integer()}, failed := #{term() => pos_integer()},
     lateness := erlmcp_bench_histogram:histogram(),
-    usage := #{atom() => number()}
+    %% what the processes used at the peak
+    usage := #{server_cpu_us => non_neg_integer(), generator_cpu_us => non_neg_integer(),
+               server_rss_bytes => non_neg_integer()},
+    %% the errors by kind, and the backlog at each second
+    windows := [erlmcp_load_course:window()],
+    seconds := [#{at_s := number(), backlog_requests := non_neg_integer()}],
+    bombing => bombing(),
+    phases := [erlmcp_bench_scenario_resources:phase()],
+    series := [erlmcp_bench_scenario_series:line()], scrapes := [erlmcp_bench_scenario_run:scrape()]
 }.
 -doc """
 The figures of one step, or of all steps of the peak together, which took `duration_s` seconds.
 `rate` is the mean of the requests that were due in a second. Latencies are there if a request was
-answered, and the deviation if they differ.
+answered, and the deviation if they differ. Bytes are those of the clients. `overhead_percent` is
+the part of them that is not payload, if that is known and there were any bytes.
 """.
 -type figures() :: #{
     duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
@@ -34,7 +43,8 @@ answered, and the deviation if they differ.
     zone := erlmcp_error_budget_window:zone(),
     latency_p50_us => pos_integer(), latency_p95_us => pos_integer(),
     latency_p99_us => pos_integer(), latency_p999_us => pos_integer(),
-    latency_deviation_us => float()
+    latency_max_us => pos_integer(), latency_deviation_us => float(),
+    received_mib_per_s := float(), sent_mib_per_s := float(), overhead_percent => float()
 }.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
 -doc """
@@ -57,7 +67,21 @@ one. `mark_s` is the time in which the service must recover.
     | #{fault := atom(), extent := #{atom() => number()}, errors := non_neg_integer(),
         slow := non_neg_integer(), seen := boolean(), recovered := boolean(),
         detection_ms => number(), recovery_ms => number(),
-        latency_p95_us => pos_integer(), mark_s => pos_integer()}.
+        latency_p50_us => pos_integer(), latency_p95_us => pos_integer(),
+        latency_p99_us => pos_integer(), latency_p999_us => pos_integer(),
+        latency_max_us => pos_integer(), latency_deviation_us => float(),
+        mark_s => pos_integer()}.
+-doc """
+The backlog of a peak that is followed by a `cool_down`: the most at any time, and that at the end
+of the peak. `drain_ms` is the time from then until the last request ended that had been due before.
+`cool_down_ms` is the time from then until the last error, or the last slow answer. They are there
+if that was seen: the last request ended before the scenario, and a calm followed the last error. A
+slow answer and a calm are those of `m:erlmcp_bench_scenario_outages`.
+""".
+-type bombing() :: #{
+    most_backlog_requests := non_neg_integer(), end_backlog_requests := non_neg_integer(),
+    drain_ms => float(), cool_down_ms => float()
+}.
 -doc """
 The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
 number of clients that could not connect. `unaccounted`: the number of requests without an outcome.
@@ -68,34 +92,45 @@ which the service did not recover, or not within `mark_s`.
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
     | {unaccounted, integer()} | uncounted | {unseen | not_recovered, Fault :: atom()}.
 
+-define(MIB, 1_048_576).
+
 -doc """
 Returns the outcome of a scenario from the options of its run, with all defaults, and its final
 facts.
 """.
 -spec new(erlmcp_bench_scenarios:scenario(), Options :: map(),
           erlmcp_bench_scenario_run:facts()) -> outcome().
-new(Scenario, Options, #{steps := Steps, reports := Reports, unopened := Unopened, nodes := Nodes,
-                                usage := Usage} = Facts) ->
+new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, nodes := Nodes,
+                         readings := Readings, scrapes := Scrapes, began_us := BeganUs,
+                         ended_us := EndedUs} = Facts) ->
     #{scale := Scale, duration_s := RunS, transport := Transport} = Options,
     #{name := Name, title := Title, clients := #{bytes := Bytes}} = Scenario,
     Measured = [Step || {#{phase := Phase}, _} = Step <- Steps, Phase =/= warm_up],
+    Reports = [Report || {_, Report} <- Loads],
+    Course = erlmcp_load_course:merge([Own || #{course := Own} <- Reports]),
     Total = total(Reports),
-    Peak = figures([Step || {#{phase := peak}, _} = Step <- Steps]),
+    Payload = payload(Scenario, Options),
+    Peak = figures(Payload, [Step || {#{phase := peak}, _} = Step <- Steps]),
     Zone = erlmcp_bench_scenario_sums:zone(sums(Measured)),
     Faults = faults(Scenario, Facts),
     FullS = erlmcp_bench_scenario_plan:seconds(Scenario),
     Complaints = complaints(#{scenario => Scenario, steps => Steps, total => Total, peak => Peak,
                               zone => Zone, faults => Faults, unopened => Unopened}),
-    maps:merge(maps:with([urls, profile], Options),
+    maps:merge(maps:merge(maps:with([urls, profile], Options), bombing(Scenario, Facts, Course)),
                #{scenario => Name, title => Title, status => status(Complaints),
                  complaints => Complaints, zone => Zone, transport => Transport, nodes => Nodes,
                  full_s => FullS, run_s => RunS, scale => Scale, shortened => RunS < FullS,
                  clients => erlmcp_bench_scenario_plan:clients(Scenario, Scale), bytes => Bytes,
-                 peak => Peak, faults => Faults, total => Total, usage => Usage,
+                 peak => Peak, faults => Faults, total => Total, usage => usage(Nodes, Readings),
+                 windows => erlmcp_load_course:windows(EndedUs, Course),
+                 seconds => seconds(BeganUs, EndedUs, Course), scrapes => Scrapes,
+                 phases => erlmcp_bench_scenario_resources:phases(BeganUs, Readings),
+                 series => erlmcp_bench_scenario_series:lines(BeganUs, Readings, Loads),
                  refused => reasons(refused, Reports), failed => reasons(failed, Reports),
-                 steps => [#{phase => Phase, clients => Clients, figures => figures([Step])}
+                 steps => [#{phase => Phase, clients => Clients,
+                             figures => figures(Payload, [Step])}
                            || {#{phase := Phase, clients := Clients}, _} = Step <- Measured],
-                 marks => marks(Scenario, Scale, Measured),
+                 marks => marks(Scenario, Scale, Payload, Measured),
                  lateness => erlmcp_bench_histogram:merge([Lateness || #{lateness := Lateness}
                                                                            <- Reports])}).
 
@@ -117,36 +152,95 @@ sums(Steps) ->
     lists:foldl(fun({_, Sums}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
                 erlmcp_bench_scenario_sums:none(), Steps).
 
-figures(Steps) ->
-    #{answered := Answered} = Sums = sums(Steps),
+%% The bytes of text that a request has, and that come back. Other requests have no known payload.
+payload(_, #{requests := _}) -> unknown;
+payload(#{clients := #{bytes := Bytes}}, _) -> Bytes.
+
+figures(Payload, Steps) ->
+    #{answered := Answered, bytes_in := In, bytes_out := Out} = Sums = sums(Steps),
     Milliseconds = lists:sum([Until - From || {#{from_ms := From, until_ms := Until}, _} <- Steps]),
     Due = lists:sum([Clients * Rate * (Until - From)
                      || {#{clients := Clients, rate := Rate, from_ms := From, until_ms := Until}, _}
                             <- Steps]),
-    maps:merge(latency(Answered, Sums),
-               #{duration_s => Milliseconds / 1_000, rate => Due / max(1, Milliseconds),
+    maps:merge(maps:merge(latency(Answered, erlmcp_bench_scenario_sums:histogram(Sums)),
+                          overhead(Payload, Sums)),
+               #{received_mib_per_s => In * 1_000 / ?MIB / max(1, Milliseconds),
+                 sent_mib_per_s => Out * 1_000 / ?MIB / max(1, Milliseconds),
+                 duration_s => Milliseconds / 1_000, rate => Due / max(1, Milliseconds),
                  sums => Sums,
                  throughput_msg_per_s => Answered * 1_000 / max(1, Milliseconds),
                  error_percent => erlmcp_bench_scenario_sums:error_percent(Sums),
                  zone => erlmcp_bench_scenario_sums:zone(Sums)}).
 
+overhead(Payload, #{sent := Sent, answered := Answered, bytes_in := In, bytes_out := Out})
+  when is_integer(Payload), In + Out > 0 ->
+    %% The last requests of a step may be counted, and their bytes not yet.
+    #{overhead_percent => max(0.0, 100 * (1 - Payload * (Sent + Answered) / (In + Out)))};
+overhead(_, _) ->
+    #{}.
+
 latency(0, _) ->
     #{};
-latency(_, Sums) ->
-    Histogram = erlmcp_bench_scenario_sums:histogram(Sums),
+latency(_, Histogram) ->
     maps:from_list(
         [{Name, erlmcp_bench_histogram:percentile(Histogram, Percent)}
          || {Name, Percent} <- [{latency_p50_us, 50}, {latency_p95_us, 95}, {latency_p99_us, 99},
-                                {latency_p999_us, 99.9}]]
+                                {latency_p999_us, 99.9}, {latency_max_us, 100}]]
         ++ [{latency_deviation_us, Us} || Us <- [erlmcp_bench_histogram:deviation(Histogram)],
                                           Us > 0]).
 
-marks(#{marks := Marks, clients := #{clients := Full}}, Scale, Steps) ->
+%% The resources at the peak, of all nodes if none of them was killed.
+usage(Nodes, Readings) ->
+    {OfGenerator, OfNodes} = case maps:take(~"generator",
+                                            erlmcp_bench_scenario_resources:used(Readings)) of
+        {#{cpu_us := Us}, Others} -> {#{generator_cpu_us => Us}, maps:values(Others)};
+        error -> {#{}, []}
+    end,
+    case OfNodes of
+        [_ | _] when length(OfNodes) =:= Nodes ->
+            OfGenerator#{server_cpu_us => lists:sum([Us || #{cpu_us := Us} <- OfNodes]),
+                         server_rss_bytes => lists:sum([Rss || #{rss_bytes := Rss} <- OfNodes])};
+        _ ->
+            OfGenerator
+    end.
+
+seconds(BeganUs, EndedUs, Course) ->
+    [#{at_s => (At - BeganUs) div 1_000_000, backlog_requests => Requests}
+     || {At, Requests} <- erlmcp_load_course:backlog(EndedUs, Course),
+        (At - BeganUs) rem 1_000_000 =:= 0].
+
+bombing(#{phases := Phases}, #{readings := Readings, ended_us := EndedUs}, Course) ->
+    Ends = [At || #{at_us := At, phase := peak} <- Readings],
+    Begins = [At || #{at_us := At, phase := Phase} <- Readings, Phase =/= peak],
+    case lists:any(fun(#{name := Name}) -> Name =:= cool_down end, Phases) of
+        true when Ends =/= [], Begins =/= [] ->
+            %% The reading at the end of the phase before is that at the begin of the peak.
+            BeginUs = lists:max([At || At <- Begins, At < hd(Ends)]),
+            #{bombing => bombed(BeginUs, lists:last(Ends), EndedUs, Course)};
+        _ ->
+            #{}
+    end.
+
+bombed(BeginUs, EndUs, EndedUs, Course) ->
+    Backlog = erlmcp_load_course:backlog(EndedUs, Course),
+    SlowUs = erlmcp_bench_scenario_outages:slow_us(
+        erlmcp_load_course:slowest_us(BeginUs, Course)),
+    Drained = erlmcp_load_course:latest_us(EndUs, Course),
+    Cool = erlmcp_load_course:latest_trouble_us(EndUs, SlowUs, Course),
+    Calm = erlmcp_bench_scenario_outages:calm_us(),
+    maps:from_list(
+        [{most_backlog_requests, lists:max([0 | [Requests || {_, Requests} <- Backlog]])},
+         {end_backlog_requests, lists:last([0 | [Requests || {At, Requests} <- Backlog,
+                                                             At =< EndUs]])}]
+        ++ [{drain_ms, max(1, Drained - EndUs) / 1_000} || Drained < EndedUs]
+        ++ [{cool_down_ms, max(1, Cool - EndUs) / 1_000} || Cool + Calm =< EndedUs]).
+
+marks(#{marks := Marks, clients := #{clients := Full}}, Scale, Payload, Steps) ->
     [begin
          Clients = max(1, round(clients(Of, Full) * Scale)),
          Expected = expected(Figure, Value, Scale),
          compared(#{clients => Clients, figure => Figure, value => Expected},
-                  figures(steps_of(Of, Clients, Steps)))
+                  figures(Payload, steps_of(Of, Clients, Steps)))
      end || #{of_clients := Of, figure := Figure, value := Value} <- Marks].
 
 clients(peak, Full) -> Full;
@@ -188,12 +282,11 @@ fault(#{fault := Fault, extent := Extent, least := Least}, Planned, Outages, End
         [Found || #{fault := Of} = Found <- Outages, Of =:= Fault],
     #{Fault := EndUs} = Ends,
     Details = details(lists:keyfind(Fault, 1, Planned)),
-    P95 = maps:from_list([{latency_p95_us, erlmcp_bench_histogram:percentile(Latency, 95)}
-                          || erlmcp_bench_histogram:count(Latency) > 0]),
+    Latencies = latency(erlmcp_bench_histogram:count(Latency), Latency),
     Effects = #{fault => Fault, extent => Extent, errors => Errors, slow => Slow,
-                seen => is_seen(Extent, Least, P95), recovered => is_whole(Outage, EndUs)},
+                seen => is_seen(Extent, Least, Latencies), recovered => is_whole(Outage, EndUs)},
     lists:foldl(fun maps:merge/2, Effects,
-                [maps:with([mark_s], Details), times(Outage, AtUs), P95]).
+                [maps:with([mark_s], Details), times(Outage, AtUs), Latencies]).
 
 %% With added latency for half of the clients, the slower half of the answers is later.
 is_seen(#{added_ms := Milliseconds}, _, #{latency_p95_us := P95}) -> P95 >= Milliseconds * 1_000;

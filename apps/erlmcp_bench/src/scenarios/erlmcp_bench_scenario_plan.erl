@@ -9,7 +9,8 @@ with the changes since the last step. Pure.
 -export_type([step/0, group/0]).
 
 -type step() :: #{
-    phase := warm_up | ramp | peak | down, from_ms := non_neg_integer(), until_ms := pos_integer(),
+    phase := warm_up | ramp | peak | cool_down | down, from_ms := non_neg_integer(),
+    until_ms := pos_integer(),
     clients := pos_integer(), rate := float(), bytes := non_neg_integer()
 }.
 -doc "Clients that were started together, and stop together.".
@@ -44,9 +45,9 @@ steps(#{phases := Phases, clients := #{rate := Rate, bytes := Bytes}} = Scenario
     Shortened = DurationS / seconds(Scenario),
     All = clients(Scenario, Scale),
     {Steps, _} = lists:mapfoldl(
-        fun(#{name := Name, seconds := Seconds, level := Level, pace := Pace}, From) ->
+        fun(#{name := Name, seconds := Seconds, level := Level, pace := Pace} = Phase, From) ->
             Ms = max(1, round(Seconds * 1_000 * Shortened)),
-            Levels = levels(Level, Ms, All),
+            Levels = with_stops(maps:get(stops, Phase, []), levels(Level, Ms, All)),
             {[#{phase => Name, from_ms => From + Ms * (At - 1) div length(Levels),
                 until_ms => From + Ms * At div length(Levels),
                 clients => max(1, round(All * Part)), rate => float(Rate * Pace), bytes => Bytes}
@@ -64,6 +65,18 @@ levels({From, To}, Ms, All) ->
         false -> Steps + 1
     end,
     [From + (To - From) * At / Parts || At <- lists:seq(1, Steps)].
+
+%% Each stop takes the place of the nearest level, except of the last one. A slope with fewer levels
+%% has no stops.
+with_stops([_ | _] = Stops, Levels) when length(Stops) < length(Levels) ->
+    Free = lists:foldl(
+        fun(Stop, Left) ->
+            [{_, Nearest} | _] = lists:sort([{abs(Level - Stop), Level} || Level <- Left]),
+            lists:delete(Nearest, Left)
+        end, lists:droplast(Levels), Stops),
+    lists:sort(Free ++ Stops) ++ [lists:last(Levels)];
+with_stops(_, Levels) ->
+    Levels.
 
 -doc """
 Returns the change from `Groups`, newest first, to `Clients` clients at `Rate`. It has the groups

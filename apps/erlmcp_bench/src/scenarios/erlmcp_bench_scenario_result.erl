@@ -12,19 +12,23 @@ Writes the result file of a scenario, with the figures of its peak and of its ot
 new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, nodes := Nodes,
       full_s := FullS, run_s := RunS, scale := Scale, shortened := Shortened, clients := Clients,
       bytes := Bytes, peak := Peak, steps := Steps, marks := Marks, faults := Faults,
-      lateness := Lateness, usage := Usage, refused := Refused, failed := Failed} = Outcome) ->
+      lateness := Lateness, usage := Usage, refused := Refused, failed := Failed,
+      windows := Windows, seconds := Seconds, phases := Phases} = Outcome) ->
     #{duration_s := DurationS, sums := #{answered := Answered} = Sums} = Peak,
     Fields = #{
         workload_id => atom_to_binary(Name), benchmark => ~"scenario",
         transport => transport(Transport, Outcome), scope => scope(Nodes),
         duration_s => DurationS, sample_count => Answered, status => Status, zone => Zone,
         shortened => Shortened, full_s => FullS, run_s => RunS, scale_ratio => Scale,
-        all_refused_count => reasons(Refused), all_failed_count => reasons(Failed),
+        all_refused_count => erlmcp_bench_result:reasons(Refused),
+        all_failed_count => erlmcp_bench_result:reasons(Failed),
+        windows => erlmcp_bench_result:windows(Windows), seconds => Seconds, phases => Phases,
         clients => Clients, payload_bytes => Bytes, load_generator => out_of_node,
         steps => [step(Step) || Step <- Steps], marks => [mark(Mark) || Mark <- Marks],
         faults => [fault(Fault) || Fault <- Faults]},
     lists:foldl(fun maps:merge/2, Fields,
-                [maps:with([throughput_msg_per_s, error_percent], Peak), counts(Sums),
+                [maps:with([throughput_msg_per_s, error_percent, received_mib_per_s, sent_mib_per_s,
+                            overhead_percent], Peak), counts(Sums), maps:with([bombing], Outcome),
                  erlmcp_bench_result:latency(erlmcp_bench_scenario_sums:histogram(Sums)),
                  used(Usage, Answered, Nodes), late(Lateness),
                  #{nodes => Nodes || Nodes > 0},
@@ -32,14 +36,35 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  #{profile => Profile || profile := Profile <- Outcome}]).
 
 -doc """
-Writes the result of a scenario into a folder, and returns the file. The error is
-`[nothing_answered]` if no request of the peak was answered, or that of
-`erlmcp_bench_result:write/2`.
+Writes the files of a scenario into a folder, and returns them. The result is the first one. Its
+series and the metrics of each phase have the same name. The error is `[nothing_answered]` if no
+request of the peak was answered, or that of `erlmcp_bench_result:write/2`. If a rule is broken, no
+file is written.
 """.
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
-    {ok, file:filename()} | {error, term()}.
-write(#{peak := #{sums := #{answered := 0}}}, _) -> {error, [nothing_answered]};
-write(Outcome, Folder) -> erlmcp_bench_result:write(erlmcp_bench_result:new(new(Outcome)), Folder).
+    {ok, [file:filename(), ...]} | {error, term()}.
+write(#{peak := #{sums := #{answered := 0}}}, _) ->
+    {error, [nothing_answered]};
+write(#{series := Series, scrapes := Scrapes} = Outcome, Folder) ->
+    maybe
+        ok ?= erlmcp_metrology_validator:validate_lines(Series),
+        {ok, File} ?= erlmcp_bench_result:write(erlmcp_bench_result:new(new(Outcome)), Folder),
+        Name = filename:rootname(File),
+        Others = [{Name ++ ".jsonl", [[json:encode(Line), $\n] || Line <- Series]}
+                  | [{Name ++ [$_ | atom_to_list(Phase)] ++ ".prom",
+                      erlmcp_bench_prometheus:text(Families)}
+                     || #{phase := Phase, families := Families} <- Scrapes]],
+        ok ?= written(Others),
+        {ok, [File | [Other || {Other, _} <- Others]]}
+    end.
+
+written([]) ->
+    ok;
+written([{File, Text} | Files]) ->
+    case file:write_file(File, Text) of
+        ok -> written(Files);
+        {error, Posix} -> {error, {Posix, File}}
+    end.
 
 transport(Http, #{urls := [<<"https:", _/binary>> | _]}) when Http =:= http1 -> http1_tls;
 transport(Http, #{urls := [<<"https:", _/binary>> | _]}) when Http =:= http2 -> http2_tls;
@@ -53,12 +78,6 @@ counts(#{sent := Sent, answered := Answered, refused := Refused, failed := Faile
     #{sent_count => Sent, answered_count => Answered, refused_count => Refused,
       failed_count => Failed, wrong_count => Wrong, unsent_count => Unsent}.
 
-%% Reasons of the whole run: a load reports them at its end.
-reasons(Counts) -> #{word(Reason) => Count || Reason := Count <- Counts}.
-
-word(Code) when is_integer(Code) -> integer_to_binary(Code);
-word(Reason) when is_atom(Reason) -> atom_to_binary(Reason).
-
 used(Usage, Answered, Nodes) ->
     maps:from_list([{cpu_us_per_msg, Us / Answered} || #{server_cpu_us := Us} <- [Usage], Us > 0]
                    ++ [{generator_cpu_us_per_msg, Us / Answered}
@@ -71,8 +90,9 @@ late(Lateness) ->
 
 step(#{phase := Phase, clients := Clients, figures := #{sums := Sums, rate := Rate} = Figures}) ->
     maps:merge(maps:with([duration_s, throughput_msg_per_s, error_percent, zone, latency_p50_us,
-                          latency_p95_us, latency_p99_us, latency_p999_us,
-                          latency_deviation_us], Figures),
+                          latency_p95_us, latency_p99_us, latency_p999_us, latency_max_us,
+                          latency_deviation_us, received_mib_per_s, sent_mib_per_s,
+                          overhead_percent], Figures),
                (counts(Sums))#{phase => Phase, clients => Clients, due_msg_per_s => Rate}).
 
 mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->

@@ -6,7 +6,7 @@ at their times, and reports events once a second.
 
 -export([run/3]).
 
--export_type([event/0, fault/0, facts/0]).
+-export_type([event/0, fault/0, facts/0, load/0, scrape/0]).
 
 -doc """
 An event of a run.
@@ -37,19 +37,26 @@ injected. `least` is the extent that it must have.
 }.
 
 -doc """
-The facts at the end of a run: the figures of each step, the reports of the loads, and how many
-clients could not connect. Also the resources that the processes used at the peak, and the effects
-of each fault.
+The facts at the end of a run: the figures of each step, the loads and their reports, and how many
+clients could not connect. Also what the processes had used at each second, the metrics at the end
+of each phase, and the effects of each fault. Times are in monotonic microseconds.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
-    reports := [erlmcp_load:report()], nodes := non_neg_integer(),
+    loads := [{load(), erlmcp_load:report()}], nodes := non_neg_integer(),
     unopened := non_neg_integer(),
-    usage := #{server_cpu_us => non_neg_integer(), generator_cpu_us => non_neg_integer(),
-               server_rss_bytes => non_neg_integer()},
-    faults := [fault()],
-    outages := [erlmcp_bench_scenario_outages:outage()], ended_us := integer()
+    readings := [erlmcp_bench_scenario_resources:reading()], scrapes := [scrape()],
+    faults := [fault()], outages := [erlmcp_bench_scenario_outages:outage()],
+    began_us := integer(), ended_us := integer()
 }.
+-doc "A load, with the name of its node or URL, and its number of clients.".
+-type load() :: #{load := binary(), node := binary(), clients := pos_integer()}.
+-doc """
+The metrics of the generator and the nodes at the end of a phase, at `at_us`. A node that did not
+answer is missing.
+""".
+-type scrape() :: #{phase := atom(), at_us := integer(),
+                    families := [erlmcp_bench_prometheus:family()]}.
 
 -record(run, {
     scenario :: erlmcp_bench_scenarios:scenario(),
@@ -58,18 +65,20 @@ of each fault.
     endpoints :: erlmcp_bench_scenario_endpoints:endpoints(),
     tally :: pid(),
     outages :: pid() | none,
-    %% monotonic milliseconds
+    began_us :: integer(),
+    %% monotonic milliseconds; `began` is later if clients took long to connect
     began :: integer(),
     next_second :: integer(),
     step = none :: none | erlmcp_bench_scenario_plan:step(),
     %% newest first
     groups = [] :: [erlmcp_bench_scenario_plan:group()],
-    loads = #{} :: #{pos_integer() => erlmcp_load:load()},
+    loads = #{} :: #{pos_integer() => {erlmcp_load:load(), load()}},
     started = 0 :: non_neg_integer(),
     clients = 0 :: non_neg_integer(),
     unopened = 0 :: non_neg_integer(),
-    stopping = [] :: [{pid(), reference()}],
-    usage = #{} :: map(),
+    stopping = [] :: [{pid(), reference(), load()}],
+    readings = [] :: [erlmcp_bench_scenario_resources:reading()],
+    scrapers = [] :: [{pid(), reference(), scrape()}],
     faults = [] :: [fault()]
 }).
 
@@ -102,10 +111,11 @@ run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
         ok = tell(#{event => started, duration_s => DurationS,
                     metrics => Metrics ++ erlmcp_bench_scenario_endpoints:metrics(Endpoints),
                     nodes => erlmcp_bench_scenario_endpoints:nodes(Endpoints)}, Options),
-        Now = erlang:monotonic_time(millisecond),
+        BeganUs = erlang:monotonic_time(microsecond),
+        Now = erlang:convert_time_unit(BeganUs, microsecond, millisecond),
         {ok, Run} ?= crowded(#run{scenario = Scenario, options = Options, endpoints = Endpoints,
                                   caller = monitor(process, Caller), tally = Tally,
-                                  outages = outages(Scenario), began = Now,
+                                  outages = outages(Scenario), began_us = BeganUs, began = Now,
                                   next_second = Now + ?SECOND}),
         {ok, Last} ?= followed(timeline(Scenario, Steps), Run),
         Facts = finished(Steps, Last),
@@ -166,10 +176,20 @@ report_second(#run{step = Step, began = Began, next_second = Second, tally = Tal
                  options = #{duration_s := DurationS} = Options} = Run) ->
     #{phase := Phase, clients := Clients, rate := Rate} = Step,
     Look = erlmcp_bench_scenario_tally:look(Tally),
+    Read = read(Phase, Run),
     ok = missed(Look, Run),
     ok = tell(Look#{event => second, phase => Phase, clients => Clients, rate => Clients * Rate,
                     elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS}, Options),
-    Run#run{next_second = Second + ?SECOND}.
+    Read#run{next_second = Second + ?SECOND}.
+
+%% Reads the resources that each process has used until now.
+read(Phase, #run{endpoints = Endpoints, tally = Tally, readings = Readings} = Run) ->
+    Servers = erlmcp_bench_scenario_endpoints:processes(Endpoints),
+    Bytes = maps:merge(#{Name => {0, 0} || {Name, _} <- Servers},
+                       erlmcp_bench_scenario_tally:bytes(Tally)),
+    Reading = erlmcp_bench_scenario_resources:read(
+        Phase, [{~"generator", erlmcp_bench_process:self()} | Servers], Bytes),
+    Run#run{readings = [Reading | Readings]}.
 
 missed(#{connections := Open}, #run{outages = Outages, groups = Groups} = Run) ->
     case lists:sum([Clients || {_, Clients, _} <- Groups]) + crowd(Run) of
@@ -180,22 +200,25 @@ missed(#{connections := Open}, #run{outages = Outages, groups = Groups} = Run) -
     end.
 
 acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Options} = Run) ->
-    ok = case Former of
-        #{phase := Phase} -> ok;
-        _ -> tell(phase(Step, Run), Options)
-    end,
     ok = erlmcp_bench_scenario_tally:step(Run#run.tally, Index),
     Begin = erlang:monotonic_time(millisecond),
+    Next = case Former of
+        #{phase := Phase} ->
+            Run;
+        _ ->
+            ok = tell(phase(Step, Run), Options),
+            phase_ended(Former, Run)
+    end,
     maybe
         %% Later actions wait until the step's clients have connected: a peak is not shorter if
         %% overloaded servers delay them.
         {ok, #run{began = Began, next_second = Second} = Changed} ?=
-            changed(Step, used(Phase, Run#run{step = Step})),
+            changed(Step, Next#run{step = Step}),
         Took = erlang:monotonic_time(millisecond) - Begin,
         {ok, Changed#run{began = Began + Took, next_second = Second + Took}}
     end;
-acted(finish, Run) ->
-    {ok, used(finish, Run)};
+acted(finish, #run{step = Last} = Run) ->
+    {ok, phase_ended(Last, Run)};
 acted(Fault, #run{endpoints = Endpoints, outages = Outages, faults = Faults} = Run) ->
     Event = act(Fault, crowd(Run), #{endpoints => Endpoints, outages => Outages}),
     ok = tell(Event, Run#run.options),
@@ -255,20 +278,29 @@ phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
     #{until_ms := Until, clients := Clients} = lists:last(Of),
     #{event => phase, phase => Name, clients => Clients, seconds => (Until - From) / ?SECOND}.
 
-%% The resources that both sides use at the peak. Those of a killed node cannot be read any more.
-used(peak, #run{usage = Usage} = Run) when not is_map_key(from, Usage) ->
-    Run#run{usage = #{from => usage(Run)}};
-used(peak, Run) ->
-    Run;
-used(_, #run{usage = #{from := From} = Usage} = Run) when not is_map_key(until, Usage) ->
-    Run#run{usage = Usage#{until => usage(Run), from => From}};
-used(_, Run) ->
-    Run.
+%% A separate process waits for the metrics of the nodes, which may be busy or restart.
+phase_ended(none, Run) ->
+    read(start, Run);
+phase_ended(#{phase := Phase}, #run{endpoints = Endpoints, tally = Tally} = Run) ->
+    #run{scrapers = Scrapers} = Read = read(Phase, Run),
+    Scrape = #{phase => Phase, at_us => erlang:monotonic_time(microsecond),
+               families => erlmcp_bench_prometheus:labelled(
+                               {~"instance", ~"generator"},
+                               erlmcp_bench_scenario_tally:families(Tally))},
+    Self = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        Self ! {self(), erlmcp_bench_scenario_endpoints:families(Endpoints)}
+    end),
+    Read#run{scrapers = [{Pid, Monitor, Scrape} | Scrapers]}.
 
-usage(#run{endpoints = Endpoints}) ->
-    [{OsPid, erlmcp_bench_process:cpu_us(OsPid), erlmcp_bench_process:rss_bytes(OsPid)}
-     || OsPid <- [erlmcp_bench_process:self()
-                  | erlmcp_bench_scenario_endpoints:os_pids(Endpoints)]].
+scraped({Pid, Monitor, #{families := OfGenerator} = Scrape}) ->
+    receive
+        {Pid, OfNodes} ->
+            true = demonitor(Monitor, [flush]),
+            Scrape#{families := OfGenerator ++ OfNodes};
+        {'DOWN', Monitor, process, Pid, _} ->
+            Scrape
+    end.
 
 %% The clients.
 
@@ -289,8 +321,10 @@ crowd(_) ->
 
 changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Groups} = Run) ->
     {Stopped, Kept, More} = erlmcp_bench_scenario_plan:change(Groups, Clients, Rate),
-    _ = [ok = erlmcp_load:set_rate(maps:get(Id, Run#run.loads), Size * Rate)
-         || {Id, Size, _} <- Kept -- Groups],
+    _ = [begin
+             #{Id := {Load, _}} = Run#run.loads,
+             ok = erlmcp_load:set_rate(Load, Size * Rate)
+         end || {Id, Size, _} <- Kept -- Groups],
     Fewer = lists:foldl(fun stopping/2, Run#run{groups = Kept}, Stopped),
     Endpoints = erlmcp_bench_scenario_endpoints:clients(Run#run.endpoints),
     %% With fewer clients than endpoints, the first endpoints are not always chosen.
@@ -303,13 +337,16 @@ started([{Endpoint, Clients} | Rest], Rate, Bytes, Run) ->
     #run{started = Number, clients = Before, groups = Groups, loads = Loads,
          unopened = Unopened} = Run,
     Id = Number + 1,
+    #{name := Name} = Endpoint,
     case erlmcp_load:start(plan(Endpoint, Clients, Rate, Bytes, Run)) of
         {ok, Load} ->
-            ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Load),
+            ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Name, Load),
+            Info = #{load => <<"load_", (integer_to_binary(Id))/binary>>, node => Name,
+                     clients => Clients},
             started(Rest, Rate, Bytes,
                     Run#run{started = Id, clients = Before + Clients,
                             groups = [{Id, Clients, Rate} | Groups],
-                            loads = Loads#{Id => Load}});
+                            loads = Loads#{Id => {Load, Info}}});
         %% Later clients that cannot connect are a figure of the scenario.
         {error, {open, _}} when map_size(Loads) > 0 ->
             started(Rest, Rate, Bytes, Run#run{unopened = Unopened + Clients});
@@ -324,9 +361,11 @@ plan(Endpoint, Clients, Rate, Bytes, Run) ->
     Plan = #{connections => Clients, loop => {open, Clients * Rate, poisson},
              in_flight => in_flight(Endpoint, All),
              payload_bytes => Bytes, timeout_ms => TimeoutMs, warmup_ms => 0,
+             since => Run#run.began_us,
              %% The load is stopped earlier, even if connecting takes long.
              duration_ms => 10 * ceil(DurationS * ?SECOND) + ?OPENING_MS},
-    maps:merge(maps:merge(maps:merge(Plan, Endpoint), maps:with([requests, era, headers], Options)),
+    Way = maps:remove(name, Endpoint),
+    maps:merge(maps:merge(maps:merge(Plan, Way), maps:with([requests, era, headers], Options)),
                maps:from_list([{observer, Outages} || Outages =/= none] ++ sources(Clients, Run))).
 
 %% On HTTP/1.1 requests wait for each other in any case.
@@ -342,31 +381,33 @@ sources(Clients, #run{clients = Before}) ->
 
 %% A separate process waits for the load's outstanding answers.
 stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = Run) ->
-    {Load, Others} = maps:take(Id, Loads),
+    {{Load, Info}, Others} = maps:take(Id, Loads),
     ok = erlmcp_bench_scenario_tally:stopping(Tally, Id),
     Self = self(),
-    Stopped = spawn_monitor(fun() ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
         Report = erlmcp_load:stop(Load),
         ok = erlmcp_bench_scenario_tally:ended(Tally, Id, Report),
         Self ! {self(), Report}
     end),
-    Run#run{loads = Others, stopping = [Stopped | Stopping]}.
+    Run#run{loads = Others, stopping = [{Pid, Monitor, Info} | Stopping]}.
 
 finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) ->
     EndedUs = erlang:monotonic_time(microsecond),
     #run{stopping = Stopping, options = #{timeout_ms := TimeoutMs}, tally = Tally} =
         lists:foldl(fun stopping/2, Run, [{Id, 0, 0.0} || Id <- maps:keys(Loads)]),
     Deadline = erlang:monotonic_time(millisecond) + TimeoutMs + ?STOP_MS,
-    Reports = [await_report(Stopped, Deadline) || Stopped <- Stopping],
+    Ended = [{Info, await_report(Pid, Monitor, Deadline)} || {Pid, Monitor, Info} <- Stopping],
     OfSteps = erlmcp_bench_scenario_tally:steps(Tally),
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
-      reports => Reports, unopened => Run#run.unopened,
+      loads => lists:reverse(Ended), unopened => Run#run.unopened,
       nodes => erlmcp_bench_scenario_endpoints:nodes(Run#run.endpoints),
-      usage => spent(Run#run.usage), faults => lists:reverse(Faults),
-      outages => outages_of(Outages), ended_us => EndedUs}.
+      readings => lists:reverse(Run#run.readings),
+      scrapes => [scraped(Scraper) || Scraper <- lists:reverse(Run#run.scrapers)],
+      faults => lists:reverse(Faults), outages => outages_of(Outages),
+      began_us => Run#run.began_us, ended_us => EndedUs}.
 
-await_report({Pid, Monitor}, Deadline) ->
+await_report(Pid, Monitor, Deadline) ->
     receive
         {Pid, Report} ->
             true = demonitor(Monitor, [flush]),
@@ -377,17 +418,3 @@ await_report({Pid, Monitor}, Deadline) ->
 
 outages_of(none) -> [];
 outages_of(Outages) -> erlmcp_bench_scenario_outages:report(Outages).
-
-spent(#{from := [{Self, From, _} | ServersFrom], until := [{Self, Until, _} | ServersUntil]}) ->
-    Generator = #{generator_cpu_us => Until - From},
-    case [{After - Before, Rss} || {OsPid, Before, _} <- ServersFrom,
-                                   {Same, After, Rss} <- ServersUntil, Same =:= OsPid,
-                                   is_integer(After), is_integer(Rss)] of
-        Servers when length(Servers) =:= length(ServersFrom), Servers =/= [] ->
-            {Cpu, Rss} = lists:unzip(Servers),
-            Generator#{server_cpu_us => lists:sum(Cpu), server_rss_bytes => lists:sum(Rss)};
-        _ ->
-            Generator
-    end;
-spent(_) ->
-    #{}.

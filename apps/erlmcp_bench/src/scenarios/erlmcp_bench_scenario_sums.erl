@@ -10,21 +10,23 @@ took. They belong to all loads of a scenario together, or to one load for some t
 -export_type([sums/0]).
 
 -doc """
-`unsent` requests were due and found no connection. `latency` counts the answers in each cell of the
+`unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those that the
+clients received and sent. `latency` counts the answers in each cell of the
 histogram, by the cell's upper end in microseconds.
 """.
 -type sums() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),
     failed := non_neg_integer(), wrong := non_neg_integer(), unsent := non_neg_integer(),
+    bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
     latency := erlmcp_bench_histogram:entries()
 }.
 
--define(COUNTS, [sent, answered, refused, failed, wrong, unsent]).
+-define(COUNTS, [sent, answered, refused, failed, wrong, unsent, bytes_in, bytes_out]).
 
 -doc "Returns sums that are all zero.".
 -spec none() -> sums().
 none() ->
-    #{sent => 0, answered => 0, refused => 0, failed => 0, wrong => 0, unsent => 0, latency => []}.
+    (#{Name => 0 || Name <- ?COUNTS})#{latency => []}.
 
 -doc "Returns the sums of a load from a reading of its counters while it runs.".
 -spec of_mark(erlmcp_load_sample:mark()) -> sums().
@@ -37,9 +39,11 @@ of_mark(#{counts := Counts, latency := Latency}) ->
 
 -doc "Returns the sums of a load that has ended.".
 -spec of_report(erlmcp_load:report()) -> sums().
-of_report(#{refused := Refused, failed := Failed, latency := Latency} = Report) ->
+of_report(#{refused := Refused, failed := Failed, latency := Latency, all_bytes_in := In,
+            all_bytes_out := Out} = Report) ->
     (maps:with(?COUNTS, Report))#{refused := lists:sum(maps:values(Refused)),
                                   failed := lists:sum(maps:values(Failed)),
+                                  bytes_in => In, bytes_out => Out,
                                   latency => erlmcp_bench_histogram:to_list(Latency)}.
 
 -doc "Returns how much the sums of one load have grown from `Earlier` to `Later`.".

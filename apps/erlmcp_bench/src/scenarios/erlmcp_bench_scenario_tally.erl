@@ -6,10 +6,11 @@ Adds up the counters of a scenario's loads: in total for metrics, for each step,
 
 -behaviour(gen_server).
 
--export([start_link/0, step/2, started/3, stopping/2, ended/3, look/1, steps/1, families/1]).
+-export([start_link/0, step/2, started/4, stopping/2, ended/3, look/1, bytes/1, steps/1]).
+-export([families/1]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
--export_type([look/0]).
+-export_type([look/0, bytes/0]).
 
 -doc """
 The sums since the last call of `look/1`. `connections` is the number of open connections in all
@@ -18,18 +19,23 @@ loads.
 -type look() :: #{
     sums := erlmcp_bench_scenario_sums:sums(), connections := non_neg_integer()
 }.
+-doc "The bytes that each endpoint has received from its clients, and those that it has sent.".
+-type bytes() :: #{Endpoint :: binary() => {non_neg_integer(), non_neg_integer()}}.
 
 -record(state, {
     step = 1 :: pos_integer(),
-    %% Each load with its sums at the last reading. Loads that are being stopped are not read any
-    %% more.
-    loads = #{} :: #{term() => {erlmcp_load:load(), erlmcp_bench_scenario_sums:sums()}},
-    stopping = #{} :: #{term() => erlmcp_bench_scenario_sums:sums()},
+    %% Each load with its endpoint and its sums at the last reading. Loads that are being stopped
+    %% are not read any more.
+    loads = #{} :: #{term() => {erlmcp_load:load(), last()}},
+    stopping = #{} :: #{term() => last()},
     connections = 0 :: non_neg_integer(),
     total = erlmcp_bench_scenario_sums:none() :: erlmcp_bench_scenario_sums:sums(),
     unseen = erlmcp_bench_scenario_sums:none() :: erlmcp_bench_scenario_sums:sums(),
-    of_steps = #{} :: #{pos_integer() => erlmcp_bench_scenario_sums:sums()}
+    of_steps = #{} :: #{pos_integer() => erlmcp_bench_scenario_sums:sums()},
+    bytes = #{} :: bytes()
 }).
+
+-type last() :: {Endpoint :: binary(), erlmcp_bench_scenario_sums:sums()}.
 
 -doc "Starts the process, linked to the caller.".
 -spec start_link() -> gen_server:start_ret().
@@ -44,10 +50,10 @@ the step before.
 step(Tally, Number) ->
     call(Tally, {step, Number}).
 
--doc "Adds a load that has started, under the new `Id`.".
--spec started(pid(), Id :: term(), erlmcp_load:load()) -> ok.
-started(Tally, Id, Load) ->
-    call(Tally, {started, Id, Load}).
+-doc "Adds a load on `Endpoint` that has started, under the new `Id`.".
+-spec started(pid(), Id :: term(), Endpoint :: binary(), erlmcp_load:load()) -> ok.
+started(Tally, Id, Endpoint, Load) ->
+    call(Tally, {started, Id, Endpoint, Load}).
 
 -doc "Marks the load `Id`, which is about to be stopped, so that it is not read any more.".
 -spec stopping(pid(), Id :: term()) -> ok.
@@ -63,6 +69,11 @@ ended(Tally, Id, Report) ->
 -spec look(pid()) -> look().
 look(Tally) ->
     call(Tally, look).
+
+-doc "Returns the bytes of each endpoint that has had a load.".
+-spec bytes(pid()) -> bytes().
+bytes(Tally) ->
+    call(Tally, bytes).
 
 -doc "Returns the sums of each step that has any, under its number.".
 -spec steps(pid()) -> #{pos_integer() => erlmcp_bench_scenario_sums:sums()}.
@@ -101,15 +112,16 @@ init([]) ->
 -doc false.
 handle_call({step, Number}, _, State) ->
     {reply, ok, (read_loads(State))#state{step = Number}};
-handle_call({started, Id, Load}, _, #state{loads = Loads} = State) ->
-    {reply, ok, State#state{loads = Loads#{Id => {Load, erlmcp_bench_scenario_sums:none()}}}};
+handle_call({started, Id, Endpoint, Load}, _, #state{loads = Loads} = State) ->
+    Last = {Endpoint, erlmcp_bench_scenario_sums:none()},
+    {reply, ok, State#state{loads = Loads#{Id => {Load, Last}}}};
 handle_call({stopping, Id}, _, #state{loads = Loads, stopping = Stopping} = State) ->
-    {{_, Sums}, Others} = maps:take(Id, Loads),
-    {reply, ok, State#state{loads = Others, stopping = Stopping#{Id => Sums}}};
+    {{_, Last}, Others} = maps:take(Id, Loads),
+    {reply, ok, State#state{loads = Others, stopping = Stopping#{Id => Last}}};
 handle_call({ended, Id, Report}, _, #state{stopping = Stopping} = State) ->
-    {Sums, Others} = maps:take(Id, Stopping),
-    Last = erlmcp_bench_scenario_sums:of_report(Report),
-    {reply, ok, counted(Last, Sums, State#state{stopping = Others})};
+    {Last, Others} = maps:take(Id, Stopping),
+    Sums = erlmcp_bench_scenario_sums:of_report(Report),
+    {reply, ok, counted(Sums, Last, State#state{stopping = Others})};
 handle_call(look, _, State) ->
     #state{unseen = Unseen, connections = Connections} = Current = read_loads(State),
     {reply, #{sums => Unseen, connections => Connections},
@@ -117,6 +129,9 @@ handle_call(look, _, State) ->
 handle_call(total, _, State) ->
     #state{total = Total, connections = Connections} = Current = read_loads(State),
     {reply, {Total, Connections}, Current};
+handle_call(bytes, _, State) ->
+    #state{bytes = Bytes} = Current = read_loads(State),
+    {reply, Bytes, Current};
 handle_call(steps, _, #state{of_steps = OfSteps} = State) ->
     {reply, OfSteps, State}.
 
@@ -125,16 +140,20 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 read_loads(#state{loads = Loads} = State) ->
-    maps:fold(fun(Id, {Load, Before}, #state{loads = Others, connections = Open} = Sum) ->
+    maps:fold(fun(Id, {Load, {Endpoint, _} = Last}, #state{loads = Others} = Sum) ->
                   #{counts := #{connections := Connections}} = Mark = erlmcp_load:peek(Load),
                   Now = erlmcp_bench_scenario_sums:of_mark(Mark),
-                  counted(Now, Before, Sum#state{loads = Others#{Id := {Load, Now}},
-                                                 connections = Open + Connections})
+                  Open = Sum#state.connections + Connections,
+                  counted(Now, Last, Sum#state{loads = Others#{Id := {Load, {Endpoint, Now}}},
+                                               connections = Open})
               end, State#state{connections = 0}, Loads).
 
-counted(Now, Before, #state{step = Step, of_steps = OfSteps} = State) ->
+counted(Now, {Endpoint, Before}, #state{step = Step, of_steps = OfSteps, bytes = Bytes} = State) ->
     #state{total = Total, unseen = Unseen} = State,
-    More = erlmcp_bench_scenario_sums:since(Now, Before),
+    #{bytes_in := In, bytes_out := Out} = More = erlmcp_bench_scenario_sums:since(Now, Before),
     Add = fun(Sums) -> erlmcp_bench_scenario_sums:add(More, Sums) end,
-    State#state{total = Add(Total), unseen = Add(Unseen),
+    %% An endpoint receives what its clients send.
+    Both = maps:update_with(Endpoint, fun({Received, Sent}) -> {Received + Out, Sent + In} end,
+                            {Out, In}, Bytes),
+    State#state{total = Add(Total), unseen = Add(Unseen), bytes = Both,
                 of_steps = maps:update_with(Step, Add, More, OfSteps)}.

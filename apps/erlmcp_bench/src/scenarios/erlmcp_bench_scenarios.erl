@@ -10,12 +10,14 @@ published figures. Pure.
 
 -type name() :: baseline | connection_flood | message_bombing | chaos | hundredfold.
 -doc """
-`level` is the part of the clients at the beginning and the end of the phase. `pace` is the part of
-their rate. Answers in a warm-up count in no result.
+`level` is the part of the clients at the beginning and the end of the phase. `stops` are parts in
+between that have a step even in a short run; only a rising phase has some. `pace` is the part of
+their rate. Answers in a warm-up count in no figure. A `cool_down` follows a peak that is more than
+can be served, and shows how long the backlog lasts.
 """.
 -type phase() :: #{
-    name := warm_up | ramp | peak | down, seconds := pos_integer(),
-    level := {From :: number(), To :: number()}, pace := number()
+    name := warm_up | ramp | peak | cool_down | down, seconds := pos_integer(),
+    level := {From :: number(), To :: number()}, stops => [number()], pace := number()
 }.
 -doc """
 A fault, with its time as a share of the peak's duration, from 0 to 1. Added latency lasts from the
@@ -84,11 +86,14 @@ all() ->
                    mark(peak, error_percent, 0.01)]},
      (plain(connection_flood, ~"more and more clients, and then fewer",
             Normal#{clients := 500, rate := 50}))#{
-         phases := [slope(ramp, 300, 0, 1), steady(peak, 180), slope(down, 120, 1, 0)],
+         %% With 150, 250 and 350 clients of 500.
+         phases := [(slope(ramp, 300, 0, 1))#{stops => [0.3, 0.5, 0.7]}, steady(peak, 180),
+                    slope(down, 120, 1, 0)],
          marks := [mark(250, latency_p95_us, 125_000), mark(250, error_percent, 0.05),
                    mark(500, latency_p95_us, 285_000), mark(500, error_percent, 1.2)]},
      (plain(message_bombing, ~"far more messages than can be served", Bomber))#{
-         phases := [(steady(warm_up, 30))#{pace := 0.05}, steady(peak, 300)],
+         phases := [(steady(warm_up, 30))#{pace := 0.05}, steady(peak, 300),
+                    (steady(cool_down, 30))#{pace := 0.05}],
          %% The lower end of the published range, which was for 10,000 a second.
          marks := [mark(peak, throughput_msg_per_s, 7_500), mark(peak, latency_p95_us, 2_800_000),
                    mark(peak, error_percent, 12.2)],

@@ -4,7 +4,7 @@ The metrics of a server under test, in its own node: its error budget and the co
 middleware measures the times of its handlers.
 """.
 
--export([options/1, start/1]).
+-export([options/1, start/1, families/0]).
 -export([timed/3]).
 
 -doc "Adds the measuring middleware to the options of a server.".
@@ -37,20 +37,28 @@ record(Microseconds) ->
         Histogram -> erlmcp_bench_histogram:record(Histogram, Microseconds)
     end.
 
+-doc """
+Returns the metrics of this node's server. The times of its handlers are there if `start/1` was
+called.
+""".
+-spec families() -> [erlmcp_bench_prometheus:family()].
 families() ->
     {Requests, Connections, Waiting} = counted(erlmcp_bench_host:server()),
-    Histogram = persistent_term:get(?MODULE),
-    Cells = erlmcp_bench_histogram:to_list(Histogram),
-    Sum = lists:sum([UpToUs * Count || {UpToUs, Count} <- Cells]),
     [#{name => ~"mcp_server_requests_total", type => counter,
-       help => ~"Answered requests, including refusals.", series => Requests},
-     #{name => ~"mcp_server_processing_duration_ms", type => histogram,
-       help => ~"Milliseconds that a handler took.",
-       series => [{[], erlmcp_bench_prometheus:histogram(Cells, Sum)}]},
-     #{name => ~"mcp_server_connection_active", type => gauge,
+       help => ~"Answered requests, including refusals.", series => Requests}]
+    ++ [#{name => ~"mcp_server_processing_duration_ms", type => histogram,
+          help => ~"Milliseconds that a handler took.",
+          series => [{[], times(Histogram)}]}
+        || Histogram <- [persistent_term:get(?MODULE, none)], Histogram =/= none]
+    ++ [#{name => ~"mcp_server_connection_active", type => gauge,
        help => ~"Open connections.", series => Connections},
      #{name => ~"mcp_server_message_queue_length", type => gauge,
        help => ~"Requests that wait to run.", series => Waiting}].
+
+times(Histogram) ->
+    Cells = erlmcp_bench_histogram:to_list(Histogram),
+    erlmcp_bench_prometheus:histogram(Cells,
+                                      lists:sum([UpToUs * Count || {UpToUs, Count} <- Cells])).
 
 %% A restarting server has no metrics.
 counted(Server) when is_pid(Server) ->

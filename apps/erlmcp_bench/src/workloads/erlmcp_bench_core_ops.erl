@@ -4,6 +4,9 @@ Measures the core operations in this node: how many of them a component does in 
 long each takes. The components are those of a running server (`m:erlmcp_bench_components`). The
 workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
 
+The workloads `registry_250_connections` and `registry_500_connections` have the contention of as
+many processes for the registry (`m:erlmcp_bench_contention`).
+
 `encode`, `encode_reply`, `decode` and `nothing` need only their own process. They are measured on
 one core and on all.
 """.
@@ -36,11 +39,16 @@ run_all() -> erlmcp_bench_run:all(core_ops, #{}).
 -doc false.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
-measured(#{workers := Workers} = Workload, Options) ->
+measured(#{contended := Component, id := Id, workers := Workers} = Workload, Options) ->
+    part({Component, Id, Workers}, fun erlmcp_bench_contention:run/1, Workload, Options);
+measured(#{id := Id, workers := Workers} = Workload, Options) ->
     Parts = lists:append([parts(Component, Workers)
                           || {Component, _} <- erlmcp_bench_workloads:components(),
                              lists:member(Component, wanted(Options))]),
-    erlmcp_bench_run:each(Parts, fun(Part, With) -> part(Part, Workload, With) end, Options).
+    erlmcp_bench_run:each(Parts, fun({Component, Name, Of}, With) ->
+        part({Component, iolist_to_binary([Id, $_, Name]), Of}, fun erlmcp_bench_operations:run/1,
+             Workload, With)
+    end, Options).
 
 wanted(#{components := Wanted}) -> Wanted;
 wanted(_) -> [Component || {Component, _} <- erlmcp_bench_workloads:components()].
@@ -53,28 +61,40 @@ parts(Component, _) when Component =:= encode; Component =:= encode_reply; Compo
 parts(Component, Workers) ->
     [{Component, atom_to_binary(Component), Workers}].
 
-part({Component, Name, Workers}, #{id := Workload, operations := Operations}, Options) ->
-    Id = iolist_to_binary([Workload, $_, Name]),
+part({Component, Id, Workers}, Run, #{operations := Operations} = Workload, Options) ->
     Plan = #{workers => Workers, operations => Operations, most_ms => most_ms(Options),
              on_part => erlmcp_bench_run:on_part(Options)},
     Outcome = erlmcp_bench_components:with(Component, Workers, fun(Work) ->
-        erlmcp_bench_operations:run(maps:merge(Plan, Work))
+        maybe
+            {ok, Measured} ?= Run(maps:merge(Plan, Work)),
+            {ok, Measured#{allocated => erlmcp_bench_allocated:bytes_per_operation(Work)}}
+        end
     end),
-    erlmcp_bench_run:measured(fields(Outcome, Id, Component, Plan), {Id, Options}).
+    erlmcp_bench_run:measured(fields(Outcome, Id, called(Component, Workload), Plan),
+                              {Id, Options}).
+
+%% The marks of a component are not for its contention.
+called(Component, #{contended := Component}) -> <<(atom_to_binary(Component))/binary, "_contended">>;
+called(Component, _) -> Component.
 
 most_ms(#{duration_s := Seconds}) -> ceil(Seconds * 1_000);
 most_ms(_) -> infinity.
 
 fields({ok, Measured}, Id, Component, #{workers := Workers, operations := Wanted}) ->
     #{operations := Operations, duration_ns := Nanoseconds, timer_ns := Timer,
-      histogram := Histogram} = Measured,
+      histogram := Histogram, allocated := Allocated} = Measured,
     Seconds = Nanoseconds / 1_000_000_000,
     Fields = #{workload_id => Id, benchmark => ~"core_ops", component => Component,
                transport => in_process, scope => per_node, precision => nanosecond,
                workers => Workers, sample_count => Operations, duration_s => Seconds,
                throughput_msg_per_s => Operations / Seconds,
+               memory_allocated_bytes_per_operation => Allocated,
                %% The cost of reading the clock, which was subtracted from the latencies.
                timer_ns => max(1, Timer), shortened => Operations < Wanted},
-    {ok, maps:merge(Fields, erlmcp_bench_run:latency_of_ns(Histogram)), []};
+    Contention = #{Name => Figure || {Key, Name} <- [{alone_per_s, alone_msg_per_s},
+                                                     {lost_percent, contention_percent}],
+                                     #{Key := Figure} <- [Measured]},
+    {ok, maps:merge(maps:merge(Fields, Contention), erlmcp_bench_run:latency_of_ns(Histogram)),
+     []};
 fields({error, _} = Error, _, _, _) ->
     Error.

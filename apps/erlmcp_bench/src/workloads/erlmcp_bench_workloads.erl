@@ -18,7 +18,8 @@ comparison, and are not goals. Pure.
 -doc """
 A workload has, in addition to `id` and `benchmark`:
 
-- core operations: their `operations`, of all `workers` together;
+- core operations: their `operations`, of all `workers` together, and the component that they are
+  `contended` for, if it is only one;
 - stress: `duration_s`, `target_ops_per_s` (which may be `uncapped`) and `workers`, and `sample_ms`
   if it is sampled more often than others;
 - integration: its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
@@ -35,7 +36,7 @@ A workload has, in addition to `id` and `benchmark`:
 """.
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],
-    operations => pos_integer(), workers => pos_integer(),
+    operations => pos_integer(), workers => pos_integer(), contended => component(),
     duration_s => number(), target_ops_per_s => pos_integer() | uncapped,
     sample_ms => pos_integer(),
     steps => [step()],
@@ -100,7 +101,9 @@ benchmarks() ->
 -spec of_benchmark(benchmark()) -> [workload(), ...].
 of_benchmark(core_ops) ->
     [core_ops(~"core_ops_1k", 1_000, 1), core_ops(~"core_ops_10k", 10_000, 10),
-     core_ops(~"core_ops_100k", 100_000, 100), core_ops(~"core_ops_1m", 1_000_000, 100)];
+     core_ops(~"core_ops_100k", 100_000, 100), core_ops(~"core_ops_1m", 1_000_000, 100),
+     (core_ops(~"registry_250_connections", 1_000_000, 250))#{contended => registry},
+     (core_ops(~"registry_500_connections", 1_000_000, 500))#{contended => registry}];
 of_benchmark(stress) ->
     [stress(~"stress_30s_100k_ops", 30, 100_000, 100),
      stress(~"stress_5min_100k_ops", 300, 100_000, 100),

@@ -7,7 +7,7 @@ its own clock.
 
 -compile(nowarn_missing_spec_documented).
 
--export([init/1, start/3, target/1, journal/1, count/2, services/1, client/4, h2load/5]).
+-export([init/1, start/3, target/1, journal/1, count/2, services/1, client/4, h2load/5, near/1]).
 
 -export_type([planted/0, journal/0]).
 
@@ -15,6 +15,9 @@ its own clock.
 -type journal() :: #{requests := [map()], ends := [map()]}.
 
 -define(WAIT, 30_000).
+%% The ratio of a figure and the truth, and the runs that it may take to come as near.
+-define(NEAR, 1.5).
+-define(TRIES, 8).
 
 %% Finds Node, and makes a certificate for the wires with TLS.
 init(Config) ->
@@ -132,6 +135,24 @@ h2load(Connections, Seconds, Message, #{target := {http, Url}, wire := Wire}, Co
                     [_, ~"200", Us] = binary:split(Line, ~"\t", [global]),
                     binary_to_integer(Us)
                 end || Line <- binary:split(Log, ~"\n", [global, trim])]).
+
+%% Repeats a run until each of its figures is near the truth.
+-spec near(fun(() -> [{Name :: atom(), Found :: number(), Truth :: number()}])) -> ok.
+near(Run) ->
+    near(Run, ?TRIES, []).
+
+near(_, 0, Figures) ->
+    ct:fail({off, Figures});
+near(Run, Tries, _) ->
+    Figures = Run(),
+    case [Figure || {_, Found, Truth} = Figure <- Figures,
+                    Found > Truth * ?NEAR orelse Found < Truth / ?NEAR] of
+        [] ->
+            ct:log("~tp", [Figures]);
+        Off ->
+            ct:log("off: ~tp~nof ~tp", [Off, Figures]),
+            near(Run, Tries - 1, Off)
+    end.
 
 %% The output of a program that ends well, without its last end of line.
 output([Program | Arguments]) ->

@@ -12,10 +12,12 @@ several runs.
 
 -include_lib("stdlib/include/assert.hrl").
 
+-import(erlmcp_test_planted, [near/1]).
+
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([delays_have_their_length/1, outcomes_have_their_number/1, stalls_count_from_when_due/1,
          what_is_not_sent_is_not_seen/1, the_warm_up_is_in_no_figure/1,
-         what_is_carried_is_found/1]).
+         what_is_carried_is_found/1, errors_have_their_window/1, what_was_due_stays_due/1]).
 -export([seconds_have_their_figures/1, bytes_and_processor_time_are_the_servers/1,
          another_generator_sees_the_same/1]).
 
@@ -24,9 +26,6 @@ several runs.
 -define(DELAY_MS, 20).
 -define(DELAY_US, 20_000).
 -define(STALL_MS, 500).
-%% The ratio of a figure and the truth, and the runs that it may take to come as near.
--define(NEAR, 1.5).
--define(TRIES, 8).
 %% A longer pause of the machine is an outcome of its own.
 -define(TIMEOUT_MS, 1_200).
 
@@ -36,7 +35,8 @@ suite() ->
 all() ->
     [delays_have_their_length, outcomes_have_their_number, stalls_count_from_when_due,
      what_is_not_sent_is_not_seen, the_warm_up_is_in_no_figure, what_is_carried_is_found,
-     seconds_have_their_figures, bytes_and_processor_time_are_the_servers,
+     errors_have_their_window, what_was_due_stays_due, seconds_have_their_figures,
+     bytes_and_processor_time_are_the_servers,
      another_generator_sees_the_same].
 
 init_per_suite(Config) ->
@@ -187,6 +187,60 @@ carried(Wire, Config) ->
     ?assertEqual(Sent, length(Measured)),
     #{~"until" := Until} = lists:last(Carries),
     [{carried, Carried, length(Carries) * 1_000_000 / (Until - From)}].
+
+%% One request in fifty is dropped, from the 200th on: in the second window only, which begins half
+%% a second after the load. The server's journal says which ones.
+errors_have_their_window(Config) ->
+    near(fun() ->
+        Planted = planted(tcp, #{rules => [#{first => 200, every => 50, does => drop}]}, Config),
+        Began = erlang:monotonic_time(microsecond),
+        Bound = Began + 500_000,
+        {ok, Report} = erlmcp_load:run((target(tcp, Planted))#{
+            loop => {open, 200, even}, in_flight => 32, duration_ms => 2_000, timeout_ms => 300,
+            since => Bound - 10_000_000, observer => self()}),
+        %% One connection sends the requests in the order in which they are due.
+        Dues = lists:sort(observed()),
+        #{requests := Requests} = erlmcp_test_planted:journal(Planted),
+        ?assertEqual(length(Requests), length(Dues)),
+        Dropped = [Due || {Due, #{~"does" := ~"drop"}} <- lists:zip(Dues, Requests)],
+        ?assert(length(Dropped) >= 2),
+        {First, Second} = lists:partition(fun(Due) -> Due < Bound end, Dropped),
+        #{windows := [#{at_s := 10.0, errors := InFirst}, #{errors := InSecond}],
+          failed := #{timeout := All}, unsent := 0} = Report,
+        ?assertEqual({#{{failed, timeout} => length(First) || First =/= []},
+                      #{{failed, timeout} => length(Second) || Second =/= []}},
+                     {InFirst, InSecond}),
+        ?assertEqual(length(Dropped), All),
+        %% On a machine that is not too busy none is in the first window.
+        [{errors_before, 1 + length(First), 1}]
+    end).
+
+observed() ->
+    receive {erlmcp_load, _, Due, _} -> [Due | observed()] after 0 -> [] end.
+
+%% 200 requests a second are due, and from half a second on one in 50 ms. At the 20th request the
+%% server stands still for a second, so the rate changes while 80 requests wait.
+what_was_due_stays_due(Config) ->
+    near(fun() ->
+        Rule = #{first => 20, last => 20, does => stall, ms => 1_000},
+        Planted = planted(tcp, #{rules => [Rule]}, Config),
+        {ok, Load} = erlmcp_load:start((target(tcp, Planted))#{
+            loop => {open, 200, even}, in_flight => 1, duration_ms => 2_000, observer => self()}),
+        First = receive {erlmcp_load, answered, FirstDue, _} -> FirstDue end,
+        Changed = First + 500_000,
+        Left = Changed - erlang:monotonic_time(microsecond),
+        receive after max(0, Left div 1_000) -> ok end,
+        ok = erlmcp_load:set_rate(Load, 20),
+        At = erlang:monotonic_time(microsecond),
+        #{sent := Sent, unsent := 0, windows := [#{backlog_requests := Rest}]} =
+            erlmcp_load:await(Load),
+        _ = erlmcp_test_planted:journal(Planted),
+        Dues = [First | observed()],
+        ?assertEqual(Sent, length(Dues)),
+        Before = length([Due || Due <- Dues, Due < At]),
+        ?assert(Rest =< 1),
+        [{before, Before, (At - First) / 5_000}, {later, Sent - Before, 30}]
+    end).
 
 %% One request in five is refused, and one in fifty dropped. The first answers take longer.
 seconds_have_their_figures(Config) ->
@@ -359,20 +413,3 @@ sum(Histogram) ->
 
 median(Times) ->
     lists:nth((length(Times) + 1) div 2, Times).
-
-%% Repeats a run until each of its figures is near the truth.
-near(Run) ->
-    near(Run, ?TRIES, []).
-
-near(_, 0, Figures) ->
-    ct:fail({off, Figures});
-near(Run, Tries, _) ->
-    Figures = Run(),
-    case [Figure || {_, Found, Truth} = Figure <- Figures,
-                    Found > Truth * ?NEAR orelse Found < Truth / ?NEAR] of
-        [] ->
-            ct:log("~tp", [Figures]);
-        Off ->
-            ct:log("off: ~tp~nof ~tp", [Off, Figures]),
-            near(Run, Tries - 1, Off)
-    end.

@@ -8,7 +8,8 @@ loads nothing. The pages of the documentation are what the baselines make.
          end_per_testcase/2]).
 -export([the_page_loads_nothing/1, hostile_strings_stay_text/1, an_invalid_file_is_told/1,
          figures_have_files_behind_them/1, distributions_are_those_of_the_files/1,
-         what_is_offered_stands_beside_what_is_answered/1, every_plot_has_a_table/1,
+         what_is_offered_stands_beside_what_is_answered/1, errors_stand_by_kind_and_window/1,
+         backlogs_stand_over_time/1, every_plot_has_a_table/1,
          nothing_is_a_page_too/1, there_is_no_such_folder/1, models_are_marked/1,
          numbers_are_readable/1, the_performance_page_is_the_baselines/1,
          the_capacity_page_has_the_model/1, marks_are_judged/1, shortened_runs_have_no_mark/1,
@@ -21,7 +22,8 @@ suite() ->
 all() ->
     [the_page_loads_nothing, hostile_strings_stay_text, an_invalid_file_is_told,
      figures_have_files_behind_them, distributions_are_those_of_the_files,
-     what_is_offered_stands_beside_what_is_answered, every_plot_has_a_table,
+     what_is_offered_stands_beside_what_is_answered, errors_stand_by_kind_and_window,
+     backlogs_stand_over_time, every_plot_has_a_table,
      nothing_is_a_page_too, there_is_no_such_folder, models_are_marked, numbers_are_readable,
      the_performance_page_is_the_baselines, the_capacity_page_has_the_model, marks_are_judged,
      shortened_runs_have_no_mark, figures_have_a_length_a_source_and_an_age, ages_are_checked,
@@ -137,6 +139,26 @@ what_is_offered_stands_beside_what_is_answered(_) ->
     [500.0, 900.0, 950.0, 900.0] = Answered,
     [0, 50, 1_000, 3_000] = Refused,
     [0, 50, 50, 100] = Failed.
+
+%% Each result with errors has a figure, with a line for each kind, the most frequent one first.
+errors_stand_by_kind_and_window(Config) ->
+    Windows = [#{~"at_s" => 10, ~"errors_count" => #{~"unsent" => 2, ~"refused 1056" => 30}},
+               #{~"at_s" => 20, ~"errors_count" => #{}},
+               #{~"at_s" => 25, ~"errors_count" => #{~"unsent" => 7}}],
+    Results = [{~"a.json", result(~"bombed", #{~"windows" => Windows})},
+               {~"b.json", result(~"calm", #{~"windows" => [#{~"at_s" => 10,
+                                                              ~"errors_count" => #{}}]})},
+               {~"c.json", result(~"short", #{~"windows" => [hd(Windows)]})}],
+    [#{title := ~"Errors over time, bombed: load", xs := [10, 20, 25],
+       series := [#{label := ~"refused 1056"}, #{label := ~"unsent"}],
+       columns := [[30, 0, 0], [2, 0, 7]], sources := [{~"a.json", _}]},
+     #{xs := [10], columns := [[30], [2]]}] = erlmcp_bench_figures:figures(Results),
+    [_, _] = found(page(Results, Config), "<figure id=\"errors-[13]-load-1\"").
+
+backlogs_stand_over_time(_) ->
+    Backlog = [#{~"at_s" => At, ~"backlog_requests" => 100 * At} || At <- [1, 2, 3]],
+    [#{title := ~"Backlog over time: load", columns := [[100, 200, 300]]}] =
+        erlmcp_bench_figures:figures([{~"a.json", result(~"bombed", #{~"seconds" => Backlog})}]).
 
 every_plot_has_a_table(Config) ->
     Page = page(results(), Config),

@@ -45,7 +45,7 @@ clients_are_as_published(_) ->
         [{Name, Clients, Rate, Bytes}
          || {Name, #{clients := Clients, rate := Rate, bytes := Bytes}}
                 <- erlmcp_bench_profile:all()],
-    [{baseline, 2_500, 330}, {connection_flood, 25_000, 600}, {message_bombing, 200_000, 330},
+    [{baseline, 2_500, 330}, {connection_flood, 25_000, 600}, {message_bombing, 200_000, 360},
      {chaos, 2_500, 330}, {hundredfold, 500_000, 180}] =
         [{Name, round(Clients * Rate), erlmcp_bench_scenario_plan:seconds(Scenario)}
          || #{name := Name, clients := #{clients := Clients, rate := Rate}} = Scenario
@@ -65,6 +65,16 @@ slopes_have_steps(_) ->
     Clients = fun(Name) -> [There || #{phase := Phase, clients := There} <- Steps,
                                      Phase =:= Name] end,
     ?assertEqual(lists:seq(25, 500, 25), Clients(ramp)),
+    %% A short ramp has steps at 150, 250, 350 and 500 clients, too, if it has four at all.
+    Short = fun(DurationS) ->
+        [There || #{phase := ramp, clients := There}
+                      <- steps(connection_flood, #{duration_s => DurationS})]
+    end,
+    ?assertEqual([150, 250, 350, 500], Short(8)),
+    ?assertEqual([150, 250, 350, 400, 500], Short(10)),
+    ?assertEqual([83, 150, 250, 350, 417, 500], Short(12)),
+    ?assertEqual([], [150, 250, 350, 500] -- Short(300)),
+    ?assertEqual([167, 333, 500], Short(7)),
     ?assertEqual([500], Clients(peak)),
     Down = Clients(down),
     ?assertEqual(lists:reverse(lists:usort(Down)), Down),
@@ -77,8 +87,9 @@ slopes_have_steps(_) ->
 
 a_short_run_keeps_the_shares(_) ->
     [#{phase := warm_up, from_ms := 0, until_ms := 1_000, rate := 500.0},
-     #{phase := peak, from_ms := 1_000, until_ms := 11_000, rate := 10_000.0, clients := 2}] =
-        steps(message_bombing, #{duration_s => 11, scale => 0.1}),
+     #{phase := peak, from_ms := 1_000, until_ms := 11_000, rate := 10_000.0, clients := 2},
+     #{phase := cool_down, from_ms := 11_000, until_ms := 12_000, rate := 500.0, clients := 2}] =
+        steps(message_bombing, #{duration_s => 12, scale => 0.1}),
     %% No step is shorter than what is counted.
     [_, _, _, _, _] = [Step || #{phase := ramp} = Step
                                    <- steps(connection_flood, #{duration_s => 10})].
@@ -280,15 +291,17 @@ connection_flood_rises_and_falls(_) ->
         erlmcp_bench_scenario:run(connection_flood, #{
             duration_s => 4, scale => 0.02,
             on_event => fun(Event) -> Test ! {none, Event} end}),
+    false = is_map_key(bombing, Outcome),
     ok = fine(Outcome),
     ok = accounted(Total),
     [ramp, peak, down] = [Phase || {_, #{event := phase, phase := Phase}} <- events()],
     [5, 10, 10, 5] = [Clients || #{clients := Clients} <- Steps].
 
 message_bombing_is_accounted_for(_) ->
-    {ok, #{total := Total, complaints := [], peak := #{rate := 2_000.0}, marks := []}} =
+    {ok, #{total := Total, complaints := [], peak := #{rate := 2_000.0}, marks := [],
+           bombing := #{end_backlog_requests := _, most_backlog_requests := _}}} =
         erlmcp_bench_scenario:run(message_bombing, #{
-            duration_s => 2, profile => high_load, scale => 0.04, transport => http1}),
+            duration_s => 2.4, profile => high_load, scale => 0.04, transport => http1}),
     ok = accounted(Total).
 
 chaos_does_harm(_) ->
@@ -312,7 +325,8 @@ hundredfold_has_scale(Config) ->
     {ok, #{clients := 15, shortened := true, scale := 0.001, total := Total} = Outcome} =
         erlmcp_bench_scenario:run(hundredfold, #{duration_s => 3, scale => 0.001}),
     ok = accounted(Total),
-    {ok, File} = erlmcp_bench_scenario_result:write(Outcome, proplists:get_value(priv_dir, Config)),
+    {ok, [File | _]} =
+        erlmcp_bench_scenario_result:write(Outcome, proplists:get_value(priv_dir, Config)),
     ok = erlmcp_metrology_validator:validate_file(File),
     {ok, #{~"workload_id" := ~"hundredfold", ~"benchmark" := ~"scenario", ~"transport" := ~"tcp",
            ~"shortened" := true, ~"scale_ratio" := 0.001, ~"sample_count" := Count,
@@ -335,16 +349,66 @@ other_servers_are_loaded(_) ->
         erlmcp_bench_scenario:run(baseline, #{urls => [Url], duration_s => 2, scale => 0.1}),
     ok = erlmcp:stop_server(Server).
 
-nodes_share_the_clients(_) ->
+nodes_share_the_clients(Config) ->
     Test = self(),
-    {ok, #{nodes := 2, total := Total}} = erlmcp_bench_scenario:run(baseline, #{
+    {ok, #{nodes := 2, total := Total} = Outcome} = erlmcp_bench_scenario:run(baseline, #{
         nodes => 2, duration_s => 2, scale => 0.16, metrics => 0, profile => low_load,
         on_event => fun(Event) -> Test ! {scraped(Event), Event} end}),
     ok = accounted(Total),
     Scrapes = [Nodes || {[_ | Nodes], #{event := second}} <- events()],
     [_, _] = Counts = [erlmcp_test_exposition:value(~"mcp_server_connection_active", [], Node)
                        || Node <- lists:last(Scrapes)],
-    [1, 1] = Counts.
+    [1, 1] = Counts,
+    ok = files_have_it(Outcome, filename:join(proplists:get_value(priv_dir, Config), "nodes")).
+
+%% The result, a line for each second of each process and load, and the metrics of each phase.
+files_have_it(#{total := #{sent := Sent}} = Outcome, Folder) ->
+    {ok, [File, Lines, WarmUp, Peak]} = erlmcp_bench_scenario_result:write(Outcome, Folder),
+    Name = filename:rootname(File),
+    ?assertEqual([Name ++ ".jsonl", Name ++ "_warm_up.prom", Name ++ "_peak.prom"],
+                 [Lines, WarmUp, Peak]),
+    {ok, #{~"phases" := Phases, ~"windows" := [#{~"errors_count" := Errors}],
+           ~"seconds" := [#{~"at_s" := 1, ~"backlog_requests" := _} | _],
+           ~"received_mib_per_s" := In, ~"overhead_percent" := Overhead,
+           ~"steps" := [#{~"latency_p999_us" := _, ~"latency_max_us" := _,
+                          ~"sent_mib_per_s" := _, ~"overhead_percent" := _}]}} =
+        erlmcp_bench_result:read(File),
+    ?assertEqual(#{}, Errors),
+    ?assert(In > 0 andalso Overhead > 0 andalso Overhead < 100),
+    [[~"warm_up", ~"generator", ~"node_1", ~"node_2"], [~"peak", ~"generator", ~"node_1",
+                                                        ~"node_2"]] =
+        [[Phase | [Node || #{~"node" := Node} <- Nodes]]
+         || #{~"phase" := Phase, ~"nodes" := Nodes} <- Phases],
+    [begin
+         #{~"memory_rss_mib_per_node" := Mib, ~"memory_rss_max_mib_per_node" := Most,
+           ~"cpu_percent" := Cpu, ~"received_bytes" := Received, ~"sent_bytes" := Bytes} = Node,
+         ?assert(Mib > 10 andalso Mib =< Most andalso Cpu >= 0),
+         ?assert(Received > 0 andalso Bytes > 0)
+     end || #{~"phase" := ~"peak", ~"nodes" := [_ | Nodes]} <- Phases, Node <- Nodes],
+    {ok, Text} = file:read_file(Lines),
+    Read = [json:decode(Line) || Line <- binary:split(Text, ~"\n", [global, trim])],
+    %% The whole seconds, and the ends of both phases.
+    [?assert(length([At || #{~"node" := Of, ~"at_s" := At} = Line <- Read, Of =:= Node,
+                           not is_map_key(~"load", Line)]) >= 2)
+     || Node <- [~"generator", ~"node_1", ~"node_2"]],
+    ?assertEqual([{~"load_1", ~"node_1"}, {~"load_2", ~"node_2"}],
+                 lists:usort([{Load, Node} || #{~"load" := Load, ~"node" := Node} <- Read])),
+    %% The last requests are sent after the last line.
+    InLines = lists:sum([Count || #{~"load" := _, ~"sent_count" := Count} <- Read]),
+    ?assert(InLines =< Sent andalso InLines >= Sent - 5),
+    {ok, AtPeak} = file:read_file(Peak),
+    Metrics = erlmcp_test_exposition:parse(AtPeak),
+    Value = fun(Metric, Labels) -> erlmcp_test_exposition:value(Metric, Labels, Metrics) end,
+    ?assert(Value(~"mcp_client_messages_sent_total", [{~"instance", ~"generator"}]) =< Sent),
+    [?assert(Value(~"mcp_server_requests_total", [{~"instance", Node}]) > 0)
+     || Node <- [~"node_1", ~"node_2"]],
+    %% A line that breaks a rule leaves no file.
+    Broken = filename:join(Folder, "broken"),
+    #{series := [First | _]} = Outcome,
+    {error, [#{place := ~"/1/latency_ms", rule := rejected_name}]} =
+        erlmcp_bench_scenario_result:write(Outcome#{series := [First#{latency_ms => 1}]}, Broken),
+    ?assertEqual([], filelib:wildcard(filename:join(Broken, "*"))),
+    ok.
 
 wrong_options_are_told(_) ->
     [{error, Expected} = erlmcp_bench_scenario:run(Name, Options)
@@ -388,10 +452,14 @@ judged(Name, Peak, #{refused := Refused, failed := Failed} = Total, Harm) ->
                     end} || Step <- steps(Name, #{})],
     erlmcp_bench_scenario_outcome:new(
         Scenario, options(Scenario, #{}),
-        Harm#{steps => Steps, nodes => 1, usage => #{}, unopened => 0,
-              reports => [Total#{latency := Histogram, refused := #{1056 => Refused},
-                                 failed := #{timeout => Failed},
-                                 lateness => erlmcp_bench_histogram:new()}]}).
+        Harm#{steps => Steps, nodes => 1, unopened => 0, readings => [], scrapes => [],
+              began_us => 0,
+              loads => [{#{load => ~"load_1", node => ~"node_1", clients => 1},
+                         Total#{latency := Histogram, refused := #{1056 => Refused},
+                                failed := #{timeout => Failed}, all_bytes_in => 0,
+                                all_bytes_out => 0, course => erlmcp_load_course:new(0),
+                                from_us => 0, seconds => [],
+                                lateness => erlmcp_bench_histogram:new()}}]}).
 
 accounted(#{sent := Sent, wrong := 0, answered := Answered} = Sums) ->
     ?assertEqual(Sent, erlmcp_bench_scenario_sums:ended(Sums)),

@@ -10,7 +10,9 @@ and complaints, at each bound and just beyond it.
 -export([figures_are_those_of_their_steps/1, the_warm_up_is_not_judged/1,
          marks_are_beaten_at_their_value/1, marks_belong_to_their_step/1,
          each_broken_promise_is_a_complaint/1, faults_end_with_the_next_one/1,
-         recovery_has_its_bounds/1, sums_add_up/1, reasons_of_all_loads_add_up/1]).
+         recovery_has_its_bounds/1, sums_add_up/1, reasons_of_all_loads_add_up/1,
+         bytes_are_bandwidth_and_overhead/1, bombings_have_their_times/1,
+         nodes_have_their_resources/1, lines_are_seconds_of_nodes_and_loads/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -18,7 +20,9 @@ suite() ->
 all() ->
     [figures_are_those_of_their_steps, the_warm_up_is_not_judged, marks_are_beaten_at_their_value,
      marks_belong_to_their_step, each_broken_promise_is_a_complaint, faults_end_with_the_next_one,
-     recovery_has_its_bounds, sums_add_up, reasons_of_all_loads_add_up].
+     recovery_has_its_bounds, sums_add_up, reasons_of_all_loads_add_up,
+     bytes_are_bandwidth_and_overhead, bombings_have_their_times, nodes_have_their_resources,
+     lines_are_seconds_of_nodes_and_loads].
 
 %% 30 s of warm-up and 300 s of a peak of 25 clients, each of which sends 100 a second.
 figures_are_those_of_their_steps(_) ->
@@ -85,10 +89,11 @@ marks_belong_to_their_step(_) ->
      {500, latency_p95_us, false}] =
         lists:sort([{Clients, Figure, Beaten} || #{clients := Clients, figure := Figure,
                                                    beaten := Beaten} <- Marks]),
-    %% A run without such a step has no measured figure.
-    #{marks := Fewer} = outcome(connection_flood, Of, #{duration_s => 10}),
-    [250, 250] = [Clients || #{clients := Clients} = Mark <- Fewer,
-                             not is_map_key(measured, Mark)].
+    %% A run in which no step with as many clients has an answer has no measured latency.
+    #{marks := Fewer} = outcome(connection_flood, Of, #{duration_s => 6}),
+    [{250, latency_p95_us}] = [{Clients, Figure}
+                               || #{clients := Clients, figure := Figure} = Mark <- Fewer,
+                                  not is_map_key(measured, Mark)].
 
 each_broken_promise_is_a_complaint(_) ->
     Complaints = fun(Sums, More) ->
@@ -176,6 +181,130 @@ reasons_of_all_loads_add_up(_) ->
             Report#{refused := #{1056 => 2}, failed := #{timeout => 2}},
             Report#{refused := #{1056 => 3, tool_error => 1}}]}).
 
+%% 512 bytes there and back in each of 1,000 requests, of which nine in ten are answered.
+bytes_are_bandwidth_and_overhead(_) ->
+    Peak = (good(900))#{sent := 1_000, failed => 100, bytes_out => 1_048_576,
+                        bytes_in => 2_097_152},
+    #{peak := #{received_mib_per_s := In, sent_mib_per_s := Out, overhead_percent := Percent}} =
+        outcome(baseline, #{peak => Peak}, #{}),
+    ?assertEqual([2 / 300, 1 / 300], [In, Out]),
+    ?assert(abs(Percent - 100 * (1 - 1_900 * 512 / (3 * 1_048_576))) < 1.0e-9),
+    #{peak := None} = outcome(baseline, #{}, #{}),
+    false = is_map_key(overhead_percent, None).
+
+%% 1 s of a peak from 2 s on. Of four requests that are due in it, one waits until 3.5 s, and one
+%% is refused at 3.4 s.
+bombings_have_their_times(_) ->
+    Readings = [reading(At, Phase, #{}) || {At, Phase} <- [{0, start}, {1_000_000, warm_up},
+                                                           {2_000_000, warm_up}, {2_500_000, peak},
+                                                           {3_000_000, peak},
+                                                           {9_000_000, cool_down}]],
+    Bombing = fun(Requests, EndedUs) ->
+        Course = lists:foldl(fun({Outcome, Due, End}, Sum) ->
+                                 erlmcp_load_course:ended(Outcome, Due, End, Sum)
+                             end, erlmcp_load_course:new(0), Requests),
+        Report = (report(sums(good(10))))#{course := Course},
+        #{bombing := Found} = outcome(message_bombing, #{peak => good(10)},
+                                      #{reports => [Report], readings => Readings,
+                                        ended_us => EndedUs}),
+        Found
+    end,
+    Bombed = [{answered, 1_500_000, 1_600_000}, {answered, 2_000_000, 2_000_500},
+              {answered, 2_050_000, 3_200_000}, {answered, 2_060_000, 3_500_000},
+              {{refused, 1056}, 2_990_000, 3_400_000}],
+    Calm = erlmcp_bench_scenario_outages:calm_us(),
+    ?assertEqual(#{most_backlog_requests => 3, end_backlog_requests => 3, drain_ms => 500.0,
+                   cool_down_ms => 500.0}, Bombing(Bombed, 3_500_000 + Calm)),
+    %% No calm was seen; and not the end of the last request.
+    ?assertEqual(#{most_backlog_requests => 3, end_backlog_requests => 3, drain_ms => 500.0},
+                 Bombing(Bombed, 3_500_000 + Calm - 1)),
+    ?assertEqual(#{most_backlog_requests => 3, end_backlog_requests => 3},
+                 Bombing(Bombed, 3_500_000)),
+    %% Later requests still find the server slow, and one fails.
+    Later = [{answered, 3_600_000, 3_900_000}, {answered, 4_000_000, 4_250_000}],
+    #{drain_ms := 500.0, cool_down_ms := 900.0} = Bombing(Bombed ++ Later, 9_000_000),
+    #{drain_ms := 500.0, cool_down_ms := 2_000.0} =
+        Bombing([{unsent, 4_100_000, 5_000_000} | Bombed], 9_000_000),
+    %% 300 ms are not slow if 150 ms were usual before.
+    #{cool_down_ms := 500.0} =
+        Bombing([{answered, 1_000_000, 1_150_000} | Bombed ++ Later], 9_000_000),
+    false = is_map_key(bombing, outcome(baseline, #{peak => good(10)}, #{readings => Readings})).
+
+reading(AtUs, Phase, Nodes) -> #{at_us => AtUs, phase => Phase, nodes => Nodes}.
+
+%% The second node is killed twice in the peak, and runs again at its end.
+nodes_have_their_resources(_) ->
+    Mib = 1_048_576,
+    Of = fun(OsPid, CpuUs, RssMib, Received, Sent) ->
+        #{os_pid => OsPid, cpu_us => CpuUs, rss_bytes => RssMib * Mib, bytes => {Received, Sent}}
+    end,
+    Readings = [
+        reading(0, start, #{~"node_1" => Of(1, 100_000, 50, 0, 0),
+                            ~"node_2" => Of(2, 0, 40, 0, 0)}),
+        reading(1_000_000, warm_up, #{~"node_1" => Of(1, 600_000, 60, 100, 1_000),
+                                      ~"node_2" => Of(2, 10_000, 40, 10, 20)}),
+        reading(2_000_000, peak, #{~"node_1" => Of(1, 1_600_000, 90, 600, 2_000),
+                                   ~"node_2" => Of(2, 510_000, 45, 20, 30)}),
+        reading(2_900_000, peak, #{~"node_1" => Of(1, 3_600_000, 70, 700, 2_100),
+                                   ~"node_2" => #{bytes => {20, 30}}}),
+        reading(3_000_000, peak, #{~"node_1" => Of(1, 3_600_000, 70, 700, 2_100),
+                                   ~"node_2" => Of(3, 700_000, 30, 20, 30)}),
+        reading(4_000_000, peak, #{~"node_1" => Of(1, 3_600_000, 80, 900, 2_500),
+                                   ~"node_2" => Of(4, 900_000, 30, 50, 70)})],
+    #{phases := [WarmUp, Peak], usage := Usage, series := Series} =
+        outcome(baseline, #{peak => good(10)}, #{readings => Readings, nodes => 2}),
+    ?assertEqual(
+        #{phase => warm_up, at_s => 1.0, duration_s => 1.0, nodes => [
+            #{node => ~"node_1", cpu_percent => 50.0, memory_rss_mib_per_node => 60.0,
+              memory_rss_max_mib_per_node => 60.0, received_bytes => 100, sent_bytes => 1_000},
+            #{node => ~"node_2", cpu_percent => 1.0, memory_rss_mib_per_node => 40.0,
+              memory_rss_max_mib_per_node => 40.0, received_bytes => 10, sent_bytes => 20}]},
+        WarmUp),
+    ?assertEqual(
+        #{phase => peak, at_s => 4.0, duration_s => 3.0, nodes => [
+            #{node => ~"node_1", cpu_percent => 100.0, memory_rss_mib_per_node => 80.0,
+              memory_rss_max_mib_per_node => 90.0, received_bytes => 800, sent_bytes => 1_500},
+            %% As far as the first of the three processes was seen.
+            #{node => ~"node_2", cpu_percent => 50.0, memory_rss_mib_per_node => 30.0,
+              memory_rss_max_mib_per_node => 45.0, received_bytes => 40, sent_bytes => 50}]}, Peak),
+    %% The processor time of all nodes is not known if one was killed.
+    ?assertEqual(#{}, Usage),
+    ?assertEqual([50, 100, 222, 0, 0],
+                 [round(Percent) || #{node := ~"node_1", cpu_percent := Percent} <- Series]),
+    ?assertEqual([1.0, 50.0],
+                 [Percent || #{node := ~"node_2", cpu_percent := Percent} <- Series]),
+    Whole = [Reading#{nodes := maps:map(fun(_, Node) -> Node end,
+                                        #{~"generator" => Of(9, At, 9, 0, 0),
+                                          ~"node_1" => map_get(~"node_1", Nodes)})}
+             || #{nodes := Nodes, at_us := At} = Reading <- Readings],
+    #{usage := Used} = outcome(baseline, #{peak => good(10)}, #{readings => Whole, nodes => 1}),
+    ?assertEqual(#{generator_cpu_us => 3_000_000, server_cpu_us => 3_000_000,
+                   server_rss_bytes => 80 * Mib}, Used).
+
+%% A load began half a second after the scenario.
+lines_are_seconds_of_nodes_and_loads(_) ->
+    Readings = [reading(At, Phase, #{~"node_1" => #{bytes => {At, 2 * At}}})
+                || {At, Phase} <- [{1_000, start}, {1_001_000, warm_up}, {2_001_000, peak}]],
+    Report = (report(sums(good(10))))#{
+        from_us := 501_000, seconds := [#{at_s => At, duration_s => 1.0, sent_count => round(At),
+                                          generator_cpu_us_per_msg => 7.0}
+                                        || At <- [0.5, 1.0, 1.6]]},
+    #{series := Series} = outcome(baseline, #{peak => good(10)}, #{
+        readings => Readings, reports => [Report], began_us => 1_000}),
+    Own = #{node => ~"node_1", duration_s => 1.0},
+    Node = Own#{received_bytes => 1_000_000, sent_bytes => 2_000_000},
+    Load = Own#{load => ~"load_1", clients => 1},
+    ?assertEqual([Node#{phase => warm_up, at_s => 1.0},
+                  Load#{phase => warm_up, at_s => 1.0, sent_count => 1},
+                  Load#{phase => peak, at_s => 1.5, sent_count => 1},
+                  Node#{phase => peak, at_s => 2.0},
+                  Load#{phase => peak, at_s => 2.1, sent_count => 2}], Series),
+    ok = erlmcp_metrology_validator:validate_lines(Series),
+    {error, [#{place := ~"/2/latency_ms", rule := rejected_name}]} =
+        erlmcp_metrology_validator:validate_lines([Node, Load#{latency_ms => 1}]),
+    {error, [#{place := ~"/1/number", rule := unit}]} =
+        erlmcp_metrology_validator:validate_lines([Node#{number => 1}]).
+
 %% Outcomes.
 
 good(Answered) ->
@@ -196,14 +325,20 @@ outcome(Name, Given, More) ->
     Steps = [{Step, sums(Of(Step))} || Step <- erlmcp_bench_scenario_plan:steps(Scenario, Options)],
     Total = lists:foldl(fun({_, Sums}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
                         sums(#{}), Steps),
-    Facts = #{steps => Steps, nodes => 1, usage => #{}, unopened => 0, faults => [], outages => [],
-              ended_us => 0, reports => [report(sums(maps:get(report, More, Total)))]},
+    Reports = maps:get(reports, More, [report(sums(maps:get(report, More, Total)))]),
+    Facts = #{steps => Steps, nodes => 1, unopened => 0, faults => [], outages => [],
+              readings => [], scrapes => [], began_us => 0, ended_us => 0,
+              loads => [{#{load => <<"load_", (integer_to_binary(Number))/binary>>,
+                           node => ~"node_1", clients => 1}, Report}
+                        || {Number, Report} <- lists:enumerate(Reports)]},
     erlmcp_bench_scenario_outcome:new(Scenario, Options,
-                                      maps:merge(Facts, maps:without([report, scale, duration_s],
-                                                                     More))).
+                                      maps:merge(Facts, maps:without([report, reports, scale,
+                                                                      duration_s], More))).
 
-report(#{refused := Refused, failed := Failed} = Sums) ->
-    Sums#{latency := erlmcp_bench_scenario_sums:histogram(Sums),
+report(#{refused := Refused, failed := Failed, bytes_in := In, bytes_out := Out} = Sums) ->
+    Sums#{all_bytes_in => In, all_bytes_out => Out, course => erlmcp_load_course:new(0),
+          from_us => 0, seconds => [],
+          latency := erlmcp_bench_scenario_sums:histogram(Sums),
           refused := #{1056 => Refused || Refused > 0},
           failed := #{timeout => Failed || Failed > 0},
           lateness => erlmcp_bench_histogram:new()}.

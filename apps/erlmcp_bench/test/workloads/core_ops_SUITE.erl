@@ -4,14 +4,16 @@
 -export([suite/0, all/0]).
 -export([every_component_gives_a_valid_result/1, workloads_have_their_names/1,
          every_operation_is_counted/1, a_wrong_result_fails/1, a_duration_ends_it/1,
-         progress_is_told/1]).
+         progress_is_told/1, contention_is_measured/1, a_lock_is_contention/1,
+         allocated_bytes_are_those_of_the_operation/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_component_gives_a_valid_result, workloads_have_their_names, every_operation_is_counted,
-     a_wrong_result_fails, a_duration_ends_it, progress_is_told].
+     a_wrong_result_fails, a_duration_ends_it, progress_is_told,
+     allocated_bytes_are_those_of_the_operation, contention_is_measured, a_lock_is_contention].
 
 every_component_gives_a_valid_result(_) ->
     {ok, Results} = erlmcp_bench_core_ops:run(
@@ -32,6 +34,12 @@ every_component_gives_a_valid_result(_) ->
     [true = Deviation =< Max || #{~"latency_deviation_us" := Deviation,
                                   ~"latency_max_us" := Max} <- Results],
     [false = Shortened || #{~"shortened" := Shortened} <- Results],
+    %% An operation allocates as much with many others as alone; nothing allocates nothing.
+    Allocated = #{Id => Bytes || #{~"workload_id" := Id,
+                                   ~"memory_allocated_bytes_per_operation" := Bytes} <- Results},
+    #{~"core_ops_100k_nothing_1_core" := Nothing, ~"core_ops_100k_nothing_all_cores" := Nothing,
+      ~"core_ops_100k_session" := Session, ~"core_ops_100k_queue" := Queue} = Allocated,
+    true = Nothing == 0 andalso Queue > 100 andalso Session > Queue,
     ~"erlmcp_bench_run:workload(core_ops, <<\"core_ops_100k\">>, #{})" = command(hd(Results)).
 
 command(#{~"environment" := #{~"command_line" := Line, ~"load_generator" := ~"in_node"}}) -> Line.
@@ -83,3 +91,57 @@ progress_is_told(_) ->
 
 parts(Parts) ->
     receive {part, Part} -> parts([Part | Parts]) after 0 -> lists:reverse(Parts) end.
+
+%% A list of 50 integers has 800 bytes, and its place in the list around it 16. A binary is outside
+%% of the heap, and a message comes from another process.
+allocated_bytes_are_those_of_the_operation(_) ->
+    Allocated = fun(Prepare, Operation) ->
+        round(erlmcp_bench_allocated:bytes_per_operation(#{prepare => Prepare,
+                                                           operation => Operation}))
+    end,
+    Fresh = fun(_) -> [] end,
+    0 = Allocated(Fresh, fun(Kept) -> Kept end),
+    16 = Allocated(Fresh, fun(Kept) -> [kept | Kept] end),
+    816 = Allocated(Fresh, fun(Kept) -> [lists:seq(1, 50) | Kept] end),
+    %% Garbage counts, too, even if it is collected meanwhile.
+    Twice = Allocated(Fresh, fun(Kept) ->
+        _ = garbage_collect(),
+        _ = [lists:seq(1, 50) | Kept],
+        []
+    end),
+    true = abs(Twice - 816) < 16,
+    Binary = Allocated(Fresh, fun(Kept) -> [binary:copy(~"x", 10_000) | Kept] end),
+    true = Binary >= 10_016 andalso Binary < 10_200,
+    Sender = fun Sends() -> receive From -> From ! lists:seq(1, 50), Sends() end end,
+    Message = Allocated(fun(_) -> spawn_link(Sender) end, fun(Other) ->
+        Other ! self(),
+        receive [_ | _] -> Other end
+    end),
+    true = Message >= 800 andalso Message < 900.
+
+contention_is_measured(_) ->
+    [begin
+        {ok, [#{~"workload_id" := Id, ~"workers" := Workers, ~"alone_msg_per_s" := Alone,
+                ~"component" := ~"registry_contended", ~"contention_percent" := Lost} = Result]} =
+            erlmcp_bench_core_ops:run(#{id => Id, operations => 10_000}),
+        ok = erlmcp_metrology_validator:validate(Result),
+        true = Alone > 0 andalso Lost >= 0 andalso Lost < 100
+    end || {Id, Workers} <- [{~"registry_250_connections", 250},
+                             {~"registry_500_connections", 500}]].
+
+%% One process serves all others, a millisecond each; then each of them takes that time by itself.
+a_lock_is_contention(_) ->
+    Pause = fun() -> receive after 1 -> ok end end,
+    Server = spawn_link(fun Serves() -> receive From -> Pause(), From ! done, Serves() end end),
+    Lost = fun(Operation) ->
+        {ok, #{lost_percent := Percent, alone_per_s := Alone, operations := 800}} =
+            erlmcp_bench_contention:run(#{workers => 100, operations => 800,
+                                          prepare => fun(_) -> none end, operation => Operation}),
+        true = Alone > 0 andalso Alone =< 1_000,
+        Percent
+    end,
+    Served = Lost(fun(none) -> Server ! self(), receive done -> none end end),
+    Cores = erlang:system_info(schedulers_online),
+    %% One alone may wait for a processor, and is then up to a quarter slower.
+    true = Served >= 100 * (1 - 1.25 / Cores) orelse error({lost_percent, Served}),
+    true = Lost(fun(none) -> Pause(), none end) == 0.

@@ -133,9 +133,4 @@ opened(Opened) -> Opened.
 
 store() -> {erlmcp_token_store_file, #{folder => folder()}}.
 
-folder() ->
-    State = case os:getenv("XDG_STATE_HOME", "") of
-        "/" ++ _ = Set -> Set;
-        _ -> filename:join([os:getenv("HOME", "/"), ".local", "state"])
-    end,
-    filename:join([State, "erlmcp", "tokens"]).
+folder() -> erlmcp_cli_folders:state("tokens").

@@ -9,11 +9,12 @@ report(Plan, Report) ->
     #{sent := Sent, answered := Answered, answered_per_s := PerSecond, refused := Refused,
       failed := Failed, wrong := Wrong, wrong_by := WrongBy, latency := Latency,
       refusal_latency := RefusalLatency, lateness := Lateness, bytes_in := In,
-      bytes_out := Out, duration_s := Seconds} = Report,
+      bytes_out := Out, duration_s := Seconds, windows := Windows} = Report,
     Rows = [{"sent", number(Sent)},
             {"answered", [number(Answered), ", ", number(PerSecond), " a second"]},
-            {"refused", reasons(Refused)}, {"failed", reasons(Failed)},
-            {"wrong", [reasons(WrongBy) || Wrong > 0]},
+            {"refused", erlmcp_cli_errors:reasons(Refused)},
+            {"failed", erlmcp_cli_errors:reasons(Failed)},
+            {"wrong", [erlmcp_cli_errors:reasons(WrongBy) || Wrong > 0]},
             {"unsent", some(unsent, Report, " were due, and no connection was free")},
             {"late", some(late, Report, " replies came after their time")},
             {"strays", some(strays, Report, " replies were to no request")},
@@ -24,7 +25,8 @@ report(Plan, Report) ->
             {"bytes", [number(round(In / Seconds)), " in and ", number(round(Out / Seconds)),
                        " out a second"]}],
     [title(Plan, Report), $\n,
-     [[string:pad(Name, 12), Text, $\n] || {Name, Text} <- Rows, not string:is_empty(Text)]].
+     [[string:pad(Name, 12), Text, $\n] || {Name, Text} <- Rows, not string:is_empty(Text)],
+     erlmcp_cli_errors:windows(Windows)].
 
 title(#{target := Target, connections := Connections, era := Era, loop := Loop} = Plan,
       #{duration_s := Seconds, opened := Opened}) ->
@@ -49,21 +51,6 @@ name({http, Url}) -> iolist_to_binary(Url);
 name({tcp, Host, Port}) when is_tuple(Host) -> name({tcp, inet:ntoa(Host), Port});
 name({tcp, Host, Port}) -> iolist_to_binary(["tcp://", Host, $:, integer_to_list(Port)]);
 name({stdio, Words}) -> iolist_to_binary(lists:join($\s, Words)).
-
-reasons(Reasons) ->
-    %% The most frequent reasons come first.
-    Sorted = lists:reverse(lists:keysort(2, maps:to_list(Reasons))),
-    lists:join(", ", [[reason(Reason), ": ", number(Count)] || {Reason, Count} <- Sorted]).
-
-reason(Code) when is_integer(Code) ->
-    case [Name || #{number := Number, name := Name} <- erlmcp_refusal:table(), Number =:= Code] of
-        [Name] -> [integer_to_list(Code), " (", words(Name), ")"];
-        [] -> integer_to_list(Code)
-    end;
-reason(Reason) -> words(Reason).
-
-words(Reason) when is_atom(Reason) -> string:replace(atom_to_list(Reason), "_", " ", all);
-words(Reason) -> io_lib:format("~0tp", [Reason]).
 
 some(Key, Report, Words) ->
     case maps:get(Key, Report) of
@@ -125,9 +112,10 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
 failure({bad_option, target}) -> "the target is invalid";
 failure({bad_option, sessions_per_connection}) ->
     "--sessions: more than one session is for HTTP alone";
-failure({bad_option, Option}) -> [words(Option), ": not with this target"];
+failure({bad_option, Option}) -> [erlmcp_cli_errors:reason(Option), ": not with this target"];
 failure({host, Reason}) -> ["unknown host: ", inet:format_error(Reason)];
-failure({open, {refused, Code}}) -> ["no session could be opened: refused with ", reason(Code)];
+failure({open, {refused, Code}}) ->
+    ["no session could be opened: refused with ", erlmcp_cli_errors:reason(Code)];
 failure({open, Reason}) when is_atom(Reason) ->
     ["no connection could be opened: ", inet:format_error(Reason)];
 failure({open, Reason}) ->

@@ -124,8 +124,8 @@ shown(Event) ->
 
 ended(Outcome, #{json := Folder}) ->
     case erlmcp_bench_scenario_result:write(Outcome, Folder) of
-        {ok, File} ->
-            ok = erlmcp_cli_terminal:say(["written: ", File]),
+        {ok, Files} ->
+            _ = [ok = erlmcp_cli_terminal:say(["written: ", File]) || File <- Files],
             ended(Outcome, #{});
         {error, Violations} ->
             erlmcp_cli:complain(io_lib:format("~ts: no valid result: ~0tp", [Folder, Violations])),

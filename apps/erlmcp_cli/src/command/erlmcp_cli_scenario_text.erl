@@ -15,9 +15,10 @@ event(#{event := phase, phase := Phase, clients := Clients, seconds := Seconds})
 event(#{event := second, phase := Phase, clients := Clients, rate := Rate, sums := Sums,
         elapsed_s := Elapsed}) ->
     #{answered := Answered} = Sums,
-    io_lib:format("~b s ~ts: ~b clients, ~ts of ~ts msg/s, p95 ~ts, errors ~ts % ~ts",
+    io_lib:format("~b s ~ts: ~b clients, ~ts of ~ts msg/s, p95 ~ts, p99.9 ~ts, errors ~ts % ~ts",
                   [Elapsed, words(Phase), Clients, number(Answered), number(Rate),
-                   time(p95(Sums)), number(erlmcp_bench_scenario_sums:error_percent(Sums)),
+                   time(percentile(95, Sums)), time(percentile(99.9, Sums)),
+                   number(erlmcp_bench_scenario_sums:error_percent(Sums)),
                    erlmcp_bench_scenario_sums:zone(Sums)]);
 event(#{event := fault, fault := Fault, not_run := Reason}) ->
     io_lib:format("~ts: not run: ~0tp", [words(Fault), Reason]);
@@ -29,8 +30,10 @@ event(#{event := fault, fault := Fault, extent := Extent}) ->
 extent(Extent) ->
     lists:join(",", [[$\s, words(Name), $\s, number(Value)] || Name := Value <- Extent]).
 
-p95(#{answered := 0}) -> none;
-p95(Sums) -> erlmcp_bench_histogram:percentile(erlmcp_bench_scenario_sums:histogram(Sums), 95).
+percentile(_, #{answered := 0}) ->
+    none;
+percentile(Percent, Sums) ->
+    erlmcp_bench_histogram:percentile(erlmcp_bench_scenario_sums:histogram(Sums), Percent).
 
 -doc "Returns the reason for which a scenario has no outcome.".
 -spec failure(term()) -> unicode:chardata().
@@ -45,14 +48,23 @@ failure(Reason) ->
 -spec outcome(erlmcp_bench_scenario_outcome:outcome()) -> unicode:chardata().
 outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, steps := Steps,
           marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,
-          refused := Refused, failed := Failed} = Outcome) ->
+          refused := Refused, failed := Failed, windows := Windows, phases := Phases} = Outcome) ->
     [io_lib:format("~ts: ~ts~n", [Name, Title]), extent_of(Outcome), $\n,
      table([["phase", "clients", "s", "msg/s due", "answered", "p50", "p95", "p99",
-             "p99.9", "deviation", "errors %", "zone"] | [step(Step) || Step <- Steps]]),
+             "p99.9", "max", "deviation", "MiB/s in", "MiB/s out", "overhead %", "errors %",
+             "zone"] | [step(Step) || Step <- Steps]]),
      [[$\n, table([["clients", "figure", "measured", "published", ""]
                    | [mark(Mark) || Mark <- Marks]])] || Marks =/= []],
-     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "recovered", "p95", ""]
+     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "recovered", "p95", "p99.9",
+                    "deviation", ""]
                    | [fault(Fault) || Fault <- Faults]])] || Faults =/= []],
+     [[$\n, table([["phase", "s", "node", "CPU %", "memory MiB", "at most", "received bytes",
+                    "sent bytes"]
+                   | [used(Phase, Node) || #{nodes := Nodes} = Phase <- Phases, Node <- Nodes]])]
+      || Phases =/= []],
+     [[$\n, table([["backlog at most", "at the end", "drained after", "cooled down after"],
+                   backlog(Bombing)])] || #{bombing := Bombing} <- [Outcome]],
+     [[$\n, Errors] || [_ | _] = Errors <- [erlmcp_cli_errors:windows(Windows)]],
      [[$\n, reasons("refused", Refused), reasons("failed", Failed)]
       || map_size(Refused) + map_size(Failed) > 0],
      io_lib:format("~nThe generator sent ~ts late (p99). Errors: ~ts.~n",
@@ -61,8 +73,22 @@ outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, step
      atom_to_list(Status), $\n].
 
 reasons(What, Counts) ->
-    [io_lib:format("~ts: ~b of ~tp~n", [What, Count, Reason])
-     || Reason := Count <- maps:iterator(Counts, ordered)].
+    [[What, ": ", erlmcp_cli_errors:reasons(Counts), $\n] || map_size(Counts) > 0].
+
+used(#{phase := Phase, duration_s := Seconds}, #{node := Node} = Figures) ->
+    [words(Phase), number(Seconds), Node
+     | [case Figures of
+            #{Name := Value} -> erlmcp_bench_text:number(Value);
+            #{} -> "-"
+        end || Name <- [cpu_percent, memory_rss_mib_per_node, memory_rss_max_mib_per_node,
+                        received_bytes, sent_bytes]]].
+
+backlog(#{most_backlog_requests := Most, end_backlog_requests := AtEnd} = Bombing) ->
+    [erlmcp_bench_text:number(Most), erlmcp_bench_text:number(AtEnd)
+     | [case Bombing of
+            #{Name := Ms} -> milliseconds(Ms);
+            #{} -> "not seen"
+        end || Name <- [drain_ms, cool_down_ms]]].
 
 extent_of(#{clients := Clients, transport := Transport, run_s := RunS, full_s := FullS,
             scale := Scale, shortened := Shortened} = Outcome) ->
@@ -83,7 +109,11 @@ step(#{phase := Phase, clients := Clients, figures := Figures}) ->
     [words(Phase), integer_to_list(Clients), number(Seconds), number(Rate), number(Throughput)]
         ++ [time(maps:get(Name, Figures, none))
             || Name <- [latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us,
-                        latency_deviation_us]]
+                        latency_max_us, latency_deviation_us]]
+        ++ [case Figures of
+                #{Name := Value} -> number(Value);
+                #{} -> "-"
+            end || Name <- [received_mib_per_s, sent_mib_per_s, overhead_percent]]
         ++ [number(Errors), atom_to_list(Zone)].
 
 mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->
@@ -109,13 +139,15 @@ figure(_, Value) ->
     time(Value).
 
 fault(#{fault := Fault, not_run := Reason}) ->
-    [words(Fault), "not run", "-", "-", "-", "-", "-", io_lib:format("~0tp", [Reason])];
+    [words(Fault), "not run", "-", "-", "-", "-", "-", "-", "-", io_lib:format("~0tp", [Reason])];
 fault(#{fault := Fault, extent := Extent, errors := Errors, slow := Slow, recovered := Recovered} =
           Figures) ->
     [words(Fault), string:trim(extent(Extent)), number(Errors), number(Slow),
      milliseconds(maps:get(detection_ms, Figures, none)),
      milliseconds(maps:get(recovery_ms, Figures, none)),
      time(maps:get(latency_p95_us, Figures, none)),
+     time(maps:get(latency_p999_us, Figures, none)),
+     time(maps:get(latency_deviation_us, Figures, none)),
      [[io_lib:format("published: ~b s", [Mark]) || #{mark_s := Mark} <- [Figures]],
       ["; not recovered at the end" || not Recovered]]].
 

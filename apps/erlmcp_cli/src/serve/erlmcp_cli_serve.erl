@@ -41,12 +41,19 @@ command() ->
             help => "those proxies begin each connection with the PROXY protocol's header"},
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; by default as in the server's options"},
+          #{name => console, long => "-console", type => boolean,
+            help => "serve the console at /console: is the server well, since when, and why not; "
+                    "with another --host than this machine's it demands a token, which is shown"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
             help => "seconds that SIGTERM gives to running calls; 8 by default, none on stdio"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"},
           #{name => listen, long => "-listen", type => boolean,
             help => "with --stdio: open the listeners of the module's application too"},
+          #{name => control, long => "-control", required => false,
+            help => {"[--control <file>]",
+                     ["the socket for `erlmcp calls` and the like; by default one of its own, or "
+                      "none with --stdio"]}},
           #{name => verbose, long => "-verbose", type => boolean,
             help => "show all log reports of a failed start"}],
       handler => fun run/1}.
@@ -60,10 +67,12 @@ run(#{module := Name, host := Host} = Arguments) ->
         ok = keep_closed(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
-        {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip)),
+        Pages = pages(Arguments, Ip),
+        {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip, Pages)),
         ok = drain_at_sigterm(Server, Arguments),
+        ok ?= control(Arguments),
         ok = warn(Ip, erlmcp:listeners(Server)),
-        ok = announce(Module, Server, Arguments),
+        ok = announce(Module, Server, Pages, Arguments),
         serving
     else
         {usage, Sentence} ->
@@ -76,7 +85,8 @@ run(#{module := Name, host := Host} = Arguments) ->
 
 together(#{stdio := true} = Arguments) ->
     case [Option || {Name, Option} <- [{allowed_host, "--allowed-host"},
-                                       {allowed_origin, "--allowed-origin"}],
+                                       {allowed_origin, "--allowed-origin"},
+                                       {console, "--console"}],
                     is_map_key(Name, Arguments)] of
         [] -> ok;
         [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
@@ -92,6 +102,21 @@ together(_) ->
 drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server, Seconds * 1000);
 drain_at_sigterm(_, #{stdio := true}) -> ok;
 drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
+
+%% Without its default socket a server is as good.
+control(#{control := File}) ->
+    case erlmcp_cli_sup:start_control(File) of
+        {ok, _} -> ok;
+        {error, Why} -> {error, ["--control ", File, ": ", why(Why)]}
+    end;
+control(#{stdio := true}) ->
+    ok;
+control(_) ->
+    File = erlmcp_cli_control:file(),
+    case erlmcp_cli_sup:start_control(File) of
+        {ok, _} -> ok;
+        {error, Why} -> erlmcp_cli:complain(["Warning: no control socket ", File, ": ", why(Why)])
+    end.
 
 %% The atom of the module comes from a compiled file, and never from the argument.
 server_module(Name) ->
@@ -189,17 +214,29 @@ reason({listen, Transport, Reason}) when is_atom(Transport) ->
 reason({"no such file or directory", File}) -> ["there is no ", File];
 reason(Reason) -> io_lib:format("~0tP", [Reason, 20]).
 
-listen(#{stdio := true} = Arguments, Ip) ->
+%% Its application reads all servers of the node, so that it is started for this alone.
+pages(#{console := true}, Ip) ->
+    {ok, _} = application:ensure_all_started(erlmcp_console),
+    Options = case erlmcp_listener:is_loopback(Ip) of
+        true -> #{};
+        false -> #{token => erlmcp_console:token()}
+    end,
+    #{~"/console" => erlmcp_console:page(Options)};
+pages(_, _) ->
+    #{}.
+
+listen(#{stdio := true} = Arguments, Ip, _) ->
     %% The launcher may have moved stdout to a descriptor that only MCP uses.
     Output = application:get_env(erlmcp_cli, stdio_output, 1),
     [{stdio, #{output => Output}} | tcp(Arguments, Ip)];
-listen(#{port := Port} = Arguments, Ip) ->
+listen(#{port := Port} = Arguments, Ip, Pages) ->
     Names = #{Option => [unicode:characters_to_binary(Name) || Name <- Given]
               || {Option, Argument} <- [{allowed_hosts, allowed_host},
                                         {allowed_origins, allowed_origin}],
                  {ok, Given} <- [maps:find(Argument, Arguments)]},
     Proxies = maps:with([trusted_proxies, proxy_protocol], Arguments),
-    Http = (maps:merge(Names, Proxies))#{port => Port, ip => Ip},
+    Http = (maps:merge(Names, Proxies))#{port => Port, ip => Ip, pages => Pages,
+                                                health => true},
     case Arguments of
         #{sse := true} -> [{http, Http#{sse => #{}}} | tcp(Arguments, Ip)];
         #{} -> [{http, Http} | tcp(Arguments, Ip)]
@@ -252,8 +289,8 @@ warn(Ip, Listeners) ->
     end.
 
 %% On stdio nothing is printed, since stdout belongs to the client.
-announce(_, _, #{stdio := true}) ->
+announce(_, _, _, #{stdio := true}) ->
     ok;
-announce(Module, Server, _) ->
+announce(Module, Server, Pages, _) ->
     erlmcp_cli_output:print(erlmcp_cli_welcome:text(erlmcp_handler_module:options(Module),
-                                                    erlmcp:listeners(Server))).
+                                                    erlmcp:listeners(Server), Pages)).

@@ -4,18 +4,27 @@ Makes the text that `erlmcp serve` prints: the server's URL, commands that call 
 a shell, and how to stop it. Pure.
 """.
 
--export([text/2]).
+-export([text/3]).
 
 -define(REVISION, ~"2026-07-28").
 
--doc "Returns the text that `serve` shows for a server with `Options` that listens on `Listeners`.".
--spec text(Options :: map(), Listeners :: [map()]) -> iodata().
-text(#{name := Name, version := Version} = Options, Listeners) ->
+-doc """
+Returns the text that `serve` shows for a server with `Options` that listens on `Listeners`. `Pages`
+are those of its HTTP listener.
+""".
+-spec text(Options :: map(), Listeners :: [map()], Pages :: #{binary() => erlmcp_page:page()}) ->
+    iodata().
+text(#{name := Name, version := Version} = Options, Listeners, Pages) ->
     [Url] = [Url || #{transport := http, url := Url} <- Listeners],
     [lists:join($\s, [Name | [Version || Version =/= ~""]]), " is served on\n  ", Url, "\n",
      [besides(Listener) || Listener <- Listeners],
+     [["  ", uri_string:resolve(Path, Url), token(Page), " (console)\n"] || Path := Page <- Pages],
      "\nCall it:\n", example(maps:get(tools, Options, []), Url),
      "\nStop it: Ctrl-C\n"].
+
+%% A browser exchanges the token for a cookie, and does not keep it in its history.
+token({_, #{token := none}}) -> [];
+token({_, #{token := Token}}) -> ["?token=", Token].
 
 besides(#{transport := tcp, url := Url}) -> ["  ", Url, " (one JSON-RPC message a line)\n"];
 besides(#{sse_url := Url}) -> ["  ", Url, " (HTTP+SSE of 2024-11-05)\n"];

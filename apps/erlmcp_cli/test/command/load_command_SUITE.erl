@@ -3,12 +3,14 @@
 
 -import(erlmcp_test_program, [main/1, one_line/1]).
 
+-include_lib("stdlib/include/assert.hrl").
+
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([examples/1, a_table_says_what_came_of_it/1, open_loops_say_how_late_they_were/1,
          mixes_are_asked/1, eras_and_transports/1, programs_are_measured/1,
          programs_get_what_is_named/1, results_are_files/1,
-         what_is_refused_is_told/1, wrong_answers_exit_1/1, no_server_exits_1/1,
-         wrong_use_exits_2/1]).
+         what_is_refused_is_told/1, windows_show_their_errors/1, wrong_answers_exit_1/1,
+         no_server_exits_1/1, wrong_use_exits_2/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -16,7 +18,7 @@ suite() ->
 all() ->
     [examples, a_table_says_what_came_of_it, open_loops_say_how_late_they_were, mixes_are_asked,
      eras_and_transports, programs_are_measured, programs_get_what_is_named,
-     results_are_files, what_is_refused_is_told,
+     results_are_files, what_is_refused_is_told, windows_show_their_errors,
      wrong_answers_exit_1, no_server_exits_1, wrong_use_exits_2].
 
 init_per_suite(Config) ->
@@ -97,13 +99,39 @@ results_are_files(Config) ->
     [File] = filelib:wildcard(filename:join(Folder, "*.json")),
     shows(Out, ["^\\Q" ++ File ++ "\\E$"]),
     {ok, #{~"benchmark" := ~"load", ~"workload_id" := ~"of_a_suite", ~"transport" := ~"http1",
-           ~"loop" := ~"closed", ~"era" := ~"stateless"}} = erlmcp_bench_result:read(File),
+           ~"loop" := ~"closed", ~"era" := ~"stateless",
+           ~"windows" := [#{~"errors_count" := None}]}} = erlmcp_bench_result:read(File),
+    ?assertEqual(#{}, None),
     {0, _, ""} = load(["--json", Folder, "--rate", "100"], Config),
     {0, _, _} = main(["metrology" | filelib:wildcard(filename:join(Folder, "*.json"))]).
 
 what_is_refused_is_told(Config) ->
     {1, Out, ""} = load(["--mix", "tools/call nothing"], Config),
-    shows(Out, ["^refused +.*: [0-9,]+$", "^answered +0, "]).
+    shows(Out, ["^refused +.*: [0-9,]+$", "^answered +0, ", "^until +backlog +errors$",
+                "^[0-9.]+ s +[0-9]+ +refused .*: [0-9,]+$"]).
+
+%% A kind of error has its number in each window, in the table and in the result.
+windows_show_their_errors(_) ->
+    Windows = [#{at_s => 10.0, duration_s => 10.0, backlog_requests => 12,
+                 errors => #{{refused, 1056} => 2, {failed, timeout} => 1_200, unsent => 3}},
+               #{at_s => 20.0, duration_s => 10.0, backlog_requests => 0, errors => #{}},
+               #{at_s => 20.5, duration_s => 0.5, backlog_requests => 1,
+                 errors => #{{wrong, id} => 1}}],
+    ?assertEqual(~"""
+    until   backlog  errors
+    10 s    12       failed timeout: 1,200, unsent: 3, refused 1056 (rate limit exceeded): 2
+    20.5 s  1        wrong id: 1
+
+    """, unicode:characters_to_binary(erlmcp_cli_errors:windows(Windows))),
+    ?assertEqual([], erlmcp_cli_errors:windows([lists:nth(2, Windows)])),
+    Many = unicode:characters_to_binary(
+        erlmcp_cli_errors:windows(lists:duplicate(42, hd(Windows)))),
+    ?assertEqual(42, length(string:split(Many, "\n", all)) - 1),
+    {match, _} = re:run(Many, "\nand 2 more windows with errors\n$"),
+    ?assertEqual([#{at_s => 10.0, duration_s => 10.0, backlog_requests => 12,
+                    errors_count => #{~"refused 1056" => 2, ~"failed timeout" => 1_200,
+                                      ~"unsent" => 3}}],
+                 erlmcp_bench_result:windows([hd(Windows)])).
 
 wrong_answers_exit_1(Config) ->
     {1, Out, ""} = load(["--mix", "tools/call add {\"a\": 2, \"b\": 3}"], Config),

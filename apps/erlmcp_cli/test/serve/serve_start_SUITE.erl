@@ -15,7 +15,8 @@ a line for each problem.
          the_server_ends_with_its_application/1]).
 -export([a_server_that_asks_nobody_is_warned_of/1,
          applications_that_ask_nobody_are_warned_of/1, a_public_name_is_let_in_by_option/1,
-         names_are_for_http/1, an_empty_version_leaves_no_gap/1]).
+         names_are_for_http/1, an_empty_version_leaves_no_gap/1,
+         the_console_is_served_by_option/1, a_console_for_others_demands_its_token/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -26,9 +27,11 @@ all() ->
      listen_opens_the_applications_listeners, a_failed_start_is_one_line, verbose_shows_reports,
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
-     a_public_name_is_let_in_by_option, names_are_for_http, an_empty_version_leaves_no_gap].
+     a_public_name_is_let_in_by_option, names_are_for_http, an_empty_version_leaves_no_gap,
+     the_console_is_served_by_option, a_console_for_others_demands_its_token].
 
 init_per_suite(Given) ->
+    {ok, _} = application:ensure_all_started(inets),
     Config = erlmcp_test_program:init(Given),
     Libraries = filename:join(proplists:get_value(priv_dir, Config), "libraries"),
     Folder = filename:join([Libraries, "shop", "ebin"]),
@@ -339,10 +342,43 @@ status(Url, Host, Origin) ->
 names_are_for_http(Config) ->
     [begin
          {2, "", Why} = run(proplists:get_value(program, Config),
-                            ["serve", "everything", "--stdio", Option, "mcp.example.com"], Config),
+                            ["serve", "everything", "--stdio" | Options], Config),
          one_line(Why),
-         {match, _} = re:run(Why, ["^", Option, ": only HTTP has that"])
-     end || Option <- ["--allowed-host", "--allowed-origin"]].
+         {match, _} = re:run(Why, ["^", hd(Options), ": only HTTP has that"])
+     end || Options <- [["--allowed-host", "mcp.example.com"],
+                        ["--allowed-origin", "mcp.example.com"], ["--console"]]].
+
+the_console_is_served_by_option(Config) ->
+    {Server, _, Output} = serve(["--port", "0", "--console"], Config),
+    {match, [Console]} = re:run(Output, "^ *(http://127[^ ]+/console) \\(console\\)$",
+                                [multiline, {capture, all_but_first, list}]),
+    {200, Page} = got(Console ++ "/"),
+    {_, _} = binary:match(Page, ~"<title>erlmcp console</title>"),
+    0 = stop("TERM", Server),
+    %% It is not there unless somebody wants it.
+    {Without, Url, Silent} = serve(["--port", "0"], Config),
+    nomatch = binary:match(Silent, ~"console"),
+    {404, _} = got(uri_string:resolve("/console", Url)),
+    0 = stop("TERM", Without).
+
+a_console_for_others_demands_its_token(Config) ->
+    {Server, Output} = warned(["--port", "0", "--host", "0.0.0.0", "--console"], Config),
+    {match, [Port, Token]} = re:run(Output, "^ *http://0[0-9.]+:([0-9]+)/console\\?token=([^ ]+)",
+                                    [multiline, {capture, all_but_first, list}]),
+    Console = "http://127.0.0.1:" ++ Port ++ "/console/",
+    {401, _} = got(Console),
+    {303, _} = got(Console ++ "?token=" ++ Token),
+    {403, _} = got(Console ++ "?token=" ++ lists:reverse(Token)),
+    0 = stop("TERM", Server).
+
+warned(Arguments, Config) ->
+    {Port, _} = opened(["serve", "everything" | Arguments], [], Config),
+    {Port, await_output(Port, ~"Stop it: ")}.
+
+got(Url) ->
+    {ok, {{_, Status, _}, _, Body}} =
+        httpc:request(get, {Url, []}, [{autoredirect, false}], [{body_format, binary}]),
+    {Status, Body}.
 
 an_empty_version_leaves_no_gap(Config) ->
     {Port, _} = opened(["serve", proplists:get_value(curious, Config), "--port", "0"], [], Config),

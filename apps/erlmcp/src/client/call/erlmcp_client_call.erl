@@ -33,6 +33,10 @@ option(Key, Value) when Key =:= fresh; Key =:= repeatable ->
     is_boolean(Value) orelse ~"a boolean";
 option(task, Value) ->
     Value =:= await orelse Value =:= handle orelse ~"await or handle";
+option(trace, #{trace_id := _, span_id := _, sampled := _}) ->
+    true;
+option(trace, _) ->
+    ~"the context of a span";
 option(key, _) ->
     true;
 option(_, _) ->

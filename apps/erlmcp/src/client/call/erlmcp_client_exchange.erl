@@ -19,13 +19,14 @@ of `erlang:monotonic_time/1`. At each progress notification it moves to `timeout
 then, but not past `last_deadline`. `max_timeout` is the time from the beginning of the call to the
 first `last_deadline`. The call is cancelled when the process of the monitor `caller` dies, or when
 the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`. `progress` and `log` get
-the parameters of notifications, in the process of the call.
+the parameters of notifications, in the process of the call. `trace` is the context of the request.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
     max_timeout => pos_integer(),
     caller => reference(), cancel => reference(),
-    progress => fun((map()) -> term()), log => fun((map()) -> term())
+    progress => fun((map()) -> term()), log => fun((map()) -> term()),
+    trace => erlmcp_tracer:context()
 }.
 -type outcome() ::
     {ok, Result :: term(), Headers :: #{binary() => binary()}}
@@ -53,16 +54,16 @@ the parameters of notifications, in the process of the call.
 }).
 
 -doc """
-Returns the time limits and the receivers that the options of a call set, with `caller` and `cancel`
-if `Options` has them. The settings of the client are the defaults of the times, which count from
-now. `max_timeout` is at least `timeout`.
+Returns the time limits, the receivers and the trace context that the options of a call set, with
+`caller` and `cancel` if `Options` has them. The settings of the client are the defaults of the
+times, which count from now. `max_timeout` is at least `timeout`.
 """.
 -spec watch(Options :: map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
     Now = erlang:monotonic_time(millisecond),
     Timeout = maps:get(timeout, Options, Default),
     Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
-    maps:merge(maps:with([caller, cancel, progress, log], Options),
+    maps:merge(maps:with([caller, cancel, progress, log, trace], Options),
                #{timeout => Timeout, deadline => Now + Timeout,
                  max_timeout => Most, last_deadline => Now + Most}).
 
@@ -74,9 +75,15 @@ told that the request is cancelled.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
     outcome().
-run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Last} = Watch) ->
-    #{channel := {Transport, Handle}, identity := Identity, ids := Ids} = Client,
+run({Method, Params} = Request, Extra, {#{ids := Ids} = Client, Live} = Peer, Watch) ->
     Id = atomics:add_get(Ids, 1, 1),
+    erlmcp_client_span:run({Id, Method, Params}, Extra, {Client, Live, Watch}, fun(Traced) ->
+        exchange(Id, Request, Traced, Peer, Watch)
+    end).
+
+exchange(Id, Request, Extra, {Client, Live},
+         #{deadline := Deadline, last_deadline := Last} = Watch) ->
+    #{channel := {Transport, Handle}, identity := Identity} = Client,
     #{revision := Revision, session := Session, generation := Generation} = Live,
     {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
                                                        {Revision, Identity}),

@@ -36,8 +36,6 @@ Internal.
 %% value.
 -define(LONGEST_RETRY, 86_400_000).
 -define(QUIET_PAUSE, 1000).
-%% The most bytes of an event id, which is sent as a header.
--define(LAST_ID, 4096).
 
 -doc "Creates the state of a new stream, which has had no event.".
 -spec new() -> resumption().
@@ -45,14 +43,14 @@ new() ->
     #resumption{}.
 
 -doc """
-Records the last event id and the last `retry` of a stream. An id that is empty or has more than
-4096 bytes does not count. A `retry` of more than a day counts as a day.
+Records the last event id and the last `retry` of a stream. An empty id does not count, and a
+`retry` of more than a day counts as a day.
 """.
 -spec progress(erlmcp_sse_reader:state(), resumption()) -> resumption().
 progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
     Id = case erlmcp_sse_reader:last_id(Reader) of
-        New when byte_size(New) =< ?LAST_ID, New =/= ~"" -> New;
-        _ -> Before
+        ~"" -> Before;
+        New -> New
     end,
     Next = Resumption#resumption{last_id = Id, quiet = case Id of
         Before -> Quiet;

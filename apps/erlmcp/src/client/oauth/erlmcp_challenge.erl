@@ -66,8 +66,6 @@ named(Name, _, <<$=, Rest/binary>>, Found) ->
         {none, After} -> parse(After, Found);
         {Value, After} -> parse(After, with_param(lower(Name), Value, Found))
     end;
-named(Name, <<>>, <<>>, Found) ->
-    [challenge(Name) | Found];
 named(Name, <<Space, _/binary>>, Rest, Found) when ?IS_SPACE(Space) ->
     {Token68, After} = token68(Rest, <<>>),
     case Token68 =/= <<>> andalso skip_space(After) of

@@ -15,7 +15,7 @@ Internal.
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
--export([definition/3, directory/4, extends/3, result/4]).
+-export([definition/3, rows/1, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
@@ -25,8 +25,8 @@ Internal.
 Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
 client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
 a result. The others wrap each handler: the server's `middleware`, the middleware that caches
-results (`cached`), and the guards of a definition (`guarded`). `quick` makes the mark of a quick
-definition (`erlmcp_middleware:of_server/4`).
+results (`cached`), and the guards of a definition (`guarded`). `row` gives the definition with a
+key its row in the server's meter. `quick` makes the mark of a quick definition (`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -37,7 +37,8 @@ definition (`erlmcp_middleware:of_server/4`).
                    erlmcp_definition:definition()) -> erlmcp:middleware()),
     guarded => fun((erlmcp_definition:definition()) ->
                        {ok, [erlmcp:middleware()]} | {error, atom(), binary()}),
-    quick => fun(() -> Mark :: term())
+    quick => fun(() -> Mark :: term()),
+    row => fun((erlmcp_definition:kind(), Key :: binary()) -> Row :: term())
 }.
 -opaque catalog() :: #{
     identity := #{binary() => term()},
@@ -219,9 +220,8 @@ Definitions that were mounted already, according to `Since`, are not compiled ag
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
 mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
     #{entries := Before, extensions := Extensions, settings := Settings} = Catalog,
-    Middleware = maps:get(middleware, Settings, []),
     #{entries := Entries, extensions := Needed, changed := Changed, left_out := LeftOut} =
-        erlmcp_mount:mount(Prefix, Since, Mounted, Offers, Middleware, Before),
+        erlmcp_mount:mount(Prefix, Since, Mounted, Offers, Settings, Before),
     Filled = Catalog#{entries := Entries, extensions := maps:merge(Extensions, Needed)},
     {changed_at(Changed, greeting_again(Catalog, Filled)), LeftOut}.
 
@@ -380,6 +380,12 @@ definition(Kind, Key, #{entries := Entries}) ->
         {_, Definition} -> {ok, Definition};
         error -> error
     end.
+
+-doc "Returns the keys of the definitions that have a row in the server's meter, with their rows.".
+-spec rows(catalog()) -> [{Key :: binary(), Row :: term()}].
+rows(#{entries := Entries}) ->
+    [{Key, Row} || Kind <- erlmcp_catalog_entries:kinds(),
+                   #{key := Key, row := Row} <- erlmcp_catalog_entries:definitions(Kind, Entries)].
 
 -doc """
 Returns the principals that may be told of a change of the resource `Uri`: those that may see it.

@@ -13,19 +13,19 @@ value.
 Internal.
 """.
 
--export([of_server/4, wrap/3, is_list_of/1]).
+-export([of_server/4, of_mounted/3, wrap/3, is_list_of/1]).
 
 -doc """
 Wraps the handler of a definition: outermost is the server's middleware, then the definition's own,
 then the cache, and innermost its guards. In a `quick` definition, `quick` becomes the mark of the
-settings; in any other one it is removed. A definition without a handler stays as it is. The error
-is that of `guarded`.
+settings; in any other one it is removed. The definition gets its row of the settings. A definition
+without a handler stays as it is. The error is that of `guarded`.
 """.
 -spec of_server(erlmcp_definition:kind(), Position :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
     {ok, erlmcp_definition:definition()} | {error, Field :: atom(), Expected :: binary()}.
 of_server(Kind, Position, #{handler := _} = Given, Settings) ->
-    Definition = marked(Given, Settings),
+    Definition = with_row(Kind, marked(Given, Settings), Settings),
     All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
     Cached = case {Definition, Settings} of
         {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Position, Definition)];
@@ -43,6 +43,20 @@ marked(#{quick := true} = Definition, #{quick := Mark}) ->
     Definition#{quick := Mark()};
 marked(Definition, _) ->
     maps:remove(quick, Definition).
+
+with_row(Kind, #{key := Key} = Definition, #{row := Row}) ->
+    Definition#{row => Row(Kind, Key)};
+with_row(_, Definition, _) ->
+    maps:remove(row, Definition).
+
+-doc """
+Wraps the handler of a definition of a mounted server, which has its own middleware already, in the
+middleware of the settings. The definition gets its row of the settings.
+""".
+-spec of_mounted(erlmcp_definition:kind(), erlmcp_definition:definition(),
+                 erlmcp_catalog:settings()) -> erlmcp_definition:definition().
+of_mounted(Kind, Definition, Settings) ->
+    wrap(maps:get(middleware, Settings, []), [], with_row(Kind, Definition, Settings)).
 
 -doc """
 Wraps the handler of a definition, and each fun of its completions, in the middleware `All`. The

@@ -101,16 +101,17 @@ parts(Uri) ->
 -doc """
 Mounts the definitions `Mounted` of a server under `Prefix`. Definitions that the server no longer
 offers are removed, and the others keep their positions. A definition is left out if its name is
-taken, or too long with the prefix. All handlers are wrapped in the middleware.
+taken, or too long with the prefix. All handlers are wrapped in the middleware of the settings, and
+each definition gets a row of this server's meter.
 
 If the changes since the earlier mount are known, only two sorts of definitions are compiled:
 changed ones, and left-out ones whose name is free now.
 """.
 -spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
-            [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
-mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
+            erlmcp_catalog:settings(), erlmcp_catalog_entries:entries()) -> mounted().
+mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Settings, Before) ->
     Compile = fun(Kind, Definition) ->
-        erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
+        erlmcp_middleware:of_mounted(Kind, definition(Prefix, Kind, Definition, Offers), Settings)
     end,
     #{left_out := LeftOut} = Next = case changed(Since, Mounted) of
         {ok, Changed} ->

@@ -70,7 +70,7 @@ Checks the arguments of a call. If they do not fit, the function returns the ans
 a result with each error for the model (since 2025-11-25), or a refusal (before).
 """.
 -spec check_arguments(Arguments :: map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
-    ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+    ok | {tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
 check_arguments(Arguments, Validator, #{revision := Revision} = Context) ->
     case erlmcp_schema:validate(Arguments, Validator) of
         ok ->

@@ -3,9 +3,10 @@
 The translation of regular expressions of ECMA-262 (2023, section 22.2, with the `u` flag) to those
 of `m:re`, for the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 
-Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In two points
+Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In three points
 the translation is more lenient than the standard. A backslash may stand before any character that
-is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves.
+is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves, and so may `-` beside
+`\w` or another set.
 
 Internal.
 """.
@@ -19,7 +20,19 @@ Internal.
                   "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"
                   "\\x{3001}-\\x{fefe}\\x{ff00}-\\x{10ffff}").
 
+%% Letters, digits and `_` of ASCII, and their complement. Without Unicode properties, the `\w` and
+%% `\b` of `m:re` are those of Latin-1 before OTP 28.
+-define(WORD, "A-Za-z0-9_").
+-define(NO_WORD, "\\x{0}-\\x{2f}\\x{3a}-\\x{40}\\x{5b}-\\x{5e}\\x{60}\\x{7b}-\\x{10ffff}").
+-define(BEFORE_WORD, "(?=[" ?WORD "])").
+-define(NOT_BEFORE_WORD, "(?![" ?WORD "])").
+-define(AFTER_WORD, "(?<=[" ?WORD "])").
+-define(NOT_AFTER_WORD, "(?<![" ?WORD "])").
+
 -define(IS_DIGIT(C), (C >= $0 andalso C =< $9)).
+-define(IS_SET(C),
+    (C =:= $w orelse C =:= $W orelse C =:= $s orelse C =:= $S orelse C =:= $d orelse C =:= $D)
+).
 -define(IS_ALNUM(C),
     (?IS_DIGIT(C) orelse C >= $a andalso C =< $z orelse C >= $A andalso C =< $Z)
 ).
@@ -109,17 +122,20 @@ digits(Text, N) ->
 inside(<<"]", Rest/binary>>) -> [$] | quantifier(Rest)];
 inside(<<"\\", Rest/binary>>) -> escape(Rest, inside);
 inside(<<"[", Rest/binary>>) -> [~B"\[" | inside(Rest)];
+inside(<<"-\\", C, Rest/binary>>) when ?IS_SET(C) ->
+    [~B"\-" | escape(<<C, Rest/binary>>, inside)];
 inside(<<C/utf8, Rest/binary>>) -> [<<C/utf8>> | inside(Rest)];
 inside(_) -> throw(invalid).
 
-escape(<<C, Rest/binary>>, Where)
-        when C =:= $d; C =:= $D; C =:= $w; C =:= $W; C =:= $f; C =:= $n; C =:= $r; C =:= $t ->
+escape(<<C, Rest/binary>>, Where) when C =:= $f; C =:= $n; C =:= $r; C =:= $t ->
     [$\\, C | continue(Rest, Where)];
+escape(<<C, Rest/binary>>, Where) when ?IS_SET(C) -> set(ranges(C), Rest, Where);
 escape(<<"v", Rest/binary>>, Where) -> [~B"\x{b}" | continue(Rest, Where)];
-escape(<<"s", Rest/binary>>, Where) -> [set(?SPACE, Where) | continue(Rest, Where)];
-escape(<<"S", Rest/binary>>, Where) -> [set(?NO_SPACE, Where) | continue(Rest, Where)];
 escape(<<"b", Rest/binary>>, inside) -> [~B"\x{8}" | inside(Rest)];
-escape(<<C, Rest/binary>>, outside) when C =:= $b; C =:= $B -> [$\\, C | outside(Rest)];
+escape(<<"b", Rest/binary>>, outside) ->
+    ["(?:" ?NOT_AFTER_WORD ?BEFORE_WORD "|" ?AFTER_WORD ?NOT_BEFORE_WORD ")" | outside(Rest)];
+escape(<<"B", Rest/binary>>, outside) ->
+    ["(?:" ?NOT_AFTER_WORD ?NOT_BEFORE_WORD "|" ?AFTER_WORD ?BEFORE_WORD ")" | outside(Rest)];
 escape(<<"c", C, Rest/binary>>, Where)
         when C >= $a, C =< $z; C >= $A, C =< $Z ->
     [character(C rem 32) | continue(Rest, Where)];
@@ -163,8 +179,16 @@ escape(_, _) -> throw(invalid).
 continue(Rest, outside) -> quantifier(Rest);
 continue(Rest, inside) -> inside(Rest).
 
-set(Ranges, outside) -> [$[, Ranges, $]];
-set(Ranges, inside) -> Ranges.
+ranges($d) -> "0-9";
+ranges($D) -> "\\x{0}-\\x{2f}\\x{3a}-\\x{10ffff}";
+ranges($w) -> ?WORD;
+ranges($W) -> ?NO_WORD;
+ranges($s) -> ?SPACE;
+ranges($S) -> ?NO_SPACE.
+
+set(Ranges, Rest, outside) -> [$[, Ranges, $] | quantifier(Rest)];
+set(Ranges, <<"-", Rest/binary>>, inside) -> [Ranges, ~B"\-" | inside(Rest)];
+set(Ranges, Rest, inside) -> [Ranges | inside(Rest)].
 
 hex(Digits) ->
     try binary_to_integer(Digits, 16) of

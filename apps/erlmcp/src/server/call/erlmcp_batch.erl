@@ -9,25 +9,22 @@ Source: specification 2025-03-26, "Base protocol / Batching".
 Internal.
 """.
 
--export([start/3, start/4, refuse_listen/1]).
+-export([start/3, start/4, no_listen/0]).
 
 -doc """
 Starts a batch that is linked to the calling process, and returns `Calls` with the batch. `Given`
 has the calls of the batch, and the answers that are known already. Each call counts like a call
 outside of a batch: one over the limit, or with an id in use, is refused in the batch's answer.
 """.
--spec start(Given :: [erlmcp_engine:effect(), ...], erlmcp_revision:revision(),
+-spec start(Given :: [erlmcp_admission:effect(), ...], erlmcp_revision:revision(),
             Calls :: erlmcp_calls:calls()) -> erlmcp_calls:calls().
 start(Given, Revision, Calls) ->
     Instance = erlmcp_calls:instance(Calls),
     {Items, _} = lists:mapfoldl(
         fun({call, #{id := Id} = Call} = Item, Count) ->
                 case erlmcp_calls:room_for({Id, Count}, Calls) of
-                    ok ->
-                        {Item, Count + 1};
-                    {error, Refusal} ->
-                        ok = erlmcp_call:leave(Call),
-                        {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
+                    ok -> {Item, Count + 1};
+                    {error, Refusal} -> {erlmcp_call:refuse(Call, Refusal, Instance), Count}
                 end;
            (Item, Count) ->
                 {Item, Count}
@@ -45,7 +42,7 @@ start_linked(Items, Instance) ->
 Starts a batch of an HTTP session, and returns its process, which is not linked to the calling one.
 `Waiting` is the connection that waits for the batch's answer.
 """.
--spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
+-spec start([erlmcp_admission:effect(), ...], erlmcp_instance:of_calls(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
     spawn(fun() ->
@@ -56,16 +53,18 @@ start(Items, Instance, Waiting, Session) ->
 
 %% The entry of a batch for its owner.
 entry(Items, Revision) ->
-    {batch, [Id || {call, #{id := Id}} <- Items], {Revision, ~"batch", undefined}, none}.
+    Subject = #{id => undefined, revision => Revision, method => ~"batch", target => undefined,
+                row => erlmcp_meter:method_row(~"batch"), arrival => erlmcp_meter:arrived(0)},
+    {batch, [Id || {call, #{id := Id}} <- Items], Subject, none}.
 
 -doc """
-Returns the answer that refuses a subscription in a batch, a request with the id `Id`. The answers
-of the other requests would have to wait for the end of the subscription.
+Returns the refusal of a subscription in a batch. The answers of the other requests would have to
+wait for the end of the subscription.
 """.
--spec refuse_listen(Id :: erlmcp_message:id()) -> erlmcp_reply:reply().
-refuse_listen(Id) ->
-    Message = ~"subscriptions/listen: not in a batch",
-    erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
+-spec no_listen() -> erlmcp_refusal:refusal().
+no_listen() ->
+    erlmcp_refusal:new(protocol_error, ~"subscriptions/listen: not in a batch",
+                       #{code => -32600}).
 
 %% If no request of the batch is left to be answered, the batch has no answer.
 run(Items, #{key := Key, limits := #{reply_bytes := Max}} = Instance, Owner) ->

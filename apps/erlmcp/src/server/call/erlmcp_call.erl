@@ -12,15 +12,29 @@ Internal.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).
--export([subject/1, permit/1, take_over/1, leave/1]).
--export([timeout/2, answered/3, timed_out/4, died/4]).
+-export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
+-export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3]).
 
--export_type([owner/0, subject/0]).
+-export_type([owner/0, subject/0, mark/0]).
+
+%% The key of a call's mark in the dictionary of its process.
+-define(MARK, '$erlmcp_call').
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The subject of a call. `Target` is the requested name or URI.".
--type subject() ::
-    {erlmcp_revision:revision(), Method :: binary(), Target :: binary() | undefined}.
+-doc "The subject of a call. `target` is the requested name or URI.".
+-type subject() :: #{
+    id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
+    method := binary(), target := binary() | undefined,
+    row := erlmcp_meter:row(), arrival := erlmcp_meter:arrival(),
+    span => erlmcp_request_span:started()
+}.
+
+-doc """
+The mark of a process that runs a call with a permit: when the call began, in milliseconds of
+`erlmcp_clock:now_ms/0`, its method, the requested name or URI, and its principal.
+""".
+-type mark() ::
+    {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal()}.
 
 -doc """
 Starts a call that is linked to the calling process, its owner. The tag of its messages is
@@ -68,7 +82,9 @@ bounded only if `start_process/3` has started it.
     {reply, erlmcp_reply:status() | ok | error, term()}.
 %% The call waits its turn at the gate. It gives its permit back before it answers, so that the next
 %% request of its client finds room. If the call is killed, its owner gives the permit back.
-run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
+run(#{permit := Permit, id := Id, context := Context} = Call, Owner, Instance) ->
+    #{revision := Revision, method := Method, principal := Principal} = Context,
+    _ = put(?MARK, {erlmcp_clock:now_ms(), Method, target(Context), Principal}),
     try
         case erlmcp_gate:await(Permit, timeout(Call, Instance)) of
             {ok, Granted} ->
@@ -76,8 +92,10 @@ run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Ow
                 ok = erlmcp_gate:add_work(Granted),
                 Answer;
             {refuse, Refusal} ->
-                answer({error, erlmcp_error_budget:count_refusal(Refusal, Instance)}, Id,
-                       Revision)
+                {reply, _, Bytes} = Answer =
+                    answer({error, erlmcp_admission:not_before(Refusal, Instance)}, Id, Revision),
+                ok = erlmcp_meter:ended(Call, {refused, Refusal}, iolist_size(Bytes), Instance),
+                Answer
         end
     after
         leave(Call)
@@ -104,24 +122,30 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
 
 -doc """
 Runs `Run` and returns the answer of a call from its result. In place of an answer that is too
-large, or after a crash, returns a refusal and logs an incident. Counts the answer in the error
-budget. `exit(shutdown)` is not caught.
+large, or after a crash, returns a refusal and logs an incident. The request has ended then
+(`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
-               Run :: fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
+               Run :: fun(() -> {ok | tool_error, iodata()}
+                                | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
-answered(#{id := Id, context := Context}, Instance, Run) ->
-    {Outcome, Answer} =
-        try
-            bounded(Run(), Id, Context, Instance)
-        catch
-            error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
-            throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
-            exit:Reason:Stack when Reason =/= shutdown ->
-                crashed(exit, Reason, Stack, Id, Context, Instance)
-        end,
-    _ = erlmcp_error_budget:count_answer(Outcome, Instance),
+answered(Call, Instance, Run) ->
+    {Outcome, BytesOut, Answer} = case Call of
+        #{span := _} -> erlmcp_request_span:run(Call, fun() -> attempted(Call, Instance, Run) end);
+        #{} -> attempted(Call, Instance, Run)
+    end,
+    ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Instance),
     Answer.
+
+attempted(#{id := Id, context := Context}, Instance, Run) ->
+    try
+        bounded(Run(), Id, Context, Instance)
+    catch
+        error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
+        throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
+        exit:Reason:Stack when Reason =/= shutdown ->
+            crashed(exit, Reason, Stack, Id, Context, Instance)
+    end.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
     %% The call waits for another process, and needs no permit meanwhile.
@@ -133,7 +157,12 @@ outcome(Call, Context, Owner, Instance) ->
     erlmcp_input_rounds:run(Call, Context, Owner, Instance).
 
 %% A result that is too large is logged, since only the operator can change that.
-bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
+bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
+    case byte_size(erlmcp_refusal:message(Refusal)) of
+        Size when Size > Max -> refused(erlmcp_reply:too_large(Size, Max, #{}), Id, Revision);
+        _ -> refused(Refusal, Id, Revision)
+    end;
+bounded({Outcome, Result}, Id, #{method := Method, revision := Revision} = Context,
         #{limits := #{reply_bytes := Max}} = Instance) ->
     Message = message(Result, Id),
     case iolist_size(Message) of
@@ -142,17 +171,17 @@ bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = 
                 #{what => reply_too_large, method => Method, target => target(Context)},
                 #{limit => Max, observed => Size}, Instance),
             refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision);
-        _ ->
-            {Outcome, encoded(Message, Id)}
-    end;
-bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
-    case byte_size(erlmcp_refusal:message(Refusal)) of
-        Size when Size > Max -> refused(erlmcp_reply:too_large(Size, Max, #{}), Id, Revision);
-        _ -> refused(Refusal, Id, Revision)
+        Size ->
+            {Outcome, Size, encoded(Outcome, Message, Id)}
     end.
 
 refused(Refusal, Id, Revision) ->
-    {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
+    Answer = answer({error, Refusal}, Id, Revision),
+    {{refused, Refusal}, size_of(Answer), Answer}.
+
+%% The refusal of a task is not sent.
+size_of({reply, error, _}) -> 0;
+size_of({reply, _, Bytes}) -> iolist_size(Bytes).
 
 %% A task keeps its result only.
 message(Result, task) -> Result;
@@ -160,10 +189,9 @@ message(Result, Id) -> erlmcp_message:result(Id, Result).
 
 %% Computing the size (`bounded/4`) has already raised any error of the iolist, so nothing here
 %% fails. The process of a task stores the result.
-encoded(Message, task) ->
-    Bytes = iolist_to_binary(Message),
-    {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
-encoded(Message, _) ->
+encoded(Outcome, Message, task) ->
+    {reply, ok, {iolist_to_binary(Message), Outcome =:= tool_error}};
+encoded(_, Message, _) ->
     {reply, 200, Message}.
 
 answer({error, Refusal}, task, _) ->
@@ -190,7 +218,7 @@ owners_incident(Subject, Reason, #{key := Key}) ->
     emit_incident(erlmcp_incident:log_apart(maps:merge(Subject, Reason), Key), Subject, Key).
 
 emit_incident(Incident, Told, Key) ->
-    ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
+    ok = erlmcp_event_handler:emit(Key, incident, Told#{incident => Incident}),
     Incident.
 
 target(Context) ->
@@ -198,8 +226,11 @@ target(Context) ->
 
 -doc "Returns the subject of a call, for a process that answers in its place.".
 -spec subject(erlmcp_engine:call()) -> subject().
-subject(#{context := #{revision := Revision, method := Method} = Context}) ->
-    {Revision, Method, target(Context)}.
+subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
+          arrival := Arrival} = Call) ->
+    (maps:with([span], Call))#{id => Id, revision => Revision, method => Method,
+                               target => target(Context), row => erlmcp_meter:row(Call),
+                               arrival => Arrival}.
 
 -doc """
 Returns the permit of a call, for the process that gives it back if the call is killed. Returns
@@ -222,36 +253,71 @@ start, that was killed, or that waits for its client.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
+-doc "Returns the mark of the call that a process runs; `none` if the process has none.".
+-spec mark(pid()) -> mark() | none.
+mark(Pid) ->
+    case process_info(Pid, {dictionary, ?MARK}) of
+        {_, {_, _, _, _} = Mark} -> Mark;
+        _ -> none
+    end.
+
+-doc """
+Returns the answer to a request whose call is not started, and gives the call's permit back. The
+request has ended then.
+""".
+-spec refuse(erlmcp_engine:call(), erlmcp_refusal:refusal(), erlmcp_instance:of_calls()) ->
+    erlmcp_reply:reply().
+refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance) ->
+    ok = leave(Call),
+    erlmcp_meter:answered(Call, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal, Revision),
+                          Instance).
+
 -doc """
 Returns the answer to a request whose call did not end within `Milliseconds`, or the refusal of a
-task. Logs an incident, and counts the answer in the error budget.
+task. Logs an incident. The request has ended then.
 """.
--spec timed_out(Milliseconds :: non_neg_integer(), erlmcp_message:id(), subject(),
-                erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
-               (Milliseconds :: non_neg_integer(), task, subject(),
-                erlmcp_instance:of_calls()) -> {reply, error, erlmcp_refusal:refusal()}.
-timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
+-spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:of_calls()) ->
+    {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
+timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
     Incident = owners_incident(#{what => call_timed_out, method => Method, target => Target},
                                #{limit => Milliseconds}, Instance),
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
                                  #{limit => Milliseconds, incident => Incident}),
-    answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
+    ended(Refusal, Subject, Instance).
 
 -doc """
 Returns the answer to a request whose call died without one, or the refusal of a task. The call
-passed its heap bound, the server was drained, or another process has ended the call. Logs an
-incident, unless the server was drained, and counts the answer in the error budget.
+passed its heap bound, the server was drained, or an operator or another process has ended the
+call. Logs an incident, unless the server was drained or it was an operator. The request has ended
+then.
 """.
--spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
-           erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
-          (Reason :: term(), task, subject(), erlmcp_instance:of_calls()) ->
-          {reply, error, erlmcp_refusal:refusal()}.
-died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
-    Refusal = why(Reason, Subject, Instance),
-    answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
+-spec died(Reason :: term(), subject(), erlmcp_instance:of_calls()) ->
+    {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
+died(Reason, Subject, Instance) ->
+    ended(why(Reason, Subject, Instance), Subject, Instance).
+
+ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
+    {Outcome, BytesOut, Answer} = refused(Refusal, Id, Revision),
+    ok = erlmcp_meter:ended(Subject, Outcome, BytesOut, Instance),
+    Answer.
+
+-doc """
+Ends the request of a linked call without an answer, for its owner, which has just ended the call.
+The request of a call whose answer waits in the owner's mailbox has ended before.
+""".
+-spec cancelled(Call :: pid(), subject(), erlmcp_instance:of_calls()) -> ok.
+cancelled(Call, Subject, Instance) ->
+    receive
+        {'EXIT', Call, {erlmcp_answer, _, _}} -> ok
+    after 0 ->
+        erlmcp_meter:ended(Subject, cancelled, 0, Instance)
+    end.
 
 why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and has ended the call");
+why({shutdown, cancelled_by_operator}, _, _) ->
+    erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
+                       #{code => -32603, fault => false});
 why(killed, Subject, #{limits := #{call_heap_bytes := Bytes}} = Instance) ->
     %% The exit reason is `killed`, whether the runtime or a process has killed the call.
     erlmcp_refusal:new(resource_exhausted,
@@ -263,6 +329,6 @@ why(Reason, Subject, Instance) ->
                        #{code => -32603, incident => dead(Reason, Subject, Instance)}).
 
 %% A linked process or the runtime has ended the call, so its owner reports the incident.
-dead(Reason, {_, Method, Target}, Instance) ->
+dead(Reason, #{method := Method, target := Target}, Instance) ->
     owners_incident(#{what => call_died, method => Method, target => Target},
                     #{reason => Reason}, Instance).

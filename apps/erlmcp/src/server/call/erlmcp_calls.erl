@@ -77,16 +77,13 @@ is reached, returns the answer that refuses it, and gives its permit back.
 """.
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
-start(#{id := Id, context := #{revision := Revision}} = Call,
-      #{ids := Ids, instance := Instance} = Calls) ->
+start(#{id := Id} = Call, #{ids := Ids, instance := Instance} = Calls) ->
     #{limits := #{calls_per_connection := Max}} = Instance,
     if
         is_map_key(Id, Ids) ->
-            ok = erlmcp_call:leave(Call),
-            erlmcp_reply:refuse(Id, id_in_use(), Revision);
+            erlmcp_call:refuse(Call, id_in_use(), Instance);
         map_size(Ids) >= Max ->
-            ok = erlmcp_call:leave(Call),
-            erlmcp_reply:refuse(Id, over_limit(Max), Revision);
+            erlmcp_call:refuse(Call, over_limit(Max), Instance);
         true ->
             Pid = erlmcp_call:start(Call, Instance),
             Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:permit(Call)},
@@ -153,9 +150,9 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[{Id, Task}], [], Calls#{asked := Rest}};
         {#{Call := _}, {answer, _, Bytes}} ->
             forget(Call, Bytes, Calls);
-        {#{Call := {call, [Id], Subject, Permit}}, {deadline, Call, Milliseconds}} ->
+        {#{Call := {call, _, Subject, Permit}}, {deadline, Call, Milliseconds}} ->
             end_call(Call, Permit),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Id, Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}
@@ -210,12 +207,9 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
         {#{Pid := _}, silent} ->
             %% Its answer went to another process.
             forget(Pid, [], Calls);
-        {#{Pid := {call, [Id], Subject, Permit}}, _} ->
+        {#{Pid := {_, _, Subject, Permit}}, _} ->
             ok = leave(Permit),
-            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Subject, Instance),
-            forget(Pid, Bytes, Calls);
-        {#{Pid := {batch, _, Subject, _}}, _} ->
-            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:died(Reason, Subject, Instance),
             forget(Pid, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}
@@ -226,12 +220,12 @@ Ends the call of the request with the id `Id`, if it runs. Nothing more is sent 
 request is part of a batch, the batch ends the call itself and withdraws its requests.
 """.
 -spec cancel(Id :: erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
-cancel(Id, #{running := Running} = Calls) ->
+cancel(Id, #{running := Running, instance := Instance} = Calls) ->
     case find(Id, Calls) of
         {ok, Pid} ->
             case Running of
-                #{Pid := {call, _, _, Permit}} ->
-                    end_call(Pid, Permit),
+                #{Pid := {call, _, _, _} = Entry} ->
+                    ok = cancel_call(Pid, Entry, Instance),
                     {Withdrawn, _, Left} = forget(Pid, [], Calls),
                     {Withdrawn, Left};
                 #{Pid := {batch, _, _, _}} ->
@@ -257,19 +251,25 @@ Ends the calls of a session whose client has started over. Nothing more is sent 
 of stateless requests go on.
 """.
 -spec end_session(calls()) -> calls().
-end_session(#{running := Running} = Calls) ->
-    Ended = #{Pid => Permit || Pid := {_, _, {Revision, _, _}, Permit} <- Running,
+end_session(#{running := Running, instance := Instance} = Calls) ->
+    Ended = #{Pid => Entry || Pid := {_, _, #{revision := Revision}, _} = Entry <- Running,
                               erlmcp_revision:era(Revision) =:= session},
-    maps:fold(fun(Pid, Permit, Left) ->
-                  end_call(Pid, Permit),
+    maps:fold(fun(Pid, Entry, Left) ->
+                  ok = cancel_call(Pid, Entry, Instance),
                   {_, _, Next} = forget(Pid, [], Left),
                   Next
               end, Calls, Ended).
 
 -doc "Ends all calls.".
 -spec stop(calls()) -> ok.
-stop(#{running := Running}) ->
-    maps:foreach(fun(Pid, {_, _, _, Permit}) -> end_call(Pid, Permit) end, Running).
+stop(#{running := Running, instance := Instance}) ->
+    maps:foreach(fun(Pid, Entry) -> ok = cancel_call(Pid, Entry, Instance) end, Running).
+
+cancel_call(Pid, {call, _, Subject, Permit}, Instance) ->
+    end_call(Pid, Permit),
+    erlmcp_call:cancelled(Pid, Subject, Instance);
+cancel_call(Pid, {batch, _, _, Permit}, _) ->
+    end_call(Pid, Permit).
 
 end_call(Pid, Permit) ->
     unlink(Pid),

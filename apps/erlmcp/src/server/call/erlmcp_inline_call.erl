@@ -78,13 +78,13 @@ permitted(#{definition := #{quick := Mark, key := Target}, context := Context} =
             {Answer, erlmcp_connection_cache:take_reports()}
     end.
 
-answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
+answered(Call, Given, Deadline, Watched, Instance) ->
     Context = context(Given, Deadline, Instance),
     try
         erlmcp_call:answered(Call, Instance, fun() -> outcome(Call, Context, Watched) end)
     catch
         %% The call must not end the connection's process.
-        exit:shutdown -> erlmcp_call:died(shutdown, Id, erlmcp_call:subject(Call), Instance)
+        exit:shutdown -> erlmcp_call:died(shutdown, erlmcp_call:subject(Call), Instance)
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->

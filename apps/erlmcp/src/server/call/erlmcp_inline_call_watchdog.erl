@@ -421,16 +421,19 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     end,
     ok = unmark(Mark, for_good, {Whose, Why}),
     Incident = erlmcp_incident:log_apart(#{what => What, method => Method, target => Target}, Key),
-    ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
-                                            target => Target}),
+    ok = erlmcp_event_handler:emit(Key, incident, #{what => What, incident => Incident,
+                                                    method => Method, target => Target}),
     true = exit(Pid, kill),
-    count(Refusal, erlmcp_instance:find(Key)).
+    case erlmcp_instance:find(Key) of
+        {ok, Instance} -> erlmcp_meter:ended(request(Whose), {refused, Refusal}, 0, Instance);
+        gone -> ok
+    end.
 
-count(Refusal, {ok, #{of_calls := Instance}}) ->
-    {error, _} = erlmcp_error_budget:count_answer({error, Refusal}, Instance),
-    ok;
-count(_, gone) ->
-    ok.
+%% It has lasted longer than a quick call may.
+request({_, Method, Target}) ->
+    Began = erlang:monotonic_time(nanosecond) - ?LONGEST * 1_000_000,
+    #{id => undefined, revision => undefined, method => Method, target => Target,
+      row => erlmcp_meter:method_row(Method), arrival => {Began, 0, none}}.
 
 %% Marks a definition as not quick, and reports that if it was quick until now.
 unmark(Mark, HowLong, Seen) ->
@@ -457,4 +460,4 @@ not_quick({{Key, Method, Target}, Why}) ->
     end,
     Told = #{method => Method, target => Target, why => Why, limit => Limit},
     ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
-    erlmcp_event:emit(Key, not_quick, Told).
+    erlmcp_event_handler:emit(Key, not_quick, Told).

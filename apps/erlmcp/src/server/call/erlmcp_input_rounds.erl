@@ -34,7 +34,7 @@ Runs a call and returns its result or a refusal. `Owner` is sent the messages of
 """.
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
           erlmcp_instance:of_calls()) ->
-    {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+    {ok | tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:start(Call, erlmcp_call_report:owned(Owner, Context), Instance);
 run(#{continue := Continue} = Call, Context, Owner, Instance) ->
@@ -75,7 +75,7 @@ Checks the arguments of a call against the schema of its tool, if it has one. Re
 result or error of the call.
 """.
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
-    ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+    ok | {tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
     erlmcp_tool_schema:check_arguments(Arguments, Validator, Context);
 arguments(_, _) ->

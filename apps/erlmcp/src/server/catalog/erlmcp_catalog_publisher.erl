@@ -110,9 +110,20 @@ publish(Given, #{instance := Instance, pace := Pace} = Before) ->
             ok = tell(Instance),
             Pace#{at_once := Changes - 1}
     end,
+    ok = free_rows(Differing, Catalog, Instance),
     lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,
                   erlmcp_mounts:mounting(Instance)),
     State#{pace := Next}.
+
+%% Other definitions may take the rows of the removed ones in the meter.
+free_rows(Differing, Catalog, #{meter := Meter}) ->
+    _ = [ok = erlmcp_meter:free(Row, Meter)
+         || Kind := Definitions <- Differing, #{key := Key, row := Row} <- Definitions,
+            not has_row(Row, erlmcp_catalog:definition(Kind, Key, Catalog))],
+    ok.
+
+has_row(Row, {ok, #{row := Row}}) -> true;
+has_row(_, _) -> false.
 
 %% A pause begins. `Pauses` is their number, with this one, until the catalog is settled.
 paced(Pauses) ->

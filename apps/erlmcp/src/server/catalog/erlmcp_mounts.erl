@@ -138,22 +138,23 @@ offers(Server) ->
 
 -doc """
 Notifies the clients that subscribe to the resource at `Uri` that it has changed, including the
-clients of servers that mount this one. Deletes the cached results of the resource.
+clients of servers that mount this one. Deletes the cached results of the resource. The error means
+that the server has ended meanwhile.
 """.
--spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
+-spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok | {error, not_found}.
 resource_updated(Uri, Instance) ->
-    ok = erlmcp_result_cache:forget(Uri, Instance),
-    Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
-    ok = erlmcp_subscriptions:publish({uri, Uri}, Audience,
-                                      erlmcp_instance:subscriptions(Instance)),
-    lists:foreach(fun({Prefix, _, Mounting}) ->
-                      try
+    try
+        ok = erlmcp_result_cache:forget(Uri, Instance),
+        Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
+        ok = erlmcp_subscriptions:publish({uri, Uri}, Audience,
+                                          erlmcp_instance:subscriptions(Instance)),
+        lists:foreach(fun({Prefix, _, Mounting}) ->
                           resource_updated(erlmcp_mount:uri(Prefix, Uri), Mounting)
-                      catch
-                          %% The mounting server has just ended, and its tables with it.
-                          error:badarg -> ok
-                      end
-                  end, mounting(Instance)).
+                      end, mounting(Instance))
+    catch
+        %% The server has just ended, and its tables with it.
+        error:badarg -> {error, not_found}
+    end.
 
 -doc """
 Records that the server `Mounting`, whose publisher calls this function, mounts the server `Mounted`

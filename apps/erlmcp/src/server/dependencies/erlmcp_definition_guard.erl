@@ -179,10 +179,11 @@ leave(Process, Guarded, Outcome) ->
 leave_breaker({Server, Target, Breaker}, Outcome) ->
     case erlmcp_breaker:leave(Breaker, Outcome) of
         opened ->
-            erlmcp_event:emit(Server, breaker_opened,
-                              #{target => Target, opens_in_ms => erlmcp_breaker:opens_in(Breaker)});
+            erlmcp_event_handler:emit(Server, breaker_opened,
+                                      #{target => Target,
+                                        opens_in_ms => erlmcp_breaker:opens_in(Breaker)});
         closed ->
-            erlmcp_event:emit(Server, breaker_closed, #{target => Target});
+            erlmcp_event_handler:emit(Server, breaker_closed, #{target => Target});
         ok ->
             ok
     end.

@@ -145,8 +145,8 @@ outcome(Return, Keepable, Context) ->
 %% Checked for the newest revision, whose results have the most fields.
 is_result(Kind, Return, Definition, Context) ->
     try erlmcp_result:from(Kind, Return, Definition, Context#{revision := '2026-07-28'}) of
-        {ok, _} -> true;
-        {error, _} -> false
+        {error, _} -> false;
+        {_, _} -> true
     catch
         error:_ -> false
     end.

@@ -15,16 +15,27 @@ Internal.
 """.
 
 -export([connect/3, leave/1, tenant/2, is_open/1]).
--export([enter/4, effects/3, abandon/1]).
--export([announced/2, check_head/4, enter_announced/4, refused_by_head/2, refused/5, hold_back/3]).
+-export([enter/4, effects/4, watched/4, asked/1, abandon/1, not_before/2]).
+-export([announced/2, check_head/4, enter_announced/5, refused_by_head/2, refused/5, hold_back/3]).
 
--export_type([tenant/0, admitted/0, announced/0]).
+-export_type([tenant/0, admitted/0, announced/0, effect/0]).
 
 -doc "The client whose limits are counted: a principal, or the network of anonymous clients.".
 -type tenant() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
 -type permit() :: erlmcp_gate:permit().
 -opaque admitted() ::
-    permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}.
+    {erlmcp_meter:arrival(),
+     permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}}.
+-doc "An effect of the engine whose answer is counted, or that its transport will answer.".
+-type effect() ::
+    erlmcp_reply:reply()
+    | {call, erlmcp_engine:call()}
+    | {batch, [effect(), ...]}
+    | {subscribe | unsubscribe, Uri :: binary(), erlmcp_meter:about()}
+    | {listen, erlmcp_engine:listen(), erlmcp_meter:about()}
+    | {cancel, erlmcp_message:id()}
+    | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
+    | accepted.
 -doc "A stateless request of `Method`. `Text` stands in its body between its id and its params.".
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
@@ -75,35 +86,62 @@ tenant(Principal, _) -> Principal.
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
-Lets a decoded message of `Bytes` bytes enter, and returns the message for the engine. The messages
+Lets a decoded message enter that has arrived, and returns the message for the engine. The messages
 of a batch that may not enter are left out of it. Returns the refusal of a message that may not
 enter, or the answer to a batch of which no message may. A batch with more messages than
 `erlmcp_engine:max_batch/0` counts as one message.
 """.
--spec enter(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
+-spec enter(Json :: term(), erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
     | {refuse, erlmcp_message:id() | undefined, erlmcp_refusal:refusal()}
     | {answer, iodata()}.
-enter([_ | _] = Batch, Bytes, Tenant, Instance) ->
+enter([_ | _] = Batch, {_, Bytes, _} = Arrival, Tenant, Instance) ->
     case length(Batch) =< erlmcp_engine:max_batch() of
-        true -> enter_each(Batch, Bytes div length(Batch), Tenant, Instance, {[], [], []});
-        false -> enter_whole(Batch, Bytes, Tenant, Instance)
+        true ->
+            %% Each has its share of the bytes.
+            Each = setelement(2, Arrival, Bytes div length(Batch)),
+            enter_each(Batch, Each, Tenant, Instance, {[], [], []});
+        false ->
+            enter_whole(Batch, Arrival, Tenant, Instance)
     end;
-enter(Json, Bytes, Tenant, Instance) ->
-    enter_whole(Json, Bytes, Tenant, Instance).
+enter(Json, Arrival, Tenant, Instance) ->
+    enter_whole(Json, Arrival, Tenant, Instance).
 
-enter_whole(Json, Bytes, Tenant, Instance) ->
-    case enter_one(kind(Json), Bytes, Tenant, Instance) of
-        {ok, Permit} -> {ok, Json, Permit};
+enter_whole(Json, Arrival, Tenant, Instance) ->
+    case enter_one(kind(Json), asked(Json), Arrival, Tenant, Instance) of
+        {ok, Permit} -> {ok, Json, {Arrival, Permit}};
         {refuse, Refusal} -> {refuse, id(Json), Refusal}
     end.
 
-enter_one(Kind, Bytes, Tenant, #{gate := Gate} = Instance) ->
+enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instance) ->
     case erlmcp_gate:enter(Gate, #{tenant => Tenant, kind => Kind, bytes => Bytes}) of
         {ok, _} = Entered ->
             Entered;
         {refuse, Refusal} ->
-            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance)}
+            ok = erlmcp_meter:ended({Asked, Arrival}, {refused, Refusal}, 0, Instance),
+            {refuse, not_before(Refusal, Instance)}
+    end.
+
+-doc "Returns the request of a decoded message that is refused before the engine gets it.".
+-spec asked(Json :: term()) -> erlmcp_engine:asked().
+asked(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
+asked(Json) -> {id(Json), undefined, #{}}.
+
+-doc """
+Returns a refusal of the gate, for its client. If it has `retry_after_ms`, that is raised to at
+least the limit `rate_retry_ms` for a rate or a quota, and to at least `queue_retry_ms` for any
+other refusal.
+""".
+-spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:of_calls()) -> erlmcp_refusal:refusal().
+not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := QueueMs}}) ->
+    case erlmcp_refusal:name(Refusal) of
+        Rate when
+            Rate =:= rate_limit_exceeded; Rate =:= rate_limit_per_second;
+            Rate =:= rate_limit_per_minute; Rate =:= quota_exceeded
+        ->
+            erlmcp_refusal:not_before(RateMs, Refusal);
+        _ ->
+            erlmcp_refusal:not_before(QueueMs, Refusal)
     end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;
@@ -114,59 +152,92 @@ kind(_) -> request.
 
 enter_each([], _, _, _, {[], [], Refused}) ->
     {answer, erlmcp_message:batch(lists:reverse(Refused))};
-enter_each([], _, _, _, {Batch, Permits, Refused}) ->
-    {ok, lists:reverse(Batch), {batch, Permits, Refused}};
-enter_each([Json | Rest], Bytes, Tenant, Instance, {Batch, Permits, Refused}) ->
-    case enter_one(kind(Json), Bytes, Tenant, Instance) of
+enter_each([], Arrival, _, _, {Batch, Permits, Refused}) ->
+    {ok, lists:reverse(Batch), {Arrival, {batch, Permits, Refused}}};
+enter_each([Json | Rest], Arrival, Tenant, Instance, {Batch, Permits, Refused}) ->
+    case enter_one(kind(Json), asked(Json), Arrival, Tenant, Instance) of
         {ok, Permit} ->
-            enter_each(Rest, Bytes, Tenant, Instance,
+            enter_each(Rest, Arrival, Tenant, Instance,
                        {[Json | Batch], [{id(Json), Permit} | Permits], Refused});
         {refuse, Refusal} ->
             Error = erlmcp_message:error(id(Json), Refusal),
-            enter_each(Rest, Bytes, Tenant, Instance, {Batch, Permits, [Error | Refused]})
+            enter_each(Rest, Arrival, Tenant, Instance, {Batch, Permits, [Error | Refused]})
     end.
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-Returns the engine's effects for an admitted message. Adds its permit and its tenant to each call.
-Gives the permits of messages that are answered already back. Adds the refusals of a batch to the
-batch's answer.
-""".
--spec effects([erlmcp_engine:effect(), ...], admitted(), tenant()) ->
-    [erlmcp_engine:effect(), ...].
-effects(Effects, {batch, Permits, Refused}, Tenant) ->
-    {Silent, [Answer]} = lists:split(length(Effects) - 1, Effects),
-    Silent ++ [answer(Answer, Permits, [{reply, 200, Error} || Error <- Refused], Tenant)];
-effects([{call, Call}], Permit, Tenant) ->
-    [{call, Call#{permit => Permit, tenant => Tenant}}];
-effects(Effects, Permit, _) ->
-    ok = erlmcp_gate:leave(Permit),
-    Effects.
+Returns the engine's effects for an admitted message. Counts the requests that the engine has
+answered, and adds the refusals of a batch to the batch's answer. Gives the permits of messages that
+are answered already back. Adds to each call its permit, its tenant, its arrival and its span.
 
-answer({batch, Items}, Permits, Refused, Tenant) ->
-    {Given, Unused} = lists:mapfoldl(fun(Item, Rest) -> item(Item, Tenant, Rest) end, Permits,
+A subscription, or its end, is left to the transport, which answers it by `watched/4`.
+""".
+-spec effects([erlmcp_engine:effect(), ...], admitted(), tenant(), erlmcp_instance:instance()) ->
+    [effect(), ...].
+effects(Effects, {Arrival, {batch, Permits, Refused}}, Tenant, Instance) ->
+    {Silent, [Last]} = lists:split(length(Effects) - 1, Effects),
+    Silent ++ [last(Last, Permits, [{reply, 200, Error} || Error <- Refused],
+                    {Arrival, Tenant, Instance})];
+effects([{call, Call}], {Arrival, Permit}, Tenant, Instance) ->
+    [{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}];
+effects(Effects, {Arrival, Permit}, _, Instance) ->
+    ok = erlmcp_gate:leave(Permit),
+    [counted(Effect, Arrival, Instance) || Effect <- Effects].
+
+last({batch, Items}, Permits, Refused, Admitted) ->
+    {Given, Unused} = lists:mapfoldl(fun(Item, Rest) -> item(Item, Rest, Admitted) end, Permits,
                                      Items),
     ok = leave([Permit || {_, Permit} <- Unused]),
     {batch, Given ++ Refused};
-answer(Answer, Permits, Refused, _) ->
+last(Last, Permits, Refused, {Arrival, _, Instance}) ->
     ok = leave([Permit || {_, Permit} <- Permits]),
-    case {Answer, Refused} of
+    case {counted(Last, Arrival, Instance), Refused} of
         {accepted, [_ | _]} -> {batch, Refused};
-        _ -> Answer
+        {Answer, _} -> Answer
     end.
 
-item({call, #{id := Id} = Call}, Tenant, Permits) ->
+item({call, #{id := Id} = Call}, Permits, {Arrival, Tenant, Instance}) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, Call#{permit => Permit, tenant => Tenant}}, Rest};
-item(Item, _, Permits) ->
-    {Item, Permits}.
+    {{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}, Rest};
+item(Item, Permits, {Arrival, _, Instance}) ->
+    {counted(Item, Arrival, Instance), Permits}.
+
+%% The span of a call begins with the arrival of its request.
+arrived(Call, Arrival, #{tracer := none}) ->
+    Call#{arrival => Arrival};
+arrived(Call, Arrival, #{tracer := Tracer}) ->
+    erlmcp_request_span:start(Call#{arrival => erlmcp_meter:without_headers(Arrival)}, Arrival,
+                              Tracer).
+
+counted({answer, Asked, Outcome, Reply}, Arrival, Instance) ->
+    erlmcp_meter:answered({Asked, Arrival}, Outcome, Reply, Instance);
+counted({subscribe, Id, Uri}, Arrival, _) ->
+    {subscribe, Uri, {{Id, ~"resources/subscribe", #{}}, Arrival}};
+counted({unsubscribe, Id, Uri}, Arrival, _) ->
+    {unsubscribe, Uri, {{Id, ~"resources/unsubscribe", #{}}, Arrival}};
+counted({listen, #{id := Id} = Listen}, Arrival, _) ->
+    {listen, Listen, {{Id, ~"subscriptions/listen", #{}}, Arrival}};
+counted(Effect, _, _) ->
+    Effect.
+
+-doc "Counts a request about a subscription, with its outcome, and returns its answer.".
+-spec watched(Outcome, erlmcp_meter:about(), erlmcp_revision:revision(),
+              erlmcp_meter:server()) -> erlmcp_reply:reply() when
+    Outcome :: ok | {ok, Acknowledged :: iodata()} | {refuse, erlmcp_refusal:refusal()}.
+watched(ok, {{Id, _, _}, _} = About, _, Server) ->
+    erlmcp_meter:answered(About, ok, erlmcp_reply:result(Id, ~"{}"), Server);
+watched({ok, Acknowledged}, About, _, Server) ->
+    erlmcp_meter:answered(About, ok, {reply, 200, Acknowledged}, Server);
+watched({refuse, Refusal}, {{Id, _, _}, _} = About, Revision, Server) ->
+    erlmcp_meter:answered(About, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal, Revision),
+                          Server).
 
 -doc "Gives back the permits of a message that was admitted and will not be handled.".
 -spec abandon(admitted()) -> ok.
-abandon({batch, Permits, _}) -> leave([Permit || {_, Permit} <- Permits]);
-abandon(Permit) -> erlmcp_gate:leave(Permit).
+abandon({_, {batch, Permits, _}}) -> leave([Permit || {_, Permit} <- Permits]);
+abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 
 -doc """
 Returns what the head of a POST request announces: a stateless request with its method. Returns
@@ -201,8 +272,7 @@ check_head(Asked, #{headers := Headers, version := Version}, Principal,
         ok ?= check_state(Asked, Headers, Gate),
         ok ?= check_principal(Principal, Version, Gate)
     else
-        {refuse, Refusal, Extra} ->
-            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance), Extra}
+        {refuse, Refusal, Extra} -> {refuse, not_before(Refusal, Instance), Extra}
     end.
 
 check_state({announced, _, _}, _, _) ->
@@ -245,22 +315,22 @@ Lets an announced request enter before it is decoded. Its id must stand at the b
 body, where most clients write it. Returns the id, and the bytes of the body up to its end. Returns
 `undecoded` for any other message, which enters after it is decoded.
 """.
--spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(), tenant(),
-                      erlmcp_instance:instance()) ->
+-spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
+                      erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
     undecoded
     | {ok, admitted(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()}}
     | {refuse, erlmcp_message:id(), erlmcp_refusal:refusal()}.
-enter_announced({announced, _, _}, Bytes, Tenant, Instance) ->
+enter_announced({announced, Method, _}, Bytes, Arrival, Tenant, Instance) ->
     maybe
         {ok, Id, At} ?= erlmcp_message:first_id(Bytes),
-        case enter_one(request, byte_size(Bytes), Tenant, Instance) of
-            {ok, Permit} -> {ok, Permit, {Id, At}};
+        case enter_one(request, {Id, Method, #{}}, Arrival, Tenant, Instance) of
+            {ok, Permit} -> {ok, {Arrival, Permit}, {Id, At}};
             {refuse, Refusal} -> {refuse, Id, Refusal}
         end
     else
         unseen -> undecoded
     end;
-enter_announced(_, _, _, _) ->
+enter_announced(_, _, _, _, _) ->
     undecoded.
 
 -doc """

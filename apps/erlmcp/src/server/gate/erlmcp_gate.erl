@@ -26,7 +26,8 @@ Internal.
 
 -export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
          hand_over/2, leave/1, add_work/1]).
--export([state/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2, held/2, calls/1, network/1]).
+-export([state/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2, held/2, calls/1,
+         oldest_calls/2, network/1]).
 
 %% Every request passes here.
 -compile({inline, [take_permit/3, permit/4]}).
@@ -78,7 +79,7 @@ The limits that are not rates are 268,435,455 at most.
     principal_rates := [erlmcp_gate_counters:rate()]
 }.
 -opaque permit() ::
-    {erlmcp_gate_permits:permits(), erlmcp_gate_permits:id(),
+    {gate(), erlmcp_gate_permits:id(),
      %% the time at which the request came in flight
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | not_a_request}
     | for_nothing.
@@ -166,8 +167,8 @@ connection(Limited, #{counters := Counters} = Gate) ->
         Full -> {refuse, refusal(Full)}
     end.
 
-permit(InFlight, Taken, Since, #{permits := Permits}) ->
-    {Permits, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
+permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
+    {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
 Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). Other
@@ -193,15 +194,20 @@ enter(Gate, Message) ->
 
 now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
 
+%% A message that is refused here, for whichever reason, is counted in no rate.
 count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
     #{counters := Counters, principal_rates := Rates, limits := Limits} = Gate,
     Limit = in_flight_of_tenant(Kind, Limits),
     Now = now(Gate),
-    case erlmcp_gate_counters:take_tenant({principal, Tenant}, Rates, Limit, Now, Counters) of
+    Key = {principal, Tenant},
+    case erlmcp_gate_counters:take_tenant(Key, Rates, Limit, Now, Counters) of
         {ok, Taken} ->
-            case count_on_server(Now, Taken, Gate) of
-                ok -> take_permit(Message, Taken, Gate);
-                Refused -> Refused
+            case count_on_server(Message, Now, Taken, Gate) of
+                {ok, _} = Entered ->
+                    Entered;
+                Refused ->
+                    ok = erlmcp_gate_counters:uncount_rates(Key, Rates, Counters),
+                    Refused
             end;
         {full, Observed} ->
             {refuse, refusal({full, {in_flight_per_principal, 1, Limit}, Observed})};
@@ -212,10 +218,16 @@ count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
 in_flight_of_tenant(request, #{in_flight_per_principal := Limit}) -> Limit;
 in_flight_of_tenant(_, _) -> infinity.
 
-count_on_server(Now, Taken, #{counters := Counters, rates := Rates}) ->
+count_on_server(Message, Now, Taken, #{counters := Counters, rates := Rates} = Gate) ->
     case erlmcp_gate_counters:count_rates(server, Rates, Now, Counters) of
         ok ->
-            ok;
+            case take_permit(Message, Taken, Gate) of
+                {ok, _} = Entered ->
+                    Entered;
+                Refused ->
+                    ok = erlmcp_gate_counters:uncount_rates(server, Rates, Counters),
+                    Refused
+            end;
         {wait, Rate, Milliseconds} ->
             ok = erlmcp_gate_counters:give(Taken, Counters),
             {refuse, refusal({server_wait, Rate, Milliseconds})}
@@ -270,16 +282,16 @@ permit is given back already.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
-await({Permits, Id, {waits, Waiting}}, Milliseconds) ->
-    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Permits) of
+await({#{permits := Permits} = Gate, Id, {waits, Waiting}}, Milliseconds) ->
+    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Gate) of
         {granted, Since} ->
-            await({Permits, Id, Since}, Milliseconds);
+            await({Gate, Id, Since}, Milliseconds);
         {refused, RetryMs} ->
             ok = erlmcp_gate_permits:leave(Id, Permits),
             {refuse, refusal({waited, RetryMs})}
     end;
-await({Permits, _, Since} = Permit, _) ->
-    ok = erlmcp_gate_counters:add_start(Since, erlmcp_gate_permits:counters(Permits)),
+await({#{counters := Counters}, _, Since} = Permit, _) ->
+    ok = erlmcp_gate_counters:add_start(Since, Counters),
     {ok, Permit}.
 
 -doc """
@@ -333,7 +345,7 @@ hand_over({_, Id, _}, Pid) ->
 -spec leave(permit()) -> ok.
 leave(for_nothing) ->
     ok;
-leave({Permits, Id, _}) ->
+leave({#{permits := Permits}, Id, _}) ->
     erlmcp_gate_permits:leave(Id, Permits).
 
 -doc """
@@ -341,11 +353,11 @@ Adds the reductions of the calling process, which has run one request and nothin
 of requests. Only one process in sixteen is counted.
 """.
 -spec add_work(permit()) -> ok.
-add_work({Permits, _, _}) ->
+add_work({#{counters := Counters}, _, _}) ->
     case erlang:phash2(self(), ?SAMPLED) of
         0 ->
             {reductions, Reductions} = process_info(self(), reductions),
-            erlmcp_gate_counters:add_work(Reductions, erlmcp_gate_permits:counters(Permits));
+            erlmcp_gate_counters:add_work(Reductions, Counters);
         _ ->
             ok
     end;
@@ -412,6 +424,14 @@ held(#{counters := Counters}, Name) ->
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).
+
+-doc """
+Returns the ids and the processes of requests that are in flight or wait: the oldest, `Most` of each
+scheduler's.
+""".
+-spec oldest_calls(gate(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
+oldest_calls(#{permits := Permits}, Most) ->
+    erlmcp_gate_permits:oldest_calls(Permits, Most).
 
 %% Refusals.
 

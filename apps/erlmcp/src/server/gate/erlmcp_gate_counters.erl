@@ -33,7 +33,7 @@ Internal.
 -export([most/0]).
 
 %% Every request passes here.
--compile({inline, [now/1, read/2, take_in_flight/3, take_word/5, is_held/2]}).
+-compile({inline, [now/1, take_in_flight/3, take_word/5, is_held/2]}).
 
 -export_type([counters/0, share/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0,
               rate/0]).
@@ -90,6 +90,9 @@ Internal.
 -define(HELD(Word), (?COUNT(Word) + ?COUNT((Word) bsr ?BITS))).
 -define(REMOVED, (1 bsl (2 * ?BITS))).
 -define(MOST, (1 bsl 28 - 1)).
+%% Adding zero is the quickest way to read: it takes the cache line for writing, and a change of the
+%% word follows. `atomics:get/2` also waits for all earlier writes.
+-define(READ(Words, Index), atomics:add_get(Words, Index, 0)).
 
 %% STATE has one bit for a gate that drains, one for the generation, and 28 for the limit of
 %% requests in flight. Above them is the number of requests in the queue.
@@ -206,7 +209,7 @@ Otherwise returns `full`, with the limit and the number of requests that would b
     | {full, Limit :: pos_integer(), Observed :: pos_integer()}
     | draining.
 enter(#counters{words = Words} = Counters) ->
-    case read(Words, ?STATE) of
+    case ?READ(Words, ?STATE) of
         State when State band ?DRAINING =/= 0 ->
             draining;
         State ->
@@ -215,11 +218,6 @@ enter(#counters{words = Words} = Counters) ->
                 Full -> Full
             end
     end.
-
-%% Adding zero is the quickest way to read: it takes the cache line for writing, and a change of the
-%% word follows. `atomics:get/2` also waits for all earlier writes.
-read(Words, Index) ->
-    atomics:add_get(Words, Index, 0).
 
 -doc "Takes a share as `enter/1` does, for a request that waits and is not in the queue yet.".
 -spec enter_waiting(counters()) ->
@@ -250,11 +248,11 @@ leave(Share, #counters{words = Words}) ->
     Word = atomics:add_get(Words, ?IN_FLIGHT, -Share) + Share,
     %% A share that was taken for lost was given back before (`correct/3`).
     _ = is_held(Share, Word) orelse atomics:add(Words, ?IN_FLIGHT, Share),
-    ?QUEUED_OF(read(Words, ?STATE)) > 0.
+    ?QUEUED_OF(?READ(Words, ?STATE)) > 0.
 
 %% Takes a share of one generation, unless more than the limit would be held.
 take_word(Words, Index, Amount, Generation, Limit) ->
-    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), read(Words, Index)).
+    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), ?READ(Words, Index)).
 
 take_word(_, _, _, _, _, ?REMOVED) ->
     removed;
@@ -339,9 +337,8 @@ add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
     end.
 
 -doc """
-Counts a message in all rates of a tenant, and takes a share of the tenant's requests in flight if
-these have a limit. A message for which that limit is `full` was counted in the rates. One for which
-a rate is used up was counted in none (`count_rates/4`).
+Takes a share of a tenant's requests in flight if these have a limit, and counts the message in all
+rates of the tenant. A refused message has no share and is counted in no rate.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -354,14 +351,25 @@ take_tenant(_, [], infinity, _, _) ->
 take_tenant(Key, Rates, Limit, Now, Counters) ->
     maybe
         {ok, Array} ?= find(Key, Counters),
-        ok ?= count_all(Rates, Array, ?HELD_AT, Now),
-        true ?= Limit =/= infinity,
-        {ok, Share} ?= take_word(Array, ?HELD_AT, 1, generation(Counters), Limit),
-        {ok, [{Array, Share}]}
+        {ok, Taken} ?= take_share(Array, Limit, Counters),
+        case count_all(Rates, Array, ?HELD_AT, Now) of
+            ok ->
+                {ok, Taken};
+            Wait ->
+                ok = give(Taken, Counters),
+                Wait
+        end
     else
-        false -> {ok, []};
         removed -> take_tenant(Key, Rates, Limit, Now, Counters);
         Refused -> Refused
+    end.
+
+take_share(_, infinity, _) ->
+    {ok, []};
+take_share(Array, Limit, Counters) ->
+    maybe
+        {ok, Share} ?= take_word(Array, ?HELD_AT, 1, generation(Counters), Limit),
+        {ok, [{Array, Share}]}
     end.
 
 -doc """
@@ -426,13 +434,20 @@ period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Subtracts a message that was counted for `Key` from `Rates` again.".
--spec uncount_rates(Key :: key(), Rates :: [rate()], counters()) -> ok.
+-doc "Subtracts a message that was counted for the server or a key from `Rates` again.".
+-spec uncount_rates(server | key(), Rates :: [rate()], counters()) -> ok.
+uncount_rates(_, [], _) ->
+    ok;
+uncount_rates(server, Rates, #counters{words = Words}) ->
+    uncount_all(Rates, Words, ?RATES);
 uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
     case ets:lookup_element(Keyed, Key, 2, none) of
         none -> ok;
-        Array -> lists:foreach(fun(Rate) -> uncount(Rate, Array, ?HELD_AT) end, Rates)
+        Array -> uncount_all(Rates, Array, ?HELD_AT)
     end.
+
+uncount_all(Rates, Words, At) ->
+    lists:foreach(fun(Rate) -> uncount(Rate, Words, At) end, Rates).
 
 -doc "Gives the shares `Taken` back.".
 -spec give(Taken :: [taken()], counters()) -> ok.
@@ -440,7 +455,7 @@ give([], _) ->
     ok;
 give([{Counter, Share} | Taken], Counters) ->
     {Words, Index} = word(Counter, Counters),
-    ok = give_word(Words, Index, Share, read(Words, Index)),
+    ok = give_word(Words, Index, Share, ?READ(Words, Index)),
     give(Taken, Counters).
 
 give_word(Words, Index, Share, Word) ->

@@ -22,8 +22,8 @@ Internal.
 %% Every request passes here.
 -compile({inline, [give_back/2]}).
 
--export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1]).
--export([counters/1, queue/1, put_queue/3, tell_queue/1]).
+-export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1, oldest_calls/2]).
+-export([queue/1, put_queue/3, tell_queue/1]).
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -48,6 +48,9 @@ Internal.
 -define(LOOKS, 3).
 %% All processes are listed if there are at most this many for each row.
 -define(LISTED, 8).
+
+%% The unique integers of a node begin at minus this.
+-define(LEAST_ID, (1 bsl 59)).
 
 -record(look, {
     permits :: permits(),
@@ -116,17 +119,31 @@ is_held({Table, Id}) ->
 -doc "Returns the holders of requests that are in flight or wait.".
 -spec calls(permits()) -> [pid()].
 calls(Permits) ->
-    [Holder || {_, {_, Holder, InFlight, Held}} <- rows(Permits),
-               InFlight > 0 orelse lists:keymember(waiting, 1, Held)].
+    [Holder || {_, {_, Holder, _, _} = Row} <- rows(Permits), is_call(Row)].
+
+-doc """
+Returns the ids, as texts, and the holders of requests that are in flight or wait. Of each table
+only the `Most` oldest are returned.
+""".
+-spec oldest_calls(permits(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
+oldest_calls(#permits{tables = Tables}, Most) ->
+    lists:append([oldest([{Id, Holder} || {Id, Holder, _, _} = Row <- ets:tab2list(Table),
+                                          is_call(Row)], Most)
+                  || Table <- tuple_to_list(Tables)]).
+
+%% The processes that add to a table run on one scheduler, whose unique integers grow.
+oldest(Calls, infinity) -> named(Calls);
+oldest(Calls, Most) -> named(lists:sublist(lists:sort(Calls), Most)).
+
+named(Calls) ->
+    [{string:lowercase(integer_to_binary(Id + ?LEAST_ID, 36)), Holder} || {Id, Holder} <- Calls].
+
+is_call({_, _, InFlight, Held}) ->
+    InFlight > 0 orelse lists:keymember(waiting, 1, Held).
 
 %% Returns all rows that exist the whole time, and some that are added or removed meanwhile.
 rows(#permits{tables = Tables}) ->
     [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
-
--doc "Returns the gate's counters.".
--spec counters(permits()) -> erlmcp_gate_counters:counters().
-counters(#permits{counters = Counters}) ->
-    Counters.
 
 -doc """
 Returns the process of the gate's queue and the longest wait there; `none` while the queue starts.

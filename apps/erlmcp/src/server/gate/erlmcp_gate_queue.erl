@@ -50,10 +50,9 @@ Waits in the calling process until a request may run, for up to `Milliseconds` o
 is refused, with the milliseconds after which it is worthwhile to try again.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
-           erlmcp_gate_permits:permits()) ->
+           erlmcp_gate:gate()) ->
     {granted, Since :: pos_integer()} | {refused, RetryMs :: pos_integer()}.
-wait(Id, {Tenant, Since, Taken}, Milliseconds, Permits) ->
-    Counters = erlmcp_gate_permits:counters(Permits),
+wait(Id, {Tenant, Since, Taken}, Milliseconds, #{permits := Permits, counters := Counters}) ->
     %% Another request may be in flight by now, and none in the queue be left to be it.
     case erlmcp_gate_counters:enter_waiting(Counters) of
         {ok, InFlight} ->

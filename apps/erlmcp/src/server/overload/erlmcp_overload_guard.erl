@@ -38,7 +38,8 @@ known. An amount with the bound `infinity` is never too much.
 Returns the names of the events above and below the bound. Below `Lower` percent of the bound, new
 work is let in again.
 """.
--callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
+-callback events() ->
+    {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.
 -doc "Returns the state before the first look. It is called in the guard's process.".
 -callback open() -> State :: term().
 -doc "Measures. Returns what was found, the milliseconds until the next look, and the new state.".
@@ -184,7 +185,7 @@ over(0, Fields, #state{module = Module}) ->
     ok = tell(),
     {Event, _, _} = Module:events(),
     ok = erlmcp_log:report(warning, Fields#{what => Event}),
-    erlmcp_event:broadcast(Event, Fields).
+    erlmcp_event_handler:broadcast(Event, Fields).
 
 under(0, _, _) ->
     ok;
@@ -192,7 +193,7 @@ under(1, Fields, #state{module = Module}) ->
     ok = tell(),
     {_, Event, _} = Module:events(),
     ok = erlmcp_log:report(notice, Fields#{what => Event}),
-    erlmcp_event:broadcast(Event, Fields).
+    erlmcp_event_handler:broadcast(Event, Fields).
 
 %% Sets the term that all requests read, and checks it again. Another guard may have found something
 %% else meanwhile, and may have set the term before.

@@ -20,6 +20,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([open/3, reserve/5, process/2, sweep/1, delete/2, close/1]).
+-export([list/1]).
 -export([subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([cancel/2, response/3]).
@@ -28,6 +29,9 @@ Internal.
 
 %% `reserve/5` opens every session.
 -compile({inline, [reserve/5]}).
+
+%% Sessions that are listed.
+-define(LISTED, 100).
 
 -record(state, {
     id :: binary(),
@@ -149,6 +153,30 @@ delete(Id, Instance) ->
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:cast(Pid, close).
+
+-doc "Returns 100 open sessions at most, those of them that were used last first.".
+-spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
+list(Instance) ->
+    Open = [shown(Session) || Session <- erlmcp_session_table:list(?LISTED, Instance)],
+    %% A number is less than an atom, so the unused ones are last.
+    lists:sort(fun(#{idle_ms := A}, #{idle_ms := B}) -> A =< B end, Open).
+
+%% Whoever has the id of a session may use it.
+shown({Id, #{revision := Revision, principal := Principal} = Session, IdleMs, Calls}) ->
+    <<Digest:6/binary, _/binary>> = crypto:hash(sha256, Id),
+    Client = case Session of
+        #{client_info := #{~"name" := Name} = Info} when is_binary(Name) ->
+            #{client => client(Name, Info)};
+        #{} ->
+            #{}
+    end,
+    Client#{id => binary:encode_hex(Digest, lowercase), revision => Revision,
+            principal => Principal, idle_ms => IdleMs, calls => Calls}.
+
+client(Name, #{~"version" := Version}) when is_binary(Version) ->
+    <<Name/binary, $\s, Version/binary>>;
+client(Name, _) ->
+    Name.
 
 -doc """
 Attaches a connection to the session's own stream. Returns `attached` if the stream has a connection

@@ -148,7 +148,7 @@ close_connection(Call, #{primes := true, calls := Calls} = State) ->
     case Calls of
         #{Call := {waits, _, true}} ->
             close_connection(Call, begin_stream(Call, State));
-        #{Call := Number} when is_integer(Number) ->
+        #{Call := Number} ->
             cut(Number, State);
         #{} ->
             State

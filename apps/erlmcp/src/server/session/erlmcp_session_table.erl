@@ -26,7 +26,7 @@ Internal.
 -export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
 -export([put_process/3, attend/2, note_change/3]).
 -export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
--export([take_calls/4, count_calls/3, count/1, pids/1, ms_until_idle/2]).
+-export([take_calls/4, count_calls/3, count/1, pids/1, ms_until_idle/2, list/2]).
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
@@ -95,13 +95,23 @@ add(Id, Pid, Session, Tenant, Instance) ->
         ok ->
             Opened = erlang:monotonic_time(microsecond),
             Kept = tenant(Tenant, Session),
-            true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
+            true = ets:insert(Rows, {Id, Pid, opened(Session, Instance), {unused, Opened}, 0, 0,
+                                     Kept}),
             %% Added after the row: a session that is found in the index must have a row.
             ok = add_unused({Opened, Id, Kept}, Unused),
             {ok, count(Instance)};
         {full, _} = Full ->
             Full
     end.
+
+%% The process of a session of HTTP+SSE counts the session that its client initializes.
+opened(#{revision := _} = Session, Instance) ->
+    Session#{opened => erlmcp_meter:session_opened(Instance)};
+opened(Session, _) ->
+    Session.
+
+ended(#{opened := _} = Session, Instance) -> erlmcp_meter:session_ended(Session, tcp, Instance);
+ended(_, _) -> ok.
 
 %% A principal is its own tenant. The session's copy of it is stored, since the given one may keep
 %% the bytes of a request in memory.
@@ -224,10 +234,14 @@ oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
 -doc "Ends a session and returns its process, unless the session was used meanwhile.".
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
 end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
-    Pid = ets:lookup_element(Rows, Id, 2, none),
+    {Pid, Session} = case ets:lookup(Rows, Id) of
+        [{_, Of, Open, _, _, _, _}] -> {Of, Open};
+        [] -> {none, none}
+    end,
     %% The first use of the session may come between the two steps.
     case is_unused(Unused, Instance)
-             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Tenant, Instance) of
+             andalso ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], {Tenant, Session},
+                          Instance) of
         true -> {ended, Pid};
         false -> used
     end.
@@ -242,18 +256,21 @@ end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) -
     %% row of a session and before it wrote the index.
     ok = forget_unused(Since, Unused),
     IsOver = [{'=<', '$1', Since}],
-    Over = ets:select(Rows, [{{'$2', '$3', '_', {unused, '$1'}, '_', '_', '$4'}, IsOver,
-                                  [{{'$2', '$3', '$4'}}]}]),
-    [Pid || {Id, Pid, Tenant} <- Over,
-            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Tenant, Instance),
+    Over = ets:select(Rows, [{{'$2', '$3', '$5', {unused, '$1'}, '_', '_', '$4'}, IsOver,
+                                  [{{'$2', '$3', {{'$4', '$5'}}}}]}]),
+    [Pid || {Id, Pid, Of} <- Over,
+            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Of, Instance),
             is_pid(Pid)].
 
 %% Deletes a row if it is unchanged. If several processes do so, one of them subtracts the session
 %% from its tenant's count.
-ends(Row, Guards, Tenant, #{sessions := #sessions{rows = Rows}} = Instance) ->
+ends(Row, Guards, {Tenant, Session}, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:select_delete(Rows, [{Row, Guards, [true]}]) of
-        1 -> give_back(Tenant, Instance) =:= ok;
-        0 -> false
+        1 ->
+            ok = ended(Session, Instance),
+            give_back(Tenant, Instance) =:= ok;
+        0 ->
+            false
     end.
 
 give_back(Tenant, #{sessions := #sessions{counts = Counts}}) ->
@@ -269,11 +286,11 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
     Last = erlmcp_clock:now_ms() - lasting(Idle),
     %% `{unused, _}` is greater than every number.
     IsIdle = [{'=<', '$1', Last}],
-    Idling = ets:select(Rows, [{{'$2', '$3', '_', '$1', '_', '_', '$4'}, IsIdle,
-                                    [{{'$2', '$3', '$4'}}]}]),
+    Idling = ets:select(Rows, [{{'$2', '$3', '$5', '$1', '_', '_', '$4'}, IsIdle,
+                                    [{{'$2', '$3', {{'$4', '$5'}}}}]}]),
     lists:foreach(
-        fun({Id, none, Tenant}) ->
-                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Tenant, Instance);
+        fun({Id, none, Of}) ->
+                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Of, Instance);
            ({Id, Pid, _}) ->
                 is_process_alive(Pid) orelse delete(Id, Instance)
         end, Idling).
@@ -281,10 +298,10 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
 -doc "Deletes the sessions without a process.".
 -spec delete_unattended(erlmcp_instance:instance()) -> ok.
 delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
-    Unattended = ets:select(Rows, [{{'$1', none, '_', '_', '_', '_', '$2'}, [],
-                                        [{{'$1', '$2'}}]}]),
-    lists:foreach(fun({Id, Tenant}) ->
-        ends({Id, none, '_', '_', '_', '_', '_'}, [], Tenant, Instance)
+    Unattended = ets:select(Rows, [{{'$1', none, '$3', '_', '_', '_', '$2'}, [],
+                                        [{{'$1', {{'$2', '$3'}}}}]}]),
+    lists:foreach(fun({Id, Of}) ->
+        ends({Id, none, '_', '_', '_', '_', '_'}, [], Of, Instance)
     end, Unattended).
 
 -doc "Returns `true` if there is a session with the id `Id`.".
@@ -343,8 +360,9 @@ take(Id, Instance) ->
 
 taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:take(Rows, Id) of
-        [{_, Pid, _, Used, _, _, Tenant}] ->
+        [{_, Pid, Session, Used, _, _, Tenant}] ->
             ok = give_back(Tenant, Instance),
+            ok = ended(Session, Instance),
             _ = [is_unused({Opened, Id, Tenant}, Instance) || {unused, Opened} <- [Used]],
             {ok, Pid};
         [] ->
@@ -361,6 +379,26 @@ count(#{sessions := #sessions{rows = Rows}}) ->
 pids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'$1', '$2', '_', '_', '_', '_', '_'},
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
+
+-doc """
+Returns up to `Most` open sessions of Streamable HTTP, in no order: the id of each, its state, the
+milliseconds since its last use, or `unused`, and its running calls.
+""".
+-spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
+    [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,
+      Calls :: non_neg_integer()}].
+list(Most, #{sessions := #sessions{rows = Rows}}) ->
+    Now = erlmcp_clock:now_ms(),
+    Found = ets:select(Rows, [{{'$1', '_', '$2', '$3', '$4', '_', '_'}, [{is_binary, '$1'}],
+                               ['$$']}], Most),
+    case Found of
+        '$end_of_table' -> [];
+        {Open, _} -> [{Id, Session, idle_ms(Used, Now), Calls}
+                      || [Id, Session, Used, Calls] <- Open]
+    end.
+
+idle_ms({unused, _}, _) -> unused;
+idle_ms(Used, Now) -> max(0, Now - Used).
 
 -doc """
 Returns the milliseconds until a session, which was used before, ends if it stays unused. Returns

@@ -95,9 +95,11 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
 
 -doc false.
 init({Instance, Call, #{id := Id} = Task, Session}) ->
-    {Revision, Method, Target} = erlmcp_call:subject(Call()),
+    #{method := Method, target := Target} = Asked = erlmcp_call:subject(Call()),
     %% Copies, so that the whole request is not kept for as long as the task.
-    Subject = {Revision, binary:copy(Method), binary:copy(Target)},
+    %% The span of the request is none of the run's.
+    Subject = (maps:remove(span, Asked))#{id := task, method := binary:copy(Method),
+                                          target := binary:copy(Target)},
     process_flag(trap_exit, true),
     #{key := Key} = Instance,
     ok = erlmcp_label:set([erlmcp_task, Method, Target], Key),
@@ -160,18 +162,23 @@ handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
     asking(Requests, State);
 handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
     #state{subject = Subject, instance = Instance} = State,
-    over(erlmcp_call:timed_out(Milliseconds, task, Subject, Instance), State);
-handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
-    #state{instance = Instance} = State,
+    true = exit(Pid, kill),
+    over(erlmcp_call:timed_out(Milliseconds, Subject, Instance), State#state{pid = undefined});
+handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Running) ->
+    #state{instance = Instance} = State = Running#state{pid = undefined},
     case erlmcp_call_messages:ended(Reason) of
         {answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
-        _ -> over(erlmcp_call:died(Reason, task, Subject, Instance), State)
+        _ -> over(erlmcp_call:died(Reason, Subject, Instance), State)
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
-    #state{instance = Instance, call = Call} = State,
-    Pid = erlmcp_call:start(Call(), Instance, erlmcp_task),
-    {noreply, State#state{pid = Pid, call = started}};
+    #state{instance = #{tracer := Tracer} = Instance, call = Call, subject = Subject} = State,
+    %% The run of the task ends apart from the request that asked for it.
+    Arrival = erlmcp_meter:arrived(0),
+    Run = erlmcp_request_span:start_task((Call())#{arrival => Arrival}, Arrival, Tracer),
+    Pid = erlmcp_call:start(Run, Instance, erlmcp_task),
+    Started = maps:merge(Subject, maps:with([arrival, span], Run)),
+    {noreply, State#state{pid = Pid, call = started, subject = Started}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
     ok = case {Waiting, State#state.window} of
@@ -291,6 +298,12 @@ unsubscribe(#state{session = Session, instance = Instance} = State) ->
 
 -doc false.
 terminate(_, #state{task = #{id := Id}, pid = Pid, instance = Instance} = State) ->
-    _ = is_pid(Pid) andalso exit(Pid, kill),
+    ok = cancel_call(Pid, State),
     ok = erlmcp_tasks:delete_process(Id, Instance),
     unsubscribe(State).
+
+cancel_call(undefined, _) ->
+    ok;
+cancel_call(Pid, #state{subject = Subject, instance = Instance}) ->
+    true = exit(Pid, kill),
+    erlmcp_call:cancelled(Pid, Subject, Instance).

@@ -12,7 +12,7 @@ Internal.
 
 -export([open/2, store/1]).
 -export([start/3, perform/4]).
--export([find/3, process/2, put_process/3, delete_process/2, sweep/1]).
+-export([find/3, process/2, put_process/3, delete_process/2, running/1, sweep/1]).
 
 -export_type([tables/0]).
 
@@ -295,6 +295,11 @@ process(Id, #{tasks := {_, Processes}}) ->
         [] ->
             error
     end.
+
+-doc "Returns how many tasks run.".
+-spec running(erlmcp_instance:of_calls()) -> non_neg_integer().
+running(#{tasks := {_, Processes}}) ->
+    ets:info(Processes, size).
 
 -doc "Stores the process of a task.".
 -spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.

@@ -156,11 +156,14 @@ bound_once() ->
         Cache -> keep(Cache#cache{bounded = true}) =:= ok
     end.
 
--doc "Forgets everything. The calling process hibernates next, and runs no inline call.".
+-doc """
+Forgets everything, and the ids of spans that were generated in advance. The calling process
+hibernates next, and runs no inline call.
+""".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),
-    ok.
+    erlmcp_span_ids:forget().
 
 cache() ->
     case get(?MODULE) of

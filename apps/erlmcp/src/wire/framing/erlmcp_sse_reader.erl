@@ -46,6 +46,8 @@ Internal.
 -define(FIELD, 6).
 %% Digits of a `retry`; a longer number is ignored.
 -define(RETRY_DIGITS, 15).
+%% Bytes of an id, which a client sends back as a header; a longer one is ignored.
+-define(ID_BYTES, 4096).
 
 -doc """
 Returns a reader at the beginning of a stream, for events with up to `Max` bytes of data. The bound
@@ -61,9 +63,9 @@ Returns the events that end in the received bytes, in their order. If an event i
 `{too_large, Max}` is the last one ever returned.
 
 `event` is `message` if the event has no name. `id` and `retry` are the stream's latest; before the
-first, `id` is empty and `retry` absent. Events without data and unknown fields are left out. Bytes
-that are not UTF-8 stay as they are. Data is a sub-binary of the received bytes if possible, and
-keeps them in memory.
+first, `id` is empty and `retry` absent. An id of more than 4,096 bytes does not count. Events
+without data and unknown fields are left out. Bytes that are not UTF-8 stay as they are. Data is a
+sub-binary of the received bytes if possible, and keeps them in memory.
 
 ## Examples
 
@@ -207,7 +209,7 @@ data(Value, Events, #state{max = Max} = State) ->
 append(none, Value) -> {part, Value};
 append({_, Data}, Value) -> {own, <<Data/binary, $\n, Value/binary>>}.
 
-stream(~"id", Id, Stream) ->
+stream(~"id", Id, Stream) when byte_size(Id) =< ?ID_BYTES ->
     case binary:match(Id, ~"\0") of
         nomatch -> Stream#{id := binary:copy(Id)};
         _ -> Stream

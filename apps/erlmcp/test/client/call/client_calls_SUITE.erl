@@ -15,7 +15,8 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          cursors_that_do_not_end/1, pages_are_bounded/1, null_ends_the_pages/1,
          empty_cursor_is_one/1, forgotten_cursor_begins_anew/1,
          structured_content_is_checked/1, results_have_their_form/1,
-         invalid_tool_of_others_stays/1]).
+         invalid_tool_of_others_stays/1, unwanted_notifications_are_ignored/1,
+         memory_of_a_call_is_bounded/1, a_receiver_that_dies_ends_its_call/1]).
 
 -import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, counted/1, tool/1,
                                    mirrored/1]).
@@ -34,7 +35,9 @@ groups() ->
             progress_of_others_extends_nothing, calls_are_bounded, safe_request_is_sent_once_more,
             tool_is_not_called_again, cursors_that_do_not_end, pages_are_bounded,
             null_ends_the_pages, empty_cursor_is_one, forgotten_cursor_begins_anew,
-            structured_content_is_checked, results_have_their_form],
+            structured_content_is_checked, results_have_their_form,
+            unwanted_notifications_are_ignored, memory_of_a_call_is_bounded,
+            a_receiver_that_dies_ends_its_call],
     [{stateless, [], Both},
      {session, [], [progress_extends_what_is_taken_up_again, invalid_tool_of_others_stays | Both]}].
 
@@ -262,6 +265,49 @@ invalid_tool_of_others_stays(Config) ->
     end, ~"tools/call" => fun(Call) -> {200, [], result(Call, #{content => []})} end}),
     {ok, [#{~"name" := ~"mirrored"}]} = erlmcp_client:list_tools(Client),
     {ok, _} = erlmcp_client:call_tool(Client, ~"mirrored", #{region => ~"x"}).
+
+%% The server is told as for a deadline.
+a_receiver_that_dies_ends_its_call(Config) ->
+    Client = visit(Config, #{}, #{~"tools/call" => fun(_) -> {events, [follow]} end}),
+    Receiver = spawn(fun() ->
+        {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+        receive never -> ok end
+    end),
+    #{~"id" := Id} = received(~"tools/call"),
+    exit(Receiver, kill),
+    case era(Config) of
+        session ->
+            #{~"params" := #{~"requestId" := Id}} = received(~"notifications/cancelled");
+        stateless ->
+            receive closed -> ok after ?WAIT -> error(not_closed) end
+    end.
+
+%% A call without funs for them, alone and in a batch.
+unwanted_notifications_are_ignored(Config) ->
+    Log = #{jsonrpc => ~"2.0", method => ~"notifications/message",
+            params => #{level => error, data => ~"unwanted"}},
+    Client = visit(Config, #{}, #{~"tools/call" => fun(#{~"id" := Id} = Call) ->
+        {events, [event(Log), progress(Id, 1), event([Log, Log]),
+                  event(result(Call, complete(#{content => []})))]}
+    end}),
+    {ok, #{~"content" := []}} = erlmcp_client:call_tool(Client, ~"t", #{}).
+
+%% A call whose result takes more memory than it may have is killed, and its caller is told.
+memory_of_a_call_is_bounded(Config) ->
+    Client = visit(Config, #{limits => #{call_heap_bytes => 1_000_000}},
+                   #{~"tools/call" => fun(#{~"params" := #{~"name" := Name}} = Call) ->
+                         Text = #{type => text, text => ~"x"},
+                         Content = lists:duplicate(binary_to_integer(Name), Text),
+                         {200, [], result(Call, complete(#{content => Content}))}
+                     end}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"10", #{}),
+    {error, {too_large, heap}} = erlmcp_client:call_tool(Client, ~"20000", #{}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"20000", #{}}),
+    receive
+        {erlmcp, Reference, Outcome} -> {error, {too_large, heap}} = Outcome
+    after ?WAIT ->
+        error(not_told)
+    end.
 
 slow(Steps, Pause) ->
     fun(#{~"id" := Id, ~"params" := #{~"_meta" := #{~"progressToken" := Id}}} = Call) ->

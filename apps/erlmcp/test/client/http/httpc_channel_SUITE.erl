@@ -10,14 +10,16 @@ what a case says. Against a server of erlmcp's own: `httpc_channel_at_own_server
 
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([headers/1, options/1, framings/1, refusals/1, odd_answers/1, ends_early/1,
-         redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1,
-         reuses/1, closes/1, aborts/1, batch/1, unprocessed/1]).
+         redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1,
+         ids_of_events_are_bounded/1, large/1, flood/1, reuses/1, closes/1, aborts/1, batch/1,
+         unprocessed/1]).
 
 -import(erlmcp_test_httpc_channel, [open/2, with_channel/3, outgoing/1, next/1, events/1]).
 
 all() ->
     [headers, options, framings, refusals, odd_answers, ends_early, redirects, sessions_lost, taken,
-     resumes, resumes_with_pauses, large, flood, reuses, closes, aborts, batch, unprocessed].
+     resumes, resumes_with_pauses, ids_of_events_are_bounded, large, flood, reuses, closes, aborts,
+     batch, unprocessed].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -196,6 +198,17 @@ resumes(_) ->
                  outcome(#{}, Resuming, [First, answer(404, [], ~"")])),
     [_, _, {failed, {closed, {http, 405, _, _}}}] =
         outcome(#{}, Resuming, [First, answer(405, [], ~"")]).
+
+%% An id is sent as a header, so a longer one does not count, and the one before it does.
+ids_of_events_are_bounded(_) ->
+    Id = fun(Size) -> binary:copy(~"i", Size) end,
+    [begin
+         Peer = peer([cut_stream([~"id: a1\nretry: 10\ndata: \n\nid: ", Id(Size),
+                                  ~"\ndata: \n\n"]), stream([event(result(1))])]),
+         [{headers, _}, {headers, _}, {message, {response, 1, _}}] =
+             told(Peer, #{}, #{session => ~"s", resumes => true}),
+         [_, #{headers := #{~"last-event-id" := Expected}}] = asked(Peer)
+     end || {Size, Expected} <- [{4096, Id(4096)}, {4097, ~"a1"}]].
 
 resumes_with_pauses(_) ->
     First = cut_stream([~"id: a1\nretry: 10\ndata: \n\n"]),
@@ -416,7 +429,7 @@ head(Status, Headers) ->
 peer(Answers) ->
     Test = self(),
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}},
-                                      {nodelay, true}, {reuseaddr, true}]),
+                                      {nodelay, true}, {reuseaddr, true}, {buffer, 65_536}]),
     {ok, Port} = inet:port(Listen),
     Pid = spawn_link(fun() -> connections(Listen, Test, 1, Answers) end),
     ok = gen_tcp:controlling_process(Listen, Pid),

@@ -10,6 +10,8 @@ kept, and that no secret is seen in a log or an error.
 -export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
 -export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
 -export([a_refresh_token_is_replaced_or_kept/1, a_failing_refresh_keeps_the_token/1]).
+-export([a_refresh_token_is_of_one_resource/1, a_malformed_registration_is_not_used/1,
+         metadata_that_cannot_be_had_are_an_error/1, a_redirect_without_a_code_is_no_login/1]).
 -export([an_end_without_a_refresh_token_leads_to_a_login/1, a_server_that_refuses_all_ends/1]).
 -export([a_slow_server_costs_no_more_than_the_deadline/1, a_login_outlives_its_caller/1]).
 -export([a_login_has_an_end/1, an_older_challenge_needs_no_login/1]).
@@ -170,6 +172,20 @@ a_refresh_token_is_replaced_or_kept(Config) ->
     [~"refresh-1", ~"refresh-1", ~"refresh-1", ~"refresh-4"] =
         [Token
          || #{form := #{~"refresh_token" := Token}} <- erlmcp_test_oauth:asked(Peer, ~"/token")].
+
+%% Where the server's metadata have another resource since the login.
+a_refresh_token_is_of_one_resource(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    Whole = erlmcp_test_oauth:url(Peer, ~""),
+    erlmcp_test_oauth:resource(Peer, #{~"resource" => Whole}),
+    revoke(Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    [{~"authorization_code", First}, {~"authorization_code", Whole}] =
+        [{Type, Resource} || #{form := #{~"grant_type" := Type, ~"resource" := Resource}}
+                                 <- erlmcp_test_oauth:asked(Peer, ~"/token")],
+    true = First =:= erlmcp_test_oauth:url(Peer).
 
 a_failing_refresh_keeps_the_token(Config) ->
     Peer = peer(Config),
@@ -432,6 +448,42 @@ what_is_malformed_in_a_store_is_not_used(Config) ->
         erlmcp_authorizer:start_link(erlmcp_test_oauth:logged_in(#{store => {?MODULE, #{}}}),
                                      erlmcp_test_oauth:url(Peer)).
 
+%% Nor is a registration that is malformed: the client registers anew.
+a_malformed_registration_is_not_used(Config) ->
+    Peer = peer(Config),
+    Table = ets:new(store, [public]),
+    Store = #{store => {?MODULE, #{table => Table}}},
+    {ok, 200} = erlmcp_test_oauth:call(started(Store, Peer), Peer),
+    [{Key, Value}] = [Row || {Key, _} = Row <- ets:tab2list(Table), element(1, Key) =:= client],
+    Spoilt = [maps:remove(Name, Value) || Name <- [~"client_id", ~"auth", ~"redirect_uri"]]
+        ++ [Value#{Name => 7} || Name <- [~"client_id", ~"auth", ~"redirect_uri"]],
+    [begin
+         true = ets:delete_all_objects(Table),
+         true = ets:insert(Table, {Key, Wrong}),
+         Before = length(erlmcp_test_oauth:asked(Peer, ~"/register")),
+         {Wrong, {ok, 200}} = {Wrong, erlmcp_test_oauth:call(started(Store, Peer), Peer)},
+         {Wrong, 1} = {Wrong, length(erlmcp_test_oauth:asked(Peer, ~"/register")) - Before}
+     end || Wrong <- Spoilt].
+
+metadata_that_cannot_be_had_are_an_error(Config) ->
+    Peer = peer(Config),
+    [begin
+         erlmcp_test_oauth:change(Peer, Path, {Status, #{}, ~"no"}),
+         {error, {metadata, _, {status, Status}}} = challenged(started(#{}, Peer)),
+         erlmcp_test_oauth:change(Peer, Path, {404, #{}, ~"no"})
+     end || {Path, Status} <- [{~"/.well-known/oauth-protected-resource/mcp", 500},
+                               {~"/.well-known/oauth-authorization-server", 503}]].
+
+%% What the browser comes back with has neither a code nor an error.
+a_redirect_without_a_code_is_no_login(Config) ->
+    [begin
+         Browser = fun(Url) ->
+             {ok, Redirected} = erlmcp_test_oauth:browser(Url),
+             {ok, re:replace(Redirected, ~"code=[^&]*", Instead, [{return, binary}])}
+         end,
+         {error, {answer, code}} = challenged(started(#{browser => Browser}, peer(Config)))
+     end || Instead <- [~"code=", ~"other=1"]].
+
 a_store_that_fails_costs_no_login(Config) ->
     Peer = peer(Config),
     Table = ets:new(store, [public]),
@@ -455,6 +507,11 @@ no_token_that_a_header_cannot_have(Config) ->
           {#{~"access_token" => binary:copy(~"x", 16_385)}, access_token},
           {#{~"token_type" => ~"mac"}, token_type},
           {#{~"token_type" => null}, token_type}]),
+    [begin
+         erlmcp_test_oauth:change(Peer, ~"/token", erlmcp_test_oauth:json(200, Answer)),
+         {error, {token, What}} = challenged(started(#{}, Peer))
+     end || {Answer, What} <- [{maps:remove(~"token_type", Tokens), token_type},
+                               {maps:remove(~"access_token", Tokens), access_token}]],
     erlmcp_test_oauth:change(Peer, ~"/token",
                              erlmcp_test_oauth:json(200, Tokens#{~"access_token" =>
                                                                      binary:copy(~"x", 16_384)})),
@@ -517,6 +574,9 @@ events() ->
     after 30_000 -> error(no_event)
     end.
 
+provider() ->
+    #{token_endpoint => ~"https://idp.example/token", client_id => ~"c", id_token => ~"t"}.
+
 bad_options(_) ->
     Url = ~"https://mcp.example.com/mcp",
     lists:foreach(fun({Key, Options}) ->
@@ -545,6 +605,11 @@ bad_options(_) ->
           {assertion, #{assertion => 1}},
           {assertion, #{grant => jwt_bearer, client_id => ~"x"}},
           {idp, #{idp => #{}}},
+          {idp, #{idp => (provider())#{client_id := 7}}},
+          {idp, #{idp => (provider())#{id_token := 7}}},
+          {idp, #{idp => (provider())#{client_secret => 7}}},
+          {idp, #{idp => (provider())#{token_endpoint := ~"http://idp.example/token"}}},
+          {idp, #{idp => (provider())#{other => 7}}},
           {idp, #{grant => enterprise, client_id => ~"x"}},
           {dpop, #{dpop => yes}},
           {store, #{store => ets}},

@@ -228,6 +228,8 @@ a_workload_shows_its_assertion_once(Config) ->
                              erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})),
     {error, {token_refused, 400, ~"invalid_grant", none}} =
         outcome(Options#{assertion := ~"a-jwt"}, Peer),
+    {error, {secret, no_vault}} =
+        outcome(Options#{assertion := fun(_) -> {error, no_vault} end}, Peer),
     2 = length(erlmcp_test_oauth:asked(Peer, ~"/token")).
 
 enterprise(Provider) ->
@@ -326,6 +328,8 @@ proofs_go_with_every_request(Config) ->
     Handle = started(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    [#{body := Registration}] = erlmcp_test_oauth:asked(Peer, ~"/register"),
+    #{~"dpop_bound_access_tokens" := true} = json:decode(Registration),
     {Url, TokenUrl} = {erlmcp_test_oauth:url(Peer), erlmcp_test_oauth:url(Peer, ~"/token")},
     [#{~"htm" := ~"POST", ~"htu" := TokenUrl, ~"jti" := Id0} = AtToken] = proofs(~"/token", Peer),
     false = is_map_key(~"ath", AtToken),

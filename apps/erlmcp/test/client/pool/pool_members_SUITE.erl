@@ -17,7 +17,9 @@ misbehave.
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
          options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
-         deadline_holds_over_tries/1, tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
+         deadline_holds_over_tries/1, tasks_are_reached_by_key/1,
+         secrets_are_in_no_child_specification/1, a_receiver_that_dies_ends_its_call/1,
+         calls_that_are_over_leave_nothing/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -36,7 +38,8 @@ all() ->
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, subscription_at_a_member, member_is_started_again, options_are_checked,
      the_application_must_run, supervised_by_name, deadline_holds_over_tries,
-     tasks_are_reached_by_key, secrets_are_in_no_child_specification].
+     tasks_are_reached_by_key, secrets_are_in_no_child_specification,
+     a_receiver_that_dies_ends_its_call, calls_that_are_over_leave_nothing].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -322,6 +325,38 @@ cancelled_call_ends(_) ->
     ok = erlmcp_client:cancel(Pool, Reference),
     receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
     receive {'DOWN', Monitor, process, Handler, _} -> ok after ?WAIT -> error(not_cancelled) end,
+    ok = erlmcp_pool:stop(Pool).
+
+a_receiver_that_dies_ends_its_call(_) ->
+    Pool = pool([server(~"a")], #{}),
+    Receiver = spawn(fun() ->
+        {ok, _} = erlmcp_client:async(Pool, {call_tool, ~"wait", #{}}),
+        receive never -> ok end
+    end),
+    Handler = running(),
+    Monitor = monitor(process, Handler),
+    exit(Receiver, kill),
+    receive {'DOWN', Monitor, process, Handler, _} -> ok after ?WAIT -> error(not_cancelled) end,
+    ok = erlmcp_pool:stop(Pool).
+
+%% The table of a pool has no more rows after calls than before.
+calls_that_are_over_leave_nothing(_) ->
+    Before = ets:all(),
+    Pool = pool([server(~"a")], #{}),
+    {ok, _} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    Sizes = fun() ->
+        #{Table => ets:info(Table, size) || Table <- ets:all() -- Before,
+                                            ets:info(Table, name) =:= members}
+    end,
+    First = Sizes(),
+    1 = map_size(First),
+    References = [begin
+                      {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
+                      Reference
+                  end || _ <- lists:seq(1, 10)],
+    [receive {erlmcp, Reference, {ok, _}} -> ok after ?WAIT -> error(late) end
+     || Reference <- References],
+    First = Sizes(),
     ok = erlmcp_pool:stop(Pool).
 
 subscription_at_a_member(_) ->

@@ -8,7 +8,8 @@ have of them, in every revision and for every principal.
 
 -export([suite/0, all/0]).
 -export([definitions_are_checked_without_a_crash/1, lists_keep_their_order/1,
-         pages_miss_nothing_that_stays/1, strange_cursors_are_refused/1]).
+         pages_miss_nothing_that_stays/1, strange_cursors_are_refused/1, changes_have_their_order/1,
+         what_may_be_a_view/1]).
 
 -import(erlmcp_test_property, [holds/2]).
 
@@ -20,10 +21,33 @@ suite() ->
 
 all() ->
     [definitions_are_checked_without_a_crash, lists_keep_their_order,
-     pages_miss_nothing_that_stays, strange_cursors_are_refused].
+     pages_miss_nothing_that_stays, strange_cursors_are_refused, changes_have_their_order,
+     what_may_be_a_view].
 
 holds(Property) ->
     holds(Property, ?CASES).
+
+%% Definitions that came since a position are in the order in which they came, whatever their keys.
+changes_have_their_order(_) ->
+    Add = fun(Name, Before) ->
+        {ok, Tool} = erlmcp_definition:compile(
+            tool, #{name => Name, handler => fun(_, _) -> ~"" end}, erlmcp_metaschemas:compiled()),
+        {ok, After} = erlmcp_catalog_entries:add(tool, Tool, Before),
+        After
+    end,
+    Many = [integer_to_binary(N) || N <- lists:seq(1, 1_000)],
+    Entries = lists:foldl(Add, erlmcp_catalog_entries:new(), Many),
+    Names = [~"z", ~"b", ~"y", ~"a", ~"x"],
+    Next = erlmcp_catalog_entries:next(Entries),
+    Later = lists:foldl(Add, Entries, Names),
+    {ok, Changes} = erlmcp_catalog_entries:since(Next, Later),
+    Names = [Key || {tool, Key, #{}} <- Changes].
+
+what_may_be_a_view(_) ->
+    [{Uri, May} = {Uri, erlmcp_ui:may_be_view(Uri)}
+     || {Uri, May} <- [{~"ui://a", true}, {~"ui://a/{b}", true}, {~"ui:{a}", true}, {~"u{a}", true},
+                       {~"{a}", true}, {~"i{a}", false}, {~"ui:/a", false}, {~"uj{a}", false},
+                       {~"https://a", false}]].
 
 decoded(Bytes) -> json:decode(iolist_to_binary(Bytes)).
 

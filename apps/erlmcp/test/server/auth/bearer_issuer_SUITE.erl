@@ -12,6 +12,8 @@ changes its keys. HTTP to it is real.
 -export([keys_that_cannot_be_had/1, a_slow_issuer_has_a_deadline/1, keys_without_https/1]).
 -export([tokens_are_introspected/1, an_answer_is_kept_for_a_while/1, no_answer_is_no_token/1]).
 -export([introspections_are_bounded/1, nobody_waits_for_a_dead_process/1]).
+-export([without_a_process_nothing_is_fetched/1, fetched_keys_are_told_at_once/1,
+         who_fetches_shows_nothing/1, new_keys_that_cannot_be_had/1]).
 
 -import(erlmcp_test_suite, [issuer/1]).
 -import(erlmcp_test_bearer, [handle/2, jwt/2, introspection/2, claims/1, token/2, opaque/2,
@@ -95,6 +97,20 @@ old_keys_serve_while_new_ones_are_fetched(Config) ->
     next_asked() ! go_on,
     nobody_asked(),
     {ok, _} = erlmcp_bearer:verify(Handle, bearer(token(#{}, issuer(Config))), {self(), unused}),
+    %% The issuer is asked again after a failure and after a success, as soon as that has ended.
+    [until(fun() ->
+               Stale(),
+               {ok, _} = erlmcp_bearer:verify(Handle, bearer(token(#{}, issuer(Config))),
+                                              {self(), unused}),
+               receive
+                   {asked, Asked} -> Asked ! go_on, true
+               after 0 ->
+                   false
+               end
+           end, 500)
+     || Answer <- [erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(issuer(Config))),
+                   {500, #{}, ~""}],
+        ok <- [held(~"/jwks", Answer, issuer(Config))]],
     %% There is an end to it.
     none = erlmcp_bearer_tables:keys(1, erlang:monotonic_time(millisecond) + 6 * 3_600_000, Tables).
 
@@ -153,6 +169,45 @@ keys_that_cannot_be_had(Config) ->
                              erlmcp_test_oauth:json(200, erlmcp_test_issuer:keys(Issuer))),
     later(Handle),
     {ok, _} = verify(token(#{}, issuer(Config)), Handle).
+
+%% Of a key that is not known yet nobody can say that the token is invalid.
+new_keys_that_cannot_be_had(Config) ->
+    Handle = handle(#{}, Config),
+    {ok, _} = verify(token(#{}, issuer(Config)), Handle),
+    erlmcp_test_issuer:rotate(issuer(Config)),
+    erlmcp_test_oauth:change(issuer(Config), ~"/jwks", {500, #{}, ~""}),
+    later(Handle),
+    ?UNAVAILABLE = refused(token(#{}, issuer(Config)), Handle).
+
+without_a_process_nothing_is_fetched(Config) ->
+    Options = #{resource => erlmcp_test_bearer:url(), tokens => [jwt(#{}, issuer(Config))]},
+    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Options), make_ref()),
+    ?UNAVAILABLE = refused(token(#{}, issuer(Config)), Handle),
+    0 = asked(~"/jwks", issuer(Config)).
+
+%% A question that was on its way while the keys came.
+fetched_keys_are_told_at_once(Config) ->
+    #{tables := Tables} = Handle = handle(#{}, Config),
+    {ok, _} = verify(token(#{}, issuer(Config)), Handle),
+    Reference = make_ref(),
+    ok = erlmcp_bearer_keeper:ask({keys, 1}, fun() -> ~"" end, {{self(), here}, Reference},
+                                  erlang:monotonic_time(millisecond) + 60_000, Tables),
+    receive {here, {erlmcp_bearer, Reference, {{keys, 1}, ok}}} -> ok end,
+    1 = asked(~"/jwks", issuer(Config)).
+
+%% Its process has the token, which nobody can read there.
+who_fetches_shows_nothing(Config) ->
+    #{tables := Tables} = Handle = introspecting(#{}, Config),
+    held(~"/introspect", erlmcp_test_oauth:json(200, #{~"active" => false}), issuer(Config)),
+    Wait = begun(bearer(~"secret"), Handle),
+    Asked = next_asked(),
+    {ok, Keeper} = erlmcp_bearer_tables:keeper(Tables),
+    {links, Links} = process_info(Keeper, links),
+    [Fetching] = [Pid || Pid <- Links, is_pid(Pid), Pid =/= self()],
+    Fetching ! ~"readable elsewhere",
+    {messages, []} = process_info(Fetching, messages),
+    Asked ! go_on,
+    ?INVALID = refusal(awaited(Wait, Handle)).
 
 a_slow_issuer_has_a_deadline(Config) ->
     Handle = handle(#{wait_ms => 50}, Config),

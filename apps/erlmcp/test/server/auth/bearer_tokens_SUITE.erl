@@ -9,6 +9,8 @@ without a good one is told. The authorization server is real (`m:erlmcp_test_iss
 -export([a_token_says_who_asks/1, a_client_of_its_own/1, a_fun_makes_the_principal/1]).
 -export([requests_without_a_token/1, static_tokens/1, a_fun_knows_tokens/1]).
 -export([a_fun_that_crashes/1, sources_in_their_order/1, a_token_of_a_certificate/1]).
+-export([tokens_are_bounded/1, static_tokens_are_bounded/1, what_is_remembered_is_bounded/1,
+         scopes_of_a_token/1, numbers_are_at_least_one/1]).
 -export([unknown_bindings/1, challenges/1, metadata/1, options_that_are_wrong/1]).
 -export([an_option_that_is_wrong_says_why/1, an_algorithm_that_is_not_taken_is_named/1]).
 -export([no_secret_is_shown/1]).
@@ -125,6 +127,8 @@ a_fun_knows_tokens(Config) ->
                (~"bad", _) -> {error, <<"no \"", 195, 164, "\" here">>};
                (~"odd", _) -> {ok, ada};
                (~"odder", _) -> {ok, #{principal => ada, scopes => x}};
+               (~"oddest", _) -> {error, denied};
+               (~"more", _) -> {ok, #{principal => ada, more => x}};
                (_, _) -> unknown
             end,
     Handle = handle(#{tokens => [{verify, Knows}]}, Config),
@@ -133,7 +137,10 @@ a_fun_knows_tokens(Config) ->
     ?EXPIRED = refused(~"old", Handle),
     ?INVALID = refused(~"bad", Handle),
     ?INVALID = refused(~"none", Handle),
-    [{internal_error, 500, none} = refused(Token, Handle) || Token <- [~"odd", ~"odder"]],
+    [{internal_error, 500, none} = refused(Token, Handle)
+     || Token <- [~"odd", ~"odder", ~"oddest"]],
+    {ok, More} = verify(~"more", Handle),
+    false = is_map_key(more, More),
     {error, Failure} = verify(~"bad", Handle),
     #{~"www-authenticate" :=
         ~B(Bearer error="invalid_token", error_description="no ???? here")} =
@@ -176,6 +183,57 @@ sources_in_their_order(Config) ->
     ?INVALID = refused(erlmcp_test_issuer:sign(Claims, Other), Handle),
     ?INVALID = refused(~"nobody", Handle),
     erlmcp_test_issuer:stop(Other).
+
+%% Bounds: each at its limit, and one above.
+
+tokens_are_bounded(Config) ->
+    Token = fun(Size) -> binary:copy(~"t", Size) end,
+    Handle = handle(#{tokens => [{static, [#{token => Token(Size), principal => Size}
+                                           || Size <- [16_384, 16_385]]}]}, Config),
+    {ok, #{principal := 16_384}} = verify(Token(16_384), Handle),
+    {invalid_header, 400, ~"invalid_request"} = refused(Token(16_385), Handle).
+
+static_tokens_are_bounded(_) ->
+    Tokens = fun(Count) ->
+        [{static, [#{sha256 => binary:encode_hex(<<Number:256>>, lowercase), principal => Number}
+                   || Number <- lists:seq(1, Count)]}]
+    end,
+    Check = fun(Count) ->
+        erlmcp_bearer_options:check(#{resource => ?URL, tokens => Tokens(Count)})
+    end,
+    ok = Check(10_000),
+    {error, {bad_option, {tokens, 1, static}, _}} = Check(10_001).
+
+numbers_are_at_least_one(_) ->
+    Static = [{static, [#{token => ~"t", principal => a}]}],
+    [{Name, Expected} = {Name, case erlmcp_bearer_options:check(
+         #{resource => ?URL, tokens => Static, Name => Value}) of
+             ok -> ok;
+             {error, {bad_option, Wrong, _}} -> Wrong
+         end}
+     || Name <- [dpop_proofs, dpop_proofs_per_key, wait_ms],
+        {Value, Expected} <- [{1, ok}, {0, Name}, {1.0, Name}]].
+
+what_is_remembered_is_bounded(Config) ->
+    #{tables := Tables} = handle(#{}, Config),
+    Numbers = lists:seq(1, 10_001),
+    [ok = erlmcp_bearer_tables:remember(Number, 1, lasting, {#{}, []}, Tables)
+     || Number <- Numbers],
+    [ok = erlmcp_bearer_tables:remember_inactive({1, Number}, 0, Tables) || Number <- Numbers],
+    {ok, _, _} = erlmcp_bearer_tables:identity(10_000, 0, Tables),
+    unknown = erlmcp_bearer_tables:identity(10_001, 0, Tables),
+    [true, false] = [erlmcp_bearer_tables:is_inactive({1, Number}, 9, Tables)
+                     || Number <- [10_000, 10_001]],
+    false = erlmcp_bearer_tables:is_inactive({1, 1}, 10, Tables).
+
+%% Two members have them, as text or as a list. What is none is left out.
+scopes_of_a_token(Config) ->
+    Handle = handle(#{}, Config),
+    [{Claims, {ok, #{scopes := Scopes}}} = {Claims, verify(token(Claims, issuer(Config)), Handle)}
+     || {Claims, Scopes} <- [{#{Member => Value}, Scopes}
+                             || Member <- [~"scope", ~"scp"],
+                                {Value, Scopes} <- [{~"a b", [~"a", ~"b"]},
+                                                    {[~"a", ~"c d", 1], [~"a"]}, {7, []}]]].
 
 %% RFC 8705.
 

@@ -11,7 +11,10 @@ what was made for one principal is nobody else's. Quotes are of specification 20
          end_per_testcase/2]).
 -export([nobody_is_asked/1, handlers_know_the_principal/1, each_request_is_asked_once/1,
          tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1,
-         certificates_are_told/1, names_of_certificates_are_different/1]).
+         certificates_are_told/1, names_of_certificates_are_different/1,
+         identities_of_certificates_expire_with_them/1, names_of_certificates_are_written/1,
+         certificates_without_a_name_are_refused/1, options_of_certificates/1,
+         what_authenticate_leaves_out/1]).
 -export([missing_credentials_are_401/1, wrong_credentials_are_401/1, refused_before_the_body/1,
          every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
          wrong_options_are_refused/1]).
@@ -32,7 +35,10 @@ all() ->
 groups() ->
     [{asked, [nobody_is_asked, handlers_know_the_principal, each_request_is_asked_once,
               tcp_clients_are_the_listeners_principal, what_authenticate_is_told,
-              certificates_are_told, names_of_certificates_are_different]},
+              certificates_are_told, names_of_certificates_are_different,
+              identities_of_certificates_expire_with_them, names_of_certificates_are_written,
+              certificates_without_a_name_are_refused, options_of_certificates,
+              what_authenticate_leaves_out]},
      {refused, [missing_credentials_are_401, wrong_credentials_are_401, refused_before_the_body,
                 every_method_is_asked, a_crash_refuses, a_return_that_is_none_refuses,
                 wrong_options_are_refused]},
@@ -241,6 +247,88 @@ names_of_certificates_are_different(_) ->
     [~"CN=ada,O=firm", ~"O=firm,CN=ada", ~"CN=ada+O=firm"] = Names,
     erlmcp_test_http:stop(Server).
 
+%% RFC 5280, 4.1.2.5.1: "Where YY is less than 50, the year SHALL be interpreted as 20YY".
+identities_of_certificates_expire_with_them(_) ->
+    [begin
+         Seconds = calendar:rfc3339_to_system_time(End),
+         {End, {ok, #{expires_at := Seconds}}} =
+             {End, identity(#{}, fun(Certificate) ->
+                 #'OTPTBSCertificate'{validity = Validity} = Certificate,
+                 Until = Validity#'Validity'{notAfter = NotAfter},
+                 Certificate#'OTPTBSCertificate'{validity = Until}
+             end)}
+     end || {NotAfter, End} <- [{{utcTime, "491231235958Z"}, "2049-12-31T23:59:58Z"},
+                                  {{utcTime, "400102030405Z"}, "2040-01-02T03:04:05Z"},
+                                  {{utcTime, "500101000000Z"}, "1950-01-01T00:00:00Z"},
+                                  {{generalTime, "20500304050607Z"}, "2050-03-04T05:06:07Z"}]].
+
+%% What a certificate says of a client, for a listener with these options.
+identity(Options, Change) ->
+    #{cert := Root, key := Key} =
+        public_key:pkix_test_root_cert("authority", [{digest, sha256},
+                                                     {key, {namedCurve, secp256r1}}]),
+    #'OTPCertificate'{tbsCertificate = Certificate} = public_key:pkix_decode_cert(Root, otp),
+    Server = make_ref(),
+    ok = erlmcp_log:name(Server, ~"of the test"),
+    Request = #{method => ~"POST", path => ~"/mcp", headers => #{}, tls => true,
+                peer => {{127, 0, 0, 1}, 1},
+                certificate => public_key:pkix_sign(Change(Certificate), Key)},
+    erlmcp_certificate:identity(Options, Request, Server).
+
+%% RFC 4514, 2.4: what is escaped, and that other types are written as dotted decimals.
+names_of_certificates_are_written(_) ->
+    Utf8 = fun(Text) -> {utf8String, Text} end,
+    Attributes = [{?'id-at-commonName', Utf8(~B(a,b+c"d\e<f>g;h=i#j)),
+                   ~B(CN=a\,b\+c\"d\\e\<f\>g\;h\=i\#j)},
+                  {?'id-at-organizationName', Utf8(~"firm"), ~"O=firm"},
+                  {?'id-at-organizationalUnitName', Utf8(~"unit"), ~"OU=unit"},
+                  {?'id-at-countryName', "SE", ~"C=SE"},
+                  {?'id-at-stateOrProvinceName', Utf8(~"state"), ~"ST=state"},
+                  {?'id-at-localityName', Utf8(~"town"), ~"L=town"},
+                  {?'id-at-serialNumber', "7", ~"SERIALNUMBER=7"},
+                  {?'id-emailAddress', "a@b.example", ~"EMAIL=a@b.example"},
+                  {?'id-at-title', Utf8(~"mx"), ~"2.5.4.12=mx"}],
+    [begin
+         Name = {rdnSequence, [[#'AttributeTypeAndValue'{type = Type, value = Value}]]},
+         {ok, #{principal := {_, Text}}} = identity(#{}, fun(Certificate) ->
+             Certificate#'OTPTBSCertificate'{subject = Name}
+         end)
+     end || {Type, Value, Text} <- Attributes].
+
+certificates_without_a_name_are_refused(_) ->
+    As = fun(Principal) ->
+        case identity(#{principal => Principal}, fun(Certificate) -> Certificate end) of
+            {ok, #{principal := Name}} -> Name;
+            {error, Refusal} -> {erlmcp_refusal:status(Refusal), erlmcp_refusal:message(Refusal)}
+        end
+    end,
+    {403, NoName} = As(san),
+    true = iolist_to_binary(NoName)
+        =:= ~"the certificate has no alternative name that is a URI, an email or a host",
+    ada = As(fun(_) -> {ok, ada} end),
+    {403, No} = As(fun(_) -> {error, ~"not you"} end),
+    ~"not you" = iolist_to_binary(No),
+    {500, _} = As(fun(_) -> error(on_purpose) end).
+
+options_of_certificates(_) ->
+    [ok = erlmcp_certificate:check(Options)
+     || Options <- [#{}, #{principal => subject}, #{principal => san, scopes => all},
+                    #{principal => fun(_) -> {ok, a} end, scopes => [~"a"]}]],
+    [{Wrong, _} = erlmcp_certificate:check(#{Wrong => Value})
+     || {Wrong, Value} <- [{principal, cn}, {principal, fun() -> a end}, {scopes, none},
+                           {scopes, [a]}, {other, all}]],
+    true = is_binary(erlmcp_certificate:check([])).
+
+%% Without scopes all of them.
+what_authenticate_leaves_out(_) ->
+    [{ok, Identity} = erlmcp_auth:identity(fun(_) -> Return end, #{headers => #{}}, make_ref())
+     || {Return, Identity} <- [
+            {{ok, a}, #{principal => a, scopes => all}},
+            {{ok, a, #{}}, #{principal => a, scopes => all}},
+            {{ok, a, #{claims => #{}, expires_at => 7}},
+             #{principal => a, scopes => all, claims => #{}, expires_at => 7}},
+            {{ok, a, #{scopes => [~"s"]}}, #{principal => a, scopes => [~"s"]}}]].
+
 %% Refusals.
 
 %% "Invalid or expired tokens MUST receive a HTTP 401 response." RFC 6750: a request without any
@@ -294,7 +382,9 @@ a_return_that_is_none_refuses(_) ->
              erlmcp_test_http:call(Server, ~"tools/list", #{}, as(~"secret"))
          end),
          erlmcp_test_http:stop(Server)
-     end || Return <- [true, ok, {error, denied}, {error, <<255>>}, {ok, a, b}]].
+     end || Return <- [true, ok, {error, denied}, {error, <<255>>}, {ok, a, b},
+                       {ok, a, #{claims => b}}, {ok, a, #{scopes => b}},
+                       {ok, a, #{expires_at => never}}, {ok, a, #{other => b}}]].
 
 failure(_, Call) ->
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),

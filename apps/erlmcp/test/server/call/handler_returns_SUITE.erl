@@ -217,6 +217,15 @@ structs_are_refused_by_their_names(_) ->
     User = #{'__struct__' => 'Elixir.Shop.User', name => ~"Ada", password_hash => ~"..."},
     Julian = #{'__struct__' => 'Elixir.Date', calendar => 'Elixir.Calendar.Julian',
                year => 1, month => 1, day => 1},
+    Date = Julian#{calendar := 'Elixir.Calendar.ISO'},
+    Time = #{'__struct__' => 'Elixir.Time', calendar => 'Elixir.Calendar.ISO',
+             hour => 9, minute => 5, second => 7, microsecond => {40_000, 3}},
+    At = (maps:merge(Time, Date))#{'__struct__' := 'Elixir.DateTime', time_zone => ~"Etc/UTC",
+                                   utc_offset => 0, std_offset => 0},
+    Partial = [{~"no_day", maps:remove(day, Date)}, {~"no_number", Date#{month := nil}},
+               {~"no_second", maps:remove(second, Time)}, {~"no_fraction", Time#{microsecond := 4}},
+               {~"too_precise", Time#{microsecond := {40_000, 7}}},
+               {~"no_time", At#{hour := nil}}, {~"no_offset", maps:remove(utc_offset, At)}],
     Logs = #{name => ~"logs", handler => fun(_, Context) ->
         ok = erlmcp:log(Context, error, User),
         ~""
@@ -224,13 +233,16 @@ structs_are_refused_by_their_names(_) ->
     Server = start(#{tools => [tool(~"user", User), tool(~"inside", #{list => [#{user => User}]}),
                                tool(~"structured", {structured, [User]}),
                                tool(~"content", [(erlmcp_content:text(~"a"))#{'_meta' => User}]),
-                               tool(~"julian", #{on => Julian}), Logs],
+                               tool(~"julian", #{on => Julian}), Logs]
+                              ++ [tool(Name, #{on => Struct}) || {Name, Struct} <- Partial],
                      resources => [resource(~"a:user", User)]}),
     Expected = ~"a map with the members that clients may see",
     [{Params, {unsupported_struct, Name, Expected}} = {Params, reason(Server, Method, Params)}
      || {Method, Params, Name} <-
             [{~"tools/call", #{name => Tool}, ~"Shop.User"}
              || Tool <- [~"user", ~"inside", ~"structured", ~"content", ~"logs"]]
+            ++ [{~"tools/call", #{name => Name}, erlmcp_elixir_terms:name(Module)}
+                || {Name, #{'__struct__' := Module}} <- Partial]
             ++ [{~"tools/call", #{name => ~"julian"}, ~"Date"},
                 {~"resources/read", #{uri => ~"a:user"}, ~"Shop.User"}]],
     stop(Server).

@@ -90,7 +90,7 @@ templates_are_found_among_many(_) ->
     end,
     ~"first7" = Says(~"t://250/7"),
     ok = erlmcp:remove(Pid, resource_template, ~"t://250/{id}"),
-    #{~"error" := _} = Read(~"t://250/7"),
+    #{~"error" := #{~"code" := -32602}} = Read(~"t://250/7"),
     ok = erlmcp:add(Pid, resource_template, Template(250, ~"again")),
     ~"again7" = Says(~"t://250/7"),
     erlmcp_test_client:stop(Server).

@@ -12,7 +12,8 @@ more than they can do, or calls only sleep. Time is the simulation's own.
          an_unused_limit_does_not_grow/1, a_limit_that_is_too_low_doubles_within_two_windows/1,
          a_few_calls_that_waited_cut_nothing/1, calls_are_not_cut_for_the_load_of_others/1,
          calls_are_not_cut_where_few_are_ready/1,
-         sleeping_calls_are_let_in_beside_burning_ones/1]).
+         sleeping_calls_are_let_in_beside_burning_ones/1, a_half_used_limit_grows/1,
+         calls_that_slept_are_remembered_for_a_while/1]).
 
 %% Nanoseconds.
 -define(WINDOW, 100_000_000).
@@ -27,7 +28,8 @@ all() ->
      an_unused_limit_does_not_grow, a_limit_that_is_too_low_doubles_within_two_windows,
      a_few_calls_that_waited_cut_nothing,
      calls_are_not_cut_for_the_load_of_others, calls_are_not_cut_where_few_are_ready,
-     sleeping_calls_are_let_in_beside_burning_ones].
+     sleeping_calls_are_let_in_beside_burning_ones, a_half_used_limit_grows,
+     calls_that_slept_are_remembered_for_a_while].
 
 %% Whatever the cores and what a call costs, and from wherever the limit begins.
 overloaded_cores_stay_busy_and_waits_short(_) ->
@@ -76,6 +78,28 @@ a_change_is_followed(_) ->
         [erlmcp_concurrency_limiter:limit(C) || C <- [Meanwhile, Before, After]],
     true = Few < Many,
     true = Few < ManyAgain.
+
+%% A window in which the limit was not reached, and half of it is in flight, or one request fewer.
+a_half_used_limit_grows(_) ->
+    Limit = fun(InFlight) -> limit_after([{InFlight, InFlight}]) end,
+    100 = Limit(49),
+    true = Limit(50) > 100.
+
+%% Of hundred that slept a half count in the next window, and a half of these in the one after it.
+calls_that_slept_are_remembered_for_a_while(_) ->
+    Sleeping = {120, 20},
+    Awake = {20, 20},
+    [255, 205, 180, 167] = [limit_after([Sleeping | lists:duplicate(Windows, Awake)])
+                            || Windows <- [0, 1, 2, 3]].
+
+%% The limit, of hundred at first, after windows of nearly no waits.
+limit_after(Windows) ->
+    Concurrency = lists:foldl(fun({InFlight, Ready}, Before) ->
+        erlmcp_concurrency_limiter:update(
+            #{started => 10, waited => 0, pressed => false, part => 1.0, in_flight => InFlight,
+              ready => Ready}, Before)
+    end, erlmcp_concurrency_limiter:new(#{min => 8, max => 1000, first => 100}), Windows),
+    erlmcp_concurrency_limiter:limit(Concurrency).
 
 %% Whatever is seen.
 limits_stay_within_their_bounds(_) ->

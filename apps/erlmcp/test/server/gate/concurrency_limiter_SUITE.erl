@@ -7,7 +7,9 @@ next to which the real ones of this machine do not count.
 -export([suite/0, all/0]).
 -export([a_limit_begins_within_its_bound/1, short_waits_let_more_in/1, long_waits_let_fewer_in/1,
          calls_of_little_work_are_not_cut/1, calls_that_sleep_make_room/1,
-         few_of_a_flood_wait_in_a_lasting_overload/1]).
+         few_of_a_flood_wait_in_a_lasting_overload/1, a_burst_after_a_quiet_time_may_wait/1,
+         fewer_wait_the_longer_an_overload_lasts/1, a_quiet_server_is_seldom_looked_at/1,
+         strange_messages_change_nothing/1, starts_are_counted_between_two_moments/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -15,7 +17,9 @@ suite() ->
 all() ->
     [a_limit_begins_within_its_bound, short_waits_let_more_in, long_waits_let_fewer_in,
      calls_of_little_work_are_not_cut, calls_that_sleep_make_room,
-     few_of_a_flood_wait_in_a_lasting_overload].
+     few_of_a_flood_wait_in_a_lasting_overload, a_burst_after_a_quiet_time_may_wait,
+     fewer_wait_the_longer_an_overload_lasts, a_quiet_server_is_seldom_looked_at,
+     strange_messages_change_nothing, starts_are_counted_between_two_moments].
 
 a_limit_begins_within_its_bound(_) ->
     Gate = limited(#{in_flight => 3}),
@@ -70,6 +74,74 @@ few_of_a_flood_wait_in_a_lasting_overload(_) ->
     #{counters := Counters} = Gate,
     until(fun() -> erlmcp_gate_counters:queue_limit(Counters) >= 50_000 end),
     {ok, _} = enter(Gate).
+
+%% An overload is one after two seconds in which the queue was never empty. It was empty for longer,
+%% and then requests come for a shorter time, which has some windows.
+a_burst_after_a_quiet_time_may_wait(_) ->
+    Gate = limited(#{in_flight => 1, queue => 100_000, queue_per_principal => 50_000,
+                     queue_ms => 8_000}),
+    receive after 2_100 -> ok end,
+    {ok, all} = flood(Gate, 250).
+
+fewer_wait_the_longer_an_overload_lasts(_) ->
+    #{counters := Counters} = Gate = limited(#{in_flight => 1, queue => 100_000,
+                                               queue_per_principal => 50_000, queue_ms => 100}),
+    until(fun() -> _ = enter(Gate), erlmcp_gate_counters:queue_limit(Counters) =:= 20 end).
+
+%% Ten times a second. A busy server is looked at fifty times a second.
+a_quiet_server_is_seldom_looked_at(_) ->
+    {links, Before} = process_info(self(), links),
+    Gate = limited(#{in_flight => 1}),
+    Limiter = limiter(Before),
+    Looks = fun() ->
+        1 = erlang:trace(Limiter, true, ['receive']),
+        receive after 500 -> ok end,
+        1 = erlang:trace(Limiter, false, ['receive']),
+        looks(Limiter)
+    end,
+    %% The first window may have begun before.
+    _ = Looks(),
+    true = Looks() =< 6,
+    {ok, _} = enter(Gate),
+    true = lists:any(fun(_) -> Looks() > 12 end, lists:seq(1, 10)).
+
+looks(Limiter) ->
+    receive
+        {trace, Limiter, 'receive', sample} -> 1 + looks(Limiter);
+        {trace, Limiter, 'receive', _} -> looks(Limiter)
+    after 0 ->
+        0
+    end.
+
+strange_messages_change_nothing(_) ->
+    {links, Before} = process_info(self(), links),
+    Gate = limited(#{in_flight => 1}),
+    Limiter = limiter(Before),
+    Limiter ! strange,
+    ok = gen_server:cast(Limiter, strange),
+    Limiter ! {'$gen_call', {self(), make_ref()}, strange},
+    {ok, _} = enter(Gate),
+    %% It goes on.
+    1 = erlang:trace(Limiter, true, ['receive']),
+    receive {trace, Limiter, 'receive', sample} -> ok end,
+    1 = erlang:trace(Limiter, false, ['receive']).
+
+%% The process that `limited/1` has started last.
+limiter(Before) ->
+    {links, Now} = process_info(self(), links),
+    lists:last(lists:sort([Pid || Pid <- Now -- Before, is_pid(Pid)])).
+
+starts_are_counted_between_two_moments(_) ->
+    #{counters := Counters} = Gate = erlmcp_gate:new(#{}),
+    waited(5_000_000, Gate),
+    First = erlmcp_gate_counters:starts(Counters),
+    waited(3_000_000, Gate),
+    waited(1_000_000, Gate),
+    {2_000, Waited} = erlmcp_gate_counters:starts_between(First,
+                                                          erlmcp_gate_counters:starts(Counters)),
+    %% Each has lost less than the unit in which waits are counted.
+    true = Waited > 1_000 * (4_000_000 - 2 * 1_024),
+    {0, 0} = erlmcp_gate_counters:starts_between(First, First).
 
 flood(_, 0) ->
     {ok, all};

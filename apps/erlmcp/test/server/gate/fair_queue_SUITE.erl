@@ -6,7 +6,8 @@
 -export([suite/0, all/0]).
 -export([tenants_take_turns/1, tenants_have_equal_shares/1, a_light_tenant_waits_little/1,
          a_burst_of_a_light_tenant_is_next/1, a_tenant_that_stays_has_its_turns/1,
-         ended_tenants_are_forgotten/1, turns_ahead_are_the_most/1]).
+         ended_tenants_are_forgotten/1, who_had_many_turns_is_not_forgotten/1,
+         any_request_is_taken_out/1, turns_ahead_are_the_most/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -14,7 +15,8 @@ suite() ->
 all() ->
     [tenants_take_turns, tenants_have_equal_shares, a_light_tenant_waits_little,
      a_burst_of_a_light_tenant_is_next, a_tenant_that_stays_has_its_turns,
-     ended_tenants_are_forgotten, turns_ahead_are_the_most].
+     ended_tenants_are_forgotten, who_had_many_turns_is_not_forgotten, any_request_is_taken_out,
+     turns_ahead_are_the_most].
 
 tenants_take_turns(_) ->
     ok = erlmcp_test_property:holds(?FORALL(Given, list(oneof([ada, bob, 1, 2.0, {eve, 1}])),
@@ -154,3 +156,25 @@ ended_tenants_are_forgotten(_) ->
     {_, Queue} = lists:foldl(fun(N, Waiting) -> element(2, turn(come(N, Waiting))) end,
                              {1, erlmcp_fair_queue:new()}, lists:seq(1, 10_000)),
     true = erts_debug:flat_size(Queue) < 1_000.
+
+%% Many other tenants end in the meantime. One that had no turn yet is served first, though it came
+%% second.
+who_had_many_turns_is_not_forgotten(_) ->
+    Served = lists:foldl(fun(Tenant, Waiting) -> element(2, turn(come(Tenant, Waiting))) end,
+                         {1, erlmcp_fair_queue:new()},
+                         lists:duplicate(50, flood) ++ lists:seq(1, 40)),
+    {Turns, _} = lists:mapfoldl(fun(_, Waiting) -> turn(Waiting) end,
+                                come(light, come(flood, Served)), [1, 2]),
+    [light, flood] = Turns.
+
+%% Its deadline may be earlier than that of others before it.
+any_request_is_taken_out(_) ->
+    {_, Queue} = lists:foldl(fun come/2, {1, erlmcp_fair_queue:new()}, [ada, ada, ada]),
+    {ok, none, Two} = erlmcp_fair_queue:take({ada, 2}, Queue),
+    [error = erlmcp_fair_queue:take(Key, Two) || Key <- [{ada, 2}, {ada, 4}, {bob, 1}]],
+    2 = erlmcp_fair_queue:length(Two),
+    {{ada, 1}, none} = erlmcp_fair_queue:next(Two),
+    {ok, none, One} = erlmcp_fair_queue:take({ada, 1}, Two),
+    {{ada, 3}, none} = erlmcp_fair_queue:next(One),
+    {ok, none, None} = erlmcp_fair_queue:take({ada, 3}, One),
+    none = erlmcp_fair_queue:next(None).

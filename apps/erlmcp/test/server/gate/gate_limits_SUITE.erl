@@ -5,9 +5,10 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
-         rates_count_all_or_none/1, a_rate_by_its_clock/1, a_refusal_takes_nothing/1,
+         rates_count_all_or_none/1, a_rate_by_its_clock/1,
+         a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
          definitions_have_limits/1, networks_are_addresses/1, no_request_enters_when_it_drains/1,
-         the_limit_can_be_lower/1]).
+         the_limit_can_be_lower/1, refusals_say_which_rate_is_used_up/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
 
@@ -16,8 +17,9 @@ suite() ->
 
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
-     a_rate_by_its_clock, a_refusal_takes_nothing, definitions_have_limits,
-     networks_are_addresses, no_request_enters_when_it_drains, the_limit_can_be_lower].
+     a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
+     definitions_have_limits, networks_are_addresses, no_request_enters_when_it_drains,
+     the_limit_can_be_lower, refusals_say_which_rate_is_used_up].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -48,6 +50,16 @@ bounds() ->
      {#{messages_per_minute => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
      {#{principal_messages_per_minute => 3}, Of(ada), {rate_limit_per_minute, 429, 3}},
      {#{principal_messages_per_day => 3}, Of(ada), {quota_exceeded, 429, 3}}].
+
+refusals_say_which_rate_is_used_up(_) ->
+    [begin
+         Gate = erlmcp_gate:new(#{Bound => 1}),
+         _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+         {refuse, Refusal} = erlmcp_gate:enter(Gate, request(ada)),
+         {Bound, Message} = {Bound, iolist_to_binary(erlmcp_refusal:message(Refusal))}
+     end || {Bound, Message} <- [
+                {messages_per_minute, ~"too many messages to this server in a minute"},
+                {principal_messages_per_day, ~"too many messages of one client in a day"}]].
 
 %% Three may enter, whatever the limit is.
 limited(Bounds, Enter, {Name, Status, Limit}) ->
@@ -131,9 +143,32 @@ until_refused(Enter) ->
         Refused -> refused(Refused)
     end.
 
+%% Whatever refuses it. Two messages a day are left after the first one.
+a_refused_message_uses_up_no_rate(_) ->
+    Rates = #{messages_per_day => 3, principal_messages_per_day => 3},
+    [begin
+         Gate = erlmcp_gate:new(maps:merge(Rates, Limits)),
+         First = entered(erlmcp_gate:enter(Gate, request(ada))),
+         [Name = refused(erlmcp_gate:enter(Gate, request(ada))) || _ <- lists:seq(1, 5)],
+         ok = erlmcp_gate:leave(First),
+         [ok = erlmcp_gate:leave(entered(erlmcp_gate:enter(Gate, request(ada)))) || _ <- [2, 3]],
+         quota_exceeded = refused(erlmcp_gate:enter(Gate, request(ada)))
+     end || {Limits, Name} <- [{#{in_flight_per_principal => 1}, concurrent_limit_exceeded},
+                               {#{in_flight => 1, queue => 0}, concurrent_limit_exceeded}]],
+    #{counters := Counters} = Gate =
+        erlmcp_gate:new(Rates#{messages_per_day := 1, in_flight_per_principal => 2}),
+    ok = erlmcp_gate:leave(entered(erlmcp_gate:enter(Gate, request(ada)))),
+    [rate_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))) || _ <- lists:seq(1, 5)],
+    0 = erlmcp_gate:held(Gate, {principal, ada}),
+    Count = fun() ->
+        erlmcp_gate_counters:count_rates({principal, ada}, [{day, 3}],
+                                         erlmcp_gate_counters:now(Counters), Counters)
+    end,
+    [ok, ok, {wait, {day, 3}, _}] = [Count() || _ <- [2, 3, 4]].
+
 a_refusal_takes_nothing(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 2,
-                             principal_messages_per_minute => 3, messages_per_day => 4}),
+                             principal_messages_per_minute => 2, messages_per_day => 3}),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
     1 = erlmcp_gate:held(Gate, {principal, ada}),
@@ -185,13 +220,14 @@ networks_are_addresses(_) ->
     [_ = entered(Connect(local)) || _ <- [1, 2]].
 
 no_request_enters_when_it_drains(_) ->
-    Gate = erlmcp_gate:new(#{}),
+    Gate = erlmcp_gate:new(#{in_flight_per_principal => 2}),
     open = erlmcp_gate:state(Gate),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     ok = erlmcp_gate:drain(Gate),
+    %% The refused ones take no share of what their tenant may have in flight.
     [server_shutting_down = refused(Refused)
-     || Refused <- [erlmcp_gate:state(Gate), erlmcp_gate:enter(Gate, request(ada)),
-                    erlmcp_gate:connect(Gate, #{address => local})]],
+     || Refused <- [erlmcp_gate:state(Gate), erlmcp_gate:connect(Gate, #{address => local})
+                    | [erlmcp_gate:enter(Gate, request(ada)) || _ <- [1, 2, 3]]]],
     %% Requests inside come to their end.
     {ok, Response} = erlmcp_gate:enter(Gate, (request(ada))#{kind := response}),
     ok = erlmcp_gate:leave(Response),

@@ -10,7 +10,8 @@ Counters of idle clients are removed.
          few_holders_among_many_processes/1, many_holders/1, what_the_dead_held_comes_back_once/1,
          what_was_handed_over_meanwhile_stays/1, what_was_never_written_comes_back/1,
          what_comes_back_and_is_given_back_is_counted_again/1,
-         counters_of_idle_clients_are_removed/1, counters_are_exact_while_idle_ones_are_removed/1]).
+         counters_of_idle_clients_are_removed/1, counters_are_exact_while_idle_ones_are_removed/1,
+         shares_of_two_generations_are_apart/1]).
 
 -import(erlmcp_test_gate, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
                            await_end/1, together/1]).
@@ -30,7 +31,7 @@ all() ->
      few_holders_among_many_processes, many_holders, what_the_dead_held_comes_back_once,
      what_was_handed_over_meanwhile_stays, what_was_never_written_comes_back,
      what_comes_back_and_is_given_back_is_counted_again, counters_of_idle_clients_are_removed,
-     counters_are_exact_while_idle_ones_are_removed].
+     counters_are_exact_while_idle_ones_are_removed, shares_of_two_generations_are_apart].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -61,6 +62,24 @@ permits_are_handed_over(_) ->
      end || End <- [fun(Other, _) -> stop([Other]) end,
                     fun(_, Left) -> erlmcp_gate:leave(Left) end]],
     ok = stop([Permits, Queue]).
+
+%% A share that is given back again takes nothing from those of the other generation.
+shares_of_two_generations_are_apart(_) ->
+    #{counters := Counters} = Gate = erlmcp_gate:new(#{in_flight => 10}),
+    Enter = fun() ->
+        {ok, Share, _} = erlmcp_gate_counters:enter(Counters),
+        [{in_flight, Share}]
+    end,
+    Held = fun(Taken) ->
+        ok = erlmcp_gate_counters:give(Taken, Counters),
+        erlmcp_gate:held(Gate, in_flight)
+    end,
+    [begin
+         Share = Enter(),
+         Generation = erlmcp_gate_counters:next_generation(Counters),
+         Other = Enter(),
+         [1, 1, 0, 0] = [Held(Taken) || Taken <- [Share, Share, Other, Other]]
+     end || Generation <- [0, 1]].
 
 %% A process that is started with a permit may leave before its parent hands the permit over.
 a_permit_that_left_before_it_was_handed_over_has_left(_) ->

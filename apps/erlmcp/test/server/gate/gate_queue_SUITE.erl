@@ -233,6 +233,7 @@ without_a_queue_no_request_waits(_) ->
 waits_are_short_in_a_standing_queue(_) ->
     New = erlmcp_queue_delay:began(0, erlmcp_queue_delay:new(1000)),
     1000 = erlmcp_queue_delay:allowed(250, 0, 1, New),
+    0 = erlmcp_queue_delay:needed(5, New),
     Turned = lists:foldl(fun erlmcp_queue_delay:turned/2, New, lists:seq(10, 2000, 10)),
     100 = erlmcp_queue_delay:allowed(2001, 0, 1, Turned),
     %% A tenant whose requests do not always wait has a round of turns more, if that is short.

@@ -9,7 +9,8 @@ limit, and all ends that give a permit back.
          tls_connections_are_refused_by_http/1, discovery_is_refused_as_unavailable/1,
          batches_are_refused_one_by_one/1, permits_come_back_whatever_ends_a_call/1,
          a_running_task_holds_no_permit/1, a_call_that_waits_for_its_client_holds_no_permit/1,
-         drained_servers_refuse_on_the_head/1, connections_leave_nothing/1]).
+         drained_servers_refuse_on_the_head/1, connections_leave_nothing/1,
+         refusals_in_a_session_are_answers/1]).
 
 -import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1,
                                    until/1, over/1, served_on/1]).
@@ -29,7 +30,8 @@ all() ->
      tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
      batches_are_refused_one_by_one, permits_come_back_whatever_ends_a_call,
      a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
-     drained_servers_refuse_on_the_head, connections_leave_nothing].
+     drained_servers_refuse_on_the_head, connections_leave_nothing,
+     refusals_in_a_session_are_answers].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun, ssl], Config).
@@ -122,6 +124,21 @@ discovery_is_refused_as_unavailable(_) ->
     ok = over(Over),
     close(One),
     stop(Small).
+
+%% Within a session a refusal is the answer of a request. A stateless request has none, though it
+%% names a session.
+refusals_in_a_session_are_answers(_) ->
+    Server = erlmcp_test_http:start(#{limits => #{messages_per_day => 2}}),
+    {Id, _} = Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    Refused = fun(Options) ->
+        #{status := Status, messages := [#{~"error" := #{~"code" := 1056}}]} =
+            erlmcp_test_http:call(Server, ~"tools/list", #{}, Options),
+        Status
+    end,
+    200 = Refused(#{session => Session}),
+    429 = Refused(#{headers => #{~"mcp-session-id" => Id}}),
+    429 = Refused(#{}),
+    erlmcp_test_http:stop(Server).
 
 %% A batch is as many messages as it has: those that may not enter are refused in its answer.
 batches_are_refused_one_by_one(_) ->

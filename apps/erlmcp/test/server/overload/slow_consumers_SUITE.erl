@@ -12,7 +12,7 @@ transport. Clients that read are not affected. The size of a result is bounded, 
 -export([streams_that_are_read_are_counted_less/1]).
 -export([what_a_call_says_is_bounded/1, bytes_that_a_call_says_are_bounded/1,
          a_late_result_of_http2_is_bounded/1, a_call_waits_again_for_who_reads_again/1,
-         who_reads_misses_nothing/1]).
+         a_call_waits_five_seconds_in_all/1, who_reads_misses_nothing/1]).
 -export([results_are_bounded/1, results_of_sessions_are_bounded/1, results_of_tcp_are_bounded/1,
          results_of_sse_are_bounded/1, lists_are_bounded/1, batches_are_bounded/1]).
 -export([log/2]).
@@ -80,6 +80,12 @@ logs(Test, Context) ->
             logs(Test, Context);
         {log_texts, Texts} ->
             [ok = erlmcp:log(Context, error, Text) || Text <- Texts],
+            Test ! {said, self()},
+            logs(Test, Context);
+        {log_at_once, Count} ->
+            All = [spawn_monitor(fun() -> ok = erlmcp:log(Context, error, N) end)
+                   || N <- lists:seq(1, Count)],
+            [receive {'DOWN', Monitor, process, Pid, normal} -> ok end || {Pid, Monitor} <- All],
             Test ! {said, self()},
             logs(Test, Context);
         {finish, Return} ->
@@ -238,15 +244,13 @@ connect([{http, _}], Server) -> erlmcp_test_http:connect(Server);
 connect([{tcp, _}], #{port := Port}) -> erlmcp_test_line:connect(Port).
 
 say(Count, Call) ->
-    Call ! {log, Count},
-    receive
-        {said, Call} -> ok
-    after ?TIMEOUT ->
-        error(still_waiting)
-    end.
+    said_after({log, Count}, Call).
 
 say_texts(Texts, Call) ->
-    Call ! {log_texts, Texts},
+    said_after({log_texts, Texts}, Call).
+
+said_after(Order, Call) ->
+    Call ! Order,
     receive
         {said, Call} -> ok
     after ?TIMEOUT ->
@@ -322,6 +326,37 @@ a_call_waits_again_for_who_reads_again(_) ->
     All = said(Listen, Socket, 2000),
     gen_tcp:close(Socket),
     erlmcp_test_http:stop(Server).
+
+%% Bounded refusal: processes of one call wait together for what one of them could wait. Then the
+%% call waits no more, though the client has read since.
+a_call_waits_five_seconds_in_all(_) ->
+    Listen = [{tcp, #{}}],
+    Server = start(#{unread_messages => 1}, Listen),
+    Socket = connect(Listen, Server),
+    ok = log_call(Listen, Socket),
+    {Call, Owner} = running(),
+    true = erlang:suspend_process(Owner),
+    say(1, Call),
+    %% Each waits for 100 milliseconds.
+    said_after({log_at_once, 70}, Call),
+    ok = waits_no_more(Listen, Socket, {Call, Owner}, 50),
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% The first message has room, and the second has none.
+waits_no_more(Listen, Socket, {Call, Owner} = Running, Left) when Left > 0 ->
+    true = erlang:resume_process(Owner),
+    [_] = said(Listen, Socket, 1),
+    %% When the connection has answered, it has also given the room back.
+    Ping = erlmcp_test_line:stateless(Left, ~"tools/list", #{}),
+    ok = gen_tcp:send(Socket, [json:encode(Ping), $\n]),
+    #{~"id" := _, ~"result" := _} = next(Listen, Socket),
+    true = erlang:suspend_process(Owner),
+    {Milliseconds, ok} = timer:tc(fun() -> say(2, Call) end, millisecond),
+    case Milliseconds < 100 of
+        true -> true = erlang:resume_process(Owner), ok;
+        false -> waits_no_more(Listen, Socket, Running, Left - 1)
+    end.
 
 %% Bounded refusal: bytes that come to a stream while others wait there. The first may be more.
 a_late_result_of_http2_is_bounded(_) ->

@@ -2,7 +2,7 @@
 -moduledoc "What a session keeps for clients that come back, against a list that does the same.".
 
 -export([suite/0, all/0]).
--export([keeps_the_newest_within_its_bounds/1]).
+-export([keeps_the_newest_within_its_bounds/1, clients_come_back_at_different_times/1]).
 
 -include_lib("proper/include/proper.hrl").
 
@@ -10,10 +10,19 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [keeps_the_newest_within_its_bounds].
+    [keeps_the_newest_within_its_bounds, clients_come_back_at_different_times].
 
 keeps_the_newest_within_its_bounds(_) ->
     true = proper:quickcheck(property(), [{numtests, 500}, {to_file, user}]).
+
+%% From one millisecond more than the limit on, to half of it more.
+clients_come_back_at_different_times(_) ->
+    Range = fun(Limit) ->
+        Times = [erlmcp_session_streams:retry_ms(#{retry_ms => Limit}) || _ <- lists:seq(1, 1_000)],
+        {lists:min(Times), lists:max(Times)}
+    end,
+    {11, 15} = Range(10),
+    {2, 2} = Range(1).
 
 property() ->
     ?FORALL({Bounds, Steps}, {bounds(), list(step())},

@@ -8,7 +8,7 @@ a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([answer_continues_the_call/1, requests_have_their_shape/1, requests_go_out_at_once/1,
          calls_ask_side_by_side/1, handler_asks_again_and_again/1,
-         prompts_and_resources_ask_too/1]).
+         rounds_are_bounded/1, prompts_and_resources_ask_too/1]).
 -export([error_answer_ends_the_call/1, malformed_answer_ends_the_call/1,
          unknown_answer_is_ignored/1, second_answer_is_ignored/1,
          answer_of_another_session_is_ignored/1]).
@@ -104,7 +104,7 @@ asking(Test, Requests) ->
             {input_required, Requests, {state, self()}}
     end.
 
-count(_, #{state := 5}) -> ~"five";
+count(#{~"to" := To}, #{state := To}) -> ~"counted";
 count(_, #{state := N, input := #{}}) -> {input_required, #{~"it" => request(~"roots")}, N + 1};
 count(_, _) -> {input_required, #{~"it" => request(~"roots")}, 1}.
 
@@ -236,17 +236,28 @@ calls_ask_side_by_side(Config) ->
     [over(Exchange) || Exchange <- [First, Second]].
 
 handler_asks_again_and_again(Config) ->
+    {Ids, #{~"id" := 1} = Answer} = counted(5, 5, Config),
+    5 = length(lists:usort(Ids)),
+    ~"counted" = text(Answer).
+
+%% Bounded refusal: a call fails after its hundredth answer, if that is not the last.
+rounds_are_bounded(Config) ->
+    {_, #{~"id" := 1} = Answer} = counted(99, 99, Config),
+    ~"counted" = text(Answer),
+    {_, #{~"id" := 1, ~"error" := #{~"code" := -32603}}} = counted(101, 100, Config).
+
+%% Counts to a number, with as many answers. Returns the ids of the requests, and the result.
+counted(To, Answers, Config) ->
     Client = client(Config),
-    Exchange = request(Client, 1, ~"tools/call", #{name => ~"count"}),
+    Exchange = request(Client, 1, ~"tools/call", #{name => ~"count", arguments => #{to => To}}),
     Ids = [begin
                #{~"id" := Id, ~"method" := ~"roots/list"} = next(Exchange),
                ok = answer(Client, Id, #{~"roots" => []}),
                Id
-           end || _ <- lists:seq(1, 5)],
-    5 = length(lists:usort(Ids)),
-    #{~"id" := 1} = Answer = next(Exchange),
-    ~"five" = text(Answer),
-    over(Exchange).
+           end || _ <- lists:seq(1, Answers)],
+    Result = next(Exchange),
+    over(Exchange),
+    {Ids, Result}.
 
 prompts_and_resources_ask_too(Config) ->
     Client = client(Config),

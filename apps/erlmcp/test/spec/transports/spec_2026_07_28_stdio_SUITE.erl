@@ -294,14 +294,20 @@ unread_stderr_holds_up_nothing(Config) ->
     [#{~"id" := Id, ~"error" := #{~"code" := -32603}} = ask(Server, call(Id, ~"crash", #{}))
      || Id <- lists:seq(1, 300)],
     #{~"id" := ~"after", ~"result" := _} = ask(Server, stateless(~"after", ~"tools/list", #{})),
-    {0, []} = terminate(Server).
+    ok = terminate_unread(Server).
 
 %% Nor does a handler wait that logs more at once than the writer of the log keeps up with.
 unread_logs_are_dropped(Config) ->
     Server = launch_unread("erlmcp_test_noisy", noisy_path(), Config),
     {Took, #{~"result" := _}} = timer:tc(fun() -> ask(Server, call(1, ~"flood", #{})) end),
     true = Took < 5_000_000,
-    {0, []} = terminate(Server).
+    ok = terminate_unread(Server).
+
+%% OTP 27 says with 255 that it could not write to stderr what it had to. Later ones drop it.
+terminate_unread(Server) ->
+    {Status, []} = terminate(Server),
+    true = lists:member(Status, [0, 255]),
+    ok.
 
 launch_unread(Module, Environment, Config) ->
     Stderr = fifo(Config),

@@ -159,7 +159,7 @@ handled(Revision, Declared) ->
     Request = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"method" => method(Revision),
                 ~"params" => params(Revision, Declared)},
     RequestContext = #{headers => none, principal => anonymous},
-    {[{reply, _, Bytes}], _} =
+    {[{answer, _, _, {reply, _, Bytes}}], _} =
         erlmcp_engine:handle(Request, RequestContext, erlmcp_test_json:catalog(), none),
     case json:decode(iolist_to_binary(Bytes)) of
         #{~"result" := _} ->

@@ -58,11 +58,14 @@ over_is_over(_) ->
 
 %% "If the user agent has to reconnect", it is to where the last whole event was.
 last_id(_) ->
-    [?assertEqual(Expected, erlmcp_sse_reader:last_id(push(100, Chunks)), Chunks)
+    Longest = binary:copy(~"i", 4096),
+    [?assertEqual(Expected, erlmcp_sse_reader:last_id(push(5000, Chunks)), Chunks)
      || {Expected, Chunks} <- [{~"", [~"data: a\n\n"]}, {~"", [~"id: 1\n"]},
                                {~"1", [~"id: 1\n\n"]}, {~"1", [~"id: 1\n\nid: 2\ndata: x\n"]},
                                {~"", [~"id: 1\n\nid\n\n"]},
-                               {~"1", [~"id: 1\n\nid: 2", <<0>>, ~"\n\n"]}]].
+                               {~"1", [~"id: 1\n\nid: 2", <<0>>, ~"\n\n"]},
+                               {Longest, [~"id: 1\n\nid: ", Longest, ~"\n\n"]},
+                               {~"1", [~"id: 1\n\nid: i", Longest, ~"\n\n"]}]].
 
 retry(_) ->
     [?assertEqual(Expected, erlmcp_sse_reader:retry(push(100, [Bytes])), Bytes)

@@ -32,9 +32,9 @@ left out. The names are those of a result file.
     throughput_msg_per_s := float(), refused_msg_per_s := float(), failed_msg_per_s := float(),
     received_bytes := integer(), sent_bytes := integer(),
     connections := integer(), in_flight_requests := integer(),
-    latency_p50_us => pos_integer(), latency_p99_us => pos_integer(),
-    latency_p999_us => pos_integer(), latency_max_us => pos_integer(),
-    latency_deviation_us => float(),
+    latency_p50_us => pos_integer(), latency_p95_us => pos_integer(),
+    latency_p99_us => pos_integer(), latency_p999_us => pos_integer(),
+    latency_max_us => pos_integer(), latency_deviation_us => float(),
     cpu_us_per_msg => float(), generator_cpu_us_per_msg => float(),
     memory_rss_mib_per_node => float()
 }.
@@ -85,6 +85,7 @@ latencies(Replies) ->
     case erlmcp_bench_histogram:count(Replies) of
         0 -> [];
         _ -> [{latency_p50_us, erlmcp_bench_histogram:percentile(Replies, 50)},
+              {latency_p95_us, erlmcp_bench_histogram:percentile(Replies, 95)},
               {latency_p99_us, erlmcp_bench_histogram:percentile(Replies, 99)},
               {latency_p999_us, erlmcp_bench_histogram:percentile(Replies, 99.9)},
               {latency_max_us, erlmcp_bench_histogram:max(Replies)}

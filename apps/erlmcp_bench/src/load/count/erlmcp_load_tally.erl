@@ -1,17 +1,13 @@
 -module(erlmcp_load_tally).
 -moduledoc """
 Counts the outcomes and times of the requests of a group of connections. Most figures go at once
-into counters that all groups share. Counts by reason are kept here until the end.
+into counters that all groups share. The course of the errors and of the backlog is kept here until
+the end.
 """.
 
--export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).
+-export([new/1, begins/3, sent/3, judged/5, concluded/4, unsent/3, course/1]).
 
--export_type([tally/0, totals/0]).
-
--doc "Counts of refused, failed and wrongly answered requests, by reason.".
--type totals() :: #{refused := #{integer() | tool_error => pos_integer()},
-                    failed := #{atom() => pos_integer()},
-                    wrong := #{atom() => pos_integer()}}.
+-export_type([tally/0]).
 
 -record(tally, {
     counts :: erlmcp_load_counts:counts(),
@@ -26,7 +22,7 @@ into counters that all groups share. Counts by reason are kept here until the en
     %% Patterns of right replies: those of this group, and the table that all groups share.
     patterns = #{} :: #{Kind :: pos_integer() => [erlmcp_load_reply:pattern()]},
     shared :: ets:table(),
-    totals = #{refused => #{}, failed => #{}, wrong => #{}} :: totals()
+    course = erlmcp_load_course:new(0) :: erlmcp_load_course:course()
 }).
 
 -opaque tally() :: #tally{}.
@@ -42,10 +38,13 @@ new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, l
            lateness = case Loop of {open, _} -> Lateness; _ -> none end,
            observer = Observer, expected = Expected, shared = Shared}.
 
--doc "Measures only requests that are due from `Us` on, in monotonic microseconds.".
--spec begins(Us :: integer(), tally()) -> tally().
-begins(Us, Tally) ->
-    Tally#tally{from = Us}.
+-doc """
+Measures only requests that are due from `Us` on. The course begins at `SinceUs`. Both are monotonic
+microseconds.
+""".
+-spec begins(Us :: integer(), SinceUs :: integer(), tally()) -> tally().
+begins(Us, SinceUs, Tally) ->
+    Tally#tally{from = Us, course = erlmcp_load_course:new(SinceUs)}.
 
 -doc "Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds.".
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
@@ -58,12 +57,16 @@ sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when D
 sent(_, _, _) ->
     ok.
 
--doc "Counts a request that was due at `Due`, in monotonic microseconds, and is never sent.".
--spec unsent(Due :: integer(), tally()) -> ok.
-unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
-    erlmcp_load_counts:add(Counts, unsent, 1);
-unsent(_, _) ->
-    ok.
+-doc """
+Counts a request that was due at `Due`, and is given up at `Now` without being sent. Both are
+monotonic microseconds.
+""".
+-spec unsent(Due :: integer(), Now :: integer(), tally()) -> tally().
+unsent(Due, Now, #tally{from = From, counts = Counts} = Tally) when Due >= From ->
+    ok = erlmcp_load_counts:add(Counts, unsent, 1),
+    passed(unsent, Due, Now, Tally);
+unsent(_, _, Tally) ->
+    Tally.
 
 -doc """
 Judges the reply to a request of the kind `Kind`, by the `Status` and the `Body` of the reply. Keeps
@@ -121,12 +124,14 @@ concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Obs
         answered ->
             ok = erlmcp_load_counts:add(Counts, answered, 1),
             ok = erlmcp_bench_histogram:record(Tally#tally.latency, Now - Due),
-            Tally;
+            passed(answered, Due, Now, Tally);
         {refused, Code, _} ->
+            ok = erlmcp_load_counts:add(Counts, refused, 1),
             ok = erlmcp_bench_histogram:record(Tally#tally.refusal_latency, Now - Due),
-            counted(refused, Code, Tally);
-        {Kind, Reason} ->
-            counted(Kind, Reason, Tally)
+            passed({refused, Code}, Due, Now, Tally);
+        {Kind, _} = Error ->
+            ok = erlmcp_load_counts:add(Counts, Kind, 1),
+            passed(Error, Due, Now, Tally)
     end;
 concluded(answered, _, _, #tally{counts = Counts} = Tally) ->
     ok = erlmcp_load_counts:add(Counts, warm, 1),
@@ -134,12 +139,9 @@ concluded(answered, _, _, #tally{counts = Counts} = Tally) ->
 concluded(_, _, _, Tally) ->
     Tally.
 
-counted(Kind, Reason, #tally{counts = Counts, totals = Totals} = Tally) ->
-    ok = erlmcp_load_counts:add(Counts, Kind, 1),
-    #{Kind := Reasons} = Totals,
-    More = maps:update_with(Reason, fun(Number) -> Number + 1 end, 1, Reasons),
-    Tally#tally{totals = Totals#{Kind := More}}.
+passed(Outcome, Due, Now, #tally{course = Course} = Tally) ->
+    Tally#tally{course = erlmcp_load_course:ended(Outcome, Due, Now, Course)}.
 
--doc "Returns the counts of refused, failed and wrongly answered requests, by reason.".
--spec totals(tally()) -> totals().
-totals(#tally{totals = Totals}) -> Totals.
+-doc "Returns the course of all measured requests.".
+-spec course(tally()) -> erlmcp_load_course:course().
+course(#tally{course = Course}) -> Course.

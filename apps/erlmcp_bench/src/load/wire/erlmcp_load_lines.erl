@@ -52,15 +52,9 @@ events([Line | Lines]) ->
 
 event(Line) ->
     case erlmcp_load_reply:id(Line) of
-        {ok, Id} ->
-            case erlmcp_load_wire:tag(Id) of
-                error -> {stray, Line};
-                Tag -> {reply, Tag, none, Line}
-            end;
-        unknown ->
-            {stray, Line};
-        none ->
-            {message, Line}
+        {ok, Id} -> {reply, erlmcp_load_wire:tag(Id), none, Line};
+        unknown -> {stray, Line};
+        none -> {message, Line}
     end.
 
 -doc false.

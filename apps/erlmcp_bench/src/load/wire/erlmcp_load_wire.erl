@@ -13,8 +13,8 @@ id spliced in. Ids always have ten digits, so that a length in the template stay
 -export_type([tag/0, pieces/0, message/0, options/0, event/0, event_status/0, state/0,
               template/0]).
 
--doc "The number of a request on its connection.".
--type tag() :: 0..8_999_999_999.
+-doc "The number of a request on its connection. A reply may have one that no request has.".
+-type tag() :: integer().
 
 -doc "The bytes of a message, in pieces between which the id is inserted.".
 -type pieces() :: [binary(), ...].
@@ -108,12 +108,9 @@ Returns the traits of the wire.
 -spec id(tag()) -> <<_:80>>.
 id(Tag) -> integer_to_binary(?FIRST + Tag).
 
--doc """
-Returns the number of the request with the id `Id`, or `error` if no request can have that id.
-""".
--spec tag(Id :: integer()) -> tag() | error.
-tag(Id) when is_integer(Id), Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
-tag(_) -> error.
+-doc "Returns the number of the request with the id `Id`.".
+-spec tag(Id :: integer()) -> tag().
+tag(Id) -> Id - ?FIRST.
 
 -doc "Returns the pieces of a message with `Id` between each two of them.".
 -spec spliced(pieces(), Id :: binary()) -> iodata().

@@ -39,11 +39,15 @@ Internal.
 }).
 
 -opaque body() :: #body{}.
--doc "The body needs more bytes, is complete, or its request was answered without it.".
+-doc """
+The body needs more bytes, is complete, its request was answered without it, or its request is to be
+refused with further headers.
+""".
 -type progress() ::
     {more, cowboy_stream:commands(), body()}
     | {whole, binary()}
-    | {ended, cowboy_stream:commands()}.
+    | {ended, cowboy_stream:commands()}
+    | {refused, erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}}.
 -type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(), _ => _}.
 
 -doc """
@@ -122,7 +126,7 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             ok = forget(Body),
             Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                          #{limit => Max, observed => Total}),
-            {ended, erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version))};
+            {refused, Refusal, closing(Version)};
         _ when IsFin =:= fin, Size =:= 0 ->
             ok = forget(Body),
             {whole, Data};
@@ -158,29 +162,28 @@ verdict(go_on, Body) ->
     {more, [{flow, ?AHEAD}], Body#body{waits = false}};
 verdict(refused, #body{version = Version} = Body) ->
     ok = forget(Body),
-    Refusal = erlmcp_unfinished_messages:refusal(),
-    {ended, erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version))}.
+    {refused, erlmcp_unfinished_messages:refusal(), closing(Version)}.
 
--doc "Returns the commands that refuse a request whose body did not arrive in time.".
--spec late(body()) -> cowboy_stream:commands().
+-doc "Refuses a request whose body did not arrive in time.".
+-spec late(body()) -> progress().
 late(#body{parts = forgotten}) ->
-    [stop];
+    {ended, [stop]};
 late(#body{version = Version, most = Most} = Body) ->
     ok = forget(Body),
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{status => 408, limit => Most}),
-    erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version)).
+    {refused, Refusal, closing(Version)}.
 
 -doc """
-Returns the commands that refuse a request whose body cannot be read, since its chunks are not
-framed correctly (RFC 9112, section 7.1).
+Refuses a request whose body cannot be read, since its chunks are not framed correctly (RFC 9112,
+section 7.1).
 """.
--spec broken(body()) -> cowboy_stream:commands().
+-spec broken(body()) -> progress().
 broken(#body{version = Version} = Body) ->
     ok = forget(Body),
     Refusal = erlmcp_refusal:new(protocol_error, ~"expected a body in valid chunks",
                                  #{status => 400}),
-    erlmcp_httpd_response:refuse(Refusal, undefined, closing(Version)).
+    {refused, Refusal, closing(Version)}.
 
 -doc "Drops a body, stops its timer, and subtracts its bytes from the counted ones.".
 -spec forget(body() | none) -> ok.

@@ -128,7 +128,9 @@ data(IsFin, Data, #page{body = Body} = Page) ->
 
 received({more, Commands, Body}, Page) -> {Commands, Page#page{body = Body}};
 received({whole, Bytes}, Page) -> start(Bytes, Page#page{body = none});
-received({ended, Commands}, Page) -> {Commands, Page#page{body = none}}.
+received({ended, Commands}, Page) -> {Commands, Page#page{body = none}};
+received({refused, Refusal, Headers}, Page) ->
+    {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Page#page{body = none}}.
 
 start(Body, #page{asked = Asked, owner = {Owner, Tag}, config = #{instance := Instance}} = Page) ->
     #{found := #{page := Given, places := Places}} = Asked,
@@ -266,9 +268,9 @@ info(_, {page, Pid, deadline}, #page{pid = Pid, streaming = false} = Page) ->
 info(_, {identity, expired}, #page{streaming = true} = Page) ->
     {[{data, fin, <<>>}, stop], ended(Page)};
 info(_, receive_timeout, #page{body = Body} = Page) when Body =/= none ->
-    {erlmcp_httpd_body:late(Body), Page#page{body = none}};
+    received(erlmcp_httpd_body:late(Body), Page);
 info(_, broken_body, #page{body = Body} = Page) when Body =/= none ->
-    {erlmcp_httpd_body:broken(Body), Page#page{body = none}};
+    received(erlmcp_httpd_body:broken(Body), Page);
 info(_, {unfinished, Verdict}, #page{body = Body} = Page) when Body =/= none ->
     received(erlmcp_httpd_body:verdict(Verdict, Body), Page);
 info(_, _, Page) ->

@@ -50,18 +50,16 @@ opened(Pid, Owner, _) ->
     erlmcp_session:open_stream(Pid, Owner).
 
 -doc """
-Ends a session, and returns the commands that answer its client. These refuse the request if the
-principal has no such session.
+Ends a session. Returns a refusal if the principal has no such session.
 """.
 -spec delete(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
-    cowboy_stream:commands().
+    ok | {refuse, erlmcp_refusal:refusal()}.
 delete(Id, Principal, Instance) ->
     case find(Id, Principal, Instance) of
         {Id, _, _} ->
-            ok = erlmcp_session:delete(Id, Instance),
-            erlmcp_httpd_response:respond(204, #{}, <<>>);
+            erlmcp_session:delete(Id, Instance);
         unknown ->
-            erlmcp_httpd_response:refuse(gone())
+            {refuse, gone()}
     end.
 
 -doc "Returns the refusal of a session that does not exist.".
@@ -97,13 +95,13 @@ session has just ended.
 -spec start(Calls, session(), {Waiting :: erlmcp_call:owner(), Streams :: boolean()},
             erlmcp_instance:instance()) ->
     {ok, pid()} | erlmcp_reply:reply() | {gone, erlmcp_message:id() | undefined} when
-    Calls :: {call, erlmcp_engine:call()} | {batch, [erlmcp_engine:effect(), ...]}
+    Calls :: {call, erlmcp_engine:call()} | {batch, [erlmcp_admission:effect(), ...]}
         | {ran, erlmcp_engine:call(), Said :: [erlmcp_call_messages:message()],
            erlmcp_reply:reply()}.
 start(Calls, {Id, none, Session}, Waiting, Instance) ->
     case erlmcp_session:process(Id, Instance) of
         {ok, Pid} -> start(Calls, {Id, Pid, Session}, Waiting, Instance);
-        ended -> ended(Calls)
+        ended -> ended(Calls, Instance)
     end;
 start(Calls, {Id, Pid, _} = Session, {Waiting, Streams}, Instance) ->
     OfCalls = #{id => Id, pid => Pid, instance => Instance, streams => Streams},
@@ -112,16 +110,14 @@ start(Calls, {Id, Pid, _} = Session, {Waiting, Streams}, Instance) ->
         {reply, _, _} = Refused -> Refused
     end.
 
-started({call, #{id := RequestId} = Call}, {Id, _, #{revision := Revision}}, Waiting,
-        #{instance := Instance} = OfCalls) ->
+started({call, Call}, {Id, _, _}, Waiting, #{instance := Instance} = OfCalls) ->
     case erlmcp_session_call:take(Id, 1, Instance) of
         ok ->
             _ = erlmcp_session_call:start(Call, erlmcp_instance:of_calls(Instance), Waiting,
                                           OfCalls),
             ok;
         {error, Refusal} ->
-            ok = erlmcp_call:leave(Call),
-            erlmcp_reply:refuse(RequestId, Refusal, Revision)
+            erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance))
     end;
 started({batch, Items}, Session, Waiting, #{instance := Instance} = OfCalls) ->
     Ready = [batched(Item, Session, Instance) || Item <- Items],
@@ -130,49 +126,49 @@ started({batch, Items}, Session, Waiting, #{instance := Instance} = OfCalls) ->
 started({ran, Call, Said, Reply}, _, Waiting, OfCalls) ->
     erlmcp_inline_call:tell(Said, Reply, Call, Waiting, OfCalls).
 
-ended({call, #{id := Id} = Call}) ->
-    ok = erlmcp_call:leave(Call),
+ended({call, #{id := Id} = Call}, Instance) ->
+    _ = erlmcp_call:refuse(Call, gone(), erlmcp_instance:of_calls(Instance)),
     {gone, Id};
-ended({batch, Items}) ->
-    lists:foreach(fun erlmcp_call:leave/1, [Call || {call, Call} <- Items]),
+ended({batch, Items}, Instance) ->
+    Known = erlmcp_instance:of_calls(Instance),
+    _ = [erlmcp_call:refuse(Call, gone(), Known) || {call, Call} <- Items],
     {gone, undefined};
-ended({ran, _, _, Reply}) ->
+ended({ran, _, _, Reply}, _) ->
     Reply.
 
 -doc "Subscribes a session to a resource, or ends its subscription, and returns the answer.".
--spec watch({subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}, session(),
+-spec watch({subscribe | unsubscribe, Uri :: binary(), erlmcp_meter:about()}, session(),
             erlmcp_instance:instance()) -> erlmcp_reply:reply().
-watch({subscribe, Id, Uri}, {SessionId, _, Session}, Instance) ->
+watch({subscribe, Uri, About}, {SessionId, _, Session}, Instance) ->
     Watched = case erlmcp_session:process(SessionId, Instance) of
         {ok, Pid} -> erlmcp_session:subscribe(Pid, Uri);
         ended -> {error, gone()}
     end,
-    watched(Watched, Id, Session);
-watch({unsubscribe, Id, _}, {_, none, Session}, _) ->
-    watched(ok, Id, Session);
-watch({unsubscribe, Id, Uri}, {_, Pid, Session}, _) ->
-    watched(erlmcp_session:unsubscribe(Pid, Uri), Id, Session).
+    watched(Watched, About, Session, Instance);
+watch({unsubscribe, _, About}, {_, none, Session}, Instance) ->
+    watched(ok, About, Session, Instance);
+watch({unsubscribe, Uri, About}, {_, Pid, Session}, Instance) ->
+    watched(erlmcp_session:unsubscribe(Pid, Uri), About, Session, Instance).
 
-watched(ok, Id, _) ->
-    erlmcp_reply:result(Id, ~"{}");
-watched({error, Refusal}, Id, #{revision := Revision}) ->
-    erlmcp_reply:refuse(Id, Refusal, Revision).
+watched(ok, About, #{revision := Revision}, Instance) ->
+    erlmcp_admission:watched(ok, About, Revision, Instance);
+watched({error, Refusal}, About, #{revision := Revision}, Instance) ->
+    erlmcp_admission:watched({refuse, Refusal}, About, Revision, Instance).
 
 %% Handles an item of a session's batch. Calls count like others. Items that are neither calls nor
 %% answers are performed here.
-batched({call, #{id := Id} = Call} = Item, {SessionId, _, #{revision := Revision}}, Instance) ->
+batched({call, Call} = Item, {SessionId, _, _}, Instance) ->
     case erlmcp_session_call:take(SessionId, 1, Instance) of
         ok ->
             Item;
         {error, Refusal} ->
-            ok = erlmcp_call:leave(Call),
-            erlmcp_reply:refuse(Id, Refusal, Revision)
+            erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance))
     end;
 batched({Watching, _, _} = Watch, Session, Instance) when
     Watching =:= subscribe; Watching =:= unsubscribe
 ->
     watch(Watch, Session, Instance);
-batched({listen, #{id := Id}}, _, _) ->
-    erlmcp_batch:refuse_listen(Id);
+batched({listen, _, About}, {_, _, #{revision := Revision}}, Instance) ->
+    erlmcp_admission:watched({refuse, erlmcp_batch:no_listen()}, About, Revision, Instance);
 batched(Item, _, _) ->
     Item.

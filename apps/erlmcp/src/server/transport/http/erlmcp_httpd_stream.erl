@@ -31,6 +31,8 @@ Internal.
 
 -record(stream, {
     owner :: erlmcp_call:owner(),
+    %% the version of HTTP, and the address of the connection's other end
+    from :: {Version :: atom(), {inet:ip_address(), inet:port_number()}},
     config :: erlmcp_httpd:config(),
     request_context :: none | erlmcp_engine:request_context(),
     %% the id of the session that the head names
@@ -48,7 +50,7 @@ Internal.
     session = none :: none | erlmcp_httpd_session:session(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% what the request waits for
-    call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_call:subject()}
+    call :: undefined | {call, pid(), erlmcp_call:subject()}
         %% the process of the session that has the call, or the stream
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
@@ -95,12 +97,17 @@ resolved({ask, Question}, StreamId, Request, Options) ->
     identified(Answer, StreamId, #asking{request = Request, question = Question,
                                          options = Options});
 resolved({refuse, Refusal, Headers}, StreamId, Request, #{erlmcp := Config}) ->
+    ok = unread(Refusal, Request, Config),
     forgotten(erlmcp_httpd_body:refuse(Refusal, Headers, Request, owner(StreamId), Config));
 resolved({page, #{extra := Extra} = Asked}, StreamId, Request, #{erlmcp := Config}) ->
     Said = erlmcp_httpd_page:init(Asked, owner(StreamId), Request, Config),
     handed_over(Said, erlmcp_httpd_page, Extra);
 resolved({answer, Commands}, _, _, _) ->
     {Commands, #answered{body = none}}.
+
+%% A request is refused before its body was read. Its head may tell its method.
+unread(Refusal, #{headers := Headers}, #{instance := Instance}) ->
+    erlmcp_meter:refused(maps:get(~"mcp-method", Headers, undefined), Refusal, Instance).
 
 owner(StreamId) ->
     {self(), {self(), StreamId}}.
@@ -154,15 +161,17 @@ serve(#{asks := Asks} = Route, StreamId, Request) ->
 
 stream(#{config := Config, request_context := RequestContext, session := Named,
          principal := Principal, tenant := Tenant, extra := Extra},
-       StreamId, #{version := Version}) ->
-    #stream{owner = owner(StreamId), config = Config, request_context = RequestContext,
-            named = Named, principal = Principal, tenant = Tenant, extra = Extra,
+       StreamId, #{version := Version, peer := Peer}) ->
+    #stream{owner = owner(StreamId), from = {Version, Peer}, config = Config,
+            request_context = RequestContext, named = Named, principal = Principal,
+            tenant = Tenant, extra = Extra,
             alone = Version =/= 'HTTP/2'}.
 
 check_head(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
     erlmcp_admission:check_head(Asks, Request, Principal, Instance).
 
 refuse(Refusal, Headers, Request, #stream{owner = Owner, config = Config, extra = Extra}) ->
+    ok = unread(Refusal, Request, Config),
     forgotten(erlmcp_httpd_body:refuse(Refusal, maps:merge(Headers, Extra), Request, Owner,
                                        Config)).
 
@@ -182,11 +191,14 @@ of_session({get, Id}, #{headers := Headers}, #stream{owner = Owner} = Stream) ->
         {ok, Pid} ->
             expire(Stream),
             start_stream(erlmcp_sse:comment(), lasting(Stream#stream{call = {session, Pid}}));
-        {refuse, Refusal} -> {erlmcp_httpd_response:refuse(Refusal), Stream}
+        {refuse, Refusal} -> {refuse_unread(Refusal, Stream), Stream}
     end;
 of_session({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    {erlmcp_httpd_session:delete(Id, Principal, Instance), Stream}.
+    case erlmcp_httpd_session:delete(Id, Principal, Instance) of
+        ok -> {erlmcp_httpd_response:respond(204, #{}, <<>>), Stream};
+        {refuse, Refusal} -> {refuse_unread(Refusal, Stream), Stream}
+    end.
 
 -doc false.
 data(StreamId, IsFin, Data, #stream{} = Stream) ->
@@ -208,17 +220,26 @@ body(_, IsFin, Data, #stream{body = Body} = Stream) ->
 
 received({more, Commands, Body}, Stream) -> {Commands, Stream#stream{body = Body}};
 received({whole, Bytes}, Stream) -> message(Bytes, Stream#stream{body = none});
-received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
+received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}};
+received({refused, Refusal, Headers}, #stream{config = #{instance := Instance}} = Stream) ->
+    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+    {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Stream#stream{body = none}}.
 
 %% The message.
 
 message(Bytes, #stream{announced = Announced, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_admission:enter_announced(Announced, Bytes, Tenant, Instance) of
+    Arrival = erlmcp_meter:arrived(byte_size(Bytes), origin(Stream)),
+    case erlmcp_admission:enter_announced(Announced, Bytes, Arrival, Tenant, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
-        undecoded -> decoded(undecoded, Bytes, Stream)
+        undecoded -> decoded({undecoded, Arrival}, Bytes, Stream)
     end.
+
+origin(#stream{config = #{instance := #{tracer := none}}}) ->
+    none;
+origin(#stream{from = {Version, Peer}, request_context = #{headers := Headers}}) ->
+    {http, Version, Peer, Headers}.
 
 with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
@@ -226,25 +247,30 @@ with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = 
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.request_context, Catalog)],
-            ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.tenant), #{}, Stream);
+            perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.tenant, Instance),
+                    #{}, Stream);
         other ->
             decoded({ok, Admitted}, Bytes, Stream)
     end.
 
 decoded(Entered, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     case {erlmcp_connection_cache:decode(Bytes, Limits), Entered} of
-        {{ok, Json}, undecoded} ->
-            admit(Json, byte_size(Bytes), Stream);
+        {{ok, Json}, {undecoded, Arrival}} ->
+            admit(Json, Arrival, Stream);
         {{ok, Json}, {ok, Admitted}} ->
             handle(Json, Admitted, Stream);
         {{error, Reason}, _} ->
             _ = [ok = erlmcp_admission:abandon(Admitted) || {ok, Admitted} <- [Entered]],
-            {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
+            {refuse_unread(erlmcp_params:unreadable(Reason), Stream), Stream}
     end.
 
-admit(Json, Bytes, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
-    case erlmcp_admission:enter(Json, Bytes, Tenant, Instance) of
+%% Refuses a request whose message cannot be read.
+refuse_unread(Refusal, #stream{config = #{instance := Instance}}) ->
+    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+    erlmcp_httpd_response:refuse(Refusal).
+
+admit(Json, Arrival, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
+    case erlmcp_admission:enter(Json, Arrival, Tenant, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
@@ -272,18 +298,16 @@ handle(Json, Admitted, #stream{request_context = RequestContext, tenant = Tenant
         none ->
             Known = RequestContext#{meta => erlmcp_connection_cache:known_meta(Json)},
             {Effects, Session} = erlmcp_engine:handle(Json, Known, Catalog, none),
-            ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            Left = erlmcp_admission:effects(Effects, Admitted, Tenant),
-            open_session(Session, Json, Left, Stream);
+            {Opened, Headers} = open_session(Session, Effects, Stream),
+            perform(erlmcp_admission:effects(Opened, Admitted, Tenant, Instance), Headers, Stream);
         unknown ->
-            ok = erlmcp_admission:abandon(Admitted),
             Refusal = erlmcp_httpd_session:gone(),
-            {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream};
+            Gone = erlmcp_engine:refuse(erlmcp_admission:asked(Json), Refusal),
+            perform(erlmcp_admission:effects([Gone], Admitted, Tenant, Instance), #{}, Stream);
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
-            ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Tenant), #{},
+            perform(erlmcp_admission:effects(Effects, Admitted, Tenant, Instance), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.
 
@@ -293,17 +317,17 @@ session(Json, #stream{named = Named, request_context = RequestContext, config = 
     #{instance := Instance} = Config,
     erlmcp_httpd_session:of_message(Json, Named, RequestContext, Instance).
 
-open_session(none, _, Effects, Stream) ->
-    perform(Effects, #{}, Stream);
-open_session(Session, Json, Effects, #stream{tenant = Tenant, config = Config} = Stream) ->
-    #{instance := Instance} = Config,
+%% An `initialize` has opened a session, unless the server has no room for it.
+open_session(none, Effects, _) ->
+    {Effects, #{}};
+open_session(Session, [{answer, Asked, ok, _}] = Effects,
+             #stream{tenant = Tenant, config = #{instance := Instance}}) ->
     case erlmcp_session:open(Session, Tenant, Instance) of
-        {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
-        {error, Refusal} -> {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream}
+        {ok, SessionId} ->
+            {Effects, #{~"mcp-session-id" => SessionId}};
+        {error, Refusal} ->
+            {[erlmcp_engine:refuse(Asked, Refusal)], #{}}
     end.
-
-id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
-id(_) -> undefined.
 
 %% The engine's effects, as the commands of a stream handler.
 
@@ -319,11 +343,11 @@ perform([{Watching, _, _} = Watch], _, #stream{session = Session, config = Confi
 ->
     #{instance := Instance} = Config,
     perform([erlmcp_httpd_session:watch(Watch, Session, Instance)], #{}, Stream);
-perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
+perform([{listen, _, About}], _, #stream{accept = json} = Stream) ->
     #stream{request_context = #{headers := Headers}} = Stream,
-    {erlmcp_httpd_response:refuse(erlmcp_httpd_route:no_stream(Headers), Id, #{}), Stream};
-perform([{listen, Listen}], _, Stream) ->
-    listen(Listen, Stream);
+    refuse_listen(erlmcp_httpd_route:no_stream(Headers), About, Stream);
+perform([{listen, Listen, About}], _, Stream) ->
+    listen(Listen, About, Stream);
 perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
     ok = erlmcp_session:cancel(Pid, Id),
     perform(Effects, Headers, Stream);
@@ -345,10 +369,10 @@ ran([_ | _] = Said, Reply, Call, _, #stream{session = {_, _, _}} = Stream) ->
 ran(_, Reply, _, Headers, Stream) ->
     perform([Reply], Headers, Stream).
 
-start({call, #{id := Id} = Call},
+start({call, Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
-    Began = Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
+    Began = Stream#stream{call = {call, Pid, erlmcp_call:subject(Call)},
                           permit = erlmcp_call:permit(Call)},
     ok = count_start(Began),
     {[{spawn, Pid, ?SHUTDOWN}], Began};
@@ -363,7 +387,7 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
     end.
 
 %% The request stays open as a stream until its client or the server ends it.
-listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged},
+listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged}, About,
        #stream{owner = Owner, principal = Principal, tenant = Tenant, config = Config} = Stream) ->
     #{instance := Instance} = Config,
     #{limits := #{subscriptions := MaxTopics, subscriptions_per_principal := Max} = Limits} =
@@ -373,18 +397,21 @@ listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowled
         ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Tenant}, Max,
                                                erlmcp_instance:subscriptions(Instance)),
         expire(Stream),
+        ok = erlmcp_meter:ended(About, ok, iolist_size(Acknowledged), Instance),
         %% The first event has the time to reconnect, since clients that lose their streams together
         %% would reconnect together.
         Retry = erlmcp_session_streams:retry_ms(Limits),
         start_stream(erlmcp_sse:event(#{retry => Retry, data => Acknowledged}),
                      lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
     else
-        {refuse, Refusal} ->
-            {erlmcp_httpd_response:refuse(Refusal, Id, #{}), Stream};
+        {refuse, Refusal} -> refuse_listen(Refusal, About, Stream);
         {full, Observed} ->
-            {erlmcp_httpd_response:refuse(erlmcp_subscriptions:refusal(Max, Observed), Id, #{}),
-             Stream}
+            refuse_listen(erlmcp_subscriptions:refusal(Max, Observed), About, Stream)
     end.
+
+refuse_listen(Refusal, About, #stream{config = #{instance := Instance}} = Stream) ->
+    perform([erlmcp_admission:watched({refuse, Refusal}, About, '2026-07-28', Instance)], #{},
+            Stream).
 
 few(Topics, Max) when Topics > Max ->
     {refuse, erlmcp_refusal:new(concurrent_limit_exceeded,
@@ -417,14 +444,14 @@ info(StreamId, Message, #asking{wait = Wait, options = Options} = Asking) ->
         Answer -> identified(Answer, StreamId, Asking)
     end;
 info(_, receive_timeout, #answered{body = Body}) when Body =/= none ->
-    {erlmcp_httpd_body:late(Body), #answered{body = none}};
+    forgotten(erlmcp_httpd_body:late(Body));
 info(_, _, Answered) ->
     {[], Answered}.
 
 notified({notification, Bytes, Unread}, #stream{accept = json} = Stream) ->
     ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
     {[], Stream};
-notified({notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream) ->
+notified({notification, Bytes, Unread}, #stream{call = {call, _, _}} = Stream) ->
     streamed(erlmcp_sse:event(Bytes), more,
              written(fun() -> erlmcp_notification_window:written(byte_size(Bytes), Unread) end,
                      Stream));
@@ -454,28 +481,28 @@ notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = St
     ok = erlmcp_session:detach(Pid, Owner),
     {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
 notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
-     #stream{call = {call, Pid, _, _}} = Stream) ->
+     #stream{call = {call, Pid, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
 notified({answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Id, Subject}} = Stream) ->
+notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Subject}} = Stream) ->
     #stream{permit = Permit, config = #{calls := Known}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
-    finish(erlmcp_call:timed_out(Milliseconds, Id, Subject, Known), Stream);
+    finish(erlmcp_call:timed_out(Milliseconds, Subject, Known), Stream);
 notified({'EXIT', Pid, Reason},
-     #stream{call = {call, Pid, Id, Subject}, config = #{calls := Known}} = Stream) ->
+     #stream{call = {call, Pid, Subject}, config = #{calls := Known}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.permit),
-    finish(erlmcp_call:died(Reason, Id, Subject, Known), Stream);
+    finish(erlmcp_call:died(Reason, Subject, Known), Stream);
 notified(cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_httpd_response:ended(Streaming), Stream#stream{call = undefined}};
 notified(keep_alive, #stream{streaming = true} = Stream) ->
     keep_alive(Stream),
     {erlmcp_httpd_response:comment(), Stream};
 notified(receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
-    {erlmcp_httpd_body:late(Body), Stream#stream{body = none}};
+    received(erlmcp_httpd_body:late(Body), Stream);
 notified(broken_body, #stream{body = Body} = Stream) when Body =/= none ->
-    {erlmcp_httpd_body:broken(Body), Stream#stream{body = none}};
+    received(erlmcp_httpd_body:broken(Body), Stream);
 notified({unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= none ->
     received(erlmcp_httpd_body:verdict(Verdict, Body), Stream);
 notified(_, Stream) ->
@@ -505,31 +532,39 @@ finish({reply, Status, Bytes}, Stream) ->
 count_start(#stream{alone = false}) -> erlmcp_httpd_http2:call_began();
 count_start(_) -> ok.
 
-count_end(#stream{alone = false, call = {call, _, _, _}}) -> erlmcp_httpd_http2:call_ended();
+count_end(#stream{alone = false, call = {call, _, _}}) -> erlmcp_httpd_http2:call_ended();
 count_end(_) -> ok.
 
 -doc false.
+terminate(_, _, #stream{streaming = true, config = #{instance := Instance}} = Stream) ->
+    ok = erlmcp_meter:stream_ended(Instance),
+    ended(Stream);
+terminate(_, _, State) ->
+    ended(State).
+
 %% The call of a disconnected client may run for its last second without a permit.
-terminate(_, _, #stream{call = {call, _, _, _}, permit = Permit} = Stream) ->
+ended(#stream{call = {call, Pid, Subject}, permit = Permit} = Stream) ->
     ok = count_end(Stream),
-    erlmcp_calls:leave(Permit);
-terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
+    ok = erlmcp_calls:leave(Permit),
+    #stream{config = #{calls := Known}} = Stream,
+    erlmcp_call:cancelled(Pid, Subject, Known);
+ended(#stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
-terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
+ended(#stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,
     erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
-terminate(_, _, #stream{call = {refused, Timer}}) ->
+ended(#stream{call = {refused, Timer}}) ->
     _ = erlang:cancel_timer(Timer),
     ok;
-terminate(_, _, #stream{body = none}) ->
+ended(#stream{body = none}) ->
     ok;
-terminate(_, _, #stream{body = Body}) ->
+ended(#stream{body = Body}) ->
     erlmcp_httpd_body:forget(Body);
-terminate(_, _, #handed_over{module = Module, state = State}) ->
+ended(#handed_over{module = Module, state = State}) ->
     Module:terminate(State);
-terminate(_, _, #asking{wait = Wait}) ->
+ended(#asking{wait = Wait}) ->
     erlmcp_httpd_auth:forget(Wait);
-terminate(_, _, #answered{body = Body}) ->
+ended(#answered{body = Body}) ->
     erlmcp_httpd_body:forget(Body).
 
 -doc false.
@@ -539,7 +574,8 @@ early_error(_, _, _, Response, _) ->
 expire(#stream{owner = Owner, config = #{identity := Identity}}) ->
     erlmcp_httpd_auth:expire(Identity, Owner).
 
-start_stream(First, Stream) ->
+start_stream(First, #stream{config = #{instance := Instance}} = Stream) ->
+    ok = erlmcp_meter:stream_opened(Instance),
     keep_alive(Stream),
     {erlmcp_httpd_response:stream(First), Stream#stream{streaming = true}}.
 

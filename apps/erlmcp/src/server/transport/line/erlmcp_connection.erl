@@ -17,8 +17,10 @@ Internal.
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
+    origin := erlmcp_request_span:origin(),
     request_context := erlmcp_engine:request_context(),
     tenant := erlmcp_admission:tenant(),
+    network := tcp | pipe,
     framing := erlmcp_line:state() | events,
     %% `own` is a peer that can only be a client. Any other one is `unknown` until its first line.
     peer := own | unknown | client | stranger,
@@ -41,7 +43,7 @@ Internal.
 }.
 
 %% Every message passes here.
--compile({inline, [input/2, read/3, has_room/2, session/2, handled/3, resumed/1]}).
+-compile({inline, [input/2, read/4, has_room/2, session/2, handled/3, resumed/1]}).
 
 %% Microseconds that a quick call takes at most.
 -define(QUICK, 50).
@@ -69,8 +71,10 @@ and it returns events.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
-    #{instance => Instance, request_context => #{headers => none, principal => Principal},
+    #{instance => Instance, origin => {lines, Address},
+      request_context => #{headers => none, principal => Principal},
       tenant => erlmcp_admission:tenant(Principal, Address),
+      network => case Address of local -> pipe; _ -> tcp end,
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       permits => [], watched => #{}, calls => erlmcp_calls:new(Instance),
       queue => none, room => true}.
@@ -118,7 +122,7 @@ input(Lines, #{framing := Framing}) ->
 receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{limit => Limit}),
-    framed(erlmcp_message:error(undefined, Refusal), Connection).
+    unread(Refusal, Connection).
 
 -doc """
 Handles the end of the input, and returns the answers that are ready. An unterminated last line
@@ -184,9 +188,10 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
     Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                  #{limit => Max, observed => Observed}),
     unreadable(Refusal, Connection);
-line(Line, #{instance := #{limits := Limits}} = Connection) ->
+line(Line, #{instance := #{limits := Limits}, origin := Origin} = Connection) ->
+    Arrival = erlmcp_meter:arrived(byte_size(Line), Origin),
     case erlmcp_connection_cache:decode(Line, Limits) of
-        {ok, Json} -> read(Json, Line, Connection);
+        {ok, Json} -> read(Json, Line, Arrival, Connection);
         {error, Reason} -> undecoded(Reason, Line, Connection)
     end.
 
@@ -207,23 +212,28 @@ is_http_request(Line) ->
            [{capture, none}]) =:= match.
 
 unreadable(Refusal, Connection) ->
-    {framed(erlmcp_message:error(undefined, Refusal), Connection), no_message(Connection)}.
+    {unread(Refusal, Connection), no_message(Connection)}.
+
+%% Refuses a message of which nothing was read.
+unread(Refusal, #{instance := Instance} = Connection) ->
+    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+    framed(erlmcp_message:error(undefined, Refusal), Connection).
 
 no_message(#{peer := unknown} = Connection) -> Connection#{peer := stranger};
 no_message(Connection) -> Connection.
 
-read(Json, Line, #{peer := unknown} = Connection) ->
+read(Json, Line, Arrival, #{peer := unknown} = Connection) ->
     case erlmcp_message:is_message(Json) of
         true ->
-            read(Json, Line, Connection#{peer := client});
+            read(Json, Line, Arrival, Connection#{peer := client});
         false ->
-            {Out, Next} = message(Json, byte_size(Line), Connection),
+            {Out, Next} = message(Json, Arrival, Connection),
             {Out, no_message(Next)}
     end;
-read(Json, Line, Connection) ->
+read(Json, Line, Arrival, Connection) ->
     case has_room(Json, Connection) of
-        true -> message(Json, byte_size(Line), Connection);
-        false -> without_room(Json, Line, Connection)
+        true -> message(Json, Arrival, Connection);
+        false -> without_room(Json, Line, Arrival, Connection)
     end.
 
 %% Returns `true` if a call of the message may run now. Requests that wait go first.
@@ -235,7 +245,8 @@ has_room(_, _) ->
 %% Handles a message while the limit of calls is reached. Only calls wait. Other requests are
 %% answered at once, and so are calls that the server refuses anyway. The answer of a batch refuses
 %% its excess calls.
-without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
+without_room(#{~"id" := Id, ~"method" := Method} = Json, Line, Arrival,
+             #{queue := Queue} = Connection) ->
     #{instance := #{limits := Limits} = Instance, request_context := RequestContext,
       session := Session, calls := Calls} = Connection,
     maybe
@@ -243,29 +254,30 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
         {[{call, _}], _} ?= handled(Json, Session, Connection),
         ok ?= erlmcp_calls:check_id(Id, Calls),
         ok ?= erlmcp_connection_queue:check_id(Id, Queue),
-        Request = #{id => Id, era => erlmcp_engine:era(Json, RequestContext), line => Line,
-                    since => erlang:monotonic_time(millisecond)},
+        Request = #{id => Id, method => Method, era => erlmcp_engine:era(Json, RequestContext),
+                    line => Line, arrival => Arrival},
         {ok, Longer} ?= erlmcp_connection_queue:add(Request, Limits, Queue),
         {[], Connection#{queue := Longer}}
     else
         {refuse, Refusal} ->
-            refused(Id, erlmcp_error_budget:count_refusal(Refusal, Instance), Connection);
+            ok = erlmcp_meter:ended({{Id, Method, #{}}, Arrival}, {refused, Refusal}, 0, Instance),
+            refused(Id, erlmcp_admission:not_before(Refusal, Instance), Connection);
         _ ->
-            message(Json, byte_size(Line), Connection)
+            message(Json, Arrival, Connection)
     end.
 
 -doc """
-Handles a decoded message, of `Bytes` bytes, from a sender with this identity. Returns the answers
+Handles a decoded message that has arrived from a sender with this identity. Returns the answers
 that are ready.
 """.
--spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
+-spec message(Json :: term(), erlmcp_meter:arrival(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
-message(Json, Bytes, Identity, #{request_context := Own} = Connection) ->
-    {Out, Next} = message(Json, Bytes, Connection#{request_context := maps:merge(Own, Identity)}),
+message(Json, Arrival, Identity, #{request_context := Own} = Connection) ->
+    {Out, Next} = message(Json, Arrival, Connection#{request_context := maps:merge(Own, Identity)}),
     {Out, Next#{request_context := Own}}.
 
-message(Json, Bytes, #{instance := Instance, tenant := Tenant} = Connection) ->
-    case erlmcp_admission:enter(Json, Bytes, Tenant, Instance) of
+message(Json, Arrival, #{instance := Instance, tenant := Tenant} = Connection) ->
+    case erlmcp_admission:enter(Json, Arrival, Tenant, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Connection);
         {refuse, Id, Refusal} ->
@@ -280,8 +292,7 @@ refused(Id, Refusal, Connection) ->
 handle(Json, Admitted, #{instance := Instance, tenant := Tenant} = Connection) ->
     Before = session(Json, Connection),
     {Effects, Session} = handled(Json, Before, Connection),
-    ok = erlmcp_error_budget:count_effects(Effects, Instance),
-    effects(erlmcp_admission:effects(Effects, Admitted, Tenant), [],
+    effects(erlmcp_admission:effects(Effects, Admitted, Tenant, Instance), [],
             opened(Before, Session, Connection)).
 
 handled(Json, Session, #{instance := Instance, request_context := RequestContext}) ->
@@ -298,9 +309,11 @@ session(_, #{session := Session}) -> Session.
 opened(none, none, Connection) ->
     Connection;
 %% A session subscribes to the lists when it is opened.
-opened(none, Session, #{sessions := Sessions} = Connection) ->
+opened(none, Session, #{sessions := Sessions, instance := Instance} = Connection) ->
+    Ended = ended(Connection),
+    New = Session#{opened => erlmcp_meter:session_opened(Instance)},
     {ok, Opened} = watch(session, [tool, prompt, resource], none,
-                         (ended(Connection))#{session := Session, sessions := Sessions + 1}),
+                         Ended#{session := New, sessions := Sessions + 1}),
     Opened;
 opened(_, Session, Connection) ->
     Connection#{session := Session}.
@@ -312,8 +325,22 @@ ended(#{session := none} = Connection) ->
 ended(#{calls := Calls, queue := Queue, watched := Watched} = Connection) ->
     {{Topics, _}, Others} = maps:take(session, Watched),
     ok = unwatch(session, Topics, Connection),
+    ok = session_ended(Connection),
+    ok = drop([Request || #{era := session} = Request <- erlmcp_connection_queue:requests(Queue)],
+              cancelled, Connection),
     Connection#{calls := erlmcp_calls:end_session(Calls), watched := Others,
                 queue := erlmcp_connection_queue:keep(stateless, Queue)}.
+
+session_ended(#{session := none}) ->
+    ok;
+session_ended(#{session := Session, network := Network, instance := Instance}) ->
+    erlmcp_meter:session_ended(Session, Network, Instance).
+
+%% Ends requests that wait.
+drop(Requests, Outcome, #{instance := Instance}) ->
+    lists:foreach(fun(#{id := Id, method := Method, arrival := Arrival}) ->
+        ok = erlmcp_meter:ended({{Id, Method, #{}}, Arrival}, Outcome, 0, Instance)
+    end, Requests).
 
 watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
     #{request_context := #{principal := Principal}, tenant := Tenant} = Connection,
@@ -354,14 +381,14 @@ effects([{call, Call} | Effects], Out, #{calls := Calls, sessions := Sessions} =
 effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
     {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
     effects(Effects, Out, Next#{calls := erlmcp_batch:start(Batch, Revision, Calls)});
-effects([{subscribe, Id, Uri} | Effects], Out, Connection) ->
-    {Reply, Next} = subscribe(Id, {uri, Uri}, Connection),
+effects([{subscribe, Uri, About} | Effects], Out, Connection) ->
+    {Reply, Next} = subscribe(About, {uri, Uri}, Connection),
     effects([Reply | Effects], Out, Next);
-effects([{unsubscribe, Id, Uri} | Effects], Out, Connection) ->
-    {Reply, Next} = unsubscribe(Id, {uri, Uri}, Connection),
+effects([{unsubscribe, Uri, About} | Effects], Out, Connection) ->
+    {Reply, Next} = unsubscribe(About, {uri, Uri}, Connection),
     effects([Reply | Effects], Out, Next);
-effects([{listen, Listen} | Effects], Out, Connection) ->
-    {Reply, Next} = listen(Listen, Connection),
+effects([{listen, Listen, About} | Effects], Out, Connection) ->
+    {Reply, Next} = listen(Listen, About, Connection),
     effects([Reply | Effects], Out, Next);
 effects([{response, Id, Outcome} | Effects], Out, #{calls := Calls} = Connection) ->
     effects(Effects, Out, Connection#{calls := erlmcp_calls:response(Id, Outcome, Calls)});
@@ -375,6 +402,7 @@ effects([{cancel, Id} | Effects], Out, Connection) ->
             Watched
     end,
     {Withdrawn, Left} = erlmcp_calls:cancel(Id, Calls),
+    ok = drop(erlmcp_connection_queue:request(Id, Queue), cancelled, Connection),
     effects(Effects, [withdrawn(Withdrawn, Connection) | Out],
             Connection#{calls := Left, watched := Rest,
                         queue := erlmcp_connection_queue:cancel(Id, Queue)});
@@ -393,49 +421,54 @@ quick(Call, #{instance := Instance, since := Since} = Connection) ->
         false -> start
     end.
 
-subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
+subscribe(About, Topic, #{watched := Watched} = Connection) ->
     #{session := {Topics, Closed}} = Watched,
     maybe
         false ?= lists:member(Topic, Topics),
         ok ?= within_limit(1, Connection),
         {ok, Watching} ?= watch(session, [Topic], Closed, Connection),
-        {erlmcp_reply:result(Id, ~"{}"), Watching}
+        {watched(ok, About, Connection), Watching}
     else
-        true -> {erlmcp_reply:result(Id, ~"{}"), Connection};
-        Refusal -> {erlmcp_reply:refuse(Id, Refusal, Revision), Connection}
+        true -> {watched(ok, About, Connection), Connection};
+        Refusal -> {watched({refuse, Refusal}, About, Connection), Connection}
     end.
 
-unsubscribe(Id, Topic, #{watched := Watched} = Connection) ->
+watched(Outcome, About, #{instance := Instance, session := #{revision := Revision}}) ->
+    erlmcp_admission:watched(Outcome, About, Revision, Instance).
+
+unsubscribe(About, Topic, #{watched := Watched} = Connection) ->
     #{session := {Topics, Closed}} = Watched,
     ok = unwatch(session, [Topic], Connection),
-    {erlmcp_reply:result(Id, ~"{}"),
+    {watched(ok, About, Connection),
      Connection#{watched := Watched#{session := {Topics -- [Topic], Closed}}}}.
 
 %% Performs the items of a batch that are neither answers nor calls.
-batched({subscribe, Id, Uri}, Connection) ->
-    subscribe(Id, {uri, Uri}, Connection);
-batched({unsubscribe, Id, Uri}, Connection) ->
-    unsubscribe(Id, {uri, Uri}, Connection);
-batched({listen, #{id := Id}}, Connection) ->
-    {erlmcp_batch:refuse_listen(Id), Connection};
+batched({subscribe, Uri, About}, Connection) ->
+    subscribe(About, {uri, Uri}, Connection);
+batched({unsubscribe, Uri, About}, Connection) ->
+    unsubscribe(About, {uri, Uri}, Connection);
+batched({listen, _, About}, Connection) ->
+    {watched({refuse, erlmcp_batch:no_listen()}, About, Connection), Connection};
 batched(Item, Connection) ->
     {Item, Connection}.
 
-listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
-       #{watched := Watched} = Connection) ->
-    maybe
-        false ?= is_map_key(Id, Watched),
-        ok ?= within_limit(max(1, length(Topics)), Connection),
-        {ok, Watching} ?= watch(Id, Topics, Closed, Connection),
-        {{reply, 200, Acknowledged}, Watching}
-    else
-        true ->
-            Message = ~"id: a subscription with this id is open",
-            Open = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
-            {erlmcp_reply:refuse(Id, Open), Connection};
-        Refusal ->
-            {erlmcp_reply:refuse(Id, Refusal), Connection}
-    end.
+listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed}, About,
+       #{watched := Watched, instance := Instance} = Connection) ->
+    {Outcome, Next} =
+        maybe
+            false ?= is_map_key(Id, Watched),
+            ok ?= within_limit(max(1, length(Topics)), Connection),
+            {ok, Watching} ?= watch(Id, Topics, Closed, Connection),
+            {{ok, Acknowledged}, Watching}
+        else
+            true ->
+                Message = ~"id: a subscription with this id is open",
+                Open = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+                {{refuse, Open}, Connection};
+            Refusal ->
+                {{refuse, Refusal}, Connection}
+        end,
+    {erlmcp_admission:watched(Outcome, About, '2026-07-28', Instance), Next}.
 
 %% The three lists of a session do not count. A subscription without topics counts as one.
 within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions := Max}}}) ->
@@ -510,9 +543,9 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     #{instance := #{limits := Limits}} = Connection,
     maybe
         true ?= erlmcp_calls:has_room(Calls),
-        {ok, #{line := Line}, Shorter} ?= erlmcp_connection_queue:take(Queue),
+        {ok, #{line := Line, arrival := Arrival}, Shorter} ?= erlmcp_connection_queue:take(Queue),
         {ok, Json} = erlmcp_connection_cache:decode(Line, Limits),
-        {Bytes, Next} = message(Json, byte_size(Line), Connection#{queue := Shorter}),
+        {Bytes, Next} = message(Json, Arrival, Connection#{queue := Shorter}),
         {More, Last} = ready(Bytes, Ready, Next),
         take_waiting(More, Last)
     else
@@ -534,9 +567,10 @@ held(#{framing := Framing, queue := Queue}) ->
 -spec give_up(connection()) -> {iodata(), connection()}.
 give_up(#{framing := Framing, queue := Queue} = Connection) ->
     Refusal = erlmcp_unfinished_messages:refusal(),
-    Begun = [undefined || erlmcp_line:held(Framing) > 0],
-    {[framed(erlmcp_message:error(Id, Refusal), Connection)
-      || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
+    Waiting = erlmcp_connection_queue:requests(Queue),
+    ok = drop(Waiting, {refused, Refusal}, Connection),
+    {[[framed(erlmcp_message:error(Id, Refusal), Connection) || #{id := Id} <- Waiting],
+      [unread(Refusal, Connection) || erlmcp_line:held(Framing) > 0]],
      Connection#{framing := erlmcp_line:give_up(Framing), queue := none}}.
 
 -doc "Returns `true` if calls of the connection run.".
@@ -551,9 +585,11 @@ rest(_) ->
 
 -doc "Ends the connection's calls and subscriptions, and gives its permits back.".
 -spec close(connection()) -> ok.
-close(#{calls := Calls, permits := Permits} = Connection) ->
+close(#{calls := Calls, permits := Permits, queue := Queue} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
+    ok = drop(erlmcp_connection_queue:requests(Queue), cancelled, Connection),
     ok = erlmcp_admission:leave(Permits),
+    ok = session_ended(Connection),
     unwatch(Connection).
 
 unwatch(#{watched := Watched} = Connection) ->

@@ -7,14 +7,13 @@ The waiting requests of a connection that has reached its limit of running calls
 Internal.
 """.
 
--export([check_id/2, add/3, take/1, cancel/2, keep/2, ids/1, bytes/1, since/1]).
+-export([check_id/2, add/3, take/1, cancel/2, keep/2, requests/1, request/2, bytes/1, since/1]).
 
 -export_type([queue/0, request/0]).
 
 -type request() ::
-    #{id := erlmcp_message:id(), era := erlmcp_revision:era(), line := binary(),
-      %% when it arrived, in milliseconds
-      since := integer()}.
+    #{id := erlmcp_message:id(), method := binary(), era := erlmcp_revision:era(),
+      line := binary(), arrival := erlmcp_meter:arrival()}.
 -record(queue, {
     bytes = 0 :: non_neg_integer(),
     %% the number of the next request
@@ -34,8 +33,8 @@ check_id(_, _) -> ok.
 
 -doc """
 Adds a request behind all others, or refuses it if a bound is exceeded. Returns `none_may` if the
-server lets no request wait. The line and the id are copied, since each may be a part of a larger
-binary. The caller has checked the id (`check_id/2`).
+server lets no request wait. The line, the id and the method are copied, since each may be a part of
+a larger binary. The caller has checked the id (`check_id/2`).
 """.
 -spec add(request(), limits(), queue()) ->
     {ok, queue()} | {refuse, erlmcp_refusal:refusal()} | none_may.
@@ -43,7 +42,8 @@ add(_, #{queue_per_connection := 0}, _) ->
     none_may;
 add(Request, Limits, none) ->
     add(Request, Limits, #queue{});
-add(#{id := Id, line := Line} = Request, Limits, #queue{requests = Requests} = Queue) ->
+add(#{id := Id, line := Line, method := Method} = Request, Limits,
+    #queue{requests = Requests} = Queue) ->
     #{queue_per_connection := Most, queue_bytes_per_connection := MostBytes} = Limits,
     #queue{bytes = Bytes, next = Next, ids = Ids} = Queue,
     case {gb_trees:size(Requests) + 1, Bytes + size_of(Request)} of
@@ -56,7 +56,7 @@ add(#{id := Id, line := Line} = Request, Limits, #queue{requests = Requests} = Q
                              MostBytes, All)};
         {_, All} ->
             Own = own(Id),
-            Kept = Request#{id := Own, line := binary:copy(Line)},
+            Kept = Request#{id := Own, line := binary:copy(Line), method := binary:copy(Method)},
             {ok, Queue#queue{bytes = All, next = Next + 1, ids = Ids#{Own => Next},
                              requests = gb_trees:insert(Next, Kept, Requests)}}
     end.
@@ -109,10 +109,17 @@ keep(Era, #queue{requests = Requests} = Queue) ->
     lists:foldl(fun cancel/2, Queue,
                 [Id || #{id := Id, era := Other} <- gb_trees:values(Requests), Other =/= Era]).
 
--doc "Returns the ids of the requests that wait, in their order.".
--spec ids(queue()) -> [erlmcp_message:id()].
-ids(none) -> [];
-ids(#queue{requests = Requests}) -> [Id || #{id := Id} <- gb_trees:values(Requests)].
+-doc "Returns the requests that wait, in their order.".
+-spec requests(queue()) -> [request()].
+requests(none) -> [];
+requests(#queue{requests = Requests}) -> gb_trees:values(Requests).
+
+-doc "Returns the waiting request with the id `Id`, in a list that may be empty.".
+-spec request(Id :: erlmcp_message:id(), queue()) -> [request()].
+request(Id, #queue{requests = Requests, ids = Ids}) when is_map_key(Id, Ids) ->
+    [gb_trees:get(map_get(Id, Ids), Requests)];
+request(_, _) ->
+    [].
 
 -doc "Returns the number of bytes of the requests that wait.".
 -spec bytes(queue()) -> non_neg_integer().
@@ -124,5 +131,5 @@ bytes(#queue{bytes = Bytes}) -> Bytes.
 since(none) ->
     infinity;
 since(#queue{requests = Requests}) ->
-    {_, #{since := Since}} = gb_trees:smallest(Requests),
-    Since.
+    {_, #{arrival := {Began, _, _}}} = gb_trees:smallest(Requests),
+    Began div 1_000_000.

@@ -35,6 +35,7 @@ Internal.
     owner :: erlmcp_call:owner(),
     config :: erlmcp_httpd:config(),
     session = ~"" :: binary(),
+    origin = none :: erlmcp_request_span:origin(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% runs until the session has taken the message
     timer :: undefined | reference()
@@ -50,6 +51,7 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
     case erlmcp_httpd_sse_session:open(Owner, Principal, Ip, Instance) of
         {ok, Pid, Id} ->
             ok = erlmcp_httpd_auth:expire(Identity, Owner),
+            ok = erlmcp_meter:stream_opened(Instance),
             Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
             #{version := Version} = Request,
             {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
@@ -59,7 +61,9 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
     end;
 init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
-    Message = #sse_message{owner = Owner, config = Config, session = Id},
+    #{version := Version, peer := Peer, headers := Headers} = Request,
+    Message = #sse_message{owner = Owner, config = Config, session = Id,
+                           origin = {http, Version, Peer, Headers}},
     %% The session is looked up now, so that no body is read without a session, and again with the
     %% body.
     case erlmcp_session_table:find({sse, Id}, Principal, Instance) of
@@ -71,6 +75,7 @@ gone() ->
     erlmcp_refusal:new(session_invalid, ~"sessionId: no such session; open a new stream").
 
 refuse(Refusal, Request, #sse_message{owner = Owner, config = Config} = Message) ->
+    ok = unread(Refusal, Message),
     received(erlmcp_httpd_body:refuse(Refusal, #{}, Request, Owner, Config), Message).
 
 -doc "Handles the part of the request's body that has arrived.".
@@ -84,18 +89,31 @@ data(_, _, #sse_stream{} = Stream) ->
 
 received({more, Commands, Body}, Message) -> {Commands, Message#sse_message{body = Body}};
 received({whole, Bytes}, Message) -> hand_over(Bytes, Message#sse_message{body = none});
-received({ended, Commands}, Message) -> {Commands, Message#sse_message{body = none}}.
+received({ended, Commands}, Message) -> {Commands, Message#sse_message{body = none}};
+received({refused, Refusal, Headers}, Message) ->
+    ok = unread(Refusal, Message),
+    {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Message#sse_message{body = none}}.
 
-hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Message) ->
+unread(Refusal, #sse_message{config = #{instance := Instance}}) ->
+    erlmcp_meter:refused(undefined, Refusal, Instance).
+
+%% Refuses a message that no session has taken.
+refused(Refusal, Message) ->
+    ok = unread(Refusal, Message),
+    {erlmcp_httpd_response:refuse(Refusal), Message}.
+
+hand_over(Bytes, #sse_message{config = Config, origin = Origin} = Message) ->
+    #{instance := #{limits := Limits}} = Config,
+    Arrival = erlmcp_meter:arrived(byte_size(Bytes), Origin),
     case erlmcp_json:decode(Bytes, Limits) of
-        {ok, Json} -> hand_over({Json, byte_size(Bytes)}, erlmcp_message:parse(Json), Message);
-        {error, Reason} -> {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Message}
+        {ok, Json} -> hand_over({Json, Arrival}, erlmcp_message:parse(Json), Message);
+        {error, Reason} -> refused(erlmcp_params:unreadable(Reason), Message)
     end.
 
 %% An invalid message without an id is refused here. Any other message is answered on the session's
 %% stream.
 hand_over(_, {invalid, undefined, Refusal}, Message) ->
-    {erlmcp_httpd_response:refuse(Refusal), Message};
+    refused(Refusal, Message);
 hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
     #sse_message{session = Id} = Message,
     #{instance := Instance, identity := Identity, receive_timeout_ms := Timeout} = Config,
@@ -103,10 +121,8 @@ hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = M
         ok ->
             Timer = erlang:send_after(Timeout, Pid, {Tag, untaken}),
             {[], Message#sse_message{timer = Timer}};
-        gone ->
-            {erlmcp_httpd_response:refuse(gone()), Message};
-        {error, Refusal} ->
-            {erlmcp_httpd_response:refuse(Refusal), Message}
+        gone -> refused(gone(), Message);
+        {error, Refusal} -> refused(Refusal, Message)
     end.
 
 -doc "Handles a message of the session or of a timer.".
@@ -140,14 +156,13 @@ info(_, taken, #sse_message{timer = Timer} = Message) ->
     {erlmcp_httpd_response:respond(202, #{}, <<>>), Message};
 info(_, gone, #sse_message{timer = Timer} = Message) ->
     _ = erlang:cancel_timer(Timer),
-    {erlmcp_httpd_response:refuse(gone()), Message};
+    refused(gone(), Message);
 info(_, untaken, #sse_message{} = Message) ->
-    Refusal = erlmcp_refusal:new(timeout, ~"the session did not take the message in time"),
-    {erlmcp_httpd_response:refuse(Refusal), Message};
+    refused(erlmcp_refusal:new(timeout, ~"the session did not take the message in time"), Message);
 info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
-    {erlmcp_httpd_body:late(Body), Message#sse_message{body = none}};
+    received(erlmcp_httpd_body:late(Body), Message);
 info(_, broken_body, #sse_message{body = Body} = Message) when Body =/= none ->
-    {erlmcp_httpd_body:broken(Body), Message#sse_message{body = none}};
+    received(erlmcp_httpd_body:broken(Body), Message);
 info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/= none ->
     received(erlmcp_httpd_body:verdict(Verdict, Body), Message);
 info(_, _, #sse_message{} = Message) ->
@@ -163,7 +178,7 @@ ended(_, _) ->
 Ends the request. The session of a stream gets an exit signal from the connection's process.
 """.
 -spec terminate(state()) -> ok.
-terminate(#sse_stream{}) ->
-    ok;
+terminate(#sse_stream{config = #{instance := Instance}}) ->
+    erlmcp_meter:stream_ended(Instance);
 terminate(#sse_message{body = Body}) ->
     erlmcp_httpd_body:forget(Body).

@@ -71,12 +71,12 @@ start(Id, Stream, Who, Instance) ->
     end.
 
 -doc """
-Hands a message of `Bytes` bytes to the session `Id`. Returns `gone` if the sender has no such
+Hands a message that has arrived to the session `Id`. Returns `gone` if the sender has no such
 session, and a refusal if `calls_per_connection` of its messages wait. `Owner`, of the calling
 process, is sent `{Tag, taken}` when the session has taken the message, or `{Tag, gone}` if the
 session ends before.
 """.
--spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
+-spec message(Id :: binary(), {Json :: term(), erlmcp_meter:arrival()},
               Owner :: erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
     ok | gone | {error, erlmcp_refusal:refusal()}.
 message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
@@ -140,11 +140,11 @@ handle_call(_, _, State) ->
     {noreply, State}.
 
 -doc false.
-handle_cast({message, {Json, Bytes}, Identity, {Pid, Tag}}, State) ->
+handle_cast({message, {Json, Arrival}, Identity, {Pid, Tag}}, State) ->
     #state{id = Id, instance = Instance, connection = Connection} = State,
     ok = erlmcp_session_table:count_calls({sse, Id}, -1, Instance),
     Pid ! {Tag, taken},
-    said(erlmcp_connection:message(Json, Bytes, Identity, Connection), State);
+    said(erlmcp_connection:message(Json, Arrival, Identity, Connection), State);
 handle_cast(close, State) ->
     {stop, normal, State};
 handle_cast(written, #state{writing = Timer} = State) ->

@@ -19,7 +19,8 @@ plain listeners where one does not.
          killed_holder_leaves_the_others/1, holders_that_die_do_not_use_it_up/1]).
 -export([dead_server_is_told_at_once/1, dead_server_is_tried_again/1, silent_server_costs_a_time/1,
          others_do_not_wait_for_a_silent_server/1, unknown_host_is_told/1, pauses_grow/1,
-         endless_headers_are_bounded/1, other_family_is_tried/1]).
+         endless_headers_are_bounded/1, memory_is_bounded/1, other_family_is_tried/1]).
+-export([log/2]).
 -export([unknown_root_is_refused/1, own_roots_are_trusted/1, wrong_host_is_refused/1,
          wrong_address_is_refused/1, alpn_chooses/1, own_options_come_first/1]).
 
@@ -47,7 +48,7 @@ groups() ->
      {failures, [dead_server_is_told_at_once, dead_server_is_tried_again,
                  silent_server_costs_a_time, others_do_not_wait_for_a_silent_server,
                  unknown_host_is_told, pauses_grow, endless_headers_are_bounded,
-                 other_family_is_tried]},
+                 memory_is_bounded, other_family_is_tried]},
      {tls, [unknown_root_is_refused, own_roots_are_trusted, wrong_host_is_refused,
             wrong_address_is_refused, alpn_chooses, own_options_come_first]}].
 
@@ -519,6 +520,33 @@ flood(Module, Socket, Line, Sent) ->
         ok -> flood(Module, Socket, Line, Sent + iolist_size(Line));
         {error, _} -> Sent
     end.
+
+%% Bounded refusal: the process of a connection that takes more than its part is killed, and the
+%% log has no report of it. The runtime's report of another process shows that there is none.
+memory_is_bounded(_) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    Reached = fun(_) -> ok end,
+    Bound = fun(Words) -> {Words * erlang:system_info(wordsize), Reached} end,
+    Takes = fun(Size) ->
+        {Pid, Monitor} = spawn_monitor(fun() ->
+            Reached = erlmcp_httpc_gun_bound:init(#{}, Bound(100_000)),
+            exit({took, length(lists:seq(1, Size))})
+        end),
+        receive {'DOWN', Monitor, process, Pid, Reason} -> {Pid, Reason} end
+    end,
+    {_, {took, 1_000}} = Takes(1_000),
+    {Killed, killed} = Takes(100_000),
+    {Other, Ended} = spawn_opt(fun() -> lists:seq(1, 100_000) end,
+                               [monitor, {max_heap_size, #{size => 100_000, kill => true,
+                                                           error_logger => true}}]),
+    receive {'DOWN', Ended, process, Other, killed} -> ok end,
+    receive {logged, Other} -> ok after ?TIMEOUT -> error(not_logged) end,
+    receive {logged, Killed} -> error(logged) after 0 -> ok end,
+    ok = logger:remove_handler(?MODULE).
+
+-doc false.
+log(#{meta := #{pid := Pid}}, #{config := #{test := Test}}) -> Test ! {logged, Pid};
+log(_, _) -> ok.
 
 %% A name may have an address of each family, and a server at one of them.
 other_family_is_tried(Config) ->

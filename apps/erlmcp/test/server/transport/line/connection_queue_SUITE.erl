@@ -273,7 +273,8 @@ step({add, Id, Bytes}, {Queue, Model}) ->
     case erlmcp_connection_queue:check_id(Id, Queue) of
         ok ->
             Since = erlang:unique_integer([monotonic]),
-            Request = #{id => Id, era => Era, line => Line, since => Since},
+            Request = #{id => Id, method => ~"tools/call", era => Era, line => Line,
+                        arrival => {1_000_000 * Since, byte_size(Line)}},
             {ok, Longer} = erlmcp_connection_queue:add(Request, limits(), Queue),
             counted(Longer, Model ++ [{Id, Era, Line, Since}]);
         {refuse, _} ->

@@ -1,0 +1,104 @@
+-module(erlmcp_client_span).
+-moduledoc """
+The span of one request of a client, and the trace context that the request carries in `_meta`.
+
+The parent is the option `trace` of the call, which is the caller's current context unless the call
+has another one. The client's tracer makes the span, or else the tracer of the parent. Without a
+tracer, the request carries the parent's context. A call whose option `meta` has a `traceparent` is
+left alone.
+
+Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Client".
+
+Internal.
+""".
+
+-export([run/4]).
+
+-doc """
+Runs the exchange `Run` of a request. `Run` gets the further parts of the request, with the context
+in its `_meta`.
+""".
+-spec run({erlmcp_message:id(), Method :: binary(), Params :: map()}, Extra,
+          {erlmcp_client_connection:client(), erlmcp_client_connection:live(),
+           erlmcp_client_exchange:watch()},
+          fun((Extra) -> Outcome)) -> Outcome when
+    Extra :: erlmcp_client_request:extra(), Outcome :: erlmcp_client_exchange:outcome().
+run(_, #{meta := #{~"traceparent" := _}} = Extra, _, Run) ->
+    Run(Extra);
+run(Request, Extra, {#{tracer := Tracer}, _, Watch} = Of, Run) ->
+    traced(Tracer, maps:get(trace, Watch, none), Request, Extra, Of, Run);
+run(Request, Extra, {_, _, #{trace := #{tracer := Tracer} = Parent}} = Of, Run) ->
+    traced(Tracer, Parent, Request, Extra, Of, Run);
+run(_, Extra, {_, _, #{trace := Parent}}, Run) ->
+    Run(with_context(Parent, Extra));
+run(_, Extra, _, Run) ->
+    Run(Extra).
+
+traced(Tracer, Parent, {_, Method, Params} = Request, Extra, {Client, Live, _}, Run) ->
+    Target = target(Params),
+    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
+        #{name => erlmcp_span:name(Method, Target), kind => client, parent => Parent, links => [],
+          attributes => erlmcp_span:attributes(Method, Target),
+          began => erlang:monotonic_time(nanosecond)}
+    end),
+    try Run(with_context(Context, Extra)) of
+        Outcome ->
+            ok = ended(status(Outcome), Request, Client, Live, Span),
+            Outcome
+    catch
+        throw:cancelled ->
+            ok = ended(status({error, cancelled}), Request, Client, Live, Span),
+            throw(cancelled)
+    end.
+
+with_context(none, Extra) ->
+    Extra;
+with_context(unsampled, Extra) ->
+    {Trace, Span} = erlmcp_span_ids:root(),
+    with_context(#{trace_id => Trace, span_id => Span, sampled => false}, Extra);
+with_context(Context, Extra) ->
+    Extra#{meta => maps:merge(maps:get(meta, Extra, #{}), erlmcp_trace_context:write(Context))}.
+
+target(#{~"name" := Name}) when is_binary(Name) -> Name;
+target(#{~"uri" := Uri}) when is_binary(Uri) -> Uri;
+target(_) -> undefined.
+
+ended(_, _, _, _, none) ->
+    ok;
+ended({Status, Error}, {Id, _, _}, #{settings := #{target := Target}},
+      #{revision := Revision} = Live, Span) ->
+    Common = #{~"jsonrpc.request.id" => erlmcp_span:id(Id),
+               ~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
+    Session = case Live of
+        #{session := Known} when is_binary(Known) ->
+            #{~"mcp.session.id" => erlmcp_span:session(Known)};
+        #{} -> #{}
+    end,
+    Network = network(erlmcp_client_options:label(Target)),
+    Attributes = maps:merge(maps:merge(Common, Session), maps:merge(Network, Error)),
+    erlmcp_span:finish(Span, #{status => Status, attributes => Attributes,
+                               ended => erlang:monotonic_time(nanosecond)}).
+
+status({ok, #{~"isError" := true}, _}) ->
+    {{error, tool_error}, #{~"error.type" => ~"tool_error"}};
+status({ok, _, _}) ->
+    {ok, #{}};
+status({error, {rpc, #{code := Code}}}) ->
+    {{error, rpc}, erlmcp_span:refusal(Code)};
+status({error, Reason}) ->
+    Name = reason(Reason),
+    {{error, Name}, #{~"error.type" => atom_to_binary(Name)}}.
+
+reason(Reason) when is_atom(Reason) -> Reason;
+reason(Reason) -> element(1, Reason).
+
+network([tcp, {Host, Port}]) -> server(Host, Port, #{~"network.transport" => ~"tcp"});
+network([stdio | _]) -> #{~"network.transport" => ~"pipe"};
+network([_, {Host, Port}]) ->
+    server(Host, Port, #{~"network.transport" => ~"tcp", ~"network.protocol.name" => ~"http"});
+network(_) -> #{}.
+
+server(Host, Port, Network) when is_binary(Host); is_list(Host) ->
+    Network#{~"server.address" => iolist_to_binary(Host), ~"server.port" => Port};
+server(Address, Port, Network) ->
+    server(inet:ntoa(Address), Port, Network).

@@ -1,0 +1,68 @@
+-module(erlmcp_event).
+-moduledoc """
+Events: what an operator of a server has to see at once. The option `on_event` of a server is one
+handler of its events, and `attach/3` adds others while it runs:
+
+```erlang
+ok = erlmcp_event:attach(my_server, pager, fun
+    (#{event := incident, incident := Id}) -> my_pager:page(Id);
+    (_) -> ok
+end)
+```
+
+Where the application `telemetry` is loaded before a server starts, each of its events is also one
+of telemetry, `[erlmcp, server, Name]`. The page "Events" lists them.
+""".
+
+-export([attach/3, detach/2, table/0]).
+
+-export_type([handler/0]).
+
+-doc "A fun that is called with each event. What it returns is ignored.".
+-type handler() :: fun((erlmcp:event()) -> term()).
+
+-doc """
+Attaches a handler to a server under the name `Id`, until the server ends or `detach/2`. The handler
+runs in a process of its own, as that of `on_event` does. If it crashes, that is logged, and it is
+called with the next event.
+
+Returns `already_attached` if the server has a handler of that name, and `{too_many, 100}` if it has
+100 attached handlers.
+""".
+-spec attach(Server :: erlmcp:server(), Id :: term(), handler()) ->
+    ok | {error, not_found | already_attached | {too_many, pos_integer()}}.
+attach(Server, Id, Handler) when is_function(Handler, 1) ->
+    with_handlers(Server, fun(Handlers, Key) ->
+        erlmcp_event_sup:attach(Handlers, {attached, Id}, Handler, Key)
+    end).
+
+-doc "Detaches a handler, after it was called with the events that wait for it.".
+-spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
+detach(Server, Id) ->
+    with_handlers(Server, fun(Handlers, _) ->
+        erlmcp_event_sup:detach(Handlers, {attached, Id})
+    end).
+
+with_handlers(Server, Do) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, Supervisor, #{key := Key}} ->
+            try
+                Do(erlmcp_server_sup:events(Supervisor), Key)
+            catch
+                %% The server has ended in the meantime.
+                exit:{Ended, _} when Ended =:= noproc; Ended =:= normal; Ended =:= shutdown ->
+                    {error, not_found}
+            end;
+        error ->
+            {error, not_found}
+    end.
+
+-doc """
+Returns all events: the name of each, the fields that are its measurements, its other fields, and a
+sentence that says when it is emitted. All events also have `server` and `at`, and may have
+`dropped`.
+""".
+-spec table() -> [{Name :: atom(), Measurements :: [atom()], Metadata :: [atom()],
+                   When :: binary()}].
+table() ->
+    erlmcp_event_table:table().

@@ -1,0 +1,151 @@
+-module(erlmcp_tracer).
+-moduledoc """
+The behaviour of a tracer, and the trace context of a process.
+
+A tracer makes the spans of servers and clients that have it as their option `trace`. With the
+option `trace => #{endpoint => Url}` the library has a tracer of its own, which sends its spans to a
+collector. A module of this behaviour passes them to an application's own OpenTelemetry instead:
+`trace => {Module, Config}`. [Tracing](tracing.html) has examples of both.
+
+A span of a request begins when the request has arrived, and ends with its answer. Both callbacks
+run in the process that serves the request or makes the call, so they have to be quick. If one of
+them fails, the failure is logged, and the request goes on without a span.
+
+A handler gets the context of its span as `trace` in its context, and it is the current one of the
+handler's process. Calls of clients in that process belong to the same trace. To make calls of
+another process belong to it, set the context there, or pass it as the option `trace` of a call.
+""".
+
+-export([current/0, set_current/1]).
+-export([enter/1]).
+
+-export_type([options/0, tracer/0, context/0, span_start/0, span_end/0, attributes/0]).
+
+-doc """
+The option `trace` of servers and clients. A module gets `Config` with each callback. The options of
+the library's own tracer are:
+
+- `endpoint`: the URL of a collector that takes OTLP/HTTP as JSON, such as
+  `~"http://localhost:4318/v1/traces"`;
+- `ratio`: the part of traces to record, from 0 to 1, which is the default. It is for traces that
+  begin here. A request with a parent is recorded if its parent is;
+- `headers`: further HTTP headers for the collector, such as one with a key;
+- `resource`: further attributes of the program. `service.name` and `service.version` are those of
+  the server or the client, unless they are given here;
+- `tls`: options of TLS for the collector.
+""".
+-type options() ::
+    #{endpoint := binary(), ratio => float() | 0 | 1, headers => #{binary() => binary()},
+      resource => attributes(), tls => [ssl:tls_client_option()]}
+    | {module(), Config :: term()}.
+
+-doc "A module of this behaviour with its configuration.".
+-type tracer() :: {module(), Config :: term()}.
+
+-doc """
+The context of a span. `trace_id` has 32 hexadecimal digits in lower case, and `span_id` 16.
+`sampled` says whether the trace is recorded. `state` and `baggage` are the texts that came with the
+request as `tracestate` and `baggage`. `tracer` has made the span, and makes those of calls that
+clients without a tracer make in this context.
+""".
+-type context() :: #{
+    trace_id := binary(), span_id := binary(), sampled := boolean(),
+    state => binary(), baggage => binary(), tracer => tracer()
+}.
+
+-doc "Attributes by their names in OpenTelemetry's conventions, such as `~\"mcp.method.name\"`.".
+-type attributes() :: #{binary() => binary() | integer() | float() | boolean()}.
+
+-doc """
+A span that begins at `began`, in nanoseconds of `erlang:monotonic_time/1`. `parent` is of another
+machine if the span is a server's, and of this node if it is a client's. `links` are spans of other
+traces that have led to this one. `baggage` came with a request that has no parent.
+""".
+-type span_start() :: #{
+    name := binary(), kind := server | client | internal,
+    parent := context() | none, links := [context()], baggage => binary(),
+    attributes := attributes(), began := integer()
+}.
+
+-doc """
+The end of a span at `ended`, in nanoseconds of the same clock: further attributes, and its status.
+An error has the name of a refusal (`t:erlmcp:refusal_name/0`), `tool_error`, `cancelled`, `rpc` for
+an error of a server, or the name of another reason (`t:erlmcp_client:reason/0`).
+""".
+-type span_end() :: #{
+    status := ok | {error, Name :: atom()}, attributes := attributes(), ended := integer()
+}.
+
+-doc """
+Starts a span. Returns its context, which its children get, and a value for `end_span/3`, or `none`
+if the span is not recorded.
+""".
+-callback start_span(span_start(), Config :: term()) -> {context(), Span :: term() | none}.
+
+-doc "Ends a span that `start_span/2` has started.".
+-callback end_span(Span :: term(), span_end(), Config :: term()) -> ok.
+
+-doc """
+Returns the context of the calling process: in a handler, that of the running request. Returns
+`none` if there is none.
+
+## Examples
+
+```erlang
+1> erlmcp_tracer:current().
+none
+```
+""".
+-spec current() -> context() | none.
+current() ->
+    case get(?MODULE) of
+        undefined ->
+            none;
+        unsampled ->
+            {Trace, Span} = erlmcp_span_ids:root(),
+            Context = #{trace_id => Trace, span_id => Span, sampled => false},
+            _ = put(?MODULE, Context),
+            Context;
+        Context ->
+            Context
+    end.
+
+-doc """
+Sets the context of the calling process, and returns the one before. `none` removes it.
+
+## Examples
+
+A handler does part of its work in another process:
+
+```erlang
+-module(my_fan_out).
+-export([ask_both/2]).
+
+ask_both(Clients, Arguments) ->
+    Trace = erlmcp_tracer:current(),
+    Self = self(),
+    [spawn_link(fun() ->
+         _ = erlmcp_tracer:set_current(Trace),
+         Self ! {answer, erlmcp_client:call_tool(Client, ~"search", Arguments)}
+     end) || Client <- Clients],
+    [receive {answer, Answer} -> Answer end || _ <- Clients].
+```
+""".
+-spec set_current(context() | none) -> context() | none.
+set_current(Context) ->
+    Before = current(),
+    _ = enter(Context),
+    Before.
+
+-doc false.
+%% As `set_current/1`, for the library: an unsampled context has no ids before they are needed.
+-spec enter(context() | unsampled | none) -> context() | unsampled | none.
+enter(none) ->
+    before(erase(?MODULE));
+enter(unsampled) ->
+    before(put(?MODULE, unsampled));
+enter(#{trace_id := _, span_id := _, sampled := _} = Context) ->
+    before(put(?MODULE, Context)).
+
+before(undefined) -> none;
+before(Context) -> Context.

@@ -1,0 +1,86 @@
+-module(erlmcp_histogram).
+-moduledoc """
+The buckets of latencies, and what they tell. Pure. A fine histogram has 13 buckets in each decade,
+from a microsecond to 300 seconds, so a quantile is wrong by less than 12 %. A coarse one has the
+buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
+
+Internal.
+""".
+
+-export([fine_bounds/0, coarse_bounds/0, fine/2, coarse/2, coarsened/1, sum/2]).
+
+%% Nanoseconds.
+-define(STEPS, [12, 14, 17, 20, 24, 30, 35, 42, 50, 60, 70, 85, 100]).
+-define(LONGEST, 300_000_000_000).
+-define(COARSE, [10_000_000, 20_000_000, 50_000_000, 100_000_000, 200_000_000, 500_000_000,
+                 1_000_000_000, 2_000_000_000, 5_000_000_000, 10_000_000_000, 30_000_000_000,
+                 60_000_000_000, 120_000_000_000, 300_000_000_000]).
+
+-doc "Returns the ends of the fine buckets in nanoseconds, except of the last, which has none.".
+-spec fine_bounds() -> [pos_integer(), ...].
+fine_bounds() ->
+    [1_000 | [Bound || Exponent <- lists:seq(2, 10), Step <- ?STEPS,
+                       Bound <- [Step * power(Exponent)], Bound =< ?LONGEST]].
+
+power(0) -> 1;
+power(Exponent) -> 10 * power(Exponent - 1).
+
+-doc "Returns the ends of OpenTelemetry's buckets in nanoseconds, except of the last.".
+-spec coarse_bounds() -> [pos_integer(), ...].
+coarse_bounds() -> ?COARSE.
+
+-doc "Returns what the counts of fine buckets tell of latencies, with the sum of their nanoseconds.".
+-spec fine(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
+fine(Sum, Counts) ->
+    latency(Sum, Counts, fine_bounds()).
+
+-doc "Returns what the counts of coarse buckets tell of latencies.".
+-spec coarse(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
+coarse(Sum, Counts) ->
+    latency(Sum, Counts, coarse_bounds()).
+
+latency(Sum, Counts, Bounds) ->
+    Filled = [{Bound, Count} || {Bound, Count} <- lists:zip(Bounds ++ [infinity], Counts),
+                                Count > 0],
+    Total = lists:sum([Count || {_, Count} <- Filled]),
+    Middles = middles(Bounds),
+    Quantile = fun(Share) -> quantile(Share * Total, Filled, Middles) end,
+    #{count => Total, sum_us => Sum div 1000,
+      max_us => case Filled of
+                    [] -> 0;
+                    _ -> microseconds(min(element(1, lists:last(Filled)), ?LONGEST))
+                end,
+      p50_us => Quantile(0.5), p95_us => Quantile(0.95), p99_us => Quantile(0.99),
+      p999_us => Quantile(0.999),
+      histogram => [{microseconds(Bound), Count} || {Bound, Count} <- Filled]}.
+
+%% The middle of a bucket by proportion, from which both ends are as far.
+middles(Bounds) ->
+    Starts = [hd(Bounds) div 2 | Bounds],
+    #{End => math:sqrt(Start * End) || {Start, End} <- lists:zip(lists:droplast(Starts), Bounds)}.
+
+quantile(_, [], _) -> 0;
+quantile(Rank, [{_, Count} | [_ | _] = Filled], Middles) when Rank > Count ->
+    quantile(Rank - Count, Filled, Middles);
+quantile(_, [{infinity, _} | _], _) -> microseconds(?LONGEST);
+quantile(_, [{Bound, _} | _], Middles) -> round(map_get(Bound, Middles) / 100) / 10.
+
+microseconds(infinity) -> infinity;
+microseconds(Nanoseconds) when Nanoseconds rem 1000 =:= 0 -> Nanoseconds div 1000;
+microseconds(Nanoseconds) -> Nanoseconds / 1000.
+
+-doc "Returns the counts of fine buckets, by the coarse ones.".
+-spec coarsened(Counts :: [non_neg_integer()]) -> [non_neg_integer()].
+coarsened(Counts) ->
+    coarsened(lists:zip(fine_bounds() ++ [infinity], Counts), coarse_bounds()).
+
+coarsened(Rest, []) ->
+    [lists:sum([Count || {_, Count} <- Rest])];
+coarsened(Fine, [Bound | Bounds]) ->
+    {Below, Rest} = lists:splitwith(fun({End, _}) -> End =< Bound end, Fine),
+    [lists:sum([Count || {_, Count} <- Below]) | coarsened(Rest, Bounds)].
+
+-doc "Adds two lists of counts.".
+-spec sum([non_neg_integer()], [non_neg_integer()]) -> [non_neg_integer()].
+sum(One, Other) ->
+    lists:zipwith(fun(A, B) -> A + B end, One, Other).

@@ -1,0 +1,210 @@
+-module(erlmcp_request_span).
+-moduledoc """
+The span of a request to a server, from its arrival to its end, and the trace context of its
+handler.
+
+The context of `params._meta` is the parent, and that of the HTTP request a link. Without the first,
+the second is the parent. The run of a task is a new trace, with a link to the request that asked
+for it.
+
+Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Server".
+
+Internal.
+""".
+
+-export([start/3, start_task/3, run/2, ended/4]).
+
+-export_type([origin/0, started/0]).
+
+-doc """
+Where a request came from: by HTTP, with its version, the address of the connection and the headers;
+by lines, from an address; or `none` if nobody asks.
+""".
+-type origin() ::
+    {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
+     Headers :: #{binary() => binary()}}
+    | {lines, inet:ip_address() | local}
+    | none.
+-doc """
+The span of a call, as a member `span` of the call and its subject: the context of its handler, and
+the span with its further attributes, or `none` if it is not recorded.
+""".
+-type started() ::
+    {erlmcp_tracer:context() | unsampled | none,
+     {erlmcp_span:span(), erlmcp_tracer:attributes()} | none}.
+
+-doc "Starts the span of a call that has arrived, and adds it to the call.".
+-spec start(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
+    erlmcp_engine:call().
+start(#{id := Id, context := #{method := Method, meta := Meta} = Context} = Call,
+      {Began, _, Origin}, Tracer) ->
+    #{revision := Revision} = Context,
+    {Trace, Span} = started(server, Method, target(Context), parents(Meta, Origin), Began, Tracer),
+    with_span(Trace, recorded(Span, fun() -> attributes(Id, Revision, Origin) end), Call).
+
+target(#{name := Name}) -> Name;
+target(#{uri := Uri}) -> Uri;
+target(_) -> undefined.
+
+with_span(#{} = Trace, Span, #{context := Context} = Call) ->
+    Call#{span => {Trace, Span}, context := Context#{trace => Trace}};
+with_span(Trace, Span, Call) ->
+    Call#{span => {Trace, Span}}.
+
+recorded(none, _) -> none;
+recorded(Span, Attributes) -> {Span, Attributes()}.
+
+-doc """
+Starts the span of the call of a task. The call has the span of the request that asked for the task.
+Does nothing if the server has no tracer.
+""".
+-spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
+    erlmcp_engine:call().
+start_task(Call, _, none) ->
+    Call;
+start_task(#{context := #{method := Method, revision := Revision} = Context} = Call,
+           {Began, _, _}, Tracer) ->
+    Links = [Link || #{span := {#{trace_id := _} = Link, _}} <- [Call]],
+    {Trace, Span} = started(internal, Method, target(Context), {none, Links, none}, Began, Tracer),
+    with_span(Trace, recorded(Span, fun() -> protocol(Revision) end),
+              Call#{context := maps:remove(trace, Context)}).
+
+%% The parent, the links and the baggage of a request.
+parents(Meta, {http, _, _, #{~"traceparent" := _} = Headers}) ->
+    case {erlmcp_trace_context:read(Meta), erlmcp_trace_context:read(Headers)} of
+        {{none, none}, {Parent, Baggage}} -> {Parent, [], Baggage};
+        {{none, Baggage}, {Parent, _}} -> {Parent, [], Baggage};
+        {{Parent, Baggage}, {none, _}} -> {Parent, [], Baggage};
+        {{Parent, Baggage}, {Link, _}} -> {Parent, [Link], Baggage}
+    end;
+parents(Meta, _) ->
+    {Parent, Baggage} = erlmcp_trace_context:read(Meta),
+    {Parent, [], Baggage}.
+
+started(Kind, Method, Target, {Parent, Links, Baggage}, Began, Tracer) ->
+    erlmcp_span:start(Tracer, Parent, fun() ->
+        Start = #{name => erlmcp_span:name(Method, Target), kind => Kind, links => Links,
+                  attributes => erlmcp_span:attributes(Method, Target), began => Began},
+        case {Parent, Baggage} of
+            {_, none} -> Start#{parent => Parent};
+            {none, _} -> Start#{parent => none, baggage => Baggage};
+            {#{}, _} -> Start#{parent => Parent#{baggage => Baggage}}
+        end
+    end).
+
+attributes(Id, Revision, Origin) ->
+    maps:merge(origin(Origin), (protocol(Revision))#{~"jsonrpc.request.id" => erlmcp_span:id(Id)}).
+
+protocol(Revision) ->
+    #{~"mcp.protocol.version" => erlmcp_revision:name(Revision)}.
+
+origin({http, Version, {Address, Port}, Headers}) ->
+    Known = #{~"network.transport" => ~"tcp", ~"network.protocol.name" => ~"http",
+              ~"network.protocol.version" => version(Version),
+              ~"client.address" => address(Address), ~"client.port" => Port},
+    case Headers of
+        #{~"mcp-session-id" := Session} ->
+            Known#{~"mcp.session.id" => erlmcp_span:session(Session)};
+        #{} ->
+            Known
+    end;
+origin({lines, local}) ->
+    #{~"network.transport" => ~"pipe"};
+origin({lines, Address}) ->
+    #{~"network.transport" => ~"tcp", ~"client.address" => address(Address)};
+origin(none) ->
+    #{}.
+
+version('HTTP/2') -> ~"2";
+version('HTTP/1.0') -> ~"1.0";
+version(_) -> ~"1.1".
+
+address({A, B, C, D}) ->
+    <<(integer_to_binary(A))/binary, $., (integer_to_binary(B))/binary, $.,
+      (integer_to_binary(C))/binary, $., (integer_to_binary(D))/binary>>;
+address(Address) ->
+    list_to_binary(inet:ntoa(Address)).
+
+-doc """
+Runs a call that has a span, with its context as that of the calling process, and in the metadata of
+its log. Both are as before afterwards.
+""".
+-spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
+run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
+    Before = logger:get_process_metadata(),
+    ok = logger:update_process_metadata(#{trace_id => Trace, span_id => Span}),
+    try
+        within(Context, Run)
+    after
+        restored(Before)
+    end;
+run(#{span := {Context, _}}, Run) ->
+    within(Context, Run).
+
+within(Context, Run) ->
+    Before = erlmcp_tracer:enter(Context),
+    try
+        Run()
+    after
+        erlmcp_tracer:enter(Before)
+    end.
+
+restored(undefined) -> logger:unset_process_metadata();
+restored(Before) -> logger:set_process_metadata(Before).
+
+-doc """
+Ends the span of a request at `Now`. A request without a call begins and ends its span here.
+""".
+-spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
+            erlmcp_tracer:tracer()) -> ok.
+ended(#{span := {_, {Span, Attributes}}}, Outcome, Now, _) ->
+    finished(Span, Attributes, Outcome, Now);
+ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Now, Tracer) when
+    is_binary(Method)
+->
+    Meta = case Params of
+        #{~"_meta" := #{} = Given} -> Given;
+        #{} -> #{}
+    end,
+    case started(server, known(Method), undefined, parents(Meta, Origin), Began, Tracer) of
+        {_, none} ->
+            ok;
+        {_, Span} ->
+            Attributes = maps:merge(origin(Origin), maps:merge(asked(Method, Params), id(Id))),
+            finished(Span, Attributes, Outcome, Now)
+    end;
+ended(_, _, _, _) ->
+    ok.
+
+%% A client may make up any number of methods.
+known(Method) ->
+    case erlmcp_revision:is_method(Method) orelse erlmcp_extension:is_method(Method) of
+        true -> Method;
+        false -> ~"_OTHER"
+    end.
+
+%% The name may be that of no tool, so it is in no name of a span.
+asked(Method, Params) ->
+    case Params of
+        #{~"name" := Name} when is_binary(Name) ->
+            maps:remove(~"mcp.method.name", erlmcp_span:attributes(Method, Name));
+        #{~"uri" := Uri} when is_binary(Uri) ->
+            maps:remove(~"mcp.method.name", erlmcp_span:attributes(Method, Uri));
+        #{} ->
+            #{}
+    end.
+
+id(undefined) -> #{};
+id(Id) -> #{~"jsonrpc.request.id" => erlmcp_span:id(Id)}.
+
+finished(Span, Attributes, Outcome, Now) ->
+    {Status, Error} = status(Outcome),
+    erlmcp_span:finish(Span, #{status => Status, attributes => maps:merge(Attributes, Error),
+                               ended => Now}).
+
+status(ok) ->
+    {ok, #{}};
+status({refused, Refusal}) ->
+    {{error, erlmcp_refusal:name(Refusal)}, erlmcp_span:refusal(erlmcp_refusal:code(Refusal))};
+status(Error) ->
+    {{error, Error}, #{~"error.type" => atom_to_binary(Error)}}.

@@ -1,0 +1,128 @@
+-module(erlmcp_span_buffer).
+-moduledoc """
+Encoded spans that wait until they are sent to a collector, at most 10,000 for each collector. A
+process that adds a span never waits. Further spans are dropped and counted.
+
+All buffers of the node are in one table, which the application's supervisor owns. So spans outlive
+the process that sends them (`m:erlmcp_span_exporter`). Spans that are being sent count as waiting.
+
+Internal.
+""".
+
+-export([open/0, new/0, delete/1]).
+-export([id/1, add/2, take/2, done/3, counts/1, limit/0, batch/0]).
+
+-export_type([buffer/0, counts/0]).
+
+-opaque buffer() :: {Id :: integer(), atomics:atomics_ref()}.
+-type counts() :: #{
+    waiting := non_neg_integer(), sent := non_neg_integer(), dropped := non_neg_integer()
+}.
+
+-define(LIMIT, 10_000).
+%% The most spans of one request to a collector. The exporter is told when so many wait.
+-define(BATCH, 2_000).
+
+-define(WAITING, 1).
+-define(SENT, 2).
+-define(DROPPED, 3).
+%% How many waiting spans an empty table lacked at the last look.
+-define(MISSING, 4).
+
+-doc "Returns how many spans may wait in a buffer.".
+-spec limit() -> pos_integer().
+limit() -> ?LIMIT.
+
+-doc "Returns how many spans are sent in one request at most.".
+-spec batch() -> pos_integer().
+batch() -> ?BATCH.
+
+-doc "Creates the table of all buffers, owned by the calling process.".
+-spec open() -> ok.
+open() ->
+    ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
+    ok.
+
+-doc "Creates an empty buffer.".
+-spec new() -> buffer().
+new() ->
+    {erlang:unique_integer(), atomics:new(4, [])}.
+
+-doc "Returns the id of a buffer, which is in the message `{erlmcp_span_buffer, full, Id}`.".
+-spec id(buffer()) -> integer().
+id({Id, _}) -> Id.
+
+-doc "Deletes the spans of a buffer, which nobody fills any more.".
+-spec delete(buffer()) -> ok.
+delete({Id, _}) ->
+    _ = ets:select_delete(?MODULE, [{{{Id, '_'}, '_'}, [], [true]}]),
+    ok.
+
+-doc """
+Adds an encoded span, or counts it as dropped if the buffer is full. The process registered as
+`Exporter` is told when enough spans wait for a request.
+""".
+-spec add(binary(), {buffer(), Exporter :: atom()}) -> ok.
+add(Span, {{Id, Counts}, Exporter}) ->
+    case atomics:add_get(Counts, ?WAITING, 1) of
+        Waiting when Waiting > ?LIMIT ->
+            ok = atomics:sub(Counts, ?WAITING, 1),
+            atomics:add(Counts, ?DROPPED, 1);
+        Waiting ->
+            ok = insert({{Id, erlang:unique_integer()}, Span}, Counts),
+            _ = Waiting =:= ?BATCH andalso tell(Exporter, Id),
+            ok
+    end.
+
+insert(Row, Counts) ->
+    try
+        true = ets:insert(?MODULE, Row),
+        ok
+    catch
+        %% The application has stopped before the server.
+        error:badarg -> atomics:add(Counts, ?DROPPED, 1)
+    end.
+
+tell(Exporter, Id) ->
+    try
+        Exporter ! {?MODULE, full, Id}
+    catch
+        error:badarg -> ok
+    end.
+
+-doc "Takes at most `Most` spans out of a buffer. They count as waiting until `done/3`.".
+-spec take(Most :: pos_integer(), buffer()) -> [binary()].
+take(Most, {Id, Counts}) ->
+    case ets:select(?MODULE, [{{{Id, '_'}, '_'}, [], ['$_']}], Most) of
+        {Rows, _} ->
+            [begin true = ets:delete(?MODULE, Key), Span end || {Key, Span} <- Rows];
+        '$end_of_table' ->
+            ok = forget_lost(atomics:get(Counts, ?WAITING), Counts),
+            []
+    end.
+
+%% A process that is killed while it adds a span has counted it, and not inserted it. Such a span is
+%% missing at two looks at an empty buffer, a second apart.
+forget_lost(Waiting, Counts) ->
+    case atomics:exchange(Counts, ?MISSING, Waiting) of
+        Waiting ->
+            ok = atomics:sub(Counts, ?WAITING, Waiting),
+            atomics:put(Counts, ?MISSING, 0);
+        _ ->
+            ok
+    end.
+
+-doc """
+Counts spans that were taken out of a buffer: so many were sent, and the others were dropped.
+""".
+-spec done(Sent :: non_neg_integer(), Dropped :: non_neg_integer(), buffer()) -> ok.
+done(Sent, Dropped, {_, Counts}) ->
+    ok = atomics:add(Counts, ?SENT, Sent),
+    ok = atomics:add(Counts, ?DROPPED, Dropped),
+    atomics:sub(Counts, ?WAITING, Sent + Dropped).
+
+-doc "Returns how many spans wait, and how many were sent and dropped since the buffer is there.".
+-spec counts(buffer()) -> counts().
+counts({_, Counts}) ->
+    #{waiting => max(0, atomics:get(Counts, ?WAITING)), sent => atomics:get(Counts, ?SENT),
+      dropped => atomics:get(Counts, ?DROPPED)}.

@@ -1,0 +1,47 @@
+-module(erlmcp_span_ids).
+-moduledoc """
+Random ids of traces and spans, as hexadecimal digits. A process generates several in advance, since
+one by one they would cost more than the rest of a span. It keeps them in its process dictionary.
+
+Internal.
+""".
+
+-export([span/0, root/0, digits/1, forget/0]).
+
+%% Random bytes of the first ids of a process, which are those of one root, and of later ones.
+-define(FIRST, 24).
+-define(MORE, 960).
+
+-doc "Returns the id of a new span: 16 digits.".
+-spec span() -> binary().
+span() -> digits(16).
+
+-doc "Returns the ids of a new trace, 32 digits, and of its first span.".
+-spec root() -> {TraceId :: binary(), SpanId :: binary()}.
+root() ->
+    <<Trace:32/binary, Span/binary>> = digits(48),
+    {Trace, Span}.
+
+-doc "Returns so many random digits, at most 48.".
+-spec digits(Digits :: 1..48) -> binary().
+digits(Digits) ->
+    case get(?MODULE) of
+        <<Id:Digits/binary, Rest/binary>> -> taken(Id, Rest);
+        undefined -> generated(Digits, ?FIRST);
+        _ -> generated(Digits, ?MORE)
+    end.
+
+generated(Digits, Bytes) ->
+    <<Id:Digits/binary, Rest/binary>> =
+        binary:encode_hex(crypto:strong_rand_bytes(Bytes), lowercase),
+    taken(Id, Rest).
+
+taken(Id, Rest) ->
+    _ = put(?MODULE, Rest),
+    Id.
+
+-doc "Forgets the ids of the calling process, which hibernates next.".
+-spec forget() -> ok.
+forget() ->
+    _ = erase(?MODULE),
+    ok.

@@ -1,0 +1,81 @@
+-module(erlmcp_trace_options).
+-moduledoc """
+The option `trace` of servers and clients (`t:erlmcp_tracer:options/0`): its check, and the tracer
+that it asks for.
+
+Internal.
+""".
+
+-export([check/1, tracer/2]).
+
+-doc """
+Checks the value of the option. Returns what was expected instead of a wrong one, with the name of
+the wrong member of a map.
+""".
+-spec check(erlmcp_tracer:options() | term()) ->
+    true | Expected :: binary() | {Member :: term(), Expected :: binary()}.
+check({Module, _}) when is_atom(Module) ->
+    _ = code:ensure_loaded(Module),
+    erlang:function_exported(Module, start_span, 2)
+        andalso erlang:function_exported(Module, end_span, 3)
+        orelse ~"a module with -behaviour(erlmcp_tracer)";
+check(#{endpoint := _} = Options) ->
+    case [{Key, Expected} || Key := Value <- Options, Expected <- [member(Key, Value)],
+                             Expected =/= true] of
+        [] -> true;
+        [Wrong | _] -> Wrong
+    end;
+check(#{}) ->
+    {endpoint, ~"an http or https URL; it is required"};
+check(_) ->
+    ~"a map with endpoint, or a module with its configuration".
+
+member(endpoint, Url) ->
+    is_binary(Url) andalso erlmcp_oauth_url:origin(Url) =/= {error, invalid_url}
+        orelse ~"an http or https URL";
+member(ratio, Ratio) ->
+    is_number(Ratio) andalso Ratio >= 0 andalso Ratio =< 1 orelse ~"a number from 0 to 1";
+member(headers, Headers) ->
+    is_map(Headers) andalso lists:all(fun is_header/1, maps:to_list(Headers))
+        orelse ~"a map of binaries";
+member(resource, Attributes) ->
+    is_map(Attributes) andalso lists:all(fun is_attribute/1, maps:to_list(Attributes))
+        orelse ~"a map of names, binaries, to binaries, numbers and booleans";
+member(tls, Options) ->
+    is_list(Options) orelse ~"a list of options of ssl";
+member(_, _) ->
+    ~"no such option of trace".
+
+is_header({Name, Value}) ->
+    is_binary(Name) andalso is_binary(Value)
+        andalso binary:match(<<Name/binary, Value/binary>>, [~"\r", ~"\n", ~"\0"]) =:= nomatch;
+is_header(_) ->
+    false.
+
+is_attribute({Name, Value}) ->
+    is_binary(Name) andalso erlmcp_json:is_plain(Name)
+        andalso (is_binary(Value) orelse is_number(Value) orelse is_boolean(Value)).
+
+-doc """
+Returns the tracer that checked options ask for, in a program with this name and version. The
+calling process is a user of its collector until it ends. The error means that the application does
+not run.
+""".
+-spec tracer(erlmcp_tracer:options(), {Name :: binary(), Version :: binary()}) ->
+    {ok, erlmcp_tracer:tracer()} | {error, {not_started, erlmcp}}.
+tracer({_, _} = Tracer, _) ->
+    {ok, Tracer};
+tracer(#{endpoint := Endpoint} = Options, {Name, Version}) ->
+    {ok, Own} = application:get_key(erlmcp, vsn),
+    Library = unicode:characters_to_binary(Own),
+    Resource = #{~"service.name" => Name, ~"service.version" => Version,
+                 ~"telemetry.sdk.name" => ~"erlmcp", ~"telemetry.sdk.language" => ~"erlang",
+                 ~"telemetry.sdk.version" => Library},
+    Collector = #{endpoint => Endpoint, headers => maps:get(headers, Options, #{}),
+                  tls => maps:get(tls, Options, []),
+                  scope => #{version => Library,
+                             resource => maps:merge(Resource, maps:get(resource, Options, #{}))}},
+    maybe
+        {ok, Buffer} ?= erlmcp_span_exporter:use(Collector),
+        {ok, erlmcp_otlp_tracer:new(maps:get(ratio, Options, 1), Buffer)}
+    end.

@@ -1,0 +1,63 @@
+-module(erlmcp_running_calls).
+-moduledoc """
+The calls of a server that run now or wait for their turn, for its operator. The gate knows their
+processes, and each has a mark (`erlmcp_call:mark/1`), which is read only if somebody wants to see
+it. Quick calls have none, since they run in their connection's process and last a second at most.
+
+Internal.
+""".
+
+-export([list/1, cancel/2]).
+
+%% The most calls of a list. Of each table of the gate, as many permits are looked at.
+-define(MOST, 100).
+%% Milliseconds that a call has to end, if its handler traps exits, before it is killed.
+-define(GRACE, 50).
+
+-doc """
+Returns the calls of a gate, the oldest first, 100 at most. A process that a busy machine has not
+scheduled answers late, so this may wait.
+""".
+-spec list(erlmcp_gate:gate()) -> [erlmcp:running_call()].
+list(Gate) ->
+    Calls = lists:append([seen(Permit) || Permit <- erlmcp_gate:oldest_calls(Gate, ?MOST)]),
+    lists:sublist(lists:sort(fun(#{age_ms := A}, #{age_ms := B}) -> A >= B end, Calls), ?MOST).
+
+seen({Id, Pid}) ->
+    case erlmcp_call:mark(Pid) of
+        {Since, Method, Target, Principal} ->
+            case process_info(Pid, current_stacktrace) of
+                {_, Stack} ->
+                    [#{id => Id, pid => Pid, method => Method, target => Target,
+                       principal => Principal, stack => Stack,
+                       age_ms => erlmcp_clock:now_ms() - Since}];
+                undefined ->
+                    []
+            end;
+        none ->
+            []
+    end.
+
+-doc """
+Ends the process of a call, whose owner then answers its client. A process that traps exits is
+killed after 50 ms. Returns when it has ended.
+""".
+-spec cancel(erlmcp_gate:gate(), Id :: binary()) -> ok | {error, not_found}.
+cancel(Gate, Id) ->
+    maybe
+        {_, Pid} ?= lists:keyfind(Id, 1, erlmcp_gate:oldest_calls(Gate, infinity)),
+        {_, _, _, _} ?= erlmcp_call:mark(Pid),
+        ended(Pid)
+    else
+        _ -> {error, not_found}
+    end.
+
+ended(Pid) ->
+    Monitor = monitor(process, Pid),
+    true = exit(Pid, {shutdown, cancelled_by_operator}),
+    receive
+        {'DOWN', Monitor, process, _, _} -> ok
+    after ?GRACE ->
+        true = exit(Pid, kill),
+        receive {'DOWN', Monitor, process, _, _} -> ok end
+    end.

@@ -1,0 +1,114 @@
+-module(erlmcp_operator).
+-moduledoc """
+Does what an operator asks of a node's servers, from another program: by the control socket of
+`erlmcp serve`, or by distribution. Questions and answers are JSON, with the server's `id` as text.
+
+Internal.
+""".
+
+-export([ask/1]).
+
+-export_type([answer/0]).
+
+-doc """
+An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
+
+- `{"command": "servers"}`: the servers that run.
+- `{"command": "sessions"}`: the open sessions of all servers (`erlmcp:sessions/1`).
+- `{"command": "calls"}`: their running calls (`erlmcp:calls/1`).
+- `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
+- `{"command": "drain", "seconds": Seconds}`: drains all servers at once (`erlmcp:drain/2`).
+""".
+-type answer() :: iodata().
+
+%% The most seconds of a drain.
+-define(MOST_S, 86_400).
+%% The lines of a stack that are shown.
+-define(LINES, 10).
+
+-doc "Answers a question of an operator. Never fails, and waits only to drain.".
+-spec ask(Question :: binary()) -> answer().
+ask(Question) ->
+    Answer = try json:decode(Question) of
+        #{~"command" := Command} = Asked -> answer(Command, Asked);
+        _ -> {error, ~"command: expected a command of an operator"}
+    catch
+        error:_ -> {error, ~"expected JSON"}
+    end,
+    case Answer of
+        {ok, Found} -> json:encode(#{ok => Found});
+        {error, Sentence} -> json:encode(#{error => Sentence})
+    end.
+
+answer(~"servers", _) ->
+    {ok, [text(Id) || {Id, _, _} <- running()]};
+answer(~"sessions", _) ->
+    {ok, of_all(fun erlmcp_session:list/1, fun session/1)};
+answer(~"calls", _) ->
+    {ok, of_all(fun(#{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
+answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
+    case [Server || {Server, _, #{gate := Gate}} <- running(),
+                    erlmcp_running_calls:cancel(Gate, Id) =:= ok] of
+        [Server] -> {ok, #{server => text(Server)}};
+        [] -> {error, <<"no such call runs: ", Id/binary>>}
+    end;
+answer(~"drain", #{~"seconds" := Seconds}) when
+    is_integer(Seconds), Seconds >= 0, Seconds =< ?MOST_S
+->
+    {ok, drained(running(), 1000 * Seconds)};
+answer(Command, _) when is_binary(Command) ->
+    {error, <<"no such command, or a wrong argument: ", Command/binary>>};
+answer(_, _) ->
+    {error, ~"command: expected a text"}.
+
+%% The servers, each with its supervisor and its instance.
+running() ->
+    [{Id, Pid, Instance} || {Id, Pid} <- erlmcp_registry:servers(),
+                            {ok, _, Instance} <- [erlmcp_registry:whereis(Pid)]].
+
+%% Of all servers, each entry with the text of its server.
+of_all(List, Shown) ->
+    lists:append([of_one(fun() -> List(Instance) end, Shown, Id)
+                  || {Id, _, Instance} <- running()]).
+
+of_one(List, Shown, Id) ->
+    try List() of
+        Listed -> [(Shown(One))#{server => text(Id)} || One <- Listed]
+    catch
+        %% The tables of a server end with it.
+        error:badarg -> []
+    end.
+
+session(#{principal := Principal} = Session) ->
+    Session#{principal := text(Principal)}.
+
+call(#{principal := Principal, pid := Pid, stack := Stack} = Call) ->
+    Call#{principal := text(Principal), pid := text(Pid),
+          stack := [line(Entry) || Entry <- lists:sublist(Stack, ?LINES)]}.
+
+line({Module, Function, Arity, Location}) ->
+    Where = [io_lib:format(" (~ts:~b)", [File, Line])
+             || {file, File} <- Location, {line, Line} <- Location],
+    unicode:characters_to_binary(io_lib:format("~ts:~ts/~b~ts", [Module, Function, Arity, Where])).
+
+%% At once, so that none has to wait for the calls of another.
+drained(Servers, Milliseconds) ->
+    Drains = [{Id, spawn_monitor(fun() ->
+                       exit({drained, erlmcp_server_sup:drain(Pid, Instance, Milliseconds)})
+                   end)} || {Id, Pid, Instance} <- Servers],
+    [#{server => text(Id), calls => Calls, tasks => Tasks}
+     || {Id, {Pid, Monitor}} <- Drains,
+        {ok, #{calls := Calls, tasks := Tasks}} <-
+            [receive {'DOWN', Monitor, process, Pid, {drained, Drained}} -> Drained;
+                     {'DOWN', Monitor, process, Pid, _} -> gone end]].
+
+text(Text) when is_binary(Text) ->
+    case unicode:characters_to_binary(Text) of
+        Text -> Text;
+        _ -> printed(Text)
+    end;
+text(Term) ->
+    printed(Term).
+
+printed(Term) ->
+    unicode:characters_to_binary(io_lib:format("~0tp", [Term])).

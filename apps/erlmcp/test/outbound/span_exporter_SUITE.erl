@@ -1,0 +1,320 @@
+-module(span_exporter_SUITE).
+-moduledoc """
+Spans on their way to a collector: batches, retries, bounds, and what is told of those that are
+dropped.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([log/2]).
+-export([spans_are_sent_as_json/1, headers_are_sent/1, the_ratio_decides/1, children_follow/1]).
+-export([a_busy_collector_is_asked_again/1, a_refusal_is_final/1, rejected_spans_are_counted/1,
+         nobody_listens/1]).
+-export([a_buffer_is_bounded/1, a_full_request_is_sent_at_once/1, drops_are_told/1,
+         killed_writers_leave_no_trace/1]).
+-export([users_share_a_buffer/1, the_last_user_sends_the_rest/1, the_exporter_is_started_again/1,
+         the_application_sends_the_rest/1, no_secret_is_shown/1]).
+
+-define(PATH, ~"/v1/traces").
+-define(LIMIT, 10_000).
+-define(WAIT, 20_000).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    erlmcp_test_suite:cases(?MODULE).
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([cowboy, erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    Peer = erlmcp_test_oauth:start(),
+    Self = self(),
+    ok = erlmcp_test_oauth:change(Peer, ?PATH, fun(Request) -> told(Self, Request) end),
+    [{peer, Peer} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_oauth:stop(erlmcp_test_suite:peer(Config)).
+
+%% The collector tells the case of each request, and answers what the case says.
+told(Case, Request) ->
+    Case ! {collected, self(), Request},
+    receive
+        {answer, Answer} -> Answer
+    after ?WAIT -> {500, #{}, ~""}
+    end.
+
+collected() ->
+    collected({200, #{~"content-type" => ~"application/json"}, ~"{}"}).
+
+collected(Answer) ->
+    receive
+        {collected, Collector, #{body := Body} = Request} ->
+            Collector ! {answer, Answer},
+            Request#{spans => spans(json:decode(Body))}
+    after ?WAIT -> ct:fail(nothing_collected)
+    end.
+
+spans(#{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := Spans}]}]}) -> Spans.
+
+names(#{spans := Spans}) -> lists:sort([Name || #{~"name" := Name} <- Spans]).
+
+options(Config) ->
+    Peer = erlmcp_test_suite:peer(Config),
+    #{endpoint => erlmcp_test_oauth:url(Peer, ?PATH)}.
+
+tracer(Options) ->
+    {ok, Tracer} = erlmcp_trace_options:tracer(Options, {~"shop", ~"1.2.3"}),
+    Tracer.
+
+span(Name, Tracer) ->
+    span(Name, none, Tracer).
+
+span(Name, Parent, Tracer) ->
+    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
+        #{name => Name, kind => server, parent => Parent, links => [], attributes => #{~"a" => 1},
+          began => erlang:monotonic_time(nanosecond)}
+    end),
+    ok = erlmcp_span:finish(Span, #{status => ok, attributes => #{~"b" => ~"c"},
+                                    ended => erlang:monotonic_time(nanosecond)}),
+    Context.
+
+counts({_, Config}) ->
+    erlmcp_otlp_tracer:counts(Config).
+
+eventually(Is) ->
+    eventually(Is, erlang:monotonic_time(millisecond) + ?WAIT).
+
+eventually(Is, Deadline) ->
+    case Is() of
+        true ->
+            ok;
+        false ->
+            true = erlang:monotonic_time(millisecond) < Deadline,
+            receive after 20 -> eventually(Is, Deadline) end
+    end.
+
+%% Waits until the counts of a tracer are these.
+await_counts(Counts, Tracer) ->
+    eventually(fun() -> counts(Tracer) =:= Counts end).
+
+spans_are_sent_as_json(Config) ->
+    Before = erlang:system_time(nanosecond),
+    Tracer = tracer((options(Config))#{resource => #{~"region" => ~"north", ~"shard" => 7,
+                                                     ~"service.version" => ~"7"}}),
+    #{trace_id := Trace, span_id := Id} = span(~"tools/call add", Tracer),
+    #{method := ~"POST", headers := #{~"content-type" := ~"application/json"}, body := Body,
+      spans := [Span]} = collected(),
+    #{~"traceId" := Trace, ~"spanId" := Id, ~"name" := ~"tools/call add", ~"kind" := 2,
+      ~"startTimeUnixNano" := Began, ~"endTimeUnixNano" := Ended,
+      ~"attributes" := Attributes} = Span,
+    false = is_map_key(~"parentSpanId", Span),
+    true = Before - 1000 =< binary_to_integer(Began),
+    true = binary_to_integer(Began) =< binary_to_integer(Ended),
+    true = binary_to_integer(Ended) =< erlang:system_time(nanosecond),
+    [#{~"key" := ~"a", ~"value" := #{~"intValue" := ~"1"}},
+     #{~"key" := ~"b", ~"value" := #{~"stringValue" := ~"c"}}] = lists:sort(Attributes),
+    #{~"resourceSpans" := [#{~"resource" := #{~"attributes" := Resource},
+                             ~"scopeSpans" := [#{~"scope" := #{~"name" := ~"erlmcp"}}]}]} =
+        json:decode(Body),
+    #{~"service.name" := #{~"stringValue" := ~"shop"}, ~"region" := #{~"stringValue" := ~"north"},
+      ~"service.version" := #{~"stringValue" := ~"7"}, ~"shard" := #{~"intValue" := ~"7"}} =
+        #{Key => Value || #{~"key" := Key, ~"value" := Value} <- Resource},
+    await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+
+headers_are_sent(Config) ->
+    Tracer = tracer((options(Config))#{headers => #{~"x-api-key" => ~"key-7"}}),
+    _ = span(~"a", Tracer),
+    #{headers := #{~"x-api-key" := ~"key-7"}} = collected().
+
+%% The part of roots that is recorded is near the ratio; of 4,000 at 0.25, 800 to 1,200 is ten
+%% times the deviation.
+the_ratio_decides(Config) ->
+    Sampled = fun(Ratio) ->
+        Tracer = tracer((options(Config))#{ratio => Ratio}),
+        length([ok || _ <- lists:seq(1, 4000), #{sampled := true} <- [start(none, Tracer)]])
+    end,
+    0 = Sampled(0),
+    4000 = Sampled(1),
+    Quarter = Sampled(0.25),
+    true = Quarter > 800 andalso Quarter < 1200.
+
+start(Parent, Tracer) ->
+    {Context, _} = erlmcp_span:start(Tracer, Parent, fun() ->
+        #{name => ~"a", kind => server, parent => Parent, links => [], attributes => #{},
+          began => erlang:monotonic_time(nanosecond)}
+    end),
+    Context.
+
+%% A span with a parent is recorded if its parent is, whatever the ratio.
+children_follow(Config) ->
+    Parent = #{trace_id => ~"4bf92f3577b34da6a3ce929d0e0e4736", span_id => ~"00f067aa0ba902b7",
+               sampled => true, state => ~"a=1", baggage => ~"b=2"},
+    None = tracer((options(Config))#{ratio => 0}),
+    #{span_id := Child, sampled := true, state := ~"a=1", baggage := ~"b=2"} =
+        start(Parent, None),
+    true = Child =/= ~"00f067aa0ba902b7",
+    #{sampled := false} = start(Parent#{sampled := false}, tracer((options(Config))#{ratio => 1})).
+
+a_busy_collector_is_asked_again(Config) ->
+    Tracer = tracer(options(Config)),
+    _ = span(~"a", Tracer),
+    #{body := Body} = collected({503, #{~"retry-after" => ~"1"}, ~""}),
+    Since = erlang:monotonic_time(millisecond),
+    #{body := Body} = collected({429, #{}, ~""}),
+    true = erlang:monotonic_time(millisecond) - Since >= 900,
+    #{body := Body} = collected(),
+    await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+
+a_refusal_is_final(Config) ->
+    Tracer = tracer(options(Config)),
+    _ = span(~"a", Tracer),
+    _ = collected({400, #{}, ~""}),
+    await_counts(#{waiting => 0, sent => 0, dropped => 1}, Tracer),
+    _ = span(~"b", Tracer),
+    [~"b"] = names(collected()).
+
+rejected_spans_are_counted(Config) ->
+    Tracer = tracer(options(Config)),
+    [_ = span(~"a", Tracer) || _ <- lists:seq(1, 3)],
+    _ = collected({200, #{~"content-type" => ~"application/json"},
+                   ~B'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}'}),
+    await_counts(#{waiting => 0, sent => 1, dropped => 2}, Tracer).
+
+%% A request goes on while its collector is not there, and its spans arrive when it is.
+nobody_listens(_) ->
+    Port = erlmcp_test_port:unused(),
+    Tracer = tracer(#{endpoint => <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/">>}),
+    _ = span(~"a", Tracer),
+    eventually(fun() -> is_sending() end),
+    #{waiting := 1} = counts(Tracer),
+    _ = span(~"b", Tracer),
+    #{waiting := 2, dropped := 0} = counts(Tracer).
+
+%% Some process of the exporter has asked, and waits to ask again.
+is_sending() ->
+    #{} = Outlets = sys:get_state(erlmcp_span_exporter),
+    lists:any(fun(Outlet) -> lists:any(fun({timer, _}) -> true; (_) -> false end,
+                                       tuple_to_list(Outlet))
+              end, maps:values(Outlets)).
+
+a_buffer_is_bounded(Config) ->
+    Tracer = tracer(options(Config)),
+    [_ = span(~"a", Tracer) || _ <- lists:seq(1, ?LIMIT)],
+    #{waiting := ?LIMIT, dropped := 0} = counts(Tracer),
+    _ = span(~"a", Tracer),
+    #{waiting := ?LIMIT, dropped := 1} = counts(Tracer),
+    %% Those that are being sent still count.
+    receive
+        {collected, Collector, #{body := Body}} ->
+            2000 = length(spans(json:decode(Body))),
+            _ = span(~"a", Tracer),
+            #{waiting := ?LIMIT, dropped := 2} = counts(Tracer),
+            Collector ! {answer, {200, #{}, ~""}}
+    end,
+    [_ = collected() || _ <- lists:seq(1, 4)],
+    await_counts(#{waiting => 0, sent => ?LIMIT, dropped => 2}, Tracer).
+
+a_full_request_is_sent_at_once(Config) ->
+    Tracer = tracer(options(Config)),
+    ok = sys:suspend(erlmcp_span_exporter),
+    [_ = span(~"a", Tracer) || _ <- lists:seq(1, 2000)],
+    {messages, Messages} = process_info(whereis(erlmcp_span_exporter), messages),
+    [_] = [full || {erlmcp_span_buffer, full, _} <- Messages],
+    ok = sys:resume(erlmcp_span_exporter),
+    #{spans := Spans} = collected(),
+    2000 = length(Spans).
+
+drops_are_told(Config) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
+    Self = self(),
+    {ok, Server} = erlmcp:start_server(#{name => ~"s", version => ~"1",
+                                         on_event => fun(Event) -> Self ! {event, Event} end}),
+    #{endpoint := Url} = Options = options(Config),
+    Tracer = tracer(Options#{endpoint := <<Url/binary, "?key=secret-7">>}),
+    _ = span(~"a", Tracer),
+    _ = collected({404, #{}, ~""}),
+    {ok, {_, _, Port}} = erlmcp_oauth_url:origin(Url),
+    Collector = <<"localhost:", (integer_to_binary(Port))/binary>>,
+    receive
+        {event, #{event := spans_dropped, collector := Collector, spans := 1,
+                  why := {status, 404}}} -> ok
+    after ?WAIT -> ct:fail(no_event)
+    end,
+    receive
+        {logged, warning, #{what := spans_dropped, collector := Collector, spans := 1}} -> ok
+    after ?WAIT -> ct:fail(no_report)
+    end,
+    ok = logger:remove_handler(?MODULE),
+    ok = erlmcp:stop_server(Server).
+
+log(#{level := Level, msg := {report, #{} = Report}}, #{config := Case}) ->
+    Case ! {logged, Level, Report};
+log(_, _) ->
+    ok.
+
+%% A writer that dies between counting its span and inserting it takes no place for ever.
+killed_writers_leave_no_trace(_) ->
+    {ok, {Buffer, _}} = erlmcp_span_exporter:use(
+        #{endpoint => ~"http://127.0.0.1:9/", headers => #{}, tls => [],
+          scope => #{resource => #{}, version => ~"1"}}),
+    {_, Counts} = Buffer,
+    ok = atomics:add(Counts, 1, 3),
+    #{waiting := 3} = erlmcp_span_buffer:counts(Buffer),
+    eventually(fun() ->
+        erlmcp_span_buffer:counts(Buffer) =:= #{waiting => 0, sent => 0, dropped => 0}
+    end).
+
+users_share_a_buffer(Config) ->
+    Self = self(),
+    Options = options(Config),
+    Tracer = tracer(Options),
+    _ = span(~"a", Tracer),
+    Other = spawn(fun() ->
+        _ = span(~"b", tracer(Options)),
+        Self ! done,
+        receive stop -> ok end
+    end),
+    receive done -> ok end,
+    [~"a", ~"b"] = names(collected()),
+    exit(Other, kill).
+
+%% The rest is sent at once when the last user ends, and then nothing is left of the collector.
+the_last_user_sends_the_rest(Config) ->
+    Before = length(ets:tab2list(erlmcp_span_exporter)),
+    Options = options(Config),
+    User = spawn_monitor(fun() -> _ = span(~"a", tracer(Options)) end),
+    receive {'DOWN', _, process, _, normal} -> User end,
+    [~"a"] = names(collected()),
+    eventually(fun() ->
+        length(ets:tab2list(erlmcp_span_exporter)) =< Before
+    end).
+
+the_exporter_is_started_again(Config) ->
+    Tracer = tracer(options(Config)),
+    Pid = whereis(erlmcp_span_exporter),
+    exit(Pid, kill),
+    _ = span(~"a", Tracer),
+    [~"a"] = names(collected()),
+    true = Pid =/= whereis(erlmcp_span_exporter),
+    await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+
+the_application_sends_the_rest(Config) ->
+    Tracer = tracer(options(Config)),
+    _ = span(~"a", Tracer),
+    Self = self(),
+    spawn_link(fun() -> ok = application:stop(erlmcp), Self ! stopped end),
+    [~"a"] = names(collected()),
+    receive stopped -> ok end,
+    %% A server may end after the application.
+    _ = span(~"b", Tracer).
+
+no_secret_is_shown(Config) ->
+    _ = tracer((options(Config))#{headers => #{~"x-api-key" => ~"key-7"}}),
+    Status = io_lib:format("~p", [sys:get_status(erlmcp_span_exporter)]),
+    nomatch = string:find(Status, "key-7").

@@ -1,0 +1,25 @@
+-module(erlmcp_cli_folders).
+-moduledoc """
+The folders in which the command keeps files.
+
+Source: XDG Base Directory Specification.
+""".
+
+-export([state/1, control/0]).
+
+-doc "Returns a folder for files that outlive the command, such as `tokens`.".
+-spec state(Name :: string()) -> file:filename().
+state(Name) ->
+    State = case os:getenv("XDG_STATE_HOME", "") of
+        "/" ++ _ = Set -> Set;
+        _ -> filename:join([os:getenv("HOME", "/"), ".local", "state"])
+    end,
+    filename:join([State, "erlmcp", Name]).
+
+-doc "Returns the folder of control sockets (`m:erlmcp_cli_control`).".
+-spec control() -> file:filename().
+control() ->
+    case os:getenv("XDG_RUNTIME_DIR", "") of
+        "/" ++ _ = Runtime -> filename:join(Runtime, "erlmcp");
+        _ -> state("run")
+    end.

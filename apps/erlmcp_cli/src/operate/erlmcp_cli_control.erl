@@ -1,0 +1,142 @@
+-module(erlmcp_cli_control).
+-moduledoc """
+The control socket of `erlmcp serve`: a Unix domain socket in a folder that only its user can enter.
+Each connection carries one question of an operator, a line of JSON, and its answer
+(`m:erlmcp_operator`).
+
+The socket of the process with the number 123 is `123.sock` (`erlmcp_cli_folders:control/0`). A
+process that was killed leaves its file, which is removed when it is found.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/1, file/0, files/0, ask/3]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-record(control, {file :: file:filename(), socket :: gen_tcp:socket(), acceptor :: pid()}).
+
+%% Bytes of a question.
+-define(QUESTION, 65_536).
+%% Milliseconds until the question has come, and until the answer was taken.
+-define(PATIENCE, 5_000).
+%% Questions that are answered at once.
+-define(AT_ONCE, 8).
+%% Connections that wait to be accepted. A connection over this bound fails.
+-define(WAITING, 64).
+
+-doc "Starts the process that listens on the control socket `File`.".
+-spec start_link(file:filename()) -> gen_server:start_ret().
+start_link(File) ->
+    gen_server:start_link(?MODULE, File, []).
+
+-doc "Returns the file of this process's control socket.".
+-spec file() -> file:filename().
+file() ->
+    filename:join(erlmcp_cli_folders:control(), os:getpid() ++ ".sock").
+
+-doc "Returns the files in the folder of control sockets that look like one, in their order.".
+-spec files() -> [file:filename()].
+files() ->
+    lists:sort(filelib:wildcard(filename:join(erlmcp_cli_folders:control(), "*.sock"))).
+
+-doc """
+Asks a question at a control socket, and waits `Milliseconds` for the answer. `gone` means that no
+process listens there any more.
+""".
+-spec ask(file:filename(), Question :: iodata(), Milliseconds :: timeout()) ->
+    {ok, binary()} | {error, gone | inet:posix() | closed | timeout}.
+ask(File, Question, Milliseconds) ->
+    case gen_tcp:connect({local, File}, 0, [binary, {active, false}], ?PATIENCE) of
+        {ok, Socket} ->
+            Answer = maybe
+                ok ?= gen_tcp:send(Socket, [Question, $\n]),
+                whole(Socket, [], Milliseconds)
+            end,
+            ok = gen_tcp:close(Socket),
+            Answer;
+        {error, Why} when Why =:= econnrefused; Why =:= enoent ->
+            {error, gone};
+        {error, _} = Error ->
+            Error
+    end.
+
+%% The server closes the connection behind its answer.
+whole(Socket, Before, Milliseconds) ->
+    case gen_tcp:recv(Socket, 0, Milliseconds) of
+        {ok, Bytes} -> whole(Socket, [Before, Bytes], Milliseconds);
+        {error, closed} when Before =/= [] -> {ok, iolist_to_binary(Before)};
+        {error, _} = Error -> Error
+    end.
+
+-doc false.
+init(File) ->
+    process_flag(trap_exit, true),
+    maybe
+        ok ?= filelib:ensure_path(filename:dirname(File)),
+        ok ?= private(File),
+        _ = file:delete(File),
+        {ok, Socket} ?= gen_tcp:listen(0, [binary, {ifaddr, {local, File}}, {active, false},
+                                           {packet, line}, {packet_size, ?QUESTION},
+                                           {recbuf, ?QUESTION}, {backlog, ?WAITING},
+                                           {send_timeout, ?PATIENCE},
+                                           {send_timeout_close, true}]),
+        ok ?= file:change_mode(File, 8#600),
+        Acceptor = spawn_link(fun() -> accept(Socket, 0) end),
+        {ok, #control{file = File, socket = Socket, acceptor = Acceptor}}
+    else
+        {error, Why} -> {error, Why}
+    end.
+
+%% Only the folder of control sockets is made private: a folder that the user names may be shared.
+private(File) ->
+    case filename:dirname(File) =:= erlmcp_cli_folders:control() of
+        true -> file:change_mode(filename:dirname(File), 8#700);
+        false -> ok
+    end.
+
+accept(Socket, ?AT_ONCE) ->
+    receive {'DOWN', _, process, _, _} -> accept(Socket, ?AT_ONCE - 1) end;
+accept(Socket, Busy) ->
+    receive
+        {'DOWN', _, process, _, _} -> accept(Socket, Busy - 1)
+    after 0 ->
+        case gen_tcp:accept(Socket) of
+            {ok, Connection} ->
+                {Pid, _} = spawn_monitor(fun() ->
+                    receive go -> answer(Connection) after ?PATIENCE -> ok end
+                end),
+                _ = gen_tcp:controlling_process(Connection, Pid),
+                Pid ! go,
+                accept(Socket, Busy + 1);
+            {error, Why} ->
+                %% The socket was closed, or descriptors are short.
+                exit({shutdown, Why})
+        end
+    end.
+
+answer(Connection) ->
+    maybe
+        {ok, Question} ?= gen_tcp:recv(Connection, 0, ?PATIENCE),
+        gen_tcp:send(Connection, erlmcp_operator:ask(Question))
+    end,
+    gen_tcp:close(Connection).
+
+-doc false.
+handle_call(_, _, Control) ->
+    {noreply, Control}.
+
+-doc false.
+handle_cast(_, Control) ->
+    {noreply, Control}.
+
+-doc false.
+handle_info({'EXIT', Acceptor, Reason}, #control{acceptor = Acceptor} = Control) ->
+    {stop, Reason, Control};
+handle_info(_, Control) ->
+    {noreply, Control}.
+
+-doc false.
+terminate(_, #control{file = File, socket = Socket}) ->
+    ok = gen_tcp:close(Socket),
+    _ = file:delete(File),
+    ok.

@@ -1,0 +1,117 @@
+-module(erlmcp_cli_node).
+-moduledoc """
+Reaches a running node for its operator: by the control socket of `erlmcp serve`
+(`m:erlmcp_cli_control`), or by Erlang's distribution.
+""".
+
+-export([arguments/0, ask/3]).
+
+%% Milliseconds until a node has answered a question that needs no time.
+-define(ANSWER_MS, 10_000).
+
+-doc "Returns the `argparse` arguments that name a node.".
+-spec arguments() -> [argparse:argument()].
+arguments() ->
+    [#{name => control, long => "-control", required => false,
+       help => {"[--control <file>]",
+                ["the control socket of `erlmcp serve`; by default that of the only one that "
+                 "runs"]}},
+     #{name => node, long => "-node", required => false,
+       help => {"[--node <name@host>]",
+                ["an Erlang node instead; its cookie is in ~/.erlang.cookie, or in the variable "
+                 "ERLMCP_COOKIE"]}},
+     #{name => json, long => "-json", type => boolean, default => false,
+       help => "print the result as JSON, and nothing else"}].
+
+-doc """
+Asks the node that the arguments name, and returns its answer. The node may take
+`Milliseconds` longer than for a question that it answers at once. The error is a sentence.
+""".
+-spec ask(argparse:arg_map(), Question :: #{atom() => term()}, Milliseconds :: non_neg_integer()) ->
+    {ok, json:decode_value()} | {usage | failed | unreachable, unicode:chardata()}.
+ask(#{node := _, control := _}, _, _) ->
+    {usage, "--node and --control: one of them was expected"};
+ask(#{node := Node}, Question, Milliseconds) ->
+    maybe
+        ok ?= distributed(Node),
+        %% The name is the user's own word.
+        {ok, Answer} ?= called(list_to_atom(Node), json:encode(Question),
+                               ?ANSWER_MS + Milliseconds),
+        decoded(Answer)
+    end;
+ask(#{control := File}, Question, Milliseconds) ->
+    case asked(File, Question, Milliseconds) of
+        gone -> {unreachable, [File, ": no erlmcp serve listens there"]};
+        Answer -> Answer
+    end;
+ask(_, Question, Milliseconds) ->
+    case [File || File <- erlmcp_cli_control:files(), is_there(File)] of
+        [File] ->
+            ask(#{control => File}, Question, Milliseconds);
+        [] ->
+            {unreachable, ["no erlmcp serve of yours runs here: there is no control socket in ",
+                           erlmcp_cli_folders:control()]};
+        [_, _ | _] = Files ->
+            {usage, ["several erlmcp serve run, name one of them:",
+                     [["\n  --control ", File] || File <- Files]]}
+    end.
+
+%% A process that was killed has left its file.
+is_there(File) ->
+    case erlmcp_cli_control:ask(File, json:encode(#{command => servers}), ?ANSWER_MS) of
+        {error, gone} ->
+            _ = file:delete(File),
+            false;
+        _ ->
+            true
+    end.
+
+asked(File, Question, Milliseconds) ->
+    case erlmcp_cli_control:ask(File, json:encode(Question), ?ANSWER_MS + Milliseconds) of
+        {ok, Answer} -> decoded(Answer);
+        {error, gone} -> gone;
+        {error, Why} -> {unreachable, [File, ": ", reason(Why)]}
+    end.
+
+reason(timeout) -> "no answer came in time";
+reason(closed) -> "the connection was closed without an answer";
+reason(Posix) -> inet:format_error(Posix).
+
+decoded(Answer) ->
+    case json:decode(Answer) of
+        #{~"ok" := Found} -> {ok, Found};
+        #{~"error" := Sentence} -> {failed, Sentence}
+    end.
+
+%% This node has no name of its own, and nobody can connect to it.
+distributed(Node) ->
+    Domain = case string:find(Node, ".") of
+        nomatch -> shortnames;
+        _ -> longnames
+    end,
+    case net_kernel:start(undefined, #{name_domain => Domain}) of
+        {ok, _} -> cookie(os:getenv("ERLMCP_COOKIE", ""));
+        {error, {already_started, _}} -> cookie(os:getenv("ERLMCP_COOKIE", ""));
+        {error, _} -> {unreachable, "Erlang's distribution cannot be started"}
+    end.
+
+cookie("") -> ok;
+cookie(Cookie) ->
+    true = erlang:set_cookie(list_to_atom(Cookie)),
+    ok.
+
+%% This node has its name from the first node that it connects to.
+called(Node, Question, Milliseconds) ->
+    try
+        true = net_kernel:connect_node(Node),
+        {ok, iolist_to_binary(erpc:call(Node, erlmcp_operator, ask, [iolist_to_binary(Question)],
+                                        Milliseconds))}
+    catch
+        error:Reason when Reason =:= {badmatch, false}; Reason =:= {erpc, noconnection} ->
+            {unreachable, [atom_to_list(Node), ": the node was not reached, or the cookie is "
+                           "another"]};
+        error:{erpc, timeout} ->
+            {unreachable, [atom_to_list(Node), ": no answer came in time"]};
+        error:{exception, undef, _} ->
+            {failed, [atom_to_list(Node), ": this node does not run erlmcp"]}
+    end.

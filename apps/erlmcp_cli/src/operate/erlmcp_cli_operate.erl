@@ -1,0 +1,103 @@
+-module(erlmcp_cli_operate).
+-moduledoc """
+`erlmcp sessions`, `calls`, `cancel` and `drain`: shows what the servers of a running node do, and
+ends it.
+""".
+
+-export([sessions_command/0, calls_command/0, cancel_command/0, drain_command/0]).
+
+-doc "Returns the `argparse` command `sessions`.".
+-spec sessions_command() -> argparse:command().
+sessions_command() ->
+    #{help => "list the open sessions of a running node",
+      arguments => erlmcp_cli_node:arguments(),
+      handler => fun(Arguments) -> ask(#{command => sessions}, 0, fun sessions/2, Arguments) end}.
+
+-doc "Returns the `argparse` command `calls`.".
+-spec calls_command() -> argparse:command().
+calls_command() ->
+    #{help => "list the running calls of a running node, the oldest first",
+      arguments => erlmcp_cli_node:arguments()
+          ++ [#{name => stack, long => "-stack", type => boolean, default => false,
+                help => "show what the process of each call executes"}],
+      handler => fun(Arguments) -> ask(#{command => calls}, 0, fun calls/2, Arguments) end}.
+
+-doc "Returns the `argparse` command `cancel`.".
+-spec cancel_command() -> argparse:command().
+cancel_command() ->
+    #{help => "end a running call of a running node",
+      arguments => [#{name => id, type => binary, help => "the call's id, as `calls` shows it"}
+                    | erlmcp_cli_node:arguments()],
+      handler => fun(#{id := Id} = Arguments) ->
+          ask(#{command => cancel, id => Id}, 0, fun cancelled/2, Arguments)
+      end}.
+
+-doc "Returns the `argparse` command `drain`.".
+-spec drain_command() -> argparse:command().
+drain_command() ->
+    #{help => "drain the servers of a running node: they refuse new requests, and running calls "
+              "may end",
+      arguments => [#{name => seconds, long => "-seconds", default => 8,
+                      type => {integer, [{min, 0}, {max, 86_400}]},
+                      help => "seconds that running calls have; 8"}
+                    | erlmcp_cli_node:arguments()],
+      handler => fun(#{seconds := Seconds} = Arguments) ->
+          %% The end of a drain takes up to two seconds more.
+          ask(#{command => drain, seconds => Seconds}, 1000 * Seconds + 2000, fun drained/2,
+              Arguments)
+      end}.
+
+ask(Question, Milliseconds, Show, #{json := Json} = Arguments) ->
+    case erlmcp_cli_node:ask(Arguments, Question, Milliseconds) of
+        {ok, Found} when Json ->
+            erlmcp_cli_output:print([erlmcp_cli_text:json(Found), $\n]);
+        {ok, Found} ->
+            erlmcp_cli_output:print(Show(Found, Arguments));
+        {Outcome, Sentence} ->
+            erlmcp_cli:complain(Sentence),
+            Outcome
+    end.
+
+sessions([], _) ->
+    "no session is open\n";
+sessions(Sessions, _) ->
+    table(["session", "client", "revision", "principal", "idle", "calls", "server"],
+          [[Id, maps:get(~"client", Session, ~"-"), Revision, Principal, idle(Idle),
+            integer_to_list(Calls), Server]
+           || #{~"id" := Id, ~"revision" := Revision, ~"principal" := Principal,
+                ~"idle_ms" := Idle, ~"calls" := Calls, ~"server" := Server} = Session
+                  <- Sessions]).
+
+idle(~"unused") -> "unused";
+idle(Milliseconds) -> seconds(Milliseconds).
+
+calls([], _) ->
+    "no call runs\n";
+calls(Calls, #{stack := Stacks}) ->
+    [Head | Lines] = erlmcp_cli_table:lines(
+        [["call", "age", "method", "target", "principal", "server"]
+         | [[Id, seconds(Age), Method, target(Target), Principal, Server]
+            || #{~"id" := Id, ~"age_ms" := Age, ~"method" := Method, ~"target" := Target,
+                 ~"principal" := Principal, ~"server" := Server} <- Calls]]),
+    [Head, $\n,
+     [[Line, $\n, [["    ", Entry, $\n] || Stacks, Entry <- Stack]]
+      || {Line, #{~"stack" := Stack}} <- lists:zip(Lines, Calls)]].
+
+target(null) -> "-";
+target(Target) -> Target.
+
+cancelled(#{~"server" := Server}, #{id := Id}) ->
+    ["the call ", Id, " of ", Server, " was ended\n"].
+
+drained(Servers, _) ->
+    [[Server, " is drained: ", number(Calls, "call was", "calls were"),
+      " ended before the answer, ", number(Tasks, "task still runs", "tasks still run"), $\n]
+     || #{~"server" := Server, ~"calls" := Calls, ~"tasks" := Tasks} <- Servers].
+
+number(1, One, _) -> ["1 ", One];
+number(Number, _, Many) -> [integer_to_list(Number), $\s, Many].
+
+table(Head, Rows) ->
+    [[Line, $\n] || Line <- erlmcp_cli_table:lines([Head | Rows])].
+
+seconds(Milliseconds) -> [float_to_list(Milliseconds / 1000, [{decimals, 1}]), " s"].

@@ -1,0 +1,231 @@
+-module(operator_commands_SUITE).
+-moduledoc """
+`erlmcp sessions`, `calls`, `cancel` and `drain`, by a control socket and by distribution; and the
+socket itself, at its bounds.
+""".
+
+-include_lib("kernel/include/file.hrl").
+
+-import(erlmcp_test_program, [main/1, erlmcp/2, one_line/1]).
+-import(erlmcp_test_http, [initialize/2, initialize/3]).
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([sessions_are_listed/1, calls_are_listed/1, a_call_is_cancelled/1, servers_are_drained/1,
+         a_socket_is_found/1, wrong_use_is_said/1]).
+-export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
+-export([no_question_ends_the_socket/1, silent_connections_end/1]).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [sessions_are_listed, calls_are_listed, a_call_is_cancelled, servers_are_drained,
+     a_socket_is_found, wrong_use_is_said, serve_has_a_socket, stdio_has_none,
+     a_node_is_reached_by_distribution, no_question_ends_the_socket, silent_connections_end].
+
+init_per_suite(Given) ->
+    Config = erlmcp_test_program:init(Given),
+    {ok, _} = application:ensure_all_started(erlmcp_cli),
+    %% The path of a socket has 107 bytes at most.
+    Folder = filename:join("/tmp", "erlmcp-" ++ os:getpid()),
+    ok = filelib:ensure_path(Folder),
+    true = os:putenv("XDG_RUNTIME_DIR", Folder),
+    [{folder, filename:join(Folder, "erlmcp")}, {runtime, Folder} | Config].
+
+end_per_suite(Config) ->
+    true = os:unsetenv("XDG_RUNTIME_DIR"),
+    file:del_dir_r(proplists:get_value(runtime, Config)).
+
+init_per_testcase(_, Config) ->
+    Test = self(),
+    Waits = fun(_, _) -> Test ! {runs, self()}, receive go -> ~"done" end end,
+    Server = erlmcp_test_http:start(#{
+        id => operated, name => ~"operated", version => ~"1",
+        tools => [#{name => ~"waits", handler => Waits}]}),
+    {ok, Control} = erlmcp_cli_sup:start_control(erlmcp_cli_control:file()),
+    [{server, Server}, {control, Control} | Config].
+
+end_per_testcase(_, Config) ->
+    ok = supervisor:terminate_child(erlmcp_cli_sup, control),
+    ok = supervisor:delete_child(erlmcp_cli_sup, control),
+    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+
+%% Whoever sees the list cannot use the sessions.
+sessions_are_listed(Config) ->
+    {0, "no session is open\n", ""} = main(["sessions"]),
+    Server = proplists:get_value(server, Config),
+    {Id, _} = Session = initialize(Server, ~"2025-06-18"),
+    {0, Out, ""} = main(["sessions"]),
+    [["session" | _], [Shown, "suite", "1", "2025-06-18", "anonymous", _, "s", "0", "operated"],
+     []] =
+        [string:lexemes(Line, " ") || Line <- string:split(Out, "\n", all)],
+    nomatch = string:find(Out, Id),
+    Unused = #{~"mcp-session-id" => none},
+    #{status := 200} = initialize(Server, ~"2025-11-25", Unused),
+    {0, Json, ""} = main(["sessions", "--json"]),
+    ShownId = list_to_binary(Shown),
+    [#{~"id" := ShownId, ~"idle_ms" := Idle, ~"calls" := 0, ~"server" := ~"operated"},
+     #{~"revision" := ~"2025-11-25", ~"idle_ms" := ~"unused"}] =
+        json:decode(list_to_binary(Json)),
+    true = is_integer(Idle),
+    #{status := 200} = erlmcp_test_http:call(Server, ~"ping", #{}, #{session => Session}).
+
+calls_are_listed(Config) ->
+    {0, "no call runs\n", ""} = main(["calls"]),
+    {_, Pid} = started(Config),
+    {0, Out, ""} = main(["calls"]),
+    [["call" | _], [_, _, "s", "tools/call", "waits", "anonymous", "operated"], []] =
+        [string:lexemes(Line, " ") || Line <- string:split(Out, "\n", all)],
+    {0, Stack, ""} = main(["calls", "--stack"]),
+    {match, _} = re:run(Stack, "^    operator_commands_SUITE:.*init_per_testcase.*$", [multiline]),
+    Pid ! go,
+    ok.
+
+a_call_is_cancelled(Config) ->
+    {Client, Pid} = started(Config),
+    {0, Json, ""} = main(["calls", "--json"]),
+    [#{~"id" := Id, ~"target" := ~"waits"}] = json:decode(list_to_binary(Json)),
+    Monitor = monitor(process, Pid),
+    {0, Out, ""} = main(["cancel", binary_to_list(Id)]),
+    one_line(Out),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    #{~"error" := #{~"code" := -32603}} = answered(Client),
+    {1, "", Why} = main(["cancel", binary_to_list(Id)]),
+    one_line(Why).
+
+servers_are_drained(Config) ->
+    {Client, Pid} = started(Config),
+    Monitor = monitor(process, Pid),
+    {0, Out, ""} = main(["drain", "--seconds", "0"]),
+    "operated is drained: 1 call was ended before the answer, 0 tasks still run\n" = Out,
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    #{~"error" := #{~"code" := 1077}} = answered(Client),
+    #{state := server_shutting_down} = erlmcp:info(operated).
+
+%% That of a process that was killed is removed.
+a_socket_is_found(Config) ->
+    Folder = proplists:get_value(folder, Config),
+    Left = filename:join(Folder, "1.sock"),
+    {ok, Socket} = gen_tcp:listen(0, [{ifaddr, {local, Left}}]),
+    {2, "", Several} = main(["calls"]),
+    [{match, _} = re:run(Several, File) || File <- [Left, erlmcp_cli_control:file()]],
+    ok = gen_tcp:close(Socket),
+    {ok, _} = file:read_file_info(Left),
+    {0, _, ""} = main(["calls"]),
+    {error, enoent} = file:read_file_info(Left),
+    ok = supervisor:terminate_child(erlmcp_cli_sup, control),
+    [] = erlmcp_cli_control:files(),
+    {3, "", None} = main(["calls"]),
+    one_line(None),
+    {ok, _} = supervisor:restart_child(erlmcp_cli_sup, control),
+    ok.
+
+wrong_use_is_said(_) ->
+    [begin
+         {Status, "", Why} = main(Arguments),
+         one_line(Why)
+     end || {Status, Arguments} <-
+                [{2, ["calls", "--node", "a@b", "--control", "c"]}, {2, ["cancel"]},
+                 {2, ["drain", "--seconds", "-1"]}, {3, ["calls", "--control", "/tmp/no/such"]}]].
+
+%% Only its user can reach it, and it ends with the process.
+serve_has_a_socket(Config) ->
+    ok = supervisor:terminate_child(erlmcp_cli_sup, control),
+    Folder = proplists:get_value(folder, Config),
+    ok = served([], Config, fun(Pid) ->
+        File = filename:join(Folder, integer_to_list(Pid) ++ ".sock"),
+        [File] = erlmcp_cli_control:files(),
+        [Mode = Bits band 8#777
+         || {Path, Mode} <- [{Folder, 8#700}, {File, 8#600}],
+            {ok, #file_info{mode = Bits}} <- [file:read_file_info(Path)]],
+        {0, "no call runs\n", ""} = erlmcp(["calls"], Config)
+    end),
+    [] = erlmcp_cli_control:files(),
+    Named = filename:join(proplists:get_value(runtime, Config), "named"),
+    ok = served(["--control", Named], Config, fun(_) ->
+        {0, "no call runs\n", ""} = main(["calls", "--control", Named])
+    end),
+    {ok, _} = supervisor:restart_child(erlmcp_cli_sup, control),
+    ok.
+
+served(Arguments, Config, Do) ->
+    {Port, _, _} = erlmcp_test_program:serve(["--port", "0" | Arguments], Config),
+    {os_pid, Pid} = erlang:port_info(Port, os_pid),
+    try
+        _ = Do(Pid),
+        ok
+    after
+        0 = erlmcp_test_program:stop("TERM", Port)
+    end.
+
+stdio_has_none(Config) ->
+    [Own] = erlmcp_cli_control:files(),
+    Port = erlmcp_test_program:open("exec \"$0\" serve everything --stdio",
+                                    [proplists:get_value(program, Config)]),
+    true = port_command(Port, [json:encode(#{jsonrpc => ~"2.0", id => 1, method => ~"initialize",
+        params => #{protocolVersion => ~"2025-11-25", capabilities => #{},
+                    clientInfo => #{name => ~"t", version => ~"1"}}}), $\n]),
+    receive {Port, {data, _}} -> ok end,
+    [Own] = erlmcp_cli_control:files(),
+    true = port_close(Port),
+    ok.
+
+%% The node runs the library, and nothing of the command.
+a_node_is_reached_by_distribution(Config) ->
+    Cookie = "of_this_test",
+    Name = "erlmcp_operated_" ++ os:getpid(),
+    {ok, Peer, Node} = peer:start_link(#{
+        name => Name, host => "localhost", connection => standard_io,
+        args => ["-setcookie", Cookie, "-pa" | code:get_path()]}),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp]),
+    Spec = erlmcp:child_spec(#{id => there, name => ~"there", version => ~"1"}),
+    {ok, _} = peer:call(Peer, supervisor, start_child, [kernel_safe_sup, Spec]),
+    true = os:putenv("ERLMCP_COOKIE", Cookie),
+    {0, "no session is open\n", ""} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
+    true = os:putenv("ERLMCP_COOKIE", "another"),
+    {3, "", Why} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
+    one_line(Why),
+    true = os:unsetenv("ERLMCP_COOKIE"),
+    peer:stop(Peer).
+
+no_question_ends_the_socket(Config) ->
+    Control = proplists:get_value(control, Config),
+    [begin
+         {ok, Answer} = erlmcp_cli_control:ask(erlmcp_cli_control:file(), Question, 5_000),
+         #{~"error" := <<_, _/binary>>} = json:decode(Answer)
+     end || Question <- [~"", ~"{", ~"[]", ~"null", ~"{}", ~'{"command":1}', ~'{"command":"no"}',
+                         ~'{"command":"cancel"}', ~'{"command":"drain","seconds":-1}',
+                         <<255, 254>>, binary:copy(~"[", 60_000)]],
+    %% Of a longer question no more is read.
+    Long = binary:copy(~"[", 10_000_000),
+    case erlmcp_cli_control:ask(erlmcp_cli_control:file(), Long, 5_000) of
+        {error, closed} -> ok;
+        {ok, Refused} -> #{~"error" := _} = json:decode(Refused)
+    end,
+    true = is_process_alive(Control).
+
+%% As many as are served at once, and one more, which is served when they have ended.
+silent_connections_end(_) ->
+    File = erlmcp_cli_control:file(),
+    Silent = [begin
+                  {ok, Socket} = gen_tcp:connect({local, File}, 0, [binary, {active, false}]),
+                  Socket
+              end || _ <- lists:seq(1, 8)],
+    Began = erlang:monotonic_time(millisecond),
+    {ok, _} = erlmcp_cli_control:ask(File, ~'{"command":"calls"}', 30_000),
+    true = erlang:monotonic_time(millisecond) - Began >= 4_000,
+    [{error, closed} = gen_tcp:recv(Socket, 0, 10_000) || Socket <- Silent],
+    ok.
+
+%% A call that has begun: its client, and its process.
+started(Config) ->
+    Server = proplists:get_value(server, Config),
+    Client = erlmcp_test_http:connect(Server),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"waits"}, #{}),
+    ok = erlmcp_test_http:send(Client, ~"POST", Headers, Body),
+    {Client, receive {runs, Pid} -> Pid end}.
+
+answered(Client) ->
+    #{messages := Messages} = erlmcp_test_http:response(Client),
+    lists:last(Messages).

@@ -1,0 +1,103 @@
+-module(erlmcp_console_access).
+-moduledoc """
+Who may see the console and act in it. Without a token these are the programs of the same machine,
+and nobody behind a proxy. With a token it is demanded of everybody, once: it is exchanged for a
+cookie that holds for twelve hours and that other sites cannot use.
+
+An action is a POST of the page itself: its `Origin` is that of the request.
+""".
+
+-export([check/3, login/3, is_own/1]).
+
+-export_type([token/0]).
+
+-type token() :: binary() | none.
+
+%% Seconds that a cookie holds.
+-define(HOLDS, 43_200).
+%% Headers that a proxy adds: the client is not on this machine, although the proxy is.
+-define(PROXIED, [~"forwarded", ~"x-forwarded-for", ~"x-real-ip", ~"via"]).
+
+-doc """
+Returns `ok` if a request may see the page. `Now` is the time in seconds. `token` means that a token
+is demanded, and `elsewhere` that the client is not on this machine and there is no token.
+""".
+-spec check(erlmcp_page:request(), token(), Now :: integer()) -> ok | {denied, token | elsewhere}.
+check(#{peer := {Ip, _}, headers := Headers}, none, _) ->
+    case erlmcp_listener:is_loopback(Ip) andalso maps:with(?PROXIED, Headers) =:= #{} of
+        true -> ok;
+        false -> {denied, elsewhere}
+    end;
+check(#{headers := Headers}, Token, Now) ->
+    case has_token(Headers, Token) orelse has_cookie(Headers, Token, Now) of
+        true -> ok;
+        false -> {denied, token}
+    end.
+
+%% Programs need no cookie.
+has_token(#{~"authorization" := <<Scheme:7/binary, Given/binary>>}, Token) ->
+    string:lowercase(Scheme) =:= ~"bearer " andalso is_same(Given, Token);
+has_token(_, _) ->
+    false.
+
+has_cookie(#{~"cookie" := Cookies}, Token, Now) ->
+    Name = name(Token),
+    lists:any(fun(Cookie) ->
+        case binary:split(string:trim(Cookie), ~"=") of
+            [Name, Value] -> is_valid(Value, Token, Now);
+            _ -> false
+        end
+    end, binary:split(Cookies, ~";", [global]));
+has_cookie(_, _, _) ->
+    false.
+
+is_valid(Value, Token, Now) ->
+    case binary:split(Value, ~".") of
+        [Until, Mac] when byte_size(Until) =< 12 ->
+            is_same(Mac, mac(Until, Token)) andalso binary_to_integer(Until) > Now;
+        _ ->
+            false
+    end.
+
+mac(Until, Token) ->
+    base64:encode(crypto:mac(hmac, sha256, Token, [~"erlmcp console ", Until]),
+                  #{mode => urlsafe, padding => false}).
+
+%% The comparison takes as long for every text of the same length.
+is_same(One, Other) ->
+    crypto:hash_equals(crypto:hash(sha256, One), crypto:hash(sha256, Other)).
+
+%% Consoles of one host have the same cookies, whatever their ports are.
+name(Token) ->
+    Hash = binary:encode_hex(crypto:hash(sha256, [~"erlmcp console ", Token]), lowercase),
+    <<"erlmcp_console_", (binary:part(Hash, 0, 8))/binary>>.
+
+-doc """
+Exchanges a token for a cookie. Returns the value of `Set-Cookie` for the page at the path of the
+request, or `denied`.
+""".
+-spec login(Given :: binary(), erlmcp_page:request(), token()) ->
+    {ok, SetCookie :: iodata()} | denied.
+login(_, _, none) ->
+    denied;
+login(Given, #{path := Path, below := Below, scheme := Scheme}, Token) ->
+    case is_same(Given, Token) of
+        true ->
+            Until = integer_to_binary(erlang:system_time(second) + ?HOLDS),
+            Own = binary:part(Path, 0, byte_size(Path) - byte_size(Below)),
+            {ok, [name(Token), $=, Until, $., mac(Until, Token), ~"; Path=", Own, ~"; Max-Age=",
+                  integer_to_binary(?HOLDS), ~"; HttpOnly; SameSite=Strict",
+                  [~"; Secure" || Scheme =:= ~"https"]]};
+        false ->
+            denied
+    end.
+
+-doc "Returns `true` if a request comes from a page of the same origin.".
+-spec is_own(erlmcp_page:request()) -> boolean().
+is_own(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme, host := Host}) ->
+    Authority = maps:get(~"host", Headers, Host),
+    Origin =:= <<Scheme/binary, "://", Authority/binary>>
+        andalso lists:member(maps:get(~"sec-fetch-site", Headers, ~"same-origin"),
+                             [~"same-origin"]);
+is_own(_) ->
+    false.

@@ -1,0 +1,99 @@
+-module(erlmcp_console_forecast).
+-moduledoc """
+When a bound will be met if the trend of the last hour goes on: a straight line through the
+observed values, with the error of its slope. Pure.
+
+There is no forecast where the trend is noise. The error takes into account that values which follow
+each other are alike. The slope must be four of its errors above zero.
+""".
+
+-export([forecast/2]).
+
+-export_type([point/0, forecast/0]).
+
+-doc "A time in milliseconds, and the value that was observed then.".
+-type point() :: {AtMs :: integer(), Value :: number()}.
+-doc """
+When the bound will be met, in milliseconds of the points' clock, and the earliest and the latest
+time by twice the error of the line. `per_hour` is the growth of the value in an hour.
+""".
+-type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
+                      per_hour := float()}.
+
+%% The points of a trend, and the milliseconds from the first to the last, at least.
+-define(POINTS, 10).
+-define(SPAN_MS, 300_000).
+%% How many errors the slope must be above zero, and how many the forecast allows for.
+-define(SIGNIFICANT, 4).
+-define(ALLOWED, 2).
+%% An hour says nothing about a time that is later than this.
+-define(HORIZON_S, 86_400).
+%% Values that follow each other may be so much alike at most.
+-define(ALIKE, 0.98).
+
+-doc """
+Returns when the `Bound` will be met, by points with increasing times. Returns `none` if the points
+are too few, their trend is noise, goes away from the bound, or meets it later than in a day.
+
+## Examples
+
+```erlang
+1> Minutes = [{60_000 * Minute, 100 + Minute} || Minute <- lists:seq(1, 60)].
+2> #{at := 6_000_000, per_hour := 60.0} = erlmcp_console_forecast:forecast(Minutes, 200), ok.
+ok
+3> erlmcp_console_forecast:forecast([{60_000 * Minute, 100} || Minute <- lists:seq(1, 60)], 200).
+none
+```
+""".
+-spec forecast([point()], Bound :: number() | infinity) -> forecast() | none.
+forecast(_, infinity) ->
+    none;
+forecast(Points, Bound) when length(Points) >= ?POINTS ->
+    {First, _} = hd(Points),
+    {Last, _} = lists:last(Points),
+    case Last - First >= ?SPAN_MS of
+        %% The numbers stay small if times begin at the last point.
+        true -> trend([{(At - Last) / 1000, Value} || {At, Value} <- Points], Last, Bound);
+        false -> none
+    end;
+forecast(_, _) ->
+    none.
+
+trend(Points, Last, Bound) ->
+    Count = length(Points),
+    MeanX = lists:sum([X || {X, _} <- Points]) / Count,
+    MeanY = lists:sum([Y || {_, Y} <- Points]) / Count,
+    Square = lists:sum([(X - MeanX) * (X - MeanX) || {X, _} <- Points]),
+    Slope = lists:sum([(X - MeanX) * (Y - MeanY) || {X, Y} <- Points]) / Square,
+    Rests = [Y - MeanY - Slope * (X - MeanX) || {X, Y} <- Points],
+    Error = error_of_slope(Rests, Count, Square),
+    case Slope > 0 andalso Slope > ?SIGNIFICANT * Error andalso MeanY - Slope * MeanX < Bound of
+        true ->
+            %% The error of the line at the place where it meets the bound.
+            After = (Bound - MeanY) / Slope + MeanX,
+            Away = After - MeanX,
+            Off = Error * math:sqrt(Square / Count + Away * Away) / Slope,
+            met(After, ?ALLOWED * Off, Slope, Last);
+        false ->
+            none
+    end.
+
+error_of_slope(Rests, Count, Square) ->
+    Sum = lists:sum([Rest * Rest || Rest <- Rests]),
+    Seen = alike(Rests, Sum),
+    %% What is seen in a few values around a line of their own is too little.
+    Alike = min(?ALIKE, max(0.0, Seen + (2 + 4 * Seen) / Count)),
+    math:sqrt(Sum / (Count - 2) / Square * (1 + Alike) / (1 - Alike)).
+
+%% The correlation of each rest with the next.
+alike(Rests, Sum) when Sum > 0 ->
+    lists:sum([A * B || {A, B} <- lists:zip(lists:droplast(Rests), tl(Rests))]) / Sum;
+alike(_, _) ->
+    0.0.
+
+met(After, Off, Slope, Last) when After =< ?HORIZON_S ->
+    At = fun(Seconds) -> Last + round(1000 * Seconds) end,
+    #{at => At(After), earliest => At(max(0, After - Off)), latest => At(After + Off),
+      per_hour => 3600 * Slope};
+met(_, _, _, _) ->
+    none.

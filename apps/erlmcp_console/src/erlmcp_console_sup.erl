@@ -1,0 +1,19 @@
+-module(erlmcp_console_sup).
+-moduledoc """
+The supervisor of the console's one process, the collector. It has the table of the page's calls.
+""".
+
+-behaviour(supervisor).
+
+-export([start_link/0]).
+-export([init/1]).
+
+-doc "Starts the supervisor.".
+-spec start_link() -> supervisor:startlink_ret().
+start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
+
+-doc false.
+init([]) ->
+    ok = erlmcp_console_try:open(),
+    {ok, {#{}, [#{id => erlmcp_console_collector,
+                  start => {erlmcp_console_collector, start_link, []}}]}}.

@@ -1,0 +1,107 @@
+-module(erlmcp_console_window).
+-moduledoc """
+What a server did between two readings of its meter (`erlmcp:metrics/1`): rates, refusals, and
+percentiles of the requests of that time alone. Pure.
+""".
+
+-export([between/2]).
+
+-export_type([window/0, row/0]).
+
+-doc """
+What was done in `seconds`. The counts are those of the time alone. `latency` is of requests that
+were answered without an error.
+""".
+-type window() :: #{
+    seconds := float(), requests := non_neg_integer(), faults := non_neg_integer(),
+    refusals := #{Code :: pos_integer() => pos_integer()}, tool_errors := non_neg_integer(),
+    latency := latency(), methods := [row()], tools := [row()], resources := [row()],
+    prompts := [row()]
+}.
+-type latency() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer(),
+                     p99_us := non_neg_integer()}.
+-doc """
+A method or a definition: its requests of the time, and all requests since the server started.
+`failed` has the requests of the time that failed, by error.
+""".
+-type row() :: #{
+    name := binary(), total := non_neg_integer(), calls := non_neg_integer(),
+    errors := non_neg_integer(), refusals := non_neg_integer(),
+    failed := #{atom() => pos_integer()},
+    p50_us := non_neg_integer(), p95_us := non_neg_integer(), p99_us := non_neg_integer()
+}.
+
+%% The last bucket has no end.
+-define(LONGEST_US, 300_000_000).
+
+-doc "Returns what was done between two readings, the earlier one first.".
+-spec between(erlmcp:metrics(), erlmcp:metrics()) -> window().
+between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
+    Methods = methods(Earlier, Later),
+    #{seconds => max(0.001, (At - Before) / 1000),
+      requests => difference(requests, Earlier, Later),
+      faults => difference(faults, Earlier, Later),
+      refusals => counts(maps:get(refusals, Earlier), maps:get(refusals, Later)),
+      tool_errors => lists:sum([Errors || #{errors := Errors} <- Methods]),
+      latency => latency(histogram([Row || _ := Row <- maps:get(methods, Earlier)],
+                                   [Row || _ := Row <- maps:get(methods, Later)])),
+      methods => Methods,
+      tools => definitions(tools, Earlier, Later),
+      resources => definitions(resources, Earlier, Later),
+      prompts => definitions(prompts, Earlier, Later)}.
+
+difference(Key, Earlier, Later) ->
+    max(0, maps:get(Key, Later) - maps:get(Key, Earlier, 0)).
+
+counts(Earlier, Later) ->
+    #{Key => Count - maps:get(Key, Earlier, 0)
+      || Key := Count <- Later, Count > maps:get(Key, Earlier, 0)}.
+
+methods(#{methods := Earlier}, #{methods := Later}) ->
+    [row(Name, maps:get(Name, Earlier, none), Row) || Name := Row <- Later].
+
+definitions(Kind, Earlier, Later) ->
+    Before = #{Name => Row || #{name := Name} = Row <- maps:get(Kind, Earlier)},
+    [row(text(Name), maps:get(Name, Before, none), Row)
+     || #{name := Name} = Row <- maps:get(Kind, Later)].
+
+text(Name) when is_atom(Name) -> atom_to_binary(Name);
+text(Name) -> Name.
+
+row(Name, none, Row) ->
+    row(Name, #{count => 0, errors => 0, refusals => 0, failures => [],
+                latency => #{histogram => []}}, Row);
+row(Name, Before, #{count := Total} = Row) ->
+    maps:merge(latency(histogram([Before], [Row])),
+               #{name => Name, total => Total, calls => difference(count, Before, Row),
+                 errors => difference(errors, Before, Row),
+                 refusals => difference(refusals, Before, Row),
+                 failed => counts(failures(Before), failures(Row))}).
+
+failures(#{failures := Failures}) ->
+    #{Error => Count || #{error := Error, latency := #{count := Count}} <- Failures}.
+
+%% The requests of the time, by the ends of their buckets.
+histogram(Earlier, Later) ->
+    lists:sort(maps:to_list(counts(buckets(Earlier), buckets(Later)))).
+
+buckets(Rows) ->
+    lists:foldl(fun(#{latency := #{histogram := Histogram}}, Sums) ->
+        lists:foldl(fun({UpTo, Count}, Sum) ->
+            maps:update_with(UpTo, fun(Other) -> Other + Count end, Count, Sum)
+        end, Sums, Histogram)
+    end, #{}, Rows).
+
+latency(Histogram) ->
+    Count = lists:sum([Of || {_, Of} <- Histogram]),
+    #{p50_us => percentile(0.5, Count, Histogram), p95_us => percentile(0.95, Count, Histogram),
+      p99_us => percentile(0.99, Count, Histogram)}.
+
+percentile(_, 0, _) ->
+    0;
+percentile(Share, Count, Histogram) ->
+    at_rank(ceil(Share * Count), Histogram).
+
+%% Atoms are greater than numbers, so that the bucket without an end is the last.
+at_rank(Rank, [{UpTo, Count} | _]) when Rank =< Count -> min(UpTo, ?LONGEST_US);
+at_rank(Rank, [{_, Count} | Rest]) -> at_rank(Rank - Count, Rest).

@@ -1,0 +1,215 @@
+-module(console_feed_SUITE).
+-moduledoc """
+The feed of the console, over real sockets: a first message with what was before, a snapshot a
+second for all who look, figures that are those of the server, and nothing secret.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([a_snapshot_comes_each_second/1, figures_are_those_of_the_meter/1,
+         there_is_history_before_anybody_looks/1, running_calls_are_shown/1,
+         a_slow_viewer_holds_nobody_up/1, viewers_are_forgotten/1,
+         it_works_while_the_server_refuses/1, a_server_that_ends_ends_its_feed/1,
+         secrets_are_not_shown/1, tools_are_tried/1, tries_are_bounded/1]).
+
+-import(erlmcp_test_console, [start/1, events/2, next_event/1, get/2, post/3]).
+
+-define(FEED, ~"/console/feed").
+-define(PATIENCE, 20_000).
+
+suite() ->
+    [{timetrap, {minutes, 1}}].
+
+all() ->
+    [a_snapshot_comes_each_second, figures_are_those_of_the_meter,
+     there_is_history_before_anybody_looks, running_calls_are_shown, a_slow_viewer_holds_nobody_up,
+     viewers_are_forgotten, it_works_while_the_server_refuses, a_server_that_ends_ends_its_feed,
+     secrets_are_not_shown, tools_are_tried, tries_are_bounded].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, erlmcp_console], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+a_snapshot_comes_each_second(_) ->
+    Server = start(#{}),
+    Viewers = [events(?FEED, Server) || _ <- [1, 2]],
+    [{~"hello", #{~"columns" := _}} = next_event(Viewer) || Viewer <- Viewers],
+    %% The same one for both.
+    [{_, #{~"at" := First}}, {_, #{~"at" := First}}] = [next_event(Viewer) || Viewer <- Viewers],
+    [{_, #{~"at" := Second}}, {_, #{~"at" := Second}}] = [next_event(Viewer) || Viewer <- Viewers],
+    true = Second - First > 800 andalso Second - First < 3_000,
+    erlmcp_test_http:stop(Server).
+
+figures_are_those_of_the_meter(_) ->
+    #{pid := Pid} = Server = start(#{tools => [echo()]}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    [{ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}) || _ <- lists:seq(1, 7)],
+    {error, _} = erlmcp_client:call_tool(Client, ~"none", #{}),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    {~"snapshot", Snapshot} = next_event(Feed),
+    #{requests := Requests, refusals := #{1048 := 1}} = erlmcp:metrics(Pid),
+    #{~"totals" := #{~"requests" := Requests, ~"faults" := 0},
+      ~"refusals" := [#{~"code" := 1048, ~"name" := ~"tool_not_found", ~"count" := 1}],
+      ~"definitions" := [#{~"name" := ~"echo", ~"kind" := ~"tool", ~"total" := 7} | _],
+      ~"verdict" := #{~"well" := true}, ~"server" := #{~"name" := ~"test", ~"state" := ~"open"},
+      ~"bounds" := Bounds} = Snapshot,
+    [] = [~"connections", ~"sessions", ~"in_flight", ~"waiting", ~"tasks", ~"processes"]
+        -- [Name || #{~"name" := Name} <- Bounds],
+    erlmcp_test_http:stop(Server).
+
+%% Its five seconds are made to pass at once.
+there_is_history_before_anybody_looks(_) ->
+    Server = start(#{}),
+    ok = lists:foreach(fun(_) ->
+        _ = sys:replace_state(erlmcp_console_collector, fun({state, Servers}) ->
+            {state, #{Pid => setelement(4, Seen, erlang:monotonic_time(millisecond))
+                      || Pid := Seen <- Servers}}
+        end),
+        erlmcp_console_collector ! tick
+    end, lists:seq(1, 4)),
+    Feed = events(?FEED, Server),
+    {~"hello", #{~"points" := [Times | _], ~"snapshot" := #{}}} = next_event(Feed),
+    true = length(Times) >= 3,
+    erlmcp_test_http:stop(Server).
+
+running_calls_are_shown(_) ->
+    #{pid := Pid} = Server = start(#{tools => [wait()]}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+    Feed = events(?FEED, Server),
+    #{~"id" := Id, ~"target" := ~"wait", ~"principal" := ~"anonymous", ~"stack" := [Frame | _]} =
+        shown_call(Feed),
+    {_, _} = binary:match(Frame, atom_to_binary(?MODULE)),
+    {200, _, _} = post(~"/console/cancel", #{id => Id}, Server),
+    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok
+    after ?PATIENCE -> ct:fail(no_answer)
+    end,
+    {404, _, _} = post(~"/console/cancel", #{id => Id}, Server),
+    erlmcp_test_http:stop(Server).
+
+shown_call(Feed) ->
+    case next_event(Feed) of
+        {~"snapshot", #{~"calls" := [Call | _]}} -> Call;
+        _ -> shown_call(Feed)
+    end.
+
+a_slow_viewer_holds_nobody_up(_) ->
+    Server = start(#{}),
+    Slow = events(?FEED, Server),
+    Quick = events(?FEED, Server),
+    {~"hello", _} = next_event(Quick),
+    [{~"snapshot", _} = next_event(Quick) || _ <- lists:seq(1, 3)],
+    {~"hello", _} = next_event(Slow),
+    {~"snapshot", _} = next_event(Slow),
+    erlmcp_test_http:stop(Server).
+
+viewers_are_forgotten(_) ->
+    Server = start(#{}),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    1 = viewers(),
+    ok = erlmcp_test_http:close(Feed),
+    ok = until(fun() -> viewers() =:= 0 end),
+    erlmcp_test_http:stop(Server).
+
+viewers() ->
+    {state, Servers} = sys:get_state(erlmcp_console_collector),
+    lists:sum([map_size(element(3, Seen)) || _ := Seen <- Servers]).
+
+%% The page says why, and since when.
+it_works_while_the_server_refuses(_) ->
+    Test = self(),
+    #{pid := Pid} = Server = start(#{tools => [wait()]}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+    Feed = events(?FEED, Server),
+    #{} = shown_call(Feed),
+    _ = spawn_link(fun() -> Test ! {drained, erlmcp:drain(Pid, 60_000)} end),
+    ok = until(fun() -> maps:get(state, erlmcp:info(Pid)) =:= server_shutting_down end),
+    {error, {rpc, #{code := 1077}}} = erlmcp_client:call_tool(Client, ~"wait", #{}),
+    #{~"verdict" := #{~"causes" := [#{~"words" := Words} | _]}, ~"marks" := Marks,
+      ~"calls" := [#{~"id" := Id}]} = not_well(Feed),
+    <<"The server is being drained", _/binary>> = Words,
+    [_] = [Mark || #{~"kind" := ~"drain"} = Mark <- Marks],
+    %% What holds the drain up is ended.
+    ok = erlmcp:cancel(Pid, Id),
+    receive {drained, {ok, #{calls := 0}}} -> ok after ?PATIENCE -> ct:fail(not_drained) end,
+    erlmcp_test_http:stop(Server).
+
+not_well(Feed) ->
+    case next_event(Feed) of
+        {~"snapshot", #{~"verdict" := #{~"well" := false}} = Snapshot} -> Snapshot;
+        _ -> not_well(Feed)
+    end.
+
+a_server_that_ends_ends_its_feed(_) ->
+    Server = start(#{}),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    erlmcp_test_http:stop(Server),
+    ok = erlmcp_test_http:closed(Feed),
+    ok = until(fun() -> viewers() =:= 0 end).
+
+secrets_are_not_shown(_) ->
+    Secret = ~"hunter2-planted",
+    #{pid := Pid} = Server = start(#{tools => [wait()]}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:async(Client, {call_tool, ~"wait", #{password => Secret}},
+                                  #{meta => #{~"token" => Secret}}),
+    Feed = events(?FEED, Server),
+    #{} = shown_call(Feed),
+    {_, Snapshot} = next_event(Feed),
+    nomatch = binary:match(iolist_to_binary(json:encode(Snapshot)), Secret),
+    erlmcp_test_http:stop(Server).
+
+tools_are_tried(_) ->
+    Server = start(#{tools => [echo()]}),
+    {200, _, Tools} = get(~"/console/tools", Server),
+    #{~"tools" := [#{~"name" := ~"echo", ~"inputSchema" := #{}}]} = json:decode(Tools),
+    [#{~"kind" := ~"started"},
+     #{~"kind" := ~"result", ~"result" := #{~"content" := [#{~"text" := ~"done"}]}}] =
+        tried(~"echo", Server),
+    [#{~"kind" := ~"started"}, #{~"kind" := ~"failed", ~"words" := Words}] =
+        tried(~"none", Server),
+    {_, _} = binary:match(Words, ~"none"),
+    erlmcp_test_http:stop(Server).
+
+tried(Tool, Server) ->
+    {200, #{~"content-type" := ~"application/x-ndjson"}, Lines} =
+        post(~"/console/call", #{tool => Tool, arguments => #{}}, Server),
+    [json:decode(Line) || Line <- binary:split(Lines, ~"\n", [global, trim])].
+
+%% Twenty run, and the end of a connection ends its call.
+tries_are_bounded(_) ->
+    Server = start(#{tools => [wait()], limits => #{calls_per_connection => 100}}),
+    Tries = [begin
+                 Socket = erlmcp_test_console:open_post(~"/console/call",
+                                                        #{tool => ~"wait", arguments => #{}},
+                                                        Server),
+                 {200, _} = erlmcp_test_http:head(Socket),
+                 Socket
+             end || _ <- lists:seq(1, 20)],
+    {503, _, _} = post(~"/console/call", #{tool => ~"wait", arguments => #{}}, Server),
+    ok = lists:foreach(fun erlmcp_test_http:close/1, Tries),
+    #{pid := Pid} = Server,
+    ok = until(fun() -> maps:get(in_flight, erlmcp:info(Pid)) =:= 0 end),
+    Socket = erlmcp_test_console:open_post(~"/console/call",
+                                           #{tool => ~"wait", arguments => #{}}, Server),
+    {200, _} = erlmcp_test_http:head(Socket),
+    erlmcp_test_http:stop(Server).
+
+echo() -> #{name => ~"echo", handler => fun(_, _) -> ~"done" end}.
+
+wait() -> #{name => ~"wait", handler => fun(_, _) -> waiting() end}.
+
+%% In the stack of its call.
+waiting() ->
+    receive never -> ~"done" end.
+
+until(Holds) ->
+    case Holds() of
+        true -> ok;
+        false -> receive after 20 -> until(Holds) end
+    end.

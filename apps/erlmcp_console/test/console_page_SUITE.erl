@@ -1,0 +1,162 @@
+-module(console_page_SUITE).
+-moduledoc """
+The console's page in a real browser, as an operator uses it. `test/console/page.mjs` drives the
+browser, a case of it for each case here, and finds errors of the page and requests to elsewhere in
+all of them.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([figures_move/1, a_slow_call_is_cancelled/1, an_elicitation_is_answered/1,
+         a_token_is_demanded/1, the_keyboard_is_enough/1, everything_has_a_name/1,
+         every_width_and_theme/1]).
+
+-define(PATIENCE, 60_000).
+-define(TOKEN, ~"the-token-of-the-console").
+%% The bound for the end of a handler, from the press of the button.
+-define(ENDS_MS, 100).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [figures_move, a_slow_call_is_cancelled, an_elicitation_is_answered, a_token_is_demanded,
+     the_keyboard_is_enough, everything_has_a_name, every_width_and_theme].
+
+%% The programs are installed first, where they are not.
+init_per_suite(Given) ->
+    Config = erlmcp_test_applications:start([erlmcp, erlmcp_console], Given),
+    Node = filename:join([output("scripts/peers.sh", ["node"]), "bin", "node"]),
+    [{node, Node}, {playwright, output("scripts/playwright.sh", [])},
+     {chromium, output("scripts/chromium.sh", [])} | Config].
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+output(Script, Arguments) ->
+    Port = open_port({spawn_executable, filename:join(erlmcp_test_page:root(), Script)},
+                     [{args, Arguments}, {line, 1000}, exit_status]),
+    receive
+        {Port, {data, {eol, Path}}} -> Path;
+        {Port, {exit_status, Status}} -> error({Script, Status})
+    after 200_000 ->
+        error({Script, timeout})
+    end.
+
+figures_move(Config) ->
+    Server = server(#{}),
+    with_load(Server, fun() ->
+        Page = open(figures_move, Server, Config),
+        ok = passed(Page)
+    end),
+    erlmcp_test_http:stop(Server).
+
+a_slow_call_is_cancelled(Config) ->
+    #{pid := Pid} = Server = server(#{}),
+    Page = open(a_slow_call_is_cancelled, Server, Config),
+    ~"looking" = said(Page),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+    Handler = receive {waits, Waiting} -> Waiting after ?PATIENCE -> ct:fail(no_call) end,
+    Monitor = monitor(process, Handler),
+    receive {'DOWN', Monitor, process, Handler, _} -> ok after ?PATIENCE -> ct:fail(runs_on) end,
+    Ended = erlang:system_time(millisecond),
+    <<"pressed ", Pressed/binary>> = said(Page),
+    Took = Ended - binary_to_integer(Pressed),
+    ct:pal("the handler ended ~b ms after the button was pressed", [Took]),
+    true = Took < ?ENDS_MS,
+    ok = passed(Page),
+    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok after 0 -> ct:fail(none) end,
+    erlmcp_test_http:stop(Server).
+
+an_elicitation_is_answered(Config) ->
+    Server = server(#{}),
+    ok = passed(open(an_elicitation_is_answered, Server, Config)),
+    erlmcp_test_http:stop(Server).
+
+a_token_is_demanded(Config) ->
+    Server = server(#{token => ?TOKEN}),
+    ok = passed(open(a_token_is_demanded, Server, Config)),
+    erlmcp_test_http:stop(Server).
+
+the_keyboard_is_enough(Config) ->
+    #{pid := Pid} = Server = server(#{}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    Page = open(the_keyboard_is_enough, Server, Config),
+    ~"looking" = said(Page),
+    {ok, _} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+    ok = passed(Page),
+    erlmcp_test_http:stop(Server).
+
+everything_has_a_name(Config) ->
+    Server = server(#{}),
+    ok = passed(open(everything_has_a_name, Server, Config)),
+    erlmcp_test_http:stop(Server).
+
+every_width_and_theme(Config) ->
+    #{pid := Pid} = Server = server(#{}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    {error, _} = erlmcp_client:call_tool(Client, ~"none", #{}),
+    ok = passed(open(every_width_and_theme, Server, Config)),
+    erlmcp_test_http:stop(Server).
+
+server(Console) ->
+    Test = self(),
+    erlmcp_test_console:start(#{tools => [
+        #{name => ~"echo", handler => fun(_, _) -> ~"done" end},
+        #{name => ~"wait", handler => fun(_, _) -> Test ! {waits, self()}, wait() end},
+        #{name => ~"ask", description => ~"Cooks a dish as hot as you like",
+          input_schema => #{dish => string}, handler => fun cook/2}]}, Console).
+
+%% In the stack of its call.
+wait() ->
+    receive never -> ~"done" end.
+
+cook(#{~"dish" := Dish}, #{input := #{~"how" := #{~"content" := Content}}}) ->
+    #{~"degrees" := Degrees} = Content,
+    Salt = maps:get(~"salt", Content, false),
+    iolist_to_binary(io_lib:format("~ts, ~b degrees, salt: ~p", [Dish, Degrees, Salt]));
+cook(#{~"dish" := Dish}, #{input := _}) ->
+    <<"no ", Dish/binary>>;
+cook(#{~"dish" := Dish}, Context) ->
+    ok = erlmcp:progress(Context, 1, #{total => 2, message => ~"washed"}),
+    Question = <<"How hot shall the ", Dish/binary, " be?">>,
+    {input_required, #{~"how" => erlmcp_input:elicit(Question, #{degrees => integer,
+                                                                 salt => {optional, boolean}})}}.
+
+with_load(#{pid := Pid}, Run) ->
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    Load = spawn_link(fun() -> load(Client) end),
+    Run(),
+    unlink(Load),
+    exit(Load, kill).
+
+load(Client) ->
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    receive after 2 -> load(Client) end.
+
+open(Case, #{url := Url}, Config) ->
+    [Node, Playwright, Chromium] = [proplists:get_value(Key, Config)
+                                    || Key <- [node, playwright, chromium]],
+    Script = filename:join(erlmcp_test_page:root(), "test/console/page.mjs"),
+    open_port({spawn_executable, Node},
+              [{args, [Script, Playwright, Chromium, uri_string:resolve(~"/console/", Url),
+                       atom_to_list(Case)]},
+               {env, [{"CONSOLE_TOKEN", binary_to_list(?TOKEN)}]},
+               {line, 10_000}, binary, exit_status]).
+
+said(Page) ->
+    receive
+        {Page, {data, {eol, Line}}} -> Line;
+        {Page, {exit_status, Status}} -> ct:fail({ended, Status})
+    after ?PATIENCE ->
+        ct:fail(says_nothing)
+    end.
+
+passed(Page) ->
+    case said(Page) of
+        ~"passed" -> ok;
+        <<"wrong ", What/binary>> -> ct:fail("~ts", [What]);
+        _ -> passed(Page)
+    end.

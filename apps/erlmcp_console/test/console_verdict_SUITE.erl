@@ -1,0 +1,136 @@
+-module(console_verdict_SUITE).
+-moduledoc """
+The verdict on a server: each fact that is not well is one cause with words and a link, at its bound
+and not before, and a verdict begins and ends when its causes do.
+""".
+
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0]).
+-export([nothing_is_well/1, each_cause_has_its_words/1, causes_begin_at_their_bounds/1,
+         a_cause_keeps_its_beginning/1, a_cause_stays_ten_seconds/1, well_and_since_agree/1]).
+
+suite() ->
+    [{timetrap, {minutes, 1}}].
+
+all() ->
+    [nothing_is_well, each_cause_has_its_words, causes_begin_at_their_bounds,
+     a_cause_keeps_its_beginning, a_cause_stays_ten_seconds, well_and_since_agree].
+
+nothing_is_well(_) ->
+    #{well := true, since := 1_000, causes := []} = erlmcp_console_verdict:new(1_000),
+    #{well := true, since := 1_000, causes := []} =
+        at(9_000, #{}, erlmcp_console_verdict:new(1_000)).
+
+each_cause_has_its_words(_) ->
+    [{Fact, Link, Words} = {Fact, link_of(Fact), words(Fact)} || {Fact, Link, Words} <- [
+        {#{state => server_shutting_down}, ~"refusals",
+         ~"The server is being drained: it refuses new requests (1077)."},
+        {#{state => resource_exhausted}, ~"machine",
+         ~"Memory is full: the server refuses new requests (1089)."},
+        {#{state => service_unavailable}, ~"machine",
+         ~"The processors are too busy: the server refuses new requests (1078)."},
+        {#{mounts_gone => [~"almanac"]}, ~"server", ~"The mounted server almanac does not run."},
+        {#{open_breakers => [~"search"]}, ~"dependencies",
+         ~"A circuit breaker is open: too many calls of search failed in a row."},
+        {#{windows => [window(10, green, 5, 0), window(60, red, 1_204, 31)]}, ~"refusals",
+         ~"31 of 1,204 requests of the last 60 s failed by the server's own fault."},
+        {#{windows => [window(300, yellow, 12_000_004, 6_001)],
+           tools => [tool(~"write", 100, 0, 40, 0), tool(~"read", 100, 0, 3, 0)]}, ~"refusals",
+         <<"6,001 of 12,000,004 requests of the last 5 min failed by the server's own fault, most "
+           "of them of write.">>},
+        {#{requests => 1_000, refused => [{1060, concurrent_limit_exceeded, 400},
+                                          {1001, queue_cap_exceeded, 20}, {1021, a, 500}]},
+         ~"refusals",
+         <<"420 requests of the last minute were refused for want of room, most with 1060, "
+           "concurrent limit exceeded.">>},
+        {#{tools => [tool(~"search", 40, 30, 4, 0)]}, ~"tools",
+         ~"The tool search fails: 34 of its 40 calls of the last minute."},
+        {#{requests => 100, p95_us => 2_340_000, tools => [tool(~"slow", 20, 0, 0, 5_100_000)]},
+         ~"tools",
+         <<"One request in twenty takes longer than 2.3 s; the bound is 150 ms. The slowest tool "
+           "is slow (5.1 s).">>},
+        {#{bounds => [bound(~"connections", 80, 100, none)]}, ~"bounds",
+         ~"80 % of the bound of connections are used."},
+        {#{bounds => [bound(~"memory", 90, 100, 720_000)]}, ~"bounds",
+         <<"90 % of the bound of memory are used, and all of it in about 12 minutes if the trend "
+           "goes on.">>},
+        {#{bounds => [bound(~"memory", 30, 100, 60_000)]}, ~"bounds",
+         ~"The bound of memory will be met in about a minute if the trend goes on."},
+        {#{processors => 0.974}, ~"machine", ~"The node uses 97 % of the processors' time."}]].
+
+causes_begin_at_their_bounds(_) ->
+    [{Fact, Count} = {Fact, length(causes(Fact))} || {Fact, Count} <- [
+        {#{bounds => [bound(~"a", 79, 100, none)]}, 0},
+        {#{bounds => [bound(~"a", 80, infinity, none)]}, 0},
+        {#{bounds => [bound(~"a", 1, 100, 1_800_000)]}, 1},
+        {#{bounds => [bound(~"a", 1, 100, 1_800_001)]}, 0},
+        {#{processors => 0.9}, 0}, {#{processors => 0.901}, 1}, {#{processors => undefined}, 0},
+        {#{requests => 20, p95_us => 150_001}, 1}, {#{requests => 20, p95_us => 150_000}, 0},
+        {#{requests => 19, p95_us => 150_001}, 0},
+        {#{requests => 20, p95_us => 150_001, latency_ms => 151}, 0},
+        {#{requests => 500, refused => [{1056, a, 6}]}, 1},
+        {#{requests => 500, refused => [{1056, a, 5}]}, 0},
+        {#{requests => 5, refused => [{1056, a, 5}]}, 1},
+        {#{requests => 4, refused => [{1056, a, 4}]}, 0},
+        {#{requests => 6, refused => [{1021, a, 6}]}, 0},
+        {#{tools => [tool(~"a", 5, 2, 1, 0)]}, 1}, {#{tools => [tool(~"a", 6, 2, 1, 0)]}, 0},
+        {#{tools => [tool(~"a", 4, 4, 0, 0)]}, 0},
+        {#{windows => [window(10, red, 10, 0)]}, 0},
+        {#{windows => [window(10, green, 10, 1)]}, 0}]].
+
+a_cause_keeps_its_beginning(_) ->
+    First = at(5_000, #{processors => 0.95}, erlmcp_console_verdict:new(0)),
+    #{well := false, since := 5_000, causes := [#{since := 5_000}]} = First,
+    #{well := false, since := 5_000,
+      causes := [#{key := {bound, ~"a"}, since := 7_000},
+                 #{key := processors, since := 5_000,
+                   words := ~"The node uses 99 % of the processors' time."}]} =
+        at(7_000, #{processors => 0.99, bounds => [bound(~"a", 9, 10, none)]}, First).
+
+a_cause_stays_ten_seconds(_) ->
+    Ill = at(5_000, #{processors => 0.95}, erlmcp_console_verdict:new(0)),
+    Still = at(14_999, #{}, Ill),
+    #{well := false, since := 5_000, causes := [#{key := processors}]} = Still,
+    #{well := true, since := 15_000, causes := []} = at(15_000, #{}, Still),
+    %% It was seen again meanwhile.
+    #{well := false} = at(15_000, #{}, at(14_999, #{processors => 0.95}, Ill)).
+
+%% Whatever comes, a verdict is well if it has no cause, and its time only changes with that.
+well_and_since_agree(_) ->
+    erlmcp_test_property:holds(?FORALL(Steps, list({range(1, 12_000), oneof([0.5, 0.95])}),
+        begin
+            {_, Verdicts} = lists:foldl(fun({After, Share}, {At, [Before | _] = All}) ->
+                {At + After, [at(At + After, #{processors => Share}, Before) | All]}
+            end, {0, [erlmcp_console_verdict:new(0)]}, Steps),
+            lists:all(fun(#{well := Well, causes := Causes}) -> Well =:= (Causes =:= []) end,
+                      Verdicts)
+                andalso lists:all(fun({#{well := Now, since := Since},
+                                       #{well := Before, since := SinceBefore}}) ->
+                    (Now =:= Before) =:= (Since =:= SinceBefore)
+                end, lists:zip(lists:droplast(Verdicts), tl(Verdicts)))
+        end), 200).
+
+at(At, Facts, Verdict) ->
+    erlmcp_console_verdict:next(facts(Facts), At, Verdict).
+
+causes(Facts) ->
+    #{causes := Causes} = at(1_000, Facts, erlmcp_console_verdict:new(0)),
+    Causes.
+
+words(Facts) -> [#{words := Words} | _] = causes(Facts), Words.
+link_of(Facts) -> [#{link := Link} | _] = causes(Facts), Link.
+
+facts(Given) ->
+    maps:merge(#{state => open, windows => [], requests => 0, refused => [], tools => [],
+                 p95_us => 0, bounds => [], open_breakers => [], mounts_gone => [],
+                 processors => 0.1, latency_ms => 150}, Given).
+
+window(Window, Zone, Requests, Faults) ->
+    #{window => Window, zone => Zone, requests => Requests, faults => Faults}.
+
+tool(Name, Calls, Errors, Refusals, P95) ->
+    #{name => Name, calls => Calls, errors => Errors, refusals => Refusals, p95_us => P95}.
+
+bound(Name, Used, Limit, Forecast) ->
+    #{name => Name, used => Used, limit => Limit, forecast_ms => Forecast}.

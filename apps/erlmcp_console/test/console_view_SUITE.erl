@@ -1,0 +1,250 @@
+-module(console_view_SUITE).
+-moduledoc """
+What the console makes of readings of a server: rates and percentiles of the time between two, the
+last quarter of an hour, marks of what has changed, and a snapshot that is JSON whatever a server
+names its things.
+""".
+
+-include_lib("proper/include/proper.hrl").
+
+-export([suite/0, all/0]).
+-export([rates_are_of_the_time_between/1, percentiles_are_of_the_time_between/1,
+         percentiles_are_those_of_the_values/1, a_new_tool_counts_from_zero/1,
+         history_is_bounded/1, columns_are_in_order/1, an_hour_has_sixty_values/1,
+         the_first_reading_shows_nothing/1, a_minute_is_looked_back/1, changes_leave_marks/1,
+         events_leave_marks/1, an_open_breaker_is_a_cause/1, incidents_are_listed/1,
+         hostile_names_are_json/1, lists_are_bounded/1]).
+
+-define(START, 1_000_000_000).
+
+suite() ->
+    [{timetrap, {minutes, 1}}].
+
+all() ->
+    [rates_are_of_the_time_between, percentiles_are_of_the_time_between,
+     percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
+     columns_are_in_order, an_hour_has_sixty_values, the_first_reading_shows_nothing,
+     a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
+     an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded].
+
+rates_are_of_the_time_between(_) ->
+    Before = metrics(#{requests => 100, faults => 3, refusals => #{1069 => 3, 1060 => 1}}),
+    After = metrics(#{at_ms => ?START + 2_000, requests => 150, faults => 4,
+                      refusals => #{1069 => 4, 1060 => 1, 1021 => 7}}),
+    #{seconds := 2.0, requests := 50, faults := 1, refusals := #{1069 := 1, 1021 := 7} = Refusals} =
+        erlmcp_console_window:between(Before, After),
+    2 = map_size(Refusals),
+    %% A meter that began anew has done nothing, rather than less than nothing.
+    #{requests := 0, faults := 0, refusals := #{}} = erlmcp_console_window:between(After, Before).
+
+percentiles_are_of_the_time_between(_) ->
+    Row = fun(Histogram) -> row(#{latency => #{histogram => Histogram}}) end,
+    Before = metrics(#{methods => #{~"tools/call" => Row([{1_000, 1_000_000}])}}),
+    After = metrics(#{methods => #{~"tools/call" => Row([{1_000, 1_000_090}, {2_000, 6},
+                                                         {9_000, 3}, {infinity, 1}]),
+                                   ~"ping" => row(#{})}}),
+    #{latency := #{p50_us := 1_000, p95_us := 2_000, p99_us := 9_000}} =
+        erlmcp_console_window:between(Before, After),
+    #{latency := #{p50_us := 0, p99_us := 0}} = erlmcp_console_window:between(After, After).
+
+%% Each percentile is the end of the bucket that has its value.
+percentiles_are_those_of_the_values(_) ->
+    Values = ?SUCHTHAT(List, list(range(1, 20)), List =/= []),
+    erlmcp_test_property:holds(?FORALL(Ranks, Values,
+        begin
+            Counts = lists:foldl(fun(Rank, Sum) ->
+                maps:update_with(Rank * 10, fun(Count) -> Count + 1 end, 1, Sum)
+            end, #{}, Ranks),
+            After = metrics(#{methods => #{~"a" => row(#{latency => #{
+                histogram => maps:to_list(Counts)}})}}),
+            #{latency := #{p50_us := P50, p95_us := P95}} =
+                erlmcp_console_window:between(metrics(#{}), After),
+            Nth = fun(Share) ->
+                10 * lists:nth(ceil(Share * length(Ranks)), lists:sort(Ranks))
+            end,
+            {P50, P95} =:= {Nth(0.5), Nth(0.95)}
+        end), 200).
+
+a_new_tool_counts_from_zero(_) ->
+    Failed = [#{error => timeout, latency => #{count => 2}}],
+    After = metrics(#{tools => [(row(#{count => 5, errors => 1, refusals => 2,
+                                       failures => Failed}))#{name => ~"new"},
+                                (row(#{count => 1}))#{name => other}]}),
+    #{tools := [#{name := ~"new", total := 5, calls := 5, errors := 1, refusals := 2,
+                  failed := #{timeout := 2}}, #{name := ~"other", calls := 1}]} =
+        erlmcp_console_window:between(metrics(#{}), After).
+
+history_is_bounded(_) ->
+    Add = fun(Step, Count) ->
+        lists:foldl(fun(N, History) -> erlmcp_console_history:add([N * Step, N], #{}, History) end,
+                    erlmcp_console_history:new(), lists:seq(1, Count))
+    end,
+    %% By their number, if they come too often, and by their time.
+    [Times, _] = erlmcp_console_history:columns(Add(100, 2_000)),
+    900 = length(Times),
+    [Seldom, _] = erlmcp_console_history:columns(Add(5_000, 1_000)),
+    180 = length(Seldom),
+    true = lists:last(Seldom) - hd(Seldom) < 900_000.
+
+columns_are_in_order(_) ->
+    History = lists:foldl(fun(Point, Before) -> erlmcp_console_history:add(Point, #{}, Before) end,
+                          erlmcp_console_history:new(), [[1, 10, 0.5], [2, 20, 1.5], [3, 30, 2.5]]),
+    [[1, 2, 3], [10, 20, 30], [0.5, 1.5, 2.5]] = erlmcp_console_history:columns(History),
+    [] = erlmcp_console_history:columns(erlmcp_console_history:new()).
+
+an_hour_has_sixty_values(_) ->
+    History = lists:foldl(fun(N, Before) ->
+        erlmcp_console_history:add([N * 1_000], #{~"sessions" => N}, Before)
+    end, erlmcp_console_history:new(), lists:seq(0, 7_200)),
+    Values = erlmcp_console_history:hour(~"sessions", History),
+    60 = length(Values),
+    {7_200_000, 7_200} = lists:last(Values),
+    {3_660_000, 3_660} = hd(Values),
+    [] = erlmcp_console_history:hour(~"tasks", History).
+
+the_first_reading_shows_nothing(_) ->
+    View = erlmcp_console_view:new(),
+    null = erlmcp_console_view:snapshot(View),
+    #{points := [], snapshot := null, latency_ms := 150} = erlmcp_console_view:hello(View),
+    First = erlmcp_console_view:next(reading(0, #{}), View),
+    null = erlmcp_console_view:snapshot(First),
+    Second = erlmcp_console_view:next(reading(1, #{metrics => #{requests => 8}}), First),
+    #{point := [_, 8.0 | _], totals := #{requests := 8}} = erlmcp_console_view:snapshot(Second),
+    #{points := [[_], [8.0] | _], columns := [at, requests | _], latency_ms := 99} =
+        erlmcp_console_view:hello(erlmcp_console_view:with(#{latency_ms => 99}, Second)).
+
+%% Rows of tools are of the last minute, whether somebody looks each second or nobody does.
+a_minute_is_looked_back(_) ->
+    Rate = fun(Step) ->
+        View = lists:foldl(fun(Second, Before) ->
+            Tools = [(row(#{count => 3 * Second}))#{name => ~"echo"}],
+            erlmcp_console_view:next(reading(Second, #{metrics => #{tools => Tools}}), Before)
+        end, erlmcp_console_view:new(), lists:seq(0, 300, Step)),
+        #{seconds := Seconds, definitions := [#{name := ~"echo", rate := PerSecond}]} =
+            erlmcp_console_view:snapshot(View),
+        3.0 = PerSecond,
+        Seconds
+    end,
+    true = Rate(1) >= 60 andalso Rate(1) =< 75,
+    true = Rate(5) >= 60 andalso Rate(5) =< 75.
+
+changes_leave_marks(_) ->
+    Marks = fun(Before, After) ->
+        [{Kind, Words} || #{kind := Kind, words := Words} <- maps:get(marks, shown(Before, After)),
+                          Kind =/= start]
+    end,
+    [] = Marks(#{}, #{}),
+    Tools = [(row(#{}))#{name => Name} || Name <- [~"a", ~"b"]],
+    [{catalog, ~"The definitions changed: 2 added, 0 removed."}] =
+        Marks(#{}, #{metrics => #{tools => Tools}}),
+    [{catalog, ~"The definitions changed: 0 added, 1 removed."}] =
+        Marks(#{metrics => #{tools => Tools}}, #{metrics => #{tools => tl(Tools)}}),
+    %% A server that started a while ago has no mark of that.
+    #{marks := [#{kind := start}]} = shown(#{}, #{}),
+    Old = #{metrics => #{started_ms => ?START - 900_001}},
+    #{marks := []} = shown(Old, Old).
+
+events_leave_marks(_) ->
+    [{Event, Kind, Words} = {Event, Seen, Said}
+     || {Event, Kind, Words} <- [
+            {#{event => draining, milliseconds => 5}, drain, ~"The server is being drained."},
+            {#{event => drained, calls => 0, tasks => 0}, drain, ~"The server was drained."},
+            {#{event => memory_full}, state, ~"Memory is full."},
+            {#{event => processors_busy}, state, ~"The processors are too busy."},
+            {#{event => breaker_opened, target => ~"search", opens_in_ms => 1}, breaker,
+             ~"The breaker of search opened."},
+            {#{event => error_budget_changed, window => 60, from => green, to => red}, zone,
+             ~"The error budget went from green to red."}],
+        #{kind := Seen, words := Said} <- marks_after([Event])],
+    %% Each event has words, but those that are shown elsewhere or concern one client.
+    Given = #{from => green, to => red, window => 60, what => call_crashed, incident => ~"1"},
+    [incident, not_quick, slow_consumer] =
+        [Name || {Name, Measurements, Metadata, _} <- erlmcp_event:table(),
+                 Fields <- [maps:from_keys(Measurements ++ Metadata, ~"x")],
+                 [] =:= marks_after([maps:merge(Fields#{event => Name},
+                                                maps:with(maps:keys(Fields), Given))])].
+
+marks_after(Events) ->
+    #{marks := Marks} = after_events(Events),
+    [Mark || #{kind := Kind} = Mark <- Marks, Kind =/= start].
+
+after_events(Events) ->
+    View = lists:foldl(fun(Event, Before) ->
+        erlmcp_console_view:event(Event#{at => ?START, server => x}, Before)
+    end, erlmcp_console_view:next(reading(0, #{}), erlmcp_console_view:new()), Events),
+    erlmcp_console_view:snapshot(erlmcp_console_view:next(reading(1, #{}), View)).
+
+an_open_breaker_is_a_cause(_) ->
+    Opened = #{event => breaker_opened, target => ~"search", opens_in_ms => 1},
+    #{open_breakers := [~"search"], verdict := #{well := false, causes := [#{words := Words}]}} =
+        after_events([Opened, Opened]),
+    ~"A circuit breaker is open: too many calls of search failed in a row." = Words,
+    #{open_breakers := [], verdict := #{well := true}} =
+        after_events([Opened, #{event => breaker_closed, target => ~"search"}]).
+
+incidents_are_listed(_) ->
+    Incident = fun(N) ->
+        #{event => incident, incident => integer_to_binary(N), what => call_crashed,
+          method => ~"tools/call", target => ~"write"}
+    end,
+    #{incidents := Incidents} = after_events([Incident(N) || N <- lists:seq(1, 21)]),
+    20 = length(Incidents),
+    #{id := ~"21", what := ~"call_crashed", method := ~"tools/call", target := ~"write"} =
+        hd(Incidents),
+    #{incidents := [#{method := null, target := null}]} =
+        after_events([#{event => incident, incident => ~"1", what => page_crashed}]).
+
+hostile_names_are_json(_) ->
+    Names = [~"</script><script>alert(1)</script>", <<255, 254>>, <<"a", 0, "b">>, ~"",
+             binary:copy(~"x", 100_000), {tenant, #{~"k" => <<200>>}}, [a | b], self()],
+    Calls = [#{id => ~"1", pid => self(), method => ~"tools/call", target => undefined,
+               principal => Name, age_ms => 5,
+               stack => [{m, f, [Name], []}, {m, f, 2, [{file, "m.erl"}, {line, 3}]}, Name]}
+             || Name <- Names],
+    Tools = [(row(#{count => 1}))#{name => Name} || Name <- Names, is_binary(Name)],
+    Requests = [#{at => 1, server => make_ref(), method => undefined, target => Name,
+                  principal => Name, took_us => 5, error => 1069, trace => none, bytes_in => 1,
+                  bytes_out => 2} || Name <- Names, is_binary(Name)],
+    Snapshot = shown(#{}, #{calls => Calls, requests => Requests, metrics => #{tools => Tools}}),
+    Json = iolist_to_binary(json:encode(Snapshot)),
+    #{~"calls" := Shown, ~"requests" := [#{~"took" := 0.005, ~"error" := 1069} | _]} =
+        json:decode(Json),
+    true = length(Shown) =:= length(Names),
+    true = byte_size(Json) < 20_000.
+
+lists_are_bounded(_) ->
+    Calls = [#{id => integer_to_binary(N), pid => self(), method => ~"tools/call", target => ~"a",
+               principal => anonymous, age_ms => 5, stack => lists:duplicate(100, {m, f, 1, []})}
+             || N <- lists:seq(1, 200)],
+    #{calls := [#{stack := Stack} | _] = Shown} = shown(#{}, #{calls => Calls}),
+    {50, 12} = {length(Shown), length(Stack)},
+    #{marks := Marks} = after_events([#{event => memory_full} || _ <- lists:seq(1, 200)]),
+    100 = length(Marks).
+
+%% The snapshot after two readings, a second from each other.
+shown(Before, After) ->
+    First = erlmcp_console_view:next(reading(0, Before), erlmcp_console_view:new()),
+    erlmcp_console_view:snapshot(erlmcp_console_view:next(reading(1, After), First)).
+
+reading(Second, Given) ->
+    At = ?START + Second * 1_000,
+    Metrics = maps:get(metrics, Given, #{}),
+    Info = maps:get(info, Given, #{}),
+    #{at => At, calls => maps:get(calls, Given, []), requests => maps:get(requests, Given, []),
+      server => #{name => ~"test"},
+      node => (erlmcp_console_node:read())#{at_ms := Second * 1_000, runtime_ms := 0},
+      metrics => metrics(Metrics#{at_ms => At}),
+      info => maps:merge(#{state => open, concurrency_limit => 100, mounts => [],
+                           error_budget => #{zone => green, windows => []}}, Info)}.
+
+metrics(Given) ->
+    maps:merge(#{at_ms => ?START, started_ms => ?START - 60_000, requests => 0, faults => 0,
+                 refusals => #{}, methods => #{}, tools => [], resources => [], prompts => [],
+                 sessions => #{open => 0, opened => 0, ended => 0}, streams => #{open => 0},
+                 connections => 0, in_flight => 0, waiting => 0, tasks => #{running => 0},
+                 cache => #{entries => 0, bytes => 0, hits => 0, misses => 0},
+                 bounds => #{}}, Given).
+
+row(Given) ->
+    maps:merge(#{count => 0, errors => 0, refusals => 0, failures => [],
+                 latency => #{histogram => []}}, Given).

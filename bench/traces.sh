@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Measures the cost of traces: the CPU time of a server for one call of `echo` over HTTP/1.1,
+# without traces, with 1 % and with 100 % of them recorded and sent to a collector, which is a
+# process of its own. The servers are loaded in turn, round by round. Each figure is the median of
+# its rounds, and the share is that of the same round without traces.
+#
+#   bench/traces.sh [ROUNDS] [SECONDS]     default: 5 rounds of 4 seconds for each server
+set -euo pipefail
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
+rounds=${1:-5}
+seconds=${2:-4}
+
+. scripts/env.sh
+scripts/build.sh >&2
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
+erlc -o "$work" bench/traces/bench_traces.erl
+
+# start NAME ARGUMENT...: starts a program, and sets url and pid.
+start() {
+    # The flags of bin/erlmcp.
+    ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib erl +sbwt none +sbwtdcpu none +sbwtdio none \
+        -noinput -pa "$work" -eval 'bench_traces:main(init:get_plain_arguments()).' \
+        -extra "${@:2}" >"$work/$1" 2>&1 &
+    pid=$!
+    until [ -s "$work/$1" ]; do sleep 0.1; done
+    url=$(head -n 1 "$work/$1")
+}
+
+# cpu PID: the CPU time of a process, in ticks of 10 ms.
+cpu() { cut -d ')' -f 2 "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
+
+start collector collect
+collector=$url
+for kind in quick ordinary; do
+    for ratio in off 0.01 1.0; do
+        start "$kind$ratio" serve "$ratio" "$collector" "$kind"
+        servers+=("$kind $ratio $url $pid")
+    done
+done
+echo "$rounds rounds of $seconds s; load before: $(cut -d ' ' -f 1 /proc/loadavg)"
+for ((round = 0; round <= rounds; round++)); do
+    for server in "${servers[@]}"; do
+        read -r kind ratio url pid <<<"$server"
+        before=$(cpu "$pid")
+        answered=$(bin/erlmcp load "$url" --connections 64 --duration "$seconds" --warmup 0 |
+            awk '$1 == "answered" { gsub(/,/, "", $2); print $2 }')
+        # The first round warms up.
+        [ "$round" = 0 ] ||
+            echo "$kind $ratio $round $(($(cpu "$pid") - before)) $answered" >>"$work/costs"
+    done
+done
+awk '
+    { cost[$1, $2, $3] = 10000 * $4 / $5 }
+    function median(values, count,    i, j, held) {
+        for (i = 2; i <= count; i++)
+            for (j = i; j > 1 && values[j - 1] > values[j]; j--) {
+                held = values[j]; values[j] = values[j - 1]; values[j - 1] = held
+            }
+        return count % 2 ? values[(count + 1) / 2] : (values[count / 2] + values[count / 2 + 1]) / 2
+    }
+    END {
+        split("quick ordinary", kinds); split("off 0.01 1.0", ratios)
+        for (k = 1; k <= 2; k++)
+            for (r = 1; r <= 3; r++) {
+                for (i = 1; i <= rounds; i++) {
+                    us[i] = cost[kinds[k], ratios[r], i]
+                    share[i] = us[i] / cost[kinds[k], "off", i]
+                }
+                printf "%-9s %-5s %6.2f us of CPU a call, %.3f of without\n", kinds[k], ratios[r],
+                    median(us, rounds), median(share, rounds)
+            }
+    }' rounds="$rounds" "$work/costs"
+echo "load after: $(cut -d ' ' -f 1 /proc/loadavg)"

@@ -1,0 +1,256 @@
+// Drives the console's page in a browser: one case of console_page_SUITE, which reads the lines
+// that this prints. Whatever the case, no error may be on the browser's console, and no request may
+// go elsewhere.
+//
+//   node page.mjs PLAYWRIGHT CHROMIUM URL CASE
+
+import {createRequire} from 'node:module';
+import assert from 'node:assert/strict';
+
+const [playwright, executablePath, url, name] = process.argv.slice(2);
+const {chromium} = createRequire(import.meta.url)(playwright);
+const origin = new URL(url).origin;
+const PATIENCE = 20_000;
+
+const say = (...words) => console.log(...words);
+
+// What the page shows of a fact of its first line.
+const total = (page, term) =>
+  page.locator('#totals div', {hasText: term}).locator('dd').innerText();
+
+const number = async (page, term) => Number((await total(page, term)).replaceAll(',', ''));
+
+const ready = page => page.waitForSelector('#verdict[data-well]');
+
+// Waits in the page; `look` is a function of the page's own.
+const until = (page, look, argument) => page.waitForFunction(look, argument, {timeout: PATIENCE});
+
+async function tabTo(page, wanted, most = 150) {
+  for (let step = 0; step < most; step++) {
+    await page.keyboard.press('Tab');
+    const focused = await page.evaluate(() => {
+      const element = document.activeElement;
+      return {id: element.id, text: element.textContent.trim(), tag: element.tagName};
+    });
+    if (wanted(focused)) return focused;
+  }
+  assert.fail(`no such element by the Tab key: ${wanted}`);
+}
+
+const cases = {
+  async figures_move(page) {
+    await ready(page);
+    const plot = page.locator('#charts .chart').first();
+    const first = await number(page, 'requests');
+    const before = await plot.locator('.plot').getAttribute('aria-label');
+    say('looking');
+    await until(page, ([least]) => {
+      const facts = [...document.querySelectorAll('#totals div')];
+      const own = facts.find(fact => fact.querySelector('dt').textContent === 'requests');
+      return Number(own.querySelector('dd').textContent.replaceAll(',', '')) > least + 100;
+    }, [first]);
+    await until(page, ([said]) =>
+      document.querySelector('#charts .plot').getAttribute('aria-label') !== said, [before]);
+    assert.equal(await page.locator('#charts canvas').count(), 4);
+    // Something other than the paper is drawn.
+    const drawn = await page.evaluate(() => {
+      const canvas = document.querySelector('#charts canvas');
+      const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      return data.some(value => value !== 0);
+    });
+    assert.ok(drawn, 'the plot is empty');
+    await page.locator('#tools-table th', {hasText: 'echo'}).waitFor();
+  },
+
+  async a_slow_call_is_cancelled(page) {
+    await ready(page);
+    say('looking');
+    const call = page.locator('#calls-list > li', {hasText: 'wait'});
+    await call.waitFor({timeout: PATIENCE});
+    await call.locator('summary').click();
+    await until(page, () => document.querySelector('#calls-list .stack').textContent
+      .includes('console_page_SUITE'));
+    // The time that the browser takes to find and to press the button is its own.
+    await page.evaluate(() => document.querySelector('#calls-list button').addEventListener('click',
+      () => { globalThis.pressed = Date.now(); }, {capture: true}));
+    await call.getByRole('button', {name: 'End the call of wait'}).click();
+    say('pressed', await page.evaluate(() => globalThis.pressed));
+    await page.getByText('Ended wait.').waitFor();
+    await call.waitFor({state: 'detached', timeout: PATIENCE});
+    await page.getByText('No call runs now.').waitFor();
+  },
+
+  async an_elicitation_is_answered(page) {
+    await ready(page);
+    await page.locator('#try').scrollIntoViewIfNeeded();
+    await page.locator('#try-tool option[value="ask"]').waitFor({state: 'attached'});
+    await page.selectOption('#try-tool', 'ask');
+    await page.getByLabel('dish').fill('soup');
+    await page.getByRole('button', {name: 'Call', exact: true}).click();
+    const question = page.getByRole('form', {name: 'A question of the tool'});
+    await question.getByText('How hot shall the soup be?').waitFor();
+    await page.locator('#try-log progress').waitFor();
+    await question.getByLabel('degrees').fill('60');
+    await question.getByLabel('salt').check();
+    await question.getByRole('button', {name: 'Answer'}).click();
+    await page.locator('#try-log .result', {hasText: 'soup, 60 degrees, salt: true'}).waitFor();
+    await page.locator('#try-log', {hasText: 'ended'}).waitFor();
+    // And one that is declined.
+    await page.getByRole('button', {name: 'Call', exact: true}).click();
+    await question.getByRole('button', {name: 'Decline'}).click();
+    await page.locator('#try-log .result', {hasText: 'no soup'}).waitFor();
+  },
+
+  async a_token_is_demanded(page) {
+    assert.equal((await page.reload()).status(), 401);
+    await page.getByLabel('Token').fill('a-token-that-is-wrong');
+    await page.getByRole('button', {name: 'Enter'}).click();
+    await page.getByLabel('Token').fill(process.env.CONSOLE_TOKEN);
+    await page.getByRole('button', {name: 'Enter'}).click();
+    await ready(page);
+    assert.equal(page.url(), url);
+    const cookies = await page.context().cookies();
+    assert.equal(cookies.length, 1);
+    assert.ok(cookies[0].httpOnly && cookies[0].sameSite === 'Strict');
+    assert.ok(!cookies[0].value.includes(process.env.CONSOLE_TOKEN));
+    // With a token in its URL the page comes at once, and keeps no token there.
+    await page.context().clearCookies();
+    await page.goto(`${url}?token=${process.env.CONSOLE_TOKEN}`);
+    await ready(page);
+    assert.equal(page.url(), url);
+  },
+
+  async the_keyboard_is_enough(page) {
+    await ready(page);
+    await page.locator('#tools-table th', {hasText: 'echo'}).waitFor({timeout: PATIENCE});
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'To the figures');
+    await page.keyboard.press('Enter');
+    await until(page, () => document.activeElement.id === 'main');
+    // A table is sorted.
+    await tabTo(page, ({tag, text}) => tag === 'BUTTON' && text === 'Name');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.locator('#tools-table th[aria-sort="ascending"]').innerText(), 'Name');
+    // A call is ended, though its list is drawn anew each second.
+    say('looking');
+    await page.locator('#calls-list button').waitFor({timeout: PATIENCE});
+    await tabTo(page, ({tag, text}) => tag === 'BUTTON' && text.startsWith('End'));
+    await page.waitForTimeout(2500);
+    assert.ok(await page.evaluate(() => document.activeElement.textContent.startsWith('End')),
+      'the focus was lost');
+    await page.keyboard.press('Enter');
+    await page.getByText('Ended wait.').waitFor();
+    // A tool is chosen, called and answered.
+    await tabTo(page, ({id}) => id === 'try-tool');
+    await page.locator('#try-tool option[value="ask"]').waitFor({state: 'attached'});
+    await page.keyboard.type('ask');
+    await tabTo(page, ({id}) => id === 'argument-dish');
+    await page.keyboard.type('stew');
+    await page.keyboard.press('Enter');
+    await page.getByText('How hot shall the stew be?').waitFor();
+    await until(page, () => document.activeElement.id.endsWith('-degrees'));
+    await page.keyboard.type('70');
+    await page.keyboard.press('Enter');
+    await page.locator('#try-log .result', {hasText: 'stew, 70 degrees'}).waitFor();
+  },
+
+  // Everything that can be used has a name, and can be seen where it is used.
+  async everything_has_a_name(page) {
+    await ready(page);
+    const nameless = await page.evaluate(() => {
+      const named = element => (element.getAttribute('aria-label') ?? '').trim()
+        || [...(element.labels ?? [])].some(label => label.textContent.trim())
+        || (element.getAttribute('aria-labelledby') ?? '').split(' ')
+          .some(id => document.getElementById(id)?.textContent.trim())
+        || (['BUTTON', 'A', 'SUMMARY'].includes(element.tagName) && element.textContent.trim());
+      return [...document.querySelectorAll('a, button, input, select, textarea, summary, ' +
+        '[tabindex="0"], [role=img], [role=meter], main > section')]
+        .filter(element => !named(element)).map(element => element.outerHTML);
+    });
+    assert.deepEqual(nameless, []);
+    const headings = await page.locator('h1, h2, h3').evaluateAll(all =>
+      all.map(({tagName}) => Number(tagName[1])));
+    headings.forEach((level, place) =>
+      assert.ok(level <= (headings[place - 1] ?? 0) + 1, 'a heading is skipped'));
+  },
+
+  // From a telephone to a wall, light and dark: nothing is wider than the window, and texts stand
+  // out from what is behind them.
+  async every_width_and_theme(page) {
+    for (const colorScheme of ['light', 'dark']) {
+      await page.emulateMedia({colorScheme});
+      for (const [width, height] of [[320, 640], [1280, 800], [2560, 1440]]) {
+        await page.setViewportSize({width, height});
+        await page.reload();
+        await ready(page);
+        await page.locator('#tools-table th', {hasText: 'echo'}).waitFor({timeout: PATIENCE});
+        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width);
+        const faint = await page.evaluate(() => {
+          const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+          const light = color => {
+            const [r, g, b] = color.map(part => part / 255)
+              .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+          };
+          const paint = colors => {
+            canvas.clearRect(0, 0, 1, 1);
+            for (const color of colors) {
+              canvas.fillStyle = color;
+              canvas.fillRect(0, 0, 1, 1);
+            }
+            return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+          };
+          const papers = element => {
+            const all = [];
+            for (let each = element; each; each = each.parentElement) {
+              all.unshift(getComputedStyle(each).backgroundColor);
+            }
+            return all;
+          };
+          const ratio = element => {
+            const behind = papers(element);
+            const one = light(paint([...behind, getComputedStyle(element).color]));
+            const other = light(paint(behind));
+            return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+          };
+          const texts = 'h1, h2, h3, p, a, dt, dd, th, td, li, button, label';
+          return [...document.querySelectorAll(texts)]
+            .filter(element => element.textContent.trim() && element.checkVisibility()
+              && !element.matches('.zero, .skip'))
+            .filter(element => ratio(element) < 4.5)
+            .map(element => `${element.className} ${element.textContent.trim().slice(0, 40)} ` +
+              ratio(element).toFixed(2));
+        });
+        assert.deepEqual(faint, [], `${colorScheme} ${width}`);
+      }
+    }
+  },
+};
+
+const browser = await chromium.launch({executablePath, args: ['--no-sandbox']});
+const wrong = [];
+try {
+  const page = await browser.newPage({viewport: {width: 1280, height: 800}});
+  page.setDefaultTimeout(PATIENCE);
+  page.on('console', message => {
+    // A browser itself reports the status of the login's page.
+    const expected = name === 'a_token_is_demanded' && /status of 40[13]/.test(message.text());
+    if (['error', 'warning'].includes(message.type()) && !expected) {
+      wrong.push(`${message.type()}: ${message.text()}`);
+    }
+  });
+  page.on('pageerror', error => wrong.push(`error: ${error.stack}`));
+  page.on('request', request => {
+    if (!request.url().startsWith(`${origin}/`) && !request.url().startsWith('data:')) {
+      wrong.push(`a request to ${request.url()}`);
+    }
+  });
+  await page.goto(url);
+  await cases[name](page);
+} catch (error) {
+  wrong.push(error.stack);
+} finally {
+  await browser.close();
+}
+wrong.forEach(each => say('wrong', each.replaceAll('\n', ' | ')));
+say(wrong.length === 0 ? 'passed' : 'failed');
