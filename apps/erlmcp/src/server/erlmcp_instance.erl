@@ -22,7 +22,8 @@ Internal.
 -export_type([instance/0, of_calls/0]).
 
 -doc """
-A server's key, its limits and gate, the servers that it mounts, and the tables of its processes.
+A server's key, its limits and gate, the servers that it mounts, its listeners, and the tables of
+its processes.
 The table `supervisors` has the supervisors of sessions and tasks, and `mounting` the servers that
 mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 (`m:erlmcp_published_catalog`), and `cache` has cached results (`m:erlmcp_result_cache`).
@@ -30,6 +31,8 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 -type instance() :: #{
     key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
+    %% the references of the listeners that ranch has
+    listeners := [ranch:ref()],
     sessions := erlmcp_session_table:sessions(), subscriptions := ets:table(),
     supervisors := ets:table(), mounting := ets:table(), changing := ets:table(),
     cache := ets:table(),
