@@ -382,8 +382,8 @@ quantiles_are_right(_) ->
 
 metered(Beginnings) ->
     Meter = erlmcp_meter:new(),
-    Server = #{key => make_ref(), meter => Meter, observers => []},
-    [ok = erlmcp_meter:ended({{1, ~"ping", #{}}, {Began, 10}}, ok, 10, Server)
+    Server = #{key => make_ref(), meter => Meter, observers => [], tracer => none},
+    [ok = erlmcp_meter:ended({{1, ~"ping", #{}}, {Began, 10, none}}, ok, 10, Server)
      || Began <- Beginnings],
     Meter.
 
@@ -494,7 +494,7 @@ mounted_tools_have_rows_of_their_own(_) ->
 %% There are 256 slots for pairs of a row and an error. What comes after that is counted, too.
 failures_without_slots_are_kept(_) ->
     Meter = erlmcp_meter:new(),
-    Server = #{key => make_ref(), meter => Meter, observers => []},
+    Server = #{key => make_ref(), meter => Meter, observers => [], tracer => none},
     Names = [timeout, internal_error, tool_not_found, protocol_error],
     Rows = [erlmcp_meter:definition_row(tool, integer_to_binary(Number), Meter)
             || Number <- lists:seq(1, 200)],
