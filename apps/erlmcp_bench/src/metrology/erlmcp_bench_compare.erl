@@ -38,8 +38,8 @@ judged() ->
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
 
 -doc """
-Returns `true` if a figure hardly depends on how fast or how busy the machine is. Such figures can be
-compared on a machine that others share.
+Returns `true` if a figure hardly depends on how fast or how busy the machine is. Such figures can
+be compared on a machine that others share.
 
 ## Examples
 
