@@ -404,8 +404,8 @@ each(Items, Until, Function, Folders, Running) ->
 lines(Suite, #{state := State}) ->
     erlmcp_test_case_lines:read(filename:join(State, "lines"), Suite).
 
-%% Counts for those suites of which the code has changed, or that of a module they run. If only their
-%% modules have changed, they must have run one of the modules that are asked for.
+%% Counts for those suites of which the code has changed, or that of a module they run. If only
+%% their modules have changed, they must have run one of the modules that are asked for.
 count_lines(#{suites := Suites, state := State, modules := Modules,
               workers := Workers} = Options) ->
     Before = #{Suite => lines(Suite, Options) || Suite := _ <- Suites},
