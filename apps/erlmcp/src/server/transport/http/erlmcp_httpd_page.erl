@@ -271,6 +271,9 @@ info(_, {page, Pid, deadline}, #page{pid = Pid, streaming = false} = Page) ->
     {erlmcp_httpd_response:refuse(Refusal), ended(Page)};
 info(_, {identity, expired}, #page{streaming = true} = Page) ->
     {[{data, fin, <<>>}, stop], ended(Page)};
+%% The server ends, and a stream does not end by itself.
+info(_, closing, #page{streaming = true} = Page) ->
+    {[{data, fin, <<>>}, stop], ended(Page)};
 info(_, receive_timeout, #page{body = Body} = Page) when Body =/= none ->
     received(erlmcp_httpd_body:late(Body), Page);
 info(_, broken_body, #page{body = Body} = Page) when Body =/= none ->
