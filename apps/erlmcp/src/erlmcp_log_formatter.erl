@@ -65,8 +65,7 @@ time(Meta) ->
 
 %% A report of erlmcp, or another one of the same form, is shown by its fields. Every other entry is
 %% a message.
-content(#{msg := {report, #{what := What} = Report}, meta := Meta})
-  when is_atom(What), not is_map_key(report_cb, Meta) ->
+content(#{msg := {report, #{what := What} = Report}}) when is_atom(What) ->
     {fields, Report};
 content(#{msg := {string, Text}}) ->
     {message, shortened(Text)};
