@@ -34,7 +34,7 @@ The client is `m:erlmcp_client`.
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
--export_type([server/0, options/0, limits/0, bound/0, mount/0, key_ring/0]).
+-export_type([server/0, options/0, limits/0, bound/0, access_log/0, mount/0, key_ring/0]).
 -export_type([kind/0, definition/0, tool/0, resource/0, resource_template/0, prompt/0, skill/0]).
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
@@ -71,6 +71,7 @@ The options of `start_server/1`. A value in parentheses is the default.
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
+- `access_log`: logs the ends of requests, see `t:access_log/0`; none by default.
 - `trace`: the tracer of the spans of requests, see `t:erlmcp_tracer:options/0`; none by default.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
 - `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
@@ -102,6 +103,7 @@ The options of `start_server/1`. A value in parentheses is the default.
     keys => key_ring() | fun(() -> key_ring()),
     task_store => {module(), map()},
     on_event => fun((event()) -> term()),
+    access_log => access_log(),
     trace => erlmcp_tracer:options(),
     listen => [erlmcp_listen:listener()],
     envelope => measured | team | enterprise | gov,
@@ -142,6 +144,12 @@ each.
     principal_messages_per_second => bound(), principal_messages_per_minute => bound(),
     principal_messages_per_day => bound(), principals => pos_integer()
 }.
+
+-doc """
+The access log: an entry of the log at the end of one in `sample` requests, picked at random; of
+each request by default.
+""".
+-type access_log() :: #{sample => pos_integer()}.
 
 -doc "A limit, or `infinity` for none.".
 -type bound() :: pos_integer() | infinity.

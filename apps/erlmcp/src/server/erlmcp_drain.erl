@@ -29,6 +29,7 @@ to two seconds more. Crashes if the server is stopped meanwhile.
             Milliseconds :: non_neg_integer()) -> drained().
 drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_event_handler:emit(Key, draining, #{milliseconds => Milliseconds}),
+    ok = erlmcp_log:report(notice, #{what => server_drains, milliseconds => Milliseconds}, Key),
     ok = erlmcp_gate:drain(Gate),
     ok = lists:foreach(fun ranch:suspend_listener/1, Listeners),
     ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
@@ -42,6 +43,7 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     _ = await(fun() -> erlmcp_session_table:pids(Instance) =:= [] end, ?LAST_WORDS),
     Left = #{calls => Ended, tasks => erlmcp_on_demand_sup:count(tasks, Instance)},
     ok = erlmcp_event_handler:emit(Key, drained, Left),
+    ok = erlmcp_log:report(notice, Left#{what => server_drained}, Key),
     Left.
 
 %% The counts are read in the order in which a request moves: it waits, runs, and may become a task.

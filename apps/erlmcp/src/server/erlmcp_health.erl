@@ -21,9 +21,10 @@ report(Instance) ->
       checks => Checks}.
 
 check(listeners, #{listeners := Listeners}) ->
-    Open = [Listener || Listener <- Listeners, is_open(Listener)],
-    #{passes => length(Open) =:= length(Listeners), observed => length(Open),
-      limit => length(Listeners)};
+    OfRanch = [Listener || {_, Transport, _} = Listener <- Listeners, Transport =/= stdio],
+    Open = [Listener || Listener <- OfRanch, is_open(Listener)],
+    #{passes => length(Open) =:= length(OfRanch), observed => length(Open),
+      limit => length(OfRanch)};
 check(drain, #{gate := Gate}) ->
     #{passes => not erlmcp_gate:is_draining(Gate)};
 check(memory, _) ->

@@ -31,8 +31,8 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 -type instance() :: #{
     key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
-    %% the references of the listeners that ranch has
-    listeners := [ranch:ref()],
+    %% ids of the listeners: of all but stdio they are ranch's references
+    listeners := [{{reference(), pos_integer()}, http | tcp | stdio, map()}],
     sessions := erlmcp_session_table:sessions(), subscriptions := ets:table(),
     supervisors := ets:table(), mounting := ets:table(), changing := ets:table(),
     cache := ets:table(),
@@ -142,6 +142,14 @@ handle_cast(_, Shared) ->
 
 -doc false.
 terminate(_, {Key, Names}) ->
+    ok = log_end(find(Key), Key),
     lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Name}) end, [Key | Names]),
     ok = erlmcp_published_catalog:erase(Key),
     erlmcp_log:forget(Key).
+
+%% A server without listeners is part of a program that knows of its end.
+log_end({ok, #{listeners := [_ | _], started_ms := Started}}, Key) ->
+    Lasted = (erlang:system_time(millisecond) - Started) div 1_000,
+    erlmcp_log:report(notice, #{what => server_ended, seconds => max(0, Lasted)}, Key);
+log_end(_, _) ->
+    ok.

@@ -24,6 +24,7 @@ Internal.
     workers := #{atom() => erlmcp:workers()},
     on_event := erlmcp_event_handler:handler() | none,
     trace := erlmcp_tracer:options() | none,
+    access_log := erlmcp:access_log() | none,
     listen := [erlmcp_listen:listener()],
     limits := limits()
 }.
@@ -171,6 +172,7 @@ check(Given) when is_map(Given) ->
                workers => Workers,
                on_event => maps:get(on_event, Options, none),
                trace => maps:get(trace, Options, none),
+               access_log => maps:get(access_log, Options, none),
                listen => maps:get(listen, Options, []),
                limits => Limits}}
     end;
@@ -202,7 +204,7 @@ default_limits(Options) ->
 check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers, on_event, trace, envelope],
+            task_store, breakers, workers, on_event, trace, access_log, envelope],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -263,6 +265,13 @@ option(trace, Trace) ->
         {Member, Expected} -> {error, {bad_option, {trace, Member}, Expected}};
         Expected -> {expected, Expected}
     end;
+option(access_log, Given) when Given =:= #{} -> ok;
+option(access_log, #{sample := Sample} = Given) when map_size(Given) =:= 1 ->
+    case is_integer(Sample) andalso Sample > 0 of
+        true -> ok;
+        false -> {error, {bad_option, {access_log, sample}, ~"a positive integer"}}
+    end;
+option(access_log, _) -> {expected, ~"a map with sample, or an empty one"};
 option(on_event, Fun) when is_function(Fun, 1) -> ok;
 option(on_event, _) -> {expected, ~"a fun of one argument"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;

@@ -35,12 +35,22 @@ start_link(#{key := Key} = Settings, Catalog) ->
     %% its argument if it crashes, and a fun hides the keys.
     Kept = maps:without([sources], Settings),
     case supervisor:start_link(?MODULE, fun() -> Kept end) of
-        {ok, _} = Started ->
+        {ok, Pid} = Started ->
+            ok = log_listeners(Pid, Key),
             Started;
         NotStarted ->
             ok = erlmcp_published_catalog:erase(Key),
             NotStarted
     end.
+
+%% One line for each listener: where it is, and which clients may come.
+log_listeners(Supervisor, Key) ->
+    lists:foreach(fun({_, _, #{clients := Clients}} = Id) ->
+                      _ = [ok = erlmcp_log:report(notice, (maps:without([ip, port], Address))#{
+                                                      what => server_listens, clients => Clients},
+                                                  Key) || Address <- address(Id)],
+                      ok
+                  end, lists:sort(listener_ids(Supervisor))).
 
 -doc "Returns the process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
@@ -98,8 +108,7 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
-      task_store := TaskStore, workers := Workers, on_event := OnEvent, listen := Wanted} =
+    #{id := Id, key := Key, limits := Limits, mounts := Mounts, workers := Workers, on_event := OnEvent, listen := Wanted} =
         Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
@@ -109,10 +118,8 @@ init(Given) ->
     ok = erlmcp_label:set([erlmcp_server], Key),
     Listen = [{listener_id(Number, Listener, Key), Listener}
               || {Number, Listener} <- lists:enumerate(opened(Wanted, Key))],
-    OfRanch = [ListenerId || {{_, Transport, _} = ListenerId, _} <- Listen, Transport =/= stdio],
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore, OfRanch,
-                                            tracer(Settings))),
+        erlmcp_instance:share(Key, instance(Settings, [Number || {Number, _} <- Listen])),
     #{error_budget_requests := Least} = Limits,
     Listeners = lists:append([listener(ListenerId, Listener, Instance)
                               || {ListenerId, Listener} <- Listen]),
@@ -159,7 +166,8 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
     end.
 
 %% Its tables belong to the calling process.
-instance(Key, Meter, Limits, Mounts, TaskStore, Listeners, Tracer) ->
+instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
+           task_store := TaskStore} = Settings, Listeners) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
                           mounts => Mounts, listeners => Listeners,
@@ -167,8 +175,8 @@ instance(Key, Meter, Limits, Mounts, TaskStore, Listeners, Tracer) ->
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
-                          meter => Meter, observers => [], tracer => Tracer,
-                          telemetry => erlmcp_telemetry:module(),
+                          meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
+                          tracer => tracer(Settings), telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 
@@ -223,8 +231,16 @@ opened(Listen, Key) ->
 listener_id(Number, {Transport, Options}, Key) ->
     Shown = (maps:with([path, sse], Options))#{
         tls => is_map_key(tls, Options),
+        clients => clients(Transport, Options),
         pages => lists:sort(maps:keys(erlmcp_listen_options:pages(Options)))},
     {{Key, Number}, Transport, Shown}.
+
+%% Which clients a listener lets in.
+clients(stdio, _) -> one;
+clients(http, #{authenticate := {bearer, _}}) -> with_tokens;
+clients(http, #{authenticate := {certificate, _}}) -> with_certificates;
+clients(http, #{authenticate := _}) -> authenticated;
+clients(_, _) -> anonymous.
 
 listener(Id, {Transport, Options}, #{key := Key} = Instance) ->
     ok = warn(Transport, Options, Key),

@@ -6,8 +6,8 @@ and reports are dropped while earlier ones are unread. Characters that a termina
 spelled out, as in all text of the command.
 """.
 
--export([never_wait/0, without_reports/2]).
--export([room/2, no_report/2, format/2]).
+-export([never_wait/0, without_reports/2, show_servers/1, hide_servers/0]).
+-export([room/2, no_report/2, no_server/2, format/2]).
 
 -export_type([whose/0]).
 
@@ -30,6 +30,16 @@ never_wait() ->
     {ok, #{formatter := Formatter}} = logger:get_handler_config(default),
     ok = logger:update_handler_config(default, formatter, {?MODULE, #{formatter => Formatter}}),
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
+
+-doc "Formats the node's log as lines of JSON or of text, with the starts and ends of servers.".
+-spec show_servers(json | text) -> ok.
+show_servers(Format) ->
+    logger:update_handler_config(default, formatter, {erlmcp_log_formatter, #{format => Format}}).
+
+-doc "Leaves the starts, drains and ends of servers out of the node's log.".
+-spec hide_servers() -> ok.
+hide_servers() ->
+    logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
 
 -doc """
 Runs `Start`, and holds the reports of OTP and ranch meanwhile. If `Start` fails, these reports are
@@ -67,6 +77,14 @@ no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}} = Event, {_, Held
     held(Event, Held);
 no_report(#{msg := {report, #{what := listener_asks_nobody}}}, {own, _}) -> stop;
 no_report(_, _) -> ignore.
+
+-doc false.
+-spec no_server(logger:log_event(), none) -> stop | ignore.
+no_server(#{msg := {report, #{what := What}}}, none)
+  when What =:= server_listens; What =:= server_drains; What =:= server_drained;
+       What =:= server_ended ->
+    stop;
+no_server(_, none) -> ignore.
 
 held(Event, Held) ->
     try

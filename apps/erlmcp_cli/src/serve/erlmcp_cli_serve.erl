@@ -44,6 +44,10 @@ command() ->
           #{name => console, long => "-console", type => boolean,
             help => "serve the console at /console: is the server well, since when, and why not; "
                     "with another --host than this machine's it demands a token, which is shown"},
+          #{name => log_format, long => "-log-format", type => {atom, [json, text]},
+            help => "log the server's start and end too, as lines of json or of text"},
+          #{name => access_log, long => "-access-log", type => {integer, [{min, 1}]},
+            help => "log the end of one in so many requests; 1 for each"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
             help => "seconds that SIGTERM gives to running calls; 8 by default, none on stdio"},
           #{name => stdio, long => "-stdio", type => boolean,
@@ -66,6 +70,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         {ok, Own} ?= application_of(Beam),
         ok = keep_closed(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
+        ok = log(Arguments),
         ok ?= start_applications(Own, Arguments),
         Pages = pages(Arguments, Ip),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip, Pages)),
@@ -82,6 +87,11 @@ run(#{module := Name, host := Host} = Arguments) ->
             erlmcp_cli:complain(Sentence),
             failed
     end.
+
+%% The welcome tells a person where the server listens.
+log(#{log_format := Format}) -> erlmcp_cli_log:show_servers(Format);
+log(#{access_log := _}) -> erlmcp_cli_log:show_servers(text);
+log(_) -> erlmcp_cli_log:hide_servers().
 
 together(#{stdio := true} = Arguments) ->
     case [Option || {Name, Option} <- [{allowed_host, "--allowed-host"},
@@ -250,7 +260,9 @@ tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];
 tcp(_, _) -> [].
 
 start_server(Module, Arguments, Listeners) ->
-    Options = maps:with([page_size], Arguments),
+    Options = maps:merge(maps:with([page_size], Arguments),
+                         #{access_log => #{sample => Sample}
+                           || #{access_log := Sample} <- [Arguments]}),
     maybe
         {error, Reason} ?=
             erlmcp_cli_sup:start_server(Options#{handler => Module, listen => Listeners}),

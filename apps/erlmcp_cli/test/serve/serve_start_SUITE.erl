@@ -9,7 +9,8 @@ a line for each problem.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_first_answer_is_soon/1, the_first_answer_needs_no_network/1,
          what_is_needed_later_starts_then/1, a_flood_loads_nothing/1]).
--export([windows_share_no_port/1, listen_opens_the_applications_listeners/1,
+-export([windows_share_no_port/1, logs_go_to_standard_error/1,
+         listen_opens_the_applications_listeners/1,
          a_failed_start_is_one_line/1, verbose_shows_reports/1,
          listen_is_for_stdio/1, handlers_have_their_application/1,
          the_server_ends_with_its_application/1]).
@@ -23,7 +24,7 @@ suite() ->
 
 all() ->
     [the_first_answer_is_soon, the_first_answer_needs_no_network, what_is_needed_later_starts_then,
-     a_flood_loads_nothing, windows_share_no_port,
+     a_flood_loads_nothing, logs_go_to_standard_error, windows_share_no_port,
      listen_opens_the_applications_listeners, a_failed_start_is_one_line, verbose_shows_reports,
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
@@ -222,6 +223,31 @@ post(Path, Host, Headers) ->
      "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
      "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover\r\nContent-Length: ",
      integer_to_list(iolist_size(Body)), "\r\n\r\n", Body].
+
+%% Standard output is the client's: the log goes to standard error, each entry a line of JSON.
+%% Without the option nothing is logged of a start and an end in good order.
+logs_go_to_standard_error(Config) ->
+    Call = request(1, ~"tools/call", #{name => ~"node", arguments => #{}}),
+    Serve = fun(Options) ->
+        Script = "printf '%s\\n' \"$1\" | { shift; \"$@\"; }",
+        run("/bin/sh", ["-c", Script, "-", iolist_to_binary(Call),
+                        proplists:get_value(program, Config), "serve",
+                        proplists:get_value(curious, Config), "--stdio" | Options], Config)
+    end,
+    {0, Answer, Log} = Serve(["--log-format", "json", "--access-log", "1"]),
+    [Line, ""] = string:split(Answer, "\n", all),
+    #{~"id" := 1, ~"result" := _} = json:decode(unicode:characters_to_binary(Line)),
+    Entries = [json:decode(unicode:characters_to_binary(Entry))
+               || Entry <- string:lexemes(Log, "\n")],
+    %% A request may be served before the start has ended.
+    [~"request_ended", ~"server_ended", ~"server_listens"] =
+        lists:sort([What || #{~"what" := What} <- Entries]),
+    [#{~"target" := ~"node", ~"outcome" := ~"ok"}] =
+        [Entry || #{~"what" := ~"request_ended"} = Entry <- Entries],
+    {0, _, Text} = Serve(["--log-format", "text"]),
+    [{match, _} = re:run(Text, What) || What <- [" server_listens .* transport=stdio\n",
+                                                 " server_ended "]],
+    {0, _, ""} = Serve([]).
 
 %% Two windows of a host, while the application itself is in service.
 windows_share_no_port(Config) ->

@@ -205,8 +205,8 @@ tenant() ->
 
 lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, tenant(), Instance),
-    {ok, none, Session} = erlmcp_session_table:find(Id, anonymous, Instance),
-    ok = erlmcp_session_table:update(Id, Session#{log_level := 4}, Instance),
+    {ok, none, Opened} = erlmcp_session_table:find(Id, anonymous, Instance),
+    ok = erlmcp_session_table:update(Id, Opened#{log_level := 4}, Instance),
     %% DELETE ends a session in this way.
     ok = erlmcp_session:delete(Id, Instance),
     error = erlmcp_session_table:find(Id, anonymous, Instance),

@@ -274,7 +274,7 @@ step({add, Id, Bytes}, {Queue, Model}) ->
         ok ->
             Since = erlang:unique_integer([monotonic]),
             Request = #{id => Id, method => ~"tools/call", era => Era, line => Line,
-                        arrival => {1_000_000 * Since, byte_size(Line)}},
+                        arrival => {1_000_000 * Since, byte_size(Line), none}},
             {ok, Longer} = erlmcp_connection_queue:add(Request, limits(), Queue),
             counted(Longer, Model ++ [{Id, Era, Line, Since}]);
         {refuse, _} ->
