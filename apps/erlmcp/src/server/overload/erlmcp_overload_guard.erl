@@ -17,7 +17,7 @@ Internal.
 
 -include("erlmcp_overload_guard.hrl").
 
--export([start_link/1, is_over/1, refusal/4]).
+-export([start_link/1, is_over/1, seen/1, refusal/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([bounds/0, seen/0]).
@@ -82,15 +82,31 @@ has_found(Module) ->
     end.
 
 -doc """
+Returns the amount that is used and its bound, as the guard `Module` has last measured them, or
+`none` before that.
+""".
+-spec seen(Module :: module()) -> {Used :: non_neg_integer(), Limit :: pos_integer()} | none.
+seen(Module) ->
+    case persistent_term:get(Module, none) of
+        none ->
+            none;
+        Words ->
+            case atomics:get(Words, ?LIMIT) of
+                0 -> none;
+                Limit -> {atomics:get(Words, ?USED), Limit}
+            end
+    end.
+
+-doc """
 Returns the refusal `Name` of new work, with the last figures of the guard `Module`. A client may
 try again after `RetryAfterMs`.
 """.
 -spec refusal(Module :: module(), Name :: erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
-    Details = case persistent_term:get(Module, none) of
+    Details = case seen(Module) of
         none -> #{};
-        Words -> #{limit => atomics:get(Words, ?LIMIT), observed => atomics:get(Words, ?USED)}
+        {Used, Limit} -> #{limit => Limit, observed => Used}
     end,
     erlmcp_refusal:new(Name, Message, Details#{retry_after_ms => RetryAfterMs}).
 
