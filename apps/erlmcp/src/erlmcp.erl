@@ -41,6 +41,7 @@ The client is `m:erlmcp_client`.
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
 -export_type([address/0, info/0, open_session/0, running_call/0, cache_info/0]).
 -export_type([error_budget/0, zone/0, event/0]).
+-export_type([metrics/0, metrics_row/0, definition_metrics/0, tool_info/0, latency/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().

@@ -38,7 +38,7 @@ middle_bounds() ->
 -spec coarse_bounds() -> [pos_integer(), ...].
 coarse_bounds() -> ?COARSE.
 
--doc "Returns what the counts of fine buckets tell of latencies, with the sum of their nanoseconds.".
+-doc "Returns what the counts of fine buckets tell of latencies, whose sum is in nanoseconds.".
 -spec fine(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 fine(Sum, Counts) ->
     latency(Sum, Counts, fine_bounds()).

@@ -67,7 +67,8 @@ counted_once(Way, Era) ->
              {~"tools/call", tool, ~"quick_crashes", internal_error},
              {~"tools/call", tool, ~"exits", internal_error},
              {~"tools/call", none, ~"unknown", tool_not_found},
-             {~"prompts/get", prompt, ~"greet", ok}, {~"resources/read", resource, ~"a://plain", ok},
+             {~"prompts/get", prompt, ~"greet", ok},
+             {~"resources/read", resource, ~"a://plain", ok},
              {~"resources/read", resource, ~"t://{x}", ok},
              {~"resources/read", none, ~"no://where", resource_not_found},
              {~"completion/complete", none, ~"greet", ok}, {~"tools/list", none, none, ok}]
@@ -381,8 +382,8 @@ quantiles_are_right(_) ->
 
 metered(Beginnings) ->
     Meter = erlmcp_meter:new(),
-    Server = #{key => make_ref(), meter => Meter, observers => []},
-    [ok = erlmcp_meter:ended({{1, ~"ping", #{}}, {Began, 10}}, ok, 10, Server)
+    Server = #{key => make_ref(), meter => Meter, observers => [], tracer => none},
+    [ok = erlmcp_meter:ended({{1, ~"ping", #{}}, {Began, 10, none}}, ok, 10, Server)
      || Began <- Beginnings],
     Meter.
 
@@ -393,7 +394,8 @@ coarse_buckets_are_opentelemetrys(_) ->
     %% Each is a bound of the fine ones, which are never more than a quarter apart.
     Fine = erlmcp_histogram:fine_bounds(),
     [] = Bounds -- Fine,
-    [] = [{A, B} || {A, B} <- lists:zip(lists:droplast(Fine), tl(Fine)), B > 1.25 * A orelse B =< A].
+    [] = [{A, B} || {A, B} <- lists:zip(lists:droplast(Fine), tl(Fine)),
+                    B > 1.25 * A orelse B =< A].
 
 a_slow_tool_shows(_) ->
     Slow = #{name => ~"slow", handler => fun(_, _) ->
@@ -492,7 +494,7 @@ mounted_tools_have_rows_of_their_own(_) ->
 %% There are 256 slots for pairs of a row and an error. What comes after that is counted, too.
 failures_without_slots_are_kept(_) ->
     Meter = erlmcp_meter:new(),
-    Server = #{key => make_ref(), meter => Meter, observers => []},
+    Server = #{key => make_ref(), meter => Meter, observers => [], tracer => none},
     Names = [timeout, internal_error, tool_not_found, protocol_error],
     Rows = [erlmcp_meter:definition_row(tool, integer_to_binary(Number), Meter)
             || Number <- lists:seq(1, 200)],

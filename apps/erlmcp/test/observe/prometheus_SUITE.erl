@@ -31,11 +31,13 @@ page_has_the_figures(_) ->
     call(~"unknown", Server),
     Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
     #{status := 204} = erlmcp_test_http:delete(Server, Session),
-    #{status := 200, headers := #{~"content-type" := Type}, body := Text} = get(~"/metrics", Server),
+    #{status := 200, headers := #{~"content-type" := Type}, body := Text} =
+        get(~"/metrics", Server),
     <<"text/plain; version=0.0.4", _/binary>> = Type,
     Samples = samples(Text),
     Expected = [
-        {~"mcp_server_requests_total", [{~"mcp_method_name", ~"tools/call"}, {~"outcome", ~"ok"}], 2},
+        {~"mcp_server_requests_total",
+         [{~"mcp_method_name", ~"tools/call"}, {~"outcome", ~"ok"}], 2},
         {~"mcp_server_requests_total",
          [{~"mcp_method_name", ~"tools/call"}, {~"outcome", ~"tool_error"}], 1},
         {~"mcp_server_requests_total",

@@ -17,7 +17,8 @@ Internal.
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([definition/3, rows/1, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
--export([name/1, server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
+-export([name/1, server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1,
+         changed/2]).
 
 -export_type([catalog/0, settings/0, part/0]).
 
@@ -26,7 +27,8 @@ Settings of a catalog. They have the number of definitions in one page, and the 
 client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
 a result. The others wrap each handler: the server's `middleware`, the middleware that caches
 results (`cached`), and the guards of a definition (`guarded`). `row` gives the definition with a
-key its row in the server's meter. `quick` makes the mark of a quick definition (`erlmcp_middleware:of_server/4`).
+key its row in the server's meter. `quick` makes the mark of a quick definition
+(`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
