@@ -28,8 +28,8 @@ A program with an exposition of its own registers the collector there:
                    Help :: binary()}.
 
 -doc """
-Returns the families of servers and of the node. A histogram whose name ends with `_ms` has fine buckets, the others
-have those of OpenTelemetry.
+Returns the families of servers and of the node. A histogram whose name ends with `_ms` has fine
+buckets, the others have those of OpenTelemetry.
 """.
 -spec families() -> [family()].
 families() ->
