@@ -14,6 +14,8 @@
 #                            x-forwarded-for, forwarded, or the PROXY protocol as proxy-v1 or
 #                            proxy-v2 (default: not at all). For the PROXY protocol nginx forwards
 #                            bytes, and has only version 1.
+#   ERLMCP_PROXY_CHECK       a path that HAProxy looks at every 100 ms, to see whether the server is
+#                            ready (default: it does not look)
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 proxy=$1
@@ -24,6 +26,7 @@ upstream=${BASH_REMATCH[2]}
 path=${BASH_REMATCH[3]:-}
 shift 3
 client=${ERLMCP_PROXY_CLIENT:-}
+check=${ERLMCP_PROXY_CHECK:-}
 patience=${ERLMCP_PROXY_PATIENCE:-18}
 programs=$("$root/scripts/proxies.sh")
 work=$(mktemp -d)
@@ -43,6 +46,11 @@ haproxy() {
     server=$upstream
     [ "$version" != 2 ] || [ "$scheme" = tcp ] || server+=' proto h2'
     client_option=''
+    check_option=''
+    if [ -n "$check" ]; then
+        server+=' check inter 100 fall 1 rise 1'
+        check_option="option httpchk GET $check"
+    fi
     case $client in
         x-forwarded-for) client_option='option forwardfor' ;;
         forwarded) client_option='option forwarded' ;;
@@ -70,6 +78,7 @@ frontend clients
     bind 127.0.0.1:$1
     default_backend servers
 backend servers
+    $check_option
     server mcp $server
 CONFIGURATION
     "$programs/haproxy" -q -db -f "$work/haproxy.cfg" >"$work/log" 2>&1 &

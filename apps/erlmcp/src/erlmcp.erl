@@ -30,7 +30,7 @@ The client is `m:erlmcp_client`.
 
 -export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1, servers/0]).
 -export([add/3, remove/3, resource_updated/2]).
--export([info/1, metrics/1, sessions/1, calls/1, cancel/2]).
+-export([info/1, health/1, metrics/1, sessions/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
@@ -39,7 +39,8 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([address/0, info/0, open_session/0, running_call/0, cache_info/0]).
+-export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
+-export_type([cache_info/0]).
 -export_type([error_budget/0, zone/0, event/0]).
 -export_type([metrics/0, metrics_row/0, definition_metrics/0, tool_info/0, latency/0]).
 
@@ -523,6 +524,25 @@ The state and the counts of a server, as `info/1` returns them.
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc """
+The health of a server, as `health/1` returns it. The server is ready if all checks pass.
+
+- `listeners`: all listeners are open (`limit` is how many there are). stdio does not count.
+- `drain`: the server is not being drained.
+- `memory`: the node has memory for new work, in bytes.
+- `processors`: the node has processor time for new work, in milliseconds that a process waits.
+- `descriptors`: the node has descriptors for new connections.
+- `connections`: the server has room for another connection.
+""".
+-type health() :: #{
+    ready := boolean(),
+    checks := #{listeners | drain | memory | processors | descriptors | connections
+                    => health_check()}
+}.
+-doc "A check: what was observed, and its limit, where they are known.".
+-type health_check() :: #{
+    passes := boolean(), observed => non_neg_integer(), limit => non_neg_integer()
+}.
+-doc """
 An open session of Streamable HTTP, as `sessions/1` returns it.
 
 - `id`: names the session. It is made of the session's own id, which nobody should see who could
@@ -879,6 +899,25 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
         {ok, _, Instance} -> erlmcp_mounts:resource_updated(Uri, Instance);
         error -> {error, not_found}
     end.
+
+-doc """
+Returns the health of a server, or `{error, not_found}` if the server does not run. Calls no
+process, so it never waits.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"example", version => ~"1.0.0"}).
+2> #{ready := true, checks := #{drain := #{passes := true}}} = erlmcp:health(Server).
+3> {ok, _} = erlmcp:drain(Server, 0).
+4> #{ready := false, checks := #{drain := #{passes := false}}} = erlmcp:health(Server).
+5> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec health(server()) -> health() | {error, not_found}.
+health(Server) ->
+    seen(Server, fun erlmcp_health:report/1).
 
 -doc """
 Returns the state and the counts of a server, or `{error, not_found}` if the server does not run.

@@ -28,6 +28,8 @@ Options of Streamable HTTP.
   Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus` (`false`).
 - `pages`: what the listener answers beside the endpoint, by path, see `m:erlmcp_page`. A page
   answers all paths below its own, too.
+- `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
+  `erlmcp:health/1`.
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own name; `any` accepts all.
@@ -51,6 +53,7 @@ Options of Streamable HTTP.
     path => binary() | none,
     metrics => boolean(),
     pages => #{Path :: binary() => erlmcp_page:page()},
+    health => boolean(),
     tls => [ssl:tls_server_option()],
     allowed_hosts => any | [binary()],
     allowed_origins => any | [binary()],

@@ -69,7 +69,7 @@ deregister_cleanup(_) ->
 collect_mf(_, Callback) ->
     Servers = labelled([erlmcp_metrics:report(Instance)
                         || {_, _, Instance} <- erlmcp_registry:servers()]),
-    Memory = erlmcp_memory_guard:seen(),
+    Memory = erlmcp_overload_guard:figures(erlmcp_memory_guard),
     lists:foreach(fun({Name, Type, _, Help}) ->
         case [metric(Type, [{server, Server} | Labels], Value)
               || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)]
@@ -173,8 +173,8 @@ values(mcp_server_bound_limit, #{bounds := Bounds}) ->
 values(_, _) -> [].
 
 %% The figures without a server.
-of_node(mcp_node_memory_used_bytes, {Used, _}) -> [Used];
-of_node(mcp_node_memory_limit_bytes, {_, Limit}) -> [Limit];
+of_node(mcp_node_memory_used_bytes, #{observed := Used}) -> [Used];
+of_node(mcp_node_memory_limit_bytes, #{limit := Limit}) -> [Limit];
 of_node(_, _) -> [].
 
 %% The requests of a method by their targets, and those without a definition.

@@ -233,8 +233,8 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
 
 verdict(#{well := Well, since := Since, causes := Causes}) ->
     #{well => Well, since => Since,
-      causes => [#{words => Words, link => Link, since => Begun}
-                 || #{words := Words, link := Link, since := Begun} <- Causes]}.
+      causes => [#{key => text(Key), words => Words, link => Link, since => Begun}
+                 || #{key := Key, words := Words, link := Link, since := Begun} <- Causes]}.
 
 row(#{name := Name, total := Total, calls := Calls, errors := Errors, refusals := Refusals,
       p50_us := P50, p95_us := P95, p99_us := P99}, Seconds) ->

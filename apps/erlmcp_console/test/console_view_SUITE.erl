@@ -25,7 +25,8 @@ all() ->
      percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
      columns_are_in_order, an_hour_has_sixty_values, the_first_reading_shows_nothing,
      a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
-     an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded, a_trend_is_forecast].
+     an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded,
+     a_trend_is_forecast].
 
 rates_are_of_the_time_between(_) ->
     Before = metrics(#{requests => 100, faults => 3, refusals => #{1069 => 3, 1060 => 1}}),
@@ -234,8 +235,8 @@ a_trend_is_forecast(_) ->
                                                        forecast := Forecast} <- Bounds],
     true = abs(Met - Now - 600_000) < 1_000,
     [null] = [Forecast || #{name := ~"tasks", forecast := Forecast} <- Bounds],
-    [<<"80 % of the bound of sessions are used, and all of it in about 10 minutes if the trend goes "
-       "on.">>] =
+    [<<"80 % of the bound of sessions are used, and all of it in about 10 minutes if the trend "
+       "goes on.">>] =
         [Words || #{words := Words, link := ~"bounds"} <- Causes].
 
 %% The snapshot after two readings, a second from each other.

@@ -11,7 +11,7 @@ connections that acceptors have just accepted.
 Internal.
 """.
 
--export([spare/1, acceptors/1, measure/1, state/0, refusal/1, closed/0, report/0]).
+-export([spare/1, acceptors/1, measure/1, state/0, figures/0, refusal/1, closed/0, report/0]).
 
 %% The reserve is a fourth of the descriptors, within these bounds, and at most half of them.
 -define(LEAST, 256).
@@ -94,16 +94,25 @@ state() ->
     end.
 
 -doc """
+Returns how many descriptors are used for sockets and other ports, and from which number on new
+connections are refused. Returns neither before `measure/1` was called.
+""".
+-spec figures() -> #{limit => pos_integer(), observed => non_neg_integer()}.
+figures() ->
+    case persistent_term:get(?MODULE, none) of
+        none -> #{};
+        #{scarce := Scarce} -> #{limit => Scarce, observed => erlang:system_info(port_count)}
+    end.
+
+-doc """
 Returns the refusal of a connection because file descriptors are scarce, with a retry after
 `RetryAfterMs` milliseconds, and logs the shortage (`report/0`). `measure/1` must have been called.
 """.
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     ok = report(),
-    #{scarce := Scarce} = persistent_term:get(?MODULE),
     erlmcp_refusal:new(resource_exhausted, ~"the server is short of descriptors",
-                       #{limit => Scarce, observed => erlang:system_info(port_count),
-                         retry_after_ms => RetryAfterMs}).
+                       (figures())#{retry_after_ms => RetryAfterMs}).
 
 -doc """
 Counts a connection that was closed without an answer, and logs the shortage (`report/0`).

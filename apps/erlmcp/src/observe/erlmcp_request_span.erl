@@ -107,10 +107,13 @@ described(Method, Target, Revision, Origin) ->
         {Key, Described} ->
             Described;
         _ ->
-            Known = (erlmcp_span:attributes(Method, Target))#{
+            %% A copy, which does not keep the whole request in memory.
+            {OwnMethod, OwnTarget, _, _} = Own = binary_to_term(term_to_binary(Key)),
+            Known = (erlmcp_span:attributes(OwnMethod, OwnTarget))#{
                 ~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
-            Described = {erlmcp_span:name(Method, Target), maps:merge(origin(Origin), Known)},
-            _ = put(?MODULE, {Key, Described}),
+            Described = {erlmcp_span:name(OwnMethod, OwnTarget),
+                         maps:merge(origin(Origin), Known)},
+            _ = put(?MODULE, {Own, Described}),
             Described
     end.
 

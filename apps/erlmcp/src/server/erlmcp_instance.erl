@@ -22,7 +22,8 @@ Internal.
 -export_type([instance/0, of_calls/0]).
 
 -doc """
-A server's key, its limits and gate, the servers that it mounts, and the tables of its processes.
+A server's key, its limits and gate, the servers that it mounts, its listeners, and the tables of
+its processes.
 The table `supervisors` has the supervisors of sessions and tasks, and `mounting` the servers that
 mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 (`m:erlmcp_published_catalog`), and `cache` has cached results (`m:erlmcp_result_cache`).
@@ -30,12 +31,14 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 -type instance() :: #{
     key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
+    %% the references of the listeners that ranch has
+    listeners := [ranch:ref()],
     sessions := erlmcp_session_table:sessions(), subscriptions := ets:table(),
     supervisors := ets:table(), mounting := ets:table(), changing := ets:table(),
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
-    tracer := erlmcp_tracer:tracer() | none,
+    tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     started_ms := integer(),
     error_budget := erlmcp_error_budget:budget(),
     %% The options with which the process of a call is spawned.
@@ -49,7 +52,7 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
     used_states := erlmcp_used_states:used(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
-    tracer := erlmcp_tracer:tracer() | none,
+    tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     process := [{atom(), term()}],
     atom() => term()
 }.
@@ -75,7 +78,7 @@ of_calls(#{of_calls := Known}) ->
 of_calls(Instance) ->
     #{limits := Limits} = Known =
         maps:with([key, limits, subscriptions, supervisors, tasks, used_states, meter, observers,
-                   tracer, process], Instance),
+                   tracer, telemetry, process], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,

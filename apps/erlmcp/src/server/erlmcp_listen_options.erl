@@ -38,7 +38,7 @@ each(Transport, [{Name, Value} | Options]) ->
 
 names(http) ->
     [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, scopes, implied_scopes,
-     protected_resource, sse, trusted_proxies, proxy_protocol, pages, metrics];
+     protected_resource, sse, trusted_proxies, proxy_protocol, pages, health, metrics];
 names(tcp) -> [ip, port, principal, trusted_proxies, proxy_protocol];
 names(stdio) -> [output, principal].
 
@@ -83,6 +83,7 @@ expected(trusted_proxies, _) -> ~"a list of addresses and networks, one at least
 expected(proxy_protocol, Value) -> ok_or(is_boolean(Value), ~"true or false");
 expected(sse, Sse) when is_map(Sse) -> endpoints(maps:to_list(Sse));
 expected(sse, _) -> ~"a map with path, message_path or neither";
+expected(health, Value) -> ok_or(is_boolean(Value), ~"true or false");
 expected(pages, Pages) when is_map(Pages) -> pages_of(maps:to_list(Pages));
 expected(pages, _) -> ~"a map of paths to pages";
 expected(metrics, true) ->
@@ -235,12 +236,17 @@ POST. Returns `none` if the options have no `sse`.
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
 sse(_) -> none.
 
--doc "Returns the pages of a listener with `Options`, by their paths.".
+-doc """
+Returns the pages of a listener with `Options`, by their paths: the given ones, and those of its
+other options.
+""".
 -spec pages(Options :: map()) -> #{Path :: binary() => erlmcp_page:page()}.
 pages(Options) -> maps:merge(own_pages(Options), maps:get(pages, Options, #{})).
 
-own_pages(#{metrics := true}) -> #{~"/metrics" => {erlmcp_prometheus, none}};
-own_pages(_) -> #{}.
+own_pages(Options) ->
+    #{Path => Page || {Option, Path, Page} <- [{health, ~"/health", {erlmcp_health, none}},
+                                               {metrics, ~"/metrics", {erlmcp_prometheus, none}}],
+                      #{Option := true} <- [Options]}.
 
 -doc "Returns `true` if a listener with `Options` has an endpoint, and not only pages.".
 -spec has_endpoint(Options :: map()) -> boolean().

@@ -110,14 +110,21 @@ line({Module, Function, Arity, Location}) ->
 
 %% At once, so that none has to wait for the calls of another.
 drained(Servers, Milliseconds) ->
+    Asking = self(),
     Drains = [{Id, spawn_monitor(fun() ->
-                       exit({drained, erlmcp_server_sup:drain(Pid, Instance, Milliseconds)})
+                       Asking ! {self(), erlmcp_server_sup:drain(Pid, Instance, Milliseconds)}
                    end)} || {Id, Pid, Instance} <- Servers],
     [#{server => text(Id), calls => Calls, tasks => Tasks}
-     || {Id, {Pid, Monitor}} <- Drains,
-        {ok, #{calls := Calls, tasks := Tasks}} <-
-            [receive {'DOWN', Monitor, process, Pid, {drained, Drained}} -> Drained;
-                     {'DOWN', Monitor, process, Pid, _} -> gone end]].
+     || {Id, Drain} <- Drains, {ok, #{calls := Calls, tasks := Tasks}} <- [drained(Drain)]].
+
+drained({Pid, Monitor}) ->
+    receive
+        {Pid, Drained} ->
+            true = demonitor(Monitor, [flush]),
+            Drained;
+        {'DOWN', Monitor, process, Pid, _} ->
+            gone
+    end.
 
 text(Text) when is_binary(Text) ->
     case unicode:characters_to_binary(Text) of

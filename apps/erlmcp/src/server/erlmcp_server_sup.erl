@@ -107,13 +107,15 @@ init(Given) ->
     end,
     ok = erlmcp_log:name(Key, Id),
     ok = erlmcp_label:set([erlmcp_server], Key),
+    Listen = [{listener_id(Number, Listener, Key), Listener}
+              || {Number, Listener} <- lists:enumerate(opened(Wanted, Key))],
+    OfRanch = [ListenerId || {{_, Transport, _} = ListenerId, _} <- Listen, Transport =/= stdio],
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore,
+        erlmcp_instance:share(Key, instance(Key, Meter, Limits, Mounts, TaskStore, OfRanch,
                                             tracer(Settings))),
     #{error_budget_requests := Least} = Limits,
-    Listen = opened(Wanted, Key),
-    Listeners = lists:append([listener(Number, Listener, Instance)
-                              || {Number, Listener} <- lists:enumerate(Listen)]),
+    Listeners = lists:append([listener(ListenerId, Listener, Instance)
+                              || {ListenerId, Listener} <- Listen]),
     Shared = [ListenerId || #{id := {listener, ListenerId}} <- Listeners]
         ++ [erlmcp_workers:shared_name(Name, Key) || Name := _ <- Workers],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
@@ -145,7 +147,7 @@ init(Given) ->
            on_demand(tasks, erlmcp_task_process, Instance),
            sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
           ++ Listeners
-          ++ sse_sessions(Listen, Instance)
+          ++ sse_sessions([Listener || {_, Listener} <- Listen], Instance)
           ++ [subscription_sweeper(Instance)]}}.
 
 tracer(#{trace := none}) ->
@@ -157,14 +159,16 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
     end.
 
 %% Its tables belong to the calling process.
-instance(Key, Meter, Limits, Mounts, TaskStore, Tracer) ->
+instance(Key, Meter, Limits, Mounts, TaskStore, Listeners, Tracer) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
-                          mounts => Mounts, sessions => erlmcp_session_table:new(),
+                          mounts => Mounts, listeners => Listeners,
+                          sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
                           meter => Meter, observers => [], tracer => Tracer,
+                          telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 
@@ -214,14 +218,15 @@ opened(Listen, Key) ->
         _ -> Listen
     end.
 
-%% The id is also the listener's ranch reference. The key makes it unique on the node.
-listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
-    %% Options that logs may show: without the `tls` options and the states of pages, which can have
-    %% secrets.
+%% The id is also the listener's ranch reference. The key makes it unique on the node. Logs may show
+%% it: it has no `tls` options and no states of pages, which can have secrets.
+listener_id(Number, {Transport, Options}, Key) ->
     Shown = (maps:with([path, sse], Options))#{
         tls => is_map_key(tls, Options),
         pages => lists:sort(maps:keys(erlmcp_listen_options:pages(Options)))},
-    Id = {{Key, Number}, Transport, Shown},
+    {{Key, Number}, Transport, Shown}.
+
+listener(Id, {Transport, Options}, #{key := Key} = Instance) ->
     ok = warn(Transport, Options, Key),
     {Before, Spec} = case Transport of
         http -> erlmcp_httpd:child_specs(Id, Options, Instance);

@@ -156,7 +156,7 @@ rejected(#{~"partialSuccess" := #{~"rejectedSpans" := Text}}) when
     is_binary(Text), byte_size(Text) =< 19
 ->
     case string:to_integer(Text) of
-        {Count, ~""} when Count > 0 -> Count;
+        {Count, ~""} when is_integer(Count), Count > 0 -> Count;
         _ -> 0
     end;
 rejected(_) ->

@@ -235,7 +235,8 @@ listen(#{port := Port} = Arguments, Ip, Pages) ->
                                         {allowed_origins, allowed_origin}],
                  {ok, Given} <- [maps:find(Argument, Arguments)]},
     Proxies = maps:with([trusted_proxies, proxy_protocol], Arguments),
-    Http = (maps:merge(Names, Proxies))#{port => Port, ip => Ip, pages => Pages},
+    Http = (maps:merge(Names, Proxies))#{port => Port, ip => Ip, pages => Pages,
+                                                health => true},
     case Arguments of
         #{sse := true} -> [{http, Http#{sse => #{}}} | tcp(Arguments, Ip)];
         #{} -> [{http, Http} | tcp(Arguments, Ip)]

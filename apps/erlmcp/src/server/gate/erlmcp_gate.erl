@@ -26,7 +26,7 @@ Internal.
 
 -export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
          hand_over/2, leave/1, add_work/1]).
--export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1,
+-export([state/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2, held/2, calls/1,
          oldest_calls/2, network/1]).
 
 %% Every request passes here.
@@ -370,8 +370,8 @@ transport may refuse a request by this state before it has read the request. Oth
 any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
-state(#{counters := Counters}) ->
-    case erlmcp_gate_counters:is_draining(Counters) of
+state(Gate) ->
+    case is_draining(Gate) of
         true -> {refuse, refusal(draining)};
         false -> machine()
     end.
@@ -387,6 +387,11 @@ machine() ->
 -spec drain(gate()) -> ok.
 drain(#{counters := Counters}) ->
     erlmcp_gate_counters:drain(Counters).
+
+-doc "Returns `true` if the gate drains (`drain/1`).".
+-spec is_draining(gate()) -> boolean().
+is_draining(#{counters := Counters}) ->
+    erlmcp_gate_counters:is_draining(Counters).
 
 -doc "Returns how many requests may be in flight now.".
 -spec limit(gate()) -> pos_integer().

@@ -12,7 +12,7 @@ Internal.
 
 -behaviour(erlmcp_overload_guard).
 
--export([state/0, refusal/1, seen/0, start_link/0]).
+-export([state/0, refusal/1, start_link/0]).
 -export([bounds/0, expected/2, events/0, open/0, look/2, received/3]).
 
 %% Milliseconds from one look to the next.
@@ -37,11 +37,6 @@ state() ->
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
                                   RetryAfterMs).
-
--doc "Returns the bytes in use and their bound, as last measured, or `none` before that.".
--spec seen() -> {Used :: non_neg_integer(), Limit :: pos_integer()} | none.
-seen() ->
-    erlmcp_overload_guard:seen(?MODULE).
 
 -doc "Starts the guard.".
 -spec start_link() -> gen_server:start_ret().

@@ -17,7 +17,7 @@ Internal.
 
 -include("erlmcp_overload_guard.hrl").
 
--export([start_link/1, is_over/1, seen/1, refusal/4]).
+-export([start_link/1, is_over/1, figures/1, refusal/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([bounds/0, seen/0]).
@@ -82,18 +82,19 @@ has_found(Module) ->
     end.
 
 -doc """
-Returns the amount that is used and its bound, as the guard `Module` has last measured them, or
-`none` before that.
+Returns the last figures of the guard `Module`: how much of the resource is used, and its bound.
+Returns neither if nothing was measured yet, or if there is no bound.
 """.
--spec seen(Module :: module()) -> {Used :: non_neg_integer(), Limit :: pos_integer()} | none.
-seen(Module) ->
+-spec figures(Module :: module()) ->
+    #{limit => non_neg_integer(), observed => non_neg_integer()}.
+figures(Module) ->
     case persistent_term:get(Module, none) of
         none ->
-            none;
+            #{};
         Words ->
             case atomics:get(Words, ?LIMIT) of
-                0 -> none;
-                Limit -> {atomics:get(Words, ?USED), Limit}
+                0 -> #{};
+                Limit -> #{limit => Limit, observed => atomics:get(Words, ?USED)}
             end
     end.
 
@@ -104,11 +105,7 @@ try again after `RetryAfterMs`.
 -spec refusal(Module :: module(), Name :: erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
-    Details = case seen(Module) of
-        none -> #{};
-        {Used, Limit} -> #{limit => Limit, observed => Used}
-    end,
-    erlmcp_refusal:new(Name, Message, Details#{retry_after_ms => RetryAfterMs}).
+    erlmcp_refusal:new(Name, Message, (figures(Module))#{retry_after_ms => RetryAfterMs}).
 
 -doc false.
 init(Module) ->

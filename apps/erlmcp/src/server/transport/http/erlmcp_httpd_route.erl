@@ -143,11 +143,11 @@ at_path(#{path := Path, headers := Headers} = Request, #{erlmcp_route := Listene
     end.
 
 %% The pages of the listener. Every other path is refused.
-besides(#{path := Path, headers := Headers} = Request, #{erlmcp_route := Listener} = Options) ->
+besides(#{path := Path} = Request, #{erlmcp_route := Listener} = Options) ->
     #{pages := Pages, auth := Auth} = Listener,
     maybe
         {ok, Found} ?= erlmcp_httpd_page:find(Path, Pages),
-        ok ?= from_here(Request, Listener, maps:get(~"origin", Headers, undefined)),
+        ok ?= page_from_here(Request, Listener),
         case Auth =/= none andalso erlmcp_httpd_page:asks_identity(Found) of
             true -> {ask, #{request => Request, extra => #{}, found => Found}};
             false -> page(Found, erlmcp_auth:anonymous(), Request)
@@ -156,6 +156,12 @@ besides(#{path := Path, headers := Headers} = Request, #{erlmcp_route := Listene
         none -> asked_for(erlmcp_auth:anonymous(), Request, Options);
         {error, Refusal} -> {refuse, Refusal, #{}}
     end.
+
+%% Balancers check a page with HTTP/1.0 and without a host. No browser does.
+page_from_here(#{host := <<>>, headers := Headers}, _) when not is_map_key(~"origin", Headers) ->
+    ok;
+page_from_here(#{headers := Headers} = Request, Listener) ->
+    from_here(Request, Listener, maps:get(~"origin", Headers, undefined)).
 
 page(Found, Identity, Request) ->
     {page, #{found => Found, identity => Identity, request => Request, extra => #{}}}.

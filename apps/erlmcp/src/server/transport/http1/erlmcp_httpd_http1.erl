@@ -729,8 +729,8 @@ stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
 %% A request that is served is answered before the connection ends.
 closing(#connection{stream = none} = Connection) ->
     ended({stop, {exit, shutdown}, 'Parent process requested shutdown.'}, Connection);
-closing(Connection) ->
-    loop(Connection#connection{closing = true}).
+closing(#connection{stream = {Id, _}} = Connection) ->
+    go_on(info(Id, closing, Connection#connection{closing = true})).
 
 %% Ends without reading more.
 -spec cut(term(), #connection{}) -> no_return().

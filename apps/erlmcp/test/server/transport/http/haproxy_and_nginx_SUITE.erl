@@ -12,6 +12,7 @@ scripts/with_proxy.sh sets them up.
 -export([clients_are_told_apart/1, clients_of_lines_are_told_apart/1,
          a_header_of_the_client_changes_nothing/1,
          the_header_that_the_proxy_does_not_write_is_not_taken/1]).
+-export([a_server_that_is_not_ready_gets_no_requests/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, chunk/1, head/1,
@@ -39,7 +40,8 @@ groups() ->
                          end}
      || {Group, {Proxy, _, Client}} <- proxies()].
 
-%% Which one it is, what it speaks to the server, and how it tells whose a request is.
+%% Which one it is, what it speaks to the server, and how it tells whose a request is, or whether it
+%% checks the server.
 proxies() ->
     [{haproxy_1_1, {"haproxy", "1.1", none}}, {haproxy_2, {"haproxy", "2", none}},
      {nginx_1_1, {"nginx", "1.1", none}}, {nginx_2, {"nginx", "2", none}},
@@ -54,8 +56,11 @@ proxies() ->
      {haproxy_protocol_1, {"haproxy", "1.1", "proxy-v1"}},
      {haproxy_protocol_2, {"haproxy", "1.1", "proxy-v2"}},
      {haproxy_2_protocol_2, {"haproxy", "2", "proxy-v2"}},
-     {nginx_protocol_1, {"nginx", "1.1", "proxy-v1"}}].
+     {nginx_protocol_1, {"nginx", "1.1", "proxy-v1"}},
+     {haproxy_1_1_checks, {"haproxy", "1.1", check}}].
 
+told_by(_, check) ->
+    [a_server_that_is_not_ready_gets_no_requests];
 told_by(_, "proxy-" ++ _) ->
     [clients_are_told_apart, clients_of_lines_are_told_apart,
      a_header_of_the_client_changes_nothing];
@@ -87,6 +92,8 @@ init_per_testcase(Case, Config) ->
 
 listener(_, {_, _, none}) ->
     {http, #{}};
+listener(_, {_, _, check}) ->
+    {http, #{health => true}};
 listener(Case, {_, _, Client}) ->
     Options = #{trusted_proxies => [~"127.0.0.1"],
                 proxy_protocol => lists:prefix("proxy-", Client)},
@@ -96,6 +103,7 @@ listener(Case, {_, _, Client}) ->
     end.
 
 limits({_, _, none}) -> #{keep_alive_ms => ?KEEP_ALIVE};
+limits({_, _, check}) -> #{};
 limits(_) -> #{principal_messages_per_minute => ?RATE}.
 
 end_per_testcase(_, Config) ->
@@ -107,7 +115,7 @@ start_proxy({Name, Version, Client}, #{url := Url}) ->
     Proxy = open_port({spawn_executable, filename:join(root(), "scripts/with_proxy.sh")},
                       [{args, [Name, Version, Url, "sh", "-c", "echo $ERLMCP_URL; exec cat"]},
                        {env, [{"ERLMCP_PROXY_PATIENCE", integer_to_list(?PATIENCE)}
-                              | [{"ERLMCP_PROXY_CLIENT", Client} || Client =/= none]]},
+                              | setting(Client)]},
                        {line, 1000}, binary, exit_status]),
     receive
         {Proxy, {data, {eol, Front}}} ->
@@ -118,6 +126,10 @@ start_proxy({Name, Version, Client}, #{url := Url}) ->
     after 120_000 ->
         error({no_proxy, Name, timeout})
     end.
+
+setting(none) -> [];
+setting(check) -> [{"ERLMCP_PROXY_CHECK", "/health/ready"}];
+setting(Client) -> [{"ERLMCP_PROXY_CLIENT", Client}].
 
 %% This file stands somewhere below the repository's root.
 root() ->
@@ -279,3 +291,26 @@ the_header_that_the_proxy_does_not_write_is_not_taken(Config) ->
     Claimed = [[~"6.6.6.", integer_to_list(Number)] || Number <- lists:seq(1, length(full()))],
     true = full() =:= [ask(11, [Other(Address)], Front) || Address <- Claimed],
     [200, 200] = [ask(Last, [], Front) || Last <- [11, 12]].
+
+%% HAProxy asks the server every 100 ms, and answers 503 itself while that is not ready.
+a_server_that_is_not_ready_gets_no_requests(Config) ->
+    ok = until_called(200, Config),
+    ok = application:set_env(erlmcp, memory_bytes, 1),
+    ok = until_called(503, Config),
+    #{pid := Pid} = server(Config),
+    #{ready := false} = erlmcp:health(Pid),
+    ok = application:unset_env(erlmcp, memory_bytes),
+    ok = until_called(200, Config).
+
+%% A refusal of the server has a body in JSON, and that of the proxy has none.
+until_called(Status, Config) ->
+    Socket = connect(front(Config)),
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    ok = send(Socket, ~"POST", Headers, Body),
+    {Answered, #{~"content-type" := Type}} = head(Socket),
+    close(Socket),
+    case {Answered, Type} of
+        {200, _} when Status =:= 200 -> ok;
+        {503, ~"text/html"} when Status =:= 503 -> ok;
+        _ -> until_called(Status, Config)
+    end.

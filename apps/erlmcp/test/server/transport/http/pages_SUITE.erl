@@ -13,7 +13,8 @@ state of the page.
          bodies_are_bounded/1, a_crash_is_an_incident/1, memory_is_bounded/1, time_is_bounded/1,
          headers_are_checked/1, hosts_and_origins_are_checked/1, identities_are_asked_for/1,
          hundred_run_at_once/1, streams_come_in_pieces/1, a_stream_ends_with_its_client/1,
-         a_stream_that_is_not_read_ends/1, a_stream_ends_with_its_token/1,
+         a_stream_ends_with_its_server/1, a_stream_that_is_not_read_ends/1,
+         a_stream_ends_with_its_token/1,
          a_stream_that_crashes_is_cut/1, pages_need_no_permit/1, a_listener_may_have_only_pages/1]).
 -export([requests_behind_a_page_are_answered/1, no_body_arrives_in_time/1]).
 -export([handle/2]).
@@ -37,7 +38,8 @@ groups() ->
              streams_come_in_pieces, a_stream_ends_with_its_client, a_stream_that_is_not_read_ends,
              a_stream_ends_with_its_token, a_stream_that_crashes_is_cut, pages_need_no_permit,
              a_listener_may_have_only_pages],
-    Http1 = Cases ++ [requests_behind_a_page_are_answered, no_body_arrives_in_time],
+    Http1 = Cases ++ [requests_behind_a_page_are_answered, no_body_arrives_in_time,
+                      a_stream_ends_with_its_server],
     [{clear, Http1}, {tls, Http1}, {http2, Cases}].
 
 init_per_suite(Config) ->
@@ -358,6 +360,27 @@ a_stream_ends_with_its_token(Config) ->
     ~"" = part(Connection, Stream),
     ok = close(Connection),
     stop(Server).
+
+%% It would hold the server up otherwise until the connection is killed.
+a_stream_ends_with_its_server(Config) ->
+    Test = self(),
+    Page = fun(_) ->
+        {stream, #{}, fun(Send) ->
+            Test ! {running, self()},
+            pieces(Send)
+        end}
+    end,
+    Server = serve(#{}, #{~"/page" => Page}, Config),
+    Connection = open(Server, Config),
+    Stream = start(Connection, ~"GET", ~"/page", []),
+    {200, _} = head(Connection, Stream),
+    Pid = running(),
+    Began = erlang:monotonic_time(millisecond),
+    stop(Server),
+    _ = ended(Pid),
+    true = erlang:monotonic_time(millisecond) - Began < 3_000,
+    ~"" = part(Connection, Stream),
+    ok = close(Connection).
 
 a_stream_that_crashes_is_cut(Config) ->
     Page = fun(_) -> {stream, #{}, fun(Send) -> ok = Send(~"one"), error(on_purpose) end} end,

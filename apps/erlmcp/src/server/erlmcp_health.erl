@@ -1,0 +1,83 @@
+-module(erlmcp_health).
+-moduledoc """
+The health of a server, and its page: `/live`, `/ready`, and all checks, below the path of the page.
+A server is ready if each new client would be served. Nothing is measured here, and no process is
+asked, so that the page answers when the node is busy.
+
+Internal.
+""".
+
+-behaviour(erlmcp_page).
+
+-export([report/1]).
+-export([handle/2]).
+
+-doc "Returns the health of a server.".
+-spec report(erlmcp_instance:instance()) -> erlmcp:health().
+report(Instance) ->
+    Checks = #{Name => check(Name, Instance)
+               || Name <- [listeners, drain, memory, processors, descriptors, connections]},
+    #{ready => lists:all(fun(#{passes := Passes}) -> Passes end, maps:values(Checks)),
+      checks => Checks}.
+
+check(listeners, #{listeners := Listeners}) ->
+    Open = [Listener || Listener <- Listeners, is_open(Listener)],
+    #{passes => length(Open) =:= length(Listeners), observed => length(Open),
+      limit => length(Listeners)};
+check(drain, #{gate := Gate}) ->
+    #{passes => not erlmcp_gate:is_draining(Gate)};
+check(memory, _) ->
+    (erlmcp_overload_guard:figures(erlmcp_memory_guard))#{
+        passes => erlmcp_memory_guard:state() =:= ok};
+check(processors, _) ->
+    (erlmcp_overload_guard:figures(erlmcp_processor_guard))#{
+        passes => erlmcp_processor_guard:state() =:= ok};
+check(descriptors, _) ->
+    (erlmcp_descriptors:figures())#{passes => erlmcp_descriptors:state() =:= ok};
+check(connections, #{gate := Gate, limits := #{connections := Limit}}) ->
+    Held = erlmcp_gate:held(Gate, connections),
+    Bound = #{limit => Limit || Limit =/= infinity},
+    Bound#{passes => Held < Limit, observed => Held}.
+
+%% A listener has an address from the time on at which its port is open, and none while it is
+%% suspended.
+is_open(Listener) ->
+    try ranch:get_addr(Listener) of
+        {undefined, undefined} -> false;
+        _ -> true
+    catch
+        error:badarg -> false
+    end.
+
+-doc false.
+handle(#{below := Below}, _) when Below =:= ~"/live" ->
+    answer(200, #{~"status" => ~"pass"});
+handle(#{below := Below, server := Server}, _) when Below =:= <<>>; Below =:= ~"/ready" ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, Instance} -> shown(Below, report(Instance));
+        %% The server starts, or has just ended.
+        error -> answer(503, #{~"status" => ~"fail"})
+    end;
+handle(_, _) ->
+    {404, #{}, <<>>}.
+
+shown(Below, #{ready := Ready, checks := Checks}) ->
+    Status = case Ready of
+        true -> 200;
+        false -> 503
+    end,
+    answer(Status, case Below of
+        <<>> -> #{~"status" => text(Ready), ~"checks" => #{Name => encoded(Check)
+                                                           || Name := Check <- Checks}};
+        _ -> #{~"status" => text(Ready),
+               ~"failed" => lists:sort([Name || Name := #{passes := false} <- Checks])}
+    end).
+
+encoded(#{passes := Passes} = Check) ->
+    (maps:remove(passes, Check))#{status => text(Passes)}.
+
+text(true) -> ~"pass";
+text(false) -> ~"fail".
+
+answer(Status, Json) ->
+    {Status, #{~"content-type" => ~"application/json"}, json:encode(Json)}.
