@@ -150,6 +150,8 @@ else
     # installed before, so that no case waits for it.
     bench/tools.sh >/dev/null || :
     scripts/peers.sh node >/dev/null || :
+    # So is what reads the metrics.
+    scripts/prometheus.sh >/dev/null || :
     # The peers are installed while the suites run. A missing one is reported where it is needed.
     { scripts/chromium.sh; scripts/playwright.sh; scripts/proxies.sh; scripts/peers.sh; } \
         >/dev/null 2>&1 &

@@ -28,8 +28,8 @@ A program with an exposition of its own registers the collector there:
                    Help :: binary()}.
 
 -doc """
-Returns the families of servers. A histogram whose name ends with `_ms` has fine buckets, the others
-have those of OpenTelemetry.
+Returns the families of servers and of the node. A histogram whose name ends with `_ms` has fine
+buckets, the others have those of OpenTelemetry.
 """.
 -spec families() -> [family()].
 families() ->
@@ -57,7 +57,9 @@ families() ->
      {mcp_server_streams_active, gauge, [server], ~"Open streams of HTTP responses."},
      {mcp_server_tasks_active, gauge, [server], ~"Tasks that run."},
      {mcp_server_bound_used, gauge, [server, bound], ~"What is used of a bound."},
-     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."}].
+     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."},
+     {mcp_node_memory_used_bytes, gauge, [], ~"Bytes that count for the bound of the memory."},
+     {mcp_node_memory_limit_bytes, gauge, [], ~"Bytes from which on requests are refused."}].
 
 -doc false.
 deregister_cleanup(_) ->
@@ -67,9 +69,11 @@ deregister_cleanup(_) ->
 collect_mf(_, Callback) ->
     Servers = labelled([erlmcp_metrics:report(Instance)
                         || {_, _, Instance} <- erlmcp_registry:servers()]),
+    Memory = erlmcp_overload_guard:figures(erlmcp_memory_guard),
     lists:foreach(fun({Name, Type, _, Help}) ->
         case [metric(Type, [{server, Server} | Labels], Value)
-              || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)] of
+              || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)]
+             ++ [metric(Type, [], Value) || Value <- of_node(Name, Memory)] of
             [] -> ok;
             Metrics -> Callback(prometheus_model_helpers:create_mf(Name, Help, Type, Metrics))
         end
@@ -165,7 +169,13 @@ values(mcp_server_tasks_active, #{tasks := #{running := Count}}) -> [{[], Count}
 values(mcp_server_bound_used, #{bounds := Bounds}) ->
     [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
 values(mcp_server_bound_limit, #{bounds := Bounds}) ->
-    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity].
+    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity];
+values(_, _) -> [].
+
+%% The figures without a server.
+of_node(mcp_node_memory_used_bytes, #{observed := Used}) -> [Used];
+of_node(mcp_node_memory_limit_bytes, #{limit := Limit}) -> [Limit];
+of_node(_, _) -> [].
 
 %% The requests of a method by their targets, and those without a definition.
 targets(Method, Common, Label, Targets, Methods) ->

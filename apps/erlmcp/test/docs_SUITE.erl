@@ -147,6 +147,11 @@ compared(~"families", Rows) ->
     {[[code(Name), atom_to_binary(Type), codes_of(Labels), Help]
       || {Name, Type, Labels, Help} <- erlmcp_prometheus:families()],
      Rows};
+compared(~"alerts", Rows) ->
+    {ok, Rules} = file:read_file(filename:join(root(), "ops/alerts.yml")),
+    {match, Names} = re:run(Rules, ~"- alert: (\\w+)",
+                            [global, {capture, all_but_first, binary}]),
+    {lists:sort([code_of(Name) || [Name] <- Names]), named(Rows)};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
       || {Zone, Percent} <- erlmcp_error_budget_window:zones()],

@@ -110,7 +110,7 @@ no_command(Command, Existing) ->
 
 %% Commands that take minutes or hours end when the reader of stdout is gone.
 watch(Command) ->
-    case lists:member(Command, ["bench", "load", "chaos", "scenario"]) of
+    case lists:member(Command, ["bench", "load", "chaos", "scenario", "top"]) of
         true -> erlmcp_cli_reader:watch();
         false -> ok
     end.
@@ -146,6 +146,7 @@ table() ->
       "chaos" => fun(_) -> erlmcp_cli_chaos:command() end,
       "sessions" => fun(_) -> erlmcp_cli_operate:sessions_command() end,
       "calls" => fun(_) -> erlmcp_cli_operate:calls_command() end,
+      "top" => fun(_) -> erlmcp_cli_top:command() end,
       "cancel" => fun(_) -> erlmcp_cli_operate:cancel_command() end,
       "drain" => fun(_) -> erlmcp_cli_operate:drain_command() end,
       "doctor" => fun(_) -> erlmcp_cli_doctor:command() end,

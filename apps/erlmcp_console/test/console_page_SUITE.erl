@@ -26,22 +26,12 @@ all() ->
 %% The programs are installed first, where they are not.
 init_per_suite(Given) ->
     Config = erlmcp_test_applications:start([erlmcp, erlmcp_console], Given),
-    Node = filename:join([output("scripts/peers.sh", ["node"]), "bin", "node"]),
-    [{node, Node}, {playwright, output("scripts/playwright.sh", [])},
-     {chromium, output("scripts/chromium.sh", [])} | Config].
+    Node = filename:join([erlmcp_test_installed:path("peers", ["node"]), "bin", "node"]),
+    [{node, Node}, {playwright, erlmcp_test_installed:path("playwright")},
+     {chromium, erlmcp_test_installed:path("chromium")} | Config].
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
-
-output(Script, Arguments) ->
-    Port = open_port({spawn_executable, filename:join(erlmcp_test_page:root(), Script)},
-                     [{args, Arguments}, {line, 1000}, exit_status]),
-    receive
-        {Port, {data, {eol, Path}}} -> Path;
-        {Port, {exit_status, Status}} -> error({Script, Status})
-    after 200_000 ->
-        error({Script, timeout})
-    end.
 
 figures_move(Config) ->
     Server = server(#{}),

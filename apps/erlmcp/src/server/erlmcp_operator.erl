@@ -16,6 +16,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 - `{"command": "servers"}`: the servers that run.
 - `{"command": "sessions"}`: the open sessions of all servers (`erlmcp:sessions/1`).
 - `{"command": "calls"}`: their running calls (`erlmcp:calls/1`).
+- `{"command": "metrics"}`: the figures of all servers (`erlmcp:metrics/1`), without histograms; of
+  tools, the 100 that are called most.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
 - `{"command": "drain", "seconds": Seconds}`: drains all servers at once (`erlmcp:drain/2`).
 """.
@@ -23,6 +25,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 
 %% The most seconds of a drain.
 -define(MOST_S, 86_400).
+%% The most tools whose figures are shown.
+-define(TOOLS, 100).
 %% The lines of a stack that are shown.
 -define(LINES, 10).
 
@@ -46,6 +50,8 @@ answer(~"sessions", _) ->
     {ok, of_all(fun erlmcp_session:list/1, fun session/1)};
 answer(~"calls", _) ->
     {ok, of_all(fun(#{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
+answer(~"metrics", _) ->
+    {ok, of_all(fun(Instance) -> [erlmcp_metrics:report(Instance)] end, fun metrics/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
     case [Server || {Server, _, #{gate := Gate}} <- erlmcp_registry:servers(),
                     erlmcp_running_calls:cancel(Gate, Id) =:= ok] of
@@ -76,6 +82,22 @@ of_one(List, Shown, Id) ->
 
 session(#{principal := Principal} = Session) ->
     Session#{principal := text(Principal)}.
+
+metrics(#{at_ms := At, started_ms := Started, methods := Methods, tools := Tools,
+          refusals := Refusals, bounds := Bounds} = Metrics) ->
+    Rows = lists:sort(fun(#{count := One}, #{count := Other}) -> One >= Other end, Tools),
+    (maps:with([state, at_ms, requests, faults], Metrics))#{
+        up_ms => At - Started, bounds => Bounds,
+        refusals => [#{code => Code, name => Name, count => Count}
+                     || #{number := Code, name := Name} <- erlmcp_refusal:table(),
+                        #{Code := Count} <- [Refusals]],
+        methods => [row(Row#{name => Method}) || Method := Row <- maps:iterator(Methods, ordered)],
+        tools => [row(Row) || Row <- lists:sublist(Rows, ?TOOLS)]}.
+
+row(#{name := Name, count := Count, errors := Errors, refusals := Refusals,
+      latency := #{p50_us := P50, p95_us := P95, p99_us := P99}}) ->
+    #{name => Name, count => Count, errors => Errors, refusals => Refusals,
+      p50_us => P50, p95_us => P95, p99_us => P99}.
 
 call(#{principal := Principal, pid := Pid, stack := Stack} = Call) ->
     Call#{principal := text(Principal), pid := text(Pid),

@@ -62,6 +62,10 @@ page_has_the_figures(_) ->
                         orelse value(Sample, Samples) =/= Value],
     %% The connection of the scrape is one.
     true = value({~"mcp_server_connection_active", [], 1}, Samples) >= 1,
+    %% The guard looks at the memory when it starts.
+    [Used] = [Value || {~"mcp_node_memory_used_bytes", [], Value} <- Samples],
+    [Limit] = [Value || {~"mcp_node_memory_limit_bytes", [], Value} <- Samples],
+    true = Used > 1_000_000 andalso Limit > Used,
     %% The machine's, by the library's own collectors.
     [_ | _] = [Name || {<<"erlang_vm_", _/binary>> = Name, _, _} <- Samples],
     #{status := 405} = post(~"/metrics", Server),
@@ -191,12 +195,7 @@ figures_never_decrease(_) ->
 
 %% All but the one name that other servers of MCP have, too.
 promtool_is_content(Config) ->
-    case os:find_executable("promtool") of
-        false -> {skip, "needs promtool"};
-        Promtool -> checked(Promtool, Config)
-    end.
-
-checked(Promtool, Config) ->
+    Promtool = filename:join(erlmcp_test_installed:path("prometheus"), "promtool"),
     Server = start(#{tools => [echo(~"echo"), fails(~"fails")]}),
     [call(Name, Server) || Name <- [~"echo", ~"fails", ~"no"]],
     #{body := Text} = get(~"/metrics", Server),

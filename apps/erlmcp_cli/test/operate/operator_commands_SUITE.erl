@@ -1,7 +1,7 @@
 -module(operator_commands_SUITE).
 -moduledoc """
-`erlmcp sessions`, `calls`, `cancel` and `drain`, by a control socket and by distribution; and the
-socket itself, at its bounds.
+`erlmcp sessions`, `calls`, `top`, `cancel` and `drain`, by a control socket and by distribution;
+and the socket itself, at its bounds.
 """.
 
 -include_lib("kernel/include/file.hrl").
@@ -12,7 +12,7 @@ socket itself, at its bounds.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([sessions_are_listed/1, calls_are_listed/1, a_call_is_cancelled/1, servers_are_drained/1,
-         a_socket_is_found/1, wrong_use_is_said/1]).
+         figures_are_shown/1, figures_move/1, a_socket_is_found/1, wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
 -export([no_question_ends_the_socket/1, silent_connections_end/1]).
 
@@ -21,8 +21,9 @@ suite() ->
 
 all() ->
     [sessions_are_listed, calls_are_listed, a_call_is_cancelled, servers_are_drained,
-     a_socket_is_found, wrong_use_is_said, serve_has_a_socket, stdio_has_none,
-     a_node_is_reached_by_distribution, no_question_ends_the_socket, silent_connections_end].
+     figures_are_shown, figures_move, a_socket_is_found, wrong_use_is_said, serve_has_a_socket,
+     stdio_has_none, a_node_is_reached_by_distribution, no_question_ends_the_socket,
+     silent_connections_end].
 
 init_per_suite(Given) ->
     Config = erlmcp_test_program:init(Given),
@@ -102,6 +103,51 @@ servers_are_drained(Config) ->
     receive {'DOWN', Monitor, process, Pid, _} -> ok end,
     #{~"error" := #{~"code" := 1077}} = answered(Client),
     #{state := server_shutting_down} = erlmcp:info(operated).
+
+figures_are_shown(Config) ->
+    Server = proplists:get_value(server, Config),
+    #{} = erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"no"}),
+    {Client, Pid} = started(Config),
+    Pid ! go,
+    #{~"result" := _} = answered(Client),
+    {0, Out, ""} = main(["top", "--once"]),
+    Lines = [string:lexemes(Line, " ") || Line <- string:split(Out, "\n", all)],
+    [["operated", "open", "up", _, "s", "2", "requests,", "0" | _] | _] = Lines,
+    [["connections", Used, Limit]] = [Line || ["connections" | _] = Line <- Lines],
+    true = list_to_integer(Used) >= 1 andalso list_to_integer(Limit) > 1,
+    [["tools/call", "2", "0", "1", _, "ms", _, "ms", _, "ms"]] =
+        [Line || ["tools/call" | _] = Line <- Lines],
+    [["waits", "1", "0", "0" | _]] = [Line || ["waits" | _] = Line <- Lines],
+    [["1048", "tool_not_found", "1"]] = [Line || ["1048" | _] = Line <- Lines],
+    {0, Json, ""} = main(["top", "--once", "--json"]),
+    [#{~"server" := ~"operated", ~"requests" := 2, ~"tools" := [#{~"name" := ~"waits"}]}] =
+        json:decode(list_to_binary(Json)).
+
+%% Screen after screen, each with the rate since the one before it.
+figures_move(Config) ->
+    Port = erlmcp_test_program:open("exec \"$0\" top --control \"$1\"",
+                                    [proplists:get_value(program, Config),
+                                     erlmcp_cli_control:file()]),
+    try
+        ok = shows("0 requests, ", "", Port),
+        #{} = erlmcp_test_http:call(proplists:get_value(server, Config), ~"tools/call",
+                                    #{name => ~"no"}),
+        ok = shows("1 requests \\([01]\\.[0-9]/s\\), ", "", Port)
+    after
+        _ = erlmcp_test_program:stop("TERM", Port)
+    end.
+
+shows(Pattern, Shown, Port) ->
+    case re:run(Shown, Pattern) of
+        {match, _} ->
+            ok;
+        nomatch ->
+            receive
+                {Port, {data, Text}} -> shows(Pattern, [Shown, Text], Port)
+            after 20_000 ->
+                error({not_shown, Pattern, Shown})
+            end
+    end.
 
 %% That of a process that was killed is removed.
 a_socket_is_found(Config) ->
@@ -183,6 +229,8 @@ a_node_is_reached_by_distribution(Config) ->
     {ok, _} = peer:call(Peer, supervisor, start_child, [kernel_safe_sup, Spec]),
     true = os:putenv("ERLMCP_COOKIE", Cookie),
     {0, "no session is open\n", ""} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
+    {0, "there  open  up " ++ _, ""} =
+        erlmcp(["top", "--once", "--node", atom_to_list(Node)], Config),
     true = os:putenv("ERLMCP_COOKIE", "another"),
     {3, "", Why} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
     one_line(Why),

@@ -64,7 +64,7 @@ turned_away(Code, Socket) ->
 %% A page of another origin, in a real browser. Between that and the server something passes all on
 %% and keeps it, so that it is seen that the page's request has reached the server.
 page_in_a_browser_calls_nothing(Config) ->
-    Browser = chromium(),
+    Browser = erlmcp_test_installed:path("chromium"),
     {Relay, Port} = relay(port(server())),
     Page = page(Port),
     Profile = filename:join(proplists:get_value(priv_dir, Config), "profile"),
@@ -96,27 +96,6 @@ open(Browser, Profile, Page) ->
                        "--user-data-dir=" ++ Profile,
                        "http://localhost:" ++ integer_to_list(Page)]},
                {env, [{"HOME", Profile}]}, binary, stderr_to_stdout, exit_status]).
-
-%% It is installed first, where it is not.
-chromium() ->
-    Script = filename:join(root(), "scripts/chromium.sh"),
-    Port = open_port({spawn_executable, Script}, [{line, 1000}, exit_status]),
-    receive
-        {Port, {data, {eol, Path}}} -> Path;
-        {Port, {exit_status, Status}} -> error({no_chromium, Status})
-    after 200_000 ->
-        error({no_chromium, timeout})
-    end.
-
-%% The repository's root is above this file.
-root() ->
-    root(filename:dirname(proplists:get_value(source, module_info(compile)))).
-
-root(Folder) ->
-    case filelib:is_regular(filename:join(Folder, "scripts/chromium.sh")) of
-        true -> Folder;
-        false -> root(filename:dirname(Folder))
-    end.
 
 %% A server of one page, that sends its request when it is loaded, and says when that is over.
 page(Target) ->
