@@ -108,8 +108,8 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, limits := Limits, mounts := Mounts, workers := Workers, on_event := OnEvent, listen := Wanted} =
-        Settings = Given(),
+    #{id := Id, key := Key, limits := Limits, mounts := Mounts, workers := Workers,
+      on_event := OnEvent, listen := Wanted} = Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})

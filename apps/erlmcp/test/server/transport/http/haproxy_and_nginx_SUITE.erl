@@ -16,7 +16,7 @@ scripts/with_proxy.sh sets them up.
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, chunk/1, head/1,
-                           initialize/2, delete/2, get_stream/2, running/0, finish/2, ended/1]).
+                           initialize/2, delete/2, get_stream/2, finish/2, ended/1]).
 
 %% Seconds of silence that the proxies bear, and milliseconds after which the server breaks its own.
 -define(PATIENCE, 2).
@@ -149,8 +149,15 @@ start(Front, Tool) ->
     {Headers, Body} = message(~"tools/call", #{name => Tool, '_meta' => #{progressToken => 1}},
                               #{meta => #{progressToken => 1}}),
     ok = send(Socket, ~"POST", Headers, Body),
-    {Call, _} = running(),
-    {Socket, Call}.
+    receive
+        {running, Call, _} -> {Socket, Call}
+    after ?TIMEOUT ->
+        %% What the proxy has said in its place, if anything.
+        error({no_call_runs, received(Socket)})
+    end.
+
+received(Socket) when is_port(Socket) -> gen_tcp:recv(Socket, 0, 0);
+received(Socket) -> ssl:recv(Socket, 0, 0).
 
 %% Reads chunks until these bytes have come so many times. A proxy cuts a stream as it likes.
 read_until(Socket, Bytes, Times) ->
