@@ -37,8 +37,8 @@
 # Finally nine principals send half of the capacity together: alone, next to a tenth principal that
 # sends ten times the capacity, and alone again. The quiet 99th percentile is that of both times
 # alone. The tenth has 500 connections, and sends again on each after any answer. Its unsent
-# requests show how far the server holds it back. The figures of the loads are printed again as the
-# table of docs/overload.md.
+# requests show how far the server holds it back. The figures of the loads are printed again as
+# a table.
 #
 # The server has one half of the cores and the load generator (bench/overload/load.go) the other, so
 # that the generator does not change the server's figures. With ERLMCP_PIN=no both have all cores.

@@ -40,8 +40,9 @@ for kind in quick ordinary; do
 done
 echo "$rounds rounds of $seconds s; load before: $(cut -d ' ' -f 1 /proc/loadavg)"
 for ((round = 0; round <= rounds; round++)); do
-    for server in "${servers[@]}"; do
-        read -r kind ratio url pid <<<"$server"
+    # Each round begins with another server.
+    for i in "${!servers[@]}"; do
+        read -r kind ratio url pid <<<"${servers[(i + round) % ${#servers[@]}]}"
         before=$(cpu "$pid")
         answered=$(bin/erlmcp load "$url" --connections 64 --duration "$seconds" --warmup 0 |
             awk '$1 == "answered" { gsub(/,/, "", $2); print $2 }')

@@ -9,6 +9,7 @@ lacks() {
     [ "$(erl -noinput -eval 'io:put_chars(erlang:system_info(otp_release)), halt().')" -ge 29 ] ||
         echo 'needs OTP 29'
     [ "$(id -u)" -eq 0 ] || echo 'needs root'
+    command -v promtool >/dev/null || echo 'needs promtool'
     grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null || echo 'needs IPv6'
 }
 lacks=$(lacks | tr '\n' '|')

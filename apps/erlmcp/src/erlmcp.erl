@@ -42,6 +42,7 @@ The client is `m:erlmcp_client`.
 -export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
 -export_type([cache_info/0]).
 -export_type([error_budget/0, zone/0, event/0]).
+-export_type([metrics/0, metrics_row/0, definition_metrics/0, tool_info/0, latency/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -575,7 +576,7 @@ and those that ended with an error. The times are those of the others, see `t:la
 -doc """
 The figures of a server, as `metrics/1` returns them.
 
-- `server`, `state`: the server's `id`, and its state as in `t:info/0`.
+- `server`, `name`, `state`: the server's `id`, its name, and its state as in `t:info/0`.
 - `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
 - `requests`, `faults`: the requests that have ended, however, and those of them that were the
   server's own faults. A message that could not be read counts as a request. So does the run of a
@@ -593,7 +594,7 @@ The figures of a server, as `metrics/1` returns them.
 - `bounds`: what is used of each bound now.
 """.
 -type metrics() :: #{
-    server := term(), state := open | refusal_name(),
+    server := term(), name := binary(), state := open | refusal_name(),
     at_ms := integer(), started_ms := integer(),
     requests := non_neg_integer(), faults := non_neg_integer(),
     refusals := #{1001..1089 => pos_integer()},
@@ -822,7 +823,7 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
 -doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
 -spec servers() -> [server()].
 servers() ->
-    [Id || {Id, _} <- erlmcp_registry:servers()].
+    [Id || {Id, _, _} <- erlmcp_registry:servers()].
 
 -doc """
 Returns the addresses of a server's listeners, except those that `drain/2` has closed. Returns
@@ -886,7 +887,7 @@ see that definition from now on.
 - `not_found`: there is no such server, or no such definition.
 - `{mounted, Prefix}`: the definition belongs to a mounted server. Remove it there.
 - `{in_use, tool, Name}`: the definition is the view of the tool `Name`.
-- `{in_use, skill, Key}`: the definition is a file of a skill.
+- `{in_use, skill, Uri}`: the definition is a file of the skill whose `SKILL.md` is at `Uri`.
 """.
 -spec remove(server(), kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, Prefix :: binary()} | {in_use, kind() | skill, binary()}}.
@@ -1023,10 +1024,7 @@ ok
 """.
 -spec calls(server()) -> [running_call()] | {error, not_found}.
 calls(Server) ->
-    case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:list(Gate);
-        error -> {error, not_found}
-    end.
+    with_gate(Server, fun erlmcp_running_calls:list/1).
 
 -doc """
 Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
@@ -1035,9 +1033,23 @@ process of the call has ended, within about 50 milliseconds even if its handler 
 """.
 -spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Server, Id) when is_binary(Id) ->
+    with_gate(Server, fun(Gate) -> erlmcp_running_calls:cancel(Gate, Id) end).
+
+with_gate(Server, Do) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate}} -> erlmcp_running_calls:cancel(Gate, Id);
-        error -> {error, not_found}
+        {ok, Pid, #{gate := Gate}} ->
+            try
+                Do(Gate)
+            catch
+                error:badarg:Stack ->
+                    %% The tables of the gate end with the server.
+                    case is_process_alive(Pid) of
+                        true -> erlang:raise(error, badarg, Stack);
+                        false -> {error, not_found}
+                    end
+            end;
+        error ->
+            {error, not_found}
     end.
 
 change(Server, Change) ->

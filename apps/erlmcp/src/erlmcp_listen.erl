@@ -24,6 +24,8 @@ Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener that has only pages.
+- `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers of this node to
+  Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus` (`false`).
 - `pages`: what the listener answers beside the endpoint, by path, see `m:erlmcp_page`. A page
   answers all paths below its own, too.
 - `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
@@ -49,6 +51,7 @@ Options of Streamable HTTP.
     ip => inet:ip_address(),
     port => inet:port_number(),
     path => binary() | none,
+    metrics => boolean(),
     pages => #{Path :: binary() => erlmcp_page:page()},
     health => boolean(),
     tls => [ssl:tls_server_option()],

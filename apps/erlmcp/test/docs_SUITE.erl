@@ -143,6 +143,10 @@ compared(~"events", Rows) ->
     {[[code(Name), codes_of(Measurements), codes_of(Metadata), When]
       || {Name, Measurements, Metadata, When} <- erlmcp_event:table()],
      Rows};
+compared(~"families", Rows) ->
+    {[[code(Name), atom_to_binary(Type), codes_of(Labels), Help]
+      || {Name, Type, Labels, Help} <- erlmcp_prometheus:families()],
+     Rows};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
       || {Zone, Percent} <- erlmcp_error_budget_window:zones()],

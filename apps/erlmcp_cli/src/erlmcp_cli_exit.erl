@@ -5,7 +5,7 @@ measure, or read measurements, are called instruments; for them the codes 3 and 
 meanings. Pure.
 """.
 
--export([codes/0, codes/1, instrument_codes/0, instruments/0, code/1, outcome/1]).
+-export([codes/0, codes/1, instrument_codes/0, instruments/0, code/1, outcome/1, unkept/1]).
 
 -export_type([outcome/0]).
 
@@ -66,3 +66,11 @@ outcome({http, Status, _, _}) when Status =:= 401; Status =:= 403 -> unauthorize
 outcome({bad_option, _}) -> usage;
 outcome({bad_option, _, _}) -> usage;
 outcome(_) -> failed.
+
+-doc """
+Returns the outcome of an instrument whose result is not kept: the result breaks a rule, or its file
+cannot be written.
+""".
+-spec unkept(erlmcp_bench_result:reason()) -> outcome().
+unkept([_ | _]) -> metrology;
+unkept(_) -> failed.

@@ -8,7 +8,7 @@ Source: XDG Base Directory Specification.
 -export([state/1, control/0]).
 
 -doc "Returns a folder for files that outlive the command, such as `tokens`.".
--spec state(Name :: string()) -> file:filename().
+-spec state(Name :: string()) -> file:filename_all().
 state(Name) ->
     State = case os:getenv("XDG_STATE_HOME", "") of
         "/" ++ _ = Set -> Set;
@@ -17,7 +17,7 @@ state(Name) ->
     filename:join([State, "erlmcp", Name]).
 
 -doc "Returns the folder of control sockets (`m:erlmcp_cli_control`).".
--spec control() -> file:filename().
+-spec control() -> file:filename_all().
 control() ->
     case os:getenv("XDG_RUNTIME_DIR", "") of
         "/" ++ _ = Runtime -> filename:join(Runtime, "erlmcp");

@@ -31,7 +31,7 @@ start_client(Target) ->
     start(Spec#{id := make_ref(), restart => temporary}).
 
 -doc "Starts the process of a control socket. The errors are not logged.".
--spec start_control(file:filename()) -> {ok, pid()} | {error, term()}.
+-spec start_control(file:filename_all()) -> {ok, pid()} | {error, term()}.
 start_control(File) ->
     start(#{id => control, start => {erlmcp_cli_control, start_link, [File]}}).
 

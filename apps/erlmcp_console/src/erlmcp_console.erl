@@ -25,8 +25,8 @@ unless it has a `token`.
 -doc """
 The options of the console.
 
-- `token`: the text that browsers have to bring, at least 16 bytes. Whoever has it may see the
-  console from everywhere, and act in it. `token/0` makes one.
+- `token`: the text that browsers have to bring, at least 16 bytes. A person who has the token may
+  see the console from everywhere, and act in it. `token/0` makes one.
 - `latency_ms`: the server is not well if more than one request in twenty takes longer (150).
 """.
 -type options() :: #{token => binary(), latency_ms => pos_integer()}.
@@ -197,7 +197,7 @@ action(_, _) ->
 foreign() ->
     json(403, #{error => ~"This request does not come from the console's own page."}).
 
-%% What people do stands in the log, without arguments and tokens.
+%% Actions stand in the log, without arguments and tokens.
 log(#{peer := {Ip, _}, principal := Principal, server := Server}, Action) ->
     erlmcp_log:report(notice, Action#{what => console_action, server => Server,
                                       principal => Principal,

@@ -1,8 +1,9 @@
 -module(erlmcp_console_access).
 -moduledoc """
-Who may see the console and act in it. Without a token these are the programs of the same machine,
-and nobody behind a proxy. With a token it is demanded of everybody, once: it is exchanged for a
-cookie that holds for twelve hours and that other sites cannot use.
+Decides which requests may see the console and act in it. Without a token these are the requests of
+programs on the same machine, unless they came through a proxy. With a token each browser has to
+bring the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
+cannot use.
 
 An action is a POST of the page itself: its `Origin` is that of the request.
 """.

@@ -1,8 +1,8 @@
 -module(erlmcp_console_collector).
 -moduledoc """
-Reads the servers of the node: each second while somebody looks at one, and else each five seconds,
-so that a page begins with what has happened before it was opened. What a server shows is encoded
-once for all who look at it.
+Reads the servers of the node: each second while a page shows one, and else each five seconds. So a
+page begins with what has happened before it was opened. A snapshot of a server is encoded once for
+all its pages.
 
 A viewer is a process that gets the first message at once, and each further one after it has asked
 for it (`ask/1`). A viewer that is slow misses snapshots, and nothing waits for it. Processes of
@@ -16,7 +16,7 @@ calls may answer late, so another process asks them.
 
 -export_type([watch/0]).
 
--doc "What a viewer has asked to see.".
+-doc "A viewer's server, and the collector that reads it.".
 -opaque watch() :: {Collector :: pid(), Server :: pid()}.
 
 %% Viewers of all servers. A listener has places for a hundred pages, and others need some.
@@ -116,7 +116,8 @@ server(Pid) ->
                             || #{} = Listener <- listeners(Pid)]},
     maybe
         {ok, _, Instance} ?= erlmcp_registry:whereis(Pid),
-        Catalog = erlmcp_published_catalog:catalog(Instance),
+        #{key := Key} = Instance,
+        {ok, Catalog} ?= erlmcp_published_catalog:find(Key),
         Greeting = json:decode(iolist_to_binary(erlmcp_catalog:greeting('2025-11-25', Catalog))),
         #{~"serverInfo" := Info} ?= Greeting,
         maps:merge(Fixed, maps:with([~"name", ~"version", ~"title"], Info))
@@ -147,8 +148,11 @@ handle_info(tick, #state{servers = Servers} = State) ->
     ok = erlmcp_recent_requests:allow(case viewers(Servers) of 0 -> 0; _ -> ?REQUESTS end),
     {noreply, ticked(erlang:monotonic_time(millisecond), State)};
 handle_info({'DOWN', _, process, Pid, _}, #state{servers = Servers} = State) ->
-    {noreply, State#state{servers = maps:map(fun(_, #seen{viewers = Viewers} = Seen) ->
-        Seen#seen{viewers = maps:remove(Pid, Viewers)}
+    {noreply, State#state{servers = maps:map(fun
+        (_, #seen{asking = Asking} = Seen) when Asking =:= Pid ->
+            Seen#seen{asking = none};
+        (_, #seen{viewers = Viewers} = Seen) ->
+            Seen#seen{viewers = maps:remove(Pid, Viewers)}
     end, Servers)}};
 handle_info({event, Server, Event}, #state{servers = Servers} = State) ->
     case Servers of
@@ -168,7 +172,7 @@ handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
     end.
 
 ticked(Now, #state{servers = Servers} = State) ->
-    Running = lists:sublist([Pid || {_, Pid} <- erlmcp_registry:servers()], ?SERVERS),
+    Running = lists:sublist([Pid || {_, Pid, _} <- erlmcp_registry:servers()], ?SERVERS),
     Known = lists:foldl(fun(Pid, All) -> All#{Pid => seen(Pid, All)} end, Servers,
                         Running),
     Next = #{Pid => Read || Pid := Seen <- Known, #seen{} = Read <- [due(Pid, Now, Seen)]},
@@ -222,10 +226,11 @@ ask_calls(_, #seen{viewers = Viewers, asking = Asking} = Seen) when
     Seen;
 ask_calls(Server, Seen) ->
     Collector = self(),
-    Pid = spawn_link(fun() ->
-        case erlmcp:calls(Server) of
-            {error, not_found} -> Collector ! {calls, self(), Server, []};
-            Calls -> Collector ! {calls, self(), Server, Calls}
-        end
+    {Pid, _} = spawn_monitor(fun() ->
+        Calls = case erlmcp:calls(Server) of
+            {error, not_found} -> [];
+            Found -> Found
+        end,
+        Collector ! {calls, self(), Server, Calls}
     end),
     Seen#seen{asking = Pid}.

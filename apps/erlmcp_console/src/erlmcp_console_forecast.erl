@@ -1,10 +1,10 @@
 -module(erlmcp_console_forecast).
 -moduledoc """
-When a bound will be met if the trend of the last hour goes on: a straight line through the
-observed values, with the error of its slope. Pure.
+Forecasts when a bound will be met, if the trend of the last hour goes on. The trend is a straight
+line through the observed values. Pure.
 
-There is no forecast where the trend is noise. The error takes into account that values which follow
-each other are alike. The slope must be four of its errors above zero.
+A trend that may be noise gives no forecast: its slope must be four of its errors above zero. The
+error takes into account that values which follow each other are alike.
 """.
 
 -export([forecast/2]).
@@ -14,8 +14,8 @@ each other are alike. The slope must be four of its errors above zero.
 -doc "A time in milliseconds, and the value that was observed then.".
 -type point() :: {AtMs :: integer(), Value :: number()}.
 -doc """
-When the bound will be met, in milliseconds of the points' clock, and the earliest and the latest
-time by twice the error of the line. `per_hour` is the growth of the value in an hour.
+The time at which the bound will be met, in milliseconds of the points' clock. The earliest and the
+latest time are twice the error of the line away. `per_hour` is the growth of the value in an hour.
 """.
 -type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
                       per_hour := float()}.

@@ -1,7 +1,7 @@
 -module(erlmcp_console_node).
 -moduledoc """
-What the node uses of its machine: memory, processors, and the runtime's own tables. Nothing here
-costs more than a few microseconds, but reading the machine's memory, which is a file.
+Reads what the node uses of its machine: memory, processors, and the runtime's own tables. A reading
+takes microseconds, most of them for the files that tell the machine's memory.
 """.
 
 -export([read/0, processors/2]).

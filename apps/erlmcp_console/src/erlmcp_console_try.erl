@@ -1,9 +1,9 @@
 -module(erlmcp_console_try).
 -moduledoc """
-Calls of tools from the page, by a client of the same server without a socket. A call is a stream of
-JSON lines: its id, reports of progress and of the log, questions of the tool, and at last the
-result or the error. The answer to a question comes with another request. A page that is closed ends
-its call.
+Calls tools for the page, by a client of the same server without a socket. A call is a stream of
+JSON lines. They have its id, reports of progress and of the log, questions of the tool, and at last
+the result or the error. The answer to a question comes with another request. A page that is closed
+ends its call.
 """.
 
 -export([open/0, tools/1, call/3, answer/1]).
@@ -109,7 +109,9 @@ ask(Page, Kind, Params) ->
 to_url({accept, _}) -> accept;
 to_url(Other) -> Other.
 
--doc "Passes the answer to a question on. Returns `error` if it is no answer, or nobody waits.".
+-doc """
+Passes the answer to a question on. Returns `error` if it is no answer, or no call waits for it.
+""".
 -spec answer(Body :: term()) -> ok | error.
 answer(#{~"call" := Id, ~"question" := Question, ~"action" := Action} = Answer) when
     is_binary(Id), is_binary(Question)

@@ -1,8 +1,8 @@
 -module(erlmcp_console_verdict).
 -moduledoc """
-Whether a server is well, since when, and because of what: the console's first line. A verdict is a
-value that gets facts from time to time. A cause stays for ten seconds after it was last seen, so
-that the verdict does not change each second. Pure.
+Judges whether a server is well, since when, and because of what: the console's first line. A
+verdict is a value that gets facts from time to time. A cause stays for ten seconds after it was
+last seen, so that the verdict does not change each second. Pure.
 """.
 
 -export([new/1, next/3]).
@@ -19,12 +19,12 @@ one ended.
     seen := #{Key :: term() => integer()}
 }.
 -doc """
-What is not well, in words. `link` is the section of the page that shows it, and `key` tells a cause
-from others.
+A cause of being not well, in words. `link` is the section of the page that shows the cause, and
+`key` tells it from others.
 """.
 -type cause() :: #{key := term(), words := binary(), link := binary(), since := integer()}.
 -doc """
-What is known of a server.
+The facts about a server.
 
 - `state`: `open`, or the name of the refusal of all new requests.
 - `windows`: those of the error budget.

@@ -1,8 +1,8 @@
 -module(erlmcp_console_view).
 -moduledoc """
-What the console knows of one server: the last reading, the last quarter of an hour, the verdict,
-forecasts, and marks of what has changed. A view is a value that gets a reading from time to time,
-and is shown as two messages for the page. Pure.
+Keeps the console's knowledge of one server: the last reading, the last quarter of an hour, the
+verdict, forecasts, and marks of changes. A view is a value that gets readings and events, and is
+shown as two messages for the page. Pure.
 """.
 
 -export([new/0, with/2, next/2, event/2, hello/1, snapshot/1]).
@@ -10,8 +10,8 @@ and is shown as two messages for the page. Pure.
 -export_type([view/0, reading/0, options/0]).
 
 -doc """
-A reading of a server at a time in milliseconds: its meter, the state that `erlmcp:info/1` has, its
-node, the calls that run, its recent requests, and what is fixed while it runs.
+A reading of a server at a time in milliseconds. It has the server's meter, the state that
+`erlmcp:info/1` has, the node, running calls and recent requests. `server` is what does not change.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),
@@ -233,8 +233,8 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
 
 verdict(#{well := Well, since := Since, causes := Causes}) ->
     #{well => Well, since => Since,
-      causes => [#{words => Words, link => Link, since => Begun}
-                 || #{words := Words, link := Link, since := Begun} <- Causes]}.
+      causes => [#{key => text(Key), words => Words, link => Link, since => Begun}
+                 || #{key := Key, words := Words, link := Link, since := Begun} <- Causes]}.
 
 row(#{name := Name, total := Total, calls := Calls, errors := Errors, refusals := Refusals,
       p50_us := P50, p95_us := P95, p99_us := P99}, Seconds) ->
@@ -307,8 +307,8 @@ machine(#{memory := Memory, tables := Tables, schedulers := Schedulers, run_queu
       reductions => rate(Reductions - ReductionsBefore, Seconds)}.
 
 -doc """
-Returns the first message for a page: the points of the last quarter of an hour, as columns, and the
-last snapshot, which is `null` before the second reading.
+Returns the first message for a page. It has the points of the last quarter of an hour, as columns,
+and the last snapshot, which is `null` before the second reading.
 """.
 -spec hello(view()) -> map().
 hello(#{history := History, options := #{latency_ms := Latency}} = View) ->

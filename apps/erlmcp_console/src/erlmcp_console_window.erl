@@ -1,7 +1,7 @@
 -module(erlmcp_console_window).
 -moduledoc """
-What a server did between two readings of its meter (`erlmcp:metrics/1`): rates, refusals, and
-percentiles of the requests of that time alone. Pure.
+Subtracts two readings of a server's meter (`erlmcp:metrics/1`): the requests, refusals and
+percentiles of the time between them alone. Pure.
 """.
 
 -export([between/2]).
@@ -9,7 +9,7 @@ percentiles of the requests of that time alone. Pure.
 -export_type([window/0, row/0]).
 
 -doc """
-What was done in `seconds`. The counts are those of the time alone. `latency` is of requests that
+The requests of `seconds`. The counts are those of the time alone. `latency` is of requests that
 were answered without an error.
 """.
 -type window() :: #{

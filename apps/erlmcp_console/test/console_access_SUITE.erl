@@ -201,9 +201,10 @@ viewers_are_bounded(_) ->
     #{~"error" := _} = json:decode(Words),
     %% Files and actions still have room.
     {200, _, _} = get(~"/console/", Server),
-    [First | _] = Open,
+    [First | Others] = Open,
     ok = erlmcp_test_http:close(First),
     ok = until_200(~"/console/feed", Server),
+    ok = lists:foreach(fun erlmcp_test_http:close/1, Others),
     erlmcp_test_http:stop(Server).
 
 until_200(Path, Server) ->

@@ -9,7 +9,8 @@ second for all who look, figures that are those of the server, and nothing secre
          there_is_history_before_anybody_looks/1, running_calls_are_shown/1,
          a_slow_viewer_holds_nobody_up/1, viewers_are_forgotten/1,
          it_works_while_the_server_refuses/1, a_server_that_ends_ends_its_feed/1,
-         secrets_are_not_shown/1, tools_are_tried/1, tries_are_bounded/1]).
+         secrets_are_not_shown/1, tools_are_tried/1, tries_are_bounded/1,
+         recent_requests_are_shown/1]).
 
 -import(erlmcp_test_console, [start/1, events/2, next_event/1, get/2, post/3]).
 
@@ -23,7 +24,7 @@ all() ->
     [a_snapshot_comes_each_second, figures_are_those_of_the_meter,
      there_is_history_before_anybody_looks, running_calls_are_shown, a_slow_viewer_holds_nobody_up,
      viewers_are_forgotten, it_works_while_the_server_refuses, a_server_that_ends_ends_its_feed,
-     secrets_are_not_shown, tools_are_tried, tries_are_bounded].
+     secrets_are_not_shown, tools_are_tried, tries_are_bounded, recent_requests_are_shown].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, erlmcp_console], Config).
@@ -39,7 +40,7 @@ a_snapshot_comes_each_second(_) ->
     [{_, #{~"at" := First}}, {_, #{~"at" := First}}] = [next_event(Viewer) || Viewer <- Viewers],
     [{_, #{~"at" := Second}}, {_, #{~"at" := Second}}] = [next_event(Viewer) || Viewer <- Viewers],
     true = Second - First > 800 andalso Second - First < 3_000,
-    erlmcp_test_http:stop(Server).
+    stop(Viewers, Server).
 
 figures_are_those_of_the_meter(_) ->
     #{pid := Pid} = Server = start(#{tools => [echo()]}),
@@ -57,7 +58,7 @@ figures_are_those_of_the_meter(_) ->
       ~"bounds" := Bounds} = Snapshot,
     [] = [~"connections", ~"sessions", ~"in_flight", ~"waiting", ~"tasks", ~"processes"]
         -- [Name || #{~"name" := Name} <- Bounds],
-    erlmcp_test_http:stop(Server).
+    stop([Feed], Server).
 
 %% Its five seconds are made to pass at once.
 there_is_history_before_anybody_looks(_) ->
@@ -72,7 +73,7 @@ there_is_history_before_anybody_looks(_) ->
     Feed = events(?FEED, Server),
     {~"hello", #{~"points" := [Times | _], ~"snapshot" := #{}}} = next_event(Feed),
     true = length(Times) >= 3,
-    erlmcp_test_http:stop(Server).
+    stop([Feed], Server).
 
 running_calls_are_shown(_) ->
     #{pid := Pid} = Server = start(#{tools => [wait()]}),
@@ -87,7 +88,7 @@ running_calls_are_shown(_) ->
     after ?PATIENCE -> ct:fail(no_answer)
     end,
     {404, _, _} = post(~"/console/cancel", #{id => Id}, Server),
-    erlmcp_test_http:stop(Server).
+    stop([Feed], Server).
 
 shown_call(Feed) ->
     case next_event(Feed) of
@@ -103,7 +104,7 @@ a_slow_viewer_holds_nobody_up(_) ->
     [{~"snapshot", _} = next_event(Quick) || _ <- lists:seq(1, 3)],
     {~"hello", _} = next_event(Slow),
     {~"snapshot", _} = next_event(Slow),
-    erlmcp_test_http:stop(Server).
+    stop([Slow, Quick], Server).
 
 viewers_are_forgotten(_) ->
     Server = start(#{}),
@@ -136,7 +137,7 @@ it_works_while_the_server_refuses(_) ->
     %% What holds the drain up is ended.
     ok = erlmcp:cancel(Pid, Id),
     receive {drained, {ok, #{calls := 0}}} -> ok after ?PATIENCE -> ct:fail(not_drained) end,
-    erlmcp_test_http:stop(Server).
+    stop([Feed], Server).
 
 not_well(Feed) ->
     case next_event(Feed) of
@@ -162,7 +163,7 @@ secrets_are_not_shown(_) ->
     #{} = shown_call(Feed),
     {_, Snapshot} = next_event(Feed),
     nomatch = binary:match(iolist_to_binary(json:encode(Snapshot)), Secret),
-    erlmcp_test_http:stop(Server).
+    stop([Feed], Server).
 
 tools_are_tried(_) ->
     Server = start(#{tools => [echo()]}),
@@ -198,7 +199,30 @@ tries_are_bounded(_) ->
     Socket = erlmcp_test_console:open_post(~"/console/call",
                                            #{tool => ~"wait", arguments => #{}}, Server),
     {200, _} = erlmcp_test_http:head(Socket),
-    erlmcp_test_http:stop(Server).
+    stop([Socket], Server).
+
+recent_requests_are_shown(_) ->
+    #{pid := Pid} = Server = start(#{tools => [echo()]}),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    {~"snapshot", _} = next_event(Feed),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    #{~"target" := ~"echo", ~"method" := ~"tools/call", ~"error" := null,
+      ~"principal" := ~"anonymous", ~"took" := Took} = shown_request(Feed),
+    true = Took >= 0,
+    stop([Feed], Server).
+
+shown_request(Feed) ->
+    case next_event(Feed) of
+        {~"snapshot", #{~"requests" := Requests}} ->
+            case [Request || #{~"target" := ~"echo"} = Request <- Requests] of
+                [Request | _] -> Request;
+                [] -> shown_request(Feed)
+            end;
+        _ ->
+            shown_request(Feed)
+    end.
 
 echo() -> #{name => ~"echo", handler => fun(_, _) -> ~"done" end}.
 
@@ -207,6 +231,11 @@ wait() -> #{name => ~"wait", handler => fun(_, _) -> waiting() end}.
 %% In the stack of its call.
 waiting() ->
     receive never -> ~"done" end.
+
+%% A server waits for the streams of its connections before it kills them.
+stop(Open, Server) ->
+    ok = lists:foreach(fun erlmcp_test_http:close/1, Open),
+    erlmcp_test_http:stop(Server).
 
 until(Holds) ->
     case Holds() of

@@ -12,8 +12,9 @@ all of them.
 
 -define(PATIENCE, 60_000).
 -define(TOKEN, ~"the-token-of-the-console").
-%% The bound for the end of a handler, from the press of the button.
--define(ENDS_MS, 100).
+%% The bound for the end of a handler, from the press of the button: 100 ms (`running_calls_SUITE`),
+%% and as much again for a machine that runs other suites at the same time.
+-define(ENDS_MS, 200).
 
 suite() ->
     [{timetrap, {minutes, 3}}].

@@ -13,7 +13,7 @@ names its things.
          history_is_bounded/1, columns_are_in_order/1, an_hour_has_sixty_values/1,
          the_first_reading_shows_nothing/1, a_minute_is_looked_back/1, changes_leave_marks/1,
          events_leave_marks/1, an_open_breaker_is_a_cause/1, incidents_are_listed/1,
-         hostile_names_are_json/1, lists_are_bounded/1]).
+         hostile_names_are_json/1, lists_are_bounded/1, a_trend_is_forecast/1]).
 
 -define(START, 1_000_000_000).
 
@@ -25,7 +25,8 @@ all() ->
      percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
      columns_are_in_order, an_hour_has_sixty_values, the_first_reading_shows_nothing,
      a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
-     an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded].
+     an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded,
+     a_trend_is_forecast].
 
 rates_are_of_the_time_between(_) ->
     Before = metrics(#{requests => 100, faults => 3, refusals => #{1069 => 3, 1060 => 1}}),
@@ -156,9 +157,9 @@ events_leave_marks(_) ->
             {#{event => error_budget_changed, window => 60, from => green, to => red}, zone,
              ~"The error budget went from green to red."}],
         #{kind := Seen, words := Said} <- marks_after([Event])],
-    %% Each event has words, but those that are shown elsewhere or concern one client.
+    %% Each event has words, but those that are shown elsewhere, concern one client or none.
     Given = #{from => green, to => red, window => 60, what => call_crashed, incident => ~"1"},
-    [incident, not_quick, slow_consumer] =
+    [incident, not_quick, slow_consumer, spans_dropped] =
         [Name || {Name, Measurements, Metadata, _} <- erlmcp_event:table(),
                  Fields <- [maps:from_keys(Measurements ++ Metadata, ~"x")],
                  [] =:= marks_after([maps:merge(Fields#{event => Name},
@@ -220,6 +221,23 @@ lists_are_bounded(_) ->
     {50, 12} = {length(Shown), length(Stack)},
     #{marks := Marks} = after_events([#{event => memory_full} || _ <- lists:seq(1, 200)]),
     100 = length(Marks).
+
+%% Sessions that grow by ten a minute, for forty minutes, are shown with the time of their end.
+a_trend_is_forecast(_) ->
+    View = lists:foldl(fun(Minute, Before) ->
+        Bounds = #{sessions => #{used => 10 * Minute, limit => 500},
+                   tasks => #{used => 7, limit => 500}},
+        erlmcp_console_view:next(reading(60 * Minute, #{metrics => #{bounds => Bounds}}), Before)
+    end, erlmcp_console_view:new(), lists:seq(0, 40)),
+    #{at := Now, bounds := Bounds, verdict := #{causes := Causes}} =
+        erlmcp_console_view:snapshot(View),
+    [#{at := Met, per_hour := 600.0}] = [Forecast || #{name := ~"sessions",
+                                                       forecast := Forecast} <- Bounds],
+    true = abs(Met - Now - 600_000) < 1_000,
+    [null] = [Forecast || #{name := ~"tasks", forecast := Forecast} <- Bounds],
+    [<<"80 % of the bound of sessions are used, and all of it in about 10 minutes if the trend "
+       "goes on.">>] =
+        [Words || #{words := Words, link := ~"bounds"} <- Causes].
 
 %% The snapshot after two readings, a second from each other.
 shown(Before, After) ->

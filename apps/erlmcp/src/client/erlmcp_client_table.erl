@@ -1,8 +1,8 @@
 -module(erlmcp_client_table).
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
-the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this module
-owns both tables, and removes the rows of dead clients.
+the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this
+module owns both tables, and removes the rows of dead clients.
 
 Internal.
 """.

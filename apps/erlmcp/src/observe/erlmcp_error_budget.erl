@@ -2,7 +2,8 @@
 -moduledoc """
 The error budget of a server. A process reads once a second how many requests have ended, and how
 many of them were faults (`m:erlmcp_meter`). It updates the windows
-(`m:erlmcp_error_budget_window`), and emits an event when a window changes its zone. Reading never waits.
+(`m:erlmcp_error_budget_window`), and emits an event when a window changes its zone. Reading never
+waits.
 
 A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
 is no fault, nor is an error that a tool returns.

@@ -7,7 +7,7 @@ buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
 Internal.
 """.
 
--export([fine_bounds/0, coarse_bounds/0, fine/2, coarse/2, coarsened/1, sum/2]).
+-export([fine_bounds/0, middle_bounds/0, coarse_bounds/0, fine/2, coarse/2, sum/2]).
 
 %% Nanoseconds.
 -define(STEPS, [12, 14, 17, 20, 24, 30, 35, 42, 50, 60, 70, 85, 100]).
@@ -25,11 +25,20 @@ fine_bounds() ->
 power(0) -> 1;
 power(Exponent) -> 10 * power(Exponent - 1).
 
+-doc """
+Returns the ends of the buckets that are shown where the fine ones would be too many: seven in each
+decade from 10 microseconds on.
+""".
+-spec middle_bounds() -> [pos_integer(), ...].
+middle_bounds() ->
+    [Bound || Exponent <- lists:seq(3, 10), Step <- [10, 14, 20, 30, 42, 60, 85],
+              Bound <- [Step * power(Exponent)], Bound =< ?LONGEST].
+
 -doc "Returns the ends of OpenTelemetry's buckets in nanoseconds, except of the last.".
 -spec coarse_bounds() -> [pos_integer(), ...].
 coarse_bounds() -> ?COARSE.
 
--doc "Returns what the counts of fine buckets tell of latencies, with the sum of their nanoseconds.".
+-doc "Returns what the counts of fine buckets tell of latencies, whose sum is in nanoseconds.".
 -spec fine(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 fine(Sum, Counts) ->
     latency(Sum, Counts, fine_bounds()).
@@ -39,46 +48,31 @@ fine(Sum, Counts) ->
 coarse(Sum, Counts) ->
     latency(Sum, Counts, coarse_bounds()).
 
-latency(Sum, Counts, Bounds) ->
-    Filled = [{Bound, Count} || {Bound, Count} <- lists:zip(Bounds ++ [infinity], Counts),
-                                Count > 0],
-    Total = lists:sum([Count || {_, Count} <- Filled]),
-    Middles = middles(Bounds),
-    Quantile = fun(Share) -> quantile(Share * Total, Filled, Middles) end,
+latency(Sum, Counts, [First | _] = Bounds) ->
+    Filled = [Bucket || {_, _, Count} = Bucket <- lists:zip3([First div 2 | Bounds],
+                                                             Bounds ++ [infinity], Counts),
+                        Count > 0],
+    Total = lists:sum([Count || {_, _, Count} <- Filled]),
+    Quantile = fun(Share) -> quantile(Share * Total, Filled) end,
     #{count => Total, sum_us => Sum div 1000,
       max_us => case Filled of
                     [] -> 0;
-                    _ -> microseconds(min(element(1, lists:last(Filled)), ?LONGEST))
+                    _ -> microseconds(min(element(2, lists:last(Filled)), ?LONGEST))
                 end,
       p50_us => Quantile(0.5), p95_us => Quantile(0.95), p99_us => Quantile(0.99),
       p999_us => Quantile(0.999),
-      histogram => [{microseconds(Bound), Count} || {Bound, Count} <- Filled]}.
+      histogram => [{microseconds(End), Count} || {_, End, Count} <- Filled]}.
 
-%% The middle of a bucket by proportion, from which both ends are as far.
-middles(Bounds) ->
-    Starts = [hd(Bounds) div 2 | Bounds],
-    #{End => math:sqrt(Start * End) || {Start, End} <- lists:zip(lists:droplast(Starts), Bounds)}.
-
-quantile(_, [], _) -> 0;
-quantile(Rank, [{_, Count} | [_ | _] = Filled], Middles) when Rank > Count ->
-    quantile(Rank - Count, Filled, Middles);
-quantile(_, [{infinity, _} | _], _) -> microseconds(?LONGEST);
-quantile(_, [{Bound, _} | _], Middles) -> round(map_get(Bound, Middles) / 100) / 10.
+%% The quantile is the middle of its bucket by proportion, from which both ends are as far.
+quantile(_, []) -> 0;
+quantile(Rank, [{_, _, Count} | [_ | _] = Filled]) when Rank > Count ->
+    quantile(Rank - Count, Filled);
+quantile(_, [{_, infinity, _} | _]) -> microseconds(?LONGEST);
+quantile(_, [{Start, End, _} | _]) -> round(math:sqrt(Start * End) / 100) / 10.
 
 microseconds(infinity) -> infinity;
 microseconds(Nanoseconds) when Nanoseconds rem 1000 =:= 0 -> Nanoseconds div 1000;
 microseconds(Nanoseconds) -> Nanoseconds / 1000.
-
--doc "Returns the counts of fine buckets, by the coarse ones.".
--spec coarsened(Counts :: [non_neg_integer()]) -> [non_neg_integer()].
-coarsened(Counts) ->
-    coarsened(lists:zip(fine_bounds() ++ [infinity], Counts), coarse_bounds()).
-
-coarsened(Rest, []) ->
-    [lists:sum([Count || {_, Count} <- Rest])];
-coarsened(Fine, [Bound | Bounds]) ->
-    {Below, Rest} = lists:splitwith(fun({End, _}) -> End =< Bound end, Fine),
-    [lists:sum([Count || {_, Count} <- Below]) | coarsened(Rest, Bounds)].
 
 -doc "Adds two lists of counts.".
 -spec sum([non_neg_integer()], [non_neg_integer()]) -> [non_neg_integer()].

@@ -12,7 +12,7 @@ Internal.
 
 -behaviour(erlmcp_tracer).
 
--export([new/2, is_recorded/1, counts/1]).
+-export([new/2, is_recorded/1, counts/1, forget/0]).
 -export([start_span/2, end_span/3]).
 
 -export_type([config/0]).
@@ -31,8 +31,8 @@ buffer, which the process registered as `Exporter` empties.
 new(Ratio, Buffer) ->
     {?MODULE, {threshold(Ratio), Buffer}}.
 
-%% Random digits are less than the threshold, as text, for that part of the traces. All are less than
-%% a letter behind `f`.
+%% Random digits are less than the threshold, as text, for that part of the traces. All are less
+%% than a letter behind `f`.
 threshold(Ratio) when Ratio >= 1 ->
     ~"g";
 threshold(Ratio) ->
@@ -59,10 +59,26 @@ start_span(#{parent := none} = Start, _) ->
 with_baggage(#{baggage := Baggage}, Context) -> Context#{baggage => Baggage};
 with_baggage(_, Context) -> Context.
 
-started(true, Context, Start) -> {Context, {Context, Start}};
-started(false, Context, _) -> {Context, none}.
+started(true, Context, #{attributes := Attributes} = Start) ->
+    {Context, {Context, Start, encoded(Attributes, get(?MODULE))}};
+started(false, Context, _) ->
+    {Context, none}.
+
+%% The requests of a connection often have the same attributes, so the last ones are kept encoded.
+encoded(Attributes, {Attributes, Encoded}) ->
+    Encoded;
+encoded(Attributes, _) ->
+    Encoded = erlmcp_otlp:attributes(Attributes),
+    _ = put(?MODULE, {Attributes, Encoded}),
+    Encoded.
+
+-doc "Forgets what the calling process keeps from one span to the next.".
+-spec forget() -> ok.
+forget() ->
+    _ = erase(?MODULE),
+    erlmcp_span_ids:forget().
 
 -doc false.
-end_span({Context, Start}, End, {_, Buffer}) ->
-    Span = erlmcp_otlp:span(Context, Start, End, erlang:time_offset(microsecond)),
-    erlmcp_span_buffer:add(Span, Buffer).
+end_span(Span, End, {_, Buffer}) ->
+    Encoded = erlmcp_otlp:span(Span, End, erlang:time_offset(microsecond)),
+    erlmcp_span_buffer:add(Encoded, Buffer).

@@ -1,8 +1,8 @@
 -module(erlmcp_recent_requests).
 -moduledoc """
-The last requests of the node's servers, for somebody who looks at them. Nothing is kept while
-nobody does: whoever looks allows some requests a second, and those that fail have a share of their
-own, so that they are seen among many others. Payloads are not kept.
+Keeps the last requests of the node's servers while an operator looks at them, and nothing at other
+times. The operator's page allows some requests a second. Failed requests have a share of their own,
+so that they are seen among many others. Payloads are not kept.
 
 Internal.
 """.

@@ -12,7 +12,7 @@ Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Serv
 Internal.
 """.
 
--export([start/3, start_task/3, run/2, ended/4]).
+-export([start/3, start_task/3, run/2, ended/4, forget/0]).
 
 -export_type([origin/0, started/0]).
 
@@ -39,8 +39,11 @@ the span with its further attributes, or `none` if it is not recorded.
 start(#{id := Id, context := #{method := Method, meta := Meta} = Context} = Call,
       {Began, _, Origin}, Tracer) ->
     #{revision := Revision} = Context,
-    {Trace, Span} = started(server, Method, target(Context), parents(Meta, Origin), Began, Tracer),
-    with_span(Trace, recorded(Span, fun() -> attributes(Id, Revision, Origin) end), Call).
+    Target = target(Context),
+    {Trace, Span} = started(server, parents(Meta, Origin), fun() ->
+        described(Method, Target, Revision, Origin)
+    end, Began, Tracer),
+    with_span(Trace, recorded(Span, Id), Call).
 
 target(#{name := Name}) -> Name;
 target(#{uri := Uri}) -> Uri;
@@ -52,7 +55,7 @@ with_span(Trace, Span, Call) ->
     Call#{span => {Trace, Span}}.
 
 recorded(none, _) -> none;
-recorded(Span, Attributes) -> {Span, Attributes()}.
+recorded(Span, Id) -> {Span, id(Id)}.
 
 -doc """
 Starts the span of the call of a task. The call has the span of the request that asked for the task.
@@ -65,9 +68,11 @@ start_task(Call, _, none) ->
 start_task(#{context := #{method := Method, revision := Revision} = Context} = Call,
            {Began, _, _}, Tracer) ->
     Links = [Link || #{span := {#{trace_id := _} = Link, _}} <- [Call]],
-    {Trace, Span} = started(internal, Method, target(Context), {none, Links, none}, Began, Tracer),
-    with_span(Trace, recorded(Span, fun() -> protocol(Revision) end),
-              Call#{context := maps:remove(trace, Context)}).
+    Target = target(Context),
+    {Trace, Span} = started(internal, {none, Links, none}, fun() ->
+        described(Method, Target, Revision, none)
+    end, Began, Tracer),
+    with_span(Trace, recorded(Span, undefined), Call#{context := maps:remove(trace, Context)}).
 
 %% The parent, the links and the baggage of a request.
 parents(Meta, {http, _, _, #{~"traceparent" := _} = Headers}) ->
@@ -81,10 +86,12 @@ parents(Meta, _) ->
     {Parent, Baggage} = erlmcp_trace_context:read(Meta),
     {Parent, [], Baggage}.
 
-started(Kind, Method, Target, {Parent, Links, Baggage}, Began, Tracer) ->
+%% `Describe` returns the name and the attributes of a span that is recorded.
+started(Kind, {Parent, Links, Baggage}, Describe, Began, Tracer) ->
     erlmcp_span:start(Tracer, Parent, fun() ->
-        Start = #{name => erlmcp_span:name(Method, Target), kind => Kind, links => Links,
-                  attributes => erlmcp_span:attributes(Method, Target), began => Began},
+        {Name, Attributes} = Describe(),
+        Start = #{name => Name, kind => Kind, links => Links, attributes => Attributes,
+                  began => Began},
         case {Parent, Baggage} of
             {_, none} -> Start#{parent => Parent};
             {none, _} -> Start#{parent => none, baggage => Baggage};
@@ -92,11 +99,34 @@ started(Kind, Method, Target, {Parent, Links, Baggage}, Began, Tracer) ->
         end
     end).
 
-attributes(Id, Revision, Origin) ->
-    maps:merge(origin(Origin), (protocol(Revision))#{~"jsonrpc.request.id" => erlmcp_span:id(Id)}).
+%% The requests of a connection often differ in nothing else, so the last name and attributes are
+%% kept.
+described(Method, Target, Revision, Origin) ->
+    Key = {Method, Target, Revision, without_headers(Origin)},
+    case get(?MODULE) of
+        {Key, Described} ->
+            Described;
+        _ ->
+            %% A copy, which does not keep the whole request in memory.
+            {OwnMethod, OwnTarget, _, _} = Own = binary_to_term(term_to_binary(Key)),
+            Known = (erlmcp_span:attributes(OwnMethod, OwnTarget))#{
+                ~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
+            Described = {erlmcp_span:name(OwnMethod, OwnTarget),
+                         maps:merge(origin(Origin), Known)},
+            _ = put(?MODULE, {Own, Described}),
+            Described
+    end.
 
-protocol(Revision) ->
-    #{~"mcp.protocol.version" => erlmcp_revision:name(Revision)}.
+without_headers({http, Version, Peer, Headers}) ->
+    {Version, Peer, maps:get(~"mcp-session-id", Headers, none)};
+without_headers(Origin) ->
+    Origin.
+
+-doc "Forgets what the calling process, which hibernates next, keeps from one span to the next.".
+-spec forget() -> ok.
+forget() ->
+    _ = erase(?MODULE),
+    erlmcp_otlp_tracer:forget().
 
 origin({http, Version, {Address, Port}, Headers}) ->
     Known = #{~"network.transport" => ~"tcp", ~"network.protocol.name" => ~"http",
@@ -166,13 +196,11 @@ ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Now, Tracer) when
         #{~"_meta" := #{} = Given} -> Given;
         #{} -> #{}
     end,
-    case started(server, known(Method), undefined, parents(Meta, Origin), Began, Tracer) of
-        {_, none} ->
-            ok;
-        {_, Span} ->
-            Attributes = maps:merge(origin(Origin), maps:merge(asked(Method, Params), id(Id))),
-            finished(Span, Attributes, Outcome, Now)
-    end;
+    {_, Span} = started(server, parents(Meta, Origin), fun() ->
+        Name = known(Method),
+        {Name, maps:merge(origin(Origin), asked(Name, Params))}
+    end, Began, Tracer),
+    finished(Span, id(Id), Outcome, Now);
 ended(_, _, _, _) ->
     ok.
 
@@ -185,18 +213,17 @@ known(Method) ->
 
 %% The name may be that of no tool, so it is in no name of a span.
 asked(Method, Params) ->
-    case Params of
-        #{~"name" := Name} when is_binary(Name) ->
-            maps:remove(~"mcp.method.name", erlmcp_span:attributes(Method, Name));
-        #{~"uri" := Uri} when is_binary(Uri) ->
-            maps:remove(~"mcp.method.name", erlmcp_span:attributes(Method, Uri));
-        #{} ->
-            #{}
-    end.
+    erlmcp_span:attributes(Method, case Params of
+        #{~"name" := Name} when is_binary(Name) -> Name;
+        #{~"uri" := Uri} when is_binary(Uri) -> Uri;
+        #{} -> undefined
+    end).
 
 id(undefined) -> #{};
 id(Id) -> #{~"jsonrpc.request.id" => erlmcp_span:id(Id)}.
 
+finished(none, _, _, _) ->
+    ok;
 finished(Span, Attributes, Outcome, Now) ->
     {Status, Error} = status(Outcome),
     erlmcp_span:finish(Span, #{status => Status, attributes => maps:merge(Attributes, Error),

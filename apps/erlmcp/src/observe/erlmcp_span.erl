@@ -16,7 +16,7 @@ Internal.
 -export_type([span/0, finish/0]).
 
 -doc "A span that was started, or `none` if nothing is recorded.".
--opaque span() :: {erlmcp_tracer:tracer(), Span :: term()} | none.
+-type span() :: {erlmcp_tracer:tracer(), Span :: term()} | none.
 -doc "The end of a span, whose time is now unless it is given.".
 -type finish() :: #{
     status := ok | {error, Name :: atom()}, attributes := erlmcp_tracer:attributes(),

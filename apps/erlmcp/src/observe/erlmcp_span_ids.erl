@@ -40,7 +40,7 @@ taken(Id, Rest) ->
     _ = put(?MODULE, Rest),
     Id.
 
--doc "Forgets the ids of the calling process, which hibernates next.".
+-doc "Forgets the ids of the calling process.".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),

@@ -1,14 +1,22 @@
 -module(erlmcp_telemetry).
 -moduledoc """
-Hands events to the application `telemetry`, where that is loaded. The library does not depend on
-it.
+Hands events, and the calls of servers, to the application `telemetry`, where that is loaded. The
+library does not depend on it.
 
-Source: telemetry, `telemetry:execute/3`.
+Source: telemetry, `telemetry:execute/3` and `telemetry:span/3`.
 
 Internal.
 """.
 
--export([handler/0]).
+-export([module/0, handler/0, span/3]).
+
+-doc "Returns the module of the application telemetry, or `none` if it is not there.".
+-spec module() -> module() | none.
+module() ->
+    case code:ensure_loaded(telemetry) of
+        {module, Telemetry} -> Telemetry;
+        {error, _} -> none
+    end.
 
 -doc """
 Returns a handler that executes the telemetry event `[erlmcp, server, Name]` for an event, or `none`
@@ -17,9 +25,9 @@ if there is no application telemetry. The measurements of an event are those of 
 """.
 -spec handler() -> erlmcp_event_handler:handler() | none.
 handler() ->
-    case code:ensure_loaded(telemetry) of
-        {module, Telemetry} -> fun(Event) -> execute(Event, Telemetry) end;
-        {error, _} -> none
+    case module() of
+        none -> none;
+        Telemetry -> fun(Event) -> execute(Event, Telemetry) end
     end.
 
 execute(#{event := Name} = Event, Telemetry) ->
@@ -27,3 +35,24 @@ execute(#{event := Name} = Event, Telemetry) ->
     Measurements = maps:with([at, dropped | erlmcp_event_table:measurements(Name)], Fields),
     Metadata = maps:without(maps:keys(Measurements), Fields),
     Telemetry:execute([erlmcp, server, Name], Measurements, Metadata).
+
+-doc """
+Runs a call in a span of telemetry: the events `[erlmcp, call, start]`, and
+`[erlmcp, call, stop]` or `[erlmcp, call, exception]`. Returns or raises what `Run` does. The
+metadata are the server, the method and the target of the call, and at its end the `outcome`: `ok`,
+`tool_error`, or the name of a refusal.
+""".
+-spec span(Run, erlmcp:context(),
+           #{telemetry := module(), key := reference(), atom() => term()}) -> Result when
+    Run :: fun(() -> Result),
+    Result :: {ok | tool_error, term()} | {error, erlmcp_refusal:refusal()}.
+span(Run, #{method := Method} = Context, #{telemetry := Telemetry, key := Key}) ->
+    Metadata = #{server => erlmcp_log:server(Key), method => Method,
+                 target => maps:get(name, Context, maps:get(uri, Context, undefined))},
+    Telemetry:span([erlmcp, call], Metadata, fun() ->
+        Result = Run(),
+        {Result, Metadata#{outcome => outcome(Result)}}
+    end).
+
+outcome({error, Refusal}) -> erlmcp_refusal:name(Refusal);
+outcome({Outcome, _}) -> Outcome.

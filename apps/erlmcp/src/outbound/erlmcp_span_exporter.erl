@@ -23,6 +23,7 @@ Internal.
 
 -export([open/0, start_link/0, use/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
+-export([conclude/1]).
 
 -export_type([collector/0]).
 
@@ -192,10 +193,15 @@ send(#outlet{sending = none, batch = [], buffer = Buffer} = Outlet) ->
         Spans -> send(Outlet#outlet{batch = Spans, times = 0})
     end;
 send(#outlet{sending = none, batch = Spans, collector = Collector, times = Times} = Outlet) ->
-    Sending = erlang:spawn_monitor(fun() -> exit({outcome, post(Spans, Collector, ?REQUEST)}) end),
+    Sending = spawn_monitor(?MODULE, conclude, [fun() -> post(Spans, Collector, ?REQUEST) end]),
     Outlet#outlet{sending = Sending, times = Times + 1};
 send(Outlet) ->
     Outlet.
+
+-doc false.
+-spec conclude(fun(() -> term())) -> no_return().
+conclude(Work) ->
+    exit({outcome, Work()}).
 
 post(Spans, #{endpoint := Url, headers := Headers, tls := Tls, scope := Scope}, Milliseconds) ->
     {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),

@@ -25,8 +25,8 @@ Internal.
 
 -doc """
 Returns the encoded result, or the refusal, for the return value of a handler; `tool_error` with a
-result that has `isError`. `Definition` is the tool, resource or prompt of the handler, and the context is the one that the handler got.
-`{ok, Return}` means the same as `Return`.
+result that has `isError`. `Definition` is the tool, resource or prompt of the handler, and the
+context is the one that the handler got. `{ok, Return}` means the same as `Return`.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->

@@ -40,8 +40,7 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
         true ->
             _ = process_flag(min_heap_size, ?FIRST),
             Bytes = max(8 * Max, Reply + Unread) + Queued + ?SPARE,
-            _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
-            ok
+            erlmcp_memory_bound:set(Bytes, true)
     end.
 
 -doc "Sets whether the calling process, a connection's, has the larger heap of a busy connection.".
@@ -64,11 +63,3 @@ slow_connection(Slow) ->
         false -> element(2, erlang:system_info(fullsweep_after))
     end),
     ok.
-
--if(?OTP_RELEASE >= 28).
-max_heap(Words) ->
-    #{size => Words, kill => true, error_logger => true, include_shared_binaries => true}.
--else.
-max_heap(Words) ->
-    #{size => Words, kill => true, error_logger => true}.
--endif.

@@ -38,7 +38,7 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
-    tracer := erlmcp_tracer:tracer() | none,
+    tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     started_ms := integer(),
     error_budget := erlmcp_error_budget:budget(),
     %% The options with which the process of a call is spawned.
@@ -52,7 +52,7 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
     used_states := erlmcp_used_states:used(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
-    tracer := erlmcp_tracer:tracer() | none,
+    tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     process := [{atom(), term()}],
     atom() => term()
 }.
@@ -78,7 +78,7 @@ of_calls(#{of_calls := Known}) ->
 of_calls(Instance) ->
     #{limits := Limits} = Known =
         maps:with([key, limits, subscriptions, supervisors, tasks, used_states, meter, observers,
-                   tracer, process], Instance),
+                   tracer, telemetry, process], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,

@@ -38,8 +38,7 @@ each(Transport, [{Name, Value} | Options]) ->
 
 names(http) ->
     [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, scopes, implied_scopes,
-     protected_resource, sse, trusted_proxies, proxy_protocol, pages,
-     health];
+     protected_resource, sse, trusted_proxies, proxy_protocol, pages, health, metrics];
 names(tcp) -> [ip, port, principal, trusted_proxies, proxy_protocol];
 names(stdio) -> [output, principal].
 
@@ -87,6 +86,13 @@ expected(sse, _) -> ~"a map with path, message_path or neither";
 expected(health, Value) -> ok_or(is_boolean(Value), ~"true or false");
 expected(pages, Pages) when is_map(Pages) -> pages_of(maps:to_list(Pages));
 expected(pages, _) -> ~"a map of paths to pages";
+expected(metrics, true) ->
+    %% Loaded here, since a release may lack an optional application.
+    case code:ensure_loaded(prometheus_text_format) of
+        {module, _} -> ok;
+        {error, _} -> ~"the application prometheus among the project's dependencies"
+    end;
+expected(metrics, Value) -> ok_or(Value =:= false, ~"true or false");
 expected(_, any) -> ok;
 expected(_, Names) ->
     ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
@@ -182,7 +188,7 @@ is_page(Module, Options, Path, Pages) ->
 
 %% A listener has a path at least, and no path is of two of its parts.
 paths(Options) ->
-    Pages = maps:keys(own_pages(Options)) ++ maps:keys(maps:get(pages, Options, #{})),
+    Pages = maps:keys(maps:get(pages, Options, #{})) ++ maps:keys(own_pages(Options)),
     Paths = [Path || Path <- [maps:get(path, Options, ~"/mcp")], Path =/= none]
         ++ [map_get(Key, Sse) || #{} = Sse <- [sse(Options)], Key <- [path, message_path]]
         ++ Pages,
@@ -238,7 +244,8 @@ other options.
 pages(Options) -> maps:merge(own_pages(Options), maps:get(pages, Options, #{})).
 
 own_pages(Options) ->
-    #{Path => Page || {Option, Path, Page} <- [{health, ~"/health", {erlmcp_health, none}}],
+    #{Path => Page || {Option, Path, Page} <- [{health, ~"/health", {erlmcp_health, none}},
+                                               {metrics, ~"/metrics", {erlmcp_prometheus, none}}],
                       #{Option := true} <- [Options]}.
 
 -doc "Returns `true` if a listener with `Options` has an endpoint, and not only pages.".

@@ -17,7 +17,7 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
     Rows = [{Family, Row, counts(Row, Failures, Meter)}
             || {Family, Row} <- erlmcp_meter:used_rows(Meter)],
     Names = names(Instance),
-    #{server => erlmcp_log:server(Key), state => state(Gate),
+    #{server => erlmcp_log:server(Key), name => name(Key), state => state(Gate),
       at_ms => erlang:system_time(millisecond), started_ms => Started,
       requests => Requests, faults => Faults, refusals => refusals(Failures),
       methods => methods(Rows, Failures, Meter),
@@ -29,6 +29,13 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       waiting => erlmcp_gate:held(Gate, waiting),
       tasks => #{running => erlmcp_tasks:running(Instance)},
       cache => erlmcp_result_cache:info(Instance), bounds => bounds(Instance)}.
+
+%% A server that has just ended has no catalog.
+name(Key) ->
+    case erlmcp_published_catalog:find(Key) of
+        {ok, Catalog} -> erlmcp_catalog:name(Catalog);
+        error -> ~""
+    end.
 
 state(Gate) ->
     case erlmcp_gate:state(Gate) of

@@ -41,13 +41,13 @@ ask(Question) ->
     end.
 
 answer(~"servers", _) ->
-    {ok, [text(Id) || {Id, _, _} <- running()]};
+    {ok, [text(Id) || {Id, _, _} <- erlmcp_registry:servers()]};
 answer(~"sessions", _) ->
     {ok, of_all(fun erlmcp_session:list/1, fun session/1)};
 answer(~"calls", _) ->
     {ok, of_all(fun(#{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
-    case [Server || {Server, _, #{gate := Gate}} <- running(),
+    case [Server || {Server, _, #{gate := Gate}} <- erlmcp_registry:servers(),
                     erlmcp_running_calls:cancel(Gate, Id) =:= ok] of
         [Server] -> {ok, #{server => text(Server)}};
         [] -> {error, <<"no such call runs: ", Id/binary>>}
@@ -55,21 +55,16 @@ answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
 answer(~"drain", #{~"seconds" := Seconds}) when
     is_integer(Seconds), Seconds >= 0, Seconds =< ?MOST_S
 ->
-    {ok, drained(running(), 1000 * Seconds)};
+    {ok, drained(erlmcp_registry:servers(), 1000 * Seconds)};
 answer(Command, _) when is_binary(Command) ->
     {error, <<"no such command, or a wrong argument: ", Command/binary>>};
 answer(_, _) ->
     {error, ~"command: expected a text"}.
 
-%% The servers, each with its supervisor and its instance.
-running() ->
-    [{Id, Pid, Instance} || {Id, Pid} <- erlmcp_registry:servers(),
-                            {ok, _, Instance} <- [erlmcp_registry:whereis(Pid)]].
-
 %% Of all servers, each entry with the text of its server.
 of_all(List, Shown) ->
     lists:append([of_one(fun() -> List(Instance) end, Shown, Id)
-                  || {Id, _, Instance} <- running()]).
+                  || {Id, _, Instance} <- erlmcp_registry:servers()]).
 
 of_one(List, Shown, Id) ->
     try List() of
@@ -93,14 +88,21 @@ line({Module, Function, Arity, Location}) ->
 
 %% At once, so that none has to wait for the calls of another.
 drained(Servers, Milliseconds) ->
+    Asking = self(),
     Drains = [{Id, spawn_monitor(fun() ->
-                       exit({drained, erlmcp_server_sup:drain(Pid, Instance, Milliseconds)})
+                       Asking ! {self(), erlmcp_server_sup:drain(Pid, Instance, Milliseconds)}
                    end)} || {Id, Pid, Instance} <- Servers],
     [#{server => text(Id), calls => Calls, tasks => Tasks}
-     || {Id, {Pid, Monitor}} <- Drains,
-        {ok, #{calls := Calls, tasks := Tasks}} <-
-            [receive {'DOWN', Monitor, process, Pid, {drained, Drained}} -> Drained;
-                     {'DOWN', Monitor, process, Pid, _} -> gone end]].
+     || {Id, Drain} <- Drains, {ok, #{calls := Calls, tasks := Tasks}} <- [drained(Drain)]].
+
+drained({Pid, Monitor}) ->
+    receive
+        {Pid, Drained} ->
+            true = demonitor(Monitor, [flush]),
+            Drained;
+        {'DOWN', Monitor, process, Pid, _} ->
+            gone
+    end.
 
 text(Text) when is_binary(Text) ->
     case unicode:characters_to_binary(Text) of

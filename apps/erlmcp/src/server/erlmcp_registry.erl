@@ -70,12 +70,12 @@ found(Id) ->
 row(Key) ->
     ets:lookup_element(?MODULE, Key, ?SERVER, none).
 
--doc "Returns the servers that run: the id of each, and its supervisor.".
--spec servers() -> [{Id :: term(), pid()}].
+-doc "Returns the servers that run: the id of each, its supervisor and its instance.".
+-spec servers() -> [{Id :: term(), pid(), erlmcp_instance:instance()}].
 servers() ->
-    [Server || {_, Pid} = Server <- ets:select(?MODULE, [{{{id, '$1'}, {'$2', '_'}}, [],
-                                                         [{{'$1', '$2'}}]}]),
-               is_process_alive(Pid)].
+    [{Id, Pid, Instance}
+     || {Id, Pid} <- ets:select(?MODULE, [{{{id, '$1'}, {'$2', '_'}}, [], [{{'$1', '$2'}}]}]),
+        {ok, _, Instance} <- [?MODULE:whereis(Pid)]].
 
 -doc """
 Returns the supervisor and the instance of a server that runs. Whether it runs or not, the calling

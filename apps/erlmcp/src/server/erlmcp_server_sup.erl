@@ -108,8 +108,8 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, limits := Limits, mounts := Mounts, workers := Workers, on_event := OnEvent, listen := Wanted} =
-        Settings = Given(),
+    #{id := Id, key := Key, limits := Limits, mounts := Mounts, workers := Workers,
+      on_event := OnEvent, listen := Wanted} = Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -177,6 +177,7 @@ instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, acces
                           used_states => erlmcp_used_states:new(),
                           meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
                           tracer => tracer(Settings),
+                          telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),
                           error_budget => erlmcp_error_budget:new(Meter)}).
 

@@ -11,7 +11,7 @@ Response", and `trace.proto`.
 Internal.
 """.
 
--export([span/4, request/2, rejected/1]).
+-export([attributes/1, span/3, request/2, rejected/1]).
 
 -export_type([scope/0]).
 
@@ -22,9 +22,9 @@ Internal.
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended. Its times are monotonic, in nanoseconds; `Offset` makes them system
-time, and is in microseconds. A server's span has a parent on another machine, and any other span
-one on this node.
+Encodes a span that has ended. The attributes of its start are encoded already (`attributes/1`). Its
+times are monotonic, in nanoseconds; `Offset` makes them system time, and is in microseconds. A
+server's span has a parent on another machine, and any other span one on this node.
 
 ## Examples
 
@@ -34,25 +34,28 @@ one on this node.
 2> Start = #{name => ~"ping", kind => server, parent => none, links => [], attributes => #{},
              began => 0}.
 3> End = #{status => ok, attributes => #{}, ended => 0}.
-4> json:decode(erlmcp_otlp:span(Context, Start, End, 1_000_000)).
+4> json:decode(erlmcp_otlp:span({Context, Start, ~""}, End, 1_000_000)).
 #{~"traceId" => ~"4bf92f3577b34da6a3ce929d0e0e4736", ~"spanId" => ~"00f067aa0ba902b7",
   ~"flags" => 257, ~"name" => ~"ping", ~"kind" => 2, ~"startTimeUnixNano" => ~"1000000000",
   ~"endTimeUnixNano" => ~"1000000000", ~"attributes" => []}
 ```
 """.
--spec span(erlmcp_tracer:context(), erlmcp_tracer:span_start(), erlmcp_tracer:span_end(),
-           Offset :: integer()) ->
+-spec span({erlmcp_tracer:context(), erlmcp_tracer:span_start(), Attributes :: binary()},
+           erlmcp_tracer:span_end(), Offset :: integer()) ->
     binary().
-span(#{trace_id := Trace, span_id := Span} = Context,
-     #{name := Name, kind := Kind, parent := Parent, links := Links, attributes := First,
-       began := Began},
+span({#{trace_id := Trace, span_id := Span} = Context,
+      #{name := Name, kind := Kind, parent := Parent, links := Links, began := Began}, First},
      #{status := Status, attributes := Last, ended := Ended}, Offset) ->
     <<"{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Span/binary,
       (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
       "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",\"name\":\"",
       (text(Name))/binary, $", (state(Context))/binary, ",\"attributes\":[",
-      (attributes(maps:merge(First, Last)))/binary, $], (links(Links))/binary,
+      (joined(First, attributes(Last)))/binary, $], (links(Links))/binary,
       (status(Status))/binary, $}>>.
+
+joined(First, ~"") -> First;
+joined(~"", Last) -> Last;
+joined(First, Last) -> <<First/binary, $,, Last/binary>>.
 
 %% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
 %% parent is on another machine.
@@ -71,6 +74,8 @@ time(Nanoseconds, Offset) ->
 state(#{state := State}) -> <<",\"traceState\":\"", (text(State, byte_size(State)))/binary, $">>;
 state(_) -> ~"".
 
+-doc "Encodes attributes as the elements of an array.".
+-spec attributes(erlmcp_tracer:attributes()) -> binary().
 attributes(Attributes) ->
     Texts = << <<",{\"key\":\"", Key/binary, "\",\"value\":{\"stringValue\":\"",
                  (text(Value))/binary, "\"}}">>
@@ -123,7 +128,7 @@ valid(Text) ->
     end.
 
 -doc """
-Returns the request for a collector that has these spans, each encoded by `span/4`.
+Returns the request for a collector that has these spans, each encoded by `span/3`.
 """.
 -spec request(scope(), [binary(), ...]) -> iodata().
 request(#{resource := Resource, version := Version}, Spans) ->
@@ -151,7 +156,7 @@ rejected(#{~"partialSuccess" := #{~"rejectedSpans" := Text}}) when
     is_binary(Text), byte_size(Text) =< 19
 ->
     case string:to_integer(Text) of
-        {Count, ~""} when Count > 0 -> Count;
+        {Count, ~""} when is_integer(Count), Count > 0 -> Count;
         _ -> 0
     end;
 rejected(_) ->

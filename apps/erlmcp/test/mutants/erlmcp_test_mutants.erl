@@ -347,27 +347,31 @@ beam(Suite, #{suites := Suites, built := Built}) ->
     [_, App | _] = filename:split(maps:get(Suite, Suites)),
     filename:join([Built, App, "test", atom_to_list(Suite)]).
 
-%% Has a module's `run/1` run in a node of its own, until that has ended.
+%% Has a module's `run/1` run in a node of its own, until that has ended. A program that the node
+%% leaves behind has none of the port's pipes, which would hide the end.
 node(Module, Arguments) ->
     Run = lists:flatten(io_lib:format("ok = logger:remove_handler(default), ~s:run("
                                       "init:get_plain_arguments()).", [Module])),
-    Port = open_port({spawn_executable, filename:join([code:root_dir(), "bin", "erl"])},
-                     [{args, ["-noinput", "+hmax", ?HEAP, "+hmaxel", "false", "-pa"]
+    Port = open_port({spawn_executable, "/bin/sh"},
+                     [{args, ["-c", "\"$0\" \"$@\" </dev/null >/dev/null 2>&1 & echo $!; wait $!",
+                              filename:join([code:root_dir(), "bin", "erl"]),
+                              "-noinput", "+hmax", ?HEAP, "+hmaxel", "false", "-pa"]
                            ++ [Folder || Folder <- code:get_path(), Folder =/= "."]
                            ++ ["-eval", Run, "-extra" | Arguments]},
-                      exit_status, stderr_to_stdout, in, hide]),
-    {os_pid, Pid} = erlang:port_info(Port, os_pid),
-    Timer = erlang:send_after(?NODE, self(), {too_long, Port}),
-    ok = ended(Port, Pid),
-    _ = erlang:cancel_timer(Timer),
-    ok.
+                      exit_status, {line, 64}, in, hide]),
+    receive
+        {Port, {data, {eol, Pid}}} ->
+            Timer = erlang:send_after(?NODE, self(), {too_long, Port}),
+            ok = ended(Port, Pid),
+            _ = erlang:cancel_timer(Timer),
+            ok
+    end.
 
 ended(Port, Pid) ->
     receive
-        {Port, {data, _}} -> ended(Port, Pid);
         {Port, {exit_status, _}} -> ok;
         {too_long, Port} ->
-            _ = os:cmd("kill -9 " ++ integer_to_list(Pid)),
+            _ = os:cmd("kill -9 " ++ Pid),
             ended(Port, Pid)
     end.
 
@@ -400,18 +404,15 @@ each(Items, Until, Function, Folders, Running) ->
 lines(Suite, #{state := State}) ->
     erlmcp_test_case_lines:read(filename:join(State, "lines"), Suite).
 
-%% Counts for those suites of which the code has changed, or that of a module they run. Of these,
-%% only suites that ran one of the modules are counted. Any suite may run a new module.
+%% Counts for those suites of which the code has changed, or that of a module they run. If only
+%% their modules have changed, they must have run one of the modules that are asked for.
 count_lines(#{suites := Suites, state := State, modules := Modules,
               workers := Workers} = Options) ->
     Before = #{Suite => lines(Suite, Options) || Suite := _ <- Suites},
     Run = #{Module => [] || {_, Hashes} <- maps:values(Before), Module := _ <- Hashes},
     Now = #{Module => hash(Module) || Module <- maps:keys(maps:merge(Run, Suites))},
-    IsNew = lists:any(fun({Module, #{counters := Counters}}) ->
-                          Counters =/= [] andalso not is_map_key(Module, Run)
-                      end, maps:to_list(Modules)),
     Stale = [Suite || Suite := Lines <- Before, not is_counted(Lines, Now),
-                      IsNew orelse is_concerned(Suite, Lines, Now, Modules)],
+                      is_concerned(Suite, Lines, Now, Modules)],
     _ = [io:format("mutants: counting the lines of ~b suites~n", [length(Stale)]) || Stale =/= []],
     LongestFirst = lists:reverse(lists:sort([{took(map_get(Suite, Before)), Suite}
                                              || Suite <- Stale])),

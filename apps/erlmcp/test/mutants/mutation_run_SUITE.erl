@@ -9,7 +9,7 @@ is killed, what it does not see survives. Also the exact changes of each operato
 -export([fates_are_seen/1, results_stay_until_code_changes/1, equivalents_are_no_part/1,
          failures_without_a_fault_say_nothing/1, survivors_are_tried_again_with_more_time/1,
          lines_move_with_their_code/1, lines_are_counted_where_they_are_needed/1,
-         nodes_that_end_are_tried_again/1]).
+         nodes_that_end_are_tried_again/1, programs_that_are_left_behind_are_not_waited_for/1]).
 -export([the_page_has_the_last_result/1, the_page_lists_the_operators/1]).
 
 suite() ->
@@ -20,7 +20,8 @@ all() ->
      results_stay_until_code_changes, equivalents_are_no_part,
      failures_without_a_fault_say_nothing, survivors_are_tried_again_with_more_time,
      lines_move_with_their_code, lines_are_counted_where_they_are_needed,
-     nodes_that_end_are_tried_again, the_page_has_the_last_result, the_page_lists_the_operators
+     nodes_that_end_are_tried_again, programs_that_are_left_behind_are_not_waited_for,
+     the_page_has_the_last_result, the_page_lists_the_operators
      | [{group, Operator} || {Operator, _} <- erlmcp_test_mutation:operators()]].
 
 groups() ->
@@ -255,6 +256,14 @@ nodes_that_end_are_tried_again(Config) ->
                                  "file:del_dir(\"" ++ Folder ++ "\")."], []),
     {Results, []} = erlmcp_test_mutants:run(Options#{workers := 1}),
     {survived, 1, 1} = of_comparison(Results).
+
+programs_that_are_left_behind_are_not_waited_for(Config) ->
+    Options = planted(Config, fits(),
+                      ?SUITE ++ ["all() -> [sizes].",
+                                 "sizes(_) -> open_port({spawn, \"sleep 40\"}, []), "
+                                 "true = planted_bounds:fits(3, 3)."], []),
+    {Seconds, _} = timer:tc(fun() -> erlmcp_test_mutants:run(Options#{minutes := 0}) end, second),
+    true = Seconds < 40.
 
 the_page_lists_the_operators(_) ->
     Page = filename:join(erlmcp_test_page:root(), "docs/benchmarks.md"),

@@ -14,7 +14,7 @@ sockets and in both eras.
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
 -export([attached_handlers_are_called/1, attached_handlers_are_bounded/1,
          nothing_is_attached_to_no_server/1, a_killed_handler_is_started_again/1,
-         telemetry_has_the_events/1]).
+         telemetry_has_the_events/1, telemetry_has_the_calls/1]).
 -export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
          every_transport_counts/1, few_requests_change_no_zone/1, windows_slide/1,
          zones_have_their_bounds/1]).
@@ -36,6 +36,7 @@ all() ->
      wrong_handlers_are_refused, servers_hear_of_the_node,
      attached_handlers_are_called, attached_handlers_are_bounded, nothing_is_attached_to_no_server,
      a_killed_handler_is_started_again, telemetry_has_the_events,
+     telemetry_has_the_calls,
      faults_change_the_zone, mistakes_do_not_change_the_zone, every_transport_counts,
      few_requests_change_no_zone, windows_slide, zones_have_their_bounds].
 
@@ -422,15 +423,9 @@ a_killed_handler_is_started_again(_) ->
     [_] = ets:lookup(erlmcp_event_handler, Key),
     stop(Server).
 
-%% A module with the name and the function of telemetry, which is no dependency.
+%% A module with the name and the functions of telemetry, which is no dependency.
 telemetry_has_the_events(_) ->
-    Forms = [merl:quote(Text)
-             || Text <- ["-module(telemetry).", "-export([execute/3]).",
-                         "execute(Name, Measurements, Metadata) ->"
-                         "    operator ! {telemetry, Name, Measurements, Metadata}, ok."]],
-    {ok, telemetry, Beam} = compile:forms(Forms),
-    {module, telemetry} = code:load_binary(telemetry, "telemetry.beam", Beam),
-    true = register(operator, self()),
+    ok = telemetry_is_there(),
     Server = start((definitions(self()))#{id => measured}),
     _ = crash(Server, #{}),
     receive
@@ -446,13 +441,65 @@ telemetry_has_the_events(_) ->
         {telemetry, [erlmcp, server, memory_ok], #{used := 1, limit := 2}, #{source := node}} -> ok
     end,
     stop(Server),
+    ok = telemetry_is_gone(),
+    Without = start((definitions(self()))#{id => without}),
+    _ = crash(Without, #{}),
+    stop(Without),
+    receive {telemetry, _, _, #{server := without}} = Told -> error(Told) after 0 -> ok end.
+
+%% In each era, and in the connection's process too.
+telemetry_has_the_calls(_) ->
+    ok = telemetry_is_there(),
+    #{tools := Tools} = Definitions = definitions(self()),
+    Server = start(Definitions#{
+        id => measured,
+        tools => [#{name => ~"fails", handler => fun(_, _) -> {error, ~"no"} end},
+                  #{name => ~"quick", quick => true, handler => fun(_, _) -> ~"done" end}
+                  | Tools]}),
+    [begin
+         _ = call(Server, ~"tools/call", #{name => Tool}, Options),
+         Start = #{server => measured, method => ~"tools/call", target => Tool},
+         receive {telemetry, [erlmcp, call, start], #{}, Start} -> ok end,
+         End = Start#{outcome => Outcome},
+         receive {telemetry, [erlmcp, call, stop], #{}, End} -> ok end
+     end || Options <- eras(Server),
+            {Tool, Outcome} <- [{~"fails", tool_error}, {~"quick", ok}]],
+    _ = crash(Server, #{}),
+    receive
+        {telemetry, [erlmcp, call, exception], #{},
+         #{target := ~"crash", kind := error, reason := _, stacktrace := [_ | _]}} -> ok
+    end,
+    stop(Server),
+    telemetry_is_gone().
+
+telemetry_is_there() ->
+    Forms = [merl:quote(Text)
+             || Text <- ["-module(telemetry).", "-export([execute/3, span/3]).",
+                         "execute(Name, Measurements, Metadata) ->"
+                         "    operator ! {telemetry, Name, Measurements, Metadata}, ok.",
+                         "span(Name, Metadata, Run) ->"
+                         "    ok = execute(Name ++ [start], #{}, Metadata),"
+                         "    try Run() of"
+                         "        {Result, End} ->"
+                         "            ok = execute(Name ++ [stop], #{}, End), Result"
+                         "    catch"
+                         "        Kind:Reason:Stack ->"
+                         "            Seen = #{kind => Kind, reason => Reason,"
+                         "                     stacktrace => Stack},"
+                         "            ok = execute(Name ++ [exception], #{},"
+                         "                         maps:merge(Metadata, Seen)),"
+                         "            erlang:raise(Kind, Reason, Stack)"
+                         "    end."]],
+    {ok, telemetry, Beam} = compile:forms(Forms),
+    {module, telemetry} = code:load_binary(telemetry, "telemetry.beam", Beam),
+    true = register(operator, self()),
+    ok.
+
+telemetry_is_gone() ->
     true = unregister(operator),
     true = code:delete(telemetry),
     _ = code:purge(telemetry),
-    Without = start(definitions(self())),
-    _ = crash(Without, #{}),
-    stop(Without),
-    receive {telemetry, _, _, _} = Told -> error(Told) after 0 -> ok end.
+    ok.
 
 told_as(Whom) ->
     Test = self(),

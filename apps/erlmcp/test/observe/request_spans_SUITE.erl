@@ -99,7 +99,8 @@ trace(Arguments, Context) ->
         none -> #{};
         #{} -> maps:with([trace_id, span_id, sampled], Trace)
     end,
-    json_text(#{trace => Shown, log => Metadata, process => list_to_binary(pid_to_list(self())), called => Called =/= none,
+    json_text(#{trace => Shown, log => Metadata, called => Called =/= none,
+                process => list_to_binary(pid_to_list(self())),
                 meta => maps:with([~"traceparent"], map_get(meta, Context))}).
 
 json_text(Term) ->

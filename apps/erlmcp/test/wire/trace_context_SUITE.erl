@@ -201,8 +201,9 @@ attributes() ->
 
 encoded(Start, End) ->
     Parent = parent(?PARENT),
-    json:decode(erlmcp_otlp:span(
-        Parent#{state => ~"a=\"1\""},
+    #{attributes := Attributes} = Described =
         maps:merge(#{name => ~"ping", kind => server, parent => Parent, links => [Parent, Parent],
                      attributes => #{}, began => 1}, Start),
+    json:decode(erlmcp_otlp:span(
+        {Parent#{state => ~"a=\"1\""}, Described, erlmcp_otlp:attributes(Attributes)},
         maps:merge(#{status => ok, attributes => #{}, ended => 2}, End), 1_000_000)).

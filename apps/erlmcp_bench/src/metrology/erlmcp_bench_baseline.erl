@@ -5,7 +5,7 @@ of one kind of machine, and has all values of at least three runs of each worklo
 machine has a file, such as `bench/baselines/2-core-x86_64.json`.
 """.
 
--export([make/1, write/2, read/1, format_error/1]).
+-export([make/1, stable/1, write/2, read/1, format_error/1]).
 
 -export_type([baseline/0, reason/0]).
 
@@ -88,6 +88,20 @@ common(Figures) ->
 figure(Values) ->
     #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),
       ~"max" => lists:max(Values), ~"values" => Values}.
+
+-doc """
+Returns a baseline with those figures alone that can be compared on any machine of its kind, however
+busy it is (`erlmcp_bench_compare:is_stable/1`), and the workloads that have some.
+""".
+-spec stable(baseline()) -> baseline().
+stable(#{~"workloads" := Workloads} = Baseline) ->
+    Baseline#{~"workloads" :=
+                  [Workload#{~"figures" := Stable}
+                   || #{~"figures" := Figures} = Workload <- Workloads,
+                      Stable <- [maps:filter(fun(Name, _) ->
+                                                 erlmcp_bench_compare:is_stable(Name)
+                                             end, Figures)],
+                      map_size(Stable) > 0]}.
 
 -doc """
 Writes a baseline into the file of its kind in `Folder`, and returns the file. Workloads that only

@@ -5,7 +5,7 @@ has not changed if it is no farther from the baseline's median than the baseline
 each other.
 """.
 
--export([judged/0, compare/2, worst/1, figures/1, median/1, format_error/1]).
+-export([judged/0, is_stable/1, compare/2, worst/1, figures/1, median/1, format_error/1]).
 
 -export_type([finding/0, verdict/0, reason/0]).
 
@@ -32,7 +32,28 @@ judged() ->
     [{~"throughput", ~"^throughput_.+_per_s$", lower, 10},
      {~"p99", ~"^latency_p99_us$", higher, 20},
      {~"memory", ~"^memory_.+_mib_per_(conn|node|cluster)$", higher, 50},
+     {~"memory of one", ~"^memory_(state|allocated)_bytes_per_(item|operation)$", higher, 50},
+     {~"reductions", ~"^(reductions_per_msg|growth_reductions_ratio)$", higher, 50},
+     {~"detection", ~"^detection_(ms|us|s)$", higher, 100},
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
+
+-doc """
+Returns `true` if a figure hardly depends on how fast or how busy the machine is. Such figures can
+be compared on a machine that others share.
+
+## Examples
+
+```erlang
+1> [erlmcp_bench_compare:is_stable(Figure)
+1>  || Figure <- [~"memory_state_bytes_per_item", ~"memory_rss_mib_per_node"]].
+[true, false]
+```
+""".
+-spec is_stable(Figure :: binary()) -> boolean().
+is_stable(Figure) ->
+    [] =/= [Of || {Of, Regex, _, _} <- judged(),
+                  Of =:= ~"memory of one" orelse Of =:= ~"reductions",
+                  re:run(Figure, Regex, [{capture, none}]) =:= match].
 
 -doc """
 Compares the results of files and folders, or the given results, with a baseline. The results and

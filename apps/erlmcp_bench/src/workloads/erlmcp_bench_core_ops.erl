@@ -74,7 +74,8 @@ part({Component, Id, Workers}, Run, #{operations := Operations} = Workload, Opti
                               {Id, Options}).
 
 %% The marks of a component are not for its contention.
-called(Component, #{contended := Component}) -> <<(atom_to_binary(Component))/binary, "_contended">>;
+called(Component, #{contended := Component}) ->
+    <<(atom_to_binary(Component))/binary, "_contended">>;
 called(Component, _) -> Component.
 
 most_ms(#{duration_s := Seconds}) -> ceil(Seconds * 1_000);

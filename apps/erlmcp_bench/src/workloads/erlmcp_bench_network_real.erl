@@ -164,7 +164,9 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
         OnPart(min(1.0, (erlang:monotonic_time(millisecond) - Begin) / Duration))
     end,
     Sampler = start_sampler(Target),
+    Pauses = start_pauses(Target),
     Outcome = erlmcp_load:run(Plan#{on_second => Tell}),
+    Collections = stop_pauses(Pauses, Target),
     Most = stop_sampler(Sampler),
     case Outcome of
         %% On a busy machine nothing may be sent in a short time.
@@ -173,7 +175,9 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
         {ok, #{answered := 0} = Report} ->
             {error, {nothing_answered, maps:with([refused, failed, wrong_by, unsent], Report)}};
         {ok, Report} ->
-            {ok, maps:merge(memory(Before, Most, Report), per_request(Plan, Report)), Report};
+            {ok, lists:foldl(fun maps:merge/2, memory(Before, Most, Report),
+                             [per_request(Plan, Report), collections(Collections, Report)]),
+             Report};
         {error, _} = Error ->
             Error
     end.
@@ -206,6 +210,23 @@ stop_sampler({Pid, Before, Most}) ->
     {Before, atomics:get(Most, 1)};
 stop_sampler(none) ->
     none.
+
+%% Samples the garbage collections of a node that we started.
+start_pauses(#{node := Target}) ->
+    erlmcp_bench_target:call(Target, erlmcp_bench_pauses, start, [all]);
+start_pauses(_) ->
+    none.
+
+stop_pauses(none, _) ->
+    none;
+stop_pauses(Sampling, #{node := Target}) ->
+    erlmcp_bench_target:call(Target, erlmcp_bench_pauses, stop, [Sampling]).
+
+collections(none, _) ->
+    #{};
+collections(Pauses, #{answered := Answered, duration_s := Seconds, latency := Latency}) ->
+    erlmcp_bench_pauses:fields(Pauses, Answered / Seconds,
+                               erlmcp_bench_histogram:percentile(Latency, 95)).
 
 resident(#{os_pid := OsPid}) -> erlmcp_bench_process:rss_bytes(OsPid);
 resident(_) -> undefined.

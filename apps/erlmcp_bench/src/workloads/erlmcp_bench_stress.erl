@@ -72,10 +72,12 @@ measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload,
              judged => Seconds >= ?JUDGED orelse is_map_key(sample_ms, Workload),
              shortened => Shortened},
     Load = erlmcp_bench_open_load:start(Plan),
+    Pauses = erlmcp_bench_pauses:start(erlmcp_bench_open_load:workers(Load)),
     Samples = sampled(Load, Plan, erlmcp_bench_run:on_part(Options)),
+    Collections = erlmcp_bench_pauses:stop(Pauses),
     Outcome = erlmcp_bench_open_load:await(Load),
     ok = erlmcp:stop_server(Server),
-    erlmcp_bench_run:measured(fields(Outcome, Samples, Id, Plan), {Id, Options}).
+    erlmcp_bench_run:measured(fields(Outcome, Samples, Collections, Id, Plan), {Id, Options}).
 
 interval_ms(#{sample_ms := Milliseconds}, _) -> Milliseconds;
 interval_ms(_, Seconds) -> min(?INTERVAL, max(?LOOKS, round(Seconds * 1_000) div ?SAMPLES)).
@@ -110,11 +112,11 @@ least_memory(More, From, Pause, Least) ->
 
 %% Results.
 
-fields({error, _} = Error, _, _, _) ->
+fields({error, _} = Error, _, _, _, _) ->
     Error;
-fields({ok, #{answered := 0}}, _, _, _) ->
+fields({ok, #{answered := 0}}, _, _, _, _) ->
     {error, nothing_answered};
-fields({ok, Outcome}, Samples, Id, Plan) ->
+fields({ok, Outcome}, Samples, Collections, Id, Plan) ->
     #{per_second := Target, workers := Workers, shortened := Shortened, judged := Judged} = Plan,
     #{answered := Answered, sent := Sent, unsent := Unsent, refused := Refused, wrong := Wrong,
       failed := Failed, duration_ns := Nanoseconds, latency := Latency} = Outcome,
@@ -139,8 +141,11 @@ fields({ok, Outcome}, Samples, Id, Plan) ->
             || #{degradation := found} <- [Judgement]],
     Times = [erlmcp_bench_result:latency(atom_to_binary(Name), Histogram)
              || Name := Histogram <- maps:with([service, lateness], Outcome)],
+    Pauses = erlmcp_bench_pauses:fields(Collections, Answered / Seconds,
+                                        erlmcp_bench_histogram:percentile(Latency, 95)),
     {ok, lists:foldl(fun maps:merge/2, Fields,
                      [#{target_msg_per_s => Target || is_integer(Target)}, Judgement, resident(),
+                      Pauses,
                       erlmcp_bench_result:latency(Latency) | Times]), Reasons}.
 
 resident() ->

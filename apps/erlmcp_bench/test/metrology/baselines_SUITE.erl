@@ -111,7 +111,7 @@ no_baselines(Config) ->
 bounds_of_what_is_worse(Config) ->
     Steady = #{~"throughput_msg_per_s" => 2000.0, ~"latency_p99_us" => 1000,
                ~"latency_p999_us" => 9000, ~"latency_p50_us" => 100, ~"latency_p95_us" => 200,
-               ~"memory_rss_mib_per_node" => 100, ~"recovery_ms" => 100},
+               ~"memory_rss_mib_per_node" => 100, ~"detection_ms" => 100, ~"recovery_ms" => 100},
     {ok, Baseline} = made(Config, lists:duplicate(3, valid(Steady))),
     [begin
          Samples = case Name of
@@ -121,12 +121,12 @@ bounds_of_what_is_worse(Config) ->
          Result = valid(maps:merge(Steady#{Name := Value}, Samples)),
          {ok, #{findings := Findings, unknown := []}} =
              erlmcp_bench_compare:compare([Result], Baseline),
-         ?assertEqual(4, length(Findings)),
+         ?assertEqual(5, length(Findings)),
          ?assertEqual([{Name, Verdict}], [{Figure, Found} || #{figure := Figure, verdict := Found}
                                                                 <- Findings, Figure =:= Name],
                       {Name, Value}),
          Others = [Found || #{figure := Figure, verdict := Found} <- Findings, Figure =/= Name],
-         ?assertEqual([no_change, no_change, no_change], Others)
+         ?assertEqual(lists:duplicate(4, no_change), Others)
      end || {Name, Verdict, Value} <- [
         {~"throughput_msg_per_s", regression, 1800}, {~"throughput_msg_per_s", regression, 900},
         {~"throughput_msg_per_s", warning, 1801}, {~"throughput_msg_per_s", warning, 1900},
@@ -137,6 +137,8 @@ bounds_of_what_is_worse(Config) ->
         {~"latency_p99_us", no_change, 1000}, {~"latency_p99_us", better, 500},
         {~"memory_rss_mib_per_node", regression, 150}, {~"memory_rss_mib_per_node", warning, 125},
         {~"memory_rss_mib_per_node", worse, 124}, {~"memory_rss_mib_per_node", better, 20},
+        {~"detection_ms", regression, 200}, {~"detection_ms", warning, 150},
+        {~"detection_ms", worse, 149}, {~"detection_ms", better, 1},
         {~"recovery_ms", regression, 200}, {~"recovery_ms", warning, 150},
         {~"recovery_ms", worse, 149}, {~"recovery_ms", better, 1}]].
 

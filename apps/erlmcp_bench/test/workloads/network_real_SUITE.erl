@@ -5,6 +5,7 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([each_shape_gives_a_valid_result/1, a_planted_server_is_measured_as_it_is/1,
+         collections_of_the_server_are_seen/1,
          a_server_of_a_url_is_measured/1, a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1,
          room_is_what_the_least_carries/1, the_catalogue_is_whole/1]).
 
@@ -13,7 +14,7 @@ suite() ->
 
 all() ->
     [each_shape_gives_a_valid_result, a_planted_server_is_measured_as_it_is,
-     a_server_of_a_url_is_measured, a_wrong_answer_fails_it,
+     collections_of_the_server_are_seen, a_server_of_a_url_is_measured, a_wrong_answer_fails_it,
      nobody_there_is_a_failure, room_is_what_the_least_carries, the_catalogue_is_whole].
 
 init_per_suite(Config) ->
@@ -68,6 +69,17 @@ a_planted_server_is_measured_as_it_is(Config) ->
 
 %% Requests that are in flight at the beginning and at the end make the difference.
 near(Truth, Found, Off) -> ?assert(abs(Found - Truth) =< Off, {Truth, Found}).
+
+%% Each request has three major collections in the process of its connection. There are so many
+%% connections that some are among the sampled processes.
+collections_of_the_server_are_seen(_) ->
+    {ok, [#{~"gc_count_per_msg" := Each, ~"gc_major_count" := Major, ~"gc_major_p95_us" := _,
+            ~"gc_longest_us" := _, ~"gc_sampled_percent" := _} = Result]} =
+        erlmcp_bench_network_real:run_workload(
+            tcp_burst_100_1kib, #{duration_s => 0.8, connections => 64,
+                                  server => #{handler => erlmcp_test_collecting_fixture}}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    true = Each > 2 andalso Major > 100 orelse error({Each, Major}).
 
 a_server_of_a_url_is_measured(_) ->
     served(erlmcp_bench_fixture, fun(Url) ->

@@ -5,6 +5,7 @@
 -export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
          each_of_many_workers_is_woken/1, a_load_ends_with_who_started_it/1,
          without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
+         collections_of_its_requests_are_seen/1,
          a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
 
 suite() ->
@@ -14,6 +15,7 @@ all() ->
     [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted,
      each_of_many_workers_is_woken, a_load_ends_with_who_started_it,
      without_a_target_each_waits_for_its_answer, wrong_answers_fail_it,
+     collections_of_its_requests_are_seen,
      a_leak_is_told_from_noise, a_degradation_is_told].
 
 a_short_run_gives_a_valid_result(_) ->
@@ -88,6 +90,19 @@ wrong_answers_fail_it(_) ->
             #{id => ~"stress_30s_100k_ops", target_ops_per_s => 1_000, workers => 2},
             #{duration_s => 0.3, server => #{handler => erlmcp_test_broken_fixture}}),
     Sent = Right + Wrong.
+
+%% Each request has three major collections, and the other processes of the node have few.
+collections_of_its_requests_are_seen(_) ->
+    {ok, [#{~"gc_count_per_msg" := Each, ~"gc_sampled_percent" := Sampled,
+            ~"gc_major_count" := Major, ~"gc_longest_us" := Longest,
+            ~"gc_latency_p95_percent" := Part} = Result]} =
+        erlmcp_bench_stress:run_workload(
+            #{id => ~"stress_30s_100k_ops", target_ops_per_s => 300, workers => 3},
+            #{duration_s => 1, server => #{handler => erlmcp_test_collecting_fixture}}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    true = Each >= 3 orelse error({each, Each}),
+    true = Major > 100 andalso Sampled > 1 orelse error({Major, Sampled}),
+    true = Longest > 0 andalso Part > 0 andalso Part =< 100.
 
 a_leak_is_told_from_noise(_) ->
     Judged = fun(Points) ->

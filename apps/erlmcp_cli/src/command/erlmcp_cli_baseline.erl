@@ -10,14 +10,20 @@ command() ->
       arguments => [
           #{name => results, nargs => nonempty_list,
             help => {"<results>...", ["folders of results, and files"]}},
+          #{name => stable, long => "-stable", type => boolean, default => false,
+            help => "keep only the figures that a busy machine does not change"},
           #{name => output, long => "-output", default => "bench/baselines",
             help => {"[--output <folder>]", ["where the baseline of each kind of machine is kept, "
                                              "default: ", default]}}],
       handler => fun run/1}.
 
-run(#{results := Paths, output := Folder}) ->
+run(#{results := Paths, output := Folder, stable := Stable}) ->
     maybe
-        {ok, Baseline} ?= erlmcp_bench_baseline:make(Paths),
+        {ok, Made} ?= erlmcp_bench_baseline:make(Paths),
+        Baseline = case Stable of
+            true -> erlmcp_bench_baseline:stable(Made);
+            false -> Made
+        end,
         {ok, File} ?= erlmcp_bench_baseline:write(Baseline, Folder),
         #{~"workloads" := Workloads} = Baseline,
         erlmcp_cli_output:print([[erlmcp_bench_result:label(Workload), ": ", integer_to_list(Runs),

@@ -94,11 +94,11 @@ measured(Wanted, Parsed) ->
     lists:foreach(fun erlmcp_cli:complain/1,
                   [erlmcp_cli_bench_table:failure(Failure) || Failure <- Failures]
                       ++ [erlmcp_bench_result:format_error(Reason) || Reason <- Invalid]),
-    %% A folder that cannot be written breaks no rule of metrology.
-    case Failures =:= [] andalso lists:all(fun is_list/1, Invalid) of
-        false -> failed;
-        true when Invalid =/= [] -> metrology;
-        true -> ok
+    Unkept = [erlmcp_cli_exit:unkept(Reason) || Reason <- Invalid],
+    case Failures =/= [] orelse lists:member(failed, Unkept) of
+        true -> failed;
+        false when Unkept =/= [] -> metrology;
+        false -> ok
     end.
 
 %% Each result is written at once, since the next one may take a day.

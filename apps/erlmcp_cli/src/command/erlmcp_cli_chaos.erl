@@ -87,7 +87,7 @@ written(Outcomes, #{json := Folder}) ->
             exit_of(Outcomes);
         {error, Reason} ->
             erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
-            metrology
+            erlmcp_cli_exit:unkept(Reason)
     end;
 written(Outcomes, #{}) ->
     exit_of(Outcomes).

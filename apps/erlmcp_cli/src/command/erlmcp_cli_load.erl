@@ -284,7 +284,7 @@ kept(Plan, Report, #{json := Folder, workload := Workload}) ->
             outcome(Report);
         {error, Reason} ->
             erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
-            metrology
+            erlmcp_cli_exit:unkept(Reason)
     end;
 kept(_, Report, _) ->
     outcome(Report).

@@ -127,9 +127,9 @@ ended(Outcome, #{json := Folder}) ->
         {ok, Files} ->
             _ = [ok = erlmcp_cli_terminal:say(["written: ", File]) || File <- Files],
             ended(Outcome, #{});
-        {error, Violations} ->
-            erlmcp_cli:complain(io_lib:format("~ts: no valid result: ~0tp", [Folder, Violations])),
-            metrology
+        {error, Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
+            erlmcp_cli_exit:unkept(Reason)
     end;
 ended(#{status := passed}, _) -> ok;
 ended(#{status := failed}, _) -> failed.

@@ -13,7 +13,7 @@ process that was killed leaves its file, which is removed when it is found.
 -export([start_link/1, file/0, files/0, ask/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--record(control, {file :: file:filename(), socket :: gen_tcp:socket(), acceptor :: pid()}).
+-record(control, {file :: file:filename_all(), socket :: gen_tcp:socket(), acceptor :: pid()}).
 
 %% Bytes of a question.
 -define(QUESTION, 65_536).
@@ -25,12 +25,12 @@ process that was killed leaves its file, which is removed when it is found.
 -define(WAITING, 64).
 
 -doc "Starts the process that listens on the control socket `File`.".
--spec start_link(file:filename()) -> gen_server:start_ret().
+-spec start_link(file:filename_all()) -> gen_server:start_ret().
 start_link(File) ->
     gen_server:start_link(?MODULE, File, []).
 
 -doc "Returns the file of this process's control socket.".
--spec file() -> file:filename().
+-spec file() -> file:filename_all().
 file() ->
     filename:join(erlmcp_cli_folders:control(), os:getpid() ++ ".sock").
 
@@ -43,7 +43,7 @@ files() ->
 Asks a question at a control socket, and waits `Milliseconds` for the answer. `gone` means that no
 process listens there any more.
 """.
--spec ask(file:filename(), Question :: iodata(), Milliseconds :: timeout()) ->
+-spec ask(file:filename_all(), Question :: iodata(), Milliseconds :: timeout()) ->
     {ok, binary()} | {error, gone | inet:posix() | closed | timeout}.
 ask(File, Question, Milliseconds) ->
     case gen_tcp:connect({local, File}, 0, [binary, {active, false}], ?PATIENCE) of

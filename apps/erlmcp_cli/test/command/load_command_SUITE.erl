@@ -8,7 +8,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([examples/1, a_table_says_what_came_of_it/1, open_loops_say_how_late_they_were/1,
          mixes_are_asked/1, eras_and_transports/1, programs_are_measured/1,
-         programs_get_what_is_named/1, results_are_files/1,
+         programs_get_what_is_named/1, results_are_files/1, unwritten_results_exit_1/1,
          what_is_refused_is_told/1, windows_show_their_errors/1, wrong_answers_exit_1/1,
          no_server_exits_1/1, wrong_use_exits_2/1]).
 
@@ -18,7 +18,8 @@ suite() ->
 all() ->
     [examples, a_table_says_what_came_of_it, open_loops_say_how_late_they_were, mixes_are_asked,
      eras_and_transports, programs_are_measured, programs_get_what_is_named,
-     results_are_files, what_is_refused_is_told, windows_show_their_errors,
+     results_are_files, unwritten_results_exit_1, what_is_refused_is_told,
+     windows_show_their_errors,
      wrong_answers_exit_1, no_server_exits_1, wrong_use_exits_2].
 
 init_per_suite(Config) ->
@@ -104,6 +105,13 @@ results_are_files(Config) ->
     ?assertEqual(#{}, None),
     {0, _, ""} = load(["--json", Folder, "--rate", "100"], Config),
     {0, _, _} = main(["metrology" | filelib:wildcard(filename:join(Folder, "*.json"))]).
+
+%% A file is no folder, and no rule of metrology is broken.
+unwritten_results_exit_1(Config) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), "file"),
+    ok = file:write_file(File, ~""),
+    {1, _, Stderr} = load(["--json", File], Config),
+    shows(Stderr, [": (file already exists|not a directory)"]).
 
 what_is_refused_is_told(Config) ->
     {1, Out, ""} = load(["--mix", "tools/call nothing"], Config),

@@ -44,7 +44,11 @@ a_run_is_shown(Config) ->
                     "^written: .*\\.json$",
                     "^written: .*\\.jsonl$", "^written: .*_cool_down\\.prom$"]],
     [File] = filelib:wildcard(filename:join(Folder, "scenario_message_bombing_*.json")),
-    ok = erlmcp_metrology_validator:validate_file(File).
+    ok = erlmcp_metrology_validator:validate_file(File),
+    %% A file is no folder, and no rule of metrology is broken.
+    {1, _, Unwritten} = main(["scenario", "message_bombing", "--duration", "2", "--profile",
+                              "low_load", "--scale", "0.2", "--metrics", "0", "--json", File]),
+    {match, _} = re:run(Unwritten, ": (file already exists|not a directory)", [multiline]).
 
 %% A server that is not there, and one that has no such tool.
 what_fails_exits_1(_) ->

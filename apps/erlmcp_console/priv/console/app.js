@@ -68,9 +68,11 @@ function showVerdict({verdict: {well, since, causes}, at: now, totals, seconds})
   section.dataset.well = well;
   text(at('verdict-words'), well ? 'The server is well' : 'The server is not well');
   text(at('verdict-since'), `for ${duration(now - since)}, since ${clock(since, true)}`);
-  list(at('causes'), causes, cause => cause.words, ({words: said, link, since: began}) =>
-    h('li', {}, h('a', {href: `#${link}`}, said),
-      h('span', {class: 'quiet'}, `since ${clock(began, true)}`)), () => {});
+  // The words of a cause change with its figures, and the focus on it must stay.
+  list(at('causes'), causes, cause => cause.key, ({link, since: began}) =>
+    h('li', {}, h('a', {href: `#${link}`}),
+      h('span', {class: 'quiet'}, `since ${clock(began, true)}`)),
+    (item, {words: said}) => text(item.firstElementChild, said));
   facts(at('totals'), [
     ['requests', count(totals.requests)], ['refused', count(totals.refusals)],
     ['own faults', count(totals.faults)],

@@ -17,7 +17,8 @@ Internal.
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([definition/3, rows/1, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
--export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
+-export([name/1, server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1,
+         changed/2]).
 
 -export_type([catalog/0, settings/0, part/0]).
 
@@ -26,7 +27,8 @@ Settings of a catalog. They have the number of definitions in one page, and the 
 client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
 a result. The others wrap each handler: the server's `middleware`, the middleware that caches
 results (`cached`), and the guards of a definition (`guarded`). `row` gives the definition with a
-key its row in the server's meter. `quick` makes the mark of a quick definition (`erlmcp_middleware:of_server/4`).
+key its row in the server's meter. `quick` makes the mark of a quick definition
+(`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -177,8 +179,8 @@ greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
 Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `mounted` means
-that the definition belongs to the mounted server with that prefix. `in_use` has the name of the
-tool whose view the resource is, or `skill` and `Key` itself for a file of a skill.
+that the definition belongs to the mounted server with that prefix. `in_use` has the key of the
+definition that needs it: the tool whose view the resource is, or the skill whose file it is.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -188,7 +190,7 @@ remove(Kind, Key, Catalog) ->
     #{entries := Entries} = Catalog,
     case erlmcp_catalog_entries:find(Kind, Key, Entries) of
         {_, #{contents := _}} ->
-            {error, {in_use, skill, Key}};
+            {error, {in_use, skill, skill_of(Key, Entries)}};
         {_, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
         {Position, _} ->
@@ -196,6 +198,12 @@ remove(Kind, Key, Catalog) ->
         error ->
             {error, not_found}
     end.
+
+%% Returns the first skill with the file at `Uri`, since one inside another shares its files.
+skill_of(Uri, Entries) ->
+    hd([Key || #{key := Key, wire := #{~"resources" := Files}}
+                   <- erlmcp_catalog_entries:definitions(skill, Entries),
+               #{~"uri" := File} <- Files, File =:= Uri]).
 
 %% Returns the catalog, unless one of its tools has lost its view. A view of a mounted server may be
 %% removed.
@@ -398,6 +406,11 @@ audience(Uri, #{entries := Entries} = Catalog) ->
         true -> all;
         false -> fun(Principal) -> resource(Uri, Principal, Catalog) =/= error end
     end.
+
+-doc "Returns the name of the server.".
+-spec name(catalog()) -> binary().
+name(#{identity := #{~"name" := Name}}) ->
+    Name.
 
 -doc "Returns the `_meta` object of every stateless result, with the server's identity.".
 -spec server_meta(catalog()) -> binary().

@@ -77,7 +77,9 @@ check_arguments(Arguments, Validator, #{revision := Revision} = Context) ->
             ok;
         {error, Found} ->
             case erlmcp_revision:invalid_arguments(Revision) of
-                result -> erlmcp_result:from(tool, {error, text(Found)}, #{}, Context);
+                result ->
+                    {tool_error, _} =
+                        erlmcp_result:from(tool, {error, text(Found)}, #{}, Context);
                 error -> {error, erlmcp_params:unfit(~"arguments", Found)}
             end
     end.

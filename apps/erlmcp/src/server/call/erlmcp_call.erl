@@ -139,13 +139,16 @@ answered(Call, Instance, Run) ->
 
 attempted(#{id := Id, context := Context}, Instance, Run) ->
     try
-        bounded(Run(), Id, Context, Instance)
+        bounded(measured(Run, Context, Instance), Id, Context, Instance)
     catch
         error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
         throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
         exit:Reason:Stack when Reason =/= shutdown ->
             crashed(exit, Reason, Stack, Id, Context, Instance)
     end.
+
+measured(Run, _, #{telemetry := none}) -> Run();
+measured(Run, Context, Instance) -> erlmcp_telemetry:span(Run, Context, Instance).
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
     %% The call waits for another process, and needs no permit meanwhile.

@@ -65,7 +65,8 @@ request of its tenant, and a round has `Round` turns.
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), delay()) ->
     pos_integer().
-allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} = Delay) ->
+allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} = Delay)
+        when is_integer(Now - Turn), is_integer(Longest) ->
     Lasting = lasting(Longest),
     Standing = max(max(1, Longest div ?STANDING), Now - Turn),
     case {Now - Empty > Lasting, Now - Since > Lasting} of

@@ -157,13 +157,13 @@ bound_once() ->
     end.
 
 -doc """
-Forgets everything, and the ids of spans that were generated in advance. The calling process
-hibernates next, and runs no inline call.
+Forgets everything, and what is kept for the spans of requests. The calling process hibernates next,
+and runs no inline call.
 """.
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),
-    erlmcp_span_ids:forget().
+    erlmcp_request_span:forget().
 
 cache() ->
     case get(?MODULE) of

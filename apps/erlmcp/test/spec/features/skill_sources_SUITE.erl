@@ -58,7 +58,7 @@ skills_stay(Config) ->
     verify(Skill, Client),
     Uris = [Uri || #{~"uri" := Uri} <- maps:get(~"resources", Skill)],
     [begin
-         {error, {in_use, skill, Uri}} = erlmcp:remove(Pid, resource, Uri),
+         {error, {in_use, skill, ~"skill://stays/SKILL.md"}} = erlmcp:remove(Pid, resource, Uri),
          {error, {duplicate, resource, Uri}} =
              erlmcp:add(Pid, resource, #{uri => Uri, name => ~"x", handler => fun(_, _) -> ~"" end})
      end || Uri <- Uris],

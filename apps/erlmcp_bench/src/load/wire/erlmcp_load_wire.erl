@@ -110,7 +110,7 @@ id(Tag) -> integer_to_binary(?FIRST + Tag).
 
 -doc "Returns the number of the request with the id `Id`.".
 -spec tag(Id :: integer()) -> tag().
-tag(Id) -> Id - ?FIRST.
+tag(Id) when is_integer(Id) -> Id - ?FIRST.
 
 -doc "Returns the pieces of a message with `Id` between each two of them.".
 -spec spliced(pieces(), Id :: binary()) -> iodata().

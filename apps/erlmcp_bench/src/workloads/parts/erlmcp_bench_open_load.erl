@@ -8,7 +8,7 @@ worker's next request is due when the one before it is answered.
 `m:erlmcp_bench_pacer` wakes the workers.
 """.
 
--export([start/1, begins/1, answered/1, await/1]).
+-export([start/1, workers/1, begins/1, answered/1, await/1]).
 
 -export_type([plan/0, load/0, report/0]).
 
@@ -18,6 +18,7 @@ worker's next request is due when the one before it is answered.
     duration_ms := pos_integer(), warm_ms := non_neg_integer(), atom() => term()
 }.
 -opaque load() :: #{
+    workers := [pid()],
     %% The workers, and the pacers of a load with a rate.
     processes := #{pid() => reference()}, begins := integer(), histograms := histograms(),
     due := pos_integer() | uncapped
@@ -50,12 +51,13 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
         _ = monitor(process, Caller),
         worker(Number, Schedule)
     end, []) || Number <- lists:seq(0, Workers - 1)],
+    Pids = [Pid || {Pid, _} <- Started],
     Pacers = case PerSecond of
         uncapped -> [];
-        _ -> erlmcp_bench_pacer:start([Pid || {Pid, _} <- Started], Schedule, Pacer)
+        _ -> erlmcp_bench_pacer:start(Pids, Schedule, Pacer)
     end,
-    #{processes => maps:from_list(Started ++ Pacers), begins => Begins, histograms => Histograms,
-      due => due_before(Duration, PerSecond)}.
+    #{workers => Pids, processes => maps:from_list(Started ++ Pacers), begins => Begins,
+      histograms => Histograms, due => due_before(Duration, PerSecond)}.
 
 times(uncapped) -> [latency];
 times(_) -> [latency, service, lateness].
@@ -63,6 +65,10 @@ times(_) -> [latency, service, lateness].
 %% The first request is due at the beginning, and none at the end.
 due_before(_, uncapped) -> uncapped;
 due_before(Duration, PerSecond) -> (Duration * PerSecond + 999) div 1_000.
+
+-doc "Returns the processes that send the requests.".
+-spec workers(load()) -> [pid()].
+workers(#{workers := Workers}) -> Workers.
 
 -doc """
 Returns when the first request is due, in monotonic milliseconds. Earlier requests are warm-up.

@@ -27,16 +27,8 @@ report is logged. Since OTP 28, binaries outside of its heap count, too.
            {Bytes :: pos_integer(), erlmcp_httpc_pool_connections:reached()}) ->
     erlmcp_httpc_pool_connections:reached().
 init(_, {Bytes, Reached}) ->
-    _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
+    ok = erlmcp_memory_bound:set(Bytes, false),
     Reached.
-
--if(?OTP_RELEASE >= 28).
-max_heap(Words) ->
-    #{size => Words, kill => true, error_logger => false, include_shared_binaries => true}.
--else.
-max_heap(Words) ->
-    #{size => Words, kill => true, error_logger => false}.
--endif.
 
 -doc false.
 domain_lookup_start(_, State) -> State.

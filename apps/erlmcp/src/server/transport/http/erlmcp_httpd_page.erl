@@ -5,7 +5,7 @@ process of its own, linked to the connection, with a deadline and a heap bound. 
 gate, so that pages are answered while the server refuses calls. In place of the gate, a listener
 has places for its pages.
 
-The process ends with the whole response as its exit reason. The process of a stream sends the
+The process sends the whole response as an exit signal, and ends. The process of a stream sends the
 connection one piece after the other, and goes on when a piece was written and the client has taken
 the pieces before it.
 
@@ -137,7 +137,7 @@ start(Body, #page{asked = Asked, owner = {Owner, Tag}, config = #{instance := In
     #{key := Key} = Instance,
     Request = request(Asked, Body, Key),
     Pid = erlmcp_call:start_process(
-        fun() -> exit({?MODULE, answer(Given, Places, Request, {Owner, Tag}, Key)}) end, [link],
+        fun() -> ended_with(answer(Given, Places, Request, {Owner, Tag}, Key), Owner) end, [link],
         Instance),
     Timer = erlang:send_after(deadline(Page), Owner, {Tag, {page, Pid, deadline}}),
     {[{spawn, Pid, ?SHUTDOWN}], Page#page{pid = Pid, timer = Timer}}.
@@ -153,6 +153,10 @@ request(#{found := #{below := Below}, request := Received, identity := Identity}
         principal => Principal}.
 
 %% In the process of the page.
+
+ended_with(Outcome, Owner) ->
+    exit(Owner, {?MODULE, Outcome}),
+    unlink(Owner).
 
 answer(Given, Places, Request, Owner, Key) ->
     case take_place(1, Places) of

@@ -221,8 +221,8 @@ body(_, IsFin, Data, #stream{body = Body} = Stream) ->
 received({more, Commands, Body}, Stream) -> {Commands, Stream#stream{body = Body}};
 received({whole, Bytes}, Stream) -> message(Bytes, Stream#stream{body = none});
 received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}};
-received({refused, Refusal, Headers}, #stream{config = #{instance := Instance}} = Stream) ->
-    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+received({refused, Refusal, Headers}, #stream{request_context = Head, config = Config} = Stream) ->
+    ok = unread(Refusal, Head, Config),
     {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Stream#stream{body = none}}.
 
 %% The message.
@@ -265,8 +265,8 @@ decoded(Entered, Bytes, #stream{config = #{instance := #{limits := Limits}}} = S
     end.
 
 %% Refuses a request whose message cannot be read.
-refuse_unread(Refusal, #stream{config = #{instance := Instance}}) ->
-    ok = erlmcp_meter:refused(undefined, Refusal, Instance),
+refuse_unread(Refusal, #stream{request_context = Head, config = Config}) ->
+    ok = unread(Refusal, Head, Config),
     erlmcp_httpd_response:refuse(Refusal).
 
 admit(Json, Arrival, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->

@@ -1,0 +1,208 @@
+-module(erlmcp_prometheus).
+-moduledoc """
+The figures of all servers of this node for Prometheus: a collector of the library `prometheus`,
+which reads the meters when it is scraped, and the page that shows the library's default registry.
+
+The option `metrics => true` of a listener adds the page at `/metrics`. A project that uses it adds
+the library to its dependencies:
+
+```erlang
+{deps, [{erlmcp, "0.1.0"}, {prometheus, "6.1.1"}]}.
+```
+
+A program with an exposition of its own registers the collector there:
+`prometheus_registry:register_collector(erlmcp_prometheus)`.
+""".
+
+-behaviour(prometheus_collector).
+-behaviour(erlmcp_page).
+
+-export([families/0]).
+-export([deregister_cleanup/1, collect_mf/2]).
+-export([handle/2]).
+
+-export_type([family/0]).
+
+-doc "A family of metrics: its name, its type, its labels, and its description.".
+-type family() :: {Name :: atom(), counter | gauge | histogram, Labels :: [atom()],
+                   Help :: binary()}.
+
+-doc """
+Returns the families of servers. A histogram whose name ends with `_ms` has fine buckets, the others
+have those of OpenTelemetry.
+""".
+-spec families() -> [family()].
+families() ->
+    [{mcp_server_requests_total, counter, [server, mcp_method_name, outcome],
+      ~"Requests that have ended, by method and outcome."},
+     {mcp_server_faults_total, counter, [server],
+      ~"Requests that were refused by the server's own fault."},
+     {mcp_server_refusals_total, counter, [server, code, name], ~"Requests by their refusals."},
+     {mcp_server_request_bytes_total, counter, [server, mcp_method_name],
+      ~"Bytes of messages with requests."},
+     {mcp_server_response_bytes_total, counter, [server, mcp_method_name], ~"Bytes of answers."},
+     {mcp_server_processing_duration_ms, histogram, [server, mcp_method_name],
+      ~"Milliseconds from the arrival of a request to its result, in fine buckets."},
+     {mcp_server_operation_duration_seconds, histogram,
+      [server, mcp_method_name, gen_ai_operation_name, gen_ai_tool_name, gen_ai_prompt_name,
+       error_type],
+      ~"Seconds from the arrival of a request to its answer."},
+     {mcp_server_session_duration_seconds, histogram,
+      [server, mcp_protocol_version, network_transport], ~"Seconds of sessions that have ended."},
+     {mcp_server_sessions_opened_total, counter, [server], ~"Sessions that were opened."},
+     {mcp_server_connection_active, gauge, [server], ~"Open connections."},
+     {mcp_server_message_queue_length, gauge, [server], ~"Requests that wait for their turn."},
+     {mcp_server_requests_active, gauge, [server], ~"Requests that run."},
+     {mcp_server_sessions_active, gauge, [server], ~"Open sessions of HTTP."},
+     {mcp_server_streams_active, gauge, [server], ~"Open streams of HTTP responses."},
+     {mcp_server_tasks_active, gauge, [server], ~"Tasks that run."},
+     {mcp_server_bound_used, gauge, [server, bound], ~"What is used of a bound."},
+     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."}].
+
+-doc false.
+deregister_cleanup(_) ->
+    ok.
+
+-doc false.
+collect_mf(_, Callback) ->
+    Servers = labelled([erlmcp_metrics:report(Instance)
+                        || {_, _, Instance} <- erlmcp_registry:servers()]),
+    lists:foreach(fun({Name, Type, _, Help}) ->
+        case [metric(Type, [{server, Server} | Labels], Value)
+              || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)] of
+            [] -> ok;
+            Metrics -> Callback(prometheus_model_helpers:create_mf(Name, Help, Type, Metrics))
+        end
+    end, families()).
+
+-doc false.
+handle(#{method := ~"POST"}, _) ->
+    {405, #{~"allow" => ~"GET, HEAD"}, ~""};
+handle(#{below := ~""}, _) ->
+    ok = prometheus_registry:register_collector(?MODULE),
+    {200, #{~"content-type" => prometheus_text_format:content_type()},
+     prometheus_text_format:format()};
+handle(_, _) ->
+    {404, #{}, ~""}.
+
+%% Each server has a label of its own, so that no series is there twice.
+labelled(All) ->
+    Sorted = lists:sort(fun(#{started_ms := One}, #{started_ms := Other}) -> One =< Other end, All),
+    {Labelled, _} = lists:mapfoldl(fun(#{server := Id, name := Name} = Metrics, Known) ->
+        Text = case Id of
+            _ when is_reference(Id) -> Name;
+            _ when is_binary(Id) -> printable(Id);
+            _ -> printable(unicode:characters_to_binary(io_lib:format("~0tp", [Id])))
+        end,
+        Count = maps:get(Text, Known, 0) + 1,
+        Label = case Count of
+            1 -> Text;
+            _ -> <<Text/binary, "-", (integer_to_binary(Count))/binary>>
+        end,
+        {{Label, Metrics}, Known#{Text => Count}}
+    end, #{}, Sorted),
+    Labelled.
+
+printable(Text) ->
+    case unicode:characters_to_binary(Text) of
+        Same when is_binary(Same) -> string:slice(Same, 0, 100);
+        _ -> ~"server"
+    end.
+
+metric(counter, Labels, Value) -> prometheus_model_helpers:counter_metric(Labels, Value);
+metric(gauge, Labels, Value) -> prometheus_model_helpers:gauge_metric(Labels, Value);
+metric(histogram, Labels, {Buckets, Count, Sum}) ->
+    prometheus_model_helpers:histogram_metric(Labels, Buckets, Count, Sum).
+
+values(mcp_server_requests_total, #{methods := Methods}) ->
+    [{[{mcp_method_name, Method}, {outcome, Outcome}], Count}
+     || Method := #{errors := Errors, refusals := Refusals, cancelled := Cancelled,
+                    latency := #{count := Answered}} <- Methods,
+        {Outcome, Count} <- [{ok, Answered}, {tool_error, Errors}, {refused, Refusals},
+                             {cancelled, Cancelled}],
+        Outcome =:= ok orelse Count > 0];
+values(mcp_server_faults_total, #{faults := Faults}) ->
+    [{[], Faults}];
+values(mcp_server_refusals_total, #{refusals := Refusals}) ->
+    [{[{code, Code}, {name, Name}], Count}
+     || #{number := Code, name := Name} <- erlmcp_refusal:table(), #{Code := Count} <- [Refusals]];
+values(mcp_server_request_bytes_total, #{methods := Methods}) ->
+    [{[{mcp_method_name, Method}], Bytes} || Method := #{bytes_in := Bytes} <- Methods];
+values(mcp_server_response_bytes_total, #{methods := Methods}) ->
+    [{[{mcp_method_name, Method}], Bytes} || Method := #{bytes_out := Bytes} <- Methods];
+values(mcp_server_processing_duration_ms, #{methods := Methods}) ->
+    Bounds = erlmcp_histogram:middle_bounds(),
+    [{[{mcp_method_name, Method}], histogram(Latency, Bounds, 1_000_000)}
+     || Method := #{latency := #{count := Count} = Latency} <- Methods, Count > 0];
+values(mcp_server_operation_duration_seconds, #{methods := Methods, tools := Tools,
+                                                prompts := Prompts} = Metrics) ->
+    Bounds = erlmcp_histogram:coarse_bounds(),
+    #{resources := _} = Metrics,
+    Rows = [{[{mcp_method_name, Method}], Row}
+            || Method := Row <- maps:without([~"tools/call", ~"prompts/get"], Methods)]
+        ++ targets(~"tools/call", [{gen_ai_operation_name, execute_tool}], gen_ai_tool_name, Tools,
+                   Methods)
+        ++ targets(~"prompts/get", [], gen_ai_prompt_name, Prompts, Methods),
+    [{Labels, histogram(Latency, Bounds, 1_000_000_000)}
+     || {Common, #{latency := Answered, failures := Failures}} <- Rows,
+        {Labels, #{count := Count} = Latency}
+            <- [{Common, Answered}
+                | [{Common ++ [{error_type, Error}], Failed}
+                   || #{error := Error, latency := Failed} <- Failures]],
+        Count > 0];
+values(mcp_server_session_duration_seconds, #{sessions := #{durations := Durations}}) ->
+    Bounds = erlmcp_histogram:coarse_bounds(),
+    [{[{mcp_protocol_version, Revision}, {network_transport, Network}],
+      histogram(Duration, Bounds, 1_000_000_000)}
+     || #{revision := Revision, network := Network, duration := Duration} <- Durations];
+values(mcp_server_sessions_opened_total, #{sessions := #{opened := Opened}}) -> [{[], Opened}];
+values(mcp_server_connection_active, #{connections := Count}) -> [{[], Count}];
+values(mcp_server_message_queue_length, #{waiting := Count}) -> [{[], Count}];
+values(mcp_server_requests_active, #{in_flight := Count}) -> [{[], Count}];
+values(mcp_server_sessions_active, #{sessions := #{open := Count}}) -> [{[], Count}];
+values(mcp_server_streams_active, #{streams := #{open := Count}}) -> [{[], Count}];
+values(mcp_server_tasks_active, #{tasks := #{running := Count}}) -> [{[], Count}];
+values(mcp_server_bound_used, #{bounds := Bounds}) ->
+    [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
+values(mcp_server_bound_limit, #{bounds := Bounds}) ->
+    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity].
+
+%% The requests of a method by their targets, and those without a definition.
+targets(Method, Common, Label, Targets, Methods) ->
+    Labels = [{mcp_method_name, Method} | Common],
+    [{Labels ++ [{Label, name(Name)}], Row} || #{name := Name} = Row <- Targets]
+        ++ [{Labels, untargeted(Row, Targets)} || #{Method := Row} <- [Methods]].
+
+name(other) -> ~"_OTHER";
+name(Name) -> Name.
+
+%% A request without a definition is always refused.
+untargeted(#{failures := Failures, latency := Latency}, Targets) ->
+    Of = fun(Error) ->
+        [Failed || #{failures := Known} <- Targets,
+                   #{error := Is, latency := Failed} <- Known, Is =:= Error]
+    end,
+    #{latency => Latency#{count := 0},
+      failures => [#{error => Error, latency => lists:foldl(fun minus/2, Failed, Of(Error))}
+                   || #{error := Error, latency := Failed} <- Failures]}.
+
+minus(#{count := Count, sum_us := Sum, histogram := Known},
+      #{count := All, sum_us := Whole, histogram := Buckets} = Latency) ->
+    Latency#{count := All - Count, sum_us := Whole - Sum,
+             histogram := [{Bound, Number - proplists:get_value(Bound, Known, 0)}
+                           || {Bound, Number} <- Buckets]}.
+
+%% The counts up to each bound, in units of so many nanoseconds.
+histogram(#{count := Count, sum_us := Sum, histogram := Buckets}, Bounds, Unit) ->
+    {cumulative(Buckets, Bounds, Unit, 0) ++ [{infinity, Count}], Count, 1000 * Sum / Unit}.
+
+cumulative(_, [], _, _) ->
+    [];
+cumulative(Buckets, [Bound | Bounds], Unit, Before) ->
+    {Below, Above} = lists:splitwith(fun({End, _}) -> End =< Bound / 1000 end, Buckets),
+    Count = lists:foldl(fun({_, Number}, Sum) -> Sum + Number end, Before, Below),
+    [{short(Bound, Unit), Count} | cumulative(Above, Bounds, Unit, Count)].
+
+%% A bound without a fraction is an integer, which is shorter to write.
+short(Bound, Unit) when Bound rem Unit =:= 0 -> Bound div Unit;
+short(Bound, Unit) -> Bound / Unit.

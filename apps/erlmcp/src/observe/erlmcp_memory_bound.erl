@@ -1,0 +1,22 @@
+-module(erlmcp_memory_bound).
+-moduledoc "Bounds the memory of a process of a connection, on either side. Internal.".
+
+-export([set/2]).
+
+-doc """
+Bounds the memory of the calling process to `Bytes`. If the process takes more, it is killed;
+`Report` says whether the log has a report of that. From OTP 28 on, binaries outside of its heap
+count, too.
+""".
+-spec set(Bytes :: pos_integer(), Report :: boolean()) -> ok.
+set(Bytes, Report) ->
+    _ = process_flag(max_heap_size,
+                     with_binaries(#{size => Bytes div erlang:system_info(wordsize), kill => true,
+                                     error_logger => Report})),
+    ok.
+
+-if(?OTP_RELEASE >= 28).
+with_binaries(Max) -> Max#{include_shared_binaries => true}.
+-else.
+with_binaries(Max) -> Max.
+-endif.

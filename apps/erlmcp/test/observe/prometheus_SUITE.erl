@@ -1,0 +1,272 @@
+-module(prometheus_SUITE).
+-moduledoc """
+The page `/metrics` of a listener, as Prometheus reads it: its names, its values, its size, and the
+error of a project without the library.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([page_has_the_figures/1, families_are_those_that_are_listed/1, histograms_are_cumulative/1,
+         targets_are_bounded/1, servers_have_labels_of_their_own/1, strange_names_are_escaped/1,
+         library_is_needed/1, figures_never_decrease/1, promtool_is_content/1]).
+
+suite() ->
+    [{timetrap, {minutes, 1}}].
+
+all() ->
+    [page_has_the_figures, families_are_those_that_are_listed, histograms_are_cumulative,
+     targets_are_bounded, servers_have_labels_of_their_own, strange_names_are_escaped,
+     library_is_needed, figures_never_decrease, promtool_is_content].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+page_has_the_figures(_) ->
+    Server = start(#{id => ~"figures", tools => [echo(~"echo"), fails(~"fails")]}),
+    call(~"echo", Server),
+    call(~"echo", Server),
+    call(~"fails", Server),
+    call(~"unknown", Server),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    #{status := 204} = erlmcp_test_http:delete(Server, Session),
+    #{status := 200, headers := #{~"content-type" := Type}, body := Text} =
+        get(~"/metrics", Server),
+    <<"text/plain; version=0.0.4", _/binary>> = Type,
+    Samples = samples(Text),
+    Expected = [
+        {~"mcp_server_requests_total",
+         [{~"mcp_method_name", ~"tools/call"}, {~"outcome", ~"ok"}], 2},
+        {~"mcp_server_requests_total",
+         [{~"mcp_method_name", ~"tools/call"}, {~"outcome", ~"tool_error"}], 1},
+        {~"mcp_server_requests_total",
+         [{~"mcp_method_name", ~"tools/call"}, {~"outcome", ~"refused"}], 1},
+        {~"mcp_server_refusals_total", [{~"code", ~"1048"}, {~"name", ~"tool_not_found"}], 1},
+        {~"mcp_server_operation_duration_seconds_count",
+         [{~"mcp_method_name", ~"tools/call"}, {~"gen_ai_operation_name", ~"execute_tool"},
+          {~"gen_ai_tool_name", ~"echo"}], 2},
+        {~"mcp_server_operation_duration_seconds_bucket",
+         [{~"mcp_method_name", ~"tools/call"}, {~"gen_ai_operation_name", ~"execute_tool"},
+          {~"gen_ai_tool_name", ~"fails"}, {~"error_type", ~"tool_error"}, {~"le", ~"+Inf"}], 1},
+        {~"mcp_server_operation_duration_seconds_count",
+         [{~"mcp_method_name", ~"tools/call"}, {~"gen_ai_operation_name", ~"execute_tool"},
+          {~"error_type", ~"tool_not_found"}], 1},
+        {~"mcp_server_operation_duration_seconds_count", [{~"mcp_method_name", ~"initialize"}], 1},
+        {~"mcp_server_session_duration_seconds_count",
+         [{~"mcp_protocol_version", ~"2025-11-25"}, {~"network_transport", ~"tcp"}], 1},
+        {~"mcp_server_faults_total", [], 0}, {~"mcp_server_message_queue_length", [], 0},
+        {~"mcp_server_sessions_active", [], 0}, {~"mcp_server_sessions_opened_total", [], 1}],
+    [] = [Sample || {Name, Labels, Value} = Sample <- Expected,
+                    {Name, [{~"server", ~"figures"} | Labels]} =/= key(Sample)
+                        orelse value(Sample, Samples) =/= Value],
+    %% The connection of the scrape is one.
+    true = value({~"mcp_server_connection_active", [], 1}, Samples) >= 1,
+    %% The machine's, by the library's own collectors.
+    [_ | _] = [Name || {<<"erlang_vm_", _/binary>> = Name, _, _} <- Samples],
+    #{status := 405} = post(~"/metrics", Server),
+    #{status := 404} = get(~"/metrics/other", Server),
+    ok = erlmcp_test_http:stop(Server).
+
+%% Every family of the page stands in the list that documents it, with its type and its labels.
+families_are_those_that_are_listed(_) ->
+    Server = start(#{tools => [echo(~"echo")]}),
+    call(~"echo", Server),
+    #{body := Text} = get(~"/metrics", Server),
+    Listed = #{atom_to_binary(Name) => {atom_to_binary(Type), Labels, Help}
+               || {Name, Type, Labels, Help} <- erlmcp_prometheus:families()},
+    Types = [{Name, Type} || [~"#", ~"TYPE", Name, Type] <- words(Text), is_ours(Name)],
+    true = length(Types) > 10,
+    [] = [Name || {Name, Type} <- Types,
+                  not is_map_key(Name, Listed) orelse element(1, map_get(Name, Listed)) =/= Type],
+    [] = [{Name, Label} || {Name, Labels, _} <- samples(Text), is_ours(Name), {Label, _} <- Labels,
+                           Label =/= ~"le",
+                           not lists:member(binary_to_atom(Label),
+                                            element(2, map_get(family(Name, Listed), Listed)))],
+    ok = erlmcp_test_http:stop(Server).
+
+is_ours(<<"mcp_", _/binary>>) -> true;
+is_ours(_) -> false.
+
+family(Name, Listed) when is_map_key(Name, Listed) -> Name;
+family(Name, _) -> re:replace(Name, ~"_(bucket|count|sum)$", ~"", [{return, binary}]).
+
+histograms_are_cumulative(_) ->
+    Server = start(#{id => ~"histograms", tools => [echo(~"echo")]}),
+    [call(~"echo", Server) || _ <- lists:seq(1, 20)],
+    #{body := Text} = get(~"/metrics", Server),
+    Buckets = [{Name, lists:keydelete(~"le", 1, Labels), Count}
+               || {Name, Labels, Count} <- samples(Text),
+                  {~"server", ~"histograms"} <- Labels, lists:keymember(~"le", 1, Labels)],
+    Series = maps:groups_from_list(fun({Name, Labels, _}) -> {Name, Labels} end,
+                                   fun({_, _, Count}) -> Count end, Buckets),
+    true = map_size(Series) >= 2,
+    [] = [Counts || _ := Counts <- Series, Counts =/= lists:sort(Counts)],
+    Tool = [Le || {~"mcp_server_operation_duration_seconds_bucket", Labels, _} <- samples(Text),
+                  {~"server", ~"histograms"} <- Labels, {~"gen_ai_tool_name", ~"echo"} <- Labels,
+                  {~"le", Le} <- Labels],
+    [~"0.01", ~"0.02", ~"0.05", ~"0.1", ~"0.2", ~"0.5", ~"1", ~"2", ~"5", ~"10", ~"30", ~"60",
+     ~"120", ~"300", ~"+Inf"] = Tool,
+    ok = erlmcp_test_http:stop(Server).
+
+%% 200 tools and one for all others, read in 20 milliseconds and shown in a megabyte.
+targets_are_bounded(_) ->
+    Names = [<<"tool_", (integer_to_binary(Number))/binary>> || Number <- lists:seq(1, 250)],
+    Server = start(#{id => ~"many", tools => [echo(Name) || Name <- Names]}),
+    {ok, Client} = erlmcp_client:start_link({server, maps:get(pid, Server), #{}}),
+    [{ok, _} = erlmcp_client:call_tool(Client, Name, #{}) || Name <- Names],
+    ok = prometheus_registry:register_collector(erlmcp_prometheus),
+    Times = [element(1, timer:tc(fun() -> prometheus_text_format:format() end))
+             || _ <- lists:seq(1, 10)],
+    ct:pal("~p us", [Times]),
+    true = lists:min(Times) < 20_000,
+    #{body := Text} = get(~"/metrics", Server),
+    true = byte_size(Text) < 1_000_000,
+    Tools = lists:usort([Tool || {_, Labels, _} <- samples(Text), {~"server", ~"many"} <- Labels,
+                                 {~"gen_ai_tool_name", Tool} <- Labels]),
+    201 = length(Tools),
+    true = lists:member(~"_OTHER", Tools),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+servers_have_labels_of_their_own(_) ->
+    Servers = [start(#{name => ~"twin"}), start(#{name => ~"twin"}), start(#{id => twins}),
+               start(#{id => {~"a", 1}})],
+    #{body := Text} = get(~"/metrics", hd(Servers)),
+    Labels = [Server || {~"mcp_server_faults_total", [{~"server", Server}], _} <- samples(Text)],
+    [] = [~"twin", ~"twin-2", ~"twins"] -- Labels,
+    4 = length(lists:usort(Labels)),
+    4 = length(Labels),
+    [ok = erlmcp_test_http:stop(Server) || Server <- Servers].
+
+%% A resource may have any text in its URI, and a server any name.
+strange_names_are_escaped(_) ->
+    Server = start(#{id => ~B'a"b\c', tools => [echo(~"echo")]}),
+    call(~"echo", Server),
+    #{body := Text} = get(~"/metrics", Server),
+    {_, _} = binary:match(Text, ~B'server="a\"b\\c"'),
+    ok = erlmcp_test_http:stop(Server).
+
+library_is_needed(_) ->
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io,
+                                      args => ["-pa" | [Path || Path <- code:get_path(),
+                                                                Path =/= "."]]}),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp]),
+    Options = #{name => ~"bare", version => ~"1.0.0", listen => [{http, #{metrics => true}}]},
+    ok = peer:call(Peer, application, stop, [prometheus]),
+    true = peer:call(Peer, code, del_path, [prometheus]),
+    [_ = peer:call(Peer, code, delete, [Module]) || Module <- [prometheus_text_format]],
+    {error, {bad_option, {http, metrics}, Expected}} =
+        peer:call(Peer, erlmcp, start_server, [Options]),
+    {_, _} = binary:match(Expected, ~"prometheus"),
+    %% Without the option nothing of it is needed.
+    {ok, _} = peer:call(Peer, erlmcp, start_server, [Options#{listen := [{http, #{}}]}]),
+    ok = peer:stop(Peer),
+    {error, {bad_option, {http, metrics}, ~"true or false"}} =
+        erlmcp:start_server(Options#{listen := [{http, #{metrics => yes}}]}).
+
+%% While calls run, no scrape shows less than the one before it.
+figures_never_decrease(_) ->
+    Server = start(#{id => ~"growing", tools => [echo(~"echo"), fails(~"fails")]}),
+    {ok, Client} = erlmcp_client:start_link({server, maps:get(pid, Server), #{}}),
+    Callers = [spawn_monitor(fun() ->
+                   [_ = erlmcp_client:call_tool(Client, Name, #{})
+                    || _ <- lists:seq(1, 300), Name <- [~"echo", ~"fails", ~"no"]]
+               end) || _ <- [1, 2]],
+    Scrape = fun() ->
+        #{body := Text} = get(~"/metrics", Server),
+        #{{Name, Labels} => Value || {Name, Labels, Value} <- samples(Text), is_ours(Name),
+                                     {~"server", ~"growing"} <- Labels,
+                                     re:run(Name, ~"_(total|count|bucket|sum)$") =/= nomatch}
+    end,
+    lists:foldl(fun(_, Before) ->
+        Next = Scrape(),
+        [] = [{Key, Was, Is} || Key := Was <- Before, Is <- [maps:get(Key, Next, gone)],
+                                Is =:= gone orelse Is < Was],
+        Next
+    end, Scrape(), lists:seq(1, 10)),
+    [receive {'DOWN', Monitor, process, _, normal} -> ok end || {_, Monitor} <- Callers],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+%% All but the one name that other servers of MCP have, too.
+promtool_is_content(Config) ->
+    case os:find_executable("promtool") of
+        false -> {skip, "needs promtool"};
+        Promtool -> checked(Promtool, Config)
+    end.
+
+checked(Promtool, Config) ->
+    Server = start(#{tools => [echo(~"echo"), fails(~"fails")]}),
+    [call(Name, Server) || Name <- [~"echo", ~"fails", ~"no"]],
+    #{body := Text} = get(~"/metrics", Server),
+    File = filename:join(proplists:get_value(priv_dir, Config), "metrics.txt"),
+    ok = file:write_file(File, [[Line, $\n] || Line <- binary:split(Text, ~"\n", [global]),
+                                               re:run(Line, "(^|[^a-z])mcp_") =/= nomatch]),
+    Said = os:cmd(lists:concat([Promtool, " check metrics < ", File, " 2>&1"])),
+    ["mcp_server_processing_duration_ms metric names should not contain abbreviated units"] =
+        string:lexemes(Said, "\n"),
+    ok = erlmcp_test_http:stop(Server).
+
+start(Options) ->
+    erlmcp_test_http:start(maps:merge(#{listen => [{http, #{metrics => true}}]}, Options)).
+
+echo(Name) ->
+    #{name => Name, handler => fun(_, _) -> ~"hello" end}.
+
+fails(Name) ->
+    #{name => Name, handler => fun(_, _) -> {error, ~"no"} end}.
+
+call(Name, Server) ->
+    #{} = erlmcp_test_http:call(Server, ~"tools/call", #{name => Name}).
+
+get(Path, Server) ->
+    request(~"GET", Path, Server).
+
+post(Path, Server) ->
+    request(~"POST", Path, Server).
+
+request(Method, Path, Server) ->
+    Socket = erlmcp_test_http:connect(Server),
+    ok = erlmcp_test_http:write(Socket, [Method, ~" ", Path, ~" HTTP/1.1\r\nhost: 127.0.0.1\r\n",
+                                         ~"content-length: 0\r\n\r\n"]),
+    {Status, Headers} = erlmcp_test_http:head(Socket),
+    Body = erlmcp_test_http:body(Socket, Headers),
+    ok = erlmcp_test_http:close(Socket),
+    #{status => Status, headers => Headers, body => Body}.
+
+words(Text) ->
+    [binary:split(Line, ~" ", [global]) || Line <- binary:split(Text, ~"\n", [global])].
+
+%% The samples of the text format: each with its name, its labels and its value.
+samples(Text) ->
+    [{Name, labels(Labels), number(Value)}
+     || Line <- binary:split(Text, ~"\n", [global]),
+        {match, [Name, Labels, Value]}
+            <- [re:run(Line, ~B'^([a-z_A-Z0-9:]+)(?:\{(.*)\})? (\S+)$',
+                       [{capture, all_but_first, binary}])]].
+
+labels(Text) ->
+    case re:run(Text, ~B'([a-z_]+)="((?:[^"\\]|\\.)*)"',
+                [global, {capture, all_but_first, binary}]) of
+        {match, Labels} -> [{Name, Value} || [Name, Value] <- Labels];
+        nomatch -> []
+    end.
+
+number(Text) ->
+    try
+        binary_to_integer(Text)
+    catch
+        error:badarg ->
+            try binary_to_float(Text) catch error:badarg -> Text end
+    end.
+
+key({Name, Labels, _}) ->
+    {Name, [{~"server", ~"figures"} | Labels]}.
+
+value(Sample, Samples) ->
+    Key = key(Sample),
+    case [Value || {Name, Labels, Value} <- Samples, {Name, Labels} =:= Key] of
+        [Value] -> Value;
+        Other -> Other
+    end.
