@@ -34,12 +34,13 @@ never_wait() ->
 -doc "Formats the node's log as lines of JSON or of text, with the starts and ends of servers.".
 -spec show_servers(json | text) -> ok.
 show_servers(Format) ->
-    logger:update_handler_config(default, formatter, {erlmcp_log_formatter, #{format => Format}}).
+    Formatter = {erlmcp_log_formatter, #{format => Format}},
+    ok = logger:update_handler_config(default, formatter, Formatter).
 
 -doc "Leaves the starts, drains and ends of servers out of the node's log.".
 -spec hide_servers() -> ok.
 hide_servers() ->
-    logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
+    ok = logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
 
 -doc """
 Runs `Start`, and holds the reports of OTP and ranch meanwhile. If `Start` fails, these reports are
