@@ -1006,9 +1006,9 @@ sessions(Server) ->
 
 -doc """
 Returns the calls of a server that run, or wait until they may run: the oldest first, 100 at most.
-Calls of quick handlers, tasks, and calls that wait for their client's input are not among them.
-Asks the process of each call, so it can take long on a busy machine. Returns `{error, not_found}`
-if the server does not run.
+Calls of quick handlers, tasks, and calls that wait for their client's input are not among them. A
+call that begins at this moment may be missing. Asks the process of each call, so it can take long
+on a busy machine. Returns `{error, not_found}` if the server does not run.
 
 ## Examples
 

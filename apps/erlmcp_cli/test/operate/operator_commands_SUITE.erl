@@ -272,7 +272,15 @@ started(Config) ->
     Client = erlmcp_test_http:connect(Server),
     {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"waits"}, #{}),
     ok = erlmcp_test_http:send(Client, ~"POST", Headers, Body),
-    {Client, receive {runs, Pid} -> Pid end}.
+    Pid = receive {runs, Runs} -> Runs end,
+    %% The connection gives the call its permit a moment later.
+    ok = erlmcp_test_servers:await(fun() ->
+        case erlmcp:calls(operated) of
+            [_] -> {ok, ok};
+            [] -> again
+        end
+    end),
+    {Client, Pid}.
 
 answered(Client) ->
     #{messages := Messages} = erlmcp_test_http:response(Client),

@@ -34,7 +34,7 @@ calls_are_listed_on_every_transport(_) ->
     [begin
          {Pid, _} = call(~"wait", Client),
          [#{pid := Pid, method := ~"tools/call", target := ~"wait", principal := anonymous,
-            age_ms := Age, stack := [{?MODULE, _, _, _} | _]}] = erlmcp:calls(Server),
+            age_ms := Age, stack := [{?MODULE, _, _, _} | _]}] = listed(1, Server),
          true = is_integer(Age) andalso Age >= 0,
          Pid ! go_on,
          answered(Client)
@@ -46,7 +46,7 @@ a_cancelled_call_is_answered(_) ->
     Server = server(#{}),
     [begin
          {Pid, Reference} = call(~"wait", Client),
-         [#{id := Id}] = erlmcp:calls(Server),
+         [#{id := Id}] = listed(1, Server),
          Monitor = monitor(process, Pid),
          ok = erlmcp:cancel(Server, Id),
          receive {'DOWN', Monitor, process, Pid, _} -> ok after 0 -> ct:fail(still_runs) end,
@@ -59,7 +59,7 @@ a_cancelled_call_is_no_fault(_) ->
     Server = server(#{}),
     [Client | _] = clients(Server),
     {_, Reference} = call(~"wait", Client),
-    [#{id := Id}] = erlmcp:calls(Server),
+    [#{id := Id}] = listed(1, Server),
     ok = erlmcp:cancel(Server, Id),
     #{} = refused(Reference),
     #{error_budget := #{faults := 0}} = erlmcp:info(Server),
@@ -70,7 +70,7 @@ a_handler_that_traps_exits_ends_in_time(_) ->
     Server = server(#{}),
     Times = [begin
                  {Pid, Reference} = call(~"stubborn", Client),
-                 [#{id := Id}] = erlmcp:calls(Server),
+                 [#{id := Id}] = listed(1, Server),
                  Monitor = monitor(process, Pid),
                  {Microseconds, ok} = timer:tc(fun() -> erlmcp:cancel(Server, Id) end),
                  receive {'DOWN', Monitor, process, Pid, _} -> ok
@@ -89,27 +89,26 @@ calls_that_wait_are_listed(_) ->
     {Runs, _} = call(~"wait", Client),
     {ok, Second} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
     %% Both may have begun in the same millisecond.
-    Calls = until(fun() -> erlmcp:calls(Server) end, fun(Seen) -> length(Seen) =:= 2 end),
+    Calls = listed(2, Server),
     [#{age_ms := First}] = [Call || #{pid := Pid} = Call <- Calls, Pid =:= Runs],
     [#{id := Id, age_ms := Later}] = [Call || #{pid := Pid} = Call <- Calls, Pid =/= Runs],
     true = First >= Later,
     ok = erlmcp:cancel(Server, Id),
     #{code := -32603} = refused(Second),
-    [#{pid := Runs}] = erlmcp:calls(Server),
+    [#{pid := Runs}] = listed(1, Server),
     ok = erlmcp:stop_server(Server).
 
 the_hundred_oldest_are_listed(_) ->
     Server = server(#{limits => #{calls_per_connection => 1000}}),
     [_, Client | _] = clients(Server),
     Pids = [Pid || _ <- lists:seq(1, 101), {Pid, _} <- [call(~"wait", Client)]],
-    Calls = erlmcp:calls(Server),
-    100 = length(Calls),
+    Calls = listed(100, Server),
     Ages = [Age || #{age_ms := Age} <- Calls],
     Ages = lists:reverse(lists:sort(Ages)),
     [] = [Pid || #{pid := Pid} <- Calls] -- Pids,
     %% One that is not listed can be ended all the same, once it is among the oldest.
     [ok = erlmcp:cancel(Server, Id) || #{id := Id} <- Calls],
-    [#{id := Last}] = erlmcp:calls(Server),
+    [#{id := Last}] = listed(1, Server),
     ok = erlmcp:cancel(Server, Last),
     ok = erlmcp:stop_server(Server).
 
@@ -184,9 +183,9 @@ refused(Reference) ->
 outcome(Reference) ->
     receive {erlmcp, Reference, Outcome} -> Outcome after 10_000 -> ct:fail(no_answer) end.
 
-until(Look, Holds) ->
-    Seen = Look(),
-    case Holds(Seen) of
-        true -> Seen;
-        false -> receive after 10 -> until(Look, Holds) end
+%% A call that has just begun is listed as soon as its connection has given it its permit.
+listed(Count, Server) ->
+    case erlmcp:calls(Server) of
+        Calls when length(Calls) =:= Count -> Calls;
+        _ -> receive after 10 -> listed(Count, Server) end
     end.
