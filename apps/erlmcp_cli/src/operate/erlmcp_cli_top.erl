@@ -44,11 +44,8 @@ again(false, Before, Arguments) ->
     receive after ?PAUSE -> run(Before, Arguments) end.
 
 %% A screen stands at the top of a terminal. In a file the screens stand below each other.
-clear(Once) ->
-    case not Once andalso erlmcp_cli_terminal:is_terminal(1) of
-        true -> io:put_chars("\e[H\e[2J");
-        false -> ok
-    end.
+clear(true) -> ok;
+clear(false) -> erlmcp_cli_output:clear().
 
 server(#{~"server" := Id, ~"state" := State, ~"up_ms" := Up, ~"requests" := Requests,
          ~"faults" := Faults, ~"bounds" := Bounds, ~"refusals" := Refusals, ~"methods" := Methods,

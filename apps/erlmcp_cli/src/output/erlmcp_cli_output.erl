@@ -2,13 +2,14 @@
 -moduledoc """
 Writes the output of a command on stdout and on stderr. Characters that a terminal would obey, or
 not show, are spelled out (`erlmcp_printable:text/1`). So no text of a server can control the
-terminal or be hidden from the user. The only control sequences are the colours of this module.
+terminal or be hidden from the user. The only control sequences are those of this module: its
+colours, and the one that clears the terminal.
 
 A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are for terminals, unless
 `NO_COLOR` is set (no-color.org) or `TERM` says `dumb`.
 """.
 
--export([print/1, note/1, complain/1, rendered/2, plain/1]).
+-export([print/1, clear/0, note/1, complain/1, rendered/2, plain/1]).
 
 -export_type([styled/0]).
 
@@ -19,6 +20,14 @@ A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are fo
 -spec print(styled()) -> ok.
 print(Text) ->
     io:put_chars(rendered(Text, 1)).
+
+-doc "Clears the terminal that stdout is, if it is one. The next text stands at its top.".
+-spec clear() -> ok.
+clear() ->
+    case erlmcp_cli_terminal:is_terminal(1) of
+        true -> io:put_chars(~"\e[H\e[2J");
+        false -> ok
+    end.
 
 -doc "Writes a styled text on stderr.".
 -spec note(styled()) -> ok.
