@@ -66,7 +66,8 @@ start collector "$python" "$here/tracing/collector.py" "$work/spans"
 collector=$url
 start warehouse "$python" "$here/tracing/warehouse.py" "$collector"
 for name in depot shop; do
-    start "$name" erl -noshell -pa "$work" -pa "$root"/_build/default/lib/*/ebin \
+    start "$name" erl -noshell -kernel logger_level warning -pa "$work" \
+        -pa "$root"/_build/default/lib/*/ebin \
         -eval 'tracing:main(init:get_plain_arguments()).' -extra serve "$name" "$collector" "$url"
 done
 status=0

@@ -260,13 +260,23 @@ probe(Left, Slot, Key, Error, Slots) ->
             probe(Left - 1, (Slot + 1) rem ?SLOTS, Key, Error, Slots)
     end.
 
-coarse_bucket(Time) ->
-    coarse_bucket(Time, erlmcp_histogram:coarse_bounds(), 1).
-
-coarse_bucket(Time, [Bound | Bounds], At) when Time > Bound ->
-    coarse_bucket(Time, Bounds, At + 1);
-coarse_bucket(_, _, At) ->
-    At.
+%% The buckets of OpenTelemetry (`erlmcp_histogram:coarse_bounds/0`). The first refusal of a node on
+%% stdio would wait for that module to be loaded.
+coarse_bucket(Time) when Time =< 10_000_000 -> 1;
+coarse_bucket(Time) when Time =< 20_000_000 -> 2;
+coarse_bucket(Time) when Time =< 50_000_000 -> 3;
+coarse_bucket(Time) when Time =< 100_000_000 -> 4;
+coarse_bucket(Time) when Time =< 200_000_000 -> 5;
+coarse_bucket(Time) when Time =< 500_000_000 -> 6;
+coarse_bucket(Time) when Time =< 1_000_000_000 -> 7;
+coarse_bucket(Time) when Time =< 2_000_000_000 -> 8;
+coarse_bucket(Time) when Time =< 5_000_000_000 -> 9;
+coarse_bucket(Time) when Time =< 10_000_000_000 -> 10;
+coarse_bucket(Time) when Time =< 30_000_000_000 -> 11;
+coarse_bucket(Time) when Time =< 60_000_000_000 -> 12;
+coarse_bucket(Time) when Time =< 120_000_000_000 -> 13;
+coarse_bucket(Time) when Time =< 300_000_000_000 -> 14;
+coarse_bucket(_) -> 15.
 
 -doc "Counts a request that is answered with `Reply` now, and returns `Reply`.".
 -spec answered(about(), outcome(), Reply, server()) -> Reply when Reply :: erlmcp_reply:reply().

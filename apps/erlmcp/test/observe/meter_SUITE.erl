@@ -395,7 +395,19 @@ coarse_buckets_are_opentelemetrys(_) ->
     Fine = erlmcp_histogram:fine_bounds(),
     [] = Bounds -- Fine,
     [] = [{A, B} || {A, B} <- lists:zip(lists:droplast(Fine), tl(Fine)),
-                    B > 1.25 * A orelse B =< A].
+                    B > 1.25 * A orelse B =< A],
+    %% A failure that took a little less than a bound counts up to there, and one that took as much
+    %% does not. The time of the count itself is added.
+    [[At] = counted_at(Bound - 3_000_000) || {At, Bound} <- lists:enumerate(Bounds)],
+    [[At] = counted_at(Bound) || {At, Bound} <- lists:enumerate(2, Bounds)].
+
+counted_at(Nanoseconds) ->
+    Meter = erlmcp_meter:new(),
+    Server = #{key => make_ref(), meter => Meter, observers => [], tracer => none},
+    Began = erlang:monotonic_time(nanosecond) - Nanoseconds,
+    ok = erlmcp_meter:ended({{1, ~"ping", #{}}, {Began, 10, none}}, cancelled, 0, Server),
+    [{_, cancelled, _, Counts}] = erlmcp_meter:failures(Meter),
+    [At || {At, 1} <- lists:enumerate(Counts)].
 
 a_slow_tool_shows(_) ->
     Slow = #{name => ~"slow", handler => fun(_, _) ->
