@@ -6,7 +6,7 @@ tasks. The clients are those of `m:erlmcp_test_client`.
 
 -export([start/1, start/2, definitions/1, open/4, accept/2, refused/2]).
 -export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2,
-         waited_for/3, sweep/1]).
+         told/3, waited_for/3, sweep/1]).
 
 -define(TIMEOUT, 30_000).
 -define(EXTENSION, #{~"io.modelcontextprotocol/tasks" => #{}}).
@@ -162,6 +162,17 @@ until(Client, Id, Status, Tries) when Tries > 0 ->
     case get(Client, Id) of
         #{~"status" := Status} = Task -> Task;
         #{} -> receive after 10 -> until(Client, Id, Status, Tries - 1) end
+    end.
+
+-doc "Awaits what a handler has told of its progress. Telling does not wait until it is kept.".
+-spec told(erlmcp_test_client:client(), Id :: binary(), Message :: binary()) -> map().
+told(Client, Id, Message) ->
+    told(Client, Id, Message, 500).
+
+told(Client, Id, Message, Tries) when Tries > 0 ->
+    case get(Client, Id) of
+        #{~"statusMessage" := Message} = Task -> Task;
+        #{} -> receive after 10 -> told(Client, Id, Message, Tries - 1) end
     end.
 
 -doc "Awaits that a task cannot be found any more.".

@@ -23,7 +23,7 @@ specification. Input is in `m:spec_2026_07_28_tasks_input_SUITE`; who is told, a
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
                                       lacks_the_extension/1, settled/1, dead/1]).
 -import(erlmcp_test_client, [ask/3]).
--import(erlmcp_test_tasks, [refused/2, running/0, finish/2, get/2, id/1, until/3]).
+-import(erlmcp_test_tasks, [refused/2, running/0, finish/2, get/2, id/1, told/3, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(INVALID, -32602).
@@ -342,7 +342,7 @@ progress_is_the_status_message(Config) ->
     Meta = #{progressToken => ~"p", ~"io.modelcontextprotocol/logLevel" => ~"debug"},
     Id = id(call(Client, ~"report", #{'_meta' => Meta})),
     {Pid, _} = running(),
-    #{~"status" := ~"working", ~"statusMessage" := ~"two of three"} = get(Client, Id),
+    #{~"status" := ~"working"} = told(Client, Id, ~"two of three"),
     finish(Pid, ~"done"),
     false = is_map_key(~"statusMessage", until(Client, Id, ~"completed")).
 
