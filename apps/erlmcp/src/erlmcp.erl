@@ -623,7 +623,11 @@ with an error, and `cancelled` were ended by their client. `latency` is that of 
     latency := latency(),
     failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
 }.
--doc "The requests for a definition: `name` is its name, URI or URI template.".
+-doc """
+The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
+name, URI or URI template. The entry `other` has the requests for all definitions that have no
+figures of their own, and for removed ones.
+""".
 -type definition_metrics() :: #{
     name := binary() | other,
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),

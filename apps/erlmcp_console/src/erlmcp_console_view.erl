@@ -307,8 +307,9 @@ machine(#{memory := Memory, tables := Tables, schedulers := Schedulers, run_queu
       reductions => rate(Reductions - ReductionsBefore, Seconds)}.
 
 -doc """
-Returns the first message for a page. It has the points of the last quarter of an hour, as columns,
-and the last snapshot, which is `null` before the second reading.
+Returns the first message for a page. `columns` has the names of a point's values. `points` has one
+list for each name, with the values of the last quarter of an hour, oldest first. `latency_ms` is
+the page's option. `snapshot` is the last snapshot, or `null` before the second reading.
 """.
 -spec hello(view()) -> map().
 hello(#{history := History, options := #{latency_ms := Latency}} = View) ->

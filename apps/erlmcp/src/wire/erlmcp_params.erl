@@ -86,8 +86,8 @@ received_text(undefined) -> ~"nothing";
 received_text(Value) -> erlmcp_value_text:value(Value).
 
 -doc """
-Returns the refusal for the member `Field`, whose value is not allowed. `Why` follows the name in
-the sentence.
+Returns the refusal for the member `Field`, whose value is not allowed. Its message is `Field`, a
+colon and `Why`, such as `cursor: not one that this server gave`.
 """.
 -spec invalid(Field :: iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
 invalid(Field, Why) ->

@@ -43,9 +43,14 @@ The results of a benchmark. If a measurement failed, the error has its failures 
 -callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
 
 -doc """
-Runs a workload of a benchmark, given as its name or as a map. A map has at least `id`, and the
-members that it changes. `Options` override its `duration_s` and `connections`. A map with an `id`
-of no workload of the benchmark is a workload of its own, and has all members.
+Runs a workload of a benchmark. The workload is given by its name, or by a map with its `id` and
+the members to change. A map with any other `id` is a new workload, and must have every member that
+the benchmark reads. `Options` override `duration_s` and `connections`.
+
+## Errors
+
+- `{unknown_workload, Name}`: the benchmark has no workload of this name.
+- `#{failures := _, results := _}`: a measurement failed.
 """.
 -spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(),
                Options :: options()) -> outcome().

@@ -207,8 +207,8 @@ remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token ma
 remedy(_, _) -> "; --login or --token may help".
 
 -doc """
-Returns a refusal for lack of authorization as JSON, with the names of RFC 6750; `rpc` is the
-JSON-RPC error.
+Returns a refusal for lack of authorization as JSON. The only member, `error`, has the members of
+the refusal. The scopes are one string there, `scope`, as in RFC 6750.
 """.
 -spec refused_json(erlmcp_client_error:refusal()) -> json:encode_value().
 refused_json(Refusal) ->

@@ -29,8 +29,13 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
                   closes := boolean()}.
 
 -doc """
-The part of a body that is still to be read. Of a body with a length it is the rest of that. Of one
-in chunks the line of a chunk comes next, its data, the end of its data, or the trailers.
+The part of a body that is still to be read. `{length, Left}`: the last `Left` bytes of a body with
+a length. The other values are for a body in chunks, and name what comes next:
+
+- `chunk`: the line with a chunk's size;
+- `{chunk, Left}`: the last `Left` bytes of a chunk's data;
+- `chunk_end`: the line end after a chunk's data;
+- `trailers`: the fields after the last chunk, and the empty line.
 """.
 -opaque body() ::
     {length, Left :: pos_integer()}
