@@ -18,13 +18,13 @@ of telemetry, `[erlmcp, server, Name]`. The page "Events" lists them.
 
 -export_type([handler/0]).
 
--doc "A fun that is called with each event. What it returns is ignored.".
+-doc "A fun that is called with each event. Its result is ignored.".
 -type handler() :: fun((erlmcp:event()) -> term()).
 
 -doc """
-Attaches a handler to a server under the name `Id`, until the server ends or `detach/2`. The handler
-runs in a process of its own, as that of `on_event` does. If it crashes, that is logged, and it is
-called with the next event.
+Attaches a handler to a server under the name `Id`. The handler stays until `detach/2`, or until the
+server ends. The handler runs in a process of its own, as the handler of `on_event` does. A crash of
+the handler is logged, and the handler is called with the next event.
 
 Returns `already_attached` if the server has a handler of that name, and `{too_many, 100}` if it has
 100 attached handlers.
@@ -36,7 +36,7 @@ attach(Server, Id, Handler) when is_function(Handler, 1) ->
         erlmcp_event_sup:attach(Handlers, {attached, Id}, Handler, Key)
     end).
 
--doc "Detaches a handler, after it was called with the events that wait for it.".
+-doc "Detaches a handler, after the handler was called with the events that wait for it.".
 -spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
 detach(Server, Id) ->
     with_handlers(Server, fun(Handlers, _) ->

@@ -81,9 +81,8 @@ headers of the connection, are the listener's.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Answers a request, in a process of its own. Before its deadline it has answered, or has begun its
-stream: after 10 seconds, or after `call_timeout_ms` if that is less. Its heap is bounded by
-`call_heap_bytes`. If it crashes, or passes a bound, the client gets the id of an incident, and the
-log has the reason.
+Answers a request, in a process of its own. The function must return within 10 seconds, or within
+`call_timeout_ms` if that is less. `call_heap_bytes` bounds the heap of the process. If the function
+crashes, or passes a bound, the client gets the id of an incident, and the log has the reason.
 """.
 -callback handle(request(), State :: term()) -> response().

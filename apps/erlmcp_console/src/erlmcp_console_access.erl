@@ -20,8 +20,9 @@ An action is a POST of the page itself: its `Origin` is that of the request.
 -define(PROXIED, [~"forwarded", ~"x-forwarded-for", ~"x-real-ip", ~"via"]).
 
 -doc """
-Returns `ok` if a request may see the page. `Now` is the time in seconds. `token` means that a token
-is demanded, and `elsewhere` that the client is not on this machine and there is no token.
+Returns `ok` if a request may see the page. `Now` is the time in seconds. `{denied, token}` means
+that the request needs the token. `{denied, elsewhere}` means that the console has no token, and the
+client is on another machine.
 """.
 -spec check(erlmcp_page:request(), token(), Now :: integer()) -> ok | {denied, token | elsewhere}.
 check(#{peer := {Ip, _}, headers := Headers}, none, _) ->

@@ -32,8 +32,9 @@ latest time are twice the error of the line away. `per_hour` is the growth of th
 -define(ALIKE, 0.98).
 
 -doc """
-Returns when the `Bound` will be met, by points with increasing times. Returns `none` if the points
-are too few, their trend is noise, goes away from the bound, or meets it later than in a day.
+Returns when `Bound` will be met if the trend of the points goes on. The points are in the order of
+their times. Returns `none` if the points are too few, or their trend is noise, leads away from the
+bound, or meets the bound later than in a day.
 
 ## Examples
 

@@ -10,8 +10,8 @@ takes microseconds, most of them for the files that tell the machine's memory.
 
 -doc """
 A reading: memory in bytes by kind, the bound of the machine's memory, entries of the runtime's
-tables and their limits. `run_queue` are the processes that wait for a scheduler. `runtime_ms` is
-the time of processors that the node has used.
+tables and their limits. `run_queue` is the number of processes that wait for a scheduler.
+`runtime_ms` is the processor time that the node has used.
 """.
 -type reading() :: #{
     memory := #{atom() => non_neg_integer()},

@@ -13,13 +13,16 @@ ends its call.
 %% Milliseconds of a call, and those that a person has to answer a question.
 -define(LONGEST, 600_000).
 
--doc "Makes the table of the calls that run. It belongs to the calling process.".
+-doc "Creates the table of running calls, owned by the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public]),
     ok.
 
--doc "Returns the tools of a server as their list has them, or why they cannot be listed.".
+-doc """
+Returns the tools of a server as `tools/list` has them, or the reason for which they cannot be
+listed.
+""".
 -spec tools(erlmcp:server()) -> {ok, [map()]} | {error, binary()}.
 tools(Server) ->
     maybe
@@ -34,8 +37,8 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Calls a tool. Returns the fun of the response's stream, or `full` if as many calls run as may. The
-stream belongs to the calling process.
+Calls a tool. Returns the fun of the response's stream, or `full` if the largest number of calls
+runs already. The stream belongs to the calling process.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.
@@ -110,7 +113,8 @@ to_url({accept, _}) -> accept;
 to_url(Other) -> Other.
 
 -doc """
-Passes the answer to a question on. Returns `error` if it is no answer, or no call waits for it.
+Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or no call
+waits for it.
 """.
 -spec answer(Body :: term()) -> ok | error.
 answer(#{~"call" := Id, ~"question" := Question, ~"action" := Action} = Answer) when

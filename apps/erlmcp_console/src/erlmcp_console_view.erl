@@ -19,7 +19,7 @@ A reading of a server at a time in milliseconds. It has the server's meter, the 
     requests := [erlmcp_recent_requests:row()],
     server := #{atom() => term()}
 }.
--doc "`latency_ms`: the bound of the time that 95 of 100 requests take.".
+-doc "`latency_ms`: the longest time, in milliseconds, that 95 of 100 requests may take.".
 -type options() :: #{latency_ms := pos_integer()}.
 -opaque view() :: #{
     options := options(),

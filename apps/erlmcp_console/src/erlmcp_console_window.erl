@@ -9,8 +9,8 @@ percentiles of the time between them alone. Pure.
 -export_type([window/0, row/0]).
 
 -doc """
-The requests of `seconds`. The counts are those of the time alone. `latency` is of requests that
-were answered without an error.
+The requests that ended within `seconds`. `latency` is of requests that were answered without an
+error.
 """.
 -type window() :: #{
     seconds := float(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -21,8 +21,8 @@ were answered without an error.
 -type latency() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer(),
                      p99_us := non_neg_integer()}.
 -doc """
-A method or a definition: its requests of the time, and all requests since the server started.
-`failed` has the requests of the time that failed, by error.
+The requests of a method, or for a definition, that ended within the window. `total` counts all
+requests since the server started. `failed` has the failed ones of the window, by error.
 """.
 -type row() :: #{
     name := binary(), total := non_neg_integer(), calls := non_neg_integer(),
@@ -34,7 +34,9 @@ A method or a definition: its requests of the time, and all requests since the s
 %% The last bucket has no end.
 -define(LONGEST_US, 300_000_000).
 
--doc "Returns what was done between two readings, the earlier one first.".
+-doc """
+Returns the requests that ended between two readings, the earlier of which is the first argument.
+""".
 -spec between(erlmcp:metrics(), erlmcp:metrics()) -> window().
 between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
     Methods = methods(Earlier, Later),

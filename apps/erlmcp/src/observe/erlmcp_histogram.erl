@@ -38,12 +38,16 @@ middle_bounds() ->
 -spec coarse_bounds() -> [pos_integer(), ...].
 coarse_bounds() -> ?COARSE.
 
--doc "Returns what the counts of fine buckets tell of latencies, whose sum is in nanoseconds.".
+-doc """
+Returns the latencies with the sum `Sum`, in nanoseconds, and the counts `Counts` by fine buckets.
+""".
 -spec fine(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 fine(Sum, Counts) ->
     latency(Sum, Counts, fine_bounds()).
 
--doc "Returns what the counts of coarse buckets tell of latencies.".
+-doc """
+Returns the latencies with the sum `Sum`, in nanoseconds, and the counts `Counts` by coarse buckets.
+""".
 -spec coarse(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 coarse(Sum, Counts) ->
     latency(Sum, Counts, coarse_bounds()).

@@ -30,8 +30,8 @@ Internal.
 -type server() :: #{key := reference(), meter := meter(), observers := [observer()],
                     tracer := erlmcp_tracer:tracer() | none, atom() => term()}.
 -doc """
-Those who observe requests. At the end of each request `Module:request_ended(Ended, State)` is
-called in the process that answers, which must not wait there.
+An observer of requests: a module and its state. At the end of each request, the process that
+answers calls `Module:request_ended(Ended, State)`. The function must not wait.
 """.
 -type observer() :: {module(), State :: term()}.
 -doc """
@@ -41,7 +41,7 @@ origin, which is `none` if nobody asks for it.
 -type arrival() ::
     {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_request_span:origin()}.
 -doc """
-A request, in the form that the caller has: a call with its arrival, the subject of one, or a
+A request, in the form that the caller has: a call with its arrival, the subject of a call, or a
 request that has no call.
 """.
 -type about() ::
@@ -72,7 +72,7 @@ its call's, and `none` without one. Times are in nanoseconds of the monotonic cl
 }.
 -doc "The requests that are counted together: those of a method, or those of a definition.".
 -opaque row() :: pos_integer().
--doc "The definitions that the same method is for.".
+-doc "A kind of definitions that have rows of their own.".
 -type family() :: tool | prompt | resource.
 -doc """
 The counts of a row: bytes, and the requests with a result: the sum of their nanoseconds, and their
@@ -377,9 +377,9 @@ lasting({Counters, _, _}) ->
                     || {Index, {Network, Revision}} <- lists:enumerate(0, durations())]}.
 
 -doc """
-Returns the row of a definition, which keeps it until `free/2`. The same key gets its old row again,
-with its counts, unless another definition has needed it. Definitions that find no row share one
-with the others of their family. Only one process may call this at a time.
+Returns the row of a definition. The definition keeps the row until `free/2`. The same key gets its
+old row again, with its counts, unless another definition has needed it. Definitions that find no
+row share one with the others of their family. Only one process may call this at a time.
 """.
 -spec definition_row(family() | resource_template, Key :: binary(), meter()) -> row().
 definition_row(resource_template, Key, Meter) ->
@@ -474,7 +474,7 @@ used_rows({_, _, Rows}) ->
         ++ [{lists:nth(abs(Tag) band 3, [tool, prompt, resource]), definition_row(Index)}
             || Index <- lists:seq(1, ?ROWS), Tag <- [atomics:get(Rows, Index)], Tag =/= 0].
 
--doc "Returns how many definitions have a row of their own at most.".
+-doc "Returns the largest number of definitions that have rows of their own.".
 -spec rows() -> pos_integer().
 rows() -> ?ROWS.
 

@@ -72,7 +72,7 @@ encoded(Attributes, _) ->
     _ = put(?MODULE, {Attributes, Encoded}),
     Encoded.
 
--doc "Forgets what the calling process keeps from one span to the next.".
+-doc "Deletes what the calling process keeps from one span to the next.".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),

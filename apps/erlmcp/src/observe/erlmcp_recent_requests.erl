@@ -12,8 +12,8 @@ Internal.
 -export_type([row/0]).
 
 -doc """
-A request that has ended at the time `at`, in milliseconds. `took_us` are the microseconds from its
-arrival. `error` is the code of a refusal, `tool_error` or `cancelled`.
+A request that ended at the time `at`, in milliseconds. `took_us` has the microseconds from its
+arrival to its end. `error` is the code of a refusal, `tool_error` or `cancelled`.
 """.
 -type row() :: #{
     at := integer(), server := reference(), method := binary() | undefined,
@@ -31,15 +31,14 @@ arrival. `error` is the code of a refusal, `tool_error` or `cancelled`.
 -define(FAILED, 2).
 -define(LOOKS, 3).
 
--doc "Makes the ring. It belongs to the calling process.".
+-doc "Creates the ring, owned by the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
     persistent_term:put(?MODULE, atomics:new(3, [{signed, true}])).
 
 -doc """
-Allows `Count` more requests of each kind to be added, in place of those allowed before. With 0
-nobody looks.
+Sets how many more requests of each kind may be added. With 0, none is added any more.
 """.
 -spec allow(Count :: non_neg_integer()) -> ok.
 allow(Count) ->
@@ -48,7 +47,7 @@ allow(Count) ->
     ok = atomics:put(Words, ?FAILED, Count),
     atomics:put(Words, ?LOOKS, min(1, Count)).
 
--doc "Returns `true` if a request with this outcome is to be added, while somebody looks.".
+-doc "Returns `true` if a request with this outcome may be added, and counts the request if so.".
 -spec is_wanted(erlmcp_meter:outcome()) -> boolean().
 is_wanted(Outcome) ->
     Words = persistent_term:get(?MODULE),

@@ -17,8 +17,9 @@ Internal.
 -export_type([origin/0, started/0]).
 
 -doc """
-Where a request came from: by HTTP, with its version, the address of the connection and the headers;
-by lines, from an address; or `none` if nobody asks.
+The origin of a request. `http` has the version, the address of the connection and the headers.
+`lines` has the address of a connection of lines, or `local` for stdio. `none` means that the server
+neither traces nor observes requests.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
@@ -122,7 +123,10 @@ without_headers({http, Version, Peer, Headers}) ->
 without_headers(Origin) ->
     Origin.
 
--doc "Forgets what the calling process, which hibernates next, keeps from one span to the next.".
+-doc """
+Deletes what the calling process keeps from one span to the next. A process calls this before it
+hibernates.
+""".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),
@@ -156,8 +160,8 @@ address(Address) ->
     list_to_binary(inet:ntoa(Address)).
 
 -doc """
-Runs a call that has a span, with its context as that of the calling process, and in the metadata of
-its log. Both are as before afterwards.
+Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
+and is in the metadata of its log.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->

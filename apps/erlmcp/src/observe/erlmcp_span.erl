@@ -17,7 +17,7 @@ Internal.
 
 -doc "A span that was started, or `none` if nothing is recorded.".
 -type span() :: {erlmcp_tracer:tracer(), Span :: term()} | none.
--doc "The end of a span, whose time is now unless it is given.".
+-doc "The end of a span. Its time is now, unless `ended` is given.".
 -type finish() :: #{
     status := ok | {error, Name :: atom()}, attributes := erlmcp_tracer:attributes(),
     ended := integer()
@@ -68,8 +68,8 @@ failed(Module, Class, Reason, Stack) ->
                                reason => Reason, stacktrace => Stack}).
 
 -doc """
-Returns the name of a span: the method, and the tool or prompt. A URI is no part of it, since a
-server may have any number of them.
+Returns the name of a span: the method, and the name of the tool or prompt if there is one. A URI is
+left out, since a server may have any number of URIs.
 
 ## Examples
 

@@ -113,7 +113,7 @@ forget_lost(Waiting, Counts) ->
     end.
 
 -doc """
-Counts spans that were taken out of a buffer: so many were sent, and the others were dropped.
+Counts spans that were taken out of a buffer: `Sent` of them were sent, and `Dropped` were dropped.
 """.
 -spec done(Sent :: non_neg_integer(), Dropped :: non_neg_integer(), buffer()) -> ok.
 done(Sent, Dropped, {_, Counts}) ->
@@ -121,7 +121,9 @@ done(Sent, Dropped, {_, Counts}) ->
     ok = atomics:add(Counts, ?DROPPED, Dropped),
     atomics:sub(Counts, ?WAITING, Sent + Dropped).
 
--doc "Returns how many spans wait, and how many were sent and dropped since the buffer is there.".
+-doc """
+Returns how many spans wait, and how many were sent and dropped since the buffer was created.
+""".
 -spec counts(buffer()) -> counts().
 counts({_, Counts}) ->
     #{waiting => max(0, atomics:get(Counts, ?WAITING)), sent => atomics:get(Counts, ?SENT),

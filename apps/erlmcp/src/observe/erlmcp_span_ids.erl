@@ -22,7 +22,7 @@ root() ->
     <<Trace:32/binary, Span/binary>> = digits(48),
     {Trace, Span}.
 
--doc "Returns so many random digits, at most 48.".
+-doc "Returns a text of `Digits` random hexadecimal digits.".
 -spec digits(Digits :: 1..48) -> binary().
 digits(Digits) ->
     case get(?MODULE) of
@@ -40,7 +40,7 @@ taken(Id, Rest) ->
     _ = put(?MODULE, Rest),
     Id.
 
--doc "Forgets the ids of the calling process.".
+-doc "Deletes the random digits that the calling process keeps.".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),

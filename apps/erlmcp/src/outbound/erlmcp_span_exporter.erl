@@ -69,7 +69,7 @@ open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public]),
     ok.
 
--doc "Starts the process.".
+-doc "Starts the process that sends the spans of all buffers to their collectors.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).

@@ -9,8 +9,8 @@ Internal.
 -export([check/1, tracer/2]).
 
 -doc """
-Checks the value of the option. Returns what was expected instead of a wrong one, with the name of
-the wrong member of a map.
+Checks the value of the option `trace`. Returns `true`, or a text with the expected value. If a
+member of a map is wrong, its name stands before the text.
 """.
 -spec check(erlmcp_tracer:options() | term()) ->
     true | Expected :: binary() | {Member :: term(), Expected :: binary()}.
@@ -57,9 +57,8 @@ is_attribute({Name, Value}) ->
         andalso (is_binary(Value) orelse is_number(Value) orelse is_boolean(Value)).
 
 -doc """
-Returns the tracer that checked options ask for, in a program with this name and version. The
-calling process is a user of its collector until it ends. The error means that the application does
-not run.
+Returns the tracer for checked options. `Name` and `Version` are those of the program. The calling
+process is a user of its collector until it ends. The error means that the application does not run.
 """.
 -spec tracer(erlmcp_tracer:options(), {Name :: binary(), Version :: binary()}) ->
     {ok, erlmcp_tracer:tracer()} | {error, {not_started, erlmcp}}.

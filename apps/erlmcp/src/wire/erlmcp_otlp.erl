@@ -15,7 +15,7 @@ Internal.
 
 -export_type([scope/0]).
 
--doc "The program that the spans are of, and the version of this library.".
+-doc "The attributes of the program whose spans are sent, and the version of this library.".
 -type scope() :: #{resource := erlmcp_tracer:attributes(), version := binary()}.
 
 %% The most bytes of a text: names may be those of unknown tools, and ids are the peer's.
@@ -23,7 +23,7 @@ Internal.
 
 -doc """
 Encodes a span that has ended. The attributes of its start are encoded already (`attributes/1`). Its
-times are monotonic, in nanoseconds; `Offset` makes them system time, and is in microseconds. A
+times are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system time. A
 server's span has a parent on another machine, and any other span one on this node.
 
 ## Examples
@@ -128,7 +128,7 @@ valid(Text) ->
     end.
 
 -doc """
-Returns the request for a collector that has these spans, each encoded by `span/3`.
+Returns the body of a request to a collector, with spans that `span/3` has encoded.
 """.
 -spec request(scope(), [binary(), ...]) -> iodata().
 request(#{resource := Resource, version := Version}, Spans) ->
