@@ -157,11 +157,15 @@ drop_incomplete([Folder, Rounds]) ->
 table([Folder]) ->
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),
     Groups = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
-    io:put_chars(erlmcp_bench_peers:section(
-        [Identity#{~"figures" => medians([erlmcp_bench_compare:figures(Run) || Run <- Runs])}
-         || Identity := Runs <- Groups])).
+    Workloads = [Identity#{~"figures" => figures([erlmcp_bench_compare:figures(Run) || Run <- Runs]),
+                           ~"runs_count" => length(Runs), ~"environment" => Environment}
+                 || Identity := [#{~"environment" := Environment} | _] = Runs <- Groups],
+    Sources = erlmcp_bench_sources:new(Workloads, #{}),
+    io:put_chars(erlmcp_bench_peers:section(Workloads, Sources)).
 
-medians([First | _] = Figures) ->
-    #{Name => #{~"median" => erlmcp_bench_compare:median(Values)}
+%% The shape of a baseline's figures.
+figures([First | _] = Figures) ->
+    #{Name => #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),
+                ~"max" => lists:max(Values), ~"values" => Values}
       || Name := _ <- First, Values <- [[Value || #{Name := Value} <- Figures]],
          length(Values) =:= length(Figures)}.
