@@ -173,8 +173,8 @@ no_crash_dump_shows_the_secret(Config) ->
     Extracted = erlmcp_cluster_secret:extract(~"erlmcp_cluster", secret()),
     [nomatch = binary:match(Bytes, Shape) || Of <- [Key, Extracted], Shape <- shapes(Of)].
 
-%% As a dump and a term that is printed have bytes. In a dump they may be a part of a term that is in
-%% Base64 as a whole, at one of three alignments, and with other bytes around.
+%% As a dump and a term that is printed have bytes. In a dump they may be a part of a term that is
+%% in Base64 as a whole, at one of three alignments, and with other bytes around.
 shapes(Bytes) ->
     [Bytes, binary:encode_hex(Bytes), binary:encode_hex(Bytes, lowercase),
      iolist_to_binary(lists:join($,, [integer_to_binary(Byte) || <<Byte>> <= Bytes]))
