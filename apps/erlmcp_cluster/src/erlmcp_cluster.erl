@@ -1,0 +1,215 @@
+-module(erlmcp_cluster).
+-moduledoc """
+Several nodes as one cluster. Start this application, and let each node join:
+
+```erlang
+ok = erlmcp_cluster:join(#{
+    data_dir => "/var/lib/erlmcp",
+    discovery => {dns, "erlmcp.default.svc.cluster.local"},
+    secret => {file, "/run/secrets/erlmcp"}}).
+```
+
+The nodes agree on who is alive. Each has a lease, which is valid for a second and is renewed four
+times a second. A node without a valid lease, such as one that is cut off, knows that others may
+have taken its sessions over. A majority of the nodes must be there, so use three nodes or more.
+
+The nodes must be able to connect to each other as Erlang nodes do: they have the same cookie, and
+names with the host's address or full name. Protect these connections, with TLS or a network of
+their own: who has the cookie controls every node.
+""".
+
+-export([join/1, leave/0, forget/1, status/0]).
+
+-export_type([options/0, discovery/0, secret/0, status/0]).
+
+%% Time in which a new cluster's nodes must find each other.
+-define(JOIN_MS, 60_000).
+%% Nodes of a new cluster that DNS finds.
+-define(SIZE, 3).
+%% A cluster agrees on each renewal of each node.
+-define(MOST_NODES, 64).
+
+-doc """
+- `data_dir`: the folder of this node's part of the store. No other node may have it. If it is lost,
+  the node gets everything from the others.
+- `discovery`: how the nodes find each other.
+- `secret`: where the cluster's secret is, or the places of the new secret and of the old one. To
+  change the secret, restart each node with both; when all have both, restart each with the new one.
+- `size`: how many nodes form the cluster when it is new: the number of seeds, or 3. More nodes may
+  join later.
+- `join_ms`: milliseconds in which the node must have joined (60,000).
+""".
+-type options() :: #{
+    data_dir := file:name_all(),
+    discovery := discovery(),
+    secret := secret() | [secret(), ...],
+    size => pos_integer(),
+    join_ms => pos_integer()
+}.
+-doc """
+Names of nodes, or a DNS name whose addresses (A and AAAA) are those of the nodes. With DNS, the
+node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
+""".
+-type discovery() :: {seeds, [node(), ...]} | {dns, string()}.
+-doc "A file, or a variable of the environment, that has 32 to 4,096 bytes.".
+-type secret() :: {file, file:name_all()} | {env, string()}.
+-doc """
+- `node`, `incarnation`: this node, and the number of its present life in the cluster.
+- `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
+- `leader`: the node that leads the store, as this node knows it.
+- `members`: the nodes of the store. Those that are dead stay members until `forget/1`.
+- `alive`: the incarnations that live, with their nodes.
+- `deaths`: the incarnations that have died or left, the last first.
+""".
+-type status() :: #{
+    node := node(),
+    incarnation := pos_integer() | none,
+    lease_ms := non_neg_integer(),
+    leader := node() | none,
+    members := [node()],
+    alive := #{pos_integer() => node()},
+    deaths := [pos_integer()]
+}.
+
+-doc """
+Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
+other and form the cluster. A node that was a member before takes its place again.
+
+## Errors
+
+- `{bad_option, Name, Expected}`, `not_distributed`, `already_joined`.
+- `{bad_secret, Place, missing | too_short | too_long}`.
+- `no_cluster`: the nodes of a new cluster were not all there in time.
+- `{other_cluster, Nodes}`: these nodes are in another cluster than this node or than each other.
+- `no_lease`: there was no majority in time.
+""".
+-spec join(options()) -> ok | {error, term()}.
+join(Options) ->
+    maybe
+        {ok, #{join_ms := Milliseconds} = Checked} ?= checked(Options),
+        true ?= is_alive(),
+        ok ?= erlmcp_cluster_sup:start_member(Checked),
+        with_lease(erlmcp_cluster_lease:await(Milliseconds))
+    else
+        false -> {error, not_distributed};
+        {error, _} = Error -> Error
+    end.
+
+with_lease(ok) ->
+    ok;
+with_lease({error, _} = Error) ->
+    _ = erlmcp_cluster_sup:stop_member(),
+    Error.
+
+-doc """
+Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
+its sessions over at once. The last node cannot leave.
+""".
+-spec leave() -> ok | {error, not_joined | last_member | term()}.
+leave() ->
+    maybe
+        true ?= is_joined(),
+        [_, _ | _] ?= erlmcp_cluster_store:members(),
+        ok ?= erlmcp_cluster_lease:leave(),
+        ok ?= erlmcp_cluster_store:leave(),
+        erlmcp_cluster_sup:stop_member()
+    else
+        false -> {error, not_joined};
+        {error, _} = Error -> Error;
+        _ -> {error, last_member}
+    end.
+
+-doc """
+Takes a dead node out of the cluster that will not come back. Until then it counts when a majority
+is needed. If it does come back, it joins as a new one.
+""".
+-spec forget(node()) -> ok | {error, not_joined | not_member | alive | term()}.
+forget(Node) ->
+    case is_joined() of
+        true -> erlmcp_cluster_store:forget(Node);
+        false -> {error, not_joined}
+    end.
+
+-doc "Returns what this node knows of its cluster.".
+-spec status() -> {ok, status()} | {error, not_joined}.
+status() ->
+    case is_joined() of
+        true ->
+            Incarnation = case erlmcp_cluster_lease:current() of
+                #{number := Number} -> Number;
+                none -> none
+            end,
+            Deaths = erlmcp_cluster_deaths:list(erlmcp_cluster_members:deaths()),
+            {ok, #{node => node(), incarnation => Incarnation,
+                   lease_ms => erlmcp_cluster_lease:remaining_ms(),
+                   leader => erlmcp_cluster_store:leader(),
+                   members => erlmcp_cluster_store:members(),
+                   alive => erlmcp_cluster_members:incarnations(),
+                   deaths => [Dead || {Dead, _} <- Deaths]}};
+        false ->
+            {error, not_joined}
+    end.
+
+is_joined() ->
+    is_pid(whereis(erlmcp_cluster_members)).
+
+%% Options.
+
+checked(Options) ->
+    Missing = [Name || Name <- [data_dir, discovery, secret], not is_map_key(Name, Options)],
+    Bad = [{Name, Expected} || Name := Value <- Options,
+                               {bad, Expected} <- [check(Name, Value)]],
+    case {Missing, lists:sort(Bad)} of
+        {[], []} -> {ok, with_defaults(Options)};
+        {[Name | _], _} -> {error, {bad_option, Name, ~"a value: it has no default"}};
+        {[], [{Name, Expected} | _]} -> {error, {bad_option, Name, Expected}}
+    end.
+
+check(data_dir, Folder) when is_list(Folder), Folder =/= []; is_binary(Folder), Folder =/= ~"" ->
+    ok;
+check(data_dir, _) ->
+    {bad, ~"the name of a folder"};
+check(discovery, {seeds, [_ | _] = Nodes}) when length(Nodes) =< ?MOST_NODES ->
+    case lists:all(fun is_node/1, Nodes) of
+        true -> ok;
+        false -> check(discovery, Nodes)
+    end;
+check(discovery, {dns, [Character | _]}) when is_integer(Character) ->
+    ok;
+check(discovery, _) ->
+    {bad, ~"{seeds, Nodes} with 1 to 64 names of nodes, or {dns, Name}"};
+check(secret, {file, Path}) when is_list(Path), Path =/= []; is_binary(Path), Path =/= ~"" ->
+    ok;
+check(secret, {env, [Character | _]}) when is_integer(Character) ->
+    ok;
+check(secret, [{_, _} = One | Others]) when length(Others) < 2 ->
+    case [Bad || Source <- [One | Others], {bad, _} = Bad <- [check(secret, Source)]] of
+        [] -> ok;
+        [Bad | _] -> Bad
+    end;
+check(secret, _) ->
+    {bad, ~"{file, Path} or {env, Name}, or a list of the new one and the old one"};
+check(size, Size) when is_integer(Size), Size >= 1, Size =< ?MOST_NODES ->
+    ok;
+check(size, _) ->
+    {bad, ~"an integer from 1 to 64"};
+check(join_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 1 ->
+    ok;
+check(join_ms, _) ->
+    {bad, ~"a positive integer"};
+check(_, _) ->
+    {bad, ~"no such option"}.
+
+is_node(Node) ->
+    is_atom(Node) andalso length(string:split(atom_to_list(Node), "@")) =:= 2.
+
+with_defaults(#{discovery := Discovery, secret := Secret} = Options) ->
+    Size = case Discovery of
+        {seeds, Nodes} -> length(lists:usort(Nodes));
+        {dns, _} -> ?SIZE
+    end,
+    Sources = case Secret of
+        {_, _} -> [Secret];
+        _ -> Secret
+    end,
+    maps:merge(#{size => Size, join_ms => ?JOIN_MS}, Options#{secret => Sources}).

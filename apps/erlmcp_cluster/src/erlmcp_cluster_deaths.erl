@@ -1,0 +1,78 @@
+-module(erlmcp_cluster_deaths).
+-moduledoc """
+Which incarnation of a node is the home of a session, after some have died. Pure.
+
+Each start of a node in the cluster is an incarnation, with a number that no other ever has. A
+session's first home is the incarnation that opened it. A death is written down once, with the
+incarnations that survived it: its epoch is its place among the deaths. The next home is the one of
+these survivors that a rendezvous hash chooses. If that one died, too, its own death says who
+follows. Survivors of a death have not died in an earlier epoch, so each step goes to a later death.
+
+An incarnation that joins is a survivor of later deaths only, so it moves no session.
+
+Internal.
+""".
+
+-export([new/0, declare/4, epoch/1, home/3, list/1]).
+
+-export_type([deaths/0, incarnation/0, death/0]).
+
+%% The most deaths that are remembered.
+-define(KEPT, 1_000).
+-define(HASHES, (1 bsl 32)).
+
+-opaque deaths() :: {Epoch :: non_neg_integer(), #{incarnation() => death()}}.
+-type incarnation() :: 1..16#FFFFFFFF.
+-doc "`at` is in seconds since 1970, by the clock of the node that declared the death.".
+-type death() :: #{epoch := pos_integer(), at := integer(), survivors := [incarnation()]}.
+
+-doc "Returns what there is before the first death.".
+-spec new() -> deaths().
+new() ->
+    {0, #{}}.
+
+-doc """
+Adds a death with the incarnations that are alive. Returns the same deaths if this one was declared
+before. The survivors are those of `Alive` that have not died. Only the last 1,000 deaths stay, so
+the caller must know itself which incarnations there are.
+""".
+-spec declare(incarnation(), Alive :: [incarnation()], At :: integer(), deaths()) -> deaths().
+declare(Incarnation, _, _, {_, Deaths} = Same) when is_map_key(Incarnation, Deaths) ->
+    Same;
+declare(Incarnation, Alive, At, {Epoch, Deaths}) ->
+    Survivors = [Other || Other <- lists:usort(Alive), Other =/= Incarnation,
+                          not is_map_key(Other, Deaths)],
+    Death = #{epoch => Epoch + 1, at => At, survivors => Survivors},
+    {Epoch + 1, last(Epoch + 1, Deaths#{Incarnation => Death})}.
+
+%% Deaths are in the order of their epochs, so at most one is too old.
+last(Newest, Deaths) ->
+    maps:filter(fun(_, #{epoch := Epoch}) -> Epoch > Newest - ?KEPT end, Deaths).
+
+-doc "Returns the number of deaths that were declared.".
+-spec epoch(deaths()) -> non_neg_integer().
+epoch({Epoch, _}) ->
+    Epoch.
+
+-doc """
+Returns the home of the session with the name `Name`, which the incarnation `First` opened. Returns
+`none` if a death in the chain left no survivor.
+""".
+-spec home(Name :: binary(), First :: incarnation(), deaths()) -> {ok, incarnation()} | none.
+home(Name, First, {_, Deaths} = All) ->
+    case Deaths of
+        #{First := #{survivors := []}} -> none;
+        #{First := #{survivors := Survivors}} -> home(Name, chosen(Name, Survivors), All);
+        #{} -> {ok, First}
+    end.
+
+chosen(Name, Survivors) ->
+    {_, Chosen} = lists:max([{erlang:phash2({Name, Survivor}, ?HASHES), Survivor}
+                             || Survivor <- Survivors]),
+    Chosen.
+
+-doc "Returns the deaths that are remembered, the last first.".
+-spec list(deaths()) -> [{incarnation(), death()}].
+list({_, Deaths}) ->
+    lists:sort(fun({_, #{epoch := One}}, {_, #{epoch := Other}}) -> One >= Other end,
+               maps:to_list(Deaths)).

@@ -1,0 +1,25 @@
+-module(erlmcp_cluster_member_sup).
+-moduledoc """
+The supervisor of a node in a cluster: its keys, its part of the store, its lease, and its view of
+the other members. Each process needs those before it, so it restarts with them.
+
+Internal.
+""".
+
+-behaviour(supervisor).
+
+-export([start_link/1]).
+-export([init/1]).
+
+-doc "Starts the supervisor and its processes.".
+-spec start_link(erlmcp_cluster:options()) -> supervisor:startlink_ret().
+start_link(Options) ->
+    supervisor:start_link({local, ?MODULE}, ?MODULE, Options).
+
+-doc false.
+init(#{secret := Sources} = Options) ->
+    Children = [{erlmcp_cluster_secret, [Sources]}, {erlmcp_cluster_store, [Options]},
+                {erlmcp_cluster_lease, []}, {erlmcp_cluster_members, []}],
+    {ok, {#{strategy => rest_for_one},
+          [#{id => Module, start => {Module, start_link, Arguments}, shutdown => 15_000}
+           || {Module, Arguments} <- Children]}}.

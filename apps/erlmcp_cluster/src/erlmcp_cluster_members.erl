@@ -1,0 +1,154 @@
+-module(erlmcp_cluster_members).
+-moduledoc """
+This node's view of the others. It watches their leases, declares those dead whose lease stands
+still, and writes their deaths down. All nodes do so, and the first one wins.
+
+A lease is watched by this node's own monotonic clock, from when this node first saw it as it is. A
+node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
+its lease is valid again, all others have their full time from then on.
+
+It also connects this node to members that it has lost the connection to.
+
+Who is the home of a session stands in a persistent term, which changes only when an incarnation
+begins or ends.
+
+Internal.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/0, home/2, incarnations/0, deaths/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-define(WATCH_MS, 100).
+-define(CONNECT_MS, 1_000).
+%% A lease must stand still for longer than it is valid. The rest is for clocks that do not run at
+%% the same speed.
+-define(STILL_MS, (erlmcp_cluster_lease:validity_ms() + 250)).
+
+-record(state, {
+    %% each lease as it was first seen, and when
+    seen = #{} :: #{erlmcp_cluster_deaths:incarnation() =>
+                        {erlmcp_cluster_store:lease(), Since :: integer()}}
+}).
+
+-doc "Starts the process.".
+-spec start_link() -> gen_server:start_ret().
+start_link() ->
+    gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+
+-doc """
+Returns the home of the session with the name `Name`, which the incarnation `First` opened: a node
+and its incarnation. Returns `unknown` if there is none, or never was such an incarnation.
+""".
+-spec home(erlmcp_cluster_session_id:nonce(), First :: erlmcp_cluster_deaths:incarnation()) ->
+    {ok, node(), erlmcp_cluster_deaths:incarnation()} | unknown.
+home(Name, First) ->
+    {Nodes, Deaths} = view(),
+    maybe
+        {ok, Incarnation} ?= erlmcp_cluster_deaths:home(Name, First, Deaths),
+        #{Incarnation := Node} ?= Nodes,
+        {ok, Node, Incarnation}
+    else
+        _ -> unknown
+    end.
+
+-doc "Returns the incarnations whose death is not written down, with their nodes.".
+-spec incarnations() -> #{erlmcp_cluster_deaths:incarnation() => node()}.
+incarnations() ->
+    element(1, view()).
+
+-doc "Returns the deaths that this node knows of.".
+-spec deaths() -> erlmcp_cluster_deaths:deaths().
+deaths() ->
+    element(2, view()).
+
+view() ->
+    persistent_term:get(?MODULE, {#{}, erlmcp_cluster_deaths:new()}).
+
+-doc false.
+init([]) ->
+    _ = process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE]),
+    self() ! watch,
+    self() ! connect,
+    {ok, #state{}}.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info(watch, State) ->
+    Next = watch(State),
+    _ = erlang:send_after(?WATCH_MS, self(), watch),
+    {noreply, Next};
+%% A connection that was lost comes back only if somebody asks for it. The attempt may take seconds.
+handle_info(connect, State) ->
+    Lost = erlmcp_cluster_store:members() -- [node() | nodes()],
+    lists:foreach(fun(Node) -> spawn(net_kernel, connect_node, [Node]) end, Lost),
+    _ = erlang:send_after(?CONNECT_MS, self(), connect),
+    {noreply, State};
+handle_info(_, State) ->
+    {noreply, State}.
+
+watch(#state{seen = Seen} = State) ->
+    maybe
+        {ok, Leases} ?= erlmcp_cluster_store:leases(low_latency),
+        {ok, Deaths} ?= erlmcp_cluster_store:deaths(low_latency),
+        ok = show({#{Incarnation => Node || Incarnation := {_, Node, _} <- Leases}, Deaths}),
+        Now = erlmcp_clock:now_ms(),
+        case erlmcp_cluster_lease:is_valid() of
+            true ->
+                Watched = maps:map(fun(Incarnation, Lease) ->
+                                       seen(Incarnation, Lease, Now, Seen)
+                                   end, Leases),
+                ok = end_all(Watched, Now),
+                State#state{seen = Watched};
+            false ->
+                State#state{seen = #{}}
+        end
+    else
+        %% The store starts, or has no answer.
+        {error, _} -> State#state{seen = #{}}
+    end.
+
+show(View) ->
+    case view() of
+        View -> ok;
+        _ -> persistent_term:put(?MODULE, View)
+    end.
+
+seen(Incarnation, Lease, Now, Seen) ->
+    case Seen of
+        #{Incarnation := {Lease, _} = Same} -> Same;
+        #{} -> {Lease, Now}
+    end.
+
+end_all(Watched, Now) ->
+    maps:foreach(
+        fun(Incarnation, {{alive, _, _} = Lease, Since}) ->
+                Now - Since >= ?STILL_MS andalso declare(Incarnation, Lease);
+           (Incarnation, _) ->
+                %% If this fails, it is done again.
+                erlmcp_cluster_store:bury(Incarnation)
+        end, Watched).
+
+declare(Incarnation, {_, Node, _} = Lease) ->
+    case erlmcp_cluster_store:end_lease(Incarnation, Lease, dead) of
+        ok ->
+            ok = erlmcp_log:report(warning, #{what => cluster_node_declared_dead, node => Node,
+                                              incarnation => Incarnation}),
+            erlmcp_cluster_store:bury(Incarnation);
+        %% It was renewed, or another node was first, or there is no majority.
+        _ ->
+            ok
+    end.
+
+-doc false.
+terminate(_, _) ->
+    persistent_term:erase(?MODULE).

@@ -1,0 +1,362 @@
+-module(erlmcp_cluster_store).
+-moduledoc """
+The facts that all nodes of a cluster agree on, in Khepri, which is a tree over Raft. Each fact is
+one node of the tree and is changed by compare-and-swap alone:
+
+- `cluster`: the id of the cluster, which its first node writes.
+- `last`: the number of the last incarnation that was given out.
+- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended.
+- `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
+
+An incarnation ends in two steps, so that no transaction is needed. First its lease is swapped for
+`{dead, Node, Second}` or `{left, Node, Second}`: from then on it renews nothing. Then its death is
+added to `deaths`, and the lease is deleted. Any node completes the second step.
+
+The process starts the node's part of the store, joins the others, and stops that part at its end.
+
+Internal.
+""".
+
+-behaviour(gen_server).
+
+-include_lib("khepri/include/khepri.hrl").
+
+-export([start_link/1, view/0, leave/0, forget/1, members/0, leader/0, elect/0]).
+-export([next_incarnation/0, open_lease/1, renew_lease/2, leases/1, end_lease/3, bury/1]).
+-export([deaths/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-export_type([lease/0, view/0]).
+
+-compile({no_auto_import, [get/1]}).
+
+%% The name of the store, of its Ra system, and of its member on each node.
+-define(STORE, erlmcp_cluster).
+-define(ROOT, [erlmcp]).
+%% A command that has no answer by then has failed, or nobody knows.
+-define(COMMAND_MS, 1_000).
+%% A follower that renews its lease must not wait longer than until the next renewal.
+-define(RENEWAL_MS, 250).
+-define(JOIN_MS, 10_000).
+-define(PAUSE_MS, 500).
+%% A store writes a few small entries a second.
+-define(WAL_BYTES, 16_000_000).
+
+-doc "A lease: of an incarnation that lives, or that has just died, or left.".
+-type lease() ::
+    {alive, node(), Renewals :: non_neg_integer()} | {dead | left, node(), Second :: integer()}.
+-doc "What a node says to another one that looks for a cluster.".
+-type view() :: #{cluster := binary() | none, members := [node()]}.
+
+-doc "Starts the process, which joins the cluster before this function returns.".
+-spec start_link(erlmcp_cluster:options()) -> gen_server:start_ret().
+start_link(Options) ->
+    gen_server:start_link({local, ?MODULE}, ?MODULE, Options, [{timeout, infinity}]).
+
+%% Membership.
+
+-doc "Returns the cluster that this node belongs to. Other nodes call it while they look for one.".
+-spec view() -> view().
+view() ->
+    Cluster = case get(path([cluster]), low_latency) of
+        {ok, Id} -> Id;
+        {error, _} -> none
+    end,
+    #{cluster => Cluster, members => members()}.
+
+-doc "Returns the nodes of the cluster, as this node knows them.".
+-spec members() -> [node()].
+members() ->
+    case khepri_cluster:nodes(?STORE, #{favor => low_latency, timeout => ?COMMAND_MS}) of
+        {ok, Nodes} -> Nodes;
+        {error, _} -> []
+    end.
+
+-doc "Returns the node that leads the cluster, as this node knows it.".
+-spec leader() -> node() | none.
+leader() ->
+    case ra_leaderboard:lookup_leader(?STORE) of
+        {_, Node} -> Node;
+        undefined -> none
+    end.
+
+-doc """
+Lets this node ask the others to become their leader. The leader may have stopped without closing
+its connections, which Ra notices only after some seconds.
+""".
+-spec elect() -> ok.
+elect() ->
+    try
+        ra:trigger_election({?STORE, node()}, ?RENEWAL_MS)
+    catch
+        %% The member starts, stops, or is busy.
+        exit:_ -> ok
+    end.
+
+-doc "Takes this node out of the cluster, and deletes its part of the store.".
+-spec leave() -> ok | {error, last_member | term()}.
+leave() ->
+    gen_server:call(?MODULE, leave, infinity).
+
+-doc "Takes another node out of the cluster, which has to be dead.".
+-spec forget(node()) -> ok | {error, not_member | alive | term()}.
+forget(Node) ->
+    maybe
+        {ok, Leases} ?= leases(consistency),
+        [] ?= [Alive || {alive, Alive, _} <- maps:values(Leases), Alive =:= Node],
+        {ok, _, _} ?= ra:remove_member({?STORE, node()}, {?STORE, Node}, ?JOIN_MS),
+        ok
+    else
+        [_ | _] -> {error, alive};
+        {timeout, _} -> {error, timeout};
+        {error, _} = Error -> Error
+    end.
+
+%% Incarnations and leases.
+
+-doc "Returns a number that no incarnation had before.".
+-spec next_incarnation() -> {ok, erlmcp_cluster_deaths:incarnation()} | {error, term()}.
+next_incarnation() ->
+    next_incarnation(make_ref()).
+
+%% A command may be applied although this node has heard of a failure. So the number has its taker.
+next_incarnation(Taker) ->
+    Path = path([last]),
+    case get(Path) of
+        {ok, {Number, Taker}} ->
+            {ok, Number};
+        {ok, {Number, _}} ->
+            case swap(Path, {Number, '_'}, {Number + 1, Taker}, ?COMMAND_MS) of
+                {error, _} = Error -> Error;
+                _ -> next_incarnation(Taker)
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+-doc "Adds the lease of a new incarnation of this node.".
+-spec open_lease(erlmcp_cluster_deaths:incarnation()) -> ok | {error, term()}.
+open_lease(Incarnation) ->
+    Lease = {alive, node(), 0},
+    Path = lease_path(Incarnation),
+    case swapped(khepri:create(?STORE, Path, Lease, #{timeout => ?COMMAND_MS})) of
+        %% The number is this node's alone, so the command was applied twice.
+        changed -> ok;
+        Other -> Other
+    end.
+
+-doc """
+Renews the lease of this node's incarnation. `Renewals` is how often it was renewed, so each renewal
+changes the lease. Returns `over` if the lease has ended: the incarnation was declared dead.
+""".
+-spec renew_lease(erlmcp_cluster_deaths:incarnation(), Renewals :: pos_integer()) ->
+    ok | over | {error, term()}.
+renew_lease(Incarnation, Renewals) ->
+    %% A renewal may be applied late, and twice. After a later one it has no effect.
+    Earlier = #if_data_matches{pattern = {alive, node(), '$1'},
+                               conditions = [{'=<', '$1', Renewals}]},
+    Path = path([incarnation, #if_all{conditions = [integer_to_binary(Incarnation), Earlier]}]),
+    Renewed = {alive, node(), Renewals},
+    case swapped(khepri:put(?STORE, Path, Renewed, #{timeout => ?RENEWAL_MS})) of
+        changed -> over;
+        Other -> Other
+    end.
+
+-doc """
+Returns the leases of all incarnations whose death is not written down yet. With `low_latency` they
+are those that this node knows. With `consistency` they are those that the cluster has agreed on.
+""".
+-spec leases(low_latency | consistency) ->
+    {ok, #{erlmcp_cluster_deaths:incarnation() => lease()}} | {error, term()}.
+leases(Favor) ->
+    Pattern = path([incarnation, ?KHEPRI_WILDCARD_STAR]),
+    case khepri:get_many(?STORE, Pattern, #{favor => Favor, timeout => ?COMMAND_MS}) of
+        {ok, Found} -> {ok, #{binary_to_integer(lists:last(Path)) => Lease
+                              || Path := Lease <- Found}};
+        {error, _} = Error -> Error
+    end.
+
+-doc """
+Ends an incarnation whose lease is still `Seen`, or whose lease this node has itself if `Seen` is
+`own`. Returns `changed` if the lease was renewed or ended meanwhile.
+""".
+-spec end_lease(erlmcp_cluster_deaths:incarnation(), Seen :: lease() | own, dead | left) ->
+    ok | changed | {error, term()}.
+end_lease(Incarnation, own, How) ->
+    end_lease(Incarnation, node(), {alive, node(), '_'}, How);
+end_lease(Incarnation, {alive, Node, _} = Seen, How) ->
+    end_lease(Incarnation, Node, Seen, How).
+
+end_lease(Incarnation, Node, Pattern, How) ->
+    Ended = {How, Node, erlang:system_time(second)},
+    swap(lease_path(Incarnation), Pattern, Ended, ?COMMAND_MS).
+
+-doc """
+Writes the death of an incarnation down whose lease has ended, and then deletes the lease. Returns
+`changed` if another node wrote a death meanwhile.
+""".
+-spec bury(erlmcp_cluster_deaths:incarnation()) -> ok | changed | {error, term()}.
+bury(Incarnation) ->
+    maybe
+        {ok, Deaths} ?= deaths(consistency),
+        {ok, Leases} ?= leases(consistency),
+        ok ?= written(Incarnation, Leases, Deaths),
+        khepri:delete(?STORE, lease_path(Incarnation), #{timeout => ?COMMAND_MS})
+    end.
+
+written(Incarnation, Leases, Deaths) ->
+    case Leases of
+        #{Incarnation := {How, _, Second}} when How =/= alive ->
+            Alive = [Other || Other := {alive, _, _} <- Leases],
+            case erlmcp_cluster_deaths:declare(Incarnation, Alive, Second, Deaths) of
+                Deaths -> ok;
+                More -> swap(path([deaths]), {erlmcp_cluster_deaths:epoch(Deaths), '_'},
+                             with_epoch(More), ?COMMAND_MS)
+            end;
+        #{} ->
+            %% Another node has done both.
+            changed
+    end.
+
+-doc "Returns the deaths that are written down; see `leases/1`.".
+-spec deaths(low_latency | consistency) ->
+    {ok, erlmcp_cluster_deaths:deaths()} | {error, term()}.
+deaths(Favor) ->
+    case get(path([deaths]), Favor) of
+        {ok, {_, Deaths}} -> {ok, Deaths};
+        {error, _} = Error -> Error
+    end.
+
+%% With the epoch beside them, so that they can be compared and swapped.
+with_epoch(Deaths) ->
+    {erlmcp_cluster_deaths:epoch(Deaths), Deaths}.
+
+%% The process.
+
+-doc false.
+init(#{data_dir := Folder} = Options) ->
+    _ = process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE]),
+    maybe
+        ok ?= start_store(Folder),
+        ok ?= find_cluster(Options, erlmcp_clock:now_ms() + map_get(join_ms, Options)),
+        {ok, joined}
+    else
+        {error, _} = Error ->
+            ok = stop_store(),
+            Error
+    end.
+
+start_store(Folder) ->
+    maybe
+        {ok, _} ?= application:ensure_all_started(khepri),
+        ok ?= filelib:ensure_path(Folder),
+        Name = unicode:characters_to_list(Folder),
+        Config = (ra_system:default_config())#{
+            name => ?STORE, data_dir => Name, wal_data_dir => Name,
+            wal_max_size_bytes => ?WAL_BYTES, names => ra_system:derive_names(?STORE)},
+        {ok, _} ?= ra_system:start(Config),
+        {ok, ?STORE} ?= khepri:start(?STORE, ?STORE, ?JOIN_MS),
+        ok
+    end.
+
+%% The nodes of a new cluster look for each other until all of them are there. A node that was in
+%% the cluster before stays in it.
+find_cluster(#{discovery := Discovery, size := Size} = Options, Until) ->
+    Others = erlmcp_cluster_discovery:nodes(Discovery) -- [node()],
+    Answers = erpc:multicall(Others, ?MODULE, view, [], 2 * ?COMMAND_MS),
+    %% A node without members has not started its part of the store.
+    Views = [{Node, View} || {Node, {ok, #{members := [_ | _]} = View}}
+                                 <- lists:zip(Others, Answers)],
+    case erlmcp_cluster_discovery:step({node(), view()}, Views, Size) of
+        stay ->
+            ok;
+        {error, _} = Error ->
+            Error;
+        Step ->
+            case take(Step) of
+                joined -> ok;
+                Reason -> pause(Reason, Options, Until)
+            end
+    end.
+
+%% The first node of a cluster writes its id last: with it, the cluster is there.
+take(form) ->
+    maybe
+        ok ?= khepri:put(?STORE, path([last]), {0, none}, #{timeout => ?COMMAND_MS}),
+        ok ?= khepri:put(?STORE, path([deaths]), with_epoch(erlmcp_cluster_deaths:new()),
+                         #{timeout => ?COMMAND_MS}),
+        ok ?= khepri:put(?STORE, path([cluster]), crypto:strong_rand_bytes(16),
+                         #{timeout => ?COMMAND_MS}),
+        joined
+    else
+        {error, Reason} -> Reason
+    end;
+take({join, Node}) ->
+    case khepri_cluster:join({?STORE, Node}, ?JOIN_MS) of
+        ok -> joined;
+        {error, Reason} -> Reason
+    end;
+take(wait) ->
+    no_cluster.
+
+%% The only process that is linked to this one is its supervisor.
+pause(Reason, Options, Until) ->
+    receive
+        {'EXIT', _, Ended} ->
+            ok = stop_store(),
+            exit(Ended)
+    after ?PAUSE_MS ->
+        case erlmcp_clock:now_ms() > Until of
+            true -> {error, Reason};
+            false -> find_cluster(Options, Until)
+        end
+    end.
+
+-doc false.
+handle_call(leave, _, State) ->
+    Left = case members() of
+        [_] -> {error, last_member};
+        _ -> khepri_cluster:reset(?STORE, ?JOIN_MS)
+    end,
+    {reply, Left, State}.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info(_, State) ->
+    {noreply, State}.
+
+-doc false.
+terminate(_, _) ->
+    stop_store().
+
+stop_store() ->
+    _ = khepri:stop(?STORE),
+    _ = ra_system:stop(?STORE),
+    ok.
+
+%% Khepri.
+
+path(Names) ->
+    ?ROOT ++ Names.
+
+lease_path(Incarnation) ->
+    path([incarnation, integer_to_binary(Incarnation)]).
+
+get(Path) ->
+    get(Path, consistency).
+
+get(Path, Favor) ->
+    khepri:get(?STORE, Path, #{favor => Favor, timeout => ?COMMAND_MS}).
+
+%% The pattern is one of ETS: '_' is any term.
+swap(Path, Pattern, Data, Milliseconds) ->
+    swapped(khepri:compare_and_swap(?STORE, Path, Pattern, Data, #{timeout => Milliseconds})).
+
+swapped(ok) -> ok;
+swapped({error, ?khepri_error(mismatching_node, _)}) -> changed;
+swapped({error, ?khepri_error(node_not_found, _)}) -> changed;
+swapped({error, _} = Error) -> Error.
