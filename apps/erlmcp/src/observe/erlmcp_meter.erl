@@ -138,17 +138,22 @@ without_headers(Arrival) ->
 Counts the end of a request, whose answer has `BytesOut` bytes, and tells the server's observers.
 """.
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
-ended(About, Outcome, BytesOut, #{meter := Meter, observers := Observers} = Server) ->
+ended(About, Outcome, BytesOut,
+      #{meter := Meter, observers := Observers, tracer := Tracer} = Server) ->
     Now = erlang:monotonic_time(nanosecond),
     {Began, BytesIn, _} = arrival(About),
-    Row = row(About),
-    ok = count(Outcome, Row, BytesIn, BytesOut, Now - Began, Meter),
-    ok = end_span(Server, About, Outcome, Now),
-    observed(Observers, About, Outcome, BytesOut, Now, Server).
+    ok = count(Outcome, row(About), BytesIn, BytesOut, Now - Began, Meter),
+    %% Nearly always nobody is to be told.
+    case Tracer =:= none andalso Observers =:= [] andalso ?NOBODY_LOOKS of
+        true ->
+            ok;
+        false ->
+            ok = end_span(Tracer, About, Outcome, Now),
+            observed(Observers, About, Outcome, BytesOut, Now, Server)
+    end.
 
-end_span(#{tracer := none}, _, _, _) ->
-    ok;
-end_span(#{tracer := Tracer}, About, Outcome, Now) ->
+end_span(none, _, _, _) -> ok;
+end_span(Tracer, About, Outcome, Now) ->
     erlmcp_request_span:ended(About, Outcome, Now, Tracer).
 
 arrival(#{arrival := Arrival}) -> Arrival;
