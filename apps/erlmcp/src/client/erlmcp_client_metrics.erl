@@ -31,7 +31,7 @@ failures() ->
         Known#{Requests => (maps:get(Requests, Known, #{}))#{{Error, Code} => Times}}
     end, #{}, erlmcp_client_meter:failures()).
 
-%% What was counted, by kind and then by method and name.
+%% The counted requests, by kind and then by method and name.
 counted(Failures) ->
     Rows = [{Requests, {Figures, #{}}} || {Requests, Figures} <- erlmcp_client_meter:requests()]
         ++ [{Requests, {erlmcp_meter_counts:no_row(), Failed}} || Requests := Failed <- Failures],

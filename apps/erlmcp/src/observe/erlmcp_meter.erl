@@ -143,7 +143,7 @@ ended(About, Outcome, BytesOut,
     Now = erlang:monotonic_time(nanosecond),
     {Began, BytesIn, _} = arrival(About),
     ok = count(Outcome, row(About), BytesIn, BytesOut, Now - Began, Meter),
-    %% Nearly always nobody is to be told.
+    %% Most servers have none to tell.
     case Tracer =:= none andalso Observers =:= [] andalso ?NOBODY_LOOKS of
         true ->
             ok;
@@ -471,8 +471,8 @@ read(Row, {Counters, _, _}) ->
     erlmcp_meter_counts:row(Row, Counters).
 
 -doc """
-Returns the failures of all rows. Those that have found no slot count as requests of a method that
-is not MCP's, whose codes are not known.
+Returns the failures of all rows. Failures that have found no slot count as requests of a method
+that is not MCP's. Their codes are not known.
 """.
 -spec failures(meter()) -> [failure()].
 failures({Counters, Slots, _}) ->

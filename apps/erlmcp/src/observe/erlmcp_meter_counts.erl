@@ -152,8 +152,8 @@ method(Method) ->
     end.
 
 -doc """
-Returns the names of methods with their indices. `_OTHER` is for all that are not MCP's, `_UNREAD`
-for requests that were refused before their method was known, and `_TASK` for the runs of tasks.
+Returns the names of methods with their indices. `_OTHER` is for all that are not MCP's. `_UNREAD`
+is for requests that were refused before their method was known, and `_TASK` for the runs of tasks.
 """.
 -spec methods() -> [{Name :: binary(), Index :: 0..25}].
 methods() ->

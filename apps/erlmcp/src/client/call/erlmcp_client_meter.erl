@@ -6,7 +6,7 @@ first use of a name writes a row.
 
 Clients come and go, and a pool has many for one server. So requests are counted by the server that
 they are for, and by the revision that they speak. At most 20 servers and 200 names of tools and
-prompts have figures of their own. Those of all others are together. A server without clients gives
+prompts have figures of their own. All others have theirs together. A server without clients gives
 its place to another one that needs it.
 
 Internal.
@@ -82,8 +82,8 @@ server(Address, Servers) ->
     end.
 
 -doc """
-Returns the server of a new client, which takes a place if it has none, and may take that of a
-server which is not `Busy`. Only one process may call this at a time.
+Returns the server of a new client. A server without a place takes a free one, or that of a server
+which is not `Busy`. Only one process may call this at a time.
 """.
 -spec take(Target :: term(), Busy :: [server()]) -> server().
 take(Target, Busy) ->
@@ -102,8 +102,8 @@ placed(Address, Server) ->
     true = ets:insert(?MODULE, {{server, Server}, Address}),
     Server.
 
-%% The counts of a server that gives its place to another one go to those of all others. Its keys
-%% are then the other one's.
+%% The counts of a server that gives its place to another one go to those of all others. Its slots
+%% stay: their keys have the place, and so belong to the other one then.
 retire(Server) ->
     true = ets:delete(?MODULE, {server, Server}),
     {Counters, Rows, Failures} = persistent_term:get(?MODULE),
@@ -284,7 +284,7 @@ servers() ->
     maps:from_list(ets:select(?MODULE, [{{{server, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}])).
 
 -doc """
-Returns what was counted of requests. Those that have found no slot are of no known server.
+Returns what was counted of requests. Requests that have found no slot are of no known server.
 """.
 -spec requests() -> [{requests(), erlmcp_meter_counts:figures()}].
 requests() ->
@@ -301,8 +301,8 @@ shared(~"prompts/get") -> ?OTHER_NAME;
 shared(_) -> 0.
 
 -doc """
-Returns the failures of requests. Those that have found no slot count as requests to no known
-server, of a method that is not MCP's.
+Returns the failures of requests. Failures that have found no slot count as those of requests to no
+known server, of a method that is not MCP's.
 """.
 -spec failures() ->
     [{requests(), Error :: atom(), Code :: integer() | other | none, erlmcp_meter_counts:times()}].
