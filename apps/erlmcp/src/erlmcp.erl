@@ -42,7 +42,8 @@ The client is `m:erlmcp_client`.
 -export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
 -export_type([cache_info/0]).
 -export_type([error_budget/0, zone/0, event/0]).
--export_type([metrics/0, metrics_row/0, definition_metrics/0, tool_info/0, latency/0]).
+-export_type([metrics/0, metrics_row/0, definition_metrics/0, failure_metrics/0]).
+-export_type([tool_info/0, latency/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -587,6 +588,8 @@ The figures of a server, as `metrics/1` returns them.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others, and of removed ones.
 - `connections`, `in_flight`, `waiting`, `tasks`: what is there now.
+- `refused_connections`: how many connections were refused when they opened, by the kind of their
+  listener, and by their refusal. A request that asks for a page is answered there, too.
 - `sessions`: the open ones of HTTP, and how many were opened and have ended on all transports.
   `durations` has their durations by revision and `network`: `tcp` or, for stdio and clients of the
   same node, `pipe`. They have 15 coarse buckets.
@@ -608,20 +611,28 @@ The figures of a server, as `metrics/1` returns them.
     streams := #{open := non_neg_integer(), opened := non_neg_integer()},
     connections := non_neg_integer(), in_flight := non_neg_integer(),
     waiting := non_neg_integer(), tasks := #{running := non_neg_integer()},
+    refused_connections := [#{listener := http | tcp, refusal := refusal_name(),
+                              number := 1001..1089, count := pos_integer()}],
     cache := cache_info(),
     bounds := #{connections | in_flight | waiting | sessions | tasks =>
                     #{used := non_neg_integer(), limit := non_neg_integer() | infinity}}
 }.
 -doc """
 Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
-with an error, and `cancelled` were ended by their client. `latency` is that of all others, and
-`failures` has the latency of each error.
+with an error, and `cancelled` were ended by their client. `latency` is that of all others.
+`failures` has the latency of each error with the JSON-RPC code of its answers. The code is `none`
+if they have none, and `other` if it is neither one of MCP nor the number of a refusal.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
     cancelled := non_neg_integer(), bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
     latency := latency(),
-    failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
+    failures := [failure_metrics()]
+}.
+-doc "The requests that ended with the same error, see `t:metrics_row/0`.".
+-type failure_metrics() :: #{
+    error := tool_error | cancelled | refusal_name(), code := integer() | other | none,
+    latency := latency()
 }.
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
@@ -633,7 +644,7 @@ figures of their own, and for removed ones.
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
     cancelled := non_neg_integer(), bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
     latency := latency(),
-    failures := [#{error := tool_error | cancelled | refusal_name(), latency := latency()}]
+    failures := [failure_metrics()]
 }.
 -doc """
 Times of requests in microseconds, from the arrival of the whole message to its answer. `histogram`

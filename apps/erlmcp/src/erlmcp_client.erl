@@ -29,7 +29,7 @@ To write a client:
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1]).
--export([server/1, server/2, info/1]).
+-export([server/1, server/2, info/1, metrics/0]).
 -export([list_tools/1, list_tools/2, call_tool/3, call_tool/4]).
 -export([list_resources/1, list_resources/2, list_resource_templates/1, list_resource_templates/2]).
 -export([read_resource/2, read_resource/3]).
@@ -42,7 +42,7 @@ To write a client:
 -export([format_error/1]).
 
 -export_type([client/0, target/0, options/0, http_options/0, stdio_options/0, server_options/0]).
--export_type([inputs/0, info/0, call_options/0, operation/0, list_kind/0, reason/0]).
+-export_type([inputs/0, info/0, metrics/0, call_options/0, operation/0, list_kind/0, reason/0]).
 -export_type([result/0, items/0, filter/0, event/0]).
 
 -doc "A client, or a pool of them (`m:erlmcp_pool`): its pid, or the name it was started with.".
@@ -188,6 +188,33 @@ The state and the counts of a client, as `info/1` returns them.
     revision => erlmcp:revision(), session => boolean(),
     calls := non_neg_integer(), dropped_notifications := non_neg_integer(),
     cache := #{entries := non_neg_integer(), bytes := non_neg_integer()}
+}.
+
+-doc """
+The figures of all clients of the node whose requests go to the same server and have the same
+revision, as `metrics/0` returns them.
+
+- `server`, `port`, `network`: the server's host and port. On stdio it is the name of the program,
+  and in the same node the server's `id`. At most 20 servers have figures of their own. `other` has
+  those of all others.
+- `revision`: `none` for requests that were not sent because no revision was agreed on.
+- `clients`, `calls`, `connections`: what is there now. `waiting`: requests that wait for a
+  connection.
+- `sessions`: those of revisions that have sessions, on all transports.
+- `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
+  client's view. `bytes_out` are those of the requests, and `refusals` those that had no result. The
+  errors among their `failures` are the names of `t:reason/0`: `rpc` for an answer of the server,
+  with its `code`. At most 200 tools and prompts have figures of their own.
+""".
+-type metrics() :: #{
+    server := binary() | other, port := inet:port_number() | none, network := tcp | pipe | none,
+    revision := erlmcp:revision() | none,
+    clients := non_neg_integer(), calls := non_neg_integer(),
+    connections := non_neg_integer(), waiting := non_neg_integer(),
+    sessions := #{open := non_neg_integer(), opened := non_neg_integer(),
+                  ended := non_neg_integer(), duration := erlmcp:latency()},
+    methods := #{binary() => erlmcp:metrics_row()},
+    tools := [erlmcp:definition_metrics()], prompts := [erlmcp:definition_metrics()]
 }.
 
 -doc """
@@ -410,6 +437,28 @@ those of one member; `erlmcp_pool:info/1` has all of them.
 -spec info(client()) -> info() | {error, reason()}.
 info(Client) ->
     with_client(Client, fun erlmcp_client_connection:info/1).
+
+-doc """
+Returns the figures of all clients of this node, by server and revision. Each request is counted
+once, when it ends: with its response, without one, or before it was sent. Calls no process, so it
+never waits.
+
+## Examples
+
+```erlang
+1> Echo = #{name => ~"echo", handler => fun(_, _) -> ~"hello" end}.
+2> {ok, Server} = erlmcp:start_server(#{id => ~"upstream", name => ~"upstream",
+                                        version => ~"1.0.0", tools => [Echo]}).
+3> {ok, Client} = erlmcp_client:start_link({server, ~"upstream", #{}}).
+4> {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}).
+5> [Echoes] = [Tool || #{server := ~"upstream", tools := [Tool]} <- erlmcp_client:metrics()].
+6> #{name := ~"echo", count := 1, latency := #{p95_us := _}} = Echoes, ok.
+ok
+```
+""".
+-spec metrics() -> [metrics()].
+metrics() ->
+    erlmcp_client_metrics:report().
 
 -doc """
 Returns all tools of the server, from all pages of the list. A list over the limit `pages` or

@@ -1,7 +1,8 @@
 -module(erlmcp_prometheus).
 -moduledoc """
-The figures of all servers of this node for Prometheus: a collector of the library `prometheus`,
-which reads the meters when it is scraped, and the page that shows the library's default registry.
+The figures of all servers and clients of this node for Prometheus: a collector of the library
+`prometheus`, which reads the meters when it is scraped, and the page that shows the library's
+default registry.
 
 The option `metrics => true` of a listener adds the page at `/metrics`. A project that uses it adds
 the library to its dependencies:
@@ -27,12 +28,20 @@ A program with an exposition of its own registers the collector there:
 -type family() :: {Name :: atom(), counter | gauge | histogram, Labels :: [atom()],
                    Help :: binary()}.
 
+%% The attributes of requests, as OpenTelemetry names them.
+-define(TARGET, [gen_ai_operation_name, gen_ai_tool_name, gen_ai_prompt_name]).
+-define(ERROR, [error_type, rpc_response_status_code]).
+-define(UPSTREAM, [server_address, server_port, network_transport, mcp_protocol_version]).
+
 -doc """
-Returns the families of servers and of the node. A histogram whose name ends with `_ms` has fine
-buckets, the others have those of OpenTelemetry.
+Returns the families of servers, of clients and of the node. A histogram whose name ends with `_ms`
+has fine buckets, the others have those of OpenTelemetry.
 """.
 -spec families() -> [family()].
 families() ->
+    server_families() ++ client_families() ++ node_families().
+
+server_families() ->
     [{mcp_server_requests_total, counter, [server, mcp_method_name, outcome],
       ~"Requests that have ended, by method and outcome."},
      {mcp_server_faults_total, counter, [server],
@@ -44,12 +53,13 @@ families() ->
      {mcp_server_processing_duration_ms, histogram, [server, mcp_method_name],
       ~"Milliseconds from the arrival of a request to its result, in fine buckets."},
      {mcp_server_operation_duration_seconds, histogram,
-      [server, mcp_method_name, gen_ai_operation_name, gen_ai_tool_name, gen_ai_prompt_name,
-       error_type],
+      [server, mcp_method_name] ++ ?TARGET ++ ?ERROR,
       ~"Seconds from the arrival of a request to its answer."},
      {mcp_server_session_duration_seconds, histogram,
       [server, mcp_protocol_version, network_transport], ~"Seconds of sessions that have ended."},
      {mcp_server_sessions_opened_total, counter, [server], ~"Sessions that were opened."},
+     {mcp_server_connections_refused_total, counter, [server, listener, code, name],
+      ~"Connections that were refused when they opened."},
      {mcp_server_connection_active, gauge, [server], ~"Open connections."},
      {mcp_server_message_queue_length, gauge, [server], ~"Requests that wait for their turn."},
      {mcp_server_requests_active, gauge, [server], ~"Requests that run."},
@@ -57,8 +67,33 @@ families() ->
      {mcp_server_streams_active, gauge, [server], ~"Open streams of HTTP responses."},
      {mcp_server_tasks_active, gauge, [server], ~"Tasks that run."},
      {mcp_server_bound_used, gauge, [server, bound], ~"What is used of a bound."},
-     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."},
-     {mcp_node_memory_used_bytes, gauge, [], ~"Bytes that count for the bound of the memory."},
+     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."}].
+
+client_families() ->
+    [{mcp_client_requests_total, counter, ?UPSTREAM ++ [mcp_method_name, outcome],
+      ~"Requests of clients that have ended, by method and outcome."},
+     {mcp_client_request_bytes_total, counter, ?UPSTREAM ++ [mcp_method_name],
+      ~"Bytes of messages with requests of clients."},
+     {mcp_client_response_bytes_total, counter, ?UPSTREAM ++ [mcp_method_name],
+      ~"Bytes of messages that have come for requests of clients."},
+     {mcp_client_processing_duration_ms, histogram, ?UPSTREAM ++ [mcp_method_name],
+      ~"Milliseconds from the sending of a request to its result, in fine buckets."},
+     {mcp_client_operation_duration_seconds, histogram,
+      ?UPSTREAM ++ [mcp_method_name] ++ ?TARGET ++ ?ERROR,
+      ~"Seconds from the sending of a request to its end."},
+     {mcp_client_session_duration_seconds, histogram, ?UPSTREAM,
+      ~"Seconds of clients' sessions that have ended."},
+     {mcp_client_sessions_opened_total, counter, ?UPSTREAM,
+      ~"Sessions that clients have opened."},
+     {mcp_client_sessions_active, gauge, ?UPSTREAM, ~"Open sessions of clients."},
+     {mcp_client_clients_active, gauge, ?UPSTREAM, ~"Clients that run."},
+     {mcp_client_requests_active, gauge, ?UPSTREAM, ~"Calls of clients that run."},
+     {mcp_client_connection_active, gauge, ?UPSTREAM, ~"Open connections of clients."},
+     {mcp_client_message_queue_length, gauge, ?UPSTREAM,
+      ~"Requests of clients that wait for a connection."}].
+
+node_families() ->
+    [{mcp_node_memory_used_bytes, gauge, [], ~"Bytes that count for the bound of the memory."},
      {mcp_node_memory_limit_bytes, gauge, [], ~"Bytes from which on requests are refused."}].
 
 -doc false.
@@ -67,17 +102,21 @@ deregister_cleanup(_) ->
 
 -doc false.
 collect_mf(_, Callback) ->
-    Servers = labelled([erlmcp_metrics:report(Instance)
-                        || {_, _, Instance} <- erlmcp_registry:servers()]),
-    Memory = erlmcp_overload_guard:figures(erlmcp_memory_guard),
-    lists:foreach(fun({Name, Type, _, Help}) ->
-        case [metric(Type, [{server, Server} | Labels], Value)
-              || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)]
-             ++ [metric(Type, [], Value) || Value <- of_node(Name, Memory)] of
-            [] -> ok;
-            Metrics -> Callback(prometheus_model_helpers:create_mf(Name, Help, Type, Metrics))
-        end
-    end, families()).
+    Running = [erlmcp_metrics:report(Instance) || {_, _, Instance} <- erlmcp_registry:servers()],
+    Servers = [{[{server, Server}], Metrics} || {Server, Metrics} <- labelled(Running)],
+    Clients = [{upstream(Metrics), Metrics} || Metrics <- erlmcp_client:metrics()],
+    Node = [{[], erlmcp_overload_guard:figures(erlmcp_memory_guard)}],
+    lists:foreach(fun({Families, Read, Sources}) ->
+        [collect(Family, Read, Sources, Callback) || Family <- Families]
+    end, [{server_families(), fun server/2, Servers}, {client_families(), fun client/2, Clients},
+          {node_families(), fun memory/2, Node}]).
+
+collect({Name, Type, _, Help}, Read, Sources, Callback) ->
+    case [metric(Type, Common ++ Labels, Value)
+          || {Common, Figures} <- Sources, {Labels, Value} <- Read(Name, Figures)] of
+        [] -> ok;
+        Metrics -> Callback(prometheus_model_helpers:create_mf(Name, Help, Type, Metrics))
+    end.
 
 -doc false.
 handle(#{method := ~"POST"}, _) ->
@@ -118,66 +157,111 @@ metric(gauge, Labels, Value) -> prometheus_model_helpers:gauge_metric(Labels, Va
 metric(histogram, Labels, {Buckets, Count, Sum}) ->
     prometheus_model_helpers:histogram_metric(Labels, Buckets, Count, Sum).
 
-values(mcp_server_requests_total, #{methods := Methods}) ->
+%% The labels that all figures of a server's clients have.
+upstream(#{server := Server, port := Port, network := Network, revision := Revision}) ->
+    [{server_address, name(Server)}]
+        ++ [{Label, Value} || {Label, Value} <- [{server_port, Port}, {network_transport, Network},
+                                                 {mcp_protocol_version, Revision}],
+                              Value =/= none].
+
+server(mcp_server_requests_total, Metrics) ->
+    requests(refused, Metrics);
+server(mcp_server_faults_total, #{faults := Faults}) ->
+    [{[], Faults}];
+server(mcp_server_refusals_total, #{refusals := Refusals}) ->
+    [{[{code, Code}, {name, Name}], Count}
+     || #{number := Code, name := Name} <- erlmcp_refusal:table(), #{Code := Count} <- [Refusals]];
+server(mcp_server_request_bytes_total, Metrics) ->
+    bytes(bytes_in, Metrics);
+server(mcp_server_response_bytes_total, Metrics) ->
+    bytes(bytes_out, Metrics);
+server(mcp_server_processing_duration_ms, Metrics) ->
+    processing(Metrics);
+server(mcp_server_operation_duration_seconds, Metrics) ->
+    operations(fun(#{error := Error}) -> Error end, Metrics);
+server(mcp_server_session_duration_seconds, #{sessions := #{durations := Durations}}) ->
+    [{[{mcp_protocol_version, Revision}, {network_transport, Network}], seconds(Duration)}
+     || #{revision := Revision, network := Network, duration := Duration} <- Durations];
+server(mcp_server_sessions_opened_total, #{sessions := #{opened := Opened}}) -> [{[], Opened}];
+server(mcp_server_connections_refused_total, #{refused_connections := Refused}) ->
+    [{[{listener, Listener}, {code, Code}, {name, Name}], Count}
+     || #{listener := Listener, number := Code, refusal := Name, count := Count} <- Refused];
+server(mcp_server_connection_active, #{connections := Count}) -> [{[], Count}];
+server(mcp_server_message_queue_length, #{waiting := Count}) -> [{[], Count}];
+server(mcp_server_requests_active, #{in_flight := Count}) -> [{[], Count}];
+server(mcp_server_sessions_active, #{sessions := #{open := Count}}) -> [{[], Count}];
+server(mcp_server_streams_active, #{streams := #{open := Count}}) -> [{[], Count}];
+server(mcp_server_tasks_active, #{tasks := #{running := Count}}) -> [{[], Count}];
+server(mcp_server_bound_used, #{bounds := Bounds}) ->
+    [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
+server(mcp_server_bound_limit, #{bounds := Bounds}) ->
+    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity].
+
+client(mcp_client_requests_total, Metrics) ->
+    requests(failed, Metrics);
+client(mcp_client_request_bytes_total, Metrics) ->
+    bytes(bytes_out, Metrics);
+client(mcp_client_response_bytes_total, Metrics) ->
+    bytes(bytes_in, Metrics);
+client(mcp_client_processing_duration_ms, Metrics) ->
+    processing(Metrics);
+client(mcp_client_operation_duration_seconds, Metrics) ->
+    %% "SHOULD be set to the string representation of the JSON-RPC error code."
+    operations(fun(#{error := rpc, code := Code}) -> code(Code); (#{error := Error}) -> Error end,
+               Metrics);
+client(mcp_client_session_duration_seconds, #{sessions := #{ended := 0}}) -> [];
+client(mcp_client_session_duration_seconds, #{sessions := #{duration := Duration}}) ->
+    [{[], seconds(Duration)}];
+client(mcp_client_sessions_opened_total, #{sessions := #{opened := Opened}}) -> [{[], Opened}];
+client(mcp_client_sessions_active, #{sessions := #{open := Count}}) -> [{[], Count}];
+client(mcp_client_clients_active, #{clients := Count}) -> [{[], Count}];
+client(mcp_client_requests_active, #{calls := Count}) -> [{[], Count}];
+client(mcp_client_connection_active, #{connections := Count}) -> [{[], Count}];
+client(mcp_client_message_queue_length, #{waiting := Count}) -> [{[], Count}].
+
+%% The guard of the memory has no figures before it has looked.
+memory(mcp_node_memory_used_bytes, #{observed := Used}) -> [{[], Used}];
+memory(mcp_node_memory_limit_bytes, #{limit := Limit}) -> [{[], Limit}];
+memory(_, _) -> [].
+
+requests(Refused, #{methods := Methods}) ->
     [{[{mcp_method_name, Method}, {outcome, Outcome}], Count}
      || Method := #{errors := Errors, refusals := Refusals, cancelled := Cancelled,
                     latency := #{count := Answered}} <- Methods,
-        {Outcome, Count} <- [{ok, Answered}, {tool_error, Errors}, {refused, Refusals},
+        {Outcome, Count} <- [{ok, Answered}, {tool_error, Errors}, {Refused, Refusals},
                              {cancelled, Cancelled}],
-        Outcome =:= ok orelse Count > 0];
-values(mcp_server_faults_total, #{faults := Faults}) ->
-    [{[], Faults}];
-values(mcp_server_refusals_total, #{refusals := Refusals}) ->
-    [{[{code, Code}, {name, Name}], Count}
-     || #{number := Code, name := Name} <- erlmcp_refusal:table(), #{Code := Count} <- [Refusals]];
-values(mcp_server_request_bytes_total, #{methods := Methods}) ->
-    [{[{mcp_method_name, Method}], Bytes} || Method := #{bytes_in := Bytes} <- Methods];
-values(mcp_server_response_bytes_total, #{methods := Methods}) ->
-    [{[{mcp_method_name, Method}], Bytes} || Method := #{bytes_out := Bytes} <- Methods];
-values(mcp_server_processing_duration_ms, #{methods := Methods}) ->
+        Outcome =:= ok orelse Count > 0].
+
+bytes(Direction, #{methods := Methods}) ->
+    [{[{mcp_method_name, Method}], map_get(Direction, Row)} || Method := Row <- Methods].
+
+processing(#{methods := Methods}) ->
     Bounds = erlmcp_histogram:middle_bounds(),
     [{[{mcp_method_name, Method}], histogram(Latency, Bounds, 1_000_000)}
-     || Method := #{latency := #{count := Count} = Latency} <- Methods, Count > 0];
-values(mcp_server_operation_duration_seconds, #{methods := Methods, tools := Tools,
-                                                prompts := Prompts} = Metrics) ->
-    Bounds = erlmcp_histogram:coarse_bounds(),
-    #{resources := _} = Metrics,
+     || Method := #{latency := #{count := Count} = Latency} <- Methods, Count > 0].
+
+%% `Type` returns the type of a failure's error.
+operations(Type, #{methods := Methods, tools := Tools, prompts := Prompts}) ->
     Rows = [{[{mcp_method_name, Method}], Row}
             || Method := Row <- maps:without([~"tools/call", ~"prompts/get"], Methods)]
         ++ targets(~"tools/call", [{gen_ai_operation_name, execute_tool}], gen_ai_tool_name, Tools,
                    Methods)
         ++ targets(~"prompts/get", [], gen_ai_prompt_name, Prompts, Methods),
-    [{Labels, histogram(Latency, Bounds, 1_000_000_000)}
+    [{Labels, seconds(Latency)}
      || {Common, #{latency := Answered, failures := Failures}} <- Rows,
         {Labels, #{count := Count} = Latency}
             <- [{Common, Answered}
-                | [{Common ++ [{error_type, Error}], Failed}
-                   || #{error := Error, latency := Failed} <- Failures]],
-        Count > 0];
-values(mcp_server_session_duration_seconds, #{sessions := #{durations := Durations}}) ->
-    Bounds = erlmcp_histogram:coarse_bounds(),
-    [{[{mcp_protocol_version, Revision}, {network_transport, Network}],
-      histogram(Duration, Bounds, 1_000_000_000)}
-     || #{revision := Revision, network := Network, duration := Duration} <- Durations];
-values(mcp_server_sessions_opened_total, #{sessions := #{opened := Opened}}) -> [{[], Opened}];
-values(mcp_server_connection_active, #{connections := Count}) -> [{[], Count}];
-values(mcp_server_message_queue_length, #{waiting := Count}) -> [{[], Count}];
-values(mcp_server_requests_active, #{in_flight := Count}) -> [{[], Count}];
-values(mcp_server_sessions_active, #{sessions := #{open := Count}}) -> [{[], Count}];
-values(mcp_server_streams_active, #{streams := #{open := Count}}) -> [{[], Count}];
-values(mcp_server_tasks_active, #{tasks := #{running := Count}}) -> [{[], Count}];
-values(mcp_server_bound_used, #{bounds := Bounds}) ->
-    [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
-values(mcp_server_bound_limit, #{bounds := Bounds}) ->
-    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity];
-values(_, _) -> [].
+                | [{Common ++ [{error_type, Type(Failure)}] ++ status(Failure), Failed}
+                   || #{latency := Failed} = Failure <- Failures]],
+        Count > 0].
 
-%% The figures without a server.
-of_node(mcp_node_memory_used_bytes, #{observed := Used}) -> [Used];
-of_node(mcp_node_memory_limit_bytes, #{limit := Limit}) -> [Limit];
-of_node(_, _) -> [].
+status(#{code := none}) -> [];
+status(#{code := Code}) -> [{rpc_response_status_code, code(Code)}].
 
-%% The requests of a method by their targets, and those without a definition.
+code(Code) when is_integer(Code) -> Code;
+code(_) -> ~"_OTHER".
+
+%% The requests of a method by their targets, and those without one.
 targets(Method, Common, Label, Targets, Methods) ->
     Labels = [{mcp_method_name, Method} | Common],
     [{Labels ++ [{Label, name(Name)}], Row} || #{name := Name} = Row <- Targets]
@@ -186,21 +270,25 @@ targets(Method, Common, Label, Targets, Methods) ->
 name(other) -> ~"_OTHER";
 name(Name) -> Name.
 
-%% A request without a definition is always refused.
+%% A request without a target is always refused.
 untargeted(#{failures := Failures, latency := Latency}, Targets) ->
-    Of = fun(Error) ->
+    Of = fun(Error, Code) ->
         [Failed || #{failures := Known} <- Targets,
-                   #{error := Is, latency := Failed} <- Known, Is =:= Error]
+                   #{error := IsError, code := IsCode, latency := Failed} <- Known,
+                   IsError =:= Error, IsCode =:= Code]
     end,
     #{latency => Latency#{count := 0},
-      failures => [#{error => Error, latency => lists:foldl(fun minus/2, Failed, Of(Error))}
-                   || #{error := Error, latency := Failed} <- Failures]}.
+      failures => [Failure#{latency := lists:foldl(fun minus/2, Failed, Of(Error, Code))}
+                   || #{error := Error, code := Code, latency := Failed} = Failure <- Failures]}.
 
 minus(#{count := Count, sum_us := Sum, histogram := Known},
       #{count := All, sum_us := Whole, histogram := Buckets} = Latency) ->
     Latency#{count := All - Count, sum_us := Whole - Sum,
              histogram := [{Bound, Number - proplists:get_value(Bound, Known, 0)}
                            || {Bound, Number} <- Buckets]}.
+
+seconds(Latency) ->
+    histogram(Latency, erlmcp_histogram:coarse_bounds(), 1_000_000_000).
 
 %% The counts up to each bound, in units of so many nanoseconds.
 histogram(#{count := Count, sum_us := Sum, histogram := Buckets}, Bounds, Unit) ->

@@ -6,7 +6,7 @@ Servers and clients themselves are in their users' trees.
 Its children are the registry of servers, the table of clients, the watchdog of calls inside a
 connection's process, and the exporter of spans. In addition there are three guards: of unfinished
 messages, of memory and of processor time. The supervisor owns their tables, and those of events, of
-incidents and of recent requests.
+incidents, of recent requests and of the clients' meter.
 
 Internal.
 """.
@@ -30,6 +30,7 @@ init([]) ->
     ok = erlmcp_inline_call_watchdog:open(),
     ok = erlmcp_unfinished_messages:open(),
     ok = erlmcp_span_exporter:open(),
+    ok = erlmcp_client_meter:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => inline_call_watchdog, start => {erlmcp_inline_call_watchdog, start_link, []}},

@@ -81,7 +81,10 @@ row(Name, Before, #{count := Total} = Row) ->
                  failed => counts(failures(Before), failures(Row))}).
 
 failures(#{failures := Failures}) ->
-    #{Error => Count || #{error := Error, latency := #{count := Count}} <- Failures}.
+    %% An error is there once for each code of its answers.
+    lists:foldl(fun(#{error := Error, latency := #{count := Count}}, Sums) ->
+        maps:update_with(Error, fun(Other) -> Other + Count end, Count, Sums)
+    end, #{}, Failures).
 
 %% The requests of the time, by the ends of their buckets.
 histogram(Earlier, Later) ->

@@ -23,6 +23,7 @@ Internal.
     channel := erlmcp_channel:channel(),
     settings := erlmcp_client_options:settings(),
     identity := erlmcp_client_request:identity(),
+    server := erlmcp_client_meter:server(),
     ids := atomics:atomics_ref(),
     calls := erlmcp_client_calls:calls(),
     tracer => erlmcp_tracer:tracer(),
@@ -173,10 +174,10 @@ callback_mode() -> handle_event_function.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
     maybe
-        {ok, Table} ?= erlmcp_client_table:join(),
+        {ok, Table, Server} ?= erlmcp_client_table:join(Target),
         {ok, Tracer} ?= tracer(Settings),
         %% Each call has a copy of the settings, and needs no headers for a collector.
-        opened(Transport, Target, maps:remove(trace, Settings), Tracer, Table)
+        opened(Transport, Target, maps:remove(trace, Settings), Tracer#{server => Server}, Table)
     else
         {error, Reason} -> {stop, {shutdown, Reason}}
     end.
@@ -189,14 +190,14 @@ tracer(#{trace := Trace, info := #{name := Name, version := Version}}) ->
 tracer(_) ->
     {ok, #{}}.
 
-opened(Transport, Target, Settings, Tracer, Table) ->
+opened(Transport, Target, Settings, Parts, Table) ->
     %% The atomics: the last request id, the unread notifications, the dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
             ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Target)]),
-            Client = Tracer#{
+            Client = Parts#{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,
                 calls => erlmcp_client_calls:new(),
@@ -284,17 +285,19 @@ handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscrip
 handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:stream_event(Pid, State, Subscriptions),
     settled(Peer#peer{subscriptions = Next});
-handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
-    ok = erlmcp_client_calls:sweep(Calls),
+handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}} = Peer) ->
+    ok = erlmcp_client_calls:sweep(Calls, kind(Peer)),
     {keep_state_and_data, {{timeout, sweep}, ?SWEEP, look}};
 handle_event(_, _, _, _) ->
     keep_state_and_data.
 
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
-                      channel = Channel, live = Live, subscriptions = Subscriptions}) ->
+                      channel = Channel, live = Live, subscriptions = Subscriptions,
+                      negotiator = Negotiator} = Peer) ->
     ok = erlmcp_client_table:leave(Self),
-    ok = erlmcp_client_calls:stop_all(Calls),
+    ok = erlmcp_client_calls:stop_all(Calls, kind(Peer)),
+    ok = erlmcp_client_handshake:abandon(Negotiator, stopped, Peer#peer.client),
     ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->
@@ -315,6 +318,9 @@ format_status(Status) ->
     maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
                 (_, Value) -> Value
              end, Status).
+
+kind(#peer{client = #{server := Server}, live = undefined}) -> {Server, none};
+kind(#peer{client = #{server := Server}, live = #{revision := Revision}}) -> {Server, Revision}.
 
 %% What subscriptions need to ask the server. They are started at the negotiation, and later ones at
 %% once, also while the session's stream opens.
@@ -364,15 +370,15 @@ published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->
     gen_statem:reply([{reply, From, {ok, Live}} || From <- lists:reverse(Waiting)]),
     Peer#peer{live = Live, pending = undefined, waiting = []}.
 
-way({up, Generation}, #peer{negotiator = Pid} = Peer) ->
-    ok = end_negotiator(Pid),
+way({up, Generation}, #peer{negotiator = Pid, client = Client} = Peer) ->
+    ok = erlmcp_client_handshake:abandon(Pid, {closed, unprocessed}, Client),
     {keep_state, negotiate(forget(Peer#peer{way = up, generation = Generation}))};
-way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
-    ok = end_negotiator(Pid),
+way({down, Reason}, #peer{negotiator = Pid, client = Client} = Peer) ->
     Error = case Reason of
         {connect, _} -> Reason;
         _ -> {connect, Reason}
     end,
+    ok = erlmcp_client_handshake:abandon(Pid, lost(Reason), Client),
     negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
@@ -387,12 +393,10 @@ way({message, {notification, Method, Params}}, Peer) ->
 way(_, _) ->
     keep_state_and_data.
 
-end_negotiator(undefined) ->
-    ok;
-end_negotiator(Pid) ->
-    unlink(Pid),
-    exit(Pid, kill),
-    ok.
+%% The reason with which the requests on the connection fail.
+lost({connect, _} = Reason) -> Reason;
+lost({too_large, _} = Reason) -> Reason;
+lost(Reason) -> {closed, Reason}.
 
 %% The server withdraws one of its requests. The notification may come on any stream.
 notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->

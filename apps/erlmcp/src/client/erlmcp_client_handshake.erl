@@ -14,7 +14,7 @@ Compatibility".
 Internal.
 """.
 
--export([run/2]).
+-export([run/2, abandon/3]).
 
 %% Milliseconds after which a server on a line transport that has not answered `server/discover`
 %% counts as an older one.
@@ -36,6 +36,24 @@ run(#{settings := #{era := Era}} = Client, Epoch) ->
         {ok, Live} ?= found(Era, Client, Opened),
         ok = remember(Era, Live, Client),
         {ok, Live}
+    end.
+
+-doc """
+Ends the process of a negotiation, and counts the request that it waits for, which failed with
+`Reason`.
+""".
+-spec abandon(pid() | undefined, erlmcp_client:reason(), erlmcp_client_connection:client()) -> ok.
+abandon(undefined, _, _) ->
+    ok;
+abandon(Pid, Reason, #{server := Server}) ->
+    unlink(Pid),
+    Waits = process_info(Pid, {dictionary, ?MODULE}),
+    exit(Pid, kill),
+    case Waits of
+        {_, {Request, Revision, Began}} ->
+            erlmcp_client_meter:unsent(Request, {Server, Revision}, Began, Reason);
+        _ ->
+            ok
     end.
 
 %% With the option `transport => sse` the server is known to be one of HTTP+SSE, so its stream is
@@ -226,7 +244,12 @@ log_level(_, _, _) ->
 request(Request, Client, Live, Deadline) ->
     Watch = #{deadline => Deadline, last_deadline => Deadline,
               timeout => max(1, Deadline - erlmcp_clock:now_ms())},
-    erlmcp_client_exchange:run(Request, #{}, {Client, Live}, Watch).
+    %% For `abandon/3`.
+    #{revision := Revision} = Live,
+    _ = put(?MODULE, {Request, Revision, erlang:monotonic_time(nanosecond)}),
+    Outcome = erlmcp_client_exchange:run(Request, #{}, {Client, Live}, Watch),
+    _ = erase(?MODULE),
+    Outcome.
 
 unknown(Revision, {Epoch, Generation}) ->
     #{epoch => Epoch, generation => Generation, revision => Revision, session => none,

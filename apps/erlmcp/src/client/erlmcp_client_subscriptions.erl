@@ -46,6 +46,8 @@ Internal.
     subscription = none :: none | {reference(), pid(), erlmcp_client:filter()},
     %% The request of a subscription, and whether the server has acknowledged it.
     id = none :: none | integer(),
+    %% When it was sent, in nanoseconds, and its bytes, until it is counted.
+    sent = none :: none | {Began :: integer(), Bytes :: non_neg_integer()},
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer()
@@ -344,10 +346,22 @@ start_stream(Label, Stream) ->
 open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     {Id, Outgoing} = outgoing(Stream),
     Deadline = erlang:monotonic_time(millisecond) + ?OPEN,
+    Sent = {erlang:monotonic_time(nanosecond), iolist_size(maps:get(message, Outgoing))},
+    Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false},
     case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
-        {ok, Exchange} -> receiving(Exchange, Stream#stream{id = Id, acknowledged = false});
-        {error, Reason} -> failed(Reason, Stream)
+        {ok, Exchange} -> receiving(Exchange, Opened);
+        {error, Reason} -> failed(Reason, Opened)
     end.
+
+%% A request for a subscription is counted once: when the server acknowledges it, or when it ends
+%% without that. A session's stream is no request.
+counted(Outcome, #stream{id = Id, sent = {Began, Bytes}, client = #{server := Server},
+                         live = #{revision := Revision}} = Stream) when Id =/= none ->
+    ok = erlmcp_client_meter:ended({~"subscriptions/listen", #{}}, {Server, Revision},
+                                   {Began, Bytes, 0}, Outcome),
+    Stream#stream{sent = none};
+counted(_, Stream) ->
+    Stream.
 
 outgoing(#stream{subscription = none, live = #{session := Session, revision := Revision}}) ->
     {none, #{message => [], session => Session, resumes => true,
@@ -372,7 +386,7 @@ receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
     #{channel := {Transport, _}} = Client,
     receive
         {'EXIT', _, _} ->
-            leave(Exchange, Stream);
+            leave(Exchange, counted({error, cancelled}, Stream));
         {'DOWN', Monitor, process, _, _} = Message ->
             case erlmcp_client_questions:ended(Monitor, Questions) of
                 {ok, Next} -> receiving(Exchange, Stream#stream{questions = Next});
@@ -381,7 +395,7 @@ receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
         Message ->
             received(Transport:received(Message, Exchange), Exchange, Stream)
     after silence(Stream) ->
-        ok = leave(Exchange, Stream),
+        ok = leave(Exchange, counted({error, timeout}, Stream)),
         again(Stream)
     end.
 
@@ -438,8 +452,9 @@ session_event(_, Stream) ->
 
 subscription_event(
     {message, {notification, ~"notifications/subscriptions/acknowledged", _}}, Stream) ->
-    delivered(subscribed, Stream#stream{acknowledged = true,
-                                        pause = erlmcp_client_backoff:first_ms()});
+    Counted = counted({ok, #{}, #{}}, Stream),
+    delivered(subscribed, Counted#stream{acknowledged = true,
+                                         pause = erlmcp_client_backoff:first_ms()});
 subscription_event({message, {notification, Method, Params}}, Stream) ->
     #stream{client = #{cache := Cache}} = Stream,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
@@ -448,12 +463,18 @@ subscription_event({message, {notification, Method, Params}}, Stream) ->
         Event -> delivered(Event, Stream)
     end;
 %% The server does not know the method, so it has no subscriptions.
-subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, _) ->
+subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, Stream) ->
+    _ = counted(answer({error, Error}), Stream),
     {over, {rpc, Error}};
-subscription_event({message, {response, _, _}}, _) ->
+subscription_event({message, {response, _, Answer}}, Stream) ->
+    _ = counted(answer(Answer), Stream),
     again;
 subscription_event(_, Stream) ->
     {ok, Stream}.
+
+answer({error, #{~"code" := Code}}) when is_integer(Code) -> {error, {rpc, #{code => Code}}};
+answer({error, _}) -> {error, {protocol, ~"error: expected an object"}};
+answer({ok, _}) -> {ok, #{}, #{}}.
 
 delivered(Event, Stream) ->
     case deliver_own(Event, Stream) of
@@ -467,24 +488,27 @@ deliver_own(Event, #stream{subscription = {Reference, Pid, _}}) ->
 unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
     erlmcp_client_connection:unsubscribe(Client, Reference).
 
+failed(Reason, Stream) ->
+    lost(Reason, counted({error, Reason}, Stream)).
+
 %% These 4xx statuses are temporary: timeout, too many requests, and an earlier stream that is still
 %% open.
-failed({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
+lost({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
     Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
 ->
     Peer ! {stream, self(), refused},
     ok;
 %% A server without sessions that offers no stream gives the same answer as a server that has
 %% forgotten the session.
-failed(session_lost, #stream{subscription = none, live = #{session := none}} = Stream) ->
+lost(session_lost, #stream{subscription = none, live = #{session := none}} = Stream) ->
     #stream{client = #{peer := Peer}} = Stream,
     Peer ! {stream, self(), refused},
     ok;
-failed(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
+lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
     _ = erlmcp_client_connection:renegotiate(Client, Live,
                                              erlang:monotonic_time(millisecond) + ?OPEN),
     again(Stream);
-failed(_, Stream) ->
+lost(_, Stream) ->
     again(Stream).
 
 %% The pause has jitter, so that the clients of a restarted server do not all return at once.

@@ -2,15 +2,16 @@
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
 the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this
-module owns both tables, and removes the rows of dead clients.
+module owns both tables, and removes the rows of dead clients. A row has the time of its session,
+too, which is counted when the session ends (`m:erlmcp_client_meter`).
 
 Internal.
 """.
 
 -behaviour(gen_server).
 
--export([start_link/0, join/0, join_pool/1, leave/1]).
--export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/2]).
+-export([start_link/0, join/1, join_pool/1, leave/1]).
+-export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/2, running/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -define(ERAS, erlmcp_client_eras).
@@ -22,16 +23,20 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Registers the calling process, which may then publish its client in the table. The error means that
-the application does not run. When the process ends, its row is removed. The process must end when
-the returned monitor reports that the table has ended.
+Registers the calling process, which may then publish its client in the table. Returns the server of
+the client with this target, for the meter. The error means that the application does not run. When
+the process ends, its row is removed. The process must end when the returned monitor reports that
+the table has ended.
 """.
--spec join() -> {ok, reference()} | {error, {not_started, erlmcp}}.
-join() ->
+-spec join(Target :: term()) ->
+    {ok, reference(), erlmcp_client_meter:server()} | {error, {not_started, erlmcp}}.
+join(Target) ->
+    call({join, Target}).
+
+call(Request) ->
     Monitor = monitor(process, ?MODULE),
     try
-        ok = gen_server:call(?MODULE, join, infinity),
-        {ok, Monitor}
+        {ok, Monitor, gen_server:call(?MODULE, Request, infinity)}
     catch
         exit:_ ->
             true = demonitor(Monitor, [flush]),
@@ -44,7 +49,7 @@ Adds the calling process to the table as a pool. The error means that the applic
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
     maybe
-        {ok, Monitor} ?= join(),
+        {ok, Monitor, none} ?= call(join_pool),
         true = demonitor(Monitor, [flush]),
         publish(Pid, Pool)
     end.
@@ -52,12 +57,15 @@ join_pool(#{pool := Pid} = Pool) ->
 -doc "Removes a client or pool that has ended, if the table still exists.".
 -spec leave(pid()) -> ok.
 leave(Pid) ->
-    try
-        true = ets:delete(?MODULE, Pid),
-        ok
+    try ets:take(?MODULE, Pid) of
+        [{_, _, _, Session}] -> session_ended(Session);
+        [] -> ok
     catch
         error:badarg -> ok
     end.
+
+session_ended(none) -> ok;
+session_ended({Kind, Opened}) -> erlmcp_client_meter:session_ended(Kind, Opened).
 
 -doc "Returns the client or the pool with a pid or a registered name, or `{error, stopped}`.".
 -spec find(pid() | atom()) ->
@@ -86,14 +94,41 @@ live(Peer) ->
 -doc "Publishes a client, before its first negotiation, or a pool.".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
-    true = ets:insert(?MODULE, {Pid, Client, none}),
+    true = ets:insert(?MODULE, {Pid, Client, none, none}),
     ok.
 
 -doc "Publishes the outcome of a negotiation with a client's server, or withdraws it (`none`).".
 -spec publish_live(pid(), erlmcp_client_connection:live() | none) -> ok.
 publish_live(Peer, Live) ->
-    true = ets:update_element(?MODULE, Peer, {3, Live}),
+    ok = session_ended(ets:lookup_element(?MODULE, Peer, 4)),
+    true = ets:update_element(?MODULE, Peer, [{3, Live}, {4, session(Peer, Live)}]),
     ok.
+
+%% The session that has opened with the outcome of a negotiation, if there is one.
+session(_, none) ->
+    none;
+session(Peer, #{revision := Revision}) ->
+    case erlmcp_revision:era(Revision) of
+        session ->
+            #{server := Server} = ets:lookup_element(?MODULE, Peer, 2),
+            ok = erlmcp_client_meter:session_opened({Server, Revision}),
+            {{Server, Revision}, erlang:monotonic_time(nanosecond)};
+        stateless ->
+            none
+    end.
+
+-doc """
+Returns the clients that run: the kind of their requests, their calls, and their channels.
+""".
+-spec running() ->
+    [{erlmcp_client_meter:kind(), erlmcp_client_calls:calls(), erlmcp_channel:channel()}].
+running() ->
+    Of = fun(Key) -> {map_get, Key, '$1'} end,
+    Row = fun(Revision) -> [{{{{Of(server), Revision}}, Of(calls), Of(channel)}}] end,
+    IsClient = {is_map_key, server, '$1'},
+    ets:select(?MODULE, [{{'_', '$1', none, '_'}, [IsClient], Row(none)},
+                         {{'_', '$1', '$2', '_'}, [IsClient, {is_map, '$2'}],
+                          Row({map_get, revision, '$2'})}]).
 
 -doc """
 Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, and
@@ -130,20 +165,24 @@ make_room() ->
 init([]) ->
     [Name = ets:new(Name, [named_table, public, {read_concurrency, true}])
      || Name <- [?MODULE, ?ERAS]],
-    {ok, none}.
+    {ok, #{}}.
 
 -doc false.
-handle_call(join, {Pid, _}, State) ->
+handle_call({join, Target}, {Pid, _}, Servers) ->
     _ = monitor(process, Pid),
-    {reply, ok, State}.
+    Server = erlmcp_client_meter:take(Target, maps:values(Servers)),
+    {reply, Server, Servers#{Pid => Server}};
+handle_call(join_pool, {Pid, _}, Servers) ->
+    _ = monitor(process, Pid),
+    {reply, none, Servers}.
 
 -doc false.
-handle_cast(_, State) ->
-    {noreply, State}.
+handle_cast(_, Servers) ->
+    {noreply, Servers}.
 
 -doc false.
-handle_info({'DOWN', _, process, Pid, _}, State) ->
+handle_info({'DOWN', _, process, Pid, _}, Servers) ->
     ok = leave(Pid),
-    {noreply, State};
-handle_info(_, State) ->
-    {noreply, State}.
+    {noreply, maps:remove(Pid, Servers)};
+handle_info(_, Servers) ->
+    {noreply, Servers}.

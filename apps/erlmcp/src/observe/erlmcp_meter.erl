@@ -12,19 +12,21 @@ and responses do not count, unless they are refused.
 Internal.
 """.
 
+-include("erlmcp_meter.hrl").
 -include("erlmcp_recent_requests.hrl").
 
 -export([new/0, arrived/1, arrived/2, without_headers/1, row/1]).
--export([ended/4, answered/4, refused/3, totals/1]).
+-export([ended/4, answered/4, refused/3, add_result/5, totals/1]).
 -export([definition_row/3, free/2]).
 -export([session_opened/1, session_ended/3, stream_opened/1, stream_ended/1, lasting/1]).
+-export([connection_refused/3, refused_connections/1]).
 -export([methods/0, method_row/1, used_rows/1, read/2, failures/1, rows/0]).
 
 -export_type([meter/0, server/0, arrival/0, about/0, subject/0, outcome/0, ended/0, observer/0,
-              row/0, family/0, error/0, figures/0]).
+              row/0, family/0, error/0, failure/0]).
 
 -doc "The counts of a server, and which rows its definitions have.".
--opaque meter() :: {counters:counters_ref(), Slots :: atomics:atomics_ref(),
+-opaque meter() :: {counters:counters_ref(), erlmcp_meter_counts:slots(),
                     Rows :: atomics:atomics_ref()}.
 -doc "A map with the meter of a server, such as the server's context or its part for calls.".
 -type server() :: #{key := reference(), meter := meter(), observers := [observer()],
@@ -75,13 +77,11 @@ its call's, and `none` without one. Times are in nanoseconds of the monotonic cl
 -doc "A kind of definitions that have rows of their own.".
 -type family() :: tool | prompt | resource.
 -doc """
-The counts of a row: bytes, and the requests with a result: the sum of their nanoseconds, and their
-counts by the buckets of `m:erlmcp_histogram`.
+The requests of a row that ended with the same error, and with the same JSON-RPC code in their
+answers. The code is `none` if their answers had none, and if it is not known any more.
 """.
--type figures() :: #{
-    bytes_in := non_neg_integer(), bytes_out := non_neg_integer(), sum := non_neg_integer(),
-    counts := [non_neg_integer()]
-}.
+-type failure() ::
+    {row(), error(), Code :: integer() | other | none, erlmcp_meter_counts:times()}.
 
 %% The most definitions with a row of their own.
 -define(ROWS, 200).
@@ -92,43 +92,30 @@ counts by the buckets of `m:erlmcp_histogram`.
 -define(SESSIONS_ENDED, 4).
 -define(STREAMS_OPENED, 5).
 -define(STREAMS_ENDED, 6).
-%% A row: bytes in, bytes out, nanoseconds, and the buckets.
--define(BUCKETS, 112).
--define(WIDTH, (3 + ?BUCKETS)).
--define(METHOD(Index), (7 + (Index) * ?WIDTH)).
--define(OTHER, 0).
--define(UNREAD, 1).
--define(TASK, 2).
--define(METHODS, #{
-    ~"tools/call" => 3, ~"tools/list" => 4, ~"prompts/get" => 5, ~"prompts/list" => 6,
-    ~"resources/read" => 7, ~"resources/list" => 8, ~"resources/templates/list" => 9,
-    ~"resources/subscribe" => 10, ~"resources/unsubscribe" => 11, ~"subscriptions/listen" => 12,
-    ~"completion/complete" => 13, ~"logging/setLevel" => 14, ~"ping" => 15, ~"initialize" => 16,
-    ~"server/discover" => 17, ~"tasks/get" => 18, ~"tasks/result" => 19, ~"tasks/list" => 20,
-    ~"tasks/cancel" => 21, ~"tasks/update" => 22, ~"skills/list" => 23, ~"skills/get" => 24,
-    ~"resources/directory/read" => 25
-}).
--define(METHOD_ROWS, 26).
+-define(METHOD(Index), (7 + (Index) * ?ROW_WORDS)).
 %% The first rows of definitions are those of all definitions of a family without a row.
--define(DEFINITION(Index), ?METHOD(?METHOD_ROWS + (Index))).
+-define(DEFINITION(Index), ?METHOD(?METHOD_COUNT + (Index))).
 -define(FAMILIES, 3).
-%% A failure: nanoseconds, and the buckets of OpenTelemetry. Each error has a slot for all rows that
-%% find no slot of their own.
--define(FAILURE_BUCKETS, 15).
--define(FAILURE_WIDTH, (1 + ?FAILURE_BUCKETS)).
--define(ERRORS, 92).
+%% Each error has a failure for all rows that find no slot of their own.
 -define(SLOTS, 256).
--define(PROBES, 16).
--define(FAILURE(Slot), (?DEFINITION(?FAMILIES + ?ROWS) + (Slot) * ?FAILURE_WIDTH)).
+-define(ERRORS, 92).
+-define(TOOL_ERROR, 0).
+-define(CANCELLED, 1).
+-define(REFUSED(Number), ((Number) - 999)).
+-define(FAILURE(Slot), (?DEFINITION(?FAMILIES + ?ROWS) + (Slot) * ?FAILURE_WORDS)).
 %% The durations of sessions, by network and revision.
--define(DURATION(Index), (?FAILURE(?ERRORS + ?SLOTS) + (Index) * ?FAILURE_WIDTH)).
+-define(DURATION(Index), (?FAILURE(?ERRORS + ?SLOTS) + (Index) * ?FAILURE_WORDS)).
 -define(DURATIONS, 10).
--define(WORDS, (?DURATION(?DURATIONS) - 1)).
+%% The connections that were refused, by listener and error.
+-define(CONNECTION(Listener, Error), (?DURATION(?DURATIONS) + (Listener) * ?ERRORS + (Error))).
+-define(LISTENERS, [http, tcp]).
+-define(WORDS, (?CONNECTION(2, 0) - 1)).
 
 -doc "Creates a meter with all counts at zero.".
 -spec new() -> meter().
 new() ->
-    {counters:new(?WORDS, [write_concurrency]), atomics:new(?SLOTS, []), atomics:new(?ROWS, [])}.
+    {counters:new(?WORDS, [write_concurrency]), erlmcp_meter_counts:slots(?SLOTS),
+     atomics:new(?ROWS, [])}.
 
 -doc "Returns the arrival, now, of a message of `Bytes` bytes.".
 -spec arrived(Bytes :: non_neg_integer()) -> arrival().
@@ -151,21 +138,22 @@ without_headers(Arrival) ->
 Counts the end of a request, whose answer has `BytesOut` bytes, and tells the server's observers.
 """.
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
-ended(About, Outcome, BytesOut, #{meter := Meter, observers := Observers} = Server) ->
+ended(About, Outcome, BytesOut,
+      #{meter := Meter, observers := Observers, tracer := Tracer} = Server) ->
     Now = erlang:monotonic_time(nanosecond),
     {Began, BytesIn, _} = arrival(About),
-    Row = row(About),
-    {Counters, _, _} = Meter,
-    ok = counters:add(Counters, ?REQUESTS, 1),
-    ok = counters:add(Counters, Row, BytesIn),
-    ok = counters:add(Counters, Row + 1, BytesOut),
-    ok = count(Outcome, Row, Now - Began, Meter),
-    ok = end_span(Server, About, Outcome, Now),
-    observed(Observers, About, Outcome, BytesOut, Now, Server).
+    ok = count(Outcome, row(About), BytesIn, BytesOut, Now - Began, Meter),
+    %% Most servers have none to tell.
+    case Tracer =:= none andalso Observers =:= [] andalso ?NOBODY_LOOKS of
+        true ->
+            ok;
+        false ->
+            ok = end_span(Tracer, About, Outcome, Now),
+            observed(Observers, About, Outcome, BytesOut, Now, Server)
+    end.
 
-end_span(#{tracer := none}, _, _, _) ->
-    ok;
-end_span(#{tracer := Tracer}, About, Outcome, Now) ->
+end_span(none, _, _, _) -> ok;
+end_span(Tracer, About, Outcome, Now) ->
     erlmcp_request_span:ended(About, Outcome, Now, Tracer).
 
 arrival(#{arrival := Arrival}) -> Arrival;
@@ -173,7 +161,7 @@ arrival({_, Arrival}) -> Arrival.
 
 -doc "Returns the row in which a request is counted: that of its definition, or of its method.".
 -spec row(about()) -> row().
-row(#{id := task}) -> ?METHOD(?TASK);
+row(#{id := task}) -> ?METHOD(?TASK_METHOD);
 row(#{definition := #{row := Row}}) -> Row;
 row(#{row := Row}) -> Row;
 row(#{context := #{method := Method}}) -> method_row(Method);
@@ -181,26 +169,62 @@ row({{_, Method, _}, _}) -> method_row(Method).
 
 -doc "Returns the row of a method, which may be none of MCP, or not known.".
 -spec method_row(Method :: binary() | undefined) -> row().
-method_row(undefined) -> ?METHOD(?UNREAD);
 method_row(Method) ->
-    case ?METHODS of
-        #{Method := Index} -> ?METHOD(Index);
-        #{} -> ?METHOD(?OTHER)
+    ?METHOD(erlmcp_meter_counts:method(Method)).
+
+count(ok, Row, BytesIn, BytesOut, Nanoseconds, {Counters, _, _}) ->
+    ok = counters:add(Counters, ?REQUESTS, 1),
+    add_result(Row, BytesIn, BytesOut, Nanoseconds, Counters);
+count(Outcome, Row, BytesIn, BytesOut, Nanoseconds, {Counters, Slots, _}) ->
+    ok = counters:add(Counters, ?REQUESTS, 1),
+    At = failure(failed(Outcome, Row), Row, Slots),
+    ok = erlmcp_meter_counts:add_failure(At, Row, {BytesIn, BytesOut}, Nanoseconds, Counters),
+    case is_fault(Outcome) of
+        true -> counters:add(Counters, ?FAULTS, 1);
+        false -> ok
     end.
 
-count(ok, Row, Nanoseconds, {Counters, _, _}) ->
-    ok = counters:add(Counters, Row + 2, Nanoseconds),
-    counters:add(Counters, Row + 2 + bucket(Nanoseconds), 1);
-count({refused, Refusal}, Row, Nanoseconds, {Counters, _, _} = Meter) ->
-    _ = erlmcp_refusal:is_fault(Refusal) andalso counters:add(Counters, ?FAULTS, 1),
-    failed(erlmcp_refusal:number(Refusal) - 999, Row, Nanoseconds, Meter);
-count(tool_error, Row, Nanoseconds, Meter) ->
-    failed(0, Row, Nanoseconds, Meter);
-count(cancelled, Row, Nanoseconds, Meter) ->
-    failed(1, Row, Nanoseconds, Meter).
+is_fault({refused, Refusal}) -> erlmcp_refusal:is_fault(Refusal);
+is_fault(_) -> false.
 
-%% The buckets of `m:erlmcp_histogram`: the first ends with a microsecond, and each decade after it
-%% has 13. `Unit` is a tenth of the decade's beginning.
+%% The error of a request, and its code. The run of a task has no answer.
+failed(tool_error, _) ->
+    {?TOOL_ERROR, 0};
+failed(cancelled, _) ->
+    {?CANCELLED, 0};
+failed({refused, Refusal}, ?METHOD(?TASK_METHOD)) ->
+    {?REFUSED(erlmcp_refusal:number(Refusal)), 0};
+failed({refused, Refusal}, _) ->
+    {?REFUSED(erlmcp_refusal:number(Refusal)),
+     erlmcp_meter_counts:code_index(erlmcp_refusal:code(Refusal))}.
+
+%% A failure of a row has a slot, which the first one takes.
+failure({Error, Code}, Row, Slots) ->
+    case erlmcp_meter_counts:slot(key(Row, Error, Code), ?SLOTS, Slots) of
+        full -> ?FAILURE(Error);
+        Slot -> ?FAILURE(?ERRORS + Slot)
+    end.
+
+key(Row, Error, Code) ->
+    (Row bsl 14) bor (Code bsl 7) bor Error.
+
+failure_of(Key) ->
+    {Key bsr 14, Key band 127, (Key bsr 7) band 127}.
+
+-doc """
+Counts a request that had a result after `Nanoseconds`, in its row of the counters of any meter.
+""".
+-spec add_result(erlmcp_meter_counts:row(), BytesIn :: non_neg_integer(),
+                 BytesOut :: non_neg_integer(), Nanoseconds :: integer(),
+                 counters:counters_ref()) -> ok.
+add_result(Row, BytesIn, BytesOut, Nanoseconds, Counters) ->
+    ok = counters:add(Counters, Row, BytesIn),
+    ok = counters:add(Counters, Row + 1, BytesOut),
+    ok = counters:add(Counters, Row + 2, Nanoseconds),
+    counters:add(Counters, Row + 2 + bucket(Nanoseconds), 1).
+
+%% The fine buckets: the first ends with a microsecond, and each decade after it has 13. `Unit` is a
+%% tenth of the decade's beginning.
 bucket(Time) when Time =< 1_000 -> 1;
 bucket(Time) when Time =< 10_000 -> 2 + step(Time, 100);
 bucket(Time) when Time =< 100_000 -> 15 + step(Time, 1_000);
@@ -211,7 +235,7 @@ bucket(Time) when Time =< 1_000_000_000 -> 67 + step(Time, 10_000_000);
 bucket(Time) when Time =< 10_000_000_000 -> 80 + step(Time, 100_000_000);
 bucket(Time) when Time =< 100_000_000_000 -> 93 + step(Time, 1_000_000_000);
 bucket(Time) when Time =< 300_000_000_000 -> 106 + step(Time, 10_000_000_000);
-bucket(_) -> ?BUCKETS.
+bucket(_) -> ?ROW_WORDS - 3.
 
 step(Time, Unit) when Time =< 30 * Unit ->
     if
@@ -232,51 +256,6 @@ step(Time, Unit) ->
         Time =< 85 * Unit -> 11;
         true -> 12
     end.
-
-%% A failure of a row has a slot, which the first one takes.
-failed(Error, Row, Nanoseconds, {Counters, Slots, _}) ->
-    At = ?FAILURE(slot(Error, Row, Slots)),
-    ok = counters:add(Counters, At, Nanoseconds),
-    counters:add(Counters, At + coarse_bucket(Nanoseconds), 1).
-
-slot(Error, ?METHOD(?OTHER), _) ->
-    Error;
-slot(Error, Row, Slots) ->
-    Key = Row bsl 7 bor Error,
-    probe(?PROBES, erlang:phash2(Key, ?SLOTS), Key, Error, Slots).
-
-probe(0, _, _, Error, _) ->
-    Error;
-probe(Left, Slot, Key, Error, Slots) ->
-    case atomics:get(Slots, Slot + 1) of
-        Key ->
-            ?ERRORS + Slot;
-        0 ->
-            case atomics:compare_exchange(Slots, Slot + 1, 0, Key) of
-                ok -> ?ERRORS + Slot;
-                _ -> probe(Left, Slot, Key, Error, Slots)
-            end;
-        _ ->
-            probe(Left - 1, (Slot + 1) rem ?SLOTS, Key, Error, Slots)
-    end.
-
-%% The buckets of OpenTelemetry (`erlmcp_histogram:coarse_bounds/0`). The first refusal of a node on
-%% stdio would wait for that module to be loaded.
-coarse_bucket(Time) when Time =< 10_000_000 -> 1;
-coarse_bucket(Time) when Time =< 20_000_000 -> 2;
-coarse_bucket(Time) when Time =< 50_000_000 -> 3;
-coarse_bucket(Time) when Time =< 100_000_000 -> 4;
-coarse_bucket(Time) when Time =< 200_000_000 -> 5;
-coarse_bucket(Time) when Time =< 500_000_000 -> 6;
-coarse_bucket(Time) when Time =< 1_000_000_000 -> 7;
-coarse_bucket(Time) when Time =< 2_000_000_000 -> 8;
-coarse_bucket(Time) when Time =< 5_000_000_000 -> 9;
-coarse_bucket(Time) when Time =< 10_000_000_000 -> 10;
-coarse_bucket(Time) when Time =< 30_000_000_000 -> 11;
-coarse_bucket(Time) when Time =< 60_000_000_000 -> 12;
-coarse_bucket(Time) when Time =< 120_000_000_000 -> 13;
-coarse_bucket(Time) when Time =< 300_000_000_000 -> 14;
-coarse_bucket(_) -> 15.
 
 -doc "Counts a request that is answered with `Reply` now, and returns `Reply`.".
 -spec answered(about(), outcome(), Reply, server()) -> Reply when Reply :: erlmcp_reply:reply().
@@ -339,8 +318,7 @@ session_ended(#{opened := Opened, revision := Revision}, Network, #{meter := {Co
     Duration = erlang:monotonic_time(nanosecond) - Opened,
     At = ?DURATION(index({Network, Revision}, durations(), 0)),
     ok = counters:add(Counters, ?SESSIONS_ENDED, 1),
-    ok = counters:add(Counters, At, Duration),
-    counters:add(Counters, At + coarse_bucket(Duration), 1).
+    erlmcp_meter_counts:add_duration(At, Duration, Counters).
 
 durations() ->
     [{Network, Revision} || Network <- [tcp, pipe], Revision <- erlmcp_revision:all()].
@@ -359,22 +337,35 @@ stream_ended(#{meter := {Counters, _, _}}) ->
     counters:add(Counters, ?STREAMS_ENDED, 1).
 
 -doc """
-Returns how many sessions and streams were opened and have ended, and the durations of sessions: the
-sum of their nanoseconds, and their counts by coarse buckets.
+Returns how many sessions and streams were opened and have ended, and the durations of sessions.
 """.
 -spec lasting(meter()) ->
     #{sessions_opened | sessions_ended | streams_opened | streams_ended => non_neg_integer(),
-      durations => [{tcp | pipe, erlmcp_revision:revision(), Sum :: non_neg_integer(),
-                     Counts :: [non_neg_integer()]}]}.
+      durations => [{tcp | pipe, erlmcp_revision:revision(), erlmcp_meter_counts:times()}]}.
 lasting({Counters, _, _}) ->
     %% Ends are read first, so that none is read without its beginning.
     [Ended, Closed] = [counters:get(Counters, At) || At <- [?SESSIONS_ENDED, ?STREAMS_ENDED]],
     #{sessions_ended => Ended, sessions_opened => counters:get(Counters, ?SESSIONS_OPENED),
       streams_ended => Closed, streams_opened => counters:get(Counters, ?STREAMS_OPENED),
-      durations => [{Network, Revision, counters:get(Counters, ?DURATION(Index)),
-                     [counters:get(Counters, ?DURATION(Index) + Bucket)
-                      || Bucket <- lists:seq(1, ?FAILURE_BUCKETS)]}
+      durations => [{Network, Revision,
+                     erlmcp_meter_counts:failure(?DURATION(Index), Counters)}
                     || {Index, {Network, Revision}} <- lists:enumerate(0, durations())]}.
+
+-doc """
+Counts a connection that a listener has refused when it opened, before it could send a request.
+""".
+-spec connection_refused(http | tcp, erlmcp_refusal:refusal(), server()) -> ok.
+connection_refused(Listener, Refusal, #{meter := {Counters, _, _}}) ->
+    Error = ?REFUSED(erlmcp_refusal:number(Refusal)),
+    counters:add(Counters, ?CONNECTION(index(Listener, ?LISTENERS, 0), Error), 1).
+
+-doc "Returns how many connections were refused, by listener and by refusal, where there are any.".
+-spec refused_connections(meter()) -> [{http | tcp, erlmcp_refusal:row(), pos_integer()}].
+refused_connections({Counters, _, _}) ->
+    [{Listener, Refusal, Count}
+     || {Index, Listener} <- lists:enumerate(0, ?LISTENERS),
+        #{number := Number} = Refusal <- erlmcp_refusal:table(),
+        Count <- [counters:get(Counters, ?CONNECTION(Index, ?REFUSED(Number)))], Count > 0].
 
 -doc """
 Returns the row of a definition. The definition keeps the row until `free/2`. The same key gets its
@@ -428,7 +419,7 @@ search(Index, Tag, {New, Freed}, Rows) ->
 -doc "Frees the row of a definition that was removed.".
 -spec free(row(), meter()) -> ok.
 free(Row, {_, _, Rows}) when Row >= ?DEFINITION(?FAMILIES) ->
-    Index = (Row - ?DEFINITION(?FAMILIES)) div ?WIDTH + 1,
+    Index = (Row - ?DEFINITION(?FAMILIES)) div ?ROW_WORDS + 1,
     atomics:put(Rows, Index, -abs(atomics:get(Rows, Index)));
 free(_, _) ->
     ok.
@@ -437,12 +428,16 @@ free(_, _) ->
 retire(Index, {Counters, Slots, Rows}) ->
     Row = definition_row(Index),
     Others = ?DEFINITION((-atomics:get(Rows, Index)) band 3 - 1),
-    ok = move(Row, Others, ?WIDTH, Counters),
+    ok = move(Row, Others, ?ROW_WORDS, Counters),
     lists:foreach(fun({Slot, Key}) ->
-        Error = Key band 127,
-        ok = move(?FAILURE(?ERRORS + Slot), ?FAILURE(slot(Error, Others, Slots)),
-                  ?FAILURE_WIDTH, Counters)
-    end, [Taken || {_, Key} = Taken <- taken(Slots), Key bsr 7 =:= Row]).
+        case failure_of(Key) of
+            {Row, Error, Code} ->
+                ok = move(?FAILURE(?ERRORS + Slot), failure({Error, Code}, Others, Slots),
+                          ?FAILURE_WORDS, Counters);
+            _ ->
+                ok
+        end
+    end, erlmcp_meter_counts:taken(Slots)).
 
 move(From, To, Words, Counters) ->
     lists:foreach(fun(Word) ->
@@ -451,18 +446,10 @@ move(From, To, Words, Counters) ->
         ok = counters:add(Counters, To + Word, Count)
     end, lists:seq(0, Words - 1)).
 
-taken(Slots) ->
-    [{Slot, Key} || Slot <- lists:seq(0, ?SLOTS - 1),
-                    Key <- [atomics:get(Slots, Slot + 1)], Key =/= 0].
-
--doc """
-Returns the names of methods, with `_OTHER` for all that are not MCP's, `_UNREAD` for requests that
-were refused before their method was known, and `_TASK` for the runs of tasks.
-""".
+-doc "Returns the names of methods with their rows (`erlmcp_meter_counts:methods/0`).".
 -spec methods() -> [{Name :: binary(), row()}].
 methods() ->
-    [{~"_OTHER", ?METHOD(?OTHER)}, {~"_UNREAD", ?METHOD(?UNREAD)}, {~"_TASK", ?METHOD(?TASK)}
-     | lists:sort([{Name, ?METHOD(Index)} || Name := Index <- ?METHODS, Index =/= ?OTHER])].
+    [{Name, ?METHOD(Index)} || {Name, Index} <- erlmcp_meter_counts:methods()].
 
 -doc """
 Returns the rows of definitions that have ever been used, with their families. The first three are
@@ -479,28 +466,23 @@ used_rows({_, _, Rows}) ->
 rows() -> ?ROWS.
 
 -doc "Returns the counts of a row, except those of its failures.".
--spec read(row(), meter()) -> figures().
+-spec read(row(), meter()) -> erlmcp_meter_counts:figures().
 read(Row, {Counters, _, _}) ->
-    #{bytes_in => counters:get(Counters, Row), bytes_out => counters:get(Counters, Row + 1),
-      sum => counters:get(Counters, Row + 2),
-      counts => [counters:get(Counters, Row + 2 + Bucket) || Bucket <- lists:seq(1, ?BUCKETS)]}.
+    erlmcp_meter_counts:row(Row, Counters).
 
 -doc """
-Returns the failures of each row, with the sum of their nanoseconds and their counts by the coarse
-buckets of `m:erlmcp_histogram`.
+Returns the failures of all rows. Failures that have found no slot count as requests of a method
+that is not MCP's. Their codes are not known.
 """.
--spec failures(meter()) ->
-    [{row(), error(), Sum :: non_neg_integer(), Counts :: [non_neg_integer()]}].
+-spec failures(meter()) -> [failure()].
 failures({Counters, Slots, _}) ->
-    All = [{Error, ?METHOD(?OTHER), Error} || Error <- lists:seq(0, ?ERRORS - 1)]
-        ++ [{?ERRORS + Slot, Key bsr 7, Key band 127} || {Slot, Key} <- taken(Slots)],
-    Names = #{Number => Name || #{number := Number, name := Name} <- erlmcp_refusal:table()},
-    [{Row, failure(Error, Names), counters:get(Counters, ?FAILURE(Slot)), Found}
-     || {Slot, Row, Error} <- All,
-        Found <- [[counters:get(Counters, ?FAILURE(Slot) + Bucket)
-                   || Bucket <- lists:seq(1, ?FAILURE_BUCKETS)]],
-        lists:any(fun(Count) -> Count > 0 end, Found)].
-
-failure(0, _) -> tool_error;
-failure(1, _) -> cancelled;
-failure(Error, Names) -> map_get(Error + 999, Names).
+    Names = #{?REFUSED(Number) => Name
+              || #{number := Number, name := Name} <- erlmcp_refusal:table()},
+    Known = Names#{?TOOL_ERROR => tool_error, ?CANCELLED => cancelled},
+    All = [{?FAILURE(Error), {?METHOD(?OTHER_METHOD), Error, 0}} || Error := _ <- Known]
+        ++ [{?FAILURE(?ERRORS + Slot), failure_of(Key)}
+            || {Slot, Key} <- erlmcp_meter_counts:taken(Slots)],
+    [{Row, map_get(Error, Known), erlmcp_meter_counts:code(Code), Times}
+     || {At, {Row, Error, Code}} <- All,
+        {_, Counts} = Times <- [erlmcp_meter_counts:failure(At, Counters)],
+        lists:any(fun(Count) -> Count > 0 end, Counts)].

@@ -25,17 +25,18 @@ arrival to its end. `error` is the code of a refusal, `tool_error` or `cancelled
 %% Rows of the ring.
 -define(ROWS, 1000).
 -define(LISTED, 100).
-%% Words of the atomics: how many more requests may be added, of those that went well and of others,
-%% and whether somebody looks (`?NOBODY_LOOKS`).
+%% Words of the atomics: how many more requests may be added, of those that went well and of others.
+%% Every request reads the term (`?NOBODY_LOOKS`). Changing it costs little, since it is an atom.
 -define(WELL, 1).
 -define(FAILED, 2).
--define(LOOKS, 3).
+-define(NOBODY, erlmcp_nobody_looks).
 
 -doc "Creates the ring, owned by the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
-    persistent_term:put(?MODULE, atomics:new(3, [{signed, true}])).
+    persistent_term:put(?NOBODY, true),
+    persistent_term:put(?MODULE, atomics:new(2, [{signed, true}])).
 
 -doc """
 Sets how many more requests of each kind may be added. With 0, none is added any more.
@@ -45,7 +46,7 @@ allow(Count) ->
     Words = persistent_term:get(?MODULE),
     ok = atomics:put(Words, ?WELL, Count),
     ok = atomics:put(Words, ?FAILED, Count),
-    atomics:put(Words, ?LOOKS, min(1, Count)).
+    persistent_term:put(?NOBODY, Count =:= 0).
 
 -doc "Returns `true` if a request with this outcome may be added, and counts the request if so.".
 -spec is_wanted(erlmcp_meter:outcome()) -> boolean().

@@ -25,6 +25,7 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       resources => definitions(resource, Rows, Names),
       sessions => sessions(Lasting, Instance), streams => streams(Lasting),
       connections => erlmcp_gate:held(Gate, connections),
+      refused_connections => refused_connections(Meter),
       in_flight => erlmcp_gate:held(Gate, in_flight),
       waiting => erlmcp_gate:held(Gate, waiting),
       tasks => #{running => erlmcp_tasks:running(Instance)},
@@ -55,47 +56,22 @@ tools(#{meter := Meter} = Instance) ->
            latency := #{p50_us := P50, p95_us := P95, p99_us := P99}}
              <- definitions(tool, Rows, names(Instance))}.
 
-%% The counts of a row: those with a result, and the failures by their errors.
-
+%% The failures of each row by their errors and codes.
 failures(Meter) ->
-    lists:foldl(fun({Row, Error, Sum, Counts}, Known) ->
-        Known#{Row => (maps:get(Row, Known, #{}))#{Error => {Sum, Counts}}}
+    lists:foldl(fun({Row, Error, Code, Times}, Known) ->
+        Known#{Row => (maps:get(Row, Known, #{}))#{{Error, Code} => Times}}
     end, #{}, erlmcp_meter:failures(Meter)).
 
 counts(Row, Failures, Meter) ->
     {erlmcp_meter:read(Row, Meter), maps:get(Row, Failures, #{})}.
 
-sum({One, Failed}, {Other, OtherFailed}) ->
-    #{bytes_in := In, bytes_out := Out, sum := Sum, counts := Counts} = One,
-    #{bytes_in := MoreIn, bytes_out := MoreOut, sum := MoreSum, counts := MoreCounts} = Other,
-    {#{bytes_in => In + MoreIn, bytes_out => Out + MoreOut, sum => Sum + MoreSum,
-       counts => erlmcp_histogram:sum(Counts, MoreCounts)},
-     maps:merge_with(fun(_, {S, C}, {MoreS, MoreC}) ->
-                         {S + MoreS, erlmcp_histogram:sum(C, MoreC)}
-                     end, Failed, OtherFailed)}.
-
-row({#{bytes_in := In, bytes_out := Out, sum := Sum, counts := Counts}, Failed}) ->
-    #{count := Answered} = Latency = erlmcp_histogram:fine(Sum, Counts),
-    Failures = [#{error => Error, latency => erlmcp_histogram:coarse(Time, Buckets)}
-                || Error := {Time, Buckets} <- maps:iterator(Failed, ordered)],
-    Of = fun(Wanted) ->
-        lists:sum([Count || #{error := Error, latency := #{count := Count}} <- Failures,
-                            Wanted(Error)])
-    end,
-    Errors = Of(fun(Error) -> Error =:= tool_error end),
-    Cancelled = Of(fun(Error) -> Error =:= cancelled end),
-    Refusals = Of(fun(Error) -> Error =/= tool_error andalso Error =/= cancelled end),
-    #{count => Answered + Errors + Cancelled + Refusals, errors => Errors, refusals => Refusals,
-      cancelled => Cancelled, bytes_in => In, bytes_out => Out, latency => Latency,
-      failures => Failures}.
-
 refusals(Failures) ->
     Numbers = #{Name => Number || #{name := Name, number := Number} <- erlmcp_refusal:table()},
     maps:fold(fun(_, Failed, Known) ->
-        maps:fold(fun(Error, {_, Counts}, Codes) ->
+        maps:fold(fun({Error, _}, {_, Counts}, Codes) ->
             case Numbers of
-                #{Error := Code} ->
-                    Codes#{Code => lists:sum(Counts) + maps:get(Code, Codes, 0)};
+                #{Error := Number} ->
+                    Codes#{Number => lists:sum(Counts) + maps:get(Number, Codes, 0)};
                 #{} ->
                     Codes
             end
@@ -103,10 +79,12 @@ refusals(Failures) ->
     end, #{}, Failures).
 
 methods(Rows, Failures, Meter) ->
-    All = [{Method, row(lists:foldl(fun sum/2, counts(Row, Failures, Meter),
-                                    of_method(Method, Rows)))}
+    All = [{Method, figures([counts(Row, Failures, Meter) | of_method(Method, Rows)])}
            || {Method, Row} <- erlmcp_meter:methods()],
     #{Method => Row || {Method, #{count := Count} = Row} <- All, Count > 0}.
+
+figures(Counted) ->
+    erlmcp_request_figures:row(erlmcp_request_figures:sum(Counted)).
 
 of_method(~"tools/call", Rows) -> of_family(tool, Rows);
 of_method(~"prompts/get", Rows) -> of_family(prompt, Rows);
@@ -121,9 +99,8 @@ of_family(Family, Rows) ->
 definitions(Family, Rows, Names) ->
     {Named, Others} = lists:partition(fun({_, Row, _}) -> is_map_key(Row, Names) end,
                                       [Row || {Of, _, _} = Row <- Rows, Of =:= Family]),
-    Other = row(lists:foldl(fun sum/2, element(3, hd(Others)),
-                            [Counts || {_, _, Counts} <- tl(Others)])),
-    [(row(Counts))#{name => map_get(Row, Names)} || {_, Row, Counts} <- Named]
+    Other = figures([Counts || {_, _, Counts} <- Others]),
+    [(figures([Counts]))#{name => map_get(Row, Names)} || {_, Row, Counts} <- Named]
         ++ [Other#{name => other} || map_get(count, Other) > 0].
 
 names(#{meter := Meter, key := Key}) ->
@@ -141,7 +118,12 @@ sessions(#{sessions_opened := Opened, sessions_ended := Ended, durations := Dura
     #{open => erlmcp_session_table:count(Instance), opened => Opened, ended => Ended,
       durations => [#{network => Network, revision => Revision,
                       duration => erlmcp_histogram:coarse(Sum, Counts)}
-                    || {Network, Revision, Sum, Counts} <- Durations, lists:sum(Counts) > 0]}.
+                    || {Network, Revision, {Sum, Counts}} <- Durations, lists:sum(Counts) > 0]}.
+
+refused_connections(Meter) ->
+    [#{listener => Listener, refusal => Name, number => Number, count => Count}
+     || {Listener, #{name := Name, number := Number}, Count}
+            <- erlmcp_meter:refused_connections(Meter)].
 
 streams(#{streams_opened := Opened, streams_ended := Ended}) ->
     #{open => Opened - Ended, opened => Opened}.

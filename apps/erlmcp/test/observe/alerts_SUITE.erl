@@ -50,7 +50,7 @@ figures_are_there(_) ->
                           <<Name/binary, "_sum">>]
                          || {Family, _, _, _} <- erlmcp_prometheus:families(),
                             Name <- [atom_to_binary(Family)]]),
-    Named = words(~"\\b((?:mcp_(?:server|node)|erlang_vm)_\\w+)",
+    Named = words(~"\\b((?:mcp_(?:server|client|node)|erlang_vm)_\\w+)",
                   [text("alerts.yml"), text("alerts_test.yml"), text("grafana/erlmcp.json")]),
     true = length(Named) > 15,
     [] = Named -- Known,

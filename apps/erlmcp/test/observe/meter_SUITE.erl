@@ -10,7 +10,8 @@ comes by, whichever process answers it and however it ends; and the bounds of th
 -export([each_request_is_counted_once/1, batches_are_counted_by_their_requests/1,
          task_is_one_request_and_one_run/1, cancelled_calls_are_counted/1,
          requests_refused_early_are_counted/1, subscriptions_are_counted/1,
-         queued_requests_count_with_their_wait/1]).
+         queued_requests_count_with_their_wait/1, codes_of_answers_are_counted/1,
+         refused_connections_are_counted/1]).
 -export([bytes_are_those_of_messages/1, quantiles_are_right/1, coarse_buckets_are_opentelemetrys/1,
          a_slow_tool_shows/1]).
 -export([rows_are_bounded/1, definition_that_comes_again_keeps_its_row/1,
@@ -31,7 +32,8 @@ groups() ->
       [each_request_is_counted_once, batches_are_counted_by_their_requests,
        task_is_one_request_and_one_run, cancelled_calls_are_counted,
        requests_refused_early_are_counted, subscriptions_are_counted,
-       queued_requests_count_with_their_wait]},
+       queued_requests_count_with_their_wait, codes_of_answers_are_counted,
+       refused_connections_are_counted]},
      {figures, [parallel],
       [bytes_are_those_of_messages, quantiles_are_right, coarse_buckets_are_opentelemetrys,
        a_slow_tool_shows, info_has_figures_of_tools, sessions_and_streams_are_counted]},
@@ -341,6 +343,59 @@ queued_requests_count_with_their_wait(_) ->
         [Tool || #{name := ~"echo"} = Tool <- Tools],
     true = Echoed > 17_000.
 
+%% A failure is known by its refusal and by the JSON-RPC code of its answer.
+codes_of_answers_are_counted(_) ->
+    Refuses = fun(Name, Details) ->
+        #{name => Name, handler => fun(_, _) ->
+            {refuse, erlmcp:refusal(dependency_unavailable, ~"no", Details)}
+        end}
+    end,
+    #{tools := Tools} = Definitions = definitions(),
+    Server = erlmcp_test_http:start(Definitions#{
+        tools := Tools ++ [Refuses(~"by_number", #{}), Refuses(~"by_code", #{code => 4711})]}),
+    Ask = fun(Method, Params) ->
+        #{messages := [#{~"error" := #{~"code" := Code}}]} =
+            erlmcp_test_http:call(Server, Method, Params),
+        Code
+    end,
+    Call = fun(Name) -> Ask(~"tools/call", #{name => Name}) end,
+    [-32602, -32603, 1080, 4711] =
+        [Call(Name) || Name <- [~"unknown", ~"crashes", ~"by_number", ~"by_code"]],
+    -32601 = Ask(~"no/method", #{}),
+    -32602 = Ask(~"tools/call", #{}),
+    _ = erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"fails"}),
+    #{methods := #{~"tools/call" := Called, ~"_OTHER" := Unknown}} = Metrics = metrics(Server),
+    [{dependency_unavailable, 1080}, {dependency_unavailable, other}, {internal_error, -32603},
+     {missing_required_field, -32602}, {tool_error, none}, {tool_not_found, -32602}] =
+        codes(Called),
+    [{protocol_error, -32601}] = codes(Unknown),
+    [{dependency_unavailable, other}] = codes(definition(tool, ~"by_code", Metrics)),
+    2 = map_get(1080, maps:get(refusals, Metrics)),
+    ok = erlmcp_test_http:stop(Server).
+
+codes(#{failures := Failures}) ->
+    lists:sort([{Error, Code} || #{error := Error, code := Code, latency := #{count := 1}}
+                                     <- Failures]).
+
+%% A connection beyond the bound is refused before its first request, which is not counted.
+refused_connections_are_counted(_) ->
+    Server = erlmcp_test_http:start((definitions())#{
+        listen => [{http, #{}}, {tcp, #{port => 0}}], limits => #{connections => 2}}),
+    Open = [erlmcp_test_http:connect(Server) || _ <- [1, 2]],
+    await(fun() -> maps:get(connections, metrics(Server)) =:= 2 end),
+    #{refused_connections := []} = metrics(Server),
+    [#{status := 429} = erlmcp_test_http:call(Server, ~"tools/list", #{})
+     || _ <- lists:seq(1, ?COUNT)],
+    Socket = erlmcp_test_line:connect(maps:get(pid, Server)),
+    #{~"error" := #{~"data" := #{~"name" := ~"concurrent_limit_exceeded"}}} =
+        erlmcp_test_line:recv(Socket),
+    #{requests := 0, refused_connections := Refused} = metrics(Server),
+    [#{listener := http, refusal := concurrent_limit_exceeded, number := 1060, count := ?COUNT},
+     #{listener := tcp, refusal := concurrent_limit_exceeded, number := 1060, count := 1}] =
+        Refused,
+    [ok = erlmcp_test_http:close(One) || One <- Open],
+    ok = erlmcp_test_http:stop(Server).
+
 bytes_are_those_of_messages(_) ->
     Server = erlmcp_test_line:serve(#{}),
     Socket = erlmcp_test_line:connect(Server),
@@ -406,7 +461,7 @@ counted_at(Nanoseconds) ->
     Server = #{key => make_ref(), meter => Meter, observers => [], tracer => none},
     Began = erlang:monotonic_time(nanosecond) - Nanoseconds,
     ok = erlmcp_meter:ended({{1, ~"ping", #{}}, {Began, 10, none}}, cancelled, 0, Server),
-    [{_, cancelled, _, Counts}] = erlmcp_meter:failures(Meter),
+    [{_, cancelled, none, {_, Counts}}] = erlmcp_meter:failures(Meter),
     [At || {At, 1} <- lists:enumerate(Counts)].
 
 a_slow_tool_shows(_) ->
@@ -517,7 +572,7 @@ failures_without_slots_are_kept(_) ->
      || Row <- Rows, Name <- Names],
     Found = erlmcp_meter:failures(Meter),
     {800, 400} = erlmcp_meter:totals(Meter),
-    [200, 200, 200, 200] = [lists:sum([lists:sum(Counts) || {_, Is, _, Counts} <- Found,
+    [200, 200, 200, 200] = [lists:sum([lists:sum(Counts) || {_, Is, _, {_, Counts}} <- Found,
                                                             Is =:= Name]) || Name <- Names].
 
 metrics(#{pid := Pid}) ->

@@ -7,13 +7,15 @@ error of a project without the library.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([page_has_the_figures/1, families_are_those_that_are_listed/1, histograms_are_cumulative/1,
          targets_are_bounded/1, servers_have_labels_of_their_own/1, strange_names_are_escaped/1,
+         page_has_the_figures_of_clients/1, refused_connections_are_shown/1,
          library_is_needed/1, figures_never_decrease/1, promtool_is_content/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [page_has_the_figures, families_are_those_that_are_listed, histograms_are_cumulative,
+    [page_has_the_figures, page_has_the_figures_of_clients, refused_connections_are_shown,
+     families_are_those_that_are_listed, histograms_are_cumulative,
      targets_are_bounded, servers_have_labels_of_their_own, strange_names_are_escaped,
      library_is_needed, figures_never_decrease, promtool_is_content].
 
@@ -51,7 +53,7 @@ page_has_the_figures(_) ->
           {~"gen_ai_tool_name", ~"fails"}, {~"error_type", ~"tool_error"}, {~"le", ~"+Inf"}], 1},
         {~"mcp_server_operation_duration_seconds_count",
          [{~"mcp_method_name", ~"tools/call"}, {~"gen_ai_operation_name", ~"execute_tool"},
-          {~"error_type", ~"tool_not_found"}], 1},
+          {~"error_type", ~"tool_not_found"}, {~"rpc_response_status_code", ~"-32602"}], 1},
         {~"mcp_server_operation_duration_seconds_count", [{~"mcp_method_name", ~"initialize"}], 1},
         {~"mcp_server_session_duration_seconds_count",
          [{~"mcp_protocol_version", ~"2025-11-25"}, {~"network_transport", ~"tcp"}], 1},
@@ -72,15 +74,84 @@ page_has_the_figures(_) ->
     #{status := 404} = get(~"/metrics/other", Server),
     ok = erlmcp_test_http:stop(Server).
 
+%% What the clients of the node have asked a server.
+page_has_the_figures_of_clients(_) ->
+    #{port := Port, url := Url} = Server = start(#{tools => [echo(~"echo"), fails(~"fails")]}),
+    {ok, Client} = erlmcp_client:start_link({http, Url, #{era => session}}),
+    [_ = erlmcp_client:call_tool(Client, Name, #{})
+     || Name <- [~"echo", ~"echo", ~"fails", ~"unknown"]],
+    Text = scraped(Server),
+    ok = erlmcp_client:stop(Client),
+    Upstream = [{~"server_address", ~"127.0.0.1"}, {~"server_port", integer_to_binary(Port)},
+                {~"network_transport", ~"tcp"}, {~"mcp_protocol_version", ~"2025-11-25"}],
+    Call = {~"mcp_method_name", ~"tools/call"},
+    Execute = [Call, {~"gen_ai_operation_name", ~"execute_tool"}],
+    Expected = [
+        {~"mcp_client_requests_total", [Call, {~"outcome", ~"ok"}], 2},
+        {~"mcp_client_requests_total", [Call, {~"outcome", ~"tool_error"}], 1},
+        {~"mcp_client_requests_total", [Call, {~"outcome", ~"failed"}], 1},
+        {~"mcp_client_requests_total",
+         [{~"mcp_method_name", ~"initialize"}, {~"outcome", ~"ok"}], 1},
+        {~"mcp_client_processing_duration_ms_count", [Call], 2},
+        {~"mcp_client_operation_duration_seconds_count",
+         Execute ++ [{~"gen_ai_tool_name", ~"echo"}], 2},
+        {~"mcp_client_operation_duration_seconds_count",
+         Execute ++ [{~"gen_ai_tool_name", ~"fails"}, {~"error_type", ~"tool_error"}], 1},
+        {~"mcp_client_operation_duration_seconds_bucket",
+         Execute ++ [{~"error_type", ~"-32602"}, {~"rpc_response_status_code", ~"-32602"},
+                     {~"le", ~"+Inf"}], 1},
+        {~"mcp_client_sessions_active", [], 1}, {~"mcp_client_sessions_opened_total", [], 1},
+        {~"mcp_client_clients_active", [], 1}, {~"mcp_client_requests_active", [], 0},
+        {~"mcp_client_message_queue_length", [], 0}],
+    Samples = samples(Text),
+    [] = [{Sample, Found} || {Name, Labels, Value} = Sample <- Expected,
+                             Found <- [[Is || {Of, By, Is} <- Samples,
+                                              {Of, By} =:= {Name, Upstream ++ Labels}]],
+                             Found =/= [Value]],
+    [true = Bytes > 0 || {Name, Labels, Bytes} <- Samples, Labels =:= Upstream ++ [Call],
+                         Name =:= ~"mcp_client_request_bytes_total"
+                             orelse Name =:= ~"mcp_client_response_bytes_total"],
+    [_] = [ended || {~"mcp_client_session_duration_seconds_count", Labels, 1}
+                        <- samples(scraped(Server)), Labels =:= Upstream],
+    ok = erlmcp_test_http:stop(Server).
+
+scraped(Server) ->
+    #{status := 200, body := Text} = get(~"/metrics", Server),
+    Text.
+
+refused_connections_are_shown(_) ->
+    Server = start(#{id => ~"full", limits => #{connections => 1}}),
+    Open = erlmcp_test_http:connect(Server),
+    ok = held(1, Server),
+    #{status := 429} = erlmcp_test_http:call(Server, ~"tools/list", #{}),
+    ok = erlmcp_test_http:close(Open),
+    ok = held(0, Server),
+    Labels = [{~"server", ~"full"}, {~"listener", ~"http"}, {~"code", ~"1060"},
+              {~"name", ~"concurrent_limit_exceeded"}],
+    [1] = [Count || {~"mcp_server_connections_refused_total", By, Count}
+                        <- samples(scraped(Server)), By =:= Labels],
+    ok = erlmcp_test_http:stop(Server).
+
+held(Count, #{pid := Pid} = Server) ->
+    case erlmcp:info(Pid) of
+        #{connections := Count} -> ok;
+        #{} ->
+            receive after 5 -> held(Count, Server) end
+    end.
+
 %% Every family of the page stands in the list that documents it, with its type and its labels.
 families_are_those_that_are_listed(_) ->
     Server = start(#{tools => [echo(~"echo")]}),
     call(~"echo", Server),
+    {ok, Client} = erlmcp_client:start_link({server, maps:get(pid, Server), #{}}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    {error, _} = erlmcp_client:call_tool(Client, ~"unknown", #{}),
+    ok = erlmcp_client:stop(Client),
     #{body := Text} = get(~"/metrics", Server),
     Listed = #{atom_to_binary(Name) => {atom_to_binary(Type), Labels, Help}
                || {Name, Type, Labels, Help} <- erlmcp_prometheus:families()},
     Types = [{Name, Type} || [~"#", ~"TYPE", Name, Type] <- words(Text), is_ours(Name)],
-    true = length(Types) > 10,
+    true = length(Types) > 20,
     [] = [Name || {Name, Type} <- Types,
                   not is_map_key(Name, Listed) orelse element(1, map_get(Name, Listed)) =/= Type],
     [] = [{Name, Label} || {Name, Labels, _} <- samples(Text), is_ours(Name), {Label, _} <- Labels,
@@ -117,8 +188,7 @@ histograms_are_cumulative(_) ->
 targets_are_bounded(_) ->
     Names = [<<"tool_", (integer_to_binary(Number))/binary>> || Number <- lists:seq(1, 250)],
     Server = start(#{id => ~"many", tools => [echo(Name) || Name <- Names]}),
-    {ok, Client} = erlmcp_client:start_link({server, maps:get(pid, Server), #{}}),
-    [{ok, _} = erlmcp_client:call_tool(Client, Name, #{}) || Name <- Names],
+    [call(Name, Server) || Name <- Names],
     ok = prometheus_registry:register_collector(erlmcp_prometheus),
     Times = [element(1, timer:tc(fun() -> prometheus_text_format:format() end))
              || _ <- lists:seq(1, 10)],
@@ -130,7 +200,6 @@ targets_are_bounded(_) ->
                                  {~"gen_ai_tool_name", Tool} <- Labels]),
     201 = length(Tools),
     true = lists:member(~"_OTHER", Tools),
-    ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_http:stop(Server).
 
 servers_have_labels_of_their_own(_) ->
@@ -180,7 +249,8 @@ figures_never_decrease(_) ->
     Scrape = fun() ->
         #{body := Text} = get(~"/metrics", Server),
         #{{Name, Labels} => Value || {Name, Labels, Value} <- samples(Text), is_ours(Name),
-                                     {~"server", ~"growing"} <- Labels,
+                                     lists:member({~"server", ~"growing"}, Labels)
+                                         orelse lists:keymember(~"server_address", 1, Labels),
                                      re:run(Name, ~"_(total|count|bucket|sum)$") =/= nomatch}
     end,
     lists:foldl(fun(_, Before) ->
@@ -193,18 +263,22 @@ figures_never_decrease(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_http:stop(Server).
 
-%% All but the one name that other servers of MCP have, too.
+%% All but the names that other servers of MCP have, too.
 promtool_is_content(Config) ->
     Promtool = filename:join(erlmcp_test_installed:path("prometheus"), "promtool"),
     Server = start(#{tools => [echo(~"echo"), fails(~"fails")]}),
     [call(Name, Server) || Name <- [~"echo", ~"fails", ~"no"]],
+    {ok, Client} = erlmcp_client:start_link({server, maps:get(pid, Server), #{era => session}}),
+    [_ = erlmcp_client:call_tool(Client, Name, #{}) || Name <- [~"echo", ~"fails", ~"no"]],
+    ok = erlmcp_client:stop(Client),
     #{body := Text} = get(~"/metrics", Server),
     File = filename:join(proplists:get_value(priv_dir, Config), "metrics.txt"),
     ok = file:write_file(File, [[Line, $\n] || Line <- binary:split(Text, ~"\n", [global]),
                                                re:run(Line, "(^|[^a-z])mcp_") =/= nomatch]),
     Said = os:cmd(lists:concat([Promtool, " check metrics < ", File, " 2>&1"])),
-    ["mcp_server_processing_duration_ms metric names should not contain abbreviated units"] =
-        string:lexemes(Said, "\n"),
+    ["mcp_client_processing_duration_ms metric names should not contain abbreviated units",
+     "mcp_server_processing_duration_ms metric names should not contain abbreviated units"] =
+        lists:sort(string:lexemes(Said, "\n")),
     ok = erlmcp_test_http:stop(Server).
 
 start(Options) ->

@@ -9,6 +9,8 @@ Internal.
 
 -export([check/1, run/3, start/4, cancel/2, notify/3]).
 
+%% What a call is about before its process has looked at its operation.
+-define(UNKNOWN, {~"", #{}}).
 %% The initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
 
@@ -53,9 +55,12 @@ run(Operation, #{calls := Calls} = Client, Options) ->
     Caller = self(),
     {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
         Watch = erlmcp_client_exchange:watch(Options#{caller => monitor(process, Caller)}, Client),
-        Outcome = outcome(Operation, Client, Options, Watch, none),
-        _ = erlmcp_client_calls:remove_own(Calls),
-        Outcome
+        %% Only a call that was killed leaves its row.
+        try
+            outcome(Operation, Client, Options, Watch, none)
+        after
+            erlmcp_client_calls:remove_own(Calls)
+        end
     end, bounds(Client)),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
@@ -94,12 +99,13 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
         end
     end, bounds(Client)),
     %% From here on the call can be cancelled.
-    ok = case erlmcp_client_calls:add(Pid, To, Calls) of
+    ok = case erlmcp_client_calls:add(Pid, To, ?UNKNOWN, Calls) of
         ok ->
             Pid ! {go, Reference},
             ok;
         stopped ->
             exit(Pid, kill),
+            ok = refused(?UNKNOWN, Client, stopped),
             erlmcp_client_calls:report(To, {error, stopped})
     end,
     Reference.
@@ -155,15 +161,29 @@ notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
     end.
 
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
-    case erlmcp_client_calls:add(self(), To, Calls) of
+    About = about(Operation),
+    case erlmcp_client_calls:add(self(), To, About, Calls) of
         stopped ->
+            ok = refused(About, Client, stopped),
             {error, stopped};
         ok ->
             case erlmcp_client_calls:count(Calls) > Limit of
-                true -> {error, {overload, Limit}};
-                false -> performed(Operation, Client, Options, Watch)
+                true ->
+                    Reason = {overload, Limit},
+                    ok = refused(About, Client, Reason),
+                    {error, Reason};
+                false ->
+                    performed(Operation, Client, Options, Watch)
             end
     end.
+
+%% The first request of an operation, as far as it is counted.
+about(Operation) ->
+    {Method, Params} = erlmcp_client_operation:request(Operation),
+    {Method, maps:with([~"name"], Params)}.
+
+refused(About, #{server := Server}, Reason) ->
+    erlmcp_client_meter:unsent(About, {Server, none}, erlang:monotonic_time(nanosecond), Reason).
 
 performed(Operation, Client, Options, Watch) ->
     try

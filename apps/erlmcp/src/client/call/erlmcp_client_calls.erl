@@ -1,6 +1,7 @@
 -module(erlmcp_client_calls).
 -moduledoc """
 The table of a client's running calls, by which their number is bounded, and killed ones are found.
+A call that is killed, or ended with its client, is counted here (`m:erlmcp_client_meter`).
 
 A call that was started without waiting for it has a receiver of its outcome. The process that
 removes the row of the call sends the outcome, so a receiver gets it exactly once.
@@ -8,13 +9,15 @@ removes the row of the call sends the outcome, so a receiver gets it exactly onc
 Internal.
 """.
 
--export([new/0, count/1, add/3, remove_own/1, report/2]).
--export([cancel/2, sweep/1, stop_all/1]).
+-export([new/0, count/1, add/4, remove_own/1, report/2]).
+-export([cancel/2, sweep/2, stop_all/2]).
 
--export_type([calls/0, receiver/0]).
+-export_type([calls/0, receiver/0, about/0]).
 
 -opaque calls() :: ets:table().
 -type receiver() :: {pid(), reference()} | none.
+-doc "The first request of a call, with the name that it is for.".
+-type about() :: {Method :: binary(), #{binary() => term()}}.
 
 -doc "Creates an empty table, owned by the calling process.".
 -spec new() -> calls().
@@ -27,10 +30,10 @@ count(Calls) ->
     ets:info(Calls, size).
 
 -doc "Adds the call of a process. Returns `stopped` if the client has ended.".
--spec add(pid(), receiver(), calls()) -> ok | stopped.
-add(Pid, Receiver, Calls) ->
+-spec add(pid(), receiver(), about(), calls()) -> ok | stopped.
+add(Pid, Receiver, About, Calls) ->
     try
-        true = ets:insert(Calls, {Pid, Receiver}),
+        true = ets:insert(Calls, {Pid, Receiver, About}),
         ok
     catch
         error:badarg -> stopped
@@ -61,7 +64,7 @@ report({Pid, Reference}, Outcome) ->
 -doc "Asks the process of the call with this reference to cancel its request and to end.".
 -spec cancel(reference(), calls()) -> ok.
 cancel(Reference, Calls) ->
-    try ets:match(Calls, {'$1', {'_', Reference}}) of
+    try ets:match(Calls, {'$1', {'_', Reference}, '_'}) of
         Found -> lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end, Found)
     catch
         error:badarg -> ok
@@ -71,23 +74,28 @@ cancel(Reference, Calls) ->
 Removes the calls whose processes were killed, and reports `{error, {too_large, heap}}` to their
 receivers.
 """.
--spec sweep(calls()) -> ok.
-sweep(Calls) ->
-    Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
-    lists:foreach(fun({Pid, Receiver}) ->
-                      case ets:take(Calls, Pid) of
-                          [_] -> report(Receiver, {error, {too_large, heap}});
-                          [] -> ok
-                      end
-                  end, Dead).
+-spec sweep(calls(), erlmcp_client_meter:kind()) -> ok.
+sweep(Calls, Kind) ->
+    lists:foreach(fun(Pid) -> end_call(Pid, {too_large, heap}, Calls, Kind) end,
+                  [Pid || {Pid, _, _} <- ets:tab2list(Calls), not is_process_alive(Pid)]).
+
+%% The process that removes the row counts the call.
+end_call(Pid, Reason, Calls, Kind) ->
+    case ets:take(Calls, Pid) of
+        [{Pid, Receiver, About}] ->
+            ok = erlmcp_client_meter:unsent(About, Kind, erlang:monotonic_time(nanosecond),
+                                            Reason),
+            report(Receiver, {error, Reason});
+        [] ->
+            ok
+    end.
 
 -doc """
 Ends all calls of a client that is being stopped, and reports `{error, stopped}` to their receivers.
 """.
--spec stop_all(calls()) -> ok.
-stop_all(Calls) ->
-    lists:foreach(fun({Pid, Receiver}) ->
-                      Taken = ets:take(Calls, Pid),
+-spec stop_all(calls(), erlmcp_client_meter:kind()) -> ok.
+stop_all(Calls, Kind) ->
+    lists:foreach(fun({Pid, _, _}) ->
                       exit(Pid, shutdown),
-                      [ok = report(Receiver, {error, stopped}) || _ <- Taken]
+                      end_call(Pid, stopped, Calls, Kind)
                   end, ets:tab2list(Calls)).

@@ -43,6 +43,8 @@ the parameters of notifications, in the process of the call. `trace` is the cont
     live :: erlmcp_client_connection:live(),
     id :: erlmcp_message:id(),
     exchange :: erlmcp_channel:exchange(),
+    %% The bytes of the request.
+    sent :: pos_integer(),
     watch :: watch(),
     headers = #{} :: #{binary() => binary()},
     %% Monitors of the processes that answer requests of the server, the time since there has been
@@ -75,11 +77,28 @@ told that the request is cancelled.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
     outcome().
-run({Method, Params} = Request, Extra, {#{ids := Ids} = Client, Live} = Peer, Watch) ->
+run(Request, Extra, {#{ids := Ids} = Client, Live} = Peer, Watch) ->
+    Began = erlang:monotonic_time(nanosecond),
     Id = atomics:add_get(Ids, 1, 1),
-    erlmcp_client_span:run({Id, Method, Params}, Extra, {Client, Live, Watch}, fun(Traced) ->
-        exchange(Id, Request, Traced, Peer, Watch)
-    end).
+    {Traced, Span} = erlmcp_client_span:start(Request, Extra, Client, Watch),
+    Ended = fun(Outcome, {Sent, Received}) ->
+        ok = erlmcp_client_span:ended(Outcome, Id, Client, Live, Span),
+        erlmcp_client_meter:ended(Request, kind(Client, Live), {Began, Sent, Received}, Outcome)
+    end,
+    try exchange(Id, Request, Traced, Peer, Watch) of
+        {Outcome, Bytes} ->
+            ok = Ended(Outcome, Bytes),
+            case Outcome of
+                {error, cancelled} -> throw(cancelled);
+                _ -> Outcome
+            end
+    catch
+        Class:Reason:Stack ->
+            ok = Ended({error, {crashed, Reason}}, {0, 0}),
+            erlang:raise(Class, Reason, Stack)
+    end.
+
+kind(#{server := Server}, #{revision := Revision}) -> {Server, Revision}.
 
 exchange(Id, Request, Extra, {Client, Live},
          #{deadline := Deadline, last_deadline := Last} = Watch) ->
@@ -93,9 +112,9 @@ exchange(Id, Request, Extra, {Client, Live},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
             await(#attempt{client = Client, live = Live, id = Id, exchange = Exchange,
-                           watch = Watch});
+                           sent = iolist_size(Message), watch = Watch});
         {error, Reason} ->
-            {error, reason(Reason, Watch)}
+            {{error, reason(Reason, Watch)}, {0, 0}}
     end.
 
 -doc """
@@ -123,10 +142,10 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
             timed_out(Attempt);
         {'DOWN', Caller, process, _, _} ->
             give_up(Attempt, ~"the caller is gone"),
-            throw(cancelled);
+            over({error, cancelled}, Attempt);
         {erlmcp_cancel, Cancel} ->
             give_up(Attempt, ~"the caller cancelled it"),
-            throw(cancelled);
+            over({error, cancelled}, Attempt);
         {'DOWN', Monitor, process, _, _} = Message ->
             case lists:member(Monitor, Attempt#attempt.questions) of
                 true -> await(answered(Monitor, Attempt));
@@ -140,7 +159,11 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
 
 timed_out(#attempt{watch = #{timeout := Timeout}} = Attempt) ->
     give_up(Attempt, ~"the deadline passed"),
-    {error, {timeout, Timeout}}.
+    over({error, {timeout, Timeout}}, Attempt).
+
+%% The outcome of the request, with the bytes of both directions.
+over(Outcome, #attempt{client = #{channel := {Transport, _}}, exchange = Exchange, sent = Sent}) ->
+    {Outcome, {Sent, Transport:received_bytes(Exchange)}}.
 
 happened(other, Attempt) ->
     await(Attempt);
@@ -150,19 +173,19 @@ happened({Events, Exchange}, Attempt) ->
 events([], Attempt) ->
     await(Attempt);
 events([{message, {response, Id, Outcome}} | _], #attempt{id = Id} = Attempt) ->
-    response(Outcome, Attempt);
+    over(response(Outcome, Attempt), Attempt);
 events([{message, Message} | Events], Attempt) ->
     case message(Message, Attempt) of
         {ok, Next} ->
             events(Events, Next);
         {error, _} = Error ->
             give_up(Attempt, ~"what came is not MCP"),
-            Error
+            over(Error, Attempt)
     end;
 events([{headers, Headers} | Events], Attempt) ->
     events(Events, Attempt#attempt{headers = Headers});
-events([{failed, Reason} | _], #attempt{watch = Watch}) ->
-    {error, reason(Reason, Watch)};
+events([{failed, Reason} | _], #attempt{watch = Watch} = Attempt) ->
+    over({error, reason(Reason, Watch)}, Attempt);
 events([sent | Events], Attempt) ->
     events(Events, Attempt).
 

@@ -62,7 +62,7 @@ perform({list, List}, Call) ->
 perform(ping, Call) ->
     %% 2026-07-28 has no ping; `server/discover` is the cheapest request instead.
     maybe
-        {ok, #{revision := Revision}} ?= live(Call),
+        {ok, #{revision := Revision}} ?= live({~"ping", #{}}, Call),
         Method = case erlmcp_revision:era(Revision) of
             session -> ~"ping";
             stateless -> ~"server/discover"
@@ -116,7 +116,7 @@ as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
     case Tasks andalso (maps:get(task, Options, await) =:= handle
                         orelse erlmcp_client_tools:is_task(Name, Tools)) of
         true ->
-            case live(Call) of
+            case live(Request, Call) of
                 {ok, #{revision := '2025-11-25', capabilities := #{
                     ~"tasks" := #{~"requests" := #{~"tools" := #{~"call" := _}}}}}} ->
                     {ok, {~"tools/call", Params#{~"task" => #{}}}};
@@ -146,8 +146,17 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
         none -> send(Request, Call)
     end.
 
-live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    in_time(erlmcp_client_connection:live(Client, Deadline), Call).
+%% A request is not sent if the negotiation before it fails, and is counted here then.
+live(Request, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
+    Began = erlang:monotonic_time(nanosecond),
+    case in_time(erlmcp_client_connection:live(Client, Deadline), Call) of
+        {error, Reason} = Error ->
+            #{server := Server} = Client,
+            ok = erlmcp_client_meter:unsent(Request, {Server, none}, Began, Reason),
+            Error;
+        Live ->
+            Live
+    end.
 
 %% When the time of a call is over, the error has the timeout of the call, whichever step was
 %% waiting.
@@ -156,7 +165,7 @@ in_time(Outcome, _) -> Outcome.
 
 send(Request, #call{client = #{cache := Cache}} = Given) ->
     Call = Given#call{changes = erlmcp_client_cache:changes(Cache)},
-    case live(Call) of
+    case live(Request, Call) of
         {ok, Live} -> sent(Request, attempt(Request, Live, Call), Live, Call);
         {error, _} = Error -> Error
     end.

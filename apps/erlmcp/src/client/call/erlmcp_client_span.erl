@@ -12,44 +12,34 @@ Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Clie
 Internal.
 """.
 
--export([run/4]).
+-export([start/4, ended/5]).
 
 -doc """
-Runs the exchange `Run` of a request. `Run` gets the further parts of the request, with the context
-in its `_meta`.
+Starts the span of a request. Returns the further parts of the request, with the context in its
+`_meta`, and the span for `ended/5`.
 """.
--spec run({erlmcp_message:id(), Method :: binary(), Params :: map()}, Extra,
-          {erlmcp_client_connection:client(), erlmcp_client_connection:live(),
-           erlmcp_client_exchange:watch()},
-          fun((Extra) -> Outcome)) -> Outcome when
-    Extra :: erlmcp_client_request:extra(), Outcome :: erlmcp_client_exchange:outcome().
-run(_, #{meta := #{~"traceparent" := _}} = Extra, _, Run) ->
-    Run(Extra);
-run(Request, Extra, {#{tracer := Tracer}, _, Watch} = Of, Run) ->
-    traced(Tracer, maps:get(trace, Watch, none), Request, Extra, Of, Run);
-run(Request, Extra, {_, _, #{trace := #{tracer := Tracer} = Parent}} = Of, Run) ->
-    traced(Tracer, Parent, Request, Extra, Of, Run);
-run(_, Extra, {_, _, #{trace := Parent}}, Run) ->
-    Run(with_context(Parent, Extra));
-run(_, Extra, _, Run) ->
-    Run(Extra).
+-spec start({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
+            erlmcp_client_connection:client(), erlmcp_client_exchange:watch()) ->
+    {erlmcp_client_request:extra(), erlmcp_span:span()}.
+start(_, #{meta := #{~"traceparent" := _}} = Extra, _, _) ->
+    {Extra, none};
+start(Request, Extra, #{tracer := Tracer}, Watch) ->
+    started(Tracer, maps:get(trace, Watch, none), Request, Extra);
+start(Request, Extra, _, #{trace := #{tracer := Tracer} = Parent}) ->
+    started(Tracer, Parent, Request, Extra);
+start(_, Extra, _, #{trace := Parent}) ->
+    {with_context(Parent, Extra), none};
+start(_, Extra, _, _) ->
+    {Extra, none}.
 
-traced(Tracer, Parent, {_, Method, Params} = Request, Extra, {Client, Live, _}, Run) ->
+started(Tracer, Parent, {Method, Params}, Extra) ->
     Target = target(Params),
     {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
         #{name => erlmcp_span:name(Method, Target), kind => client, parent => Parent, links => [],
           attributes => erlmcp_span:attributes(Method, Target),
           began => erlang:monotonic_time(nanosecond)}
     end),
-    try Run(with_context(Context, Extra)) of
-        Outcome ->
-            ok = ended(status(Outcome), Request, Client, Live, Span),
-            Outcome
-    catch
-        throw:cancelled ->
-            ok = ended(status({error, cancelled}), Request, Client, Live, Span),
-            throw(cancelled)
-    end.
+    {with_context(Context, Extra), Span}.
 
 with_context(none, Extra) ->
     Extra;
@@ -63,10 +53,14 @@ target(#{~"name" := Name}) when is_binary(Name) -> Name;
 target(#{~"uri" := Uri}) when is_binary(Uri) -> Uri;
 target(_) -> undefined.
 
+-doc "Ends the span of a request, if it has one.".
+-spec ended(erlmcp_client_exchange:outcome() | {error, {crashed, term()}}, erlmcp_message:id(),
+            erlmcp_client_connection:client(), erlmcp_client_connection:live(),
+            erlmcp_span:span()) -> ok.
 ended(_, _, _, _, none) ->
     ok;
-ended({Status, Error}, {Id, _, _}, #{settings := #{target := Target}},
-      #{revision := Revision} = Live, Span) ->
+ended(Outcome, Id, #{settings := #{target := Target}}, #{revision := Revision} = Live, Span) ->
+    {Status, Error} = status(Outcome),
     Common = #{~"jsonrpc.request.id" => erlmcp_span:id(Id),
                ~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
     Session = case Live of

@@ -134,6 +134,9 @@ does not belong to the exchange.
 """.
 -callback received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 
+-doc "Returns the bytes of the messages of an exchange that have come until now.".
+-callback received_bytes(exchange()) -> non_neg_integer().
+
 -doc """
 Ends an exchange early; no more events of it come. Returns `true` if the abort itself tells the
 server of the cancellation, as closing an HTTP stream does in 2026-07-28.
@@ -161,4 +164,10 @@ message sent on it must carry. The owner is told of later generations.
 -callback fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, reason()}.
 
--optional_callbacks([fall_back/2]).
+-doc """
+Returns how many connections are open, and how many messages wait for one. A transport without this
+function has one connection while it is up.
+""".
+-callback connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
+
+-optional_callbacks([fall_back/2, connections/1]).

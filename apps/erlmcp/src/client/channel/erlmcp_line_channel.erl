@@ -21,7 +21,7 @@ Internal.
 -behaviour(erlmcp_channel).
 -behaviour(gen_server).
 
--export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
+-export([open/2, send/2, received/2, received_bytes/1, abort/1, leave/4, close/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 -export_type([target/0, handle/0, exchange/0, connection/0, prepared/0]).
@@ -32,7 +32,7 @@ Internal.
     | {tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()}
     | {server, erlmcp:server()}.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
--opaque exchange() :: {pid(), erlmcp_line_exchanges:ref()}.
+-opaque exchange() :: {pid(), erlmcp_line_exchanges:ref(), Received :: non_neg_integer()}.
 -type connection() :: term().
 -type prepared() :: term().
 
@@ -162,7 +162,7 @@ send(#{kind := Kind, id := Id, message := Message, deadline := Deadline} = Outgo
         Exchange = #{pid => self(), kind => Kind, id => Id,
                      token => maps:get(token, Outgoing, none), deadline => Deadline},
         Pid ! {send, Ref, Exchange, maps:get(generation, Outgoing, any), Line},
-        {ok, {Pid, Ref}}
+        {ok, {Pid, Ref, 0}}
     end.
 
 %% Counts a line that waits to be written. A line of any size may wait if no other does.
@@ -187,19 +187,25 @@ Returns the events of the exchange that are in a message; `other` for a message 
 to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
-received({Ref, {message, {response, _, _}} = Event}, {_, Ref} = Exchange) ->
+received({Ref, {message, Message} = Event, Bytes}, {Pid, Ref, Received}) ->
+    _ = is_response(Message) andalso over(Ref),
+    {[Event], {Pid, Ref, Received + Bytes}};
+received({Ref, Event}, {_, Ref, _} = Exchange) ->
     over(Ref),
     {[Event], Exchange};
-received({Ref, {message, _} = Event}, {_, Ref} = Exchange) ->
-    {[Event], Exchange};
-received({Ref, Event}, {_, Ref} = Exchange) ->
-    over(Ref),
-    {[Event], Exchange};
-received({'DOWN', Ref, process, _, Why}, {_, Ref} = Exchange) ->
+received({'DOWN', Ref, process, _, Why}, {_, Ref, _} = Exchange) ->
     over(Ref),
     {[{failed, {closed, Why}}], Exchange};
 received(_, _) ->
     other.
+
+is_response({response, _, _}) -> true;
+is_response(_) -> false.
+
+-doc "Returns the bytes of the messages of the exchange that have come.".
+-spec received_bytes(exchange()) -> non_neg_integer().
+received_bytes({_, _, Received}) ->
+    Received.
 
 over(Ref) ->
     _ = unalias(Ref),
@@ -207,7 +213,7 @@ over(Ref) ->
 
 -doc "Ends an exchange early. Returns `false`, since the server is not told.".
 -spec abort(exchange()) -> false.
-abort({Pid, Ref}) ->
+abort({Pid, Ref, _}) ->
     over(Ref),
     forget(Ref),
     Pid ! {abort, Ref},
@@ -215,7 +221,8 @@ abort({Pid, Ref}) ->
 
 forget(Ref) ->
     receive
-        {Ref, _} -> forget(Ref)
+        {Ref, _} -> forget(Ref);
+        {Ref, _, _} -> forget(Ref)
     after 0 ->
         ok
     end.

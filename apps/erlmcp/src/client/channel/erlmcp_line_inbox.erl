@@ -10,6 +10,9 @@ to the waiting request, if there is only one. A line that is not a message is lo
 since programs may print to their output by mistake. An invalid response ends the exchange with its
 id, with the reason `protocol`.
 
+An exchange gets `{Ref, {message, Message}, Bytes}`, with the bytes of the line, or
+`{Ref, {failed, Reason}}`.
+
 A process that reads notifications more slowly than they come misses some. None is sent while its
 mailbox has more than 1000 messages, or more than 8 MiB if all were as large as the next one. While
 that is true of the owner, requests of the server are answered with an error.
@@ -113,12 +116,13 @@ batch([Item | Items], Replies, Exchanges, Inbox) ->
 
 route({response, Id, _} = Message, _, Exchanges, Inbox) ->
     case erlmcp_line_exchanges:by_id(Id, Exchanges) of
-        {ok, Ref} -> {[], finish(Ref, {message, Message}, Exchanges), Inbox};
+        {ok, Ref} -> {[], finish(Ref, to_exchange(Ref, Message, Inbox), Exchanges), Inbox};
         none -> {[], Exchanges, warn(unknown_response, #{id => shown(Id)}, Inbox)}
     end;
 route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
     case erlmcp_line_exchanges:by_params(Params, Exchanges) of
-        {ok, Ref, Pid} -> {[], Exchanges, notify(Pid, Ref, {Ref, {message, Message}}, Inbox)};
+        {ok, Ref, Pid} ->
+            {[], Exchanges, notify(Pid, Ref, to_exchange(Ref, Message, Inbox), Inbox)};
         none -> {[], Exchanges, notify(Owner, Owner, to_owner(Message, Inbox), Inbox)}
     end;
 route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
@@ -136,7 +140,8 @@ route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} 
       Inbox) when not is_map_key(~"method", Json) ->
     case erlmcp_line_exchanges:only_request(Exchanges) of
         {ok, Ref, Id} ->
-            {[], finish(Ref, {message, {response, Id, {error, Error}}}, Exchanges), Inbox};
+            Answer = to_exchange(Ref, {response, Id, {error, Error}}, Inbox),
+            {[], finish(Ref, Answer, Exchanges), Inbox};
         none ->
             {[], Exchanges, not_a_message(Refusal, Inbox)}
     end;
@@ -146,7 +151,7 @@ route({invalid, Id, Refusal}, Json, Exchanges, Inbox) when
     case erlmcp_line_exchanges:by_id(Id, Exchanges) of
         {ok, Ref} ->
             What = erlmcp_refusal:message(Refusal),
-            {[], finish(Ref, {failed, {protocol, What}}, Exchanges), Inbox};
+            {[], finish(Ref, {Ref, {failed, {protocol, What}}}, Exchanges), Inbox};
         none ->
             {[], Exchanges, not_a_message(Refusal, Inbox)}
     end;
@@ -155,10 +160,13 @@ route({invalid, _, Refusal}, _, Exchanges, Inbox) ->
 route({batch, _}, _, Exchanges, Inbox) ->
     {[], Exchanges, warn(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
 
-finish(Ref, Event, Exchanges) ->
+finish(Ref, Last, Exchanges) ->
     {_, Rest} = erlmcp_line_exchanges:remove(Ref, Exchanges),
-    Ref ! {Ref, Event},
+    Ref ! Last,
     Rest.
+
+to_exchange(Ref, Message, #inbox{size = Size}) ->
+    {Ref, {message, Message}, Size}.
 
 to_owner(Message, #inbox{channel = Channel}) ->
     {erlmcp_channel, Channel, {message, Message}}.

@@ -10,7 +10,8 @@ Internal.
 -behaviour(erlmcp_channel).
 -behaviour(supervisor).
 
--export([open/2, send/2, received/2, abort/1, leave/4, close/1, fall_back/2]).
+-export([open/2, send/2, received/2, received_bytes/1, abort/1, leave/4, close/1, fall_back/2]).
+-export([connections/1]).
 -export([init/1]).
 
 -export_type([handle/0, exchange/0]).
@@ -104,6 +105,17 @@ received(Message, {sse, Exchange}) ->
 
 happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
+
+-doc "Returns the bytes of the messages of the exchange that have come.".
+-spec received_bytes(exchange()) -> non_neg_integer().
+received_bytes({http, Exchange}) -> erlmcp_httpc_exchange:received_bytes(Exchange);
+received_bytes({sse, Exchange}) -> erlmcp_httpc_sse:received_bytes(Exchange).
+
+-doc "Returns how many connections are open, and how many messages wait for one.".
+-spec connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
+connections(#{pool := Pool}) ->
+    #{open := Open, waiting := Waiting} = erlmcp_httpc_pool:info(Pool),
+    {Open, Waiting}.
 
 -doc """
 Ends an exchange by closing its stream, which tells the server, and returns `true`. Returns `false`

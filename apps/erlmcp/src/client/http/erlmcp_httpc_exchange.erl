@@ -9,7 +9,7 @@ the response is resumed where it ended.
 Internal.
 """.
 
--export([start/2, received/2, abort/1, delete/4]).
+-export([start/2, received/2, received_bytes/1, abort/1, delete/4]).
 
 -export_type([route/0, exchange/0, event/0]).
 
@@ -48,6 +48,8 @@ An event of an exchange. If the outgoing message has `named`, all events of its 
         | {events, erlmcp_sse_reader:state()}
         | {waiting, reference()}
         | over,
+    %% The bytes of the messages that have come.
+    received = 0 :: non_neg_integer(),
     %% The number of repetitions because a connection had ended unused, and of redirections.
     repeats = 0 :: non_neg_integer(),
     redirects = 0 :: non_neg_integer(),
@@ -235,14 +237,23 @@ lease_state(fin) -> reusable;
 lease_state(nofin) -> cut.
 
 whole(json, Body, State, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
+    Counted = came(Body, X),
     case erlmcp_httpc_answer:whole(Body, Id, Limits) of
-        {ok, Events} -> over(Events, State, X);
-        {error, Reason} -> failed(Reason, State, X)
+        {ok, Events} -> over(Events, State, Counted);
+        {error, Reason} -> failed(Reason, State, Counted)
     end;
 whole(taken, _, State, X) ->
     over([sent], State, X);
 whole({refused, Status, Fields}, Body, State, X) ->
     refused(Status, Fields, Body, release(State, X)).
+
+came(Message, #exchange{received = Received} = X) ->
+    X#exchange{received = Received + byte_size(Message)}.
+
+-doc "Returns the bytes of the messages of the exchange that have come.".
+-spec received_bytes(exchange()) -> non_neg_integer().
+received_bytes(#exchange{received = Received}) ->
+    Received.
 
 %% A redirection that keeps the method is followed within the origin. Any other refusal ends the
 %% exchange, except where authorization or resumption may help.
@@ -260,11 +271,11 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
     case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
         unauthorized -> unauthorized(Status, Fields, Reason, X);
         session_lost -> fail_released(session_lost, X);
-        {error, Error} when Status =:= 404, Session =/= none -> answered(Error, X);
+        {error, Error} when Status =:= 404, Session =/= none -> answered(Error, came(Body, X));
         Refusal ->
             case {erlmcp_httpc_resumption:has_event_id(Resumption), Refusal} of
                 {true, _} -> not_resumed(Status, Reason, X);
-                {false, {error, Error}} -> answered(Error, X);
+                {false, {error, Error}} -> answered(Error, came(Body, X));
                 {false, none} -> fail_released(Reason, X)
             end
     end.
@@ -303,10 +314,14 @@ events([#{event := Name, data := Data} | Read], Events, IsFin,
     events(Read, [Events, {named, Name, Data}], IsFin, X);
 events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Data =/= ~"" ->
     #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X,
+    Counted = came(Data, X),
     case erlmcp_httpc_answer:event(Data, Id, Limits) of
-        {open, More} -> events(Read, [Events | More], IsFin, X);
-        {answered, More} -> over(lists:flatten([Events | More]), drained(IsFin, X), X);
-        {error, Reason} -> over(lists:flatten([Events, {failed, Reason}]), lease_state(IsFin), X)
+        {open, More} ->
+            events(Read, [Events | More], IsFin, Counted);
+        {answered, More} ->
+            over(lists:flatten([Events | More]), drained(IsFin, X), Counted);
+        {error, Reason} ->
+            over(lists:flatten([Events, {failed, Reason}]), lease_state(IsFin), Counted)
     end;
 events([#{} | Read], Events, IsFin, X) ->
     events(Read, Events, IsFin, X);

@@ -21,7 +21,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/3, open/2]).
--export([start/2, received/2, abort/1]).
+-export([start/2, received/2, received_bytes/1, abort/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
 -export_type([exchange/0, handle/0]).
@@ -58,7 +58,9 @@ Internal.
     post = taken :: taken | erlmcp_httpc_exchange:exchange(),
     %% A response that came on the stream before the POST was answered. The exchange goes on until
     %% then, since the POST still has its connection.
-    response = none :: none | erlmcp_channel:event()
+    response = none :: none | erlmcp_channel:event(),
+    %% The bytes of the messages that have come on the stream.
+    received = 0 :: non_neg_integer()
 }).
 
 -opaque exchange() :: #exchange{}.
@@ -148,7 +150,8 @@ leave(Pid, Ref) ->
 
 forget(Ref) ->
     receive
-        {Ref, _} -> forget(Ref)
+        {Ref, _} -> forget(Ref);
+        {Ref, _, _} -> forget(Ref)
     after 0 ->
         ok
     end.
@@ -158,6 +161,8 @@ Returns the events of the exchange that are in a message of the mailbox; `other`
 does not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
+received({Ref, {message, _} = Event, Bytes}, #exchange{ref = Ref, received = Received} = X) ->
+    stream_event(Event, X#exchange{received = Received + Bytes});
 received({Ref, Event}, #exchange{ref = Ref} = X) ->
     stream_event(Event, X);
 received({'DOWN', Ref, process, _, Why}, #exchange{ref = Ref} = X) ->
@@ -169,6 +174,11 @@ received(Message, #exchange{post = Post} = X) ->
         {Events, Next} -> posted(Events, X#exchange{post = Next});
         other -> other
     end.
+
+-doc "Returns the bytes of the messages of the exchange that have come.".
+-spec received_bytes(exchange()) -> non_neg_integer().
+received_bytes(#exchange{received = Received}) ->
+    Received.
 
 stream_event({message, {response, _, _}} = Event, #exchange{ref = Ref, post = Post} = X) ->
     ok = over(Ref),

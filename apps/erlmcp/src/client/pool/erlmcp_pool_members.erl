@@ -83,7 +83,8 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
                 false ->
                     Outcome
             end;
-        {{error, _} = Unavailable, none} ->
+        {{error, Reason} = Unavailable, none} ->
+            ok = refused(Operation, Reason, Pool),
             Unavailable;
         {{error, _}, {some, Outcome}} when Tried =:= [] ->
             Outcome;
@@ -93,6 +94,17 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
             after ?PAUSE + rand:uniform(?PAUSE) ->
                 try_at(Operation, Options, {Key, [], Pool}, Repeatable, {Retries, Last})
             end
+    end.
+
+%% The servers of a pool are equal, so its refusals count as requests to the first one.
+refused(Operation, Reason, #{members := Table}) ->
+    case in_table(fun() -> [ets:lookup_element(Table, 1, 3)] end) of
+        [Target] ->
+            erlmcp_client_meter:unsent(erlmcp_client_operation:request(Operation),
+                                       {erlmcp_client_meter:server(Target), none},
+                                       erlang:monotonic_time(nanosecond), Reason);
+        [] ->
+            ok
     end.
 
 %% Sets the timeout of a try to the rest of the call's time, which began with the first try.

@@ -92,7 +92,7 @@ outcome({Module, Exchange}, Seen) ->
     end.
 
 %% Channels that this process owns send it other messages, which stay.
-next(Module, {_, Ref} = Exchange) ->
+next(Module, {_, Ref, _} = Exchange) ->
     Message = receive
         Received when element(1, Received) =:= Ref; element(2, Received) =:= Ref -> Received
     after ?PATIENCE ->

@@ -561,9 +561,9 @@ ready(Program) ->
     Channel.
 
 %% Longer than what others are waited for.
-message_within(Timeout, {_, {_, Ref}}) ->
+message_within(Timeout, {_, {_, Ref, _}}) ->
     receive
-        {Ref, {message, Message}} -> Message
+        {Ref, {message, Message}, _} -> Message
     after Timeout ->
         error(nothing_came)
     end.

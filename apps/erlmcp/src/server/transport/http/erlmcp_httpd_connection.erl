@@ -67,13 +67,14 @@ behind(Peer, #{erlmcp_trusted_proxies := Listener, erlmcp := Config} = Options) 
     end.
 
 enter(Parent, {_, Peer} = From, Transport, Options) ->
-    #{erlmcp := #{instance := #{gate := Gate, key := Key}},
+    #{erlmcp := #{instance := #{gate := Gate, key := Key} = Instance},
       erlmcp_trusted_proxies := Proxies} = Options,
     ok = erlmcp_label:set([erlmcp_connection, http, Peer], Key),
     case erlmcp_gate:connect(Gate, #{address => erlmcp_trusted_proxies:counted(Peer, Proxies)}) of
         {ok, Permit} ->
             serve([Permit], fun() -> accepted(Parent, From, Transport, Options) end);
         {refuse, Refusal} ->
+            ok = erlmcp_meter:connection_refused(http, Refusal, Instance),
             %% The same message as when a listener stops: the connection answers a request that it
             %% has begun, and ends.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),

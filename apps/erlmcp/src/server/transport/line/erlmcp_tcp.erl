@@ -80,6 +80,7 @@ serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
             erlmcp_connection_process:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection,
                                           Timeout);
         {refuse, Refusal} ->
+            ok = erlmcp_meter:connection_refused(tcp, Refusal, Instance),
             _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
             ok = lingered(Socket),
             gen_tcp:close(Socket)
