@@ -49,7 +49,7 @@ columns(#{points := [Point | _] = Points}) ->
     end, [[] || _ <- Point], Points).
 
 -doc "Returns the values of a bound in the last hour, the oldest first.".
--spec hour(Name :: binary(), history()) -> [erlmcp_console_forecast:point()].
+-spec hour(Name :: binary(), history()) -> [erlmcp_forecast:point()].
 hour(Name, #{hour := Hour}) ->
     lists:reverse([{At, maps:get(Name, Values)} || {At, Values} <- Hour,
                                                    is_map_key(Name, Values)]).

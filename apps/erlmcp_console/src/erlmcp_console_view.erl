@@ -118,7 +118,7 @@ used(#{bounds := Bounds}, #{machine_memory := Memory, tables := Tables}) ->
         ++ [{atom_to_binary(Name), Used, Limit} || Name := {Used, Limit} <- Tables].
 
 bound({Name, Used, Limit}, At, History) ->
-    Forecast = erlmcp_console_forecast:forecast(erlmcp_console_history:hour(Name, History), Limit),
+    Forecast = erlmcp_forecast:forecast(erlmcp_console_history:hour(Name, History), Limit),
     #{name => Name, used => Used, limit => Limit, forecast => Forecast,
       forecast_ms => case Forecast of
                          #{at := Met} -> max(0, Met - At);

@@ -1,10 +1,12 @@
--module(erlmcp_console_forecast).
+-module(erlmcp_forecast).
 -moduledoc """
 Forecasts when a bound will be met, if the trend of the last hour goes on. The trend is a straight
 line through the observed values. Pure.
 
 A trend that may be noise gives no forecast: its slope must be four of its errors above zero. The
 error takes into account that values which follow each other are alike.
+
+Internal.
 """.
 
 -export([forecast/2]).
@@ -39,9 +41,9 @@ are too few, their trend is noise, goes away from the bound, or meets it later t
 
 ```erlang
 1> Minutes = [{60_000 * Minute, 100 + Minute} || Minute <- lists:seq(1, 60)].
-2> #{at := 6_000_000, per_hour := 60.0} = erlmcp_console_forecast:forecast(Minutes, 200), ok.
+2> #{at := 6_000_000, per_hour := 60.0} = erlmcp_forecast:forecast(Minutes, 200), ok.
 ok
-3> erlmcp_console_forecast:forecast([{60_000 * Minute, 100} || Minute <- lists:seq(1, 60)], 200).
+3> erlmcp_forecast:forecast([{60_000 * Minute, 100} || Minute <- lists:seq(1, 60)], 200).
 none
 ```
 """.
