@@ -591,7 +591,7 @@ The figures of a server, as `metrics/1` returns them.
   `durations` has their durations by revision and `network`: `tcp` or, for stdio and clients of the
   same node, `pipe`. They have 15 coarse buckets.
 - `streams`: the open streams of HTTP responses, and how many were opened.
-- `bounds`: what is used of each bound now.
+- `bounds`: what is used of each bound now, and when the bound will be met, if there is a trend.
 """.
 -type metrics() :: #{
     server := term(), name := binary(), state := open | refusal_name(),
@@ -610,8 +610,18 @@ The figures of a server, as `metrics/1` returns them.
     waiting := non_neg_integer(), tasks := #{running := non_neg_integer()},
     cache := cache_info(),
     bounds := #{connections | in_flight | waiting | sessions | tasks =>
-                    #{used := non_neg_integer(), limit := non_neg_integer() | infinity}}
+                    #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
+                      forecast => forecast()}}
 }.
+-doc """
+When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
+The trend is a straight line through the values of each minute. The earliest and the latest time are
+twice the error of the line away. `per_hour` is how much more is used after an hour.
+
+There is no forecast if the trend may be noise, or meets the bound later than in a day.
+""".
+-type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
+                      per_hour := float()}.
 -doc """
 Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
 with an error, and `cancelled` were ended by their client. `latency` is that of all others, and

@@ -58,8 +58,12 @@ families() ->
      {mcp_server_tasks_active, gauge, [server], ~"Tasks that run."},
      {mcp_server_bound_used, gauge, [server, bound], ~"What is used of a bound."},
      {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."},
+     {mcp_server_bound_forecast_seconds, gauge, [server, bound],
+      ~"Seconds until a bound is met, if the trend of the last hour goes on."},
      {mcp_node_memory_used_bytes, gauge, [], ~"Bytes that count for the bound of the memory."},
-     {mcp_node_memory_limit_bytes, gauge, [], ~"Bytes from which on requests are refused."}].
+     {mcp_node_memory_limit_bytes, gauge, [], ~"Bytes from which on requests are refused."},
+     {mcp_node_bound_forecast_seconds, gauge, [bound],
+      ~"Seconds until a bound of the node is met, if the trend of the last hour goes on."}].
 
 -doc false.
 deregister_cleanup(_) ->
@@ -69,11 +73,11 @@ deregister_cleanup(_) ->
 collect_mf(_, Callback) ->
     Servers = labelled([erlmcp_metrics:report(Instance)
                         || {_, _, Instance} <- erlmcp_registry:servers()]),
-    Memory = erlmcp_overload_guard:figures(erlmcp_memory_guard),
+    Node = erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node()),
     lists:foreach(fun({Name, Type, _, Help}) ->
         case [metric(Type, [{server, Server} | Labels], Value)
               || {Server, Metrics} <- Servers, {Labels, Value} <- values(Name, Metrics)]
-             ++ [metric(Type, [], Value) || Value <- of_node(Name, Memory)] of
+             ++ [metric(Type, Labels, Value) || {Labels, Value} <- of_node(Name, Node)] of
             [] -> ok;
             Metrics -> Callback(prometheus_model_helpers:create_mf(Name, Help, Type, Metrics))
         end
@@ -170,12 +174,18 @@ values(mcp_server_bound_used, #{bounds := Bounds}) ->
     [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
 values(mcp_server_bound_limit, #{bounds := Bounds}) ->
     [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity];
+values(mcp_server_bound_forecast_seconds, #{bounds := Bounds}) -> forecasts(Bounds);
 values(_, _) -> [].
 
 %% The figures without a server.
-of_node(mcp_node_memory_used_bytes, #{observed := Used}) -> [Used];
-of_node(mcp_node_memory_limit_bytes, #{limit := Limit}) -> [Limit];
+of_node(mcp_node_memory_used_bytes, #{memory := #{used := Used}}) -> [{[], Used}];
+of_node(mcp_node_memory_limit_bytes, #{memory := #{limit := Limit}}) -> [{[], Limit}];
+of_node(mcp_node_bound_forecast_seconds, Bounds) -> forecasts(Bounds);
 of_node(_, _) -> [].
+
+forecasts(Bounds) ->
+    Now = erlang:system_time(millisecond),
+    [{[{bound, Bound}], max(0, At - Now) / 1000} || Bound := #{forecast := #{at := At}} <- Bounds].
 
 %% The requests of a method by their targets, and those without a definition.
 targets(Method, Common, Label, Targets, Methods) ->

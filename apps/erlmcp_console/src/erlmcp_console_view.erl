@@ -1,8 +1,8 @@
 -module(erlmcp_console_view).
 -moduledoc """
 Keeps the console's knowledge of one server: the last reading, the last quarter of an hour, the
-verdict, forecasts, and marks of changes. A view is a value that gets readings and events, and is
-shown as two messages for the page. Pure.
+verdict, and marks of changes. A view is a value that gets readings and events, and is shown as two
+messages for the page. Pure.
 """.
 
 -export([new/0, with/2, next/2, event/2, hello/1, snapshot/1]).
@@ -78,14 +78,13 @@ next(Reading, #{readings := [Before | Kept], history := History, verdict := Verd
     Second = erlmcp_console_window:between(MetricsBefore, Metrics),
     Minute = erlmcp_console_window:between(MetricsOfMinute, Metrics),
     Processors = erlmcp_console_node:processors(NodeBefore, Node),
-    Used = used(Metrics, Node),
     Point = point(At, Second, Metrics, Node, Processors),
-    Now = erlmcp_console_history:add(Point, #{Name => Value || {Name, Value, _} <- Used}, History),
-    Bounds = [bound(Bound, At, Now) || Bound <- Used],
+    Bounds = bounds(At, Metrics, Node),
     Facts = (facts(Minute, Info, Bounds, Processors, Options))#{open_breakers => Breakers},
     Next = erlmcp_console_verdict:next(Facts, At, Verdict),
     AllMarks = lists:sublist(catalog_marks(Before, Reading) ++ Marks, ?MARKS),
-    View#{readings := [Reading | kept(Before, Kept)], history := Now, verdict := Next,
+    View#{readings := [Reading | kept(Before, Kept)],
+          history := erlmcp_console_history:add(Point, History), verdict := Next,
           marks := [Mark || #{at := Then} = Mark <- AllMarks, At - Then < ?QUARTER_MS],
           snapshot := shown(Reading, NodeBefore, Point, Minute, Bounds, Next, Processors)}.
 
@@ -110,20 +109,14 @@ rate(Count, Seconds) -> rounded(Count / Seconds).
 
 rounded(Number) -> round(Number * 1000) / 1000.
 
-%% What is used of each bound.
-used(#{bounds := Bounds}, #{machine_memory := Memory, tables := Tables}) ->
-    [{atom_to_binary(Name), Used, Limit}
-     || Name := #{used := Used, limit := Limit} <- Bounds]
-        ++ [{~"memory", Used, Limit} || {Used, Limit} <- [Memory]]
-        ++ [{atom_to_binary(Name), Used, Limit} || Name := {Used, Limit} <- Tables].
-
-bound({Name, Used, Limit}, At, History) ->
-    Forecast = erlmcp_forecast:forecast(erlmcp_console_history:hour(Name, History), Limit),
-    #{name => Name, used => Used, limit => Limit, forecast => Forecast,
-      forecast_ms => case Forecast of
-                         #{at := Met} -> max(0, Met - At);
-                         none -> none
-                     end}.
+%% The bounds of the server, and then those of the node.
+bounds(At, #{bounds := OfServer}, #{bounds := OfNode}) ->
+    [Bound#{name => atom_to_binary(Name),
+            forecast_ms => case Bound of
+                               #{forecast := #{at := Met}} -> max(0, Met - At);
+                               #{} -> none
+                           end}
+     || Bounds <- [OfServer, OfNode], Name := Bound <- maps:iterator(Bounds, ordered)].
 
 facts(Minute, Info, Bounds, Processors, #{latency_ms := Latency}) ->
     #{requests := Requests, refusals := Refusals, tools := Tools,
@@ -242,15 +235,10 @@ row(#{name := Name, total := Total, calls := Calls, errors := Errors, refusals :
       errors => Errors, refusals => Refusals, p50 => P50 / 1000, p95 => P95 / 1000,
       p99 => P99 / 1000}.
 
-shown_bound(#{name := Name, used := Used, limit := Limit, forecast := Forecast}) ->
+shown_bound(#{name := Name, used := Used, limit := Limit} = Bound) ->
     #{name => Name, used => Used,
       limit => case Limit of infinity -> null; _ -> Limit end,
-      forecast => case Forecast of
-                      none -> null;
-                      #{at := At, earliest := Earliest, latest := Latest, per_hour := PerHour} ->
-                          #{at => At, earliest => Earliest, latest => Latest,
-                            per_hour => rounded(PerHour)}
-                  end}.
+      forecast => maps:get(forecast, Bound, null)}.
 
 call(#{id := Id, method := Method, target := Target, principal := Principal, age_ms := Age,
        stack := Stack}) ->
@@ -290,18 +278,12 @@ text(Term) ->
 
 bounded(Text) -> unicode:characters_to_binary(string:slice(Text, 0, 200)).
 
-machine(#{memory := Memory, tables := Tables, schedulers := Schedulers, run_queue := Queue,
-          collections := Collections, reductions := Reductions, at_ms := At,
-          machine_memory := Machine},
+machine(#{memory := Memory, schedulers := Schedulers, run_queue := Queue,
+          collections := Collections, reductions := Reductions, at_ms := At},
         #{collections := CollectionsBefore, reductions := ReductionsBefore, at_ms := Before},
         Processors) ->
     Seconds = max(0.001, (At - Before) / 1000),
     #{memory => maps:with([total, processes, binary, ets, code, atom], Memory),
-      machine_memory => case Machine of
-                            none -> null;
-                            {Used, Limit} -> #{used => Used, limit => Limit}
-                        end,
-      tables => #{Name => #{used => Used, limit => Limit} || Name := {Used, Limit} <- Tables},
       schedulers => Schedulers, run_queue => Queue, processors => rounded(Processors),
       collections => rate(Collections - CollectionsBefore, Seconds),
       reductions => rate(Reductions - ReductionsBefore, Seconds)}.

@@ -10,7 +10,7 @@ names its things.
 -export([suite/0, all/0]).
 -export([rates_are_of_the_time_between/1, percentiles_are_of_the_time_between/1,
          percentiles_are_those_of_the_values/1, a_new_tool_counts_from_zero/1,
-         history_is_bounded/1, columns_are_in_order/1, an_hour_has_sixty_values/1,
+         history_is_bounded/1, columns_are_in_order/1,
          the_first_reading_shows_nothing/1, a_minute_is_looked_back/1, changes_leave_marks/1,
          events_leave_marks/1, an_open_breaker_is_a_cause/1, incidents_are_listed/1,
          hostile_names_are_json/1, lists_are_bounded/1, a_trend_is_forecast/1]).
@@ -23,7 +23,7 @@ suite() ->
 all() ->
     [rates_are_of_the_time_between, percentiles_are_of_the_time_between,
      percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
-     columns_are_in_order, an_hour_has_sixty_values, the_first_reading_shows_nothing,
+     columns_are_in_order, the_first_reading_shows_nothing,
      a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
      an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded,
      a_trend_is_forecast].
@@ -77,7 +77,7 @@ a_new_tool_counts_from_zero(_) ->
 
 history_is_bounded(_) ->
     Add = fun(Step, Count) ->
-        lists:foldl(fun(N, History) -> erlmcp_console_history:add([N * Step, N], #{}, History) end,
+        lists:foldl(fun(N, History) -> erlmcp_console_history:add([N * Step, N], History) end,
                     erlmcp_console_history:new(), lists:seq(1, Count))
     end,
     %% By their number, if they come too often, and by their time.
@@ -88,20 +88,10 @@ history_is_bounded(_) ->
     true = lists:last(Seldom) - hd(Seldom) < 900_000.
 
 columns_are_in_order(_) ->
-    History = lists:foldl(fun(Point, Before) -> erlmcp_console_history:add(Point, #{}, Before) end,
-                          erlmcp_console_history:new(), [[1, 10, 0.5], [2, 20, 1.5], [3, 30, 2.5]]),
+    History = lists:foldl(fun erlmcp_console_history:add/2, erlmcp_console_history:new(),
+                          [[1, 10, 0.5], [2, 20, 1.5], [3, 30, 2.5]]),
     [[1, 2, 3], [10, 20, 30], [0.5, 1.5, 2.5]] = erlmcp_console_history:columns(History),
     [] = erlmcp_console_history:columns(erlmcp_console_history:new()).
-
-an_hour_has_sixty_values(_) ->
-    History = lists:foldl(fun(N, Before) ->
-        erlmcp_console_history:add([N * 1_000], #{~"sessions" => N}, Before)
-    end, erlmcp_console_history:new(), lists:seq(0, 7_200)),
-    Values = erlmcp_console_history:hour(~"sessions", History),
-    60 = length(Values),
-    {7_200_000, 7_200} = lists:last(Values),
-    {3_660_000, 3_660} = hd(Values),
-    [] = erlmcp_console_history:hour(~"tasks", History).
 
 the_first_reading_shows_nothing(_) ->
     View = erlmcp_console_view:new(),
@@ -222,19 +212,16 @@ lists_are_bounded(_) ->
     #{marks := Marks} = after_events([#{event => memory_full} || _ <- lists:seq(1, 200)]),
     100 = length(Marks).
 
-%% Sessions that grow by ten a minute, for forty minutes, are shown with the time of their end.
+%% The forecasts are those of the figures (`forecaster_SUITE`).
 a_trend_is_forecast(_) ->
-    View = lists:foldl(fun(Minute, Before) ->
-        Bounds = #{sessions => #{used => 10 * Minute, limit => 500},
-                   tasks => #{used => 7, limit => 500}},
-        erlmcp_console_view:next(reading(60 * Minute, #{metrics => #{bounds => Bounds}}), Before)
-    end, erlmcp_console_view:new(), lists:seq(0, 40)),
-    #{at := Now, bounds := Bounds, verdict := #{causes := Causes}} =
-        erlmcp_console_view:snapshot(View),
-    [#{at := Met, per_hour := 600.0}] = [Forecast || #{name := ~"sessions",
-                                                       forecast := Forecast} <- Bounds],
-    true = abs(Met - Now - 600_000) < 1_000,
-    [null] = [Forecast || #{name := ~"tasks", forecast := Forecast} <- Bounds],
+    Forecast = #{at => ?START + 601_000, earliest => ?START + 590_000, latest => ?START + 612_000,
+                 per_hour => 600.0},
+    Given = #{sessions => #{used => 400, limit => 500, forecast => Forecast},
+              tasks => #{used => 7, limit => 500}},
+    #{bounds := Bounds, verdict := #{causes := Causes}} =
+        shown(#{}, #{metrics => #{bounds => Given}}),
+    [Forecast] = [Of || #{name := ~"sessions", forecast := Of} <- Bounds],
+    [null] = [Of || #{name := ~"tasks", forecast := Of} <- Bounds],
     [<<"80 % of the bound of sessions are used, and all of it in about 10 minutes if the trend "
        "goes on.">>] =
         [Words || #{words := Words, link := ~"bounds"} <- Causes].

@@ -11,16 +11,10 @@ Internal.
 
 -export([forecast/2]).
 
--export_type([point/0, forecast/0]).
+-export_type([point/0]).
 
 -doc "A time in milliseconds, and the value that was observed then.".
 -type point() :: {AtMs :: integer(), Value :: number()}.
--doc """
-The time at which the bound will be met, in milliseconds of the points' clock. The earliest and the
-latest time are twice the error of the line away. `per_hour` is the growth of the value in an hour.
-""".
--type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
-                      per_hour := float()}.
 
 %% The points of a trend, and the milliseconds from the first to the last, at least.
 -define(POINTS, 10).
@@ -47,7 +41,7 @@ ok
 none
 ```
 """.
--spec forecast([point()], Bound :: number() | infinity) -> forecast() | none.
+-spec forecast([point()], Bound :: number() | infinity) -> erlmcp:forecast() | none.
 forecast(_, infinity) ->
     none;
 forecast(Points, Bound) when length(Points) >= ?POINTS ->

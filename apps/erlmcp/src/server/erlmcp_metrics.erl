@@ -28,7 +28,8 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       in_flight => erlmcp_gate:held(Gate, in_flight),
       waiting => erlmcp_gate:held(Gate, waiting),
       tasks => #{running => erlmcp_tasks:running(Instance)},
-      cache => erlmcp_result_cache:info(Instance), bounds => bounds(Instance)}.
+      cache => erlmcp_result_cache:info(Instance),
+      bounds => erlmcp_forecaster:add_forecasts(Key, erlmcp_bounds:of_server(Instance))}.
 
 %% A server that has just ended has no catalog.
 name(Key) ->
@@ -145,11 +146,3 @@ sessions(#{sessions_opened := Opened, sessions_ended := Ended, durations := Dura
 
 streams(#{streams_opened := Opened, streams_ended := Ended}) ->
     #{open => Opened - Ended, opened => Opened}.
-
-bounds(#{gate := Gate, limits := Limits} = Instance) ->
-    #{connections := Connections, sessions := Sessions, queue := Queue, tasks := Tasks} = Limits,
-    #{connections => #{used => erlmcp_gate:held(Gate, connections), limit => Connections},
-      in_flight => #{used => erlmcp_gate:held(Gate, in_flight), limit => erlmcp_gate:limit(Gate)},
-      waiting => #{used => erlmcp_gate:held(Gate, waiting), limit => Queue},
-      sessions => #{used => erlmcp_session_table:count(Instance), limit => Sessions},
-      tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.
