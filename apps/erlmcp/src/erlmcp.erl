@@ -520,6 +520,8 @@ The state and the counts of a server, as `info/1` returns them.
   requests that wait until they may run.
 - `cache`: the cached results, see `t:cache_info/0`.
 - `error_budget`: see `t:error_budget/0`.
+- `breakers`: the circuit breakers of the server's own definitions, see `t:breaker_info/0`.
+- `workers`: the pools of workers, see `t:workers_info/0`.
 - `mounts`: the mounted servers, and whether each runs.
 """.
 -type info() :: #{
@@ -529,7 +531,25 @@ The state and the counts of a server, as `info/1` returns them.
     waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
     tools := #{binary() | other => tool_info()},
+    breakers := [breaker_info()], workers := [workers_info()],
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
+-doc """
+A circuit breaker. `name` is that of the server's option `breakers`, or of the definition that has
+the breaker for itself. `targets` are the definitions that have it: names, URIs and URI templates.
+`failed` is the number of calls that have failed in a row.
+""".
+-type breaker_info() :: #{
+    name := atom() | binary(), targets := [binary(), ...], state := closed | open | half_open,
+    failed := non_neg_integer()
+}.
+-doc """
+A pool of `size` workers. Of these, `ready` have started, and `taken` serve a call now. `waiting` is
+the number of calls that wait for a worker.
+""".
+-type workers_info() :: #{
+    name := atom(), size := non_neg_integer(), ready := non_neg_integer(),
+    taken := non_neg_integer(), waiting := non_neg_integer()
 }.
 -doc """
 The health of a server, as `health/1` returns it. The server is ready if all checks pass.
@@ -976,7 +996,7 @@ process, so it never waits.
 metrics(Server) ->
     seen(Server, fun erlmcp_metrics:report/1).
 
-seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
+seen(#{gate := Gate, mounts := Mounts, workers := Workers, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
       sessions => erlmcp_session_table:count(Instance),
@@ -986,6 +1006,8 @@ seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
       cache => erlmcp_result_cache:info(Instance),
       error_budget => erlmcp_error_budget:report(Budget),
       tools => erlmcp_metrics:tools(Instance),
+      breakers => erlmcp_definition_guard:breaker_states(Instance),
+      workers => [erlmcp_workers:info(Name, Instance) || Name <- Workers],
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.

@@ -10,7 +10,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0, join/0, join_pool/1, leave/1]).
--export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/2]).
+-export([find/1, pools/0, live/1, publish/2, publish_live/2, remembered/1, remember/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -define(ERAS, erlmcp_client_eras).
@@ -46,7 +46,9 @@ join_pool(#{pool := Pid} = Pool) ->
     maybe
         {ok, Monitor} ?= join(),
         true = demonitor(Monitor, [flush]),
-        publish(Pid, Pool)
+        ok = publish(Pid, Pool),
+        true = ets:insert(?MODULE, {{pool, Pid}}),
+        ok
     end.
 
 -doc "Removes a client or pool that has ended, if the table still exists.".
@@ -54,6 +56,7 @@ join_pool(#{pool := Pid} = Pool) ->
 leave(Pid) ->
     try
         true = ets:delete(?MODULE, Pid),
+        true = ets:delete(?MODULE, {pool, Pid}),
         ok
     catch
         error:badarg -> ok
@@ -74,6 +77,11 @@ find(Peer) ->
     catch
         error:badarg -> {error, stopped}
     end.
+
+-doc "Returns the pools of the node that run.".
+-spec pools() -> [pid()].
+pools() ->
+    ets:select(?MODULE, [{{{pool, '$1'}}, [], ['$1']}]).
 
 -doc """
 Returns the outcome of a client's last negotiation; `none` before and between negotiations, and

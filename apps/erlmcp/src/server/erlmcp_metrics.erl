@@ -131,7 +131,7 @@ names(#{meter := Meter, key := Key}) ->
     Shared = lists:sublist(erlmcp_meter:used_rows(Meter), 3),
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} ->
-            #{Row => Name || {Name, Row} <- erlmcp_catalog:rows(Catalog),
+            #{Row => Name || {Name, Row} <- erlmcp_catalog:values(row, Catalog),
                              not lists:keymember(Row, 2, Shared)};
         error ->
             #{}
