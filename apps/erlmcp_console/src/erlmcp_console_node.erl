@@ -9,18 +9,22 @@ takes microseconds.
 -export_type([reading/0, bound/0]).
 
 -doc """
-A reading: memory in bytes by kind, and the node's bounds with their forecasts. `run_queue` are the
-processes that wait for a scheduler. `runtime_ms` is the time of processors that the node has used.
+A reading: memory in bytes by kind, the node's bounds with their forecasts, and its pools of
+clients. `run_queue` are the processes that wait for a scheduler. `runtime_ms` is the time of
+processors that the node has used.
 """.
 -type reading() :: #{
     memory := #{atom() => non_neg_integer()},
     bounds := #{memory | processes | ports | atoms => bound()},
+    pools := [{Name :: atom() | pid(), Members :: [map()]}],
     schedulers := pos_integer(), run_queue := non_neg_integer(),
     collections := non_neg_integer(), reductions := non_neg_integer(),
     runtime_ms := non_neg_integer(), at_ms := integer()
 }.
 -type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
                    forecast => erlmcp:forecast()}.
+
+-define(POOLS, 20).
 
 -doc "Reads the node.".
 -spec read() -> reading().
@@ -30,10 +34,30 @@ read() ->
     {Runtime, _} = statistics(runtime),
     #{memory => maps:from_list(erlang:memory()),
       bounds => erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node()),
+      pools => pools(),
       schedulers => erlang:system_info(schedulers_online),
       run_queue => statistics(run_queue),
       collections => Collections, reductions => Reductions, runtime_ms => Runtime,
       at_ms => erlang:monotonic_time(millisecond)}.
+
+pools() ->
+    [{name(Pool), Members}
+     || Pool <- lists:sublist(lists:sort(erlmcp_client_table:pools()), ?POOLS),
+        [_ | _] = Members <- [members(Pool)]].
+
+members(Pool) ->
+    try
+        erlmcp_pool:info(Pool)
+    catch
+        %% The table of a pool ends with it.
+        error:badarg -> []
+    end.
+
+name(Pool) ->
+    case process_info(Pool, registered_name) of
+        {registered_name, Name} -> Name;
+        _ -> Pool
+    end.
 
 -doc "Returns the share of the processors' time that the node used between two readings.".
 -spec processors(reading(), reading()) -> float().

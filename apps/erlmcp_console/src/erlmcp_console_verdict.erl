@@ -32,7 +32,8 @@ The facts about a server.
   refused, by code.
 - `tools`: the tools of the last minute. `p95_us`: of all requests of that minute.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met.
-- `open_breakers`: targets that are not called for a while. `mounts_gone`: prefixes of mounted
+- `open_breakers`: targets that are not called for a while. `pools`: pools of clients with members
+  that are not, and how many of how many are. `mounts_gone`: prefixes of mounted
   servers that do not run.
 - `processors`: the share of the processors' time that the node uses.
 - `latency_ms`: the bound of `p95_us`.
@@ -47,6 +48,7 @@ The facts about a server.
     p95_us := non_neg_integer(),
     bounds := [bound()],
     open_breakers := [binary()],
+    pools := [{Name :: binary(), Open :: pos_integer(), Members :: pos_integer()}],
     mounts_gone := [binary()],
     processors := float() | undefined,
     latency_ms := pos_integer()
@@ -96,8 +98,8 @@ next(Facts, At, #{causes := Before, seen := SeenBefore, since := Since, well := 
 
 %% The order is that of the page: first what keeps requests out.
 causes(Facts) ->
-    state(Facts) ++ mounts(Facts) ++ breakers(Facts) ++ budget(Facts) ++ refused(Facts)
-        ++ failing_tools(Facts) ++ latency(Facts) ++ bounds(Facts) ++ processors(Facts).
+    state(Facts) ++ mounts(Facts) ++ breakers(Facts) ++ pools(Facts) ++ budget(Facts)
+        ++ refused(Facts) ++ failing_tools(Facts) ++ latency(Facts) ++ bounds(Facts) ++ processors(Facts).
 
 cause(Key, Link, Words) ->
     #{key => Key, link => Link, words => iolist_to_binary(Words)}.
@@ -122,6 +124,13 @@ breakers(#{open_breakers := Targets}) ->
     [cause({breaker, Target}, ~"dependencies",
            [~"A circuit breaker is open: too many calls of ", Target, ~" failed in a row."])
      || Target <- Targets].
+
+pools(#{pools := Pools}) ->
+    [cause({pool, Name}, ~"dependencies",
+           [integer_to_binary(Open), ~" of ", integer_to_binary(Members),
+            ~" members of the pool of clients ", Name,
+            ~" get no calls: too many of their calls failed in a row."])
+     || {Name, Open, Members} <- Pools].
 
 %% The shortest window that is not green tells what happens now.
 budget(#{windows := Windows} = Facts) ->

@@ -5,7 +5,7 @@ verdict, and marks of changes. A view is a value that gets readings and events, 
 messages for the page. Pure.
 """.
 
--export([new/0, with/2, next/2, event/2, hello/1, snapshot/1]).
+-export([new/0, with/2, next/2, event/2, code_loaded/3, ended/1, hello/1, snapshot/1]).
 
 -export_type([view/0, reading/0, options/0]).
 
@@ -29,7 +29,8 @@ A reading of a server at a time in milliseconds. It has the server's meter, the 
     verdict := erlmcp_console_verdict:verdict() | none,
     marks := [mark()],
     incidents := [incident()],
-    open_breakers := [Target :: binary()],
+    %% the version of a server that has ended, if this one has its id
+    version := binary() | none,
     snapshot := map() | none
 }.
 -type incident() :: #{
@@ -50,13 +51,17 @@ A reading of a server at a time in milliseconds. It has the server's meter, the 
 %% Rows of a list, and frames of a stack.
 -define(CALLS, 50).
 -define(FRAMES, 12).
+%% Breakers, pools of workers, and pools of clients with their members, that are shown. Targets of a
+%% breaker, and modules of a mark.
+-define(DEPENDENCIES, 20).
+-define(TARGETS, 3).
 
 -doc "Returns a view of a server that has not been read yet.".
 -spec new() -> view().
 new() ->
     #{options => #{latency_ms => ?LATENCY_MS}, readings => [],
       history => erlmcp_console_history:new(),
-      verdict => none, marks => [], incidents => [], open_breakers => [], snapshot => none}.
+      verdict => none, marks => [], incidents => [], version => none, snapshot => none}.
 
 -doc "Returns the view with the options of the page that shows it.".
 -spec with(options(), view()) -> view().
@@ -65,14 +70,14 @@ with(Options, View) ->
 
 -doc "Adds a reading.".
 -spec next(reading(), view()) -> view().
-next(#{at := At} = Reading, #{readings := []} = View) ->
+next(#{at := At} = Reading, #{readings := [], version := Version, marks := Marks} = View) ->
     #{metrics := #{started_ms := Started}} = Reading,
-    Start = mark(Started, start, ~"The server started."),
+    Start = started(Started, Version, version(Reading)),
     View#{readings := [Reading], verdict := erlmcp_console_verdict:new(max(Started, At - 1)),
-          marks := [Start || At - Started < ?QUARTER_MS]};
+          marks := [Start || At - Started < ?QUARTER_MS] ++ Marks};
 next(Reading, #{readings := [Before | Kept], history := History, verdict := Verdict,
-                marks := Marks, open_breakers := Breakers, options := Options} = View) ->
-    #{at := At, metrics := Metrics, info := Info, node := Node} = Reading,
+                marks := Marks, options := Options} = View) ->
+    #{at := At, metrics := Metrics, node := Node} = Reading,
     #{metrics := MetricsBefore, node := NodeBefore} = Before,
     #{metrics := MetricsOfMinute} = lists:last([Before | Kept]),
     Second = erlmcp_console_window:between(MetricsBefore, Metrics),
@@ -80,9 +85,10 @@ next(Reading, #{readings := [Before | Kept], history := History, verdict := Verd
     Processors = erlmcp_console_node:processors(NodeBefore, Node),
     Point = point(At, Second, Metrics, Node, Processors),
     Bounds = bounds(At, Metrics, Node),
-    Facts = (facts(Minute, Info, Bounds, Processors, Options))#{open_breakers => Breakers},
-    Next = erlmcp_console_verdict:next(Facts, At, Verdict),
-    AllMarks = lists:sublist(catalog_marks(Before, Reading) ++ Marks, ?MARKS),
+    Next = erlmcp_console_verdict:next(facts(Minute, Reading, Bounds, Processors, Options), At,
+                                       Verdict),
+    AllMarks = lists:sublist(version_marks(Before, Reading) ++ catalog_marks(Before, Reading)
+                                 ++ Marks, ?MARKS),
     View#{readings := [Reading | kept(Before, Kept)],
           history := erlmcp_console_history:add(Point, History), verdict := Next,
           marks := [Mark || #{at := Then} = Mark <- AllMarks, At - Then < ?QUARTER_MS],
@@ -118,10 +124,11 @@ bounds(At, #{bounds := OfServer}, #{bounds := OfNode}) ->
                            end}
      || Bounds <- [OfServer, OfNode], Name := Bound <- maps:iterator(Bounds, ordered)].
 
-facts(Minute, Info, Bounds, Processors, #{latency_ms := Latency}) ->
+facts(Minute, #{info := Info, node := Node}, Bounds, Processors, #{latency_ms := Latency}) ->
     #{requests := Requests, refusals := Refusals, tools := Tools,
       latency := #{p95_us := P95}} = Minute,
-    #{state := State, error_budget := #{windows := Windows}, mounts := Mounts} = Info,
+    #{state := State, error_budget := #{windows := Windows}, mounts := Mounts,
+      breakers := Breakers} = Info,
     Names = names(),
     #{state => State, windows => Windows, requests => Requests,
       refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
@@ -129,10 +136,36 @@ facts(Minute, Info, Bounds, Processors, #{latency_ms := Latency}) ->
       %% The adaptive limit of requests in flight is met whenever the machine is fully used.
       bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
       mounts_gone => [Prefix || #{prefix := Prefix, running := false} <- Mounts],
+      %% One that may be tried, and has not been yet, has failed last.
+      open_breakers => [opened(Breaker) || #{state := Is} = Breaker <- Breakers, Is =/= closed],
+      pools => [{text(Name), Open, length(Members)}
+                || {Name, Members} <- pools(Node),
+                   Open <- [length([open || #{state := Is} <- Members, Is =/= closed])],
+                   Open > 0],
       processors => Processors, latency_ms => Latency}.
+
+%% A breaker that definitions share has a name of its own.
+opened(#{name := Name}) when is_binary(Name) -> text(Name);
+opened(#{name := Name, targets := Targets}) ->
+    Shown = lists:join(~", ", [text(Target) || Target <- lists:sublist(Targets, ?TARGETS)]),
+    iolist_to_binary([Shown, [~", ..." || length(Targets) > ?TARGETS], ~" (", text(Name), ~")"]).
 
 names() ->
     #{Number => Name || #{number := Number, name := Name} <- erlmcp_refusal:table()}.
+
+started(At, none, _) -> mark(At, start, ~"The server started.");
+started(At, Same, Same) -> mark(At, start, ~"The server started again.");
+started(At, Old, New) -> mark(At, deploy, [~"The server started again: ", versions(Old, New)]).
+
+versions(Old, New) -> [~"version ", New, ~" in place of ", Old, ~"."].
+
+version(#{server := Server}) -> text(maps:get(~"version", Server, ~"unknown")).
+
+version_marks(Before, #{at := At} = Reading) ->
+    case {version(Before), version(Reading)} of
+        {Same, Same} -> [];
+        {Old, New} -> [mark(At, deploy, [~"The server changed: ", versions(Old, New)])]
+    end.
 
 %% No event tells that the definitions changed.
 catalog_marks(#{metrics := Before}, #{at := At, metrics := Now}) ->
@@ -152,25 +185,40 @@ names_of(Metrics) ->
 mark(At, Kind, Words) ->
     #{at => At, kind => Kind, words => iolist_to_binary(Words)}.
 
--doc "Adds an event of the server: a mark on the axis of time, an open breaker or an incident.".
+-doc "Adds a mark: the code of these modules was replaced at the time `At`.".
+-spec code_loaded([module(), ...], At :: integer(), view()) -> view().
+code_loaded(Modules, At, View) ->
+    Shown = lists:join(~", ", [text(Module) || Module <- lists:sublist(Modules, ?TARGETS)]),
+    Others = case length(Modules) - ?TARGETS of
+        More when More > 0 -> [~" and ", integer_to_binary(More), ~" more"];
+        _ -> []
+    end,
+    add_mark(mark(At, deploy, [~"Code was loaded: ", Shown, Others, ~"."]), View).
+
+-doc """
+Returns the view of a server that has ended, for one that starts with its id: its history and its
+marks.
+""".
+-spec ended(view()) -> view().
+ended(#{readings := []} = View) -> View;
+ended(#{readings := [Last | _]} = View) ->
+    View#{readings := [], version := version(Last), snapshot := none}.
+
+-doc "Adds an event of the server: a mark on the axis of time, or an incident.".
 -spec event(erlmcp:event(), view()) -> view().
 event(#{event := incident, at := At, incident := Id} = Event, #{incidents := Incidents} = View) ->
     Incident = #{at => At, id => text(Id), what => text(atom_to_binary(maps:get(what, Event))),
                  method => or_null(maps:get(method, Event, undefined)),
                  target => or_null(maps:get(target, Event, undefined))},
     View#{incidents := lists:sublist([Incident | Incidents], ?INCIDENTS)};
-event(#{event := breaker_opened, target := Target} = Event, #{open_breakers := Open} = View) ->
-    marked(Event, View#{open_breakers := lists:usort([text(Target) | Open])});
-event(#{event := breaker_closed, target := Target} = Event, #{open_breakers := Open} = View) ->
-    marked(Event, View#{open_breakers := lists:delete(text(Target), Open)});
-event(Event, View) ->
-    marked(Event, View).
-
-marked(#{at := At} = Event, #{marks := Marks} = View) ->
+event(#{at := At} = Event, View) ->
     case words(Event) of
-        {Kind, Words} -> View#{marks := lists:sublist([mark(At, Kind, Words) | Marks], ?MARKS)};
+        {Kind, Words} -> add_mark(mark(At, Kind, Words), View);
         none -> View
     end.
+
+add_mark(Mark, #{marks := Marks} = View) ->
+    View#{marks := lists:sublist([Mark | Marks], ?MARKS)}.
 
 words(#{event := draining}) -> {drain, ~"The server is being drained."};
 words(#{event := drained}) -> {drain, ~"The server was drained."};
@@ -186,8 +234,17 @@ words(#{event := breaker_closed, target := Target}) ->
 words(#{event := error_budget_changed, window := 60, from := From, to := To}) ->
     {zone, [~"The error budget went from ", atom_to_binary(From), ~" to ", atom_to_binary(To),
             ~"."]};
-words(_) ->
-    none.
+words(#{event := error_budget_changed}) ->
+    none;
+%% These are shown elsewhere, or concern one client or none.
+words(#{event := Event}) when
+    Event =:= incident; Event =:= not_quick; Event =:= slow_consumer; Event =:= spans_dropped
+->
+    none;
+words(#{event := reload}) ->
+    {deploy, ~"The server was reloaded."};
+words(#{event := Event}) ->
+    {change, [~"Event: ", binary:replace(atom_to_binary(Event), ~"_", ~" ", [global]), ~"."]}.
 
 shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls,
         server := Server, requests := Recently}, NodeBefore, Point, Minute, Bounds, Verdict,
@@ -196,8 +253,9 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
     #{requests := Requests, faults := Faults, refusals := Refusals, streams := Streams,
       sessions := #{open := Open, opened := Opened, ended := Ended}, tasks := #{running := Tasks},
       started_ms := Started, cache := Cache} = Metrics,
-    #{state := State, concurrency_limit := Concurrency,
-      error_budget := #{zone := Zone, windows := Windows}, mounts := Mounts} = Info,
+    #{state := State, concurrency_limit := Concurrency, breakers := Breakers,
+      workers := Workers, error_budget := #{zone := Zone, windows := Windows},
+      mounts := Mounts} = Info,
     Names = names(),
     #{at => At,
       server => Server#{started => Started, state => State,
@@ -222,6 +280,10 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
       requests => [request(Request) || Request <- Recently],
       sessions => #{open => Open, opened => Opened, ended => Ended},
       streams => Streams, tasks => Tasks, cache => Cache,
+      breakers => [breaker(Breaker) || Breaker <- worst(Breakers)],
+      workers => [Pool#{name := text(Name)}
+                  || #{name := Name} = Pool <- lists:sublist(Workers, ?DEPENDENCIES)],
+      pools => [pool(Pool) || Pool <- pools(Node)],
       machine => machine(Node, NodeBefore, Processors)}.
 
 verdict(#{well := Well, since := Since, causes := Causes}) ->
@@ -245,10 +307,40 @@ call(#{id := Id, method := Method, target := Target, principal := Principal, age
     #{id => Id, method => text(Method), target => or_null(Target), principal => text(Principal),
       age => Age, stack => [frame(Frame) || Frame <- lists:sublist(Stack, ?FRAMES)]}.
 
-request(#{at := At, method := Method, target := Target, principal := Principal, took_us := Took,
+%% Those that are not closed first.
+worst(Breakers) ->
+    {Closed, Others} = lists:partition(fun(#{state := State}) -> State =:= closed end, Breakers),
+    lists:sublist(Others ++ Closed, ?DEPENDENCIES).
+
+breaker(#{name := Name, targets := Targets, state := State, failed := Failed}) ->
+    #{name => text(Name), state => State, failed => Failed, targets => length(Targets),
+      first => text(hd(Targets))}.
+
+pools(#{pools := Pools}) -> lists:sublist(Pools, ?DEPENDENCIES).
+
+pool({Name, Members}) ->
+    #{name => text(Name), size => length(Members),
+      members => [#{target => place(erlmcp_client_options:label(Target)), state => State,
+                    calls => Calls, failed => Failed}
+                  || #{target := Target, state := State, calls := Calls, failed := Failed}
+                         <- worst(Members)]}.
+
+%% Without the path and the query of a URL, and without the arguments of a program.
+place([memory, Server]) -> bounded([~"server ", text(Server)]);
+place([Scheme, {Host, Port}]) -> bounded([text(Scheme), ~"://", host(Host), $:, text(Port)]);
+place([Kind | Names]) -> bounded(lists:join($\s, [text(Kind) | [host(Name) || Name <- Names]])).
+
+host(Address) when tuple_size(Address) =:= 4 -> inet:ntoa(Address);
+host(Address) when tuple_size(Address) =:= 8 -> [$[, inet:ntoa(Address), $]];
+host(Name) when is_list(Name) -> text(unicode:characters_to_binary(Name));
+host(Name) -> text(Name).
+
+request(#{id := Id, payload := HasPayload, at := At, method := Method, target := Target,
+          principal := Principal, took_us := Took,
           error := Error, trace := Trace, bytes_in := In, bytes_out := Out}) ->
-    #{at => At, method => or_null(Method), target => or_null(Target),
-      principal => text(Principal), took => Took / 1000, bytes_in => In, bytes_out => Out,
+    #{id => Id, payload => HasPayload, at => At, method => or_null(Method),
+      target => or_null(Target), principal => text(Principal), took => Took / 1000,
+      bytes_in => In, bytes_out => Out,
       error => case Error of none -> null; _ -> Error end,
       trace => case Trace of none -> null; _ -> text(Trace) end}.
 
@@ -300,6 +392,5 @@ hello(#{history := History, options := #{latency_ms := Latency}} = View) ->
 -doc "Returns what the page shows now; `null` before the second reading.".
 -spec snapshot(view()) -> map() | null.
 snapshot(#{snapshot := none}) -> null;
-snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents,
-           open_breakers := Breakers}) ->
-    Snapshot#{marks => Marks, incidents => Incidents, open_breakers => Breakers}.
+snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents}) ->
+    Snapshot#{marks => Marks, incidents => Incidents}.

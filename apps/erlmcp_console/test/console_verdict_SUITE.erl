@@ -33,6 +33,9 @@ each_cause_has_its_words(_) ->
         {#{mounts_gone => [~"almanac"]}, ~"server", ~"The mounted server almanac does not run."},
         {#{open_breakers => [~"search"]}, ~"dependencies",
          ~"A circuit breaker is open: too many calls of search failed in a row."},
+        {#{pools => [{~"upstream", 1, 2}]}, ~"dependencies",
+         <<"1 of 2 members of the pool of clients upstream get no calls: too many of their calls "
+           "failed in a row.">>},
         {#{windows => [window(10, green, 5, 0), window(60, red, 1_204, 31)]}, ~"refusals",
          ~"31 of 1,204 requests of the last 60 s failed by the server's own fault."},
         {#{windows => [window(300, yellow, 12_000_004, 6_001)],
@@ -123,7 +126,7 @@ link_of(Facts) -> [#{link := Link} | _] = causes(Facts), Link.
 
 facts(Given) ->
     maps:merge(#{state => open, windows => [], requests => 0, refused => [], tools => [],
-                 p95_us => 0, bounds => [], open_breakers => [], mounts_gone => [],
+                 p95_us => 0, bounds => [], open_breakers => [], pools => [], mounts_gone => [],
                  processors => 0.1, latency_ms => 150}, Given).
 
 window(Window, Zone, Requests, Faults) ->
