@@ -77,7 +77,7 @@ a_payload_is_shown(Config) ->
     ~"looking" = said(Page),
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
     %% Payloads are kept from the next look at the server on.
-    Load = spawn_link(fun() -> load(Client, #{city => ~"Oslo", password => ~"hunter2"}) end),
+    Load = spawn_link(fun() -> load(Client, #{city => ~"Oslo", password => ~"hunter2"}, 500) end),
     ok = passed(Page),
     ended(Load),
     erlmcp_test_http:stop(Server).
@@ -156,13 +156,13 @@ cook(#{~"dish" := Dish}, Context) ->
 
 with_load(#{pid := Pid}, Run) ->
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
-    Load = spawn_link(fun() -> load(Client, #{}) end),
+    Load = spawn_link(fun() -> load(Client, #{}, 2) end),
     Run(),
     ended(Load).
 
-load(Client, Arguments) ->
+load(Client, Arguments, Pause) ->
     {ok, _} = erlmcp_client:call_tool(Client, ~"echo", Arguments),
-    receive after 2 -> load(Client, Arguments) end.
+    receive after Pause -> load(Client, Arguments, Pause) end.
 
 ended(Load) ->
     unlink(Load),
