@@ -101,7 +101,8 @@ const cases = {
     });
     await page.reload();
     await ready(page);
-    await until(page, () => [...globalThis.drawn.values()].filter(all => all.length > 4).length === 6);
+    await until(page, () =>
+      [...globalThis.drawn.values()].filter(all => all.length > 4).length === 6);
     const axes = await page.evaluate(() => [...globalThis.drawn.values()].map(texts => {
       const places = Map.groupBy(texts, ([, x]) => x);
       return [...places.values()].sort((a, b) => b.length - a.length)[0].map(([text]) => text);

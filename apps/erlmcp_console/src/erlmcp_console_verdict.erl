@@ -99,7 +99,8 @@ next(Facts, At, #{causes := Before, seen := SeenBefore, since := Since, well := 
 %% The order is that of the page: first what keeps requests out.
 causes(Facts) ->
     state(Facts) ++ mounts(Facts) ++ breakers(Facts) ++ pools(Facts) ++ budget(Facts)
-        ++ refused(Facts) ++ failing_tools(Facts) ++ latency(Facts) ++ bounds(Facts) ++ processors(Facts).
+        ++ refused(Facts) ++ failing_tools(Facts) ++ latency(Facts) ++ bounds(Facts)
+        ++ processors(Facts).
 
 cause(Key, Link, Words) ->
     #{key => Key, link => Link, words => iolist_to_binary(Words)}.

@@ -75,8 +75,8 @@ ended_servers_are_forgotten(_) ->
     [] = ets:lookup(erlmcp_forecaster, Key),
     false = is_map_key(Key, sys:get_state(erlmcp_forecaster)).
 
-%% The values of the minutes before this one, the oldest first, as if the process had read them. Then
-%% it reads.
+%% The values of the minutes before this one, the oldest first, as if the process had read them.
+%% Then it reads.
 plant(Values, Server) ->
     Key = key(Server),
     Now = erlang:system_time(millisecond),

@@ -7,8 +7,8 @@ const SPAN_S = 900;
 
 // Steps between the labels of an axis, so that each label is another text: whole numbers, tenths,
 // hundredths and bytes.
-const upTo = (exponents, base, parts) =>
-  Array.from({length: exponents}, (_, exponent) => parts.map(part => part * base ** exponent)).flat();
+const upTo = (exponents, base, parts) => [...Array(exponents).keys()]
+  .flatMap(exponent => parts.map(part => part * base ** exponent));
 export const whole = upTo(13, 10, [1, 2, 5]);
 export const tenths = whole.map(step => step / 10);
 export const hundredths = whole.map(step => step / 100);
@@ -135,7 +135,8 @@ export class Chart {
          values: (_, ticks) => ticks.map(second => clock(second * 1000))},
         {...axis, grid: {stroke: line, width: 1}, size: (_, values) =>
            size * (0.7 + 0.41 * Math.max(3, ...(values ?? []).map(value => value.length))),
-         incrs: steps, space: 2.2 * size, values: (_, ticks) => ticks.map(tick => tick ? write(tick) : '0')},
+         incrs: steps, space: 2.2 * size,
+         values: (_, ticks) => ticks.map(tick => tick ? write(tick) : '0')},
       ],
       series: [{}, ...series.map(({color: name, fill}) => {
         const shade = resolved(name);

@@ -22,8 +22,8 @@ stopped: after `milliseconds/0`, unless it answers a page then.
 """.
 -spec end_later(Parent :: pid()) -> ok.
 end_later(Parent) ->
-    %% The same message as when a listener stops: the connection answers a request that it has begun,
-    %% and ends.
+    %% The same message as when a listener stops: the connection answers a request that it has
+    %% begun, and ends.
     Timer = erlang:send_after(?ENDS, self(), {'EXIT', Parent, shutdown}),
     _ = put(?MODULE, {0, Timer, Parent}),
     ok.
