@@ -196,7 +196,7 @@ bounds(#{bounds := Bounds}) ->
     lists:append([bound(Bound) || Bound <- Bounds]).
 
 bound(#{name := Name, used := Used, limit := Limit} = Bound) when
-    is_integer(Limit), Used >= ?NEAR * Limit
+    is_integer(Limit), Limit > 0, Used >= ?NEAR * Limit
 ->
     [cause({bound, Name}, ~"bounds",
            [integer_to_binary(floor(100 * Used / Limit)), ~" % of the bound of ", Name,

@@ -66,6 +66,8 @@ causes_begin_at_their_bounds(_) ->
     [{Fact, Count} = {Fact, length(causes(Fact))} || {Fact, Count} <- [
         {#{bounds => [bound(~"a", 79, 100, none)]}, 0},
         {#{bounds => [bound(~"a", 80, infinity, none)]}, 0},
+        %% A server without a queue has a bound of zero.
+        {#{bounds => [bound(~"waiting", 0, 0, none)]}, 0},
         {#{bounds => [bound(~"a", 1, 100, 1_800_000)]}, 1},
         {#{bounds => [bound(~"a", 1, 100, 1_800_001)]}, 0},
         {#{processors => 0.9}, 0}, {#{processors => 0.901}, 1}, {#{processors => undefined}, 0},
