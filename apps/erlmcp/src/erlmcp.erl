@@ -40,7 +40,7 @@ The client is `m:erlmcp_client`.
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
 -export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
--export_type([cache_info/0]).
+-export_type([cache_info/0, breaker_info/0, workers_info/0, forecast/0]).
 -export_type([error_budget/0, zone/0, event/0]).
 -export_type([metrics/0, metrics_row/0, definition_metrics/0, tool_info/0, latency/0]).
 
