@@ -87,8 +87,8 @@ next(Reading, #{readings := [Before | Kept], history := History, verdict := Verd
     Bounds = bounds(At, Metrics, Node),
     Next = erlmcp_console_verdict:next(facts(Minute, Reading, Bounds, Processors, Options), At,
                                        Verdict),
-    AllMarks = lists:sublist(version_marks(Before, Reading) ++ catalog_marks(Before, Reading)
-                                 ++ Marks, ?MARKS),
+    AllMarks = lists:sublist(version_marks(Before, Reading)
+                                 ++ catalog_marks(Before, Reading, Marks) ++ Marks, ?MARKS),
     View#{readings := [Reading | kept(Before, Kept)],
           history := erlmcp_console_history:add(Point, History), verdict := Next,
           marks := [Mark || #{at := Then} = Mark <- AllMarks, At - Then < ?QUARTER_MS],
@@ -167,15 +167,18 @@ version_marks(Before, #{at := At} = Reading) ->
         {Old, New} -> [mark(At, deploy, [~"The server changed: ", versions(Old, New)])]
     end.
 
-%% No event tells that the definitions changed.
-catalog_marks(#{metrics := Before}, #{at := At, metrics := Now}) ->
+%% No event tells that a definition was added or removed, but one does that all were replaced.
+catalog_marks(#{at := Since, metrics := Before}, #{at := At, metrics := Now}, Marks) ->
     case {names_of(Before), names_of(Now)} of
         {Names, Names} ->
             [];
         {Old, New} ->
+            IsTold = lists:any(fun(#{kind := Kind, at := Then}) ->
+                Kind =:= deploy andalso Then >= Since
+            end, Marks),
             [mark(At, catalog, [~"The definitions changed: ", integer_to_binary(length(New -- Old)),
                                 ~" added, ", integer_to_binary(length(Old -- New)),
-                                ~" removed."])]
+                                ~" removed."]) || not IsTold]
     end.
 
 names_of(Metrics) ->
@@ -241,10 +244,14 @@ words(#{event := Event}) when
     Event =:= incident; Event =:= not_quick; Event =:= slow_consumer; Event =:= spans_dropped
 ->
     none;
-words(#{event := reload}) ->
-    {deploy, ~"The server was reloaded."};
-words(#{event := Event}) ->
-    {change, [~"Event: ", binary:replace(atom_to_binary(Event), ~"_", ~" ", [global]), ~"."]}.
+words(#{event := Event} = Known) ->
+    words(atom_to_binary(Event), Known).
+
+words(~"reloaded", #{added := Added, removed := Removed, changed := Changed}) ->
+    {deploy, [~"The definitions were replaced: ", text(Added), ~" added, ", text(Removed),
+              ~" removed, ", text(Changed), ~" changed."]};
+words(Event, _) ->
+    {change, [~"Event: ", binary:replace(Event, ~"_", ~" ", [global]), ~"."]}.
 
 shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls,
         server := Server, requests := Recently}, NodeBefore, Point, Minute, Bounds, Verdict,

@@ -139,6 +139,16 @@ changes_leave_marks(_) ->
         Marks(#{}, #{metrics => #{tools => Tools}}),
     [{catalog, ~"The definitions changed: 0 added, 1 removed."}] =
         Marks(#{metrics => #{tools => Tools}}, #{metrics => #{tools => tl(Tools)}}),
+    %% What an event has told has no second mark.
+    Told = erlmcp_console_view:event(#{event => reloaded, added => 2, removed => 0, changed => 1,
+                                       modules => [], at => ?START, server => x},
+                                     erlmcp_console_view:next(reading(0, #{}),
+                                                              erlmcp_console_view:new())),
+    #{marks := [#{kind := deploy, words := Words} | Others]} =
+        erlmcp_console_view:snapshot(
+            erlmcp_console_view:next(reading(1, #{metrics => #{tools => Tools}}), Told)),
+    ~"The definitions were replaced: 2 added, 0 removed, 1 changed." = Words,
+    [#{kind := start}] = Others,
     %% A server that started a while ago has no mark of that.
     #{marks := [#{kind := start}]} = shown(#{}, #{}),
     Old = #{metrics => #{started_ms => ?START - 900_001}},
