@@ -79,6 +79,7 @@ ask({Collector, Server}) ->
 
 -doc false.
 init([]) ->
+    ok = erlmcp_verdicts:open(),
     _ = erlang:send_after(0, self(), tick),
     {ok, #state{code = erlmcp_console_code:read()}}.
 
@@ -136,6 +137,7 @@ seen(Pid) ->
 without_ended(#state{servers = Servers, ended = Ended} = State) ->
     Now = erlang:monotonic_time(millisecond),
     Gone = #{Pid => Seen || Pid := Seen <- Servers, not is_process_alive(Pid)},
+    ok = lists:foreach(fun erlmcp_verdicts:forget/1, maps:keys(Gone)),
     %% The id of a server without one is a reference, which none has again.
     Newly = #{Id => {Now, erlmcp_console_view:ended(View)}
               || _ := #seen{id = Id, view = View} <- Gone, not is_reference(Id), Id =/= none},
@@ -271,11 +273,27 @@ read(Pid, #seen{view = View, calls = Calls, server = Server, key = Key} = Seen) 
         {#{at_ms := _} = Metrics, #{state := _} = Info} ->
             Reading = #{at => erlang:system_time(millisecond), metrics => Metrics, info => Info,
                         node => erlmcp_console_node:read(), calls => Calls,
-                        server => maps:merge(Server, identity(Key)), requests => requests(Seen)},
-            ask_calls(Pid, Seen#seen{view = erlmcp_console_view:next(Reading, View)});
+                        server => maps:merge(Server, identity(Key)), requests => requests(Seen),
+                        troubles => erlmcp_console_log:read(),
+                        places => erlmcp_console_places:found()},
+            Next = erlmcp_console_view:next(Reading, View),
+            ok = case erlmcp_console_view:is_growing(Next) of
+                true -> erlmcp_console_places:look();
+                false -> ok
+            end,
+            ok = judged(Pid, erlmcp_console_view:judgement(Next)),
+            ask_calls(Pid, Seen#seen{view = Next});
         _ ->
+            ok = erlmcp_verdicts:forget(Pid),
             gone
     end.
+
+%% Others than the page show it, too.
+judged(_, none) ->
+    ok;
+judged(Server, #{well := Well, since := Since, causes := Causes}) ->
+    erlmcp_verdicts:judged(Server, #{well => Well, since => Since,
+                                     causes => [Words || #{words := Words} <- Causes]}).
 
 requests(#seen{viewers = Viewers}) when map_size(Viewers) =:= 0 -> [];
 requests(#seen{key = Key}) -> erlmcp_recent_requests:list(Key).

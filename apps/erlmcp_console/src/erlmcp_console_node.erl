@@ -10,11 +10,13 @@ takes microseconds.
 
 -doc """
 A reading: memory in bytes by kind, the node's bounds with their forecasts, and its pools of
-clients. `run_queue` are the processes that wait for a scheduler. `runtime_ms` is the time of
-processors that the node has used.
+clients. `memory_bytes` is the bound of the node's own memory, which is not that of the machine.
+`run_queue` are the processes that wait for a scheduler. `runtime_ms` is the time of processors that
+the node has used.
 """.
 -type reading() :: #{
     memory := #{atom() => non_neg_integer()},
+    memory_bytes := pos_integer() | infinity,
     bounds := #{memory | processes | ports | atoms => bound()},
     pools := [{Name :: atom() | pid(), Members :: [map()]}],
     schedulers := pos_integer(), run_queue := non_neg_integer(),
@@ -33,6 +35,7 @@ read() ->
     {Reductions, _} = statistics(reductions),
     {Runtime, _} = statistics(runtime),
     #{memory => maps:from_list(erlang:memory()),
+      memory_bytes => application:get_env(erlmcp, memory_bytes, infinity),
       bounds => erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node()),
       pools => pools(),
       schedulers => erlang:system_info(schedulers_online),

@@ -6,24 +6,27 @@ messages for the page. Pure.
 """.
 
 -export([new/0, with/2, next/2, event/2, code_loaded/3, ended/1, hello/1, snapshot/1]).
+-export([judgement/1, is_growing/1]).
 
 -export_type([view/0, reading/0, options/0]).
 
 -doc """
 A reading of a server at a time in milliseconds. It has the server's meter, the state that
-`erlmcp:info/1` has, the node, running calls and recent requests. `server` is what does not change.
+`erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
+machine that the log had, `places` say where the node grows. `server` is what does not change.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),
     node := erlmcp_console_node:reading(), calls := [erlmcp:running_call()],
     requests := [erlmcp_recent_requests:row()],
+    troubles := [erlmcp_console_log:row()], places := erlmcp_console_places:places(),
     server := #{atom() => term()}
 }.
 -doc "`latency_ms`: the bound of the time that 95 of 100 requests take.".
 -type options() :: #{latency_ms := pos_integer()}.
 -opaque view() :: #{
     options := options(),
-    %% the newest first: the last reading, and then one for each ten seconds of the last minute
+    %% the newest first: the last reading, and then one for each five seconds of the last minute
     readings := [reading()],
     history := erlmcp_console_history:history(),
     verdict := erlmcp_console_verdict:verdict() | none,
@@ -41,9 +44,10 @@ A reading of a server at a time in milliseconds. It has the server's meter, the 
 
 -define(COLUMNS, [at, requests, faults, refusals, tool_errors, p50_ms, p95_ms, p99_ms, in_flight,
                   waiting, connections, sessions, memory, processors]).
-%% Milliseconds between two readings that are kept, and how many are.
--define(STEP_MS, 10_000).
--define(READINGS, 7).
+%% Milliseconds between two readings that are kept, as readings are a little early or late, and how
+%% many are kept.
+-define(STEP_MS, 4_500).
+-define(READINGS, 13).
 -define(QUARTER_MS, 900_000).
 -define(MARKS, 100).
 -define(INCIDENTS, 20).
@@ -85,8 +89,9 @@ next(Reading, #{readings := [Before | Kept], history := History, verdict := Verd
     Processors = erlmcp_console_node:processors(NodeBefore, Node),
     Point = point(At, Second, Metrics, Node, Processors),
     Bounds = bounds(At, Metrics, Node),
-    Next = erlmcp_console_verdict:next(facts(Minute, Reading, Bounds, Processors, Options), At,
-                                       Verdict),
+    Facts = erlmcp_console_facts:facts(Reading, [Before | Kept], Minute,
+                                       judged(Reading, Bounds, Processors, Options)),
+    Next = erlmcp_console_verdict:next(Facts, At, Verdict),
     AllMarks = lists:sublist(version_marks(Before, Reading)
                                  ++ catalog_marks(Before, Reading, Marks) ++ Marks, ?MARKS),
     View#{readings := [Reading | kept(Before, Kept)],
@@ -94,7 +99,7 @@ next(Reading, #{readings := [Before | Kept], history := History, verdict := Verd
           marks := [Mark || #{at := Then} = Mark <- AllMarks, At - Then < ?QUARTER_MS],
           snapshot := shown(Reading, NodeBefore, Point, Minute, Bounds, Next, Processors)}.
 
-%% The reading before this one is kept if it is ten seconds younger than the last one that was.
+%% The reading before this one is kept if it is a step younger than the last one that was.
 kept(Before, []) -> [Before];
 kept(#{at := At} = Before, [#{at := Then} | _] = Kept) when At - Then >= ?STEP_MS ->
     [Before | lists:sublist(Kept, ?READINGS - 1)];
@@ -124,20 +129,14 @@ bounds(At, #{bounds := OfServer}, #{bounds := OfNode}) ->
                            end}
      || Bounds <- [OfServer, OfNode], Name := Bound <- maps:iterator(Bounds, ordered)].
 
-facts(Minute, #{info := Info, node := Node}, Bounds, Processors, #{latency_ms := Latency}) ->
-    #{requests := Requests, refusals := Refusals, tools := Tools,
-      latency := #{p95_us := P95}} = Minute,
-    #{state := State, error_budget := #{windows := Windows}, mounts := Mounts,
-      breakers := Breakers} = Info,
-    Names = names(),
-    #{state => State, windows => Windows, requests => Requests,
-      refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
-      tools => Tools, p95_us => P95,
-      %% The adaptive limit of requests in flight is met whenever the machine is fully used.
-      bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
-      mounts_gone => [Prefix || #{prefix := Prefix, running := false} <- Mounts],
+judged(#{info := #{breakers := Breakers}, node := Node}, Bounds, Processors,
+       #{latency_ms := Latency}) ->
+    %% The adaptive limit of requests in flight is met whenever the machine is fully used.
+    #{bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
       %% One that may be tried, and has not been yet, has failed last.
-      open_breakers => [opened(Breaker) || #{state := Is} = Breaker <- Breakers, Is =/= closed],
+      open_breakers => [{opened(Breaker), Targets}
+                        || #{state := Is, targets := Targets} = Breaker <- Breakers,
+                           Is =/= closed],
       pools => [{text(Name), Open, length(Members)}
                 || {Name, Members} <- pools(Node),
                    Open <- [length([open || #{state := Is} <- Members, Is =/= closed])],
@@ -401,3 +400,13 @@ hello(#{history := History, options := #{latency_ms := Latency}} = View) ->
 snapshot(#{snapshot := none}) -> null;
 snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents}) ->
     Snapshot#{marks => Marks, incidents => Incidents}.
+
+-doc "Returns the verdict; `none` before the second reading.".
+-spec judgement(view()) -> erlmcp_console_verdict:verdict() | none.
+judgement(#{snapshot := none}) -> none;
+judgement(#{verdict := Verdict}) -> Verdict.
+
+-doc "Returns `true` if the node has begun to grow.".
+-spec is_growing(view()) -> boolean().
+is_growing(#{readings := Readings}) ->
+    erlmcp_console_growth:is_suspected(Readings).

@@ -295,7 +295,8 @@ dependencies_are_shown(_) ->
                     ~"pools" := [#{~"members" := [#{~"state" := Other}]}]}) ->
                   {One, Other} =:= {~"open", ~"open"}
               end, Feed),
-    [<<"A circuit breaker is open: too many calls of search failed in a row.">>,
+    [<<"A circuit breaker is open: too many calls of search failed in a row, most with 1079, "
+       "internal error.">>,
      <<"1 of 1 members of the pool of clients upstream_of_the_console get no calls: too many of "
        "their calls failed in a row.">>] =
         [Words || #{~"words" := Words, ~"link" := ~"dependencies"} <- Causes],

@@ -314,7 +314,7 @@ reading(Second, Given) ->
     Metrics = maps:get(metrics, Given, #{}),
     Info = maps:get(info, Given, #{}),
     #{at => At, calls => maps:get(calls, Given, []), requests => maps:get(requests, Given, []),
-      server => maps:get(server, Given, #{~"name" => ~"test"}),
+      troubles => [], places => #{}, server => maps:get(server, Given, #{~"name" => ~"test"}),
       node => (erlmcp_console_node:read())#{at_ms := Second * 1_000, runtime_ms := 0,
                                             pools := maps:get(pools, Given, [])},
       metrics => metrics(Metrics#{at_ms => At}),
@@ -323,7 +323,8 @@ reading(Second, Given) ->
                            error_budget => #{zone => green, windows => []}}, Info)}.
 
 metrics(Given) ->
-    maps:merge(#{at_ms => ?START, started_ms => ?START - 60_000, requests => 0, faults => 0,
+    maps:merge(#{server => test, at_ms => ?START, started_ms => ?START - 60_000, requests => 0,
+                 faults => 0,
                  refusals => #{}, methods => #{}, tools => [], resources => [], prompts => [],
                  sessions => #{open => 0, opened => 0, ended => 0}, streams => #{open => 0},
                  connections => 0, in_flight => 0, waiting => 0, tasks => #{running => 0},
