@@ -219,6 +219,22 @@ const cases = {
   },
 
   // Everything that can be used has a name, and can be seen where it is used.
+  // Of console_drills_SUITE: a cause comes, leads to what shows it, and goes.
+  async a_cause_is_named(page) {
+    await ready(page);
+    say('looking');
+    const {CONSOLE_CAUSE: words, CONSOLE_SECTION: section} = process.env;
+    const cause = page.locator('#causes a', {hasText: words});
+    await cause.waitFor({timeout: 2 * PATIENCE});
+    await page.getByText('The server is not well').waitFor();
+    await cause.click();
+    await until(page, ([id]) => document.getElementById(id).matches(':target')
+      && document.getElementById(id).getBoundingClientRect().top < innerHeight, [section]);
+    say('named');
+    await page.locator('#verdict[data-well="true"]').waitFor({timeout: 2 * PATIENCE});
+    await page.getByText('The server is well').waitFor();
+  },
+
   async everything_has_a_name(page) {
     await ready(page);
     const nameless = await page.evaluate(() => {
