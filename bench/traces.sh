@@ -18,9 +18,10 @@ erlc -o "$work" bench/traces/bench_traces.erl
 
 # start NAME ARGUMENT...: starts a program, and sets url and pid.
 start() {
-    # The flags of bin/erlmcp.
+    # The flags of bin/erlmcp. The first line is not to be the log's.
     ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib erl +sbwt none +sbwtdcpu none +sbwtdio none \
-        -noinput -pa "$work" -eval 'bench_traces:main(init:get_plain_arguments()).' \
+        -kernel logger_level warning -noinput -pa "$work" \
+        -eval 'bench_traces:main(init:get_plain_arguments()).' \
         -extra "${@:2}" >"$work/$1" 2>&1 &
     pid=$!
     until [ -s "$work/$1" ]; do sleep 0.1; done

@@ -40,7 +40,7 @@ The client is `m:erlmcp_client`.
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
 -export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
--export_type([cache_info/0]).
+-export_type([cache_info/0, breaker_info/0, workers_info/0, forecast/0]).
 -export_type([error_budget/0, zone/0, event/0]).
 -export_type([metrics/0, metrics_row/0, definition_metrics/0, failure_metrics/0]).
 -export_type([tool_info/0, latency/0]).
@@ -521,6 +521,8 @@ The state and the counts of a server, as `info/1` returns them.
   requests that wait until they may run.
 - `cache`: the cached results, see `t:cache_info/0`.
 - `error_budget`: see `t:error_budget/0`.
+- `breakers`: the circuit breakers of the server's own definitions, see `t:breaker_info/0`.
+- `workers`: the pools of workers, see `t:workers_info/0`.
 - `mounts`: the mounted servers, and whether each runs.
 """.
 -type info() :: #{
@@ -530,7 +532,25 @@ The state and the counts of a server, as `info/1` returns them.
     waiting := non_neg_integer(),
     cache := cache_info(), error_budget := error_budget(),
     tools := #{binary() | other => tool_info()},
+    breakers := [breaker_info()], workers := [workers_info()],
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
+-doc """
+A circuit breaker. `name` is that of the server's option `breakers`, or of the definition that has
+the breaker for itself. `targets` are the definitions that have it: names, URIs and URI templates.
+`failed` is the number of calls that have failed in a row.
+""".
+-type breaker_info() :: #{
+    name := atom() | binary(), targets := [binary(), ...], state := closed | open | half_open,
+    failed := non_neg_integer()
+}.
+-doc """
+A pool of `size` workers. Of these, `ready` have started, and `taken` serve a call now. `waiting` is
+the number of calls that wait for a worker.
+""".
+-type workers_info() :: #{
+    name := atom(), size := non_neg_integer(), ready := non_neg_integer(),
+    taken := non_neg_integer(), waiting := non_neg_integer()
 }.
 -doc """
 The health of a server, as `health/1` returns it. The server is ready if all checks pass.
@@ -594,7 +614,7 @@ The figures of a server, as `metrics/1` returns them.
   `durations` has their durations by revision and `network`: `tcp` or, for stdio and clients of the
   same node, `pipe`. They have 15 coarse buckets.
 - `streams`: the open streams of HTTP responses, and how many were opened.
-- `bounds`: what is used of each bound now.
+- `bounds`: what is used of each bound now, and when the bound will be met, if there is a trend.
 """.
 -type metrics() :: #{
     server := term(), name := binary(), state := open | refusal_name(),
@@ -615,8 +635,18 @@ The figures of a server, as `metrics/1` returns them.
                               number := 1001..1089, count := pos_integer()}],
     cache := cache_info(),
     bounds := #{connections | in_flight | waiting | sessions | tasks =>
-                    #{used := non_neg_integer(), limit := non_neg_integer() | infinity}}
+                    #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
+                      forecast => forecast()}}
 }.
+-doc """
+When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
+The trend is a straight line through the values of each minute. The earliest and the latest time are
+twice the error of the line away. `per_hour` is how much more is used after an hour.
+
+There is no forecast if the trend may be noise, or meets the bound later than in a day.
+""".
+-type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
+                      per_hour := float()}.
 -doc """
 Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
 with an error, and `cancelled` were ended by their client. `latency` is that of all others.
@@ -981,7 +1011,7 @@ process, so it never waits.
 metrics(Server) ->
     seen(Server, fun erlmcp_metrics:report/1).
 
-seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
+seen(#{gate := Gate, mounts := Mounts, workers := Workers, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
       sessions => erlmcp_session_table:count(Instance),
@@ -991,6 +1021,8 @@ seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
       cache => erlmcp_result_cache:info(Instance),
       error_budget => erlmcp_error_budget:report(Budget),
       tools => erlmcp_metrics:tools(Instance),
+      breakers => erlmcp_definition_guard:breaker_states(Instance),
+      workers => [erlmcp_workers:info(Name, Instance) || Name <- Workers],
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.

@@ -67,7 +67,9 @@ server_families() ->
      {mcp_server_streams_active, gauge, [server], ~"Open streams of HTTP responses."},
      {mcp_server_tasks_active, gauge, [server], ~"Tasks that run."},
      {mcp_server_bound_used, gauge, [server, bound], ~"What is used of a bound."},
-     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."}].
+     {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."},
+     {mcp_server_bound_forecast_seconds, gauge, [server, bound],
+      ~"Seconds until a bound is met, if the trend of the last hour goes on."}].
 
 client_families() ->
     [{mcp_client_requests_total, counter, ?UPSTREAM ++ [mcp_method_name, outcome],
@@ -94,7 +96,9 @@ client_families() ->
 
 node_families() ->
     [{mcp_node_memory_used_bytes, gauge, [], ~"Bytes that count for the bound of the memory."},
-     {mcp_node_memory_limit_bytes, gauge, [], ~"Bytes from which on requests are refused."}].
+     {mcp_node_memory_limit_bytes, gauge, [], ~"Bytes from which on requests are refused."},
+     {mcp_node_bound_forecast_seconds, gauge, [bound],
+      ~"Seconds until a bound of the node is met, if the trend of the last hour goes on."}].
 
 -doc false.
 deregister_cleanup(_) ->
@@ -105,11 +109,11 @@ collect_mf(_, Callback) ->
     Running = [erlmcp_metrics:report(Instance) || {_, _, Instance} <- erlmcp_registry:servers()],
     Servers = [{[{server, Server}], Metrics} || {Server, Metrics} <- labelled(Running)],
     Clients = [{upstream(Metrics), Metrics} || Metrics <- erlmcp_client:metrics()],
-    Node = [{[], erlmcp_overload_guard:figures(erlmcp_memory_guard)}],
+    Node = [{[], erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node())}],
     lists:foreach(fun({Families, Read, Sources}) ->
         [collect(Family, Read, Sources, Callback) || Family <- Families]
     end, [{server_families(), fun server/2, Servers}, {client_families(), fun client/2, Clients},
-          {node_families(), fun memory/2, Node}]).
+          {node_families(), fun of_node/2, Node}]).
 
 collect({Name, Type, _, Help}, Read, Sources, Callback) ->
     case [metric(Type, Common ++ Labels, Value)
@@ -195,7 +199,9 @@ server(mcp_server_tasks_active, #{tasks := #{running := Count}}) -> [{[], Count}
 server(mcp_server_bound_used, #{bounds := Bounds}) ->
     [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
 server(mcp_server_bound_limit, #{bounds := Bounds}) ->
-    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity].
+    [{[{bound, Bound}], Limit} || Bound := #{limit := Limit} <- Bounds, Limit =/= infinity];
+server(mcp_server_bound_forecast_seconds, #{bounds := Bounds}) ->
+    forecasts(Bounds).
 
 client(mcp_client_requests_total, Metrics) ->
     requests(failed, Metrics);
@@ -220,9 +226,14 @@ client(mcp_client_connection_active, #{connections := Count}) -> [{[], Count}];
 client(mcp_client_message_queue_length, #{waiting := Count}) -> [{[], Count}].
 
 %% The guard of the memory has no figures before it has looked.
-memory(mcp_node_memory_used_bytes, #{observed := Used}) -> [{[], Used}];
-memory(mcp_node_memory_limit_bytes, #{limit := Limit}) -> [{[], Limit}];
-memory(_, _) -> [].
+of_node(mcp_node_memory_used_bytes, #{memory := #{used := Used}}) -> [{[], Used}];
+of_node(mcp_node_memory_limit_bytes, #{memory := #{limit := Limit}}) -> [{[], Limit}];
+of_node(mcp_node_bound_forecast_seconds, Bounds) -> forecasts(Bounds);
+of_node(_, _) -> [].
+
+forecasts(Bounds) ->
+    Now = erlang:system_time(millisecond),
+    [{[{bound, Bound}], max(0, At - Now) / 1000} || Bound := #{forecast := #{at := At}} <- Bounds].
 
 requests(Refused, #{methods := Methods}) ->
     [{[{mcp_method_name, Method}, {outcome, Outcome}], Count}

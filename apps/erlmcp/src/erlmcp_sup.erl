@@ -4,9 +4,9 @@ The application's own supervisor, with the processes that all servers and client
 Servers and clients themselves are in their users' trees.
 
 Its children are the registry of servers, the table of clients, the watchdog of calls inside a
-connection's process, and the exporter of spans. In addition there are three guards: of unfinished
-messages, of memory and of processor time. The supervisor owns their tables, and those of events, of
-incidents, of recent requests and of the clients' meter.
+connection's process, the exporter of spans, and the forecaster of bounds. In addition there are
+three guards: of unfinished messages, of memory and of processor time. The supervisor owns their
+tables, and those of events, of incidents, of recent requests and of the clients' meter.
 
 Internal.
 """.
@@ -31,6 +31,7 @@ init([]) ->
     ok = erlmcp_unfinished_messages:open(),
     ok = erlmcp_span_exporter:open(),
     ok = erlmcp_client_meter:open(),
+    ok = erlmcp_forecaster:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => inline_call_watchdog, start => {erlmcp_inline_call_watchdog, start_link, []}},
@@ -38,4 +39,5 @@ init([]) ->
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
            #{id => unfinished, start => {erlmcp_unfinished_messages, start_link, []}},
            #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},
-           #{id => processor_guard, start => {erlmcp_processor_guard, start_link, []}}]}}.
+           #{id => processor_guard, start => {erlmcp_processor_guard, start_link, []}},
+           #{id => forecaster, start => {erlmcp_forecaster, start_link, []}}]}}.

@@ -28,8 +28,12 @@ The options of the console.
 - `token`: the text that browsers have to bring, at least 16 bytes. A person who has the token may
   see the console from everywhere, and act in it. `token/0` makes one.
 - `latency_ms`: the server is not well if more than one request in twenty takes longer (150).
+- `payloads`: `true` shows the arguments and results of recent requests, without secrets (`false`).
+- `redact`: secrets of your own, in addition to those that are known by their names and forms. Each
+  is the name of a member, or a JSON pointer that begins at the arguments or at the result.
 """.
--type options() :: #{token => binary(), latency_ms => pos_integer()}.
+-type options() :: #{token => binary(), latency_ms => pos_integer(), payloads => boolean(),
+                     redact => [binary()]}.
 
 -define(LATENCY_MS, 150).
 -define(TOKEN_BYTES, 16).
@@ -56,7 +60,7 @@ Raises `{bad_option, Key, Expected}` for an option that is unknown or of the wro
 
 ```erlang
 1> erlmcp_console:page(#{}).
-{erlmcp_console, #{token => none, latency_ms => 150}}
+{erlmcp_console, #{token => none, latency_ms => 150, payloads => false, redact => []}}
 2> catch erlmcp_console:page(#{token => ~"short"}).
 {'EXIT', {{bad_option, token, ~"a binary of at least 16 bytes"}, _}}
 ```
@@ -65,12 +69,20 @@ Raises `{bad_option, Key, Expected}` for an option that is unknown or of the wro
 page(Options) ->
     _ = [error({bad_option, Key, Expected})
          || Key := Value <- Options, {error, Expected} <- [checked(Key, Value)]],
-    {?MODULE, maps:merge(#{token => none, latency_ms => ?LATENCY_MS}, Options)}.
+    {?MODULE, maps:merge(#{token => none, latency_ms => ?LATENCY_MS, payloads => false,
+                           redact => []}, Options)}.
 
 checked(token, Token) when is_binary(Token), byte_size(Token) >= ?TOKEN_BYTES -> ok;
 checked(token, _) -> {error, ~"a binary of at least 16 bytes"};
 checked(latency_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds > 0 -> ok;
 checked(latency_ms, _) -> {error, ~"a positive integer"};
+checked(payloads, Shown) when is_boolean(Shown) -> ok;
+checked(payloads, _) -> {error, ~"true or false"};
+checked(redact, Rules) ->
+    case is_list(Rules) andalso lists:all(fun erlmcp_redaction:is_rule/1, Rules) of
+        true -> ok;
+        false -> {error, ~"a list of names and JSON pointers, which are binaries"}
+    end;
 checked(_, _) -> {error, ~"no option of that name"}.
 
 -doc "Returns a new random token, which can stand in a URL.".
@@ -152,11 +164,33 @@ entered(#{below := ~"/tools", server := Server}, _) ->
         {ok, Tools} -> json(200, #{tools => Tools});
         {error, Words} -> json(503, #{error => Words})
     end;
+entered(#{below := ~"/payload", query := Query} = Request, #{payloads := true, redact := Rules}) ->
+    case payload(query(~"id", Query), Request, Rules) of
+        {ok, Payload} -> json(200, Payload);
+        gone -> json(404, #{error => ~"This payload is not kept any more."})
+    end;
 entered(#{below := Below, headers := Headers}, _) ->
     case erlmcp_console_files:find(Below, Headers) of
         none -> text(404, ~"There is no such part of the console.\n");
         Found -> Found
     end.
+
+%% Who has seen a payload stands in the log, as actions do.
+payload(<<Digits/binary>>, #{server := Server} = Request, Rules) when byte_size(Digits) =< 20 ->
+    maybe
+        {Id, []} ?= string:to_integer(binary_to_list(Digits)),
+        {ok, _, #{key := Key}} ?= erlmcp_registry:whereis(Server),
+        {ok, Payload} ?= erlmcp_recent_requests:payload(Id, Key, Rules),
+        ok = log(Request, #{action => payload, request => Id}),
+        {ok, #{Part => part(Kept) || Part := Kept <- Payload}}
+    else
+        _ -> gone
+    end;
+payload(_, _, _) ->
+    gone.
+
+part({omitted, Bytes}) -> #{omitted => Bytes};
+part(Json) -> #{json => json:decode(Json)}.
 
 act(#{body := Body} = Request, _) ->
     try json:decode(Body) of
@@ -204,7 +238,8 @@ log(#{peer := {Ip, _}, principal := Principal, server := Server}, Action) ->
                                       peer => unicode:characters_to_binary(inet:ntoa(Ip))}).
 
 feed(Server, Options) ->
-    case erlmcp_console_collector:watch(Server, maps:with([latency_ms], Options)) of
+    case erlmcp_console_collector:watch(Server, maps:with([latency_ms, payloads, redact],
+                                                          Options)) of
         {ok, Watch, Hello} ->
             {stream, #{~"content-type" => ~"text/event-stream", ~"cache-control" => ~"no-store",
                        ~"x-accel-buffering" => ~"no"},

@@ -6,7 +6,13 @@
 -export([start/2, stop/1]).
 
 -doc false.
-start(_, _) -> erlmcp_console_sup:start_link().
+start(_, _) ->
+    maybe
+        {ok, _} ?= erlmcp_console_sup:start_link(),
+        ok = erlmcp_console_log:add(),
+        {ok, whereis(erlmcp_console_sup)}
+    end.
 
 -doc false.
-stop(_) -> ok.
+stop(_) ->
+    erlmcp_console_log:remove().

@@ -14,10 +14,14 @@ calls may answer late, so another process asks them.
 -export([start_link/0, watch/2, ask/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([watch/0]).
+-export_type([watch/0, options/0]).
 
 -doc "A viewer's server, and the collector that reads it.".
 -opaque watch() :: {Collector :: pid(), Server :: pid()}.
+
+-doc "The options of a viewer's page (`t:erlmcp_console:options/0`).".
+-type options() :: #{latency_ms := pos_integer(), payloads := boolean(),
+                     redact := [erlmcp_redaction:rule()]}.
 
 %% Viewers of all servers. A listener has places for a hundred pages, and others need some.
 -define(VIEWERS, 90).
@@ -28,17 +32,28 @@ calls may answer late, so another process asks them.
 %% Requests a second that are shown, of those that went well and of those that failed.
 -define(REQUESTS, 50).
 
+%% Milliseconds that the view of an ended server is kept, for one that starts again with its id.
+-define(ENDED_MS, 900_000).
+
 -record(seen, {
     view :: erlmcp_console_view:view(),
-    viewers = #{} :: #{pid() => asks | busy},
+    %% each asks for the next snapshot, or not yet; and it shows payloads by these rules, or none
+    viewers = #{} :: #{pid() => {asks | busy, none | [erlmcp_redaction:rule()]}},
     due :: integer(),
+    id :: term(),
+    key :: reference() | none,
     %% what is fixed while the server runs
     server :: map(),
     calls = [] :: [erlmcp:running_call()],
     %% the process that asks the calls
     asking = none :: none | pid()
 }).
--record(state, {servers = #{} :: #{pid() => #seen{}}}).
+-record(state, {
+    servers = #{} :: #{pid() => #seen{}},
+    %% views of servers with a name that have ended, by their ids
+    ended = #{} :: #{Id :: term() => {AtMs :: integer(), erlmcp_console_view:view()}},
+    code :: erlmcp_console_code:code()
+}).
 
 -doc "Starts the collector.".
 -spec start_link() -> gen_server:start_ret().
@@ -50,7 +65,7 @@ Makes the calling process a viewer of a server, and returns the first message fo
 Returns `full` if there are 90 viewers already. The messages after that are
 `{erlmcp_console, snapshot, Json}`.
 """.
--spec watch(erlmcp:server(), erlmcp_console_view:options()) ->
+-spec watch(erlmcp:server(), options()) ->
     {ok, watch(), Json :: binary()} | {error, full | not_found}.
 watch(Server, Options) ->
     gen_server:call(?MODULE, {watch, Server, Options}).
@@ -64,38 +79,72 @@ ask({Collector, Server}) ->
 
 -doc false.
 init([]) ->
+    ok = erlmcp_verdicts:open(),
     _ = erlang:send_after(0, self(), tick),
-    {ok, #state{}}.
+    {ok, #state{code = erlmcp_console_code:read()}}.
 
 -doc false.
-handle_call({watch, Name, Options}, {Viewer, _}, #state{servers = Servers} = State) ->
+handle_call({watch, Name, Options}, {Viewer, _}, Given) ->
+    #state{servers = Servers} = State = without_ended(Given),
     case {erlmcp_registry:whereis(Name), viewers(Servers) < ?VIEWERS} of
         {{ok, Pid, _}, true} ->
-            #seen{viewers = Viewers, view = Known} = Before = seen(Pid, Servers),
+            #state{servers = #{Pid := Before} = Known} = Seeing = seeing(Pid, State),
+            #seen{viewers = Viewers, view = View} = Before,
             _ = monitor(process, Viewer),
-            View = erlmcp_console_view:with(Options, Known),
-            Seen = read(Pid, Before#seen{viewers = Viewers#{Viewer => busy}, view = View}),
+            Seen = read(Pid, Before#seen{
+                viewers = Viewers#{Viewer => {busy, rules(Options)}},
+                view = erlmcp_console_view:with(maps:with([latency_ms], Options), View)}),
             case Seen of
-                gone -> {reply, {error, not_found}, State};
+                gone -> {reply, {error, not_found}, Seeing};
                 #seen{view = Now} ->
-                    {reply, {ok, {self(), Pid}, encode(erlmcp_console_view:hello(Now))},
-                     State#state{servers = Servers#{Pid => Seen}}}
+                    #{payloads := Payloads} = Options,
+                    Hello = (erlmcp_console_view:hello(Now))#{payloads => Payloads},
+                    {reply, {ok, {self(), Pid}, encode(Hello)},
+                     Seeing#state{servers = Known#{Pid := Seen}}}
             end;
         {{ok, _, _}, false} -> {reply, {error, full}, State};
         {error, _} -> {reply, {error, not_found}, State}
     end.
 
+rules(#{payloads := true, redact := Rules}) -> Rules;
+rules(#{payloads := false}) -> none.
+
 viewers(Servers) ->
     lists:sum([map_size(Viewers) || _ := #seen{viewers = Viewers} <- Servers]).
 
-seen(Pid, Servers) ->
-    case Servers of
-        #{Pid := Seen} -> Seen;
-        #{} ->
-            ok = attach(Pid),
-            #seen{due = erlang:monotonic_time(millisecond), view = erlmcp_console_view:new(),
-                  server = server(Pid)}
+%% A server that is started again with its id has the view of the one before.
+seeing(Pid, #state{servers = Servers} = State) when is_map_key(Pid, Servers) ->
+    State;
+seeing(Pid, #state{servers = Servers, ended = Ended} = State) ->
+    ok = attach(Pid),
+    Seen = seen(Pid),
+    #seen{id = Id} = Seen,
+    case maps:take(Id, Ended) of
+        {{_, View}, Others} ->
+            State#state{servers = Servers#{Pid => Seen#seen{view = View}}, ended = Others};
+        error ->
+            State#state{servers = Servers#{Pid => Seen}}
     end.
+
+seen(Pid) ->
+    {Key, Id} = case erlmcp_registry:whereis(Pid) of
+        {ok, _, #{key := Found}} -> {Found, erlmcp_log:server(Found)};
+        error -> {none, none}
+    end,
+    #seen{due = erlang:monotonic_time(millisecond), view = erlmcp_console_view:new(), id = Id,
+          key = Key, server = server(Pid)}.
+
+without_ended(#state{servers = Servers, ended = Ended} = State) ->
+    Now = erlang:monotonic_time(millisecond),
+    Gone = #{Pid => Seen || Pid := Seen <- Servers, not is_process_alive(Pid)},
+    ok = lists:foreach(fun erlmcp_verdicts:forget/1, maps:keys(Gone)),
+    %% The id of a server without one is a reference, which none has again.
+    Newly = #{Id => {Now, erlmcp_console_view:ended(View)}
+              || _ := #seen{id = Id, view = View} <- Gone, not is_reference(Id), Id =/= none},
+    Kept = #{Id => Known || Id := {Then, _} = Known <- Ended, Now - Then < ?ENDED_MS},
+    Most = lists:sublist(lists:reverse(lists:keysort(2, maps:to_list(maps:merge(Kept, Newly)))),
+                         ?SERVERS),
+    State#state{servers = maps:without(maps:keys(Gone), Servers), ended = maps:from_list(Most)}.
 
 %% A collector that was started again takes the place of the one before.
 attach(Server) ->
@@ -111,18 +160,19 @@ attach(Server) ->
     end.
 
 server(Pid) ->
-    Fixed = #{node => node(), otp => list_to_binary(erlang:system_info(otp_release)),
-              listeners => [maps:with([transport, url, sse_url], Listener)
-                            || #{} = Listener <- listeners(Pid)]},
-    maybe
-        {ok, _, Instance} ?= erlmcp_registry:whereis(Pid),
-        #{key := Key} = Instance,
-        {ok, Catalog} ?= erlmcp_published_catalog:find(Key),
-        Greeting = json:decode(iolist_to_binary(erlmcp_catalog:greeting('2025-11-25', Catalog))),
-        #{~"serverInfo" := Info} ?= Greeting,
-        maps:merge(Fixed, maps:with([~"name", ~"version", ~"title"], Info))
-    else
-        _ -> Fixed
+    #{node => node(), otp => list_to_binary(erlang:system_info(otp_release)),
+      listeners => [maps:with([transport, url, sse_url], Listener)
+                    || #{} = Listener <- listeners(Pid)]}.
+
+%% What clients are told, now: it may change with the code.
+identity(Key) ->
+    case erlmcp_published_catalog:find(Key) of
+        {ok, Catalog} ->
+            Greeting = erlmcp_catalog:greeting('2025-11-25', Catalog),
+            #{~"serverInfo" := Info} = json:decode(iolist_to_binary(Greeting)),
+            maps:with([~"name", ~"version", ~"title"], Info);
+        error ->
+            #{}
     end.
 
 %% An error, and so none, if the server ends meanwhile.
@@ -135,8 +185,8 @@ listeners(Pid) ->
 -doc false.
 handle_cast({ask, Server, Viewer}, #state{servers = Servers} = State) ->
     case Servers of
-        #{Server := #seen{viewers = #{Viewer := _} = Viewers} = Seen} ->
-            Asking = Seen#seen{viewers = Viewers#{Viewer := asks}},
+        #{Server := #seen{viewers = #{Viewer := {_, Rules}} = Viewers} = Seen} ->
+            Asking = Seen#seen{viewers = Viewers#{Viewer := {asks, Rules}}},
             {noreply, State#state{servers = Servers#{Server := Asking}}};
         #{} ->
             {noreply, State}
@@ -145,8 +195,9 @@ handle_cast({ask, Server, Viewer}, #state{servers = Servers} = State) ->
 -doc false.
 handle_info(tick, #state{servers = Servers} = State) ->
     _ = erlang:send_after(?SECOND, self(), tick),
-    ok = erlmcp_recent_requests:allow(case viewers(Servers) of 0 -> 0; _ -> ?REQUESTS end),
-    {noreply, ticked(erlang:monotonic_time(millisecond), State)};
+    ok = erlmcp_recent_requests:allow(case viewers(Servers) of 0 -> 0; _ -> ?REQUESTS end,
+                                      payloads(Servers)),
+    {noreply, ticked(erlang:monotonic_time(millisecond), with_code(without_ended(State)))};
 handle_info({'DOWN', _, process, Pid, _}, #state{servers = Servers} = State) ->
     {noreply, State#state{servers = maps:map(fun
         (_, #seen{asking = Asking} = Seen) when Asking =:= Pid ->
@@ -171,16 +222,33 @@ handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
             {noreply, State}
     end.
 
-ticked(Now, #state{servers = Servers} = State) ->
+%% The rules of all pages that show payloads of a server hold for each of them.
+payloads(Servers) ->
+    #{Key => lists:usort(lists:append(All))
+      || _ := #seen{key = Key, viewers = Viewers} <- Servers,
+         [_ | _] = All <- [[Rules || _ := {_, Rules} <- Viewers, is_list(Rules)]]}.
+
+%% The code is the node's, and so its changes are shown with each server.
+with_code(#state{code = Code, servers = Servers} = State) ->
+    case erlmcp_console_code:changes(Code) of
+        {[], Now} ->
+            State#state{code = Now};
+        {Modules, Now} ->
+            At = erlang:system_time(millisecond),
+            State#state{code = Now, servers = maps:map(fun(_, #seen{view = View} = Seen) ->
+                Seen#seen{view = erlmcp_console_view:code_loaded(Modules, At, View)}
+            end, Servers)}
+    end.
+
+ticked(Now, State) ->
     Running = lists:sublist([Pid || {_, Pid, _} <- erlmcp_registry:servers()], ?SERVERS),
-    Known = lists:foldl(fun(Pid, All) -> All#{Pid => seen(Pid, All)} end, Servers,
-                        Running),
-    Next = #{Pid => Read || Pid := Seen <- Known, #seen{} = Read <- [due(Pid, Now, Seen)]},
-    State#state{servers = Next}.
+    #state{servers = Known} = Seeing = lists:foldl(fun seeing/2, State, Running),
+    Seeing#state{servers = #{Pid => due(Pid, Now, Seen) || Pid := Seen <- Known}}.
 
 due(Pid, Now, #seen{viewers = Viewers, due = Due} = Seen) when map_size(Viewers) > 0; Now >= Due ->
     case read(Pid, Seen#seen{due = Now + ?SELDOM}) of
-        gone -> gone;
+        %% It has just ended, and goes with the next tick.
+        gone -> Seen;
         #seen{view = View} = Read -> tell(erlmcp_console_view:snapshot(View), Read)
     end;
 due(_, _, Seen) ->
@@ -189,35 +257,46 @@ due(_, _, Seen) ->
 tell(null, Seen) ->
     Seen;
 tell(Snapshot, #seen{viewers = Viewers} = Seen) ->
-    case [Viewer || Viewer := asks <- Viewers] of
+    case [Viewer || Viewer := {asks, _} <- Viewers] of
         [] ->
             Seen;
         Asking ->
             Json = encode(Snapshot),
             lists:foreach(fun(Viewer) -> Viewer ! {erlmcp_console, snapshot, Json} end, Asking),
-            Seen#seen{viewers = maps:map(fun(_, _) -> busy end, Viewers)}
+            Seen#seen{viewers = maps:map(fun(_, {_, Rules}) -> {busy, Rules} end, Viewers)}
     end.
 
 encode(Term) -> iolist_to_binary(json:encode(Term)).
 
-read(Pid, #seen{view = View, calls = Calls, server = Server} = Seen) ->
+read(Pid, #seen{view = View, calls = Calls, server = Server, key = Key} = Seen) ->
     case {erlmcp:metrics(Pid), erlmcp:info(Pid)} of
         {#{at_ms := _} = Metrics, #{state := _} = Info} ->
             Reading = #{at => erlang:system_time(millisecond), metrics => Metrics, info => Info,
-                        node => erlmcp_console_node:read(), calls => Calls, server => Server,
-                        requests => requests(Pid, Seen)},
-            ask_calls(Pid, Seen#seen{view = erlmcp_console_view:next(Reading, View)});
+                        node => erlmcp_console_node:read(), calls => Calls,
+                        server => maps:merge(Server, identity(Key)), requests => requests(Seen),
+                        troubles => erlmcp_console_log:read(),
+                        places => erlmcp_console_places:found()},
+            Next = erlmcp_console_view:next(Reading, View),
+            ok = case erlmcp_console_view:is_growing(Next) of
+                true -> erlmcp_console_places:look();
+                false -> ok
+            end,
+            ok = judged(Pid, erlmcp_console_view:judgement(Next)),
+            ask_calls(Pid, Seen#seen{view = Next});
         _ ->
+            ok = erlmcp_verdicts:forget(Pid),
             gone
     end.
 
-requests(_, #seen{viewers = Viewers}) when map_size(Viewers) =:= 0 ->
-    [];
-requests(Pid, _) ->
-    case erlmcp_registry:whereis(Pid) of
-        {ok, _, #{key := Key}} -> erlmcp_recent_requests:list(Key);
-        error -> []
-    end.
+%% Others than the page show it, too.
+judged(_, none) ->
+    ok;
+judged(Server, #{well := Well, since := Since, causes := Causes}) ->
+    erlmcp_verdicts:judged(Server, #{well => Well, since => Since,
+                                     causes => [Words || #{words := Words} <- Causes]}).
+
+requests(#seen{viewers = Viewers}) when map_size(Viewers) =:= 0 -> [];
+requests(#seen{key = Key}) -> erlmcp_recent_requests:list(Key).
 
 %% While nobody looks, no call is asked.
 ask_calls(_, #seen{viewers = Viewers, asking = Asking} = Seen) when

@@ -1,26 +1,32 @@
 -module(erlmcp_console_node).
 -moduledoc """
 Reads what the node uses of its machine: memory, processors, and the runtime's own tables. A reading
-takes microseconds, most of them for the files that tell the machine's memory.
+takes microseconds.
 """.
 
 -export([read/0, processors/2]).
 
--export_type([reading/0]).
+-export_type([reading/0, bound/0]).
 
 -doc """
-A reading: memory in bytes by kind, the bound of the machine's memory, entries of the runtime's
-tables and their limits. `run_queue` is the number of processes that wait for a scheduler.
-`runtime_ms` is the processor time that the node has used.
+A reading: memory in bytes by kind, the node's bounds with their forecasts, and its pools of
+clients. `memory_bytes` is the bound of the node's own memory, which is not that of the machine.
+`run_queue` is the number of processes that wait for a scheduler. `runtime_ms` is the processor time
+that the node has used.
 """.
 -type reading() :: #{
     memory := #{atom() => non_neg_integer()},
-    machine_memory := {Used :: non_neg_integer(), Limit :: pos_integer()} | none,
-    tables := #{processes | ports | atoms => {non_neg_integer(), pos_integer()}},
+    memory_bytes := pos_integer() | infinity,
+    bounds := #{memory | processes | ports | atoms => bound()},
+    pools := [{Name :: atom() | pid(), Members :: [map()]}],
     schedulers := pos_integer(), run_queue := non_neg_integer(),
     collections := non_neg_integer(), reductions := non_neg_integer(),
     runtime_ms := non_neg_integer(), at_ms := integer()
 }.
+-type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
+                   forecast => erlmcp:forecast()}.
+
+-define(POOLS, 20).
 
 -doc "Reads the node.".
 -spec read() -> reading().
@@ -29,25 +35,31 @@ read() ->
     {Reductions, _} = statistics(reductions),
     {Runtime, _} = statistics(runtime),
     #{memory => maps:from_list(erlang:memory()),
-      machine_memory => machine_memory(),
-      tables => #{processes => table(process_count, process_limit),
-                  ports => table(port_count, port_limit),
-                  atoms => table(atom_count, atom_limit)},
+      memory_bytes => application:get_env(erlmcp, memory_bytes, infinity),
+      bounds => erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node()),
+      pools => pools(),
       schedulers => erlang:system_info(schedulers_online),
       run_queue => statistics(run_queue),
       collections => Collections, reductions => Reductions, runtime_ms => Runtime,
       at_ms => erlang:monotonic_time(millisecond)}.
 
-table(Count, Limit) ->
-    {erlang:system_info(Count), erlang:system_info(Limit)}.
+pools() ->
+    [{name(Pool), Members}
+     || Pool <- lists:sublist(lists:sort(erlmcp_client_table:pools()), ?POOLS),
+        [_ | _] = Members <- [members(Pool)]].
 
-%% The figures by which the server refuses work.
-machine_memory() ->
-    Bounds = #{Name => application:get_env(erlmcp, Name, Default)
-               || {Name, Default, _} <- erlmcp_memory_guard:bounds()},
-    case erlmcp_memory_guard:look(Bounds, erlmcp_memory_guard:open()) of
-        {{Used, Limit, _}, _, _} -> {Used, Limit};
-        {none, _, _} -> none
+members(Pool) ->
+    try
+        erlmcp_pool:info(Pool)
+    catch
+        %% The table of a pool ends with it.
+        error:badarg -> []
+    end.
+
+name(Pool) ->
+    case process_info(Pool, registered_name) of
+        {registered_name, Name} -> Name;
+        _ -> Pool
     end.
 
 -doc "Returns the share of the processors' time that the node used between two readings.".

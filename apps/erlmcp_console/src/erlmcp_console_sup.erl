@@ -1,6 +1,7 @@
 -module(erlmcp_console_sup).
 -moduledoc """
-The supervisor of the console's one process, the collector. It has the table of the page's calls.
+The supervisor of the console's one process, the collector. It has the tables of the page's calls,
+of errors in the log, and of what grows.
 """.
 
 -behaviour(supervisor).
@@ -15,5 +16,7 @@ start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 -doc false.
 init([]) ->
     ok = erlmcp_console_try:open(),
+    ok = erlmcp_console_log:open(),
+    ok = erlmcp_console_places:open(),
     {ok, {#{}, [#{id => erlmcp_console_collector,
                   start => {erlmcp_console_collector, start_link, []}}]}}.

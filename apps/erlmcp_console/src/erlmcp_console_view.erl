@@ -1,35 +1,39 @@
 -module(erlmcp_console_view).
 -moduledoc """
 Keeps the console's knowledge of one server: the last reading, the last quarter of an hour, the
-verdict, forecasts, and marks of changes. A view is a value that gets readings and events, and is
-shown as two messages for the page. Pure.
+verdict, and marks of changes. A view is a value that gets readings and events, and is shown as two
+messages for the page. Pure.
 """.
 
--export([new/0, with/2, next/2, event/2, hello/1, snapshot/1]).
+-export([new/0, with/2, next/2, event/2, code_loaded/3, ended/1, hello/1, snapshot/1]).
+-export([judgement/1, is_growing/1]).
 
 -export_type([view/0, reading/0, options/0]).
 
 -doc """
 A reading of a server at a time in milliseconds. It has the server's meter, the state that
-`erlmcp:info/1` has, the node, running calls and recent requests. `server` is what does not change.
+`erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
+machine that the log had, `places` say where the node grows. `server` is what does not change.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),
     node := erlmcp_console_node:reading(), calls := [erlmcp:running_call()],
     requests := [erlmcp_recent_requests:row()],
+    troubles := [erlmcp_console_log:row()], places := erlmcp_console_places:places(),
     server := #{atom() => term()}
 }.
 -doc "`latency_ms`: the longest time, in milliseconds, that 95 of 100 requests may take.".
 -type options() :: #{latency_ms := pos_integer()}.
 -opaque view() :: #{
     options := options(),
-    %% the newest first: the last reading, and then one for each ten seconds of the last minute
+    %% the newest first: the last reading, and then one for each five seconds of the last minute
     readings := [reading()],
     history := erlmcp_console_history:history(),
     verdict := erlmcp_console_verdict:verdict() | none,
     marks := [mark()],
     incidents := [incident()],
-    open_breakers := [Target :: binary()],
+    %% the version of a server that has ended, if this one has its id
+    version := binary() | none,
     snapshot := map() | none
 }.
 -type incident() :: #{
@@ -40,9 +44,10 @@ A reading of a server at a time in milliseconds. It has the server's meter, the 
 
 -define(COLUMNS, [at, requests, faults, refusals, tool_errors, p50_ms, p95_ms, p99_ms, in_flight,
                   waiting, connections, sessions, memory, processors]).
-%% Milliseconds between two readings that are kept, and how many are.
--define(STEP_MS, 10_000).
--define(READINGS, 7).
+%% Milliseconds between two readings that are kept, as readings are a little early or late, and how
+%% many are kept.
+-define(STEP_MS, 4_500).
+-define(READINGS, 13).
 -define(QUARTER_MS, 900_000).
 -define(MARKS, 100).
 -define(INCIDENTS, 20).
@@ -50,13 +55,17 @@ A reading of a server at a time in milliseconds. It has the server's meter, the 
 %% Rows of a list, and frames of a stack.
 -define(CALLS, 50).
 -define(FRAMES, 12).
+%% Breakers, pools of workers, and pools of clients with their members, that are shown. Targets of a
+%% breaker, and modules of a mark.
+-define(DEPENDENCIES, 20).
+-define(TARGETS, 3).
 
 -doc "Returns a view of a server that has not been read yet.".
 -spec new() -> view().
 new() ->
     #{options => #{latency_ms => ?LATENCY_MS}, readings => [],
       history => erlmcp_console_history:new(),
-      verdict => none, marks => [], incidents => [], open_breakers => [], snapshot => none}.
+      verdict => none, marks => [], incidents => [], version => none, snapshot => none}.
 
 -doc "Returns the view with the options of the page that shows it.".
 -spec with(options(), view()) -> view().
@@ -65,31 +74,32 @@ with(Options, View) ->
 
 -doc "Adds a reading.".
 -spec next(reading(), view()) -> view().
-next(#{at := At} = Reading, #{readings := []} = View) ->
+next(#{at := At} = Reading, #{readings := [], version := Version, marks := Marks} = View) ->
     #{metrics := #{started_ms := Started}} = Reading,
-    Start = mark(Started, start, ~"The server started."),
+    Start = started(Started, Version, version(Reading)),
     View#{readings := [Reading], verdict := erlmcp_console_verdict:new(max(Started, At - 1)),
-          marks := [Start || At - Started < ?QUARTER_MS]};
+          marks := [Start || At - Started < ?QUARTER_MS] ++ Marks};
 next(Reading, #{readings := [Before | Kept], history := History, verdict := Verdict,
-                marks := Marks, open_breakers := Breakers, options := Options} = View) ->
-    #{at := At, metrics := Metrics, info := Info, node := Node} = Reading,
+                marks := Marks, options := Options} = View) ->
+    #{at := At, metrics := Metrics, node := Node} = Reading,
     #{metrics := MetricsBefore, node := NodeBefore} = Before,
     #{metrics := MetricsOfMinute} = lists:last([Before | Kept]),
     Second = erlmcp_console_window:between(MetricsBefore, Metrics),
     Minute = erlmcp_console_window:between(MetricsOfMinute, Metrics),
     Processors = erlmcp_console_node:processors(NodeBefore, Node),
-    Used = used(Metrics, Node),
     Point = point(At, Second, Metrics, Node, Processors),
-    Now = erlmcp_console_history:add(Point, #{Name => Value || {Name, Value, _} <- Used}, History),
-    Bounds = [bound(Bound, At, Now) || Bound <- Used],
-    Facts = (facts(Minute, Info, Bounds, Processors, Options))#{open_breakers => Breakers},
+    Bounds = bounds(At, Metrics, Node),
+    Facts = erlmcp_console_facts:facts(Reading, [Before | Kept], Minute,
+                                       judged(Reading, Bounds, Processors, Options)),
     Next = erlmcp_console_verdict:next(Facts, At, Verdict),
-    AllMarks = lists:sublist(catalog_marks(Before, Reading) ++ Marks, ?MARKS),
-    View#{readings := [Reading | kept(Before, Kept)], history := Now, verdict := Next,
+    AllMarks = lists:sublist(version_marks(Before, Reading)
+                                 ++ catalog_marks(Before, Reading, Marks) ++ Marks, ?MARKS),
+    View#{readings := [Reading | kept(Before, Kept)],
+          history := erlmcp_console_history:add(Point, History), verdict := Next,
           marks := [Mark || #{at := Then} = Mark <- AllMarks, At - Then < ?QUARTER_MS],
           snapshot := shown(Reading, NodeBefore, Point, Minute, Bounds, Next, Processors)}.
 
-%% The reading before this one is kept if it is ten seconds younger than the last one that was.
+%% The reading before this one is kept if it is a step younger than the last one that was.
 kept(Before, []) -> [Before];
 kept(#{at := At} = Before, [#{at := Then} | _] = Kept) when At - Then >= ?STEP_MS ->
     [Before | lists:sublist(Kept, ?READINGS - 1)];
@@ -110,46 +120,64 @@ rate(Count, Seconds) -> rounded(Count / Seconds).
 
 rounded(Number) -> round(Number * 1000) / 1000.
 
-%% What is used of each bound.
-used(#{bounds := Bounds}, #{machine_memory := Memory, tables := Tables}) ->
-    [{atom_to_binary(Name), Used, Limit}
-     || Name := #{used := Used, limit := Limit} <- Bounds]
-        ++ [{~"memory", Used, Limit} || {Used, Limit} <- [Memory]]
-        ++ [{atom_to_binary(Name), Used, Limit} || Name := {Used, Limit} <- Tables].
+%% The bounds of the server, and then those of the node.
+bounds(At, #{bounds := OfServer}, #{bounds := OfNode}) ->
+    [Bound#{name => atom_to_binary(Name),
+            forecast_ms => case Bound of
+                               #{forecast := #{at := Met}} -> max(0, Met - At);
+                               #{} -> none
+                           end}
+     || Bounds <- [OfServer, OfNode], Name := Bound <- maps:iterator(Bounds, ordered)].
 
-bound({Name, Used, Limit}, At, History) ->
-    Forecast = erlmcp_console_forecast:forecast(erlmcp_console_history:hour(Name, History), Limit),
-    #{name => Name, used => Used, limit => Limit, forecast => Forecast,
-      forecast_ms => case Forecast of
-                         #{at := Met} -> max(0, Met - At);
-                         none -> none
-                     end}.
-
-facts(Minute, Info, Bounds, Processors, #{latency_ms := Latency}) ->
-    #{requests := Requests, refusals := Refusals, tools := Tools,
-      latency := #{p95_us := P95}} = Minute,
-    #{state := State, error_budget := #{windows := Windows}, mounts := Mounts} = Info,
-    Names = names(),
-    #{state => State, windows => Windows, requests => Requests,
-      refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
-      tools => Tools, p95_us => P95,
-      %% The adaptive limit of requests in flight is met whenever the machine is fully used.
-      bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
-      mounts_gone => [Prefix || #{prefix := Prefix, running := false} <- Mounts],
+judged(#{info := #{breakers := Breakers}, node := Node}, Bounds, Processors,
+       #{latency_ms := Latency}) ->
+    %% The adaptive limit of requests in flight is met whenever the machine is fully used.
+    #{bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
+      %% One that may be tried, and has not been yet, has failed last.
+      open_breakers => [{opened(Breaker), Targets}
+                        || #{state := Is, targets := Targets} = Breaker <- Breakers,
+                           Is =/= closed],
+      pools => [{text(Name), Open, length(Members)}
+                || {Name, Members} <- pools(Node),
+                   Open <- [length([open || #{state := Is} <- Members, Is =/= closed])],
+                   Open > 0],
       processors => Processors, latency_ms => Latency}.
+
+%% A breaker that definitions share has a name of its own.
+opened(#{name := Name}) when is_binary(Name) -> text(Name);
+opened(#{name := Name, targets := Targets}) ->
+    Shown = lists:join(~", ", [text(Target) || Target <- lists:sublist(Targets, ?TARGETS)]),
+    iolist_to_binary([Shown, [~", ..." || length(Targets) > ?TARGETS], ~" (", text(Name), ~")"]).
 
 names() ->
     #{Number => Name || #{number := Number, name := Name} <- erlmcp_refusal:table()}.
 
-%% No event tells that the definitions changed.
-catalog_marks(#{metrics := Before}, #{at := At, metrics := Now}) ->
+started(At, none, _) -> mark(At, start, ~"The server started.");
+started(At, Same, Same) -> mark(At, start, ~"The server started again.");
+started(At, Old, New) -> mark(At, deploy, [~"The server started again: ", versions(Old, New)]).
+
+versions(Old, New) -> [~"version ", New, ~" in place of ", Old, ~"."].
+
+version(#{server := Server}) -> text(maps:get(~"version", Server, ~"unknown")).
+
+version_marks(Before, #{at := At} = Reading) ->
+    case {version(Before), version(Reading)} of
+        {Same, Same} -> [];
+        {Old, New} -> [mark(At, deploy, [~"The server changed: ", versions(Old, New)])]
+    end.
+
+%% No event tells that a definition was added or removed, but one does that all were replaced.
+catalog_marks(#{at := Since, metrics := Before}, #{at := At, metrics := Now}, Marks) ->
     case {names_of(Before), names_of(Now)} of
         {Names, Names} ->
             [];
         {Old, New} ->
+            IsTold = lists:any(fun(#{kind := Kind, at := Then}) ->
+                Kind =:= deploy andalso Then >= Since
+            end, Marks),
             [mark(At, catalog, [~"The definitions changed: ", integer_to_binary(length(New -- Old)),
                                 ~" added, ", integer_to_binary(length(Old -- New)),
-                                ~" removed."])]
+                                ~" removed."]) || not IsTold]
     end.
 
 names_of(Metrics) ->
@@ -159,25 +187,40 @@ names_of(Metrics) ->
 mark(At, Kind, Words) ->
     #{at => At, kind => Kind, words => iolist_to_binary(Words)}.
 
--doc "Adds an event of the server: a mark on the axis of time, an open breaker or an incident.".
+-doc "Adds a mark: the code of these modules was replaced at the time `At`.".
+-spec code_loaded([module(), ...], At :: integer(), view()) -> view().
+code_loaded(Modules, At, View) ->
+    Shown = lists:join(~", ", [text(Module) || Module <- lists:sublist(Modules, ?TARGETS)]),
+    Others = case length(Modules) - ?TARGETS of
+        More when More > 0 -> [~" and ", integer_to_binary(More), ~" more"];
+        _ -> []
+    end,
+    add_mark(mark(At, deploy, [~"Code was loaded: ", Shown, Others, ~"."]), View).
+
+-doc """
+Returns the view of a server that has ended, for one that starts with its id: its history and its
+marks.
+""".
+-spec ended(view()) -> view().
+ended(#{readings := []} = View) -> View;
+ended(#{readings := [Last | _]} = View) ->
+    View#{readings := [], version := version(Last), snapshot := none}.
+
+-doc "Adds an event of the server: a mark on the axis of time, or an incident.".
 -spec event(erlmcp:event(), view()) -> view().
 event(#{event := incident, at := At, incident := Id} = Event, #{incidents := Incidents} = View) ->
     Incident = #{at => At, id => text(Id), what => text(atom_to_binary(maps:get(what, Event))),
                  method => or_null(maps:get(method, Event, undefined)),
                  target => or_null(maps:get(target, Event, undefined))},
     View#{incidents := lists:sublist([Incident | Incidents], ?INCIDENTS)};
-event(#{event := breaker_opened, target := Target} = Event, #{open_breakers := Open} = View) ->
-    marked(Event, View#{open_breakers := lists:usort([text(Target) | Open])});
-event(#{event := breaker_closed, target := Target} = Event, #{open_breakers := Open} = View) ->
-    marked(Event, View#{open_breakers := lists:delete(text(Target), Open)});
-event(Event, View) ->
-    marked(Event, View).
-
-marked(#{at := At} = Event, #{marks := Marks} = View) ->
+event(#{at := At} = Event, View) ->
     case words(Event) of
-        {Kind, Words} -> View#{marks := lists:sublist([mark(At, Kind, Words) | Marks], ?MARKS)};
+        {Kind, Words} -> add_mark(mark(At, Kind, Words), View);
         none -> View
     end.
+
+add_mark(Mark, #{marks := Marks} = View) ->
+    View#{marks := lists:sublist([Mark | Marks], ?MARKS)}.
 
 words(#{event := draining}) -> {drain, ~"The server is being drained."};
 words(#{event := drained}) -> {drain, ~"The server was drained."};
@@ -193,8 +236,21 @@ words(#{event := breaker_closed, target := Target}) ->
 words(#{event := error_budget_changed, window := 60, from := From, to := To}) ->
     {zone, [~"The error budget went from ", atom_to_binary(From), ~" to ", atom_to_binary(To),
             ~"."]};
-words(_) ->
-    none.
+words(#{event := error_budget_changed}) ->
+    none;
+%% These are shown elsewhere, or concern one client or none.
+words(#{event := Event}) when
+    Event =:= incident; Event =:= not_quick; Event =:= slow_consumer; Event =:= spans_dropped
+->
+    none;
+words(#{event := Event} = Known) ->
+    words(atom_to_binary(Event), Known).
+
+words(~"reloaded", #{added := Added, removed := Removed, changed := Changed}) ->
+    {deploy, [~"The definitions were replaced: ", text(Added), ~" added, ", text(Removed),
+              ~" removed, ", text(Changed), ~" changed."]};
+words(Event, _) ->
+    {change, [~"Event: ", binary:replace(Event, ~"_", ~" ", [global]), ~"."]}.
 
 shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls,
         server := Server, requests := Recently}, NodeBefore, Point, Minute, Bounds, Verdict,
@@ -203,8 +259,9 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
     #{requests := Requests, faults := Faults, refusals := Refusals, streams := Streams,
       sessions := #{open := Open, opened := Opened, ended := Ended}, tasks := #{running := Tasks},
       started_ms := Started, cache := Cache} = Metrics,
-    #{state := State, concurrency_limit := Concurrency,
-      error_budget := #{zone := Zone, windows := Windows}, mounts := Mounts} = Info,
+    #{state := State, concurrency_limit := Concurrency, breakers := Breakers,
+      workers := Workers, error_budget := #{zone := Zone, windows := Windows},
+      mounts := Mounts} = Info,
     Names = names(),
     #{at => At,
       server => Server#{started => Started, state => State,
@@ -229,6 +286,10 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
       requests => [request(Request) || Request <- Recently],
       sessions => #{open => Open, opened => Opened, ended => Ended},
       streams => Streams, tasks => Tasks, cache => Cache,
+      breakers => [breaker(Breaker) || Breaker <- worst(Breakers)],
+      workers => [Pool#{name := text(Name)}
+                  || #{name := Name} = Pool <- lists:sublist(Workers, ?DEPENDENCIES)],
+      pools => [pool(Pool) || Pool <- pools(Node)],
       machine => machine(Node, NodeBefore, Processors)}.
 
 verdict(#{well := Well, since := Since, causes := Causes}) ->
@@ -242,25 +303,50 @@ row(#{name := Name, total := Total, calls := Calls, errors := Errors, refusals :
       errors => Errors, refusals => Refusals, p50 => P50 / 1000, p95 => P95 / 1000,
       p99 => P99 / 1000}.
 
-shown_bound(#{name := Name, used := Used, limit := Limit, forecast := Forecast}) ->
+shown_bound(#{name := Name, used := Used, limit := Limit} = Bound) ->
     #{name => Name, used => Used,
       limit => case Limit of infinity -> null; _ -> Limit end,
-      forecast => case Forecast of
-                      none -> null;
-                      #{at := At, earliest := Earliest, latest := Latest, per_hour := PerHour} ->
-                          #{at => At, earliest => Earliest, latest => Latest,
-                            per_hour => rounded(PerHour)}
-                  end}.
+      forecast => maps:get(forecast, Bound, null)}.
 
 call(#{id := Id, method := Method, target := Target, principal := Principal, age_ms := Age,
        stack := Stack}) ->
     #{id => Id, method => text(Method), target => or_null(Target), principal => text(Principal),
       age => Age, stack => [frame(Frame) || Frame <- lists:sublist(Stack, ?FRAMES)]}.
 
-request(#{at := At, method := Method, target := Target, principal := Principal, took_us := Took,
+%% Those that are not closed first.
+worst(Breakers) ->
+    {Closed, Others} = lists:partition(fun(#{state := State}) -> State =:= closed end, Breakers),
+    lists:sublist(Others ++ Closed, ?DEPENDENCIES).
+
+breaker(#{name := Name, targets := Targets, state := State, failed := Failed}) ->
+    #{name => text(Name), state => State, failed => Failed, targets => length(Targets),
+      first => text(hd(Targets))}.
+
+pools(#{pools := Pools}) -> lists:sublist(Pools, ?DEPENDENCIES).
+
+pool({Name, Members}) ->
+    #{name => text(Name), size => length(Members),
+      members => [#{target => place(erlmcp_client_options:label(Target)), state => State,
+                    calls => Calls, failed => Failed}
+                  || #{target := Target, state := State, calls := Calls, failed := Failed}
+                         <- worst(Members)]}.
+
+%% Without the path and the query of a URL, and without the arguments of a program.
+place([memory, Server]) -> bounded([~"server ", text(Server)]);
+place([Scheme, {Host, Port}]) -> bounded([text(Scheme), ~"://", host(Host), $:, text(Port)]);
+place([Kind | Names]) -> bounded(lists:join($\s, [text(Kind) | [host(Name) || Name <- Names]])).
+
+host(Address) when tuple_size(Address) =:= 4 -> inet:ntoa(Address);
+host(Address) when tuple_size(Address) =:= 8 -> [$[, inet:ntoa(Address), $]];
+host(Name) when is_list(Name) -> text(unicode:characters_to_binary(Name));
+host(Name) -> text(Name).
+
+request(#{id := Id, payload := HasPayload, at := At, method := Method, target := Target,
+          principal := Principal, took_us := Took,
           error := Error, trace := Trace, bytes_in := In, bytes_out := Out}) ->
-    #{at => At, method => or_null(Method), target => or_null(Target),
-      principal => text(Principal), took => Took / 1000, bytes_in => In, bytes_out => Out,
+    #{id => Id, payload => HasPayload, at => At, method => or_null(Method),
+      target => or_null(Target), principal => text(Principal), took => Took / 1000,
+      bytes_in => In, bytes_out => Out,
       error => case Error of none -> null; _ -> Error end,
       trace => case Trace of none -> null; _ -> text(Trace) end}.
 
@@ -290,18 +376,12 @@ text(Term) ->
 
 bounded(Text) -> unicode:characters_to_binary(string:slice(Text, 0, 200)).
 
-machine(#{memory := Memory, tables := Tables, schedulers := Schedulers, run_queue := Queue,
-          collections := Collections, reductions := Reductions, at_ms := At,
-          machine_memory := Machine},
+machine(#{memory := Memory, schedulers := Schedulers, run_queue := Queue,
+          collections := Collections, reductions := Reductions, at_ms := At},
         #{collections := CollectionsBefore, reductions := ReductionsBefore, at_ms := Before},
         Processors) ->
     Seconds = max(0.001, (At - Before) / 1000),
     #{memory => maps:with([total, processes, binary, ets, code, atom], Memory),
-      machine_memory => case Machine of
-                            none -> null;
-                            {Used, Limit} -> #{used => Used, limit => Limit}
-                        end,
-      tables => #{Name => #{used => Used, limit => Limit} || Name := {Used, Limit} <- Tables},
       schedulers => Schedulers, run_queue => Queue, processors => rounded(Processors),
       collections => rate(Collections - CollectionsBefore, Seconds),
       reductions => rate(Reductions - ReductionsBefore, Seconds)}.
@@ -319,6 +399,15 @@ hello(#{history := History, options := #{latency_ms := Latency}} = View) ->
 -doc "Returns what the page shows now; `null` before the second reading.".
 -spec snapshot(view()) -> map() | null.
 snapshot(#{snapshot := none}) -> null;
-snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents,
-           open_breakers := Breakers}) ->
-    Snapshot#{marks => Marks, incidents => Incidents, open_breakers => Breakers}.
+snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents}) ->
+    Snapshot#{marks => Marks, incidents => Incidents}.
+
+-doc "Returns the verdict; `none` before the second reading.".
+-spec judgement(view()) -> erlmcp_console_verdict:verdict() | none.
+judgement(#{snapshot := none}) -> none;
+judgement(#{verdict := Verdict}) -> Verdict.
+
+-doc "Returns `true` if the node has begun to grow.".
+-spec is_growing(view()) -> boolean().
+is_growing(#{readings := Readings}) ->
+    erlmcp_console_growth:is_suspected(Readings).

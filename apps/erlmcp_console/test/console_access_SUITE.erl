@@ -221,7 +221,8 @@ options_are_checked(_) ->
     [{bad_option, Key, _} =
          try erlmcp_console:page(#{Key => Value}) catch error:Reason -> Reason end
      || {Key, Value} <- [{token, ~"fifteen-bytes--"}, {token, "a-list-of-sixteen"},
-                         {latency_ms, 0}, {latency_ms, 1.5}, {other, 1}]],
+                         {latency_ms, 0}, {latency_ms, 1.5}, {other, 1}, {payloads, yes},
+                         {redact, ~"ssn"}, {redact, [~"ssn", ~"/a~2"]}, {redact, [ssn]}]],
     {erlmcp_console, #{token := ~"sixteen-bytes---"}} =
         erlmcp_console:page(#{token => ~"sixteen-bytes---"}),
     true = byte_size(erlmcp_console:token()) >= 32,

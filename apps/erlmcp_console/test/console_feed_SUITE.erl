@@ -10,9 +10,11 @@ second for all who look, figures that are those of the server, and nothing secre
          a_slow_viewer_holds_nobody_up/1, viewers_are_forgotten/1,
          it_works_while_the_server_refuses/1, a_server_that_ends_ends_its_feed/1,
          secrets_are_not_shown/1, tools_are_tried/1, tries_are_bounded/1,
-         recent_requests_are_shown/1]).
+         recent_requests_are_shown/1, payloads_are_shown_where_they_are_on/1,
+         payloads_are_kept_while_somebody_looks/1, dependencies_are_shown/1,
+         loaded_code_leaves_a_mark/1, a_new_start_goes_on/1]).
 
--import(erlmcp_test_console, [start/1, events/2, next_event/1, get/2, post/3]).
+-import(erlmcp_test_console, [start/1, start/2, events/2, next_event/1, get/2, post/3]).
 
 -define(FEED, ~"/console/feed").
 -define(PATIENCE, 20_000).
@@ -24,7 +26,9 @@ all() ->
     [a_snapshot_comes_each_second, figures_are_those_of_the_meter,
      there_is_history_before_anybody_looks, running_calls_are_shown, a_slow_viewer_holds_nobody_up,
      viewers_are_forgotten, it_works_while_the_server_refuses, a_server_that_ends_ends_its_feed,
-     secrets_are_not_shown, tools_are_tried, tries_are_bounded, recent_requests_are_shown].
+     secrets_are_not_shown, tools_are_tried, tries_are_bounded, recent_requests_are_shown,
+     payloads_are_shown_where_they_are_on, payloads_are_kept_while_somebody_looks,
+     dependencies_are_shown, loaded_code_leaves_a_mark, a_new_start_goes_on].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, erlmcp_console], Config).
@@ -64,9 +68,10 @@ figures_are_those_of_the_meter(_) ->
 there_is_history_before_anybody_looks(_) ->
     Server = start(#{}),
     ok = lists:foreach(fun(_) ->
-        _ = sys:replace_state(erlmcp_console_collector, fun({state, Servers}) ->
-            {state, #{Pid => setelement(4, Seen, erlang:monotonic_time(millisecond))
-                      || Pid := Seen <- Servers}}
+        _ = sys:replace_state(erlmcp_console_collector, fun(State) ->
+            Servers = #{Pid => setelement(4, Seen, erlang:monotonic_time(millisecond))
+                        || Pid := Seen <- element(2, State)},
+            setelement(2, State, Servers)
         end),
         erlmcp_console_collector ! tick
     end, lists:seq(1, 4)),
@@ -116,7 +121,7 @@ viewers_are_forgotten(_) ->
     erlmcp_test_http:stop(Server).
 
 viewers() ->
-    {state, Servers} = sys:get_state(erlmcp_console_collector),
+    Servers = element(2, sys:get_state(erlmcp_console_collector)),
     lists:sum([map_size(element(3, Seen)) || _ := Seen <- Servers]).
 
 %% The page says why, and since when.
@@ -212,6 +217,143 @@ recent_requests_are_shown(_) ->
       ~"principal" := ~"anonymous", ~"took" := Took} = shown_request(Feed),
     true = Took >= 0,
     stop([Feed], Server).
+
+%% Two pages of one server: what one of them shows is not shown by the other.
+payloads_are_shown_where_they_are_on(_) ->
+    Secret = ~"hunter2-planted",
+    Pages = #{~"/console" => erlmcp_console:page(#{}),
+              ~"/ours" => erlmcp_console:page(#{payloads => true, redact => [~"ssn"]}),
+              ~"/theirs" => erlmcp_console:page(#{payloads => true, redact => [~"/city"]})},
+    Server = erlmcp_test_http:start(#{tools => [echo()],
+                                      listen => [{http, #{port => 0, pages => Pages}}]}),
+    #{pid := Pid} = Server,
+    [Plain, Ours] = Feeds = [events(Path, Server) || Path <- [?FEED, ~"/ours/feed"]],
+    {~"hello", #{~"payloads" := false}} = next_event(Plain),
+    {~"hello", #{~"payloads" := true}} = next_event(Ours),
+    {~"snapshot", _} = next_event(Ours),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{password => Secret, ssn => Secret,
+                                                         note => <<"Bearer ", Secret/binary>>,
+                                                         city => ~"Oslo"}),
+    #{~"id" := Id, ~"payload" := true} = shown_request(Ours),
+    Get = fun(Page) -> get([Page, ~"/payload?id=", integer_to_binary(Id)], Server) end,
+    {200, _, Json} = Get(~"/ours"),
+    #{~"arguments" := #{~"json" := #{~"password" := ~"[redacted]", ~"ssn" := ~"[redacted]",
+                                     ~"note" := ~"Bearer [redacted]", ~"city" := ~"Oslo"}},
+      ~"result" := #{~"json" := #{~"content" := [#{~"text" := ~"done"}]}}} = json:decode(Json),
+    nomatch = binary:match(Json, Secret),
+    %% The page without payloads has no such part, and the one with another rule may not see it.
+    {404, #{~"content-type" := <<"text/plain", _/binary>>}, _} = Get(~"/console"),
+    {404, _, _} = Get(~"/theirs"),
+    [{404, _, _} = get(Path, Server)
+     || Path <- [~"/ours/payload", ~"/ours/payload?id=", ~"/ours/payload?id=-1",
+                 ~"/ours/payload?id=a", ~"/ours/payload?id=99999999999999999999999999",
+                 <<"/ours/payload?id=", (integer_to_binary(Id))/binary, "x">>]],
+    %% The stream that all pages share has no payload.
+    #{} = Shared = shown_request(Plain),
+    nomatch = binary:match(iolist_to_binary(json:encode(Shared)), ~"Oslo"),
+    stop(Feeds, Server).
+
+payloads_are_kept_while_somebody_looks(_) ->
+    #{pid := Pid} = Server = start(#{tools => [echo()]}, #{payloads => true}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    Kept = fun() -> length(ets:match(erlmcp_recent_payloads, {'_', '_', '$1', '_', '_'})) end,
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    0 = Kept(),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    {~"snapshot", _} = next_event(Feed),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    true = Kept() > 0,
+    ok = erlmcp_test_http:close(Feed),
+    ok = until(fun() -> Kept() =:= 0 end),
+    erlmcp_test_http:stop(Server).
+
+dependencies_are_shown(_) ->
+    Upstream = erlmcp_test_http:start(#{}),
+    #{url := Url} = Upstream,
+    {ok, Pool} = erlmcp_pool:start_link({local, upstream_of_the_console},
+                                        #{targets => [{http, Url, #{}}], failures => 1,
+                                          retries => 0, open_ms => 60_000}),
+    {ok, pong} = erlmcp_client:ping(Pool),
+    Server = start(#{tools => [#{name => ~"search", breaker => #{failures => 1, open_ms => 60_000},
+                                 handler => fun(_, _) -> error(failed) end}],
+                     workers => #{db => #{size => 2, start => fun() -> {ok, ticket} end}}}),
+    #{pid := Pid} = Server,
+    Feed = events(?FEED, Server),
+    Closed = shown(fun(#{~"breakers" := [#{~"state" := State}]}) -> State =:= ~"closed" end, Feed),
+    #{~"workers" := [#{~"name" := ~"db", ~"size" := 2, ~"waiting" := 0}],
+      ~"pools" := [#{~"name" := ~"upstream_of_the_console",
+                     ~"members" := [#{~"state" := ~"closed", ~"target" := Target}]}]} = Closed,
+    true = Target =:= hd(binary:split(Url, ~"/mcp")),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {error, _} = erlmcp_client:call_tool(Client, ~"search", #{}),
+    erlmcp_test_http:stop(Upstream),
+    {error, _} = erlmcp_client:ping(Pool),
+    #{~"verdict" := #{~"causes" := Causes}} =
+        shown(fun(#{~"breakers" := [#{~"state" := One}],
+                    ~"pools" := [#{~"members" := [#{~"state" := Other}]}]}) ->
+                  {One, Other} =:= {~"open", ~"open"}
+              end, Feed),
+    [<<"A circuit breaker is open: too many calls of search failed in a row, most with 1079, "
+       "internal error.">>,
+     <<"1 of 1 members of the pool of clients upstream_of_the_console get no calls: too many of "
+       "their calls failed in a row.">>] =
+        [Words || #{~"words" := Words, ~"link" := ~"dependencies"} <- Causes],
+    ok = erlmcp_pool:stop(Pool),
+    #{} = shown(fun(#{~"pools" := Pools}) -> Pools =:= [] end, Feed),
+    stop([Feed], Server).
+
+loaded_code_leaves_a_mark(_) ->
+    Server = start(#{}),
+    load(1),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    {~"snapshot", _} = next_event(Feed),
+    load(2),
+    #{} = shown(fun(#{~"marks" := Marks}) ->
+        [~"Code was loaded: erlmcp_test_deployed."]
+            =:= [Words || #{~"kind" := ~"deploy", ~"words" := Words} <- Marks]
+    end, Feed),
+    _ = code:purge(erlmcp_test_deployed),
+    _ = code:delete(erlmcp_test_deployed),
+    stop([Feed], Server).
+
+load(Value) ->
+    Forms = [{attribute, 1, module, erlmcp_test_deployed}, {attribute, 1, export, [{f, 0}]},
+             {function, 1, f, 0, [{clause, 1, [], [], [{integer, 1, Value}]}]}],
+    {ok, Module, Beam} = compile:forms(Forms, []),
+    {module, Module} = code:load_binary(Module, "deployed", Beam).
+
+%% With its id, and another version.
+a_new_start_goes_on(_) ->
+    Options = #{id => console_again, version => ~"1.0.0"},
+    First = start(Options),
+    Before = events(?FEED, First),
+    {~"hello", _} = next_event(Before),
+    [{~"snapshot", _} = next_event(Before) || _ <- [1, 2]],
+    stop([Before], First),
+    Second = start(Options#{version := ~"1.1.0"}),
+    Feed = events(?FEED, Second),
+    {~"hello", #{~"points" := [Times | _]}} = next_event(Feed),
+    true = length(Times) >= 2,
+    #{} = shown(fun(#{~"marks" := Marks}) ->
+        [~"The server started again: version 1.1.0 in place of 1.0.0."]
+            =:= [Words || #{~"kind" := ~"deploy", ~"words" := Words} <- Marks]
+    end, Feed),
+    stop([Feed], Second).
+
+%% The first snapshot for which a fun is true.
+shown(Is, Feed) ->
+    case next_event(Feed) of
+        {~"snapshot", Snapshot} ->
+            case Is(Snapshot) of
+                true -> Snapshot;
+                false -> shown(Is, Feed)
+            end;
+        _ ->
+            shown(Is, Feed)
+    end.
 
 shown_request(Feed) ->
     case next_event(Feed) of

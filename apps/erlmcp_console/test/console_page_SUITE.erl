@@ -6,21 +6,22 @@ all of them.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([figures_move/1, a_slow_call_is_cancelled/1, an_elicitation_is_answered/1,
+-export([figures_move/1, labels_of_axes_differ/1, a_slow_call_is_cancelled/1,
+         a_payload_is_shown/1, dependencies_are_shown/1, an_elicitation_is_answered/1,
          a_token_is_demanded/1, the_keyboard_is_enough/1, everything_has_a_name/1,
          every_width_and_theme/1]).
 
 -define(PATIENCE, 60_000).
 -define(TOKEN, ~"the-token-of-the-console").
-%% The bound for the end of a handler, from the press of the button: 100 ms (`running_calls_SUITE`),
-%% and as much again for a machine that runs other suites at the same time.
--define(ENDS_MS, 200).
+%% The bound for the end of a handler, from the press of the button.
+-define(ENDS_MS, 100).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [figures_move, a_slow_call_is_cancelled, an_elicitation_is_answered, a_token_is_demanded,
+    [figures_move, labels_of_axes_differ, a_slow_call_is_cancelled, a_payload_is_shown,
+     dependencies_are_shown, an_elicitation_is_answered, a_token_is_demanded,
      the_keyboard_is_enough, everything_has_a_name, every_width_and_theme].
 
 %% The programs are installed first, where they are not.
@@ -41,22 +42,54 @@ figures_move(Config) ->
     end),
     erlmcp_test_http:stop(Server).
 
+labels_of_axes_differ(Config) ->
+    Server = server(#{}),
+    ok = passed(open(labels_of_axes_differ, Server, Config)),
+    erlmcp_test_http:stop(Server).
+
+%% Of five calls, since the machine may be busy with other suites for a moment.
 a_slow_call_is_cancelled(Config) ->
     #{pid := Pid} = Server = server(#{}),
     Page = open(a_slow_call_is_cancelled, Server, Config),
     ~"looking" = said(Page),
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    Times = [cancelled(Client, Page) || _ <- lists:seq(1, 5)],
+    ct:pal("the handlers ended ~w ms after the button was pressed", [Times]),
+    true = lists:nth(3, lists:sort(Times)) < ?ENDS_MS,
+    ok = passed(Page),
+    erlmcp_test_http:stop(Server).
+
+cancelled(Client, Page) ->
     {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
     Handler = receive {waits, Waiting} -> Waiting after ?PATIENCE -> ct:fail(no_call) end,
     Monitor = monitor(process, Handler),
     receive {'DOWN', Monitor, process, Handler, _} -> ok after ?PATIENCE -> ct:fail(runs_on) end,
     Ended = erlang:system_time(millisecond),
     <<"pressed ", Pressed/binary>> = said(Page),
-    Took = Ended - binary_to_integer(Pressed),
-    ct:pal("the handler ended ~b ms after the button was pressed", [Took]),
-    true = Took < ?ENDS_MS,
+    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok
+    after ?PATIENCE -> ct:fail(none)
+    end,
+    ~"ended" = said(Page),
+    Ended - binary_to_integer(Pressed).
+
+a_payload_is_shown(Config) ->
+    #{pid := Pid} = Server = server(#{payloads => true}),
+    Page = open(a_payload_is_shown, Server, Config),
+    ~"looking" = said(Page),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    %% Payloads are kept from the next look at the server on.
+    Load = spawn_link(fun() -> load(Client, #{city => ~"Oslo", password => ~"hunter2"}, 500) end),
     ok = passed(Page),
-    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok after 0 -> ct:fail(none) end,
+    ended(Load),
+    erlmcp_test_http:stop(Server).
+
+dependencies_are_shown(Config) ->
+    #{pid := Pid} = Server = server(#{}),
+    Page = open(dependencies_are_shown, Server, Config),
+    ~"looking" = said(Page),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {error, _} = erlmcp_client:call_tool(Client, ~"print", #{}),
+    ok = passed(Page),
     erlmcp_test_http:stop(Server).
 
 an_elicitation_is_answered(Config) ->
@@ -98,7 +131,13 @@ server(Console) ->
         #{name => ~"echo", handler => fun(_, _) -> ~"done" end},
         #{name => ~"wait", handler => fun(_, _) -> Test ! {waits, self()}, wait() end},
         #{name => ~"ask", description => ~"Cooks a dish as hot as you like",
-          input_schema => #{dish => string}, handler => fun cook/2}]}, Console).
+          input_schema => #{dish => string}, handler => fun cook/2},
+        #{name => ~"print", breaker => printer, handler => fun refuse/2}],
+        breakers => #{printer => #{failures => 1, open_ms => 60_000}},
+        workers => #{db => #{size => 2, start => fun() -> {ok, ticket} end}}}, Console).
+
+refuse(_, _) ->
+    {refuse, erlmcp:refusal(dependency_unavailable, ~"the printer has no paper", #{})}.
 
 %% In the stack of its call.
 wait() ->
@@ -118,14 +157,17 @@ cook(#{~"dish" := Dish}, Context) ->
 
 with_load(#{pid := Pid}, Run) ->
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
-    Load = spawn_link(fun() -> load(Client) end),
+    Load = spawn_link(fun() -> load(Client, #{}, 2) end),
     Run(),
+    ended(Load).
+
+load(Client, Arguments, Pause) ->
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", Arguments),
+    receive after Pause -> load(Client, Arguments, Pause) end.
+
+ended(Load) ->
     unlink(Load),
     exit(Load, kill).
-
-load(Client) ->
-    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
-    receive after 2 -> load(Client) end.
 
 open(Case, #{url := Url}, Config) ->
     [Node, Playwright, Chromium] = [proplists:get_value(Key, Config)

@@ -20,7 +20,7 @@ each_refusal_has_a_meaning(_) ->
     Codes = numbers("^  (1[0-9]{3}): '", "apps/erlmcp_console/priv/console/refusals.js").
 
 each_cause_leads_to_a_section(_) ->
-    {ok, Source} = file:read_file(path("apps/erlmcp_console/src/erlmcp_console_verdict.erl")),
+    {ok, Source} = file:read_file(path("apps/erlmcp_console/src/erlmcp_console_causes.erl")),
     Links = lists:usort(found("cause\\([^~]*~\"([a-z]+)\"", Source)),
     true = length(Links) > 4,
     {ok, Page} = file:read_file(path("apps/erlmcp_console/priv/console/index.html")),

@@ -1,21 +1,23 @@
 -module(console_verdict_SUITE).
 -moduledoc """
 The verdict on a server: each fact that is not well is one cause with words and a link, at its bound
-and not before, and a verdict begins and ends when its causes do.
+and not before. A verdict begins and ends when its causes do.
 """.
 
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0]).
 -export([nothing_is_well/1, each_cause_has_its_words/1, causes_begin_at_their_bounds/1,
-         a_cause_keeps_its_beginning/1, a_cause_stays_ten_seconds/1, well_and_since_agree/1]).
+         a_cause_keeps_its_beginning/1, a_cause_stays_ten_seconds/1, what_is_usual_stays/1,
+         well_and_since_agree/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
     [nothing_is_well, each_cause_has_its_words, causes_begin_at_their_bounds,
-     a_cause_keeps_its_beginning, a_cause_stays_ten_seconds, well_and_since_agree].
+     a_cause_keeps_its_beginning, a_cause_stays_ten_seconds, what_is_usual_stays,
+     well_and_since_agree].
 
 nothing_is_well(_) ->
     #{well := true, since := 1_000, causes := []} = erlmcp_console_verdict:new(1_000),
@@ -31,10 +33,24 @@ each_cause_has_its_words(_) ->
         {#{state => service_unavailable}, ~"machine",
          ~"The processors are too busy: the server refuses new requests (1078)."},
         {#{mounts_gone => [~"almanac"]}, ~"server", ~"The mounted server almanac does not run."},
-        {#{open_breakers => [~"search"]}, ~"dependencies",
+        {#{open_breakers => [{~"search", [~"search"]}]}, ~"dependencies",
          ~"A circuit breaker is open: too many calls of search failed in a row."},
+        {#{pools => [{~"upstream", 1, 2}]}, ~"dependencies",
+         <<"1 of 2 members of the pool of clients upstream get no calls: too many of their calls "
+           "failed in a row.">>},
+        {#{open_breakers => [{~"search", [~"search"]}],
+           tools => [(tool(~"search", 9, 0, 9, 0))#{reason := {1080, dependency_unavailable}}]},
+         ~"dependencies",
+         <<"A circuit breaker is open: too many calls of search failed in a row, most with 1080, "
+           "dependency unavailable.">>},
+        {#{troubles => [#{error => enospc, count => 1, place => none}]}, ~"incidents",
+         ~"A disk is full (enospc): the log has one report of that in the last minute."},
+        {#{troubles => [#{error => erofs, count => 2_000, place => {tool, ~"keep"}}]},
+         ~"incidents",
+         <<"A file system takes no writes (erofs): the log has 2,000 reports of that in the last "
+           "minute, the last one of the tool keep.">>},
         {#{windows => [window(10, green, 5, 0), window(60, red, 1_204, 31)]}, ~"refusals",
-         ~"31 of 1,204 requests of the last 60 s failed by the server's own fault."},
+         ~"31 of 1,204 requests of the last minute failed by the server's own fault."},
         {#{windows => [window(300, yellow, 12_000_004, 6_001)],
            tools => [tool(~"write", 100, 0, 40, 0), tool(~"read", 100, 0, 3, 0)]}, ~"refusals",
          <<"6,001 of 12,000,004 requests of the last 5 min failed by the server's own fault, most "
@@ -44,8 +60,40 @@ each_cause_has_its_words(_) ->
          ~"refusals",
          <<"420 requests of the last minute were refused for want of room, most with 1060, "
            "concurrent limit exceeded.">>},
+        {#{requests => 1_000, refused => [{1001, queue_cap_exceeded, 900}], seconds => 5.2,
+           flood => #{per_second => 192.3, times => 38.4}},
+         ~"refusals",
+         <<"A flood: 192 requests come in a second, 38 times as many as before. 900 requests of "
+           "the last 5 s were refused for want of room, most with 1001, queue cap exceeded.">>},
         {#{tools => [tool(~"search", 40, 30, 4, 0)]}, ~"tools",
          ~"The tool search fails: 34 of its 40 calls of the last minute."},
+        {#{tools => [(tool(~"search", 40, 34, 0, 0))#{seconds := 6.04, reason := tool_error}]},
+         ~"tools",
+         <<"The tool search fails: 34 of its 40 calls of the last 6 s, most with an error in the "
+           "result.">>},
+        {#{tools => [slow(~"search", 40, 3_000, 900_000)]}, ~"tools",
+         <<"The tool search is slow: one in twenty of its calls of the last minute took longer "
+           "than 900 ms, and before that 5.0 ms.">>},
+        {#{tools => [slow(~"search", 6, 800_000, 900_000)]}, ~"tools",
+         <<"The tool search is slow: half of its calls of the last minute took longer than 800 ms, "
+           "and before that 2.0 ms.">>},
+        {#{tools => [slow(~"search", 0, 0, 0)],
+           running => [#{target => ~"search", age_ms => Age} || Age <- [7_000, 5_100, 6_000]]},
+         ~"calls",
+         <<"The tool search is held up: 3 of its calls have run for more than 5.1 s. One in twenty "
+           "took longer than 5.0 ms before.">>},
+        {#{growth => [growth(memory, 3_145_728, 480_000)]}, ~"machine",
+         <<"The node's memory grows by 3.0 MiB a second, and will be full in about 8 minutes if "
+           "that goes on.">>},
+        {#{growth => [(growth(memory, 300_000, 480_000))#{place := ~"the table a of b",
+                                                          tool := {~"find", 1_200}}]},
+         ~"machine",
+         <<"The node's memory grows by 293 KiB a second, and will be full in about 8 minutes if "
+           "that goes on. Most of it is in the table a of b. All 1,200 calls meanwhile were of the "
+           "tool find.">>},
+        {#{growth => [(growth(processes, 99.7, 60_000))#{place := ~"m:f/0"}]}, ~"machine",
+         <<"The node has 100 more processes each second, and as many as it may in about a minute "
+           "if that goes on. Most are m:f/0.">>},
         {#{requests => 100, p95_us => 2_340_000, tools => [tool(~"slow", 20, 0, 0, 5_100_000)]},
          ~"tools",
          <<"One request in twenty takes longer than 2.3 s; the bound is 150 ms. The slowest tool "
@@ -63,6 +111,8 @@ causes_begin_at_their_bounds(_) ->
     [{Fact, Count} = {Fact, length(causes(Fact))} || {Fact, Count} <- [
         {#{bounds => [bound(~"a", 79, 100, none)]}, 0},
         {#{bounds => [bound(~"a", 80, infinity, none)]}, 0},
+        %% A server without a queue has a bound of zero.
+        {#{bounds => [bound(~"waiting", 0, 0, none)]}, 0},
         {#{bounds => [bound(~"a", 1, 100, 1_800_000)]}, 1},
         {#{bounds => [bound(~"a", 1, 100, 1_800_001)]}, 0},
         {#{processors => 0.9}, 0}, {#{processors => 0.901}, 1}, {#{processors => undefined}, 0},
@@ -76,8 +126,33 @@ causes_begin_at_their_bounds(_) ->
         {#{requests => 6, refused => [{1021, a, 6}]}, 0},
         {#{tools => [tool(~"a", 5, 2, 1, 0)]}, 1}, {#{tools => [tool(~"a", 6, 2, 1, 0)]}, 0},
         {#{tools => [tool(~"a", 4, 4, 0, 0)]}, 0},
-        {#{windows => [window(10, red, 10, 0)]}, 0},
-        {#{windows => [window(10, green, 10, 1)]}, 0}]].
+        {#{windows => [window(10, red, 20, 1)]}, 1},
+        {#{windows => [window(10, red, 20, 0)]}, 0},
+        {#{windows => [window(10, green, 20, 1)]}, 0},
+        %% What happens now is in the shortest window with enough requests.
+        {#{windows => [window(10, green, 20, 0), window(300, red, 900, 90)]}, 0},
+        {#{windows => [window(10, green, 19, 0), window(300, red, 900, 90)]}, 1},
+        {#{windows => [window(10, green, 20, 1), window(300, red, 900, 90)]}, 1},
+        {#{tools => [slow(~"a", 20, 0, 150_001)]}, 1},
+        {#{tools => [slow(~"a", 20, 0, 150_000)]}, 0},
+        {#{tools => [slow(~"a", 19, 0, 150_001)]}, 0},
+        {#{tools => [slow(~"a", 5, 150_001, 0)]}, 1},
+        {#{tools => [slow(~"a", 4, 150_001, 0)]}, 0},
+        {#{latency_ms => 1, tools => [slow(~"a", 20, 0, 20_000)]}, 1},
+        {#{latency_ms => 1, tools => [slow(~"a", 20, 0, 19_999)]}, 0},
+        {#{tools => [(slow(~"a", 20, 0, 900_000))#{usual := none}]}, 0},
+        {#{tools => [slow(~"a", 0, 0, 0)], running => running(3, 5_000)}, 1},
+        {#{tools => [slow(~"a", 0, 0, 0)], running => running(2, 5_000)}, 0},
+        {#{tools => [slow(~"a", 0, 0, 0)], running => running(3, 4_999)}, 0},
+        {#{tools => [slow(~"b", 0, 0, 0)], running => running(3, 5_000)}, 0},
+        %% A slow tool makes all requests together slow, which is not another cause.
+        {#{requests => 20, p95_us => 150_001, tools => [slow(~"a", 20, 0, 150_001)]}, 1},
+        %% The breaker says why the tool fails.
+        {#{tools => [tool(~"a", 9, 0, 9, 0)], open_breakers => [{~"a, b (x)", [~"a", ~"b"]}]}, 1},
+        {#{growth => [growth(memory, 1, 1_800_000)]}, 1},
+        {#{growth => [growth(memory, 1, 1_800_001)]}, 0},
+        {#{growth => [growth(atoms, 1, 600_000)]}, 1},
+        {#{growth => [growth(atoms, 1, 600_001)]}, 0}]].
 
 a_cause_keeps_its_beginning(_) ->
     First = at(5_000, #{processors => 0.95}, erlmcp_console_verdict:new(0)),
@@ -95,6 +170,14 @@ a_cause_stays_ten_seconds(_) ->
     #{well := true, since := 15_000, causes := []} = at(15_000, #{}, Still),
     %% It was seen again meanwhile.
     #{well := false} = at(15_000, #{}, at(14_999, #{processors => 0.95}, Ill)).
+
+%% A tool that stays slow does not become a tool that is usually slow.
+what_is_usual_stays(_) ->
+    Slow = at(5_000, #{tools => [slow(~"a", 20, 0, 900_000)]}, erlmcp_console_verdict:new(0)),
+    #{causes := [#{key := {slow, ~"a"}, words := Words}]} = Slow,
+    Later = #{p50_us => 800_000, p95_us => 900_000},
+    #{causes := [#{since := 5_000, words := Words}]} =
+        at(60_000, #{tools => [(slow(~"a", 20, 0, 900_000))#{usual := Later}]}, Slow).
 
 %% Whatever comes, a verdict is well if it has no cause, and its time only changes with that.
 well_and_since_agree(_) ->
@@ -122,15 +205,26 @@ words(Facts) -> [#{words := Words} | _] = causes(Facts), Words.
 link_of(Facts) -> [#{link := Link} | _] = causes(Facts), Link.
 
 facts(Given) ->
-    maps:merge(#{state => open, windows => [], requests => 0, refused => [], tools => [],
-                 p95_us => 0, bounds => [], open_breakers => [], mounts_gone => [],
+    maps:merge(#{state => open, windows => [], seconds => 61.0, requests => 0, refused => [],
+                 flood => none, tools => [], running => [], p95_us => 0, bounds => [], growth => [],
+                 troubles => [], open_breakers => [], pools => [], mounts_gone => [],
                  processors => 0.1, latency_ms => 150}, Given).
 
 window(Window, Zone, Requests, Faults) ->
     #{window => Window, zone => Zone, requests => Requests, faults => Faults}.
 
 tool(Name, Calls, Errors, Refusals, P95) ->
-    #{name => Name, calls => Calls, errors => Errors, refusals => Refusals, p95_us => P95}.
+    #{name => Name, seconds => 61.0, calls => Calls, errors => Errors, refusals => Refusals,
+      reason => none, p50_us => 0, p95_us => P95, usual => none}.
+
+slow(Name, Calls, P50, P95) ->
+    (tool(Name, Calls, 0, 0, P95))#{p50_us := P50, usual := #{p50_us => 2_000, p95_us => 5_000}}.
+
+running(Count, Age) ->
+    [#{target => ~"a", age_ms => Age} || _ <- lists:seq(1, Count)].
+
+growth(Name, PerSecond, Met) ->
+    #{name => Name, per_second => PerSecond, met_ms => Met, place => none, tool => none}.
 
 bound(Name, Used, Limit, Forecast) ->
     #{name => Name, used => Used, limit => Limit, forecast_ms => Forecast}.

@@ -7,12 +7,13 @@ names its things.
 
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([rates_are_of_the_time_between/1, percentiles_are_of_the_time_between/1,
          percentiles_are_those_of_the_values/1, a_new_tool_counts_from_zero/1,
-         history_is_bounded/1, columns_are_in_order/1, an_hour_has_sixty_values/1,
+         history_is_bounded/1, columns_are_in_order/1,
          the_first_reading_shows_nothing/1, a_minute_is_looked_back/1, changes_leave_marks/1,
-         events_leave_marks/1, an_open_breaker_is_a_cause/1, incidents_are_listed/1,
+         events_leave_marks/1, an_open_breaker_is_a_cause/1, pools_are_shown_without_secrets/1,
+         starts_and_versions_leave_marks/1, incidents_are_listed/1,
          hostile_names_are_json/1, lists_are_bounded/1, a_trend_is_forecast/1]).
 
 -define(START, 1_000_000_000).
@@ -23,10 +24,18 @@ suite() ->
 all() ->
     [rates_are_of_the_time_between, percentiles_are_of_the_time_between,
      percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
-     columns_are_in_order, an_hour_has_sixty_values, the_first_reading_shows_nothing,
+     columns_are_in_order, the_first_reading_shows_nothing,
      a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
-     an_open_breaker_is_a_cause, incidents_are_listed, hostile_names_are_json, lists_are_bounded,
+     an_open_breaker_is_a_cause, pools_are_shown_without_secrets,
+     starts_and_versions_leave_marks, incidents_are_listed, hostile_names_are_json,
+     lists_are_bounded,
      a_trend_is_forecast].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
 
 rates_are_of_the_time_between(_) ->
     Before = metrics(#{requests => 100, faults => 3, refusals => #{1069 => 3, 1060 => 1}}),
@@ -77,7 +86,7 @@ a_new_tool_counts_from_zero(_) ->
 
 history_is_bounded(_) ->
     Add = fun(Step, Count) ->
-        lists:foldl(fun(N, History) -> erlmcp_console_history:add([N * Step, N], #{}, History) end,
+        lists:foldl(fun(N, History) -> erlmcp_console_history:add([N * Step, N], History) end,
                     erlmcp_console_history:new(), lists:seq(1, Count))
     end,
     %% By their number, if they come too often, and by their time.
@@ -88,20 +97,10 @@ history_is_bounded(_) ->
     true = lists:last(Seldom) - hd(Seldom) < 900_000.
 
 columns_are_in_order(_) ->
-    History = lists:foldl(fun(Point, Before) -> erlmcp_console_history:add(Point, #{}, Before) end,
-                          erlmcp_console_history:new(), [[1, 10, 0.5], [2, 20, 1.5], [3, 30, 2.5]]),
+    History = lists:foldl(fun erlmcp_console_history:add/2, erlmcp_console_history:new(),
+                          [[1, 10, 0.5], [2, 20, 1.5], [3, 30, 2.5]]),
     [[1, 2, 3], [10, 20, 30], [0.5, 1.5, 2.5]] = erlmcp_console_history:columns(History),
     [] = erlmcp_console_history:columns(erlmcp_console_history:new()).
-
-an_hour_has_sixty_values(_) ->
-    History = lists:foldl(fun(N, Before) ->
-        erlmcp_console_history:add([N * 1_000], #{~"sessions" => N}, Before)
-    end, erlmcp_console_history:new(), lists:seq(0, 7_200)),
-    Values = erlmcp_console_history:hour(~"sessions", History),
-    60 = length(Values),
-    {7_200_000, 7_200} = lists:last(Values),
-    {3_660_000, 3_660} = hd(Values),
-    [] = erlmcp_console_history:hour(~"tasks", History).
 
 the_first_reading_shows_nothing(_) ->
     View = erlmcp_console_view:new(),
@@ -140,6 +139,16 @@ changes_leave_marks(_) ->
         Marks(#{}, #{metrics => #{tools => Tools}}),
     [{catalog, ~"The definitions changed: 0 added, 1 removed."}] =
         Marks(#{metrics => #{tools => Tools}}, #{metrics => #{tools => tl(Tools)}}),
+    %% What an event has told has no second mark.
+    Told = erlmcp_console_view:event(#{event => reloaded, added => 2, removed => 0, changed => 1,
+                                       modules => [], at => ?START, server => x},
+                                     erlmcp_console_view:next(reading(0, #{}),
+                                                              erlmcp_console_view:new())),
+    #{marks := [#{kind := deploy, words := Words} | Others]} =
+        erlmcp_console_view:snapshot(
+            erlmcp_console_view:next(reading(1, #{metrics => #{tools => Tools}}), Told)),
+    ~"The definitions were replaced: 2 added, 0 removed, 1 changed." = Words,
+    [#{kind := start}] = Others,
     %% A server that started a while ago has no mark of that.
     #{marks := [#{kind := start}]} = shown(#{}, #{}),
     Old = #{metrics => #{started_ms => ?START - 900_001}},
@@ -157,6 +166,10 @@ events_leave_marks(_) ->
             {#{event => error_budget_changed, window => 60, from => green, to => red}, zone,
              ~"The error budget went from green to red."}],
         #{kind := Seen, words := Said} <- marks_after([Event])],
+    %% An event that is new in the table has a mark, too.
+    [{change, ~"Event: moon is full."}] =
+        [{Kind, Words} || #{kind := Kind, words := Words}
+                              <- marks_after([#{event => moon_is_full}])],
     %% Each event has words, but those that are shown elsewhere, concern one client or none.
     Given = #{from => green, to => red, window => 60, what => call_crashed, incident => ~"1"},
     [incident, not_quick, slow_consumer, spans_dropped] =
@@ -176,12 +189,66 @@ after_events(Events) ->
     erlmcp_console_view:snapshot(erlmcp_console_view:next(reading(1, #{}), View)).
 
 an_open_breaker_is_a_cause(_) ->
-    Opened = #{event => breaker_opened, target => ~"search", opens_in_ms => 1},
-    #{open_breakers := [~"search"], verdict := #{well := false, causes := [#{words := Words}]}} =
-        after_events([Opened, Opened]),
-    ~"A circuit breaker is open: too many calls of search failed in a row." = Words,
-    #{open_breakers := [], verdict := #{well := true}} =
-        after_events([Opened, #{event => breaker_closed, target => ~"search"}]).
+    Breaker = #{name => ~"search", targets => [~"search"], state => closed, failed => 0},
+    Shared = #{name => db, targets => [~"a", ~"b", ~"c", ~"d"], state => half_open, failed => 5},
+    Seen = fun(Breakers) -> shown(#{}, #{info => #{breakers => Breakers}}) end,
+    #{breakers := [#{name := ~"search", state := closed, targets := 1, first := ~"search"}],
+      verdict := #{well := true}} = Seen([Breaker]),
+    %% Those that are not closed come first.
+    #{breakers := [#{name := ~"db", targets := 4}, #{name := ~"search", state := closed}],
+      verdict := #{causes := [#{words := Words, link := ~"dependencies"}]}} =
+        Seen([Breaker, Shared]),
+    <<"A circuit breaker is open: too many calls of a, b, c, ... (db) failed in a row.">> = Words,
+    #{verdict := #{causes := [#{words := Own}]}} = Seen([Breaker#{state := open}]),
+    ~"A circuit breaker is open: too many calls of search failed in a row." = Own.
+
+pools_are_shown_without_secrets(_) ->
+    Member = fun(Target, State) ->
+        #{target => Target, state => State, calls => 1, failed => 2}
+    end,
+    Targets = [~"https://example.com:8443/mcp/the-secret?key=the-secret",
+               {stdio, ["/usr/bin/server", "the-secret"]}, {tcp, {127, 0, 0, 1}, 7000},
+               {tcp, {0, 0, 0, 0, 0, 0, 0, 1}, 7000}, {tcp, "localhost", 7000},
+               {server, {tenant, 1}}],
+    Pools = [{upstream, [Member(Target, closed) || Target <- Targets]},
+             {self(), [Member(~"http://example.com/", open), Member(hd(Targets), closed)]}],
+    #{pools := [#{name := ~"upstream", size := 6, members := Members}, #{size := 2}],
+      workers := [#{name := ~"db", size := 2, ready := 1, taken := 1, waiting := 7}],
+      verdict := #{causes := [#{words := <<"1 of 2 members of the pool ", _/binary>>}]}} =
+        Snapshot = shown(#{}, #{pools => Pools,
+                                info => #{workers => [#{name => db, size => 2, ready => 1,
+                                                        taken => 1, waiting => 7}]}}),
+    [~"https://example.com:8443", ~"stdio server", ~"tcp://127.0.0.1:7000", ~"tcp://[::1]:7000",
+     ~"tcp://localhost:7000", ~"server {tenant,1}"] = [Place || #{target := Place} <- Members],
+    nomatch = binary:match(iolist_to_binary(json:encode(Snapshot)), ~"the-secret").
+
+%% A new start of a server with the same id, another version, and other code.
+starts_and_versions_leave_marks(_) ->
+    Version = fun(Name) -> #{server => #{~"version" => Name}} end,
+    View = lists:foldl(fun({Second, Given}, Before) ->
+        erlmcp_console_view:next(reading(Second, Given), Before)
+    end, erlmcp_console_view:new(), [{0, Version(~"1")}, {1, Version(~"1")}, {2, Version(~"2")}]),
+    Ended = erlmcp_console_view:ended(View),
+    null = erlmcp_console_view:snapshot(Ended),
+    Again = fun(Name) ->
+        Given = (Version(Name))#{metrics => #{started_ms => ?START + 3_000}},
+        Started = lists:foldl(fun(Second, Before) ->
+            erlmcp_console_view:next(reading(Second, Given), Before)
+        end, Ended, [4, 5]),
+        Code = erlmcp_console_view:code_loaded([a, b, c, d, e], ?START + 5_500, Started),
+        #{points := [Times | _]} = erlmcp_console_view:hello(Code),
+        %% What was before goes on.
+        [2, 1, 1] = [length([At || At <- Times, At > ?START + From, At =< ?START + To])
+                     || {From, To} <- [{0, 2_000}, {4_000, 5_000}, {1_000, 2_000}]],
+        #{marks := Marks} = erlmcp_console_view:snapshot(
+            erlmcp_console_view:next(reading(6, Given), Code)),
+        [{Kind, Words} || #{kind := Kind, words := Words} <- Marks]
+    end,
+    [{deploy, ~"Code was loaded: a, b, c and 2 more."},
+     {start, ~"The server started again."},
+     {deploy, ~"The server changed: version 2 in place of 1."},
+     {start, ~"The server started."}] = Again(~"2"),
+    [_, {deploy, ~"The server started again: version 3 in place of 2."}, _, _] = Again(~"3").
 
 incidents_are_listed(_) ->
     Incident = fun(N) ->
@@ -203,7 +270,8 @@ hostile_names_are_json(_) ->
                stack => [{m, f, [Name], []}, {m, f, 2, [{file, "m.erl"}, {line, 3}]}, Name]}
              || Name <- Names],
     Tools = [(row(#{count => 1}))#{name => Name} || Name <- Names, is_binary(Name)],
-    Requests = [#{at => 1, server => make_ref(), method => undefined, target => Name,
+    Requests = [#{id => 1, payload => false, at => 1, server => make_ref(), method => undefined,
+                  target => Name,
                   principal => Name, took_us => 5, error => 1069, trace => none, bytes_in => 1,
                   bytes_out => 2} || Name <- Names, is_binary(Name)],
     Snapshot = shown(#{}, #{calls => Calls, requests => Requests, metrics => #{tools => Tools}}),
@@ -222,19 +290,16 @@ lists_are_bounded(_) ->
     #{marks := Marks} = after_events([#{event => memory_full} || _ <- lists:seq(1, 200)]),
     100 = length(Marks).
 
-%% Sessions that grow by ten a minute, for forty minutes, are shown with the time of their end.
+%% The forecasts are those of the figures (`forecaster_SUITE`).
 a_trend_is_forecast(_) ->
-    View = lists:foldl(fun(Minute, Before) ->
-        Bounds = #{sessions => #{used => 10 * Minute, limit => 500},
-                   tasks => #{used => 7, limit => 500}},
-        erlmcp_console_view:next(reading(60 * Minute, #{metrics => #{bounds => Bounds}}), Before)
-    end, erlmcp_console_view:new(), lists:seq(0, 40)),
-    #{at := Now, bounds := Bounds, verdict := #{causes := Causes}} =
-        erlmcp_console_view:snapshot(View),
-    [#{at := Met, per_hour := 600.0}] = [Forecast || #{name := ~"sessions",
-                                                       forecast := Forecast} <- Bounds],
-    true = abs(Met - Now - 600_000) < 1_000,
-    [null] = [Forecast || #{name := ~"tasks", forecast := Forecast} <- Bounds],
+    Forecast = #{at => ?START + 601_000, earliest => ?START + 590_000, latest => ?START + 612_000,
+                 per_hour => 600.0},
+    Given = #{sessions => #{used => 400, limit => 500, forecast => Forecast},
+              tasks => #{used => 7, limit => 500}},
+    #{bounds := Bounds, verdict := #{causes := Causes}} =
+        shown(#{}, #{metrics => #{bounds => Given}}),
+    [Forecast] = [Of || #{name := ~"sessions", forecast := Of} <- Bounds],
+    [null] = [Of || #{name := ~"tasks", forecast := Of} <- Bounds],
     [<<"80 % of the bound of sessions are used, and all of it in about 10 minutes if the trend "
        "goes on.">>] =
         [Words || #{words := Words, link := ~"bounds"} <- Causes].
@@ -249,14 +314,17 @@ reading(Second, Given) ->
     Metrics = maps:get(metrics, Given, #{}),
     Info = maps:get(info, Given, #{}),
     #{at => At, calls => maps:get(calls, Given, []), requests => maps:get(requests, Given, []),
-      server => #{name => ~"test"},
-      node => (erlmcp_console_node:read())#{at_ms := Second * 1_000, runtime_ms := 0},
+      troubles => [], places => #{}, server => maps:get(server, Given, #{~"name" => ~"test"}),
+      node => (erlmcp_console_node:read())#{at_ms := Second * 1_000, runtime_ms := 0,
+                                            pools := maps:get(pools, Given, [])},
       metrics => metrics(Metrics#{at_ms => At}),
       info => maps:merge(#{state => open, concurrency_limit => 100, mounts => [],
+                           breakers => [], workers => [],
                            error_budget => #{zone => green, windows => []}}, Info)}.
 
 metrics(Given) ->
-    maps:merge(#{at_ms => ?START, started_ms => ?START - 60_000, requests => 0, faults => 0,
+    maps:merge(#{server => test, at_ms => ?START, started_ms => ?START - 60_000, requests => 0,
+                 faults => 0,
                  refusals => #{}, methods => #{}, tools => [], resources => [], prompts => [],
                  sessions => #{open => 0, opened => 0, ended => 0}, streams => #{open => 0},
                  connections => 0, in_flight => 0, waiting => 0, tasks => #{running => 0},

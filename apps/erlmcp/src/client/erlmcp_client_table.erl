@@ -11,7 +11,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0, join/1, join_pool/1, leave/1]).
--export([find/1, live/1, publish/2, publish_live/2, remembered/1, remember/2, running/0]).
+-export([find/1, pools/0, live/1, publish/2, publish_live/2, remembered/1, remember/2, running/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -define(ERAS, erlmcp_client_eras).
@@ -51,15 +51,20 @@ join_pool(#{pool := Pid} = Pool) ->
     maybe
         {ok, Monitor, none} ?= call(join_pool),
         true = demonitor(Monitor, [flush]),
-        publish(Pid, Pool)
+        ok = publish(Pid, Pool),
+        true = ets:insert(?MODULE, {{pool, Pid}}),
+        ok
     end.
 
 -doc "Removes a client or pool that has ended, if the table still exists.".
 -spec leave(pid()) -> ok.
 leave(Pid) ->
     try ets:take(?MODULE, Pid) of
-        [{_, _, _, Session}] -> session_ended(Session);
-        [] -> ok
+        [{_, _, _, Session}] ->
+            true = ets:delete(?MODULE, {pool, Pid}),
+            session_ended(Session);
+        [] ->
+            ok
     catch
         error:badarg -> ok
     end.
@@ -82,6 +87,11 @@ find(Peer) ->
     catch
         error:badarg -> {error, stopped}
     end.
+
+-doc "Returns the pools of the node that run.".
+-spec pools() -> [pid()].
+pools() ->
+    ets:select(?MODULE, [{{{pool, '$1'}}, [], ['$1']}]).
 
 -doc """
 Returns the outcome of a client's last negotiation; `none` before and between negotiations, and

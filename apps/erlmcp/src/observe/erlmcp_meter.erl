@@ -16,7 +16,7 @@ Internal.
 -include("erlmcp_recent_requests.hrl").
 
 -export([new/0, arrived/1, arrived/2, without_headers/1, row/1]).
--export([ended/4, answered/4, refused/3, add_result/5, totals/1]).
+-export([ended/4, ended/5, answered/4, refused/3, add_result/5, totals/1]).
 -export([definition_row/3, free/2]).
 -export([session_opened/1, session_ended/3, stream_opened/1, stream_ended/1, lasting/1]).
 -export([connection_refused/3, refused_connections/1]).
@@ -134,11 +134,17 @@ without_headers({Began, Bytes, {http, Version, Peer, _}}) ->
 without_headers(Arrival) ->
     Arrival.
 
+-doc "Counts the end of a request whose answer nobody may see, as `ended/5` does.".
+-spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
+ended(About, Outcome, BytesOut, Server) ->
+    ended(About, Outcome, BytesOut, none, Server).
+
 -doc """
 Counts the end of a request, whose answer has `BytesOut` bytes, and tells the server's observers.
+`Answer` is for an operator who looks at payloads: a reply, the result of a task, or `none`.
 """.
--spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
-ended(About, Outcome, BytesOut,
+-spec ended(about(), outcome(), BytesOut :: non_neg_integer(), Answer :: term(), server()) -> ok.
+ended(About, Outcome, BytesOut, Answer,
       #{meter := Meter, observers := Observers, tracer := Tracer} = Server) ->
     Now = erlang:monotonic_time(nanosecond),
     {Began, BytesIn, _} = arrival(About),
@@ -149,7 +155,7 @@ ended(About, Outcome, BytesOut,
             ok;
         false ->
             ok = end_span(Tracer, About, Outcome, Now),
-            observed(Observers, About, Outcome, BytesOut, Now, Server)
+            observed(Observers, About, Outcome, BytesOut, Answer, Now, Server)
     end.
 
 end_span(none, _, _, _) -> ok;
@@ -260,7 +266,7 @@ step(Time, Unit) ->
 -doc "Counts a request that is answered with `Reply` now, and returns `Reply`.".
 -spec answered(about(), outcome(), Reply, server()) -> Reply when Reply :: erlmcp_reply:reply().
 answered(About, Outcome, {reply, _, Bytes} = Reply, Server) ->
-    ok = ended(About, Outcome, iolist_size(Bytes), Server),
+    ok = ended(About, Outcome, iolist_size(Bytes), Reply, Server),
     Reply.
 
 -doc """
@@ -271,16 +277,21 @@ does not tell it.
 refused(Method, Refusal, Server) ->
     ended({{undefined, Method, #{}}, arrived(0)}, {refused, Refusal}, 0, Server).
 
-observed(Observers, About, Outcome, BytesOut, Now, #{key := Key}) ->
+observed(Observers, About, Outcome, BytesOut, Answer, Now, #{key := Key}) ->
     case {Observers, not ?NOBODY_LOOKS andalso erlmcp_recent_requests:is_wanted(Outcome)} of
         {[], false} ->
             ok;
         {_, Wanted} ->
             Ended = (request(About))#{server => Key, outcome => Outcome, bytes_out => BytesOut,
                                       ended => Now},
-            _ = Wanted andalso erlmcp_recent_requests:add(Ended),
+            _ = Wanted andalso erlmcp_recent_requests:add(Ended, {arguments(About), Answer}),
             tell(Observers, Ended)
     end.
+
+%% Parameters without the metadata, which may have tokens.
+arguments(#{arguments := Arguments}) -> Arguments;
+arguments({{_, _, Params}, _}) when map_size(Params) > 0 -> maps:remove(~"_meta", Params);
+arguments(_) -> none.
 
 tell(Observers, Ended) ->
     lists:foreach(fun({Module, State}) -> ok = Module:request_ended(Ended, State) end, Observers).

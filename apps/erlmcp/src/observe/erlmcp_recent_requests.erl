@@ -2,29 +2,45 @@
 -moduledoc """
 Keeps the last requests of the node's servers while an operator looks at them, and nothing at other
 times. The operator's page allows some requests a second. Failed requests have a share of their own,
-so that they are seen among many others. Payloads are not kept.
+so that they are seen among many others.
+
+The payload of a request, its arguments and its result, is kept only for a server whose page asks
+for payloads, without secrets (`m:erlmcp_redaction`), and no longer than somebody looks.
 
 Internal.
 """.
 
--export([open/0, allow/1, is_wanted/1, add/1, list/1]).
+-export([open/0, allow/2, is_wanted/1, add/2, list/1, payload/3]).
 
--export_type([row/0]).
+-export_type([row/0, payload/0, kept/0]).
 
 -doc """
-A request that ended at the time `at`, in milliseconds. `took_us` has the microseconds from its
-arrival to its end. `error` is the code of a refusal, `tool_error` or `cancelled`.
+A request that ended at the time `at`, in milliseconds. `id` names it on this node. `took_us` has
+the microseconds from its arrival to its end. `error` is the code of a refusal, `tool_error` or
+`cancelled`. `payload` is `true` if its payload is kept.
 """.
 -type row() :: #{
-    at := integer(), server := reference(), method := binary() | undefined,
+    id := pos_integer(), at := integer(), server := reference(), method := binary() | undefined,
     target := binary() | undefined, principal := erlmcp:principal(),
     took_us := non_neg_integer(), error := none | pos_integer() | tool_error | cancelled,
-    trace := binary() | none, bytes_in := non_neg_integer(), bytes_out := non_neg_integer()
+    trace := binary() | none, bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    payload := boolean()
 }.
+-doc """
+What a request was sent and has returned. `none` means that nothing is known of it, as of the result
+of a call that was killed.
+""".
+-type payload() :: {Arguments :: map() | none, Answer :: term()}.
+-doc "A payload without secrets: JSON, or the bytes of one that is too large.".
+-type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 
 %% Rows of the ring.
 -define(ROWS, 1000).
 -define(LISTED, 100).
+%% Payloads of all servers, and the bytes of arguments and of a result that are kept.
+-define(PAYLOADS, 200).
+-define(PAYLOAD_BYTES, 16_384).
+-define(PAYLOAD_TABLE, erlmcp_recent_payloads).
 %% Words of the atomics: how many more requests may be added, of those that went well and of others.
 %% Every request reads the term (`?NOBODY_LOOKS`). Changing it costs little, since it is an atom.
 -define(WELL, 1).
@@ -35,15 +51,23 @@ arrival to its end. `error` is the code of a refusal, `tool_error` or `cancelled
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
+    ?PAYLOAD_TABLE = ets:new(?PAYLOAD_TABLE, [named_table, public, {write_concurrency, true}]),
     persistent_term:put(?NOBODY, true),
     persistent_term:put(?MODULE, atomics:new(2, [{signed, true}])).
 
 -doc """
-Sets how many more requests of each kind may be added. With 0, none is added any more.
+Sets how many more requests of each kind may be added. With 0, none is added any more. Payloads are
+kept for the servers whose keys are in `Payloads`, with the rules by which secrets are taken out of
+them. Those of other servers are deleted.
 """.
--spec allow(Count :: non_neg_integer()) -> ok.
-allow(Count) ->
+-spec allow(Count :: non_neg_integer(),
+            Payloads :: #{Key :: reference() => [erlmcp_redaction:rule()]}) -> ok.
+allow(Count, Payloads) ->
     Words = persistent_term:get(?MODULE),
+    true = ets:insert(?PAYLOAD_TABLE, {allowed, Payloads}),
+    _ = [true = ets:delete(?PAYLOAD_TABLE, Place)
+         || [Place, Key] <- ets:match(?PAYLOAD_TABLE, {'$1', '_', '$2', '_', '_'}),
+            not is_map_key(Key, Payloads)],
     ok = atomics:put(Words, ?WELL, Count),
     ok = atomics:put(Words, ?FAILED, Count),
     persistent_term:put(?NOBODY, Count =:= 0).
@@ -60,9 +84,9 @@ kind(ok) -> ?WELL;
 kind(_) -> ?FAILED.
 
 -doc "Adds a request that has ended.".
--spec add(erlmcp_meter:ended()) -> ok.
+-spec add(erlmcp_meter:ended(), payload()) -> ok.
 add(#{server := Key, method := Method, target := Target, outcome := Outcome, began := Began,
-      ended := Ended, bytes_in := In, bytes_out := Out, context := Context}) ->
+      ended := Ended, bytes_in := In, bytes_out := Out, context := Context}, Payload) ->
     Row = #{at => erlang:system_time(millisecond), server => Key, method => Method,
             target => Target, principal => principal(Context),
             took_us => erlang:convert_time_unit(max(0, Ended - Began), native, microsecond),
@@ -70,7 +94,8 @@ add(#{server := Key, method := Method, target := Target, outcome := Outcome, beg
             bytes_out => Out},
     try
         Next = ets:update_counter(?MODULE, next, 1, {next, 0}),
-        true = ets:insert(?MODULE, {Next rem ?ROWS, Next, Row}),
+        IsKept = keep(Next, Row, Payload, ets:lookup_element(?PAYLOAD_TABLE, allowed, 2, #{})),
+        true = ets:insert(?MODULE, {Next rem ?ROWS, Next, Row#{id => Next, payload => IsKept}}),
         ok
     catch
         %% The application has stopped before the server.
@@ -87,9 +112,71 @@ error_of(ok) -> none;
 error_of({refused, Refusal}) -> erlmcp_refusal:number(Refusal);
 error_of(Other) -> Other.
 
+keep(Number, #{server := Key, bytes_in := In}, {Arguments, Answer}, Allowed) when
+    is_map_key(Key, Allowed)
+->
+    Rules = map_get(Key, Allowed),
+    Payload = maps:merge(arguments(Arguments, In, Rules), result(Answer, Rules)),
+    true = ets:insert(?PAYLOAD_TABLE, {Number rem ?PAYLOADS, Number, Key, Rules, Payload}),
+    true;
+keep(_, _, _, _) ->
+    false.
+
+%% A message in a batch may be larger than its share of the bytes.
+arguments(none, _, _) ->
+    #{};
+arguments(_, In, _) when In > ?PAYLOAD_BYTES ->
+    #{arguments => {omitted, In}};
+arguments(Arguments, _, Rules) ->
+    case iolist_size(json:encode(Arguments)) of
+        Bytes when Bytes > ?PAYLOAD_BYTES -> #{arguments => {omitted, Bytes}};
+        _ -> #{arguments => clean(Arguments, Rules)}
+    end.
+
+%% The result of a task is in no message.
+result({reply, ok, {Result, _}}, Rules) -> of_answer(Result, Rules);
+result({reply, Status, Message}, Rules) when Status =/= error -> of_answer(Message, Rules);
+result(_, _) -> #{}.
+
+of_answer(Answer, Rules) ->
+    case iolist_size(Answer) of
+        Bytes when Bytes > ?PAYLOAD_BYTES ->
+            #{result => {omitted, Bytes}};
+        _ ->
+            try json:decode(iolist_to_binary(Answer)) of
+                Json -> #{result => clean(part(Json), Rules)}
+            catch
+                %% A handler may return what is encoded already.
+                error:_ -> #{}
+            end
+    end.
+
+part(#{~"jsonrpc" := _, ~"result" := Result}) -> part(Result);
+part(#{~"jsonrpc" := _, ~"error" := Error}) -> Error;
+part(#{~"_meta" := _} = Result) -> maps:remove(~"_meta", Result);
+part(Json) -> Json.
+
+clean(Json, Rules) ->
+    iolist_to_binary(json:encode(erlmcp_redaction:redacted(Json, Rules))).
+
 -doc "Returns the last requests of the server with the key `Key`, the newest first, 100 at most.".
 -spec list(Key :: reference()) -> [row()].
 list(Key) ->
     Rows = [{Number, Row} || {_, Number, #{server := Of} = Row} <- ets:tab2list(?MODULE),
                              Of =:= Key],
     [Row || {_, Row} <- lists:sublist(lists:reverse(lists:keysort(1, Rows)), ?LISTED)].
+
+-doc """
+Returns the payload of the request `Id` of the server with the key `Key`. It is `gone` if others
+have taken its place, or if it was not kept with all of `Rules`.
+""".
+-spec payload(Id :: pos_integer(), Key :: reference(), [erlmcp_redaction:rule()]) ->
+    {ok, kept()} | gone.
+payload(Id, Key, Rules) ->
+    maybe
+        [{_, Id, Key, With, Payload}] ?= ets:lookup(?PAYLOAD_TABLE, Id rem ?PAYLOADS),
+        [] ?= Rules -- With,
+        {ok, Payload}
+    else
+        _ -> gone
+    end.

@@ -55,24 +55,29 @@ handle(#{below := Below}, _) when Below =:= ~"/live" ->
     answer(200, #{~"status" => ~"pass"});
 handle(#{below := Below, server := Server}, _) when Below =:= <<>>; Below =:= ~"/ready" ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, Instance} -> shown(Below, report(Instance));
+        {ok, Pid, Instance} -> shown(Below, report(Instance), Pid);
         %% The server starts, or has just ended.
         error -> answer(503, #{~"status" => ~"fail"})
     end;
 handle(_, _) ->
     {404, #{}, <<>>}.
 
-shown(Below, #{ready := Ready, checks := Checks}) ->
+shown(Below, #{ready := Ready, checks := Checks}, Server) ->
     Status = case Ready of
         true -> 200;
         false -> 503
     end,
     answer(Status, case Below of
-        <<>> -> #{~"status" => text(Ready), ~"checks" => #{Name => encoded(Check)
-                                                           || Name := Check <- Checks}};
+        <<>> -> (well(erlmcp_verdicts:find(Server)))#{
+                    ~"status" => text(Ready),
+                    ~"checks" => #{Name => encoded(Check) || Name := Check <- Checks}};
         _ -> #{~"status" => text(Ready),
                ~"failed" => lists:sort([Name || Name := #{passes := false} <- Checks])}
     end).
+
+%% Why not is for the operator alone.
+well(#{well := Well}) -> #{~"well" => Well};
+well(none) -> #{}.
 
 encoded(#{passes := Passes} = Check) ->
     (maps:remove(passes, Check))#{status => text(Passes)}.

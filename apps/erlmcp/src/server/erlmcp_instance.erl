@@ -31,6 +31,8 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 -type instance() :: #{
     key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
+    %% the names of the pools of workers
+    workers := [atom()],
     %% ids of the listeners: of all but stdio they are ranch's references
     listeners := [{{reference(), pos_integer()}, http | tcp | stdio, map()}],
     sessions := erlmcp_session_table:sessions(), subscriptions := ets:table(),

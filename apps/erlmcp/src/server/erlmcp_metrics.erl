@@ -29,7 +29,8 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       in_flight => erlmcp_gate:held(Gate, in_flight),
       waiting => erlmcp_gate:held(Gate, waiting),
       tasks => #{running => erlmcp_tasks:running(Instance)},
-      cache => erlmcp_result_cache:info(Instance), bounds => bounds(Instance)}.
+      cache => erlmcp_result_cache:info(Instance),
+      bounds => erlmcp_forecaster:add_forecasts(Key, erlmcp_bounds:of_server(Instance))}.
 
 %% A server that has just ended has no catalog.
 name(Key) ->
@@ -107,7 +108,7 @@ names(#{meter := Meter, key := Key}) ->
     Shared = lists:sublist(erlmcp_meter:used_rows(Meter), 3),
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} ->
-            #{Row => Name || {Name, Row} <- erlmcp_catalog:rows(Catalog),
+            #{Row => Name || {Name, Row} <- erlmcp_catalog:values(row, Catalog),
                              not lists:keymember(Row, 2, Shared)};
         error ->
             #{}
@@ -127,11 +128,3 @@ refused_connections(Meter) ->
 
 streams(#{streams_opened := Opened, streams_ended := Ended}) ->
     #{open => Opened - Ended, opened => Opened}.
-
-bounds(#{gate := Gate, limits := Limits} = Instance) ->
-    #{connections := Connections, sessions := Sessions, queue := Queue, tasks := Tasks} = Limits,
-    #{connections => #{used => erlmcp_gate:held(Gate, connections), limit => Connections},
-      in_flight => #{used => erlmcp_gate:held(Gate, in_flight), limit => erlmcp_gate:limit(Gate)},
-      waiting => #{used => erlmcp_gate:held(Gate, waiting), limit => Queue},
-      sessions => #{used => erlmcp_session_table:count(Instance), limit => Sessions},
-      tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.

@@ -17,7 +17,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 - `{"command": "sessions"}`: the open sessions of all servers (`erlmcp:sessions/1`).
 - `{"command": "calls"}`: their running calls (`erlmcp:calls/1`).
 - `{"command": "metrics"}`: the figures of all servers (`erlmcp:metrics/1`), without histograms; of
-  tools, the 100 that are called most.
+  tools, the 100 that are called most. `verdict` says whether the server is well, where something
+  judges it (`m:erlmcp_verdicts`), and else is null.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
 - `{"command": "drain", "seconds": Seconds}`: drains all servers at once (`erlmcp:drain/2`).
 """.
@@ -47,11 +48,13 @@ ask(Question) ->
 answer(~"servers", _) ->
     {ok, [text(Id) || {Id, _, _} <- erlmcp_registry:servers()]};
 answer(~"sessions", _) ->
-    {ok, of_all(fun erlmcp_session:list/1, fun session/1)};
+    {ok, of_all(fun(_, Instance) -> erlmcp_session:list(Instance) end, fun session/1)};
 answer(~"calls", _) ->
-    {ok, of_all(fun(#{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
+    {ok, of_all(fun(_, #{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
 answer(~"metrics", _) ->
-    {ok, of_all(fun(Instance) -> [erlmcp_metrics:report(Instance)] end, fun metrics/1)};
+    {ok, of_all(fun(Pid, Instance) ->
+                    [(erlmcp_metrics:report(Instance))#{verdict => verdict(Pid)}]
+                end, fun metrics/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
     case [Server || {Server, _, #{gate := Gate}} <- erlmcp_registry:servers(),
                     erlmcp_running_calls:cancel(Gate, Id) =:= ok] of
@@ -69,8 +72,8 @@ answer(_, _) ->
 
 %% Of all servers, each entry with the text of its server.
 of_all(List, Shown) ->
-    lists:append([of_one(fun() -> List(Instance) end, Shown, Id)
-                  || {Id, _, Instance} <- erlmcp_registry:servers()]).
+    lists:append([of_one(fun() -> List(Pid, Instance) end, Shown, Id)
+                  || {Id, Pid, Instance} <- erlmcp_registry:servers()]).
 
 of_one(List, Shown, Id) ->
     try List() of
@@ -80,13 +83,20 @@ of_one(List, Shown, Id) ->
         error:badarg -> []
     end.
 
+verdict(Server) ->
+    case erlmcp_verdicts:find(Server) of
+        none -> null;
+        #{well := Well, since := Since, causes := Causes} ->
+            #{well => Well, since_ms => Since, causes => Causes}
+    end.
+
 session(#{principal := Principal} = Session) ->
     Session#{principal := text(Principal)}.
 
 metrics(#{at_ms := At, started_ms := Started, methods := Methods, tools := Tools,
           refusals := Refusals, bounds := Bounds} = Metrics) ->
     Rows = lists:sort(fun(#{count := One}, #{count := Other}) -> One >= Other end, Tools),
-    (maps:with([state, at_ms, requests, faults], Metrics))#{
+    (maps:with([state, at_ms, requests, faults, verdict], Metrics))#{
         up_ms => At - Started, bounds => Bounds,
         refusals => [#{code => Code, name => Name, count => Count}
                      || #{number := Code, name := Name} <- erlmcp_refusal:table(),

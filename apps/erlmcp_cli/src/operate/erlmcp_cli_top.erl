@@ -50,7 +50,8 @@ clear(false) -> erlmcp_cli_output:clear().
 server(#{~"server" := Id, ~"state" := State, ~"up_ms" := Up, ~"requests" := Requests,
          ~"faults" := Faults, ~"bounds" := Bounds, ~"refusals" := Refusals, ~"methods" := Methods,
          ~"tools" := Tools} = Server, Before) ->
-    [{bold, Id}, "  ", State, "  up ", duration(Up div 1000), "  ", number(Requests), " requests",
+    [verdict(Server),
+     {bold, Id}, "  ", State, "  up ", duration(Up div 1000), "  ", number(Requests), " requests",
      rate(Server, Before), ", ", number(Faults), " by the server's own fault", $\n,
      table([["bound", "used", "limit"]
             | [[Name, number(Used), limit(Limit)]
@@ -60,6 +61,17 @@ server(#{~"server" := Id, ~"state" := State, ~"up_ms" := Up, ~"requests" := Requ
      table([["refusal", "count"]
             | [[[integer_to_list(Code), $\s, Name], number(Count)]
                || #{~"code" := Code, ~"name" := Name, ~"count" := Count} <- busiest(Refusals)]])].
+
+%% As the console's first line says it, where one runs in the node.
+verdict(#{~"at_ms" := At, ~"verdict" := #{~"well" := Well, ~"since_ms" := Since,
+                                          ~"causes" := Causes}}) ->
+    [{bold, case Well of
+                true -> "The server is well";
+                false -> "The server is not well"
+            end}, " for ", duration(max(0, At - Since) div 1000), $\n,
+     [["  ", erlmcp_cli_text:one_line(Cause), $\n] || Cause <- Causes]];
+verdict(_) ->
+    "".
 
 %% The requests of a second, where an earlier screen has counted them.
 rate(#{~"at_ms" := Now, ~"requests" := Requests},

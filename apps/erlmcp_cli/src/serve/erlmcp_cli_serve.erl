@@ -44,6 +44,14 @@ command() ->
           #{name => console, long => "-console", type => boolean,
             help => "serve the console at /console: is the server well, since when, and why not; "
                     "with another --host than this machine's it demands a token, which is shown"},
+          #{name => console_payloads, long => "-console-payloads", type => boolean,
+            help => "with --console: show the arguments and results of recent requests, without "
+                    "what looks like a secret"},
+          #{name => console_redact, long => "-console-redact", type => binary, action => append,
+            required => false,
+            help => {"[--console-redact <name>]...",
+                     ["with --console-payloads: take this out as well, the name of a member or a "
+                      "JSON pointer"]}},
           #{name => log_format, long => "-log-format", type => {atom, [json, text]},
             help => "log the server's start and end too, as lines of json or of text"},
           #{name => access_log, long => "-access-log", type => {integer, [{min, 1}]},
@@ -100,6 +108,15 @@ together(#{stdio := true} = Arguments) ->
                     is_map_key(Name, Arguments)] of
         [] -> ok;
         [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
+    end;
+together(#{console_payloads := true} = Arguments) when not is_map_key(console, Arguments) ->
+    {usage, "--console-payloads: it was expected with --console"};
+together(#{console_redact := _} = Arguments) when not is_map_key(console_payloads, Arguments) ->
+    {usage, "--console-redact: it was expected with --console-payloads"};
+together(#{console_redact := Rules} = Arguments) ->
+    case [Rule || Rule <- Rules, not erlmcp_redaction:is_rule(Rule)] of
+        [] -> together(maps:remove(console_redact, Arguments));
+        [Rule | _] -> {usage, ["--console-redact ", Rule, ": expected a name or a JSON pointer"]}
     end;
 together(#{listen := true}) ->
     {usage, "--listen: it was expected with --stdio; without it the module's application listens "
@@ -225,13 +242,15 @@ reason({"no such file or directory", File}) -> ["there is no ", File];
 reason(Reason) -> io_lib:format("~0tP", [Reason, 20]).
 
 %% Its application reads all servers of the node, so that it is started for this alone.
-pages(#{console := true}, Ip) ->
+pages(#{console := true} = Arguments, Ip) ->
     {ok, _} = application:ensure_all_started(erlmcp_console),
-    Options = case erlmcp_listener:is_loopback(Ip) of
+    Token = case erlmcp_listener:is_loopback(Ip) of
         true -> #{};
         false -> #{token => erlmcp_console:token()}
     end,
-    #{~"/console" => erlmcp_console:page(Options)};
+    #{~"/console" => erlmcp_console:page(Token#{
+        payloads => maps:get(console_payloads, Arguments, false),
+        redact => maps:get(console_redact, Arguments, [])})};
 pages(_, _) ->
     #{}.
 

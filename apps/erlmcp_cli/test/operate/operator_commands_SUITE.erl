@@ -12,7 +12,8 @@ and the socket itself, at its bounds.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([sessions_are_listed/1, calls_are_listed/1, a_call_is_cancelled/1, servers_are_drained/1,
-         figures_are_shown/1, figures_move/1, a_socket_is_found/1, wrong_use_is_said/1]).
+         figures_are_shown/1, figures_move/1, the_verdict_is_shown/1, a_socket_is_found/1,
+         wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
 -export([no_question_ends_the_socket/1, silent_connections_end/1]).
 
@@ -21,9 +22,9 @@ suite() ->
 
 all() ->
     [sessions_are_listed, calls_are_listed, a_call_is_cancelled, servers_are_drained,
-     figures_are_shown, figures_move, a_socket_is_found, wrong_use_is_said, serve_has_a_socket,
-     stdio_has_none, a_node_is_reached_by_distribution, no_question_ends_the_socket,
-     silent_connections_end].
+     figures_are_shown, figures_move, the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
+     serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
+     no_question_ends_the_socket, silent_connections_end].
 
 init_per_suite(Given) ->
     Config = erlmcp_test_program:init(Given),
@@ -148,6 +149,34 @@ shows(Pattern, Shown, Port) ->
                 error({not_shown, Pattern, Shown})
             end
     end.
+
+%% As the console's page says it, where one judges the servers of the node.
+the_verdict_is_shown(_) ->
+    {ok, _} = application:ensure_all_started(erlmcp_console),
+    %% A page that looks has a reading each second.
+    {ok, _, _} = erlmcp_console_collector:watch(operated, #{latency_ms => 150, payloads => false,
+                                                            redact => []}),
+    ok = top_shows("^The server is well for [0-9]+ s\noperated  open  up "),
+    {ok, _} = erlmcp:drain(operated, 0),
+    ok = top_shows("^The server is not well for [0-9]+ s\n"
+                   "  The server is being drained: it refuses new requests \\(1077\\)\\.\n"
+                   "operated  server_shutting_down  up "),
+    {0, Json, ""} = main(["top", "--once", "--json"]),
+    [#{~"verdict" := #{~"well" := false, ~"causes" := [_]}}] = json:decode(list_to_binary(Json)),
+    ok = application:stop(erlmcp_console),
+    {0, "operated  server_shutting_down " ++ _, ""} = main(["top", "--once"]),
+    {0, NotJudged, ""} = main(["top", "--once", "--json"]),
+    [#{~"verdict" := null}] = json:decode(list_to_binary(NotJudged)),
+    ok.
+
+top_shows(Pattern) ->
+    erlmcp_test_servers:await(fun() ->
+        {0, Out, ""} = main(["top", "--once"]),
+        case re:run(Out, Pattern, [{capture, none}]) of
+            match -> {ok, ok};
+            nomatch -> again
+        end
+    end).
 
 %% That of a process that was killed is removed.
 a_socket_is_found(Config) ->

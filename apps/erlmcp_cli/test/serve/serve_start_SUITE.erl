@@ -17,7 +17,8 @@ a line for each problem.
 -export([a_server_that_asks_nobody_is_warned_of/1,
          applications_that_ask_nobody_are_warned_of/1, a_public_name_is_let_in_by_option/1,
          names_are_for_http/1, an_empty_version_leaves_no_gap/1,
-         the_console_is_served_by_option/1, a_console_for_others_demands_its_token/1]).
+         the_console_is_served_by_option/1, payloads_are_shown_by_option/1,
+         a_console_for_others_demands_its_token/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -29,7 +30,8 @@ all() ->
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
      a_public_name_is_let_in_by_option, names_are_for_http, an_empty_version_leaves_no_gap,
-     the_console_is_served_by_option, a_console_for_others_demands_its_token].
+     the_console_is_served_by_option, payloads_are_shown_by_option,
+     a_console_for_others_demands_its_token].
 
 init_per_suite(Given) ->
     {ok, _} = application:ensure_all_started(inets),
@@ -386,6 +388,28 @@ the_console_is_served_by_option(Config) ->
     nomatch = binary:match(Silent, ~"console"),
     {404, _} = got(uri_string:resolve("/console", Url)),
     0 = stop("TERM", Without).
+
+payloads_are_shown_by_option(Config) ->
+    Payload = fun(Options) ->
+        {Server, _, Output} = serve(["--port", "0", "--console" | Options], Config),
+        {match, [Console]} = re:run(Output, "^ *(http://127[^ ]+/console) \\(console\\)$",
+                                    [multiline, {capture, all_but_first, list}]),
+        {404, Text} = got(Console ++ "/payload?id=1"),
+        0 = stop("TERM", Server),
+        Text
+    end,
+    ~"There is no such part of the console.\n" = Payload([]),
+    ~"{\"error\":\"This payload is not kept any more.\"}" =
+        Payload(["--console-payloads", "--console-redact", "ssn", "--console-redact", "/a/b"]),
+    [begin
+         {2, "", Why} = run(proplists:get_value(program, Config),
+                            ["serve", "everything" | Options], Config),
+         one_line(Why),
+         {match, _} = re:run(Why, ["^", Named, "[^:]*: .*expected"])
+     end || {Options, Named} <- [{["--console-payloads"], "--console-payloads"},
+                                 {["--console", "--console-redact", "a"], "--console-redact"},
+                                 {["--console", "--console-payloads", "--console-redact", "/~2"],
+                                  "--console-redact"}]].
 
 a_console_for_others_demands_its_token(Config) ->
     {Server, Output} = warned(["--port", "0", "--host", "0.0.0.0", "--console"], Config),

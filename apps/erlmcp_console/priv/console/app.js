@@ -1,7 +1,7 @@
 // The console: takes a snapshot a second from the feed, and shows it.
 
 import {at, facts, h, list, sortable, text} from './dom.js';
-import {Chart} from './charts.js';
+import {binary, Chart, hundredths, tenths, whole} from './charts.js';
 import {age, bytes, clock, count, duration, milliseconds, percent, rate, words} from './text.js';
 import {meanings} from './refusals.js';
 import {startTrying} from './try.js';
@@ -16,6 +16,7 @@ let snapshot = null;
 let latencyBound = 150;
 let feed = null;
 let paused = false;
+let hasPayloads = false;
 
 // The four signals, and the machine's.
 
@@ -24,26 +25,27 @@ const bound = name => snapshot.bounds.find(each => each.name === name);
 
 const signals = [
   {title: 'Traffic', series: [{key: 'requests', name: 'requests', color: '--one', fill: true}],
-   write: rate, figure: (_, index) => rate(last('requests', index)),
+   write: rate, steps: tenths, figure: (_, index) => rate(last('requests', index)),
    side: () => 'requests a second'},
   {title: 'Latency',
    series: [{key: 'p50_ms', name: 'p50', color: '--two'},
             {key: 'p95_ms', name: 'p95', color: '--one', fill: true},
             {key: 'p99_ms', name: 'p99', color: '--three'}],
-   write: milliseconds, least: 0.5, figure: (_, index) => milliseconds(last('p95_ms', index)),
+   write: milliseconds, steps: hundredths, least: 0.5,
+   figure: (_, index) => milliseconds(last('p95_ms', index)),
    side: () => 'p95',
    bound: () => ({value: latencyBound, name: `bound of p95: ${milliseconds(latencyBound)}`})},
   {title: 'Errors',
    series: [{key: 'faults', name: 'faults', color: '--bad', fill: true},
             {key: 'refusals', name: 'refusals', color: '--warn'},
             {key: 'tool_errors', name: 'errors of tools', color: '--three'}],
-   write: rate,
+   write: rate, steps: tenths,
    figure: (_, index) => rate(last('refusals', index) + last('tool_errors', index)),
    side: () => 'a second'},
   {title: 'Saturation',
    series: [{key: 'in_flight', name: 'in flight', color: '--one', fill: true},
             {key: 'waiting', name: 'waiting', color: '--three'}],
-   write: count, figure: (_, index) => count(last('in_flight', index)),
+   write: count, steps: whole, least: 4, figure: (_, index) => count(last('in_flight', index)),
    side: () => `of ${count(snapshot.concurrency_limit)} in flight`,
    bound: () => ({value: snapshot.concurrency_limit,
                   name: `limit now: ${count(snapshot.concurrency_limit)}`})},
@@ -52,10 +54,11 @@ const signals = [
 const machine = [
   {title: 'Memory of the node',
    series: [{key: 'memory', name: 'in use', color: '--two', fill: true}], write: bytes,
-   least: 2 ** 20, figure: (_, index) => bytes(last('memory', index))},
+   steps: binary, least: 2 ** 20, figure: (_, index) => bytes(last('memory', index))},
   {title: 'Processors',
    series: [{key: 'processors', name: 'the node’s share', color: '--one', fill: true}],
-   write: percent, least: 0.1, figure: (_, index) => percent(last('processors', index)),
+   write: percent, steps: hundredths, least: 0.1,
+   figure: (_, index) => percent(last('processors', index)),
    side: () => `of ${snapshot.machine.schedulers}`},
 ].map(options => new Chart(at('machine-charts'), options));
 
@@ -217,11 +220,15 @@ function showRequests({requests}) {
       outcome: request.error === null ? 'ok'
         : outcomes[request.error] ?? `${request.error} ${names[request.error] ?? ''}`}));
   list(at('requests-table').tBodies[0], sortRequests(rows),
-    row => `${row.at} ${row.name} ${row.took} ${row.bytes_out} ${row.principal}`,
-    ({at: when, name, method, took, outcome, error, principal, bytes_in: sent, bytes_out: got,
-      trace}) => h('tr', {},
+    row => row.id,
+    ({id, at: when, name, method, took, outcome, error, principal, bytes_in: sent, bytes_out: got,
+      payload, trace}) => h('tr', {},
       h('td', {}, clock(when, true)),
-      h('th', {scope: 'row', class: 'name'}, name,
+      h('th', {scope: 'row', class: 'name'},
+        payload && hasPayloads
+          ? h('button', {type: 'button', class: 'link', title: 'Arguments and result',
+                         onclick: event => showPayload(id, name, when, event.currentTarget)}, name)
+          : name,
         name === method ? null : h('span', {class: 'kind'}, method ?? '')),
       h('td', {class: 'number'}, milliseconds(took)),
       h('td', {class: error === null ? 'zero' : 'bad'}, outcome),
@@ -232,6 +239,38 @@ function showRequests({requests}) {
   at('requests-empty').hidden = rows.length > 0;
   at('requests-table').hidden = rows.length === 0;
 }
+
+// The payload of a request, where payloads are switched on.
+
+let opener = null;
+
+function payloadText(part) {
+  if (!part) return 'not known';
+  return 'omitted' in part
+    ? `${bytes(part.omitted)}, which is more than is kept` : JSON.stringify(part.json, null, 2);
+}
+
+async function showPayload(id, name, when, button) {
+  const response = await fetch(`payload?id=${id}`);
+  const payload = response.ok ? await response.json() : null;
+  opener = button;
+  at('payload').hidden = false;
+  text(at('payload-title'), payload ? `${name} at ${clock(when, true)}`
+    : `The payload of ${name} at ${clock(when, true)} is not kept any more`);
+  text(at('payload-arguments'), payloadText(payload?.arguments));
+  text(at('payload-result'), payloadText(payload?.result));
+  at('payload-title').focus();
+}
+
+function closePayload() {
+  at('payload').hidden = true;
+  (opener?.isConnected ? opener : at('requests-failed')).focus();
+}
+
+at('payload-close').addEventListener('click', closePayload);
+at('payload').addEventListener('keydown', event => {
+  if (event.key === 'Escape') closePayload();
+});
 
 // Bounds.
 
@@ -315,10 +354,45 @@ function showIncidents({incidents}) {
   at('incidents-empty').hidden = incidents.length > 0;
 }
 
-// What the server depends on, and does not call now.
-function showDependencies({open_breakers: open}) {
-  list(at('dependencies'), open, target => target,
-    target => h('li', {class: 'bad'}, `The breaker of ${target} is open.`), () => {});
+// What handlers depend on: breakers, workers, and other servers.
+
+const states = {closed: 'closed', open: 'open', half_open: 'half-open'};
+
+const failures = failed => failed === 0 ? '' : `, ${count(failed)} failed in a row`;
+
+// An item with a state, which stands for itself without its colour.
+function stateItem(name) {
+  return h('li', {class: 'dependency'}, h('span', {class: 'name'}, name),
+    h('span', {class: 'state'}), h('span', {class: 'quiet'}));
+}
+
+function showState(item, state, said, more) {
+  item.dataset.state = state;
+  text(item.children[1], said);
+  text(item.children[2], more);
+}
+
+function showDependencies({breakers, workers, pools}) {
+  list(at('breakers'), breakers, ({name}) => name, ({name}) => stateItem(name),
+    (item, {state, failed, targets, first, name}) => showState(item, state, states[state],
+      (targets > 1 ? `of ${first} and ${count(targets - 1)} more`
+        : first === name ? '' : `of ${first}`) + failures(failed)));
+  list(at('workers'), workers, ({name}) => name, ({name}) => stateItem(name),
+    (item, {size, ready, taken, waiting}) => showState(item,
+      ready < size ? 'open' : waiting > 0 ? 'half_open' : 'closed',
+      `${count(taken)} of ${count(size)} busy`,
+      [ready < size && `${count(size - ready)} not started`,
+       waiting > 0 && `${count(waiting)} calls wait`].filter(Boolean).join(', ')));
+  const members = pools.flatMap(({name, size, members: all}) =>
+    all.map((member, place) => ({...member, place, name, size})));
+  list(at('pools'), members, ({name, target, place}) => `${name} ${target} ${place}`,
+    ({name, target}) => stateItem(`${name}: ${target}`),
+    (item, {state, calls, failed}) => showState(item, state, states[state],
+      (calls === 0 ? 'no calls' : `${count(calls)} calls`) + failures(failed)));
+  for (const [id, all] of [['breakers', breakers], ['workers', workers], ['pools', members]]) {
+    at(id).parentElement.hidden = all.length === 0;
+  }
+  at('dependencies-empty').hidden = breakers.length + workers.length + members.length > 0;
 }
 
 function showMachine({machine: node}) {
@@ -354,6 +428,8 @@ let columns = [];
 function hello(data) {
   columns = data.columns;
   latencyBound = data.latency_ms;
+  hasPayloads = data.payloads;
+  text(at('requests-payloads'), hasPayloads ? 'a name shows its payload' : 'without payloads');
   history = Object.fromEntries(columns.map((name, place) => [name, data.points[place] ?? []]));
   if (data.snapshot) {
     snapshot = data.snapshot;

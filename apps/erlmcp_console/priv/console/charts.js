@@ -4,6 +4,15 @@ import {h, text} from './dom.js';
 import {clock} from './text.js';
 
 const SPAN_S = 900;
+
+// Steps between the labels of an axis, so that each label is another text: whole numbers, tenths,
+// hundredths and bytes.
+const upTo = (exponents, base, parts) => [...Array(exponents).keys()]
+  .flatMap(exponent => parts.map(part => part * base ** exponent));
+export const whole = upTo(13, 10, [1, 2, 5]);
+export const tenths = whole.map(step => step / 10);
+export const hundredths = whole.map(step => step / 100);
+export const binary = upTo(6, 1024, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // A canvas cannot read the colours of a style sheet.
@@ -19,8 +28,8 @@ function resolved(name) {
 const faded = (value, share) => value.replace('rgb(', 'rgba(').replace(')', `, ${share})`);
 
 export class Chart {
-  // options: title, unit, series: [{key, name, color, fill}], write: number -> text,
-  // bound: snapshot -> {value, name} or null
+  // options: title, unit, series: [{key, name, color, fill}], write: number -> text, steps
+  // between its labels, bound: snapshot -> {value, name} or null
   constructor(parent, options) {
     this.options = options;
     this.marks = [];
@@ -107,7 +116,7 @@ export class Chart {
     const quiet = resolved('--quiet'), line = resolved('--line');
     const size = parseFloat(getComputedStyle(document.documentElement).fontSize);
     const font = `${0.7 * size}px ${color('--font')}`;
-    const {write, series} = this.options;
+    const {write, series, steps} = this.options;
     const axis = {stroke: quiet, font, ticks: {show: false}};
     return {
       ...this.size(),
@@ -126,7 +135,8 @@ export class Chart {
          values: (_, ticks) => ticks.map(second => clock(second * 1000))},
         {...axis, grid: {stroke: line, width: 1}, size: (_, values) =>
            size * (0.7 + 0.41 * Math.max(3, ...(values ?? []).map(value => value.length))),
-         space: 2.2 * size, values: (_, ticks) => ticks.map(tick => tick ? write(tick) : '0')},
+         incrs: steps, space: 2.2 * size,
+         values: (_, ticks) => ticks.map(tick => tick ? write(tick) : '0')},
       ],
       series: [{}, ...series.map(({color: name, fill}) => {
         const shade = resolved(name);

@@ -15,7 +15,7 @@ Internal.
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
--export([definition/3, rows/1, directory/4, extends/3, result/4]).
+-export([definition/3, values/2, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
 -export([name/1, server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1,
          changed/2]).
@@ -38,7 +38,8 @@ key its row in the server's meter. `quick` makes the mark of a quick definition
     cached => fun((erlmcp_definition:kind(), Position :: non_neg_integer(),
                    erlmcp_definition:definition()) -> erlmcp:middleware()),
     guarded => fun((erlmcp_definition:definition()) ->
-                       {ok, [erlmcp:middleware()]} | {error, atom(), binary()}),
+                       {ok, [erlmcp:middleware()], erlmcp_definition:definition()}
+                       | {error, atom(), binary()}),
     quick => fun(() -> Mark :: term()),
     row => fun((erlmcp_definition:kind(), Key :: binary()) -> Row :: term())
 }.
@@ -389,11 +390,16 @@ definition(Kind, Key, #{entries := Entries}) ->
         error -> error
     end.
 
--doc "Returns the keys of the definitions that have a row in the server's meter, with their rows.".
--spec rows(catalog()) -> [{Key :: binary(), Row :: term()}].
-rows(#{entries := Entries}) ->
-    [{Key, Row} || Kind <- erlmcp_catalog_entries:kinds(),
-                   #{key := Key, row := Row} <- erlmcp_catalog_entries:definitions(Kind, Entries)].
+-doc """
+Returns the keys of the definitions that have a row in the server's meter, or a breaker, with their
+rows or breakers.
+""".
+-spec values(row | breaker, catalog()) -> [{Key :: binary(), Value :: dynamic()}].
+values(Field, #{entries := Entries}) ->
+    [{Key, map_get(Field, Definition)}
+     || Kind <- erlmcp_catalog_entries:kinds(),
+        #{key := Key} = Definition <- erlmcp_catalog_entries:definitions(Kind, Entries),
+        is_map_key(Field, Definition)].
 
 -doc """
 Returns the principals that may be told of a change of the resource `Uri`: those that may see it.

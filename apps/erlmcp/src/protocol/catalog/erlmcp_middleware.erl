@@ -31,10 +31,10 @@ of_server(Kind, Position, #{handler := _} = Given, Settings) ->
         {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Position, Definition)];
         _ -> []
     end,
-    Guarded = maps:get(guarded, Settings, fun(_) -> {ok, []} end),
+    Guarded = maps:get(guarded, Settings, fun(Unguarded) -> {ok, [], Unguarded} end),
     maybe
-        {ok, Guards} ?= Guarded(Definition),
-        {ok, wrap(All, Cached ++ Guards, Definition)}
+        {ok, Guards, Known} ?= Guarded(Definition),
+        {ok, wrap(All, Cached ++ Guards, Known)}
     end;
 of_server(_, _, Definition, _) ->
     {ok, Definition}.

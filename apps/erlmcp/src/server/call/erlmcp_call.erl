@@ -134,7 +134,7 @@ answered(Call, Instance, Run) ->
         #{span := _} -> erlmcp_request_span:run(Call, fun() -> attempted(Call, Instance, Run) end);
         #{} -> attempted(Call, Instance, Run)
     end,
-    ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Instance),
+    ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Answer, Instance),
     Answer.
 
 attempted(#{id := Id, context := Context}, Instance, Run) ->

@@ -10,7 +10,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/1, around/2, breakers/1]).
+-export([start_link/1, around/2, breakers/1, breaker_states/1]).
 -export([init/1, handle_cast/2, handle_call/3, handle_info/2, terminate/2]).
 
 -export_type([breakers/0]).
@@ -23,6 +23,22 @@ Internal.
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
+-doc "Returns the state of each breaker that definitions of a server have. Asks no process.".
+-spec breaker_states(erlmcp_instance:instance()) -> [erlmcp:breaker_info()].
+breaker_states(#{key := Key}) ->
+    case erlmcp_published_catalog:find(Key) of
+        {ok, Catalog} ->
+            Targets = maps:groups_from_list(fun({_, Breaker}) -> Breaker end,
+                                            fun({Target, _}) -> Target end,
+                                            erlmcp_catalog:values(breaker, Catalog)),
+            [#{name => Name, targets => lists:sort(Of), state => erlmcp_breaker:state(Breaker),
+               failed => erlmcp_breaker:failed(Breaker)}
+             || {{Name, Breaker}, Of} <- lists:keysort(1, maps:to_list(Targets))];
+        %% A server that has just ended has no catalog.
+        error ->
+            []
+    end.
+
 -doc "Starts the process that guards the definitions of an instance.".
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Instance) ->
@@ -31,24 +47,33 @@ start_link(Instance) ->
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
 that guards a definition, or none for a definition without `max_calls`, `rates`, `breaker` and
-`workers`. `breakers` are the server's breakers, and `workers` the names of its pools of workers. A
-definition that names others, or has wrong options of a breaker, is an error.
+`workers`. The field `breaker` of the returned definition has the breaker with its name, which is
+the definition's key if no other definition shares the breaker.
+
+`breakers` are the server's breakers, and `workers` the names of its pools of workers. A definition
+that names others, or has wrong options of a breaker, is an error.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
-            {ok, [erlmcp:middleware()]}
+            {ok, [erlmcp:middleware()], erlmcp_definition:definition()}
             | {error, Field :: atom(), Expected :: binary()}).
 around(Server, #{breakers := Breakers, workers := Workers}) ->
     fun(Definition) ->
         maybe
             {ok, Breaker} ?= shared(Definition, Breakers),
             {ok, Pool} ?= pool(Definition, Workers),
-            case {bounds(Definition), Breaker, Pool} of
-                {[], none, none} -> {ok, []};
-                {Bounds, _, _} -> {ok, [middleware(Server, Bounds, Breaker, Pool)]}
-            end
+            {ok, guards(Server, bounds(Definition), Breaker, Pool), named(Breaker, Definition)}
         end
     end.
+
+guards(_, [], none, none) -> [];
+guards(Server, Bounds, Breaker, Pool) -> [middleware(Server, Bounds, Breaker, Pool)].
+
+named(none, Definition) -> Definition;
+named(Breaker, #{breaker := Options, key := Key} = Definition) when is_map(Options) ->
+    Definition#{breaker := {Key, Breaker}};
+named(Breaker, #{breaker := Name} = Definition) ->
+    Definition#{breaker := {Name, Breaker}}.
 
 shared(#{breaker := Options}, _) when is_map(Options) ->
     case erlmcp_breaker:is_options(Options) of

@@ -15,7 +15,7 @@ Internal.
 
 -export([new/1, seat/4, unseat/3]).
 -export([borrow/2, give_back/2, take/2, leave/2]).
--export([withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
+-export([withdraw/2, is_taken/2, taken/2, worker/1, mend/1, counts/1]).
 -export([await/2, awaited/1, used/2, used_ms/1, now_us/0]).
 
 %% Taking a worker and giving it back costs little more than calls of functions.
@@ -180,6 +180,16 @@ mend({Table, _, _} = Seats) ->
     lists:foreach(fun({Number, Pid}) ->
         _ = ets:member(Table, {taken, Pid}) orelse worth_a_try(Number, Seats)
     end, Seated).
+
+-doc "Returns the number of seats, of workers, of those that calls have, and of waiting calls.".
+-spec counts(seats()) ->
+    #{size := pos_integer(), ready := non_neg_integer(), taken := non_neg_integer(),
+      waiting := non_neg_integer()}.
+counts({Table, Words, Size}) ->
+    #{size => Size,
+      ready => ets:select_count(Table, [{{'_', '_', '_'}, [], [true]}]),
+      taken => ets:select_count(Table, [{{{taken, '_'}, '_', '_', '_', '_'}, [], [true]}]),
+      waiting => atomics:get(Words, ?WAITING)}.
 
 -doc "Sets the number of waiting calls to `Count`. While calls wait, `borrow/2` takes no worker.".
 -spec await(Count :: non_neg_integer(), seats()) -> ok.

@@ -20,7 +20,7 @@ Internal.
 %% Costs little more than calls of functions, as the table does.
 -compile({inline, [lent/3]}).
 
--export([is_options/1, start_link/3, borrow/3, give_back/2, pool/2, shared_name/2]).
+-export([is_options/1, start_link/3, borrow/3, give_back/2, pool/2, info/2, shared_name/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([loan/0, pool/0]).
@@ -103,6 +103,23 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
+
+-doc "Returns the counts of the pool `Name`, all of them 0 while it is started again.".
+-spec info(Name :: atom(), erlmcp_instance:instance()) -> erlmcp:workers_info().
+info(Name, Instance) ->
+    None = #{size => 0, ready => 0, taken => 0, waiting => 0},
+    Counts = case pool(Name, Instance) of
+        {ok, {_, Seats}} ->
+            try
+                erlmcp_worker_table:counts(Seats)
+            catch
+                %% The table ends with its process.
+                error:badarg -> None
+            end;
+        gone ->
+            None
+    end,
+    Counts#{name => Name}.
 
 -doc "Returns the name under which the pool `Name` of the server with the key `Key` is shared.".
 -spec shared_name(Name :: atom(), Key :: reference()) -> term().

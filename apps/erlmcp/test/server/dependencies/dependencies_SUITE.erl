@@ -14,7 +14,7 @@
          a_worker_of_a_dead_call_is_replaced/1, without_workers_calls_are_refused/1,
          workers_end_with_their_server/1]).
 -export([wrong_options_are_refused/1, wrong_fields_are_refused/1,
-         mounted_definitions_keep_their_guards/1]).
+         mounted_definitions_keep_their_guards/1, states_are_told/1]).
 
 -import(erlmcp_test_line, [serve/1]).
 -import(erlmcp_test_two_eras, [eras/0, open/2, call/3, read/2, text/1]).
@@ -32,7 +32,8 @@ all() ->
      a_wait_that_is_too_long_is_refused, a_worker_that_ends_is_replaced,
      a_worker_of_a_dead_call_is_replaced, without_workers_calls_are_refused,
      workers_end_with_their_server,
-     wrong_options_are_refused, wrong_fields_are_refused, mounted_definitions_keep_their_guards].
+     wrong_options_are_refused, wrong_fields_are_refused, mounted_definitions_keep_their_guards,
+     states_are_told].
 
 init_per_testcase(_, Config) ->
     %% Handlers that crash say so to the log at length.
@@ -490,3 +491,54 @@ mounted_definitions_keep_their_guards(_) ->
     [<<"<", _/binary>> = text(call(One, ~"in_use", #{})) || One <- Clients],
     _ = call(Client, ~"in_fickle", #{~"do" => ~"crash"}),
     [is_open(call(One, ~"in_fickle", #{~"do" => ~"work"})) || One <- Clients].
+
+%% In `erlmcp:info/1` of the server itself, not of one that mounts it.
+states_are_told(_) ->
+    Own = (fickle(#{failures => 1, open_ms => 1}))#{name => ~"own"},
+    Options = #{name => ~"inner", version => ~"1",
+                tools => [fickle(db), Own, using(),
+                          #{name => ~"calm", handler => fun(_, _) -> ~"calm" end}],
+                resources => [#{uri => ~"r://x", name => ~"x", handler => fun(_, _) -> ~"x" end,
+                                breaker => db}],
+                breakers => #{db => #{failures => 2, open_ms => 60_000}, unused => #{}},
+                workers => #{db => #{size => 2, start => fun worker/0}}},
+    Server = serve(Options),
+    Outer = serve(#{mounts => [{~"in", Server}]}),
+    Client = open(~"2026-07-28", Server),
+    [#{name := db, state := closed, failed := 0, targets := [~"fickle", ~"r://x"]},
+     #{name := ~"own", state := closed, targets := [~"own"]}] = breakers(Server),
+    crash(Client),
+    [#{name := db, state := closed, failed := 1}, _] = breakers(Server),
+    crash(Client),
+    _ = call(Client, ~"own", #{~"do" => ~"crash"}),
+    [#{name := db, state := open, failed := 2}, _] = breakers(Server),
+    %% Its millisecond passes by itself.
+    ok = until(fun() ->
+        [half_open] =:= [State || #{name := ~"own", state := State} <- breakers(Server)]
+    end),
+    #{workers := [#{name := db, size := 2, ready := 2, taken := 0, waiting := 0}]} =
+        erlmcp:info(Server),
+    #{breakers := [], workers := []} = erlmcp:info(Outer),
+    Kept = [keep(~"2026-07-28", Server) || _ <- [1, 2]],
+    Third = spawn_monitor(fun() ->
+        exit({answer, call(open(~"2026-07-28", Server), ~"use", #{})})
+    end),
+    ok = until(fun() ->
+        #{workers := [#{taken := Taken, waiting := Waiting}]} = erlmcp:info(Server),
+        {2, 1} =:= {Taken, Waiting}
+    end),
+    [Call ! go || {Call, _, _} <- Kept],
+    [<<"<", _/binary>> = text(answer(Asking)) || {_, _, Asking} <- Kept],
+    <<"<", _/binary>> = text(answer(Third)),
+    ok = erlmcp:stop_server(Outer),
+    ok = erlmcp:stop_server(Server).
+
+breakers(Server) ->
+    #{breakers := Breakers} = erlmcp:info(Server),
+    Breakers.
+
+until(Holds) ->
+    case Holds() of
+        true -> ok;
+        false -> receive after 10 -> until(Holds) end
+    end.

@@ -19,8 +19,6 @@ Internal.
 
 -export_type([from/0, socket/0]).
 
-%% Milliseconds after which a connection without a permit ends.
--define(REFUSED, 5000).
 %% Milliseconds in which a proxy must name the client of a connection.
 -define(HEADER, 5000).
 
@@ -75,9 +73,7 @@ enter(Parent, {_, Peer} = From, Transport, Options) ->
             serve([Permit], fun() -> accepted(Parent, From, Transport, Options) end);
         {refuse, Refusal} ->
             ok = erlmcp_meter:connection_refused(http, Refusal, Instance),
-            %% The same message as when a listener stops: the connection answers a request that it
-            %% has begun, and ends.
-            _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
+            ok = erlmcp_httpd_refused:end_later(Parent),
             Refusing = refusing(Refusal, Parent, Options),
             serve([], fun() -> accepted(Parent, From, Transport, Refusing) end)
     end.
@@ -119,4 +115,4 @@ serve(Permits, Serve) ->
 refusing(Refusal, Parent, Options) ->
     Options#{stream_handlers := [erlmcp_httpd_backpressure, erlmcp_httpd_refused],
             erlmcp_refused => {Refusal, Parent},
-            request_timeout := ?REFUSED, idle_timeout := ?REFUSED}.
+            request_timeout := erlmcp_httpd_refused:milliseconds()}.

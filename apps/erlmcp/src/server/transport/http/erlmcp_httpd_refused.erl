@@ -2,19 +2,53 @@
 -moduledoc """
 The stream handler of an HTTP connection without a permit. A request for a page is answered, since
 pages have places of their own. Every other request is answered with the refusal after its head, and
-the connection ends after the first one.
+the connection ends after the first one. It also ends some seconds after it began, and some seconds
+after its last page, but not while the stream of a page goes on.
 
 Internal.
 """.
 
 -behaviour(cowboy_stream).
 
+-export([end_later/1, milliseconds/0]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
+
+%% Milliseconds until such a connection ends.
+-define(ENDS, 5_000).
+
+-doc """
+Lets the calling process, a connection without a permit, end later as if its listener `Parent` had
+stopped: after `milliseconds/0`, unless it answers a page then.
+""".
+-spec end_later(Parent :: pid()) -> ok.
+end_later(Parent) ->
+    %% The same message as when a listener stops: the connection answers a request that it has
+    %% begun, and ends.
+    Timer = erlang:send_after(?ENDS, self(), {'EXIT', Parent, shutdown}),
+    _ = put(?MODULE, {0, Timer, Parent}),
+    ok.
+
+-doc "Returns how many milliseconds a connection without a permit lasts.".
+-spec milliseconds() -> pos_integer().
+milliseconds() -> ?ENDS.
+
+page_begins() ->
+    {Pages, Timer, Parent} = get(?MODULE),
+    _ = erlang:cancel_timer(Timer),
+    put(?MODULE, {Pages + 1, Timer, Parent}).
+
+page_ends() ->
+    case get(?MODULE) of
+        {1, _, Parent} -> end_later(Parent);
+        {Pages, Timer, Parent} -> put(?MODULE, {Pages - 1, Timer, Parent})
+    end.
 
 -doc false.
 init(StreamId, Request, Options) ->
     case erlmcp_httpd_route:is_page(Request, Options) of
-        true -> erlmcp_httpd_stream:init(StreamId, Request, Options);
+        true ->
+            _ = page_begins(),
+            erlmcp_httpd_stream:init(StreamId, Request, Options);
         false -> refused(StreamId, Request, Options)
     end.
 
@@ -40,7 +74,9 @@ info(StreamId, Message, State) -> erlmcp_httpd_stream:info(StreamId, Message, St
 
 -doc false.
 terminate(_, _, none) -> ok;
-terminate(StreamId, Reason, State) -> erlmcp_httpd_stream:terminate(StreamId, Reason, State).
+terminate(StreamId, Reason, State) ->
+    _ = page_ends(),
+    erlmcp_httpd_stream:terminate(StreamId, Reason, State).
 
 -doc false.
 early_error(_, _, _, Response, _) -> Response.

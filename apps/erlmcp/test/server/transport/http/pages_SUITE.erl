@@ -16,7 +16,8 @@ state of the page.
          a_stream_ends_with_its_server/1, a_stream_that_is_not_read_ends/1,
          a_stream_ends_with_its_token/1,
          a_stream_that_crashes_is_cut/1, pages_need_no_permit/1, a_listener_may_have_only_pages/1]).
--export([requests_behind_a_page_are_answered/1, no_body_arrives_in_time/1]).
+-export([requests_behind_a_page_are_answered/1, no_body_arrives_in_time/1,
+         a_stream_of_the_refused_goes_on/1]).
 -export([handle/2]).
 
 -import(erlmcp_test_http, [connect/1, write/2, message/3, stop/1, ended/1]).
@@ -40,7 +41,8 @@ groups() ->
              a_listener_may_have_only_pages],
     Http1 = Cases ++ [requests_behind_a_page_are_answered, no_body_arrives_in_time,
                       a_stream_ends_with_its_server],
-    [{clear, Http1}, {tls, Http1}, {http2, Cases}].
+    Slow = [a_stream_of_the_refused_goes_on],
+    [{clear, Http1 ++ Slow}, {tls, Http1}, {http2, Cases ++ Slow}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl, gun], Config).
@@ -406,6 +408,31 @@ pages_need_no_permit(Config) ->
     {200, _, ~""} = ask(Refused, ~"HEAD", ~"/page", []),
     {429, _, _} = list_tools(Refused),
     ok = close(Refused),
+    {200, _, _} = list_tools(Held),
+    ok = close(Held),
+    stop(Server).
+
+%% A connection without a permit ends after five seconds, but not while it streams a page.
+a_stream_of_the_refused_goes_on(Config) ->
+    Test = self(),
+    Page = fun(_) -> {stream, #{}, fun(Send) -> Test ! {running, self()}, pieces(Send) end} end,
+    Server = serve(#{connections => 1}, #{~"/page" => Page}, Config),
+    Held = open(Server, Config),
+    {200, _, _} = list_tools(Held),
+    Refused = open(Server, Config),
+    Stream = start(Refused, ~"GET", ~"/page", []),
+    {200, _} = head(Refused, Stream),
+    Pid = running(),
+    receive after 5_500 -> ok end,
+    Pid ! {send, ~"later"},
+    ~"later" = part(Refused, Stream),
+    Pid ! stop,
+    ~"" = part(Refused, Stream),
+    %% After the page it ends by itself.
+    case Refused of
+        {http, Socket} -> ok = erlmcp_test_http:closed(Socket);
+        {http2, Connection} -> _ = ended(Connection)
+    end,
     {200, _, _} = list_tools(Held),
     ok = close(Held),
     stop(Server).

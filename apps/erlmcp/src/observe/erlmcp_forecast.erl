@@ -1,24 +1,20 @@
--module(erlmcp_console_forecast).
+-module(erlmcp_forecast).
 -moduledoc """
 Forecasts when a bound will be met, if the trend of the last hour goes on. The trend is a straight
 line through the observed values. Pure.
 
 A trend that may be noise gives no forecast: its slope must be four of its errors above zero. The
 error takes into account that values which follow each other are alike.
+
+Internal.
 """.
 
 -export([forecast/2]).
 
--export_type([point/0, forecast/0]).
+-export_type([point/0]).
 
 -doc "A time in milliseconds, and the value that was observed then.".
 -type point() :: {AtMs :: integer(), Value :: number()}.
--doc """
-The time at which the bound will be met, in milliseconds of the points' clock. The earliest and the
-latest time are twice the error of the line away. `per_hour` is the growth of the value in an hour.
-""".
--type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
-                      per_hour := float()}.
 
 %% The points of a trend, and the milliseconds from the first to the last, at least.
 -define(POINTS, 10).
@@ -40,13 +36,13 @@ bound, or meets the bound later than in a day.
 
 ```erlang
 1> Minutes = [{60_000 * Minute, 100 + Minute} || Minute <- lists:seq(1, 60)].
-2> #{at := 6_000_000, per_hour := 60.0} = erlmcp_console_forecast:forecast(Minutes, 200), ok.
+2> #{at := 6_000_000, per_hour := 60.0} = erlmcp_forecast:forecast(Minutes, 200), ok.
 ok
-3> erlmcp_console_forecast:forecast([{60_000 * Minute, 100} || Minute <- lists:seq(1, 60)], 200).
+3> erlmcp_forecast:forecast([{60_000 * Minute, 100} || Minute <- lists:seq(1, 60)], 200).
 none
 ```
 """.
--spec forecast([point()], Bound :: number() | infinity) -> forecast() | none.
+-spec forecast([point()], Bound :: number() | infinity) -> erlmcp:forecast() | none.
 forecast(_, infinity) ->
     none;
 forecast(Points, Bound) when length(Points) >= ?POINTS ->

@@ -1,4 +1,4 @@
--module(console_forecast_SUITE).
+-module(forecast_SUITE).
 -moduledoc """
 Forecasts of bounds: a trend is found with its error whatever its steepness, and noise, whether each
 value is drawn anew or follows the one before, has none.
@@ -21,7 +21,7 @@ all() ->
      noise_has_no_forecast, a_walk_has_rarely_one, bounds_of_the_points].
 
 examples(_) ->
-    erlmcp_test_doctests:run([erlmcp_console_forecast]).
+    erlmcp_test_doctests:run([erlmcp_forecast]).
 
 %% A line without noise is met on the line, if that is within a day.
 a_line_meets_its_bound(_) ->
@@ -31,7 +31,7 @@ a_line_meets_its_bound(_) ->
             Points = [{?MINUTE * N, Start + PerMinute * N} || N <- lists:seq(0, Count - 1)],
             {Last, Value} = lists:last(Points),
             After = Missing * ?MINUTE / PerMinute,
-            case erlmcp_console_forecast:forecast(Points, Value + Missing) of
+            case erlmcp_forecast:forecast(Points, Value + Missing) of
                 none -> After > ?DAY * 0.999;
                 #{at := At, earliest := Earliest, latest := Latest} ->
                     abs(At - Last - After) =< 2 + After * 1.0e-6
@@ -44,14 +44,14 @@ a_noisy_line_meets_it_within_its_error(_) ->
     Within = [begin
                   Points = [{?MINUTE * N, 10 * N + 30 * rand:normal()} || N <- lists:seq(0, 59)],
                   #{earliest := Earliest, latest := Latest} =
-                      erlmcp_console_forecast:forecast(Points, 1_000),
+                      erlmcp_forecast:forecast(Points, 1_000),
                   Earliest =< 100 * ?MINUTE andalso 100 * ?MINUTE =< Latest
               end || _ <- seeded(500)],
     true = length([true || true <- Within]) > 440.
 
 noise_has_no_forecast(_) ->
     Found = [Forecast || _ <- seeded(2_000),
-                         #{} = Forecast <- [erlmcp_console_forecast:forecast(
+                         #{} = Forecast <- [erlmcp_forecast:forecast(
                              [{?MINUTE * N, 100 + 20 * rand:normal()} || N <- lists:seq(0, 59)],
                              200)]],
     true = length(Found) =< 4.
@@ -59,7 +59,7 @@ noise_has_no_forecast(_) ->
 %% Each value is the one before and a random step, as a count of open connections is.
 a_walk_has_rarely_one(_) ->
     Found = [Forecast || _ <- seeded(1_000),
-                         #{} = Forecast <- [erlmcp_console_forecast:forecast(walk(60, 100), 200)]],
+                         #{} = Forecast <- [erlmcp_forecast:forecast(walk(60, 100), 200)]],
     ct:pal("~b of 1,000 walks have a forecast", [length(Found)]),
     true = length(Found) < 100.
 
@@ -72,7 +72,7 @@ walk(Count, Start) ->
 
 bounds_of_the_points(_) ->
     Line = fun(Step, Count) -> [{Step * N, N} || N <- lists:seq(0, Count - 1)] end,
-    Forecast = fun erlmcp_console_forecast:forecast/2,
+    Forecast = fun erlmcp_forecast:forecast/2,
     none = Forecast([], 10),
     none = Forecast(Line(?MINUTE, 9), 100),
     #{} = Forecast(Line(?MINUTE, 10), 100),

@@ -1,0 +1,46 @@
+-module(erlmcp_verdicts).
+-moduledoc """
+Keeps the last verdict on each server of the node: whether it is well, since when, and why not. The
+console judges servers while it runs. Everything else that tells an operator how a server is reads
+its verdicts here.
+
+Internal.
+""".
+
+-export([open/0, judged/2, forget/1, find/1]).
+
+-export_type([verdict/0]).
+
+-doc "`since` is a system time in milliseconds. `causes` are sentences.".
+-type verdict() :: #{well := boolean(), since := integer(), causes := [binary()]}.
+
+-doc """
+Creates the table of verdicts. It belongs to the calling process, which judges the servers and alone
+may write to it.
+""".
+-spec open() -> ok.
+open() ->
+    ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
+    ok.
+
+-doc "Sets the verdict on the server with the pid `Server`.".
+-spec judged(Server :: pid(), verdict()) -> ok.
+judged(Server, Verdict) ->
+    true = ets:insert(?MODULE, {Server, Verdict}),
+    ok.
+
+-doc "Deletes the verdict on a server that has ended.".
+-spec forget(Server :: pid()) -> ok.
+forget(Server) ->
+    true = ets:delete(?MODULE, Server),
+    ok.
+
+-doc "Returns the verdict on a server, or `none` if nothing judges it.".
+-spec find(Server :: pid()) -> verdict() | none.
+find(Server) ->
+    try
+        ets:lookup_element(?MODULE, Server, 2, none)
+    catch
+        %% No console runs in this node.
+        error:badarg -> none
+    end.

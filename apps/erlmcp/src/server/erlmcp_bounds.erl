@@ -1,0 +1,41 @@
+-module(erlmcp_bounds).
+-moduledoc """
+How much is used now of each bound of a server and of the node. Each is read from a counter or a
+table, and no process is asked.
+
+Internal.
+""".
+
+-export([of_server/1, of_node/0]).
+
+-export_type([bound/0]).
+
+-type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity}.
+
+-doc "Returns the bounds of a server.".
+-spec of_server(erlmcp_instance:instance()) ->
+    #{connections | in_flight | waiting | sessions | tasks => bound()}.
+of_server(#{gate := Gate, limits := Limits} = Instance) ->
+    #{connections := Connections, sessions := Sessions, queue := Queue, tasks := Tasks} = Limits,
+    #{connections => #{used => erlmcp_gate:held(Gate, connections), limit => Connections},
+      in_flight => #{used => erlmcp_gate:held(Gate, in_flight), limit => erlmcp_gate:limit(Gate)},
+      waiting => #{used => erlmcp_gate:held(Gate, waiting), limit => Queue},
+      sessions => #{used => erlmcp_session_table:count(Instance), limit => Sessions},
+      tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.
+
+-doc """
+Returns the bounds of the node. `memory` is in bytes, as the guard of the memory has seen it last,
+and absent before that.
+""".
+-spec of_node() -> #{memory | processes | ports | atoms => bound()}.
+of_node() ->
+    Tables = #{processes => table(process_count, process_limit),
+               ports => table(port_count, port_limit),
+               atoms => table(atom_count, atom_limit)},
+    case erlmcp_overload_guard:figures(erlmcp_memory_guard) of
+        #{observed := Used, limit := Limit} -> Tables#{memory => #{used => Used, limit => Limit}};
+        #{} -> Tables
+    end.
+
+table(Count, Limit) ->
+    #{used => erlang:system_info(Count), limit => erlang:system_info(Limit)}.

@@ -1,0 +1,136 @@
+-module(erlmcp_console_facts).
+-moduledoc """
+Finds the facts about a server in its readings, for the causes of the verdict. The last five to ten
+seconds tell what happens now, or the last minute if they have too few requests. Pure.
+""".
+
+-export([facts/4]).
+
+-export_type([judged/0]).
+
+-doc "Facts that the view has found already.".
+-type judged() :: #{
+    bounds := [erlmcp_console_causes:bound()],
+    open_breakers := [{Name :: binary(), Targets :: [binary()]}],
+    pools := [{Name :: binary(), Open :: pos_integer(), Members :: pos_integer()}],
+    processors := float(), latency_ms := pos_integer()
+}.
+
+%% Milliseconds of the shortest time that is looked at.
+-define(RECENT_MS, 4_500).
+%% Requests of a time that tell of it, calls of a tool, and calls from which the usual is known.
+-define(LEAST, 20).
+-define(LEAST_CALLS, 5).
+%% In a flood, requests come at least this many times as often as before.
+-define(FLOOD, 4).
+
+-doc """
+Returns the facts at a reading. `Earlier` are the readings of the last minute before it, the newest
+first, and `Minute` is what was done in that time.
+""".
+-spec facts(erlmcp_console_view:reading(), Earlier :: [erlmcp_console_view:reading(), ...],
+            Minute :: erlmcp_console_window:window(), judged()) -> erlmcp_console_causes:facts().
+facts(#{metrics := Metrics, info := Info, calls := Calls} = Reading, Earlier, Minute,
+      #{latency_ms := Latency} = Judged) ->
+    #{metrics := MetricsThen} = Then = recent(Reading, Earlier),
+    Recent = erlmcp_console_window:between(MetricsThen, Metrics),
+    Running = [#{target => Target, age_ms => Age}
+               || #{method := ~"tools/call", target := Target, age_ms := Age} <- Calls,
+                  is_binary(Target)],
+    Tools = tools(Recent, Minute),
+    Usual = usual(MetricsThen, [Name || #{name := Name, p95_us := P95} <- Tools,
+                                        P95 > 1000 * Latency]
+                                   ++ [Target || #{target := Target} <- Running]),
+    #{state := State, error_budget := #{windows := Windows}, mounts := Mounts} = Info,
+    #{seconds := Seconds, requests := Requests, refusals := Refusals,
+      latency := #{p95_us := P95OfAll}} = telling(requests, ?LEAST, Recent, Minute),
+    Names = names(),
+    Judged#{state => State, windows => Windows,
+            seconds => Seconds, requests => Requests, p95_us => P95OfAll,
+            refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
+            flood => flood(Recent, MetricsThen),
+            tools => [Tool#{usual => maps:get(Name, Usual, none)}
+                      || #{name := Name} = Tool <- Tools],
+            running => Running,
+            growth => erlmcp_console_growth:growth([Reading | Earlier]),
+            troubles => troubles(Reading, Then, lists:last(Earlier), Recent),
+            mounts_gone => [Prefix || #{prefix := Prefix, running := false} <- Mounts]}.
+
+%% The newest of the readings that are old enough, or else the oldest.
+recent(#{at := At}, Earlier) ->
+    case [Then || #{at := AtThen} = Then <- Earlier, At - AtThen >= ?RECENT_MS] of
+        [Then | _] -> Then;
+        [] -> lists:last(Earlier)
+    end.
+
+telling(Count, Least, Recent, Minute) ->
+    case Recent of
+        #{Count := Enough} when Enough >= Least -> Recent;
+        #{} -> Minute
+    end.
+
+tools(#{tools := Recent, seconds := Seconds}, #{tools := Minute, seconds := OfMinute}) ->
+    Now = #{Name => Row#{seconds => Seconds} || #{name := Name} = Row <- Recent},
+    [tool(telling(calls, ?LEAST_CALLS, map_get(Name, Now), Row#{seconds => OfMinute}), Row)
+     || #{name := Name} = Row <- Minute].
+
+tool(Row, #{failed := Failed}) ->
+    (maps:with([name, seconds, calls, errors, refusals, p50_us, p95_us], Row))#{
+        reason => reason(maps:without([circuit_breaker_open, cancelled], Failed))}.
+
+reason(Failed) when map_size(Failed) =:= 0 ->
+    none;
+reason(Failed) ->
+    case lists:max([{Count, Error} || Error := Count <- Failed]) of
+        {_, tool_error} -> tool_error;
+        {_, Name} -> {maps:get(Name, #{Of => Code || Code := Of <- names()}), Name}
+    end.
+
+names() ->
+    #{Number => Name || #{number := Number, name := Name} <- erlmcp_refusal:table()}.
+
+%% The times of some tools from the start of the server to a reading.
+usual(#{tools := Tools, started_ms := Started} = Metrics, Names) ->
+    Wanted = [Row || #{name := Name} = Row <- Tools, lists:member(Name, Names)],
+    Only = Metrics#{methods := #{}, tools := Wanted, resources := [], prompts := []},
+    None = Only#{at_ms := Started, requests := 0, faults := 0, refusals := #{}, tools := []},
+    #{tools := Rows} = erlmcp_console_window:between(None, Only),
+    #{Name => #{p50_us => P50, p95_us => P95}
+      || #{name := Name, calls := Calls, p50_us := P50, p95_us := P95} <- Rows,
+         Calls >= ?LEAST}.
+
+flood(#{requests := Requests, seconds := Seconds},
+      #{requests := Before, at_ms := At, started_ms := Started}) ->
+    PerSecond = Requests / Seconds,
+    Usual = Before / max(1, (At - Started) / 1000),
+    case PerSecond / max(1.0, Usual) of
+        Times when Times >= ?FLOOD, At - Started >= ?RECENT_MS ->
+            #{per_second => PerSecond, times => Times};
+        _ ->
+            none
+    end.
+
+%% Errors of the machine that the log has had. An error is over as soon as its tool is served again,
+%% and else after a minute.
+troubles(#{troubles := Now, metrics := #{server := Server}}, #{troubles := Then},
+         #{troubles := Before}, Recent) ->
+    Found = [{Error, count(Row, Before), At, Place}
+             || {{Of, Error, Place}, _, At} = Row <- Now, Of =:= none orelse Of =:= Server,
+                count(Row, Then) > 0
+                    orelse count(Row, Before) > 0 andalso not is_served(Place, Recent)],
+    [#{error => Error, count => lists:sum([Count || {Of, Count, _, _} <- Found, Of =:= Error]),
+       place => Place}
+     || Error <- lists:usort([Error || {Error, _, _, _} <- Found]),
+        {_, Place} <- [lists:max([{At, Place} || {Of, _, At, Place} <- Found, Of =:= Error])]].
+
+count({Key, Count, _}, Before) ->
+    case lists:keyfind(Key, 1, Before) of
+        {_, Earlier, _} -> Count - Earlier;
+        false -> Count
+    end.
+
+is_served({tool, Name}, #{tools := Tools}) ->
+    [] =/= [Name || #{name := Of, calls := Calls, refusals := Refusals} <- Tools, Of =:= Name,
+                    Calls > Refusals];
+is_served(_, _) ->
+    false.
