@@ -238,8 +238,9 @@ checked_value(Value) ->
 -doc "Handles a message of the page's process or of a timer.".
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(_, {page, Pid, {stream, Headers}}, #page{pid = Pid} = Page) ->
-    #page{asked = #{identity := Identity}, owner = Owner} = Page,
+    #page{asked = #{identity := Identity}, owner = {_, Tag} = Owner} = Page,
     ok = erlmcp_httpd_auth:expire(Identity, Owner),
+    ok = erlmcp_httpd_http2:stream_lasts(Tag),
     {[{headers, 200, (with_defaults(Headers))#{~"date" => cowboy_clock:rfc1123()}}],
      (in_time(Page))#page{streaming = true}};
 info(StreamId, {page, Pid, {data, Bytes}}, #page{pid = Pid} = Page) ->
@@ -326,6 +327,7 @@ in_time(#page{timer = Timer} = Page) ->
 
 -doc "Ends the request. The page's process gets an exit signal from the connection's process.".
 -spec terminate(state()) -> ok.
-terminate(#page{body = Body} = Page) ->
+terminate(#page{body = Body, owner = {_, Tag}} = Page) ->
     _ = in_time(Page),
+    ok = erlmcp_httpd_http2:stream_ended(Tag),
     erlmcp_httpd_body:forget(Body).
