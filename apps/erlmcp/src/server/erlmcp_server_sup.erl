@@ -167,10 +167,10 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
 
 %% Its tables belong to the calling process.
 instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
-           task_store := TaskStore} = Settings, Listeners) ->
+           task_store := TaskStore, handler := Handler} = Settings, Listeners) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
-                          mounts => Mounts, listeners => Listeners,
+                          handler => Handler, mounts => Mounts, listeners => Listeners,
                           sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
