@@ -6,7 +6,7 @@ process. Everything that shows figures is computed from this one map.
 Internal.
 """.
 
--export([report/1, tools/1]).
+-export([report/1, tools/1, name/1]).
 
 -doc "Returns the figures of a server.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().
@@ -30,7 +30,8 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       tasks => #{running => erlmcp_tasks:running(Instance)},
       cache => erlmcp_result_cache:info(Instance), bounds => bounds(Instance)}.
 
-%% A server that has just ended has no catalog.
+-doc "Returns the name of the server with the key `Key`. A server that has ended has an empty one.".
+-spec name(Key :: reference()) -> binary().
 name(Key) ->
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} -> erlmcp_catalog:name(Catalog);
