@@ -190,8 +190,9 @@ handled(Given, #{method := Method} = Request, Owner, Key) ->
             exit(Reason);
         Class:Reason:Stack ->
             #{path := Path} = Request,
-            {failed, erlmcp_incident:log(#{what => page_crashed, path => Path, class => Class,
-                                           reason => Reason, stacktrace => Stack}, Key)}
+            Outline = erlmcp_incident:outline(Reason, Stack),
+            {failed, erlmcp_incident:log(Outline#{what => page_crashed, path => Path,
+                                                  class => Class}, Key)}
     end.
 
 responded({Status, Headers, Body}, _, _) when is_integer(Status), Status >= 200, Status =< 599 ->
@@ -262,7 +263,8 @@ info(_, {alarm, _, off}, Page) ->
 info(_, {'EXIT', Pid, {?MODULE, Outcome}}, #page{pid = Pid} = Page) ->
     {outcome(Outcome, Page), ended(Page)};
 info(_, {'EXIT', Pid, Reason}, #page{pid = Pid} = Page) ->
-    {outcome({failed, incident(page_died, #{reason => Reason}, Page)}, Page), ended(Page)};
+    Incident = incident(page_died, #{reason => erlmcp_incident:outline(Reason)}, Page),
+    {outcome({failed, Incident}, Page), ended(Page)};
 info(_, {page, Pid, deadline}, #page{pid = Pid, streaming = false} = Page) ->
     exit(Pid, kill),
     Deadline = deadline(Page),
