@@ -261,6 +261,9 @@ tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];
 tcp(_, _) -> [].
 
 start_server(Module, Arguments, Listeners) ->
+    %% The node stops when the input on stdio ends, and then starts no application. That must not
+    %% happen while the server waits for one.
+    _ = [{ok, _} = application:ensure_all_started(cowboy) || {tcp, _} <- Listeners],
     Options = maps:merge(maps:with([page_size], Arguments),
                          #{access_log => #{sample => Sample}
                            || #{access_log := Sample} <- [Arguments]}),

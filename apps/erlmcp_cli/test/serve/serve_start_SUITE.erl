@@ -11,6 +11,7 @@ a line for each problem.
 -export([the_first_answer_is_soon/1, the_first_answer_needs_no_network/1,
          what_is_needed_later_starts_then/1, a_flood_loads_nothing/1]).
 -export([windows_share_no_port/1, logs_go_to_standard_error/1, each_entry_of_the_log_is_a_line/1,
+         a_node_ends_with_its_input/1,
          listen_opens_the_applications_listeners/1,
          a_failed_start_is_one_line/1, verbose_shows_reports/1,
          listen_is_for_stdio/1, handlers_have_their_application/1,
@@ -26,7 +27,7 @@ suite() ->
 all() ->
     [the_first_answer_is_soon, the_first_answer_needs_no_network, what_is_needed_later_starts_then,
      a_flood_loads_nothing, logs_go_to_standard_error, each_entry_of_the_log_is_a_line,
-     windows_share_no_port,
+     a_node_ends_with_its_input, windows_share_no_port,
      listen_opens_the_applications_listeners, a_failed_start_is_one_line, verbose_shows_reports,
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
@@ -258,6 +259,15 @@ logs_go_to_standard_error(Config) ->
     [{match, _} = re:run(Text, What) || What <- [" server_listens .* transport=stdio\n",
                                                  " server_ended "]],
     {0, _, ""} = Serve([]).
+
+%% Even if that ends before the other listeners are open.
+a_node_ends_with_its_input(Config) ->
+    Call = request(1, ~"tools/call", #{name => ~"node", arguments => #{}}),
+    Script = "printf '%s\\n' \"$1\" | { shift; \"$@\"; }",
+    {0, [_ | _], _} =
+        run("/bin/sh", ["-c", Script, "-", iolist_to_binary(Call),
+                        proplists:get_value(program, Config), "serve",
+                        proplists:get_value(curious, Config), "--stdio", "--tcp", "0"], Config).
 
 %% Each line of standard error is an object with the documented members, and standard output has
 %% nothing but MCP, whatever is logged or printed.
