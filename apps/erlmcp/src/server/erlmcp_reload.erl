@@ -4,9 +4,9 @@ Replaces the definitions of a running server in one change: by given ones, or by
 handler module returns now. For the latter, changed modules are loaded first: the handler module,
 and those that were loaded from the same folder.
 
-Code that new code replaces stays until the next reload, since handlers may be funs of it: a call
-that has begun with an old definition ends with it. It is removed only if no process runs it, and if
-no option of the server is a fun of it.
+Replaced code stays until the next reload, since handlers may be funs of it. So a call that has
+begun with an old definition ends with it. The next reload removes this code only if no process runs
+it, and if no option of the server is a fun of it.
 
 Internal.
 """.
@@ -59,7 +59,7 @@ published(Supervisor, #{key := Key}, Sources, Modules) ->
             end
     end.
 
-%% The definitions that the handler module returns, in front of those that the options had besides.
+%% The definitions that the handler module returns, in front of those of the server's options.
 sources(Module, Besides) ->
     try erlmcp_handler_module:options(Module) of
         Options ->
@@ -146,4 +146,5 @@ sentence(Reason) ->
 
 names(Modules) -> lists:join(", ", [atom_to_list(Module) || Module <- Modules]).
 
-text(Format, Arguments) -> unicode:characters_to_binary(io_lib:format(Format, Arguments)).
+text(Format, Arguments) ->
+    <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
